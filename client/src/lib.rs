@@ -1,0 +1,1 @@
+//! Client::connect(rank, world): batches for a trainer

@@ -1,0 +1,1 @@
+//! spdl-coord: jobs, sessions, membership and placement

@@ -1,0 +1,165 @@
+//! A job: dataset, columns, seed, order parameters and global batch, checked and frozen.
+//!
+//! [`JobFile`] is what a user wrote; [`Job`] is what is valid. A job is immutable: everything that decides
+//! the stream, the frozen order parameters included, is in its [fingerprint](Job::fingerprint).
+
+mod column;
+mod file;
+
+pub use column::{Column, ColumnKind, DType, ImageColumn, ImageLayout, ImageOp, Normalise, Size};
+pub use file::{ColumnFile, JobFile, OrderFile};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Fingerprint;
+
+/// What happens when fewer samples than a global batch are left in an epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EpochEnd {
+    /// The samples that do not fill a batch are left out of this epoch.
+    #[default]
+    Drop,
+    /// The last batch wraps round to the epoch's first samples, marked as padding.
+    Pad,
+    /// The next epoch follows in the same batch.
+    Continuous,
+    /// The last batch is short; entries past the end are masked, so that every rank has the same steps.
+    Exact,
+}
+
+/// What happens to a sample whose bytes are right but do not decode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BadSamples {
+    /// Another sample takes its place, chosen by a hash of (seed, epoch, offset, attempt).
+    #[default]
+    Substitute,
+    /// The entry is zero and flagged.
+    Mask,
+    /// The job fails.
+    Fail,
+}
+
+/// The parameters of the order, fixed when a job is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderParams {
+    /// Version of the order's algorithm; this code knows version 1.
+    pub version: u32,
+    /// L, the number of lanes; at least 1.
+    pub lanes: u32,
+    /// M, samples of a lane that are shuffled among themselves; at least 1.
+    pub window: u64,
+    /// Whether blocks, spans and windows are permuted at all.
+    pub shuffle: bool,
+}
+
+/// What creating a job has to know of its dataset: read from the manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatasetFacts {
+    /// Fingerprint of the manifest.
+    pub fingerprint: Fingerprint,
+    /// Samples in the dataset.
+    pub samples: u64,
+    /// Blocks in the dataset.
+    pub blocks: u64,
+}
+
+/// A valid, frozen job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// The name users give it: 1 to 128 of `[A-Za-z0-9._-]`.
+    pub name: String,
+    /// URL or path of the dataset's folder, where the manifest lies.
+    pub dataset: String,
+    /// Fingerprint of the dataset's manifest.
+    pub dataset_fingerprint: Fingerprint,
+    /// Samples in the dataset.
+    pub samples: u64,
+    /// Seed of the order and of the transforms.
+    pub seed: u64,
+    /// B, samples per step over all ranks.
+    pub global_batch: u32,
+    /// Epochs to deliver.
+    pub epochs: u64,
+    /// Policy at the end of an epoch.
+    pub epoch_end: EpochEnd,
+    /// Policy for samples that do not decode.
+    pub bad_samples: BadSamples,
+    /// Distinct bad samples, as a fraction of the dataset, above which the job fails.
+    pub max_bad_fraction: f64,
+    /// The order's parameters.
+    pub order: OrderParams,
+    /// The columns of a batch, in order.
+    pub columns: Vec<Column>,
+}
+
+/// A job file that cannot be a job.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// The text is not TOML, has a key that no job has, or a value of the wrong type.
+    #[error("job file `{origin}`: {source}")]
+    Syntax {
+        /// Where the text came from.
+        origin: String,
+        /// What the parser said, with line and column.
+        source: Box<toml::de::Error>,
+    },
+    /// A key whose value makes no sense.
+    #[error("job `{job}`: {key} {problem}")]
+    Key {
+        /// The job's name.
+        job: String,
+        /// The key in backticks, with the column it belongs to.
+        key: String,
+        /// What is wrong with it and what would be right.
+        problem: String,
+    },
+    /// The dataset has nothing to deliver.
+    #[error("job `{job}`: dataset `{dataset}` has no samples")]
+    Empty {
+        /// The job's name.
+        job: String,
+        /// The dataset's URL.
+        dataset: String,
+    },
+}
+
+impl Job {
+    /// Fingerprint of everything that decides which samples come at which position and what their bytes
+    /// are: dataset, columns, seed, order, policy for bad samples. Batch size, epochs and name are left out,
+    /// so a resumed run may change them.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        let identity =
+            (&self.dataset_fingerprint, self.samples, self.seed, &self.order, &self.bad_samples, &self.columns);
+        Fingerprint::of(&serde_json::to_vec(&identity).expect("plain data serialises"))
+    }
+
+    /// The most samples that one rank gets per step at `world` ranks.
+    #[must_use]
+    pub fn entries_per_rank(global_batch: u32, world: u32) -> u32 {
+        global_batch.div_ceil(world)
+    }
+}
+
+/// Blocks per lane that the default lane count leaves at least, so that a lane has something to permute.
+const MIN_BLOCKS_PER_LANE: u64 = 64;
+
+impl OrderParams {
+    /// The defaults for a dataset: L is the largest divisor of the global batch that leaves at least 64
+    /// blocks per lane; M is such that about one global batch of blocks is alive at once: the average block
+    /// times B/L blocks per lane.
+    #[must_use]
+    pub fn default_for(facts: &DatasetFacts, global_batch: u32, shuffle: bool) -> Self {
+        let most = (facts.blocks / MIN_BLOCKS_PER_LANE).max(1);
+        let lanes =
+            (1..=global_batch).rev().find(|lanes| global_batch % lanes == 0 && u64::from(*lanes) <= most).unwrap_or(1);
+        let samples_per_block = facts.samples.div_ceil(facts.blocks.max(1)).max(1);
+        let blocks_per_window = u64::from(global_batch / lanes).max(1);
+        let samples_per_lane = facts.samples.div_ceil(u64::from(lanes)).max(1);
+        let window = (samples_per_block * blocks_per_window).clamp(1, samples_per_lane);
+        Self { version: 1, lanes, window, shuffle }
+    }
+}

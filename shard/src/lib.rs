@@ -1,0 +1,14 @@
+//! What a dataset is, and the order in which its samples are delivered.
+//!
+//! This crate holds the pure half of the system: the [`manifest`], the record index, the [`job`] and the
+//! [`order`]. With the feature `store` it also opens datasets on object stores, packs and indexes them.
+//! It knows nothing of processes, sockets or batches: those live in the crates above it.
+
+mod fingerprint;
+pub mod job;
+mod position;
+mod receipt;
+
+pub use fingerprint::Fingerprint;
+pub use position::{ParsePositionError, Position, SampleId};
+pub use receipt::Receipt;

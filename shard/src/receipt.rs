@@ -1,0 +1,83 @@
+//! The digest of what was delivered.
+
+use std::{fmt, ops::AddAssign, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Position, SampleId};
+
+/// A sum, modulo 2^128, of one hash per delivered sample. Order of delivery and number of ranks do not
+/// matter: the receipts of all ranks add up to the receipt of the stream they shared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Receipt(pub u128);
+
+/// The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): a bijection on u64 whose every output
+/// bit depends on every input bit.
+const fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+impl Receipt {
+    /// Adds one delivered sample: `id` at `position`.
+    pub const fn add_sample(&mut self, position: Position, id: SampleId) {
+        const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+        let a = mix(position.epoch.wrapping_add(GAMMA));
+        let b = mix(position.offset.wrapping_add(a).wrapping_add(GAMMA));
+        let low = mix(id.0.wrapping_add(b).wrapping_add(GAMMA));
+        let high = mix(low.wrapping_add(a ^ b.rotate_left(32)).wrapping_add(GAMMA));
+        self.0 = self.0.wrapping_add((high as u128) << 64 | low as u128);
+    }
+}
+
+impl AddAssign for Receipt {
+    fn add_assign(&mut self, other: Self) {
+        self.0 = self.0.wrapping_add(other.0);
+    }
+}
+
+impl fmt::Display for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl FromStr for Receipt {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        u128::from_str_radix(text, 16).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(samples: &[(u64, u64, u64)]) -> Receipt {
+        let mut receipt = Receipt::default();
+        for &(epoch, offset, id) in samples {
+            receipt.add_sample(Position::new(epoch, offset), SampleId(id));
+        }
+        receipt
+    }
+
+    #[test]
+    fn the_receipts_of_ranks_add_up_to_the_receipt_of_the_stream() {
+        let mut sum = of(&[(0, 1, 7)]);
+        sum += of(&[(0, 0, 9), (1, 0, 3)]);
+        assert_eq!(sum, of(&[(0, 0, 9), (0, 1, 7), (1, 0, 3)]));
+        assert_eq!(sum.to_string().parse::<Receipt>().unwrap(), sum);
+    }
+
+    #[test]
+    fn a_swap_a_loss_and_a_repeat_all_show() {
+        let whole = of(&[(0, 0, 1), (0, 1, 2)]);
+        assert_ne!(whole, of(&[(0, 0, 2), (0, 1, 1)]));
+        assert_ne!(whole, of(&[(0, 0, 1)]));
+        assert_ne!(whole, of(&[(0, 0, 1), (0, 1, 2), (0, 1, 2)]));
+        assert_ne!(whole, of(&[(1, 0, 1), (1, 1, 2)]));
+    }
+}

@@ -1,0 +1,565 @@
+//! The one layout of a batch.
+//!
+//! ```text
+//! 0            Header (128 bytes)
+//! 128          [Entry; capacity], 32 bytes each
+//! ..           [Span; columns]: where each column's values lie
+//! 64-aligned   fixed columns, in the job's order: capacity * bytes per sample
+//! 64-aligned   ragged columns: [u64; capacity + 1] offsets into the values
+//! 64-aligned   values of the ragged columns, end to end, each 64-aligned; as long as this batch needs
+//! ```
+//!
+//! Everything but the ragged values lies at a place that the job and the capacity fix, so samples can be decoded
+//! straight into their places in any order. All numbers are little-endian. Readers check every offset before use.
+
+use bytemuck::{Pod, Zeroable};
+use spdl_shard::{
+    Position, SampleId,
+    job::{Column, ColumnKind, DType},
+};
+
+/// Alignment of every column, in bytes: a cache line.
+pub const ALIGN: usize = 64;
+/// First bytes of every batch.
+pub const MAGIC: [u8; 4] = *b"SPDB";
+/// Version of this layout.
+pub const VERSION: u16 = 1;
+
+/// The first bytes of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: [u8; 4],
+    /// [`VERSION`].
+    pub version: u16,
+    /// Number of columns.
+    pub columns: u16,
+    /// Samples in this batch.
+    pub entries: u32,
+    /// Samples the slot has room for.
+    pub capacity: u32,
+    /// Epoch of the global batch's first sample.
+    pub epoch: u64,
+    /// Offset of the global batch's first sample.
+    pub offset: u64,
+    /// Epoch of the position after the global batch: what resumes after it.
+    pub next_epoch: u64,
+    /// Offset of the position after the global batch.
+    pub next_offset: u64,
+    /// Rank the batch is for.
+    pub rank: u32,
+    /// World size it was cut for.
+    pub world: u32,
+    /// Bytes from the header to the end of the last value: what a stream has to carry.
+    pub used_bytes: u64,
+    /// Zero.
+    pub reserved: [u64; 8],
+}
+
+/// What one sample of a batch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Entry {
+    /// Its sample id: after a substitution, the id of the sample that is really there.
+    pub id: u64,
+    /// Offset in its epoch's stream.
+    pub offset: u64,
+    /// Its epoch.
+    pub epoch: u64,
+    /// [`entry_flags`].
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Bits of [`Entry::flags`].
+pub mod entry_flags {
+    /// The entry holds no sample (the end of an `exact` epoch): its bytes are zero and it is not in the receipt.
+    pub const INVALID: u32 = 1;
+    /// The entry repeats a sample to fill the last batch of a `pad` epoch; not in the receipt.
+    pub const PADDING: u32 = 2;
+    /// The planned sample was bad; another is in its place.
+    pub const SUBSTITUTED: u32 = 4;
+    /// The planned sample was bad; its bytes are zero.
+    pub const MASKED: u32 = 8;
+}
+
+impl Entry {
+    /// Where it is in the stream.
+    #[must_use]
+    pub const fn position(&self) -> Position {
+        Position::new(self.epoch, self.offset)
+    }
+
+    /// The sample that is there.
+    #[must_use]
+    pub const fn sample(&self) -> SampleId {
+        SampleId(self.id)
+    }
+
+    /// Whether it counts as a delivery: neither invalid nor padding.
+    #[must_use]
+    pub const fn is_delivery(&self) -> bool {
+        self.flags & (entry_flags::INVALID | entry_flags::PADDING) == 0
+    }
+}
+
+/// Where a column's values lie, in bytes from the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Span {
+    /// First byte.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+}
+
+/// One column's place in the layout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnLayout {
+    /// Its name.
+    pub name: String,
+    /// Type of its elements.
+    pub dtype: DType,
+    /// Fixed or ragged.
+    pub place: Place,
+}
+
+/// Where the bytes of a column are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Sample `i` lies at `offset + i * sample_bytes`.
+    Fixed {
+        /// First byte of the column.
+        offset: usize,
+        /// Bytes of one sample.
+        sample_bytes: usize,
+        /// Shape of one sample; empty for a scalar.
+        shape: Vec<u32>,
+    },
+    /// Sample `i`'s values are `values[offsets[i]..offsets[i + 1]]`.
+    Ragged {
+        /// First byte of the `u64` offsets.
+        offsets: usize,
+        /// The most bytes of one sample.
+        max_bytes: usize,
+    },
+}
+
+/// Where everything lies in a slot of a job, for a given capacity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    capacity: u32,
+    columns: Vec<ColumnLayout>,
+    spans: usize,
+    values: usize,
+    slot_bytes: usize,
+}
+
+/// A region that does not hold a batch of this layout.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum LayoutError {
+    #[error("batch is {actual} bytes, shorter than the {needed} it must have")]
+    Short { needed: usize, actual: usize },
+    #[error("batch starts with {actual:02x?}, not with \"SPDB\"")]
+    Magic { actual: [u8; 4] },
+    #[error("batch has layout version {actual}; this program reads version {VERSION}")]
+    Version { actual: u16 },
+    #[error("batch field `{field}` is {actual}; the job's layout allows {allowed}")]
+    Field { field: &'static str, actual: u64, allowed: u64 },
+    #[error("column `{column}` of the batch points outside of it")]
+    Span { column: String },
+}
+
+const fn align(bytes: usize) -> usize {
+    bytes.next_multiple_of(ALIGN)
+}
+
+impl Layout {
+    /// The layout of batches of up to `capacity` samples of these columns.
+    #[must_use]
+    pub fn new(columns: &[Column], capacity: u32) -> Self {
+        let n = capacity as usize;
+        let spans = size_of::<Header>() + n * size_of::<Entry>();
+        let mut end = align(spans + columns.len() * size_of::<Span>());
+        let mut places = Vec::with_capacity(columns.len());
+        for column in columns {
+            places.push(column.sample_shape().map(|shape| {
+                let elements: usize = shape.iter().map(|side| *side as usize).product();
+                let sample_bytes = elements * column.dtype.bytes();
+                let offset = end;
+                end = align(end + n * sample_bytes);
+                Place::Fixed { offset, sample_bytes, shape }
+            }));
+        }
+        for (column, place) in columns.iter().zip(&mut places) {
+            if let ColumnKind::Bytes { max_bytes } = column.kind {
+                *place = Some(Place::Ragged { offsets: end, max_bytes: max_bytes as usize });
+                end = align(end + (n + 1) * size_of::<u64>());
+            }
+        }
+        let values = end;
+        let mut laid = Vec::with_capacity(columns.len());
+        for (column, place) in columns.iter().zip(places) {
+            let place = place.expect("a column is fixed or ragged");
+            if let Place::Ragged { max_bytes, .. } = place {
+                end = align(end + n * max_bytes);
+            }
+            laid.push(ColumnLayout { name: column.name.clone(), dtype: column.dtype, place });
+        }
+        Self { capacity, columns: laid, spans, values, slot_bytes: end }
+    }
+
+    /// The most samples a batch can hold.
+    #[must_use]
+    pub const fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// The columns, in the job's order.
+    #[must_use]
+    pub fn columns(&self) -> &[ColumnLayout] {
+        &self.columns
+    }
+
+    /// Bytes of a slot: what the fullest batch takes. Pages that no batch touches cost nothing.
+    #[must_use]
+    pub const fn slot_bytes(&self) -> usize {
+        self.slot_bytes
+    }
+
+    /// Bytes up to the ragged values: what every batch takes at least.
+    #[must_use]
+    pub const fn fixed_bytes(&self) -> usize {
+        self.values
+    }
+
+    /// Splits a slot so that samples can be written independently of each other.
+    ///
+    /// # Panics
+    /// When `slot` is shorter than [`Layout::slot_bytes`], is not aligned to 8 bytes, or `entries` exceeds the capacity.
+    pub fn split<'a>(&self, slot: &'a mut [u8], entries: usize) -> SlotParts<'a> {
+        assert!(entries <= self.capacity as usize, "{entries} entries in a slot for {}", self.capacity);
+        assert!(slot.len() >= self.slot_bytes, "slot of {} bytes for {}", slot.len(), self.slot_bytes);
+        let (head, rest) = slot.split_at_mut(size_of::<Header>());
+        let (entry_bytes, mut rest) = rest.split_at_mut(entries * size_of::<Entry>());
+        let mut at = size_of::<Header>() + entries * size_of::<Entry>();
+        let mut fixed = Vec::with_capacity(self.columns.len());
+        for column in &self.columns {
+            if let Place::Fixed { offset, sample_bytes, .. } = column.place {
+                let (_, tail) = std::mem::take(&mut rest).split_at_mut(offset - at);
+                let (bytes, tail) = tail.split_at_mut(entries * sample_bytes);
+                rest = tail;
+                at = offset + bytes.len();
+                fixed.push(Some(FixedColumn { sample_bytes, bytes }));
+            } else {
+                fixed.push(None);
+            }
+        }
+        SlotParts {
+            header: bytemuck::from_bytes_mut(head),
+            entries: bytemuck::cast_slice_mut(entry_bytes),
+            columns: fixed,
+        }
+    }
+
+    /// Writes the ragged columns, the spans and the header: the last step of filling a slot. `ragged[c]` holds, for
+    /// the c-th column where it is ragged, one slice per entry, and is empty where it is fixed. Returns the
+    /// bytes that the batch takes.
+    ///
+    /// # Panics
+    /// When a ragged value is longer than its column allows, or the counts do not match `header.entries`.
+    pub fn finish<V: AsRef<[u8]>>(&self, slot: &mut [u8], mut header: Header, ragged: &[Vec<V>]) -> usize {
+        assert_eq!(ragged.len(), self.columns.len(), "one list of values per column");
+        let entries = header.entries as usize;
+        let mut end = self.values;
+        for (index, (column, values)) in self.columns.iter().zip(ragged).enumerate() {
+            let span = match column.place {
+                Place::Fixed { offset, sample_bytes, .. } => {
+                    Span { offset: offset as u64, bytes: (entries * sample_bytes) as u64 }
+                }
+                Place::Ragged { offsets, max_bytes } => {
+                    assert_eq!(values.len(), entries, "values of column `{}`", column.name);
+                    let start = end;
+                    for (entry, value) in values.iter().enumerate() {
+                        let value = value.as_ref();
+                        assert!(value.len() <= max_bytes, "value of {} bytes where {max_bytes} fit", value.len());
+                        write_u64(slot, offsets + entry * 8, (end - start) as u64);
+                        slot[end..end + value.len()].copy_from_slice(value);
+                        end += value.len();
+                    }
+                    write_u64(slot, offsets + entries * 8, (end - start) as u64);
+                    let span = Span { offset: start as u64, bytes: (end - start) as u64 };
+                    end = align(end);
+                    span
+                }
+            };
+            let at = self.spans + index * size_of::<Span>();
+            slot[at..at + size_of::<Span>()].copy_from_slice(bytemuck::bytes_of(&span));
+        }
+        header.magic = MAGIC;
+        header.version = VERSION;
+        header.columns = u16::try_from(self.columns.len()).expect("a job has at most 64 columns");
+        header.capacity = self.capacity;
+        header.used_bytes = end as u64;
+        header.reserved = [0; 8];
+        slot[..size_of::<Header>()].copy_from_slice(bytemuck::bytes_of(&header));
+        end
+    }
+
+    /// Checks that `bytes` hold a batch of this layout, every offset included.
+    ///
+    /// # Errors
+    /// [`LayoutError`] for the first thing that is off.
+    pub fn read<'a>(&'a self, bytes: &'a [u8]) -> Result<BatchView<'a>, LayoutError> {
+        if bytes.len() < self.values {
+            return Err(LayoutError::Short { needed: self.values, actual: bytes.len() });
+        }
+        let header: Header = bytemuck::pod_read_unaligned(&bytes[..size_of::<Header>()]);
+        if header.magic != MAGIC {
+            return Err(LayoutError::Magic { actual: header.magic });
+        }
+        if header.version != VERSION {
+            return Err(LayoutError::Version { actual: header.version });
+        }
+        let field = |field, actual: u64, allowed: u64| LayoutError::Field { field, actual, allowed };
+        if usize::from(header.columns) != self.columns.len() {
+            return Err(field("columns", header.columns.into(), self.columns.len() as u64));
+        }
+        if header.capacity != self.capacity {
+            return Err(field("capacity", header.capacity.into(), self.capacity.into()));
+        }
+        if header.entries > self.capacity {
+            return Err(field("entries", header.entries.into(), self.capacity.into()));
+        }
+        if header.used_bytes < self.values as u64 || header.used_bytes > bytes.len() as u64 {
+            return Err(field("used_bytes", header.used_bytes, bytes.len() as u64));
+        }
+        let view = BatchView { layout: self, bytes, header };
+        for index in 0..self.columns.len() {
+            view.check_column(index)?;
+        }
+        Ok(view)
+    }
+}
+
+fn write_u64(slot: &mut [u8], at: usize, value: u64) {
+    slot[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+fn read_u64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// A slot, split for writing.
+#[derive(Debug)]
+pub struct SlotParts<'a> {
+    /// The header; [`Layout::finish`] writes it, so this is for reading what was there.
+    pub header: &'a mut Header,
+    /// One per sample.
+    pub entries: &'a mut [Entry],
+    /// The fixed columns, by column index; `None` where ragged.
+    pub columns: Vec<Option<FixedColumn<'a>>>,
+}
+
+/// The bytes of a fixed column, sample after sample.
+#[derive(Debug)]
+pub struct FixedColumn<'a> {
+    /// Bytes of one sample.
+    pub sample_bytes: usize,
+    /// All samples.
+    pub bytes: &'a mut [u8],
+}
+
+/// A checked batch.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchView<'a> {
+    layout: &'a Layout,
+    bytes: &'a [u8],
+    header: Header,
+}
+
+impl<'a> BatchView<'a> {
+    /// The header.
+    #[must_use]
+    pub const fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The layout it was read with.
+    #[must_use]
+    pub const fn layout(&self) -> &'a Layout {
+        self.layout
+    }
+
+    /// Samples in it.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.header.entries as usize
+    }
+
+    /// Whether it holds no sample.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.header.entries == 0
+    }
+
+    /// What its samples are.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry> + 'a {
+        let start = size_of::<Header>();
+        let bytes = &self.bytes[start..start + self.len() * size_of::<Entry>()];
+        bytes.chunks_exact(size_of::<Entry>()).map(bytemuck::pod_read_unaligned)
+    }
+
+    /// The index of the column of that name.
+    #[must_use]
+    pub fn column_index(&self, name: &str) -> Option<usize> {
+        self.layout.columns.iter().position(|column| column.name == name)
+    }
+
+    /// All bytes of column `index`: the samples of a fixed column, the values of a ragged one.
+    ///
+    /// # Panics
+    /// When there is no such column.
+    #[must_use]
+    pub fn column_bytes(&self, index: usize) -> &'a [u8] {
+        let span = self.span(index);
+        &self.bytes[span.offset as usize..(span.offset + span.bytes) as usize]
+    }
+
+    /// The bytes of sample `entry` in column `index`.
+    ///
+    /// # Panics
+    /// When there is no such column or sample.
+    #[must_use]
+    pub fn sample_bytes(&self, index: usize, entry: usize) -> &'a [u8] {
+        assert!(entry < self.len(), "sample {entry} of a batch of {}", self.len());
+        let bytes = self.column_bytes(index);
+        match self.layout.columns[index].place {
+            Place::Fixed { sample_bytes, .. } => &bytes[entry * sample_bytes..(entry + 1) * sample_bytes],
+            Place::Ragged { offsets, .. } => {
+                let at = offsets + entry * 8;
+                &bytes[read_u64(self.bytes, at) as usize..read_u64(self.bytes, at + 8) as usize]
+            }
+        }
+    }
+
+    /// The `len() + 1` offsets of ragged column `index`, as little-endian `u64` bytes; `None` where it is fixed.
+    #[must_use]
+    pub fn ragged_offset_bytes(&self, index: usize) -> Option<&'a [u8]> {
+        match self.layout.columns[index].place {
+            Place::Fixed { .. } => None,
+            Place::Ragged { offsets, .. } => Some(&self.bytes[offsets..offsets + (self.len() + 1) * 8]),
+        }
+    }
+
+    fn span(&self, index: usize) -> Span {
+        let at = self.layout.spans + index * size_of::<Span>();
+        bytemuck::pod_read_unaligned(&self.bytes[at..at + size_of::<Span>()])
+    }
+
+    fn check_column(&self, index: usize) -> Result<(), LayoutError> {
+        let column = &self.layout.columns[index];
+        let error = || LayoutError::Span { column: column.name.clone() };
+        let span = self.span(index);
+        let end = span.offset.checked_add(span.bytes).ok_or_else(error)?;
+        let entries = self.len();
+        let right = match column.place {
+            Place::Fixed { offset, sample_bytes, .. } => {
+                span.offset == offset as u64 && span.bytes == (entries * sample_bytes) as u64
+            }
+            Place::Ragged { offsets, max_bytes } => {
+                let places = (0..=entries).map(|entry| read_u64(self.bytes, offsets + entry * 8));
+                let steps = places.clone().zip(places.clone().skip(1));
+                span.offset >= self.layout.values as u64
+                    && places.clone().next() == Some(0)
+                    && places.clone().next_back() == Some(span.bytes)
+                    && steps.into_iter().all(|(from, to)| from <= to && to - from <= max_bytes as u64)
+            }
+        };
+        if right && end <= self.header.used_bytes { Ok(()) } else { Err(error()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spdl_shard::job::{ImageColumn, ImageLayout};
+
+    fn columns() -> Vec<Column> {
+        let image = ImageColumn { ops: vec![], layout: ImageLayout::Nhwc, normalise: None, size: [3, 5] };
+        [
+            ("image", ColumnKind::Image(image), DType::U8),
+            ("text", ColumnKind::Bytes { max_bytes: 100 }, DType::U8),
+            ("label", ColumnKind::Int, DType::I64),
+            ("blob", ColumnKind::Bytes { max_bytes: 7 }, DType::U8),
+        ]
+        .map(|(name, kind, dtype)| Column { name: name.into(), from: vec![name.into()], kind, dtype })
+        .into()
+    }
+
+    fn filled(layout: &Layout) -> (Vec<u64>, usize) {
+        let mut slot = vec![0u64; layout.slot_bytes() / 8];
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut slot);
+        let parts = layout.split(bytes, 2);
+        for (i, entry) in parts.entries.iter_mut().enumerate() {
+            *entry = Entry { id: 40 + i as u64, offset: i as u64, epoch: 1, flags: 0, reserved: 0 };
+        }
+        for (index, column) in parts.columns.into_iter().enumerate() {
+            if let Some(column) = column {
+                column.bytes.fill(index as u8 + 1);
+            }
+        }
+        let text = vec![b"hello".as_slice(), b""];
+        let blob = vec![b"".as_slice(), b"1234567"];
+        let header = Header { entries: 2, epoch: 1, next_epoch: 1, next_offset: 2, world: 1, ..Zeroable::zeroed() };
+        let used = layout.finish(bytes, header, &[vec![], text, vec![], blob]);
+        (slot, used)
+    }
+
+    #[test]
+    fn a_batch_reads_back_as_it_was_written() {
+        let layout = Layout::new(&columns(), 3);
+        let (slot, used) = filled(&layout);
+        let bytes = &bytemuck::cast_slice(&slot)[..used];
+        let view = layout.read(bytes).unwrap();
+        assert_eq!(view.len(), 2);
+        assert_eq!(view.entries().map(|entry| entry.id).collect::<Vec<_>>(), [40, 41]);
+        assert_eq!(view.sample_bytes(0, 1), [1; 45]);
+        assert_eq!(view.sample_bytes(1, 0), b"hello");
+        assert_eq!(view.sample_bytes(1, 1), b"");
+        assert_eq!(view.sample_bytes(2, 1), [3; 8]);
+        assert_eq!(view.sample_bytes(3, 1), b"1234567");
+        for column in layout.columns() {
+            if let Place::Fixed { offset, .. } = column.place {
+                assert_eq!(offset % ALIGN, 0, "{}", column.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_flipped_byte_of_the_head_is_refused_or_harmless() {
+        let layout = Layout::new(&columns(), 3);
+        let (slot, used) = filled(&layout);
+        let bytes = bytemuck::cast_slice::<_, u8>(&slot)[..used].to_vec();
+        for at in 0..layout.fixed_bytes() {
+            for bit in 0..8 {
+                let mut bad = bytes.clone();
+                bad[at] ^= 1 << bit;
+                if let Ok(view) = layout.read(&bad) {
+                    for column in 0..layout.columns().len() {
+                        for entry in 0..view.len() {
+                            let _ = view.sample_bytes(column, entry);
+                        }
+                    }
+                }
+            }
+        }
+        for cut in 0..used {
+            assert!(layout.read(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+}

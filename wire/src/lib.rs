@@ -1,0 +1,8 @@
+//! How processes talk to each other.
+//!
+//! The [`layout`] of a batch, the one region that is a slot in shared memory, the body of a QUIC stream and the
+//! source of the copy to the GPU; the [`messages`] and their codec; QUIC endpoints with mutual TLS; the local
+//! channel over a Unix socket and a sealed memfd slab. What the messages mean is decided in the crates above.
+
+pub mod layout;
+pub mod messages;

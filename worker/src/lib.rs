@@ -1,0 +1,1 @@
+//! spdl-worker: the pipeline engine and the download, decode and batch path
