@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_128;
 /// Guards against mistakes, not against forgery.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Fingerprint(pub u128);
+pub struct Fingerprint(#[serde(with = "crate::hex128")] pub u128);
 
 impl Fingerprint {
     /// The fingerprint of `bytes`.

@@ -5,6 +5,7 @@
 //! It knows nothing of processes, sockets or batches: those live in the crates above it.
 
 mod fingerprint;
+mod hex128;
 pub mod job;
 mod position;
 mod receipt;

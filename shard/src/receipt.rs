@@ -10,7 +10,7 @@ use crate::{Position, SampleId};
 /// matter: the receipts of all ranks add up to the receipt of the stream they shared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Receipt(pub u128);
+pub struct Receipt(#[serde(with = "crate::hex128")] pub u128);
 
 /// The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): a bijection on u64 whose every output
 /// bit depends on every input bit.
@@ -70,6 +70,8 @@ mod tests {
         sum += of(&[(0, 0, 9), (1, 0, 3)]);
         assert_eq!(sum, of(&[(0, 0, 9), (0, 1, 7), (1, 0, 3)]));
         assert_eq!(sum.to_string().parse::<Receipt>().unwrap(), sum);
+        assert_eq!(serde_json::to_string(&sum).unwrap(), format!("\"{sum}\""));
+        assert_eq!(serde_json::from_str::<Receipt>(&serde_json::to_string(&sum).unwrap()).unwrap(), sum);
     }
 
     #[test]
