@@ -6,3 +6,4 @@
 
 pub mod layout;
 pub mod messages;
+pub mod slab;

@@ -1,0 +1,129 @@
+//! Tests of the slab: states, bounds, and what a peer's descriptor must be.
+
+use super::*;
+
+fn attach_clone(slab: &Slab) -> Slab {
+    let fd = slab.fd().expect("shared").try_clone_to_owned().unwrap();
+    Slab::attach(fd, slab.slots(), slab.slot_stride() as u64).unwrap()
+}
+
+#[test]
+fn a_slot_goes_from_free_to_filling_to_published_and_back() {
+    let slab = Slab::private(2, 5000).unwrap();
+    assert_eq!(slab.slot_stride(), 8192);
+    let mut filling = slab.try_take(1).unwrap();
+    assert!(slab.try_take(1).is_none() && slab.read(1).is_none() && !slab.release(1));
+    filling[8191] = 7;
+    assert_eq!(filling.publish(), 1);
+    assert!(slab.try_take(1).is_none());
+    let reader = slab.read(1).unwrap();
+    let other = reader.clone();
+    assert_eq!((reader[8191], other[8191]), (7, 7));
+    assert!(!slab.release(1), "it is being read");
+    drop((reader, other));
+    assert!(slab.release(1) && !slab.release(1));
+    assert!(slab.try_take(1).is_some());
+    assert!(slab.try_take(2).is_none() && slab.read(2).is_none() && !slab.release(2));
+}
+
+#[test]
+fn a_slot_dropped_unpublished_is_free_again() {
+    let slab = Slab::private(1, 1).unwrap();
+    drop(slab.take_any().unwrap());
+    assert_eq!(slab.free_slots(), 1);
+    let taken = slab.take_any().unwrap();
+    assert_eq!((slab.free_slots(), slab.take_any().is_none()), (0, true));
+    taken.publish();
+    assert_eq!(slab.free_slots(), 0);
+}
+
+#[test]
+fn an_attached_slab_shows_what_the_owner_filled_and_cannot_be_filled_itself() {
+    let owner = Slab::shared(3, 10).unwrap();
+    let peer = attach_clone(&owner);
+    let mut slot = owner.try_take(2).unwrap();
+    slot[..4].copy_from_slice(b"spdl");
+    slot.publish();
+    assert!(peer.read(2).is_none(), "nobody said so yet");
+    assert!(peer.try_take(2).is_none(), "only the owner fills");
+    assert!(peer.publish_filled(2) && !peer.publish_filled(2) && !peer.publish_filled(3));
+    let read = peer.read(2).unwrap();
+    drop(owner);
+    assert_eq!(&read[..4], b"spdl");
+    assert!(!Slab::private(1, 1).unwrap().publish_filled(0));
+}
+
+#[test]
+fn slots_outlive_the_slab_and_move_between_threads() {
+    let slab = Slab::private(1, 4096).unwrap();
+    let mut slot = slab.take_any().unwrap();
+    drop(slab);
+    let slot = std::thread::spawn(move || {
+        slot.fill(9);
+        slot
+    })
+    .join()
+    .unwrap();
+    assert!(slot.iter().all(|byte| *byte == 9));
+}
+
+#[test]
+fn sizes_that_no_slab_has_are_refused() {
+    for (slots, bytes) in [(0, 1), (1, 0), (MAX_SLOTS + 1, 1), (MAX_SLOTS, usize::MAX), (2, MAX_SLAB_BYTES as usize)] {
+        assert!(matches!(Slab::private(slots, bytes), Err(SlabError::Size { .. })), "{slots} x {bytes}");
+        assert!(matches!(Slab::shared(slots, bytes), Err(SlabError::Size { .. })), "{slots} x {bytes}");
+    }
+    assert_eq!(slot_stride(usize::MAX), None);
+}
+
+#[test]
+fn a_descriptor_that_is_not_the_sealed_slab_is_refused() {
+    let owner = Slab::shared(2, 4096).unwrap();
+    let fd = || owner.fd().unwrap().try_clone_to_owned().unwrap();
+    for (slots, stride) in [(3, 4096), (1, 4096), (2, 8192), (2, 100), (0, 4096), (2, u64::MAX - 4095), (2, 0)] {
+        assert!(Slab::attach(fd(), slots, stride).is_err(), "{slots} x {stride}");
+    }
+    let file: OwnedFd = tempfile::tempfile().unwrap().into();
+    rustix::fs::ftruncate(&file, 8192).unwrap();
+    let error = Slab::attach(file, 2, 4096).unwrap_err().to_string();
+    assert!(error.contains("seal"), "{error}");
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let unsealed = rustix::fs::memfd_create("unsealed", flags).unwrap();
+    rustix::fs::ftruncate(&unsealed, 8192).unwrap();
+    assert!(matches!(Slab::attach(unsealed, 2, 4096), Err(SlabError::Foreign { .. })));
+}
+
+#[test]
+fn the_size_of_a_shared_slab_cannot_be_changed() {
+    let slab = Slab::shared(1, 4096).unwrap();
+    let fd = slab.fd().unwrap();
+    assert!(rustix::fs::ftruncate(fd, 0).is_err());
+    assert!(rustix::fs::ftruncate(fd, 1 << 20).is_err());
+}
+
+#[test]
+fn each_taken_slot_has_one_taker_at_a_time() {
+    let slab = Slab::private(2, 4096).unwrap();
+    let taken: usize = std::thread::scope(|scope| {
+        let takers: Vec<_> = (0..4)
+            .map(|taker| {
+                let slab = slab.clone();
+                scope.spawn(move || {
+                    let mut taken = 0;
+                    for _ in 0..2000 {
+                        let Some(mut slot) = slab.take_any() else { continue };
+                        slot[..64].fill(taker);
+                        assert!(slot[..64].iter().all(|byte| *byte == taker));
+                        let slot = slot.publish();
+                        assert!(slab.release(slot));
+                        taken += 1;
+                    }
+                    taken
+                })
+            })
+            .collect();
+        takers.into_iter().map(|taker| taker.join().unwrap()).sum()
+    });
+    assert!(taken > 0);
+    assert_eq!(slab.free_slots(), 2);
+}
