@@ -1,1 +1,3 @@
-//! spdl-cluster
+//! The in-process loader, and what `spdl-ctl` is made of.
+
+pub mod pictures;

@@ -1,0 +1,282 @@
+//! Realistic JPEGs without a network: crops of nine bundled photographs, mixed, jittered and given sensor noise.
+//!
+//! What the demo, the tests and the benchmarks feed on. The pictures have the entropy of ImageNet's, which matters:
+//! plain noise or gradients decode at another speed.
+
+mod draw;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fast_image_resize::images::{Image, ImageRef};
+use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use image::RgbImage;
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+use rayon::prelude::*;
+
+use draw::Draws;
+
+/// The bundled photographs; a class is a photograph's place in this list. Licences: `assets/photos/README.md`.
+const PHOTOGRAPHS: [(&str, &[u8]); 9] = [
+    ("astronaut", include_bytes!("../assets/photos/astronaut.png")),
+    ("brick", include_bytes!("../assets/photos/brick.png")),
+    ("chelsea", include_bytes!("../assets/photos/chelsea.png")),
+    ("coffee", include_bytes!("../assets/photos/coffee.png")),
+    ("grace_hopper", include_bytes!("../assets/photos/grace_hopper.jpg")),
+    ("grass", include_bytes!("../assets/photos/grass.png")),
+    ("hubble_deep_field", include_bytes!("../assets/photos/hubble_deep_field.jpg")),
+    ("motorcycle", include_bytes!("../assets/photos/motorcycle_left.png")),
+    ("rocket", include_bytes!("../assets/photos/rocket.jpg")),
+];
+
+/// Sizes as they occur among photographs from the web, the commonest repeated: the mean is 225,000 pixels.
+const SIZES: [(u32, u32); 12] = [
+    (500, 375),
+    (500, 375),
+    (500, 375),
+    (500, 375),
+    (500, 375),
+    (375, 500),
+    (375, 500),
+    (500, 333),
+    (333, 500),
+    (500, 500),
+    (640, 480),
+    (800, 600),
+];
+
+/// Entries of the noise table: a power of two, and longer than a few rows so that no pattern shows.
+const NOISE_LEN: usize = 1 << 16;
+
+/// The decoded photographs; makes any number of pictures from them.
+#[derive(Debug)]
+pub struct Pictures {
+    photographs: Vec<RgbImage>,
+    /// Normally distributed, 256 to the standard deviation.
+    noise: Vec<i32>,
+}
+
+/// How a pixel's colour is changed, and how much noise it gets; factors have 256 for one.
+struct Look {
+    mix: i32,
+    gain: [i32; 3],
+    lift: i32,
+    saturation: i32,
+    noise: i32,
+}
+
+impl Default for Pictures {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Pictures {
+    /// Decodes the bundled photographs (a tenth of a second, once).
+    #[must_use]
+    pub fn new() -> Self {
+        let photographs = PHOTOGRAPHS
+            .par_iter()
+            .map(|(name, bytes)| match image::load_from_memory(bytes) {
+                Ok(photograph) => photograph.into_rgb8(),
+                Err(error) => panic!("bundled photograph `{name}`: {error}"),
+            })
+            .collect();
+        let mut draws = Draws::new(0, 0);
+        let noise = (0..NOISE_LEN).map(|_| draws.normal()).collect();
+        Self { photographs, noise }
+    }
+
+    /// The names of the classes, in class order.
+    pub fn classes() -> impl ExactSizeIterator<Item = &'static str> {
+        PHOTOGRAPHS.iter().map(|(name, _)| *name)
+    }
+
+    /// The class of picture `index`: the photograph that it shows most of.
+    #[must_use]
+    pub const fn class(index: u64) -> u32 {
+        (index % PHOTOGRAPHS.len() as u64) as u32
+    }
+
+    /// Picture `index` of the set `seed`, as JPEG bytes: a function of the two numbers and nothing else.
+    #[must_use]
+    pub fn picture(&self, seed: u64, index: u64) -> Vec<u8> {
+        let mut draws = Draws::new(seed, index);
+        let (width, height) = SIZES[draws.below(SIZES.len() as u64) as usize];
+        let main = self.crop(Self::class(index) as usize, (width, height), &mut draws);
+        let other = self.crop(draws.below(PHOTOGRAPHS.len() as u64) as usize, (width, height), &mut draws);
+        let look = Look::draw(&mut draws);
+        let mut pixels = main;
+        self.blend(&mut pixels, &other, width as usize, &look, &mut draws);
+        let quality = draws.between(88, 96) as u8;
+        encode(&pixels, width as u16, height as u16, quality)
+    }
+
+    /// Writes pictures `0..count` of the set `seed` under `dir`, one folder for each class; calls `progress` with the
+    /// number written so far, from any thread.
+    ///
+    /// # Errors
+    /// What the file system says; folders that exist are used, files that exist are overwritten.
+    pub fn write_image_folder(
+        &self,
+        dir: &Path,
+        count: u64,
+        seed: u64,
+        progress: impl Fn(u64) + Sync,
+    ) -> io::Result<()> {
+        let folders: Vec<_> = Self::classes().map(|class| dir.join(class)).collect();
+        folders.iter().try_for_each(fs::create_dir_all)?;
+        let written = AtomicU64::new(0);
+        (0..count).into_par_iter().try_for_each(|index| {
+            let path = folders[Self::class(index) as usize].join(format!("{index:07}.jpg"));
+            fs::write(path, self.picture(seed, index))?;
+            progress(written.fetch_add(1, Ordering::Relaxed) + 1);
+            Ok(())
+        })
+    }
+
+    /// A random part of a photograph, resized to `width` x `height`: RGB bytes.
+    fn crop(&self, photograph: usize, (width, height): (u32, u32), draws: &mut Draws) -> Vec<u8> {
+        let source = &self.photographs[photograph];
+        let (full_width, full_height) = (f64::from(source.width()), f64::from(source.height()));
+        let aspect = f64::from(width) / f64::from(height);
+        let widest = full_width.min(full_height * aspect);
+        let crop_width = widest * draws.between(600, 1000) as f64 / 1000.0;
+        let crop_height = (crop_width / aspect).min(full_height);
+        let left = (full_width - crop_width) * draws.between(0, 1000) as f64 / 1000.0;
+        let top = (full_height - crop_height) * draws.between(0, 1000) as f64 / 1000.0;
+        let mut target = Image::new(width, height, PixelType::U8x3);
+        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::CatmullRom)).crop(
+            left,
+            top,
+            crop_width,
+            crop_height,
+        );
+        ImageRef::new(source.width(), source.height(), source.as_raw(), PixelType::U8x3)
+            .map_err(|error| error.to_string())
+            .and_then(|view| Resizer::new().resize(&view, &mut target, &options).map_err(|error| error.to_string()))
+            .unwrap_or_else(|error| panic!("crop of {crop_width}x{crop_height} at {left},{top}: {error}"));
+        if draws.below(2) == 1 {
+            mirror(target.buffer_mut(), width as usize);
+        }
+        target.into_vec()
+    }
+
+    /// Mixes `other` into `pixels`, changes the colours and adds noise, row by row.
+    fn blend(&self, pixels: &mut [u8], other: &[u8], width: usize, look: &Look, draws: &mut Draws) {
+        for (row, other) in pixels.chunks_exact_mut(width * 3).zip(other.chunks_exact(width * 3)) {
+            let start = draws.below((NOISE_LEN - width * 3) as u64) as usize;
+            let noise = &self.noise[start..start + width * 3];
+            for ((pixel, other), noise) in row.chunks_exact_mut(3).zip(other.chunks_exact(3)).zip(noise.chunks_exact(3))
+            {
+                look.apply(pixel, other, noise);
+            }
+        }
+    }
+}
+
+impl Look {
+    fn draw(draws: &mut Draws) -> Self {
+        let contrast = draws.between(210, 310) as i32;
+        let gain = [(); 3].map(|()| contrast * draws.between(236, 276) as i32 / 256);
+        Self {
+            mix: draws.between(0, 120) as i32,
+            gain,
+            lift: draws.between(0, 40) as i32 - 20,
+            saturation: draws.between(200, 300) as i32,
+            noise: draws.between(1200, 3800) as i32,
+        }
+    }
+
+    /// Noise is mostly common to the three channels, as a demosaicked sensor's is.
+    fn apply(&self, pixel: &mut [u8], other: &[u8], noise: &[i32]) {
+        let mut mixed = [0_i32; 3];
+        for channel in 0..3 {
+            let (main, other) = (i32::from(pixel[channel]), i32::from(other[channel]));
+            mixed[channel] = (((main << 8) + (other - main) * self.mix - (128 << 8)) * self.gain[channel]) >> 16;
+        }
+        let grey = (mixed[0] + 2 * mixed[1] + mixed[2]) >> 2;
+        for channel in 0..3 {
+            let coloured = grey + (((mixed[channel] - grey) * self.saturation) >> 8);
+            let noise = ((3 * noise[0] + noise[channel]) * self.noise) >> 18;
+            pixel[channel] = (coloured + 128 + self.lift + noise).clamp(0, 255) as u8;
+        }
+    }
+}
+
+/// Turns every row of RGB `pixels` round.
+fn mirror(pixels: &mut [u8], width: usize) {
+    for row in pixels.chunks_exact_mut(width * 3) {
+        row.reverse();
+        for pixel in row.chunks_exact_mut(3) {
+            pixel.swap(0, 2);
+        }
+    }
+}
+
+fn encode(pixels: &[u8], width: u16, height: u16, quality: u8) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(pixels.len() / 4);
+    let mut encoder = Encoder::new(&mut bytes, quality);
+    encoder.set_sampling_factor(SamplingFactor::R_4_2_0);
+    encoder
+        .encode(pixels, width, height, ColorType::Rgb)
+        .unwrap_or_else(|error| panic!("{width}x{height} at quality {quality}: {error}"));
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Luminance's horizontal and vertical sampling factors, from the frame header.
+    fn luminance_sampling(jpeg: &[u8]) -> (u8, u8) {
+        let frame = jpeg.windows(2).position(|two| two == [0xFF, 0xC0]).expect("a baseline frame");
+        let factors = jpeg[frame + 11];
+        assert_eq!(jpeg[frame + 14], 0x11, "the first chroma channel has one sample per block");
+        (factors >> 4, factors & 15)
+    }
+
+    #[test]
+    fn a_picture_depends_on_its_seed_and_index_only() {
+        let (one, two) = (Pictures::new(), Pictures::new());
+        assert_eq!(one.picture(7, 3), two.picture(7, 3));
+        assert_ne!(one.picture(7, 3), one.picture(7, 12), "same class, another picture");
+        assert_ne!(one.picture(7, 3), one.picture(8, 3));
+    }
+
+    #[test]
+    fn pictures_have_the_statistics_of_photographs() {
+        let pictures = Pictures::new();
+        let sizes: Vec<(u64, u64)> = (0..180)
+            .into_par_iter()
+            .map(|index| {
+                let jpeg = pictures.picture(1, index);
+                assert_eq!(luminance_sampling(&jpeg), (2, 2));
+                let decoded = image::load_from_memory(&jpeg).expect("a picture decodes");
+                (jpeg.len() as u64, u64::from(decoded.width()) * u64::from(decoded.height()))
+            })
+            .collect();
+        let bytes = sizes.iter().map(|(bytes, _)| bytes).sum::<u64>() as f64;
+        let pixels = sizes.iter().map(|(_, pixels)| pixels).sum::<u64>() as f64;
+        let (mean_bytes, bits_per_pixel) = (bytes / sizes.len() as f64, bytes * 8.0 / pixels);
+        assert!((95_000.0..120_000.0).contains(&mean_bytes), "{mean_bytes} bytes on average");
+        assert!((3.4..4.2).contains(&bits_per_pixel), "{bits_per_pixel} bits per pixel");
+    }
+
+    #[test]
+    fn a_folder_has_one_folder_for_each_class() {
+        let dir = tempfile::tempdir().unwrap();
+        let calls = AtomicU64::new(0);
+        let seen = |written| {
+            calls.fetch_max(written, Ordering::Relaxed);
+        };
+        Pictures::new().write_image_folder(dir.path(), 20, 5, seen).unwrap();
+        assert_eq!(calls.into_inner(), 20);
+        for (class, name) in Pictures::classes().enumerate() {
+            let files = fs::read_dir(dir.path().join(name)).unwrap().count() as u64;
+            assert_eq!(files, (0..20).filter(|&index| Pictures::class(index) == class as u32).count() as u64);
+        }
+    }
+}

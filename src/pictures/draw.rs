@@ -1,0 +1,44 @@
+//! Random numbers for a picture, drawn by our own arithmetic so that a set stays the same when a library changes.
+
+use rand::Rng;
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+/// The draws of one picture.
+pub(super) struct Draws(Xoshiro256PlusPlus);
+
+impl Draws {
+    pub(super) fn new(seed: u64, index: u64) -> Self {
+        let mut state = seed ^ mix(index.wrapping_add(1));
+        let mut bytes = [0; 32];
+        for word in bytes.chunks_exact_mut(8) {
+            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            word.copy_from_slice(&mix(state).to_le_bytes());
+        }
+        Self(Xoshiro256PlusPlus::from_seed(bytes))
+    }
+
+    /// A number in `0..limit`.
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
+        ((u128::from(self.0.next_u64()) * u128::from(limit)) >> 64) as u64
+    }
+
+    /// A number in `low..=high`.
+    pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high - low + 1)
+    }
+
+    /// A number of nearly normal distribution with mean 0 and standard deviation 256: the sum of eight bytes has mean
+    /// 1020 and standard deviation 209.
+    pub(super) fn normal(&mut self) -> i32 {
+        let sum: i32 = self.0.next_u64().to_le_bytes().iter().map(|&byte| i32::from(byte)).sum();
+        (sum - 1020) * 256 / 209
+    }
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea and Flood 2014).
+const fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    word ^ (word >> 31)
+}
