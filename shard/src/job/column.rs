@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::size::Size;
+
 /// Type of a column's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -48,26 +50,6 @@ pub struct Normalise {
     pub mean: [f32; 3],
     /// Standard deviation of red, green and blue, in 0..1; not zero.
     pub std: [f32; 3],
-}
-
-/// `224` for a square, or `[height, width]`, in pixels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-#[allow(missing_docs)]
-pub enum Size {
-    Square(u32),
-    HeightWidth([u32; 2]),
-}
-
-impl Size {
-    /// Height and width in pixels.
-    #[must_use]
-    pub const fn height_width(self) -> [u32; 2] {
-        match self {
-            Self::Square(side) => [side, side],
-            Self::HeightWidth(size) => size,
-        }
-    }
 }
 
 /// One step from a decoded picture to the pixels of the batch. Random ones draw from a generator keyed by

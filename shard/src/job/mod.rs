@@ -5,9 +5,11 @@
 
 mod column;
 mod file;
+mod size;
 
-pub use column::{Column, ColumnKind, DType, ImageColumn, ImageLayout, ImageOp, Normalise, Size};
+pub use column::{Column, ColumnKind, DType, ImageColumn, ImageLayout, ImageOp, Normalise};
 pub use file::{ColumnFile, JobFile, OrderFile};
+pub use size::Size;
 
 use serde::{Deserialize, Serialize};
 

@@ -1,0 +1,256 @@
+//! Frames: a message behind a head of 8 bytes that says whose it is, in which version, and how long.
+//!
+//! ```text
+//! 0  "SP"                      not this: the peer is something else
+//! 2  u16 protocol version      not ours: both are named in the error
+//! 4  u32 length of the message bounded by the type of message before anything is allocated
+//! 8  the message
+//! ```
+
+use std::io;
+
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::{
+    codec::{self, CodecError, MAX_MESSAGE_BYTES},
+    messages::{FromCoordinator, FromHome, PROTOCOL_VERSION, ToCoordinator, ToHome},
+};
+
+/// First bytes of every frame.
+pub const MAGIC: [u8; 2] = *b"SP";
+/// Bytes before the message.
+pub const HEAD_BYTES: usize = 8;
+/// A reader asks the socket for this many bytes at least.
+const READ_BYTES: usize = 8 << 10;
+
+/// A type that travels in frames.
+pub trait Message: Serialize + DeserializeOwned {
+    /// Its name, for errors.
+    const NAME: &'static str;
+    /// The most bytes of one.
+    const MAX_BYTES: usize;
+}
+
+impl Message for ToCoordinator {
+    const NAME: &'static str = "request to the coordinator";
+    const MAX_BYTES: usize = 4 << 20;
+}
+
+impl Message for FromCoordinator {
+    const NAME: &'static str = "reply of the coordinator";
+    const MAX_BYTES: usize = MAX_MESSAGE_BYTES;
+}
+
+impl Message for ToHome {
+    const NAME: &'static str = "message to a home";
+    const MAX_BYTES: usize = 1 << 20;
+}
+
+impl Message for FromHome {
+    const NAME: &'static str = "message of a home";
+    const MAX_BYTES: usize = 64 << 10;
+}
+
+/// A frame that cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum FrameError {
+    #[error("peer sent {head:02x?} where a frame starts with \"SP\": it is not a part of spdl-cluster")]
+    NotOurs { head: [u8; 2] },
+    #[error(
+        "peer speaks protocol version {theirs}, this program speaks {ours}: install the same release on both sides"
+    )]
+    Version { theirs: u16, ours: u16 },
+    #[error("{message} is {bytes} bytes, more than the {most} it may have")]
+    TooLong { message: &'static str, bytes: u64, most: usize },
+    #[error("connection ended inside a {message}")]
+    Cut { message: &'static str },
+    #[error("{message} {source}")]
+    Codec { message: &'static str, source: CodecError },
+    #[error("connection broke: {0}")]
+    Io(#[source] io::Error),
+}
+
+impl FrameError {
+    /// Whether a new connection might do better.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::Cut { .. } | Self::Io(_))
+    }
+}
+
+/// Appends a frame to `bytes`; on an error leaves them as they were.
+///
+/// # Errors
+/// [`FrameError::TooLong`], [`FrameError::Codec`].
+pub fn append_frame<M: Message>(message: &M, bytes: &mut Vec<u8>) -> Result<(), FrameError> {
+    let start = bytes.len();
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&PROTOCOL_VERSION.to_le_bytes());
+    bytes.extend_from_slice(&[0; 4]);
+    let encoded = codec::encode(message, bytes).map_err(|source| FrameError::Codec { message: M::NAME, source });
+    let length = bytes.len() - start - HEAD_BYTES;
+    let checked = encoded.and_then(|()| check_length::<M>(length as u64));
+    if let Err(error) = checked {
+        bytes.truncate(start);
+        return Err(error);
+    }
+    let length = u32::try_from(length).expect("MAX_BYTES fits 32 bits");
+    bytes[start + 4..start + HEAD_BYTES].copy_from_slice(&length.to_le_bytes());
+    Ok(())
+}
+
+fn check_length<M: Message>(bytes: u64) -> Result<(), FrameError> {
+    if bytes > M::MAX_BYTES as u64 {
+        return Err(FrameError::TooLong { message: M::NAME, bytes, most: M::MAX_BYTES });
+    }
+    Ok(())
+}
+
+/// Checks a head and gives the length of the message behind it.
+fn body_bytes<M: Message>(head: [u8; HEAD_BYTES]) -> Result<usize, FrameError> {
+    let [m0, m1, v0, v1, length @ ..] = head;
+    if [m0, m1] != MAGIC {
+        return Err(FrameError::NotOurs { head: [m0, m1] });
+    }
+    let theirs = u16::from_le_bytes([v0, v1]);
+    if theirs != PROTOCOL_VERSION {
+        return Err(FrameError::Version { theirs, ours: PROTOCOL_VERSION });
+    }
+    let length = u32::from_le_bytes(length);
+    check_length::<M>(length.into())?;
+    Ok(length as usize)
+}
+
+fn decode<M: Message>(body: &[u8]) -> Result<M, FrameError> {
+    codec::decode(body).map_err(|source| FrameError::Codec { message: M::NAME, source })
+}
+
+/// Writes one frame.
+///
+/// # Errors
+/// [`FrameError`].
+pub async fn write_frame<M: Message>(io: &mut (impl AsyncWrite + Unpin), message: &M) -> Result<(), FrameError> {
+    let mut bytes = Vec::new();
+    append_frame(message, &mut bytes)?;
+    io.write_all(&bytes).await.map_err(FrameError::Io)
+}
+
+/// Reads one frame and not a byte more; `None` where the stream ends before it. What it allocates grows with the bytes
+/// that arrive.
+///
+/// # Errors
+/// [`FrameError`].
+pub async fn read_frame<M: Message>(io: &mut (impl AsyncRead + Unpin)) -> Result<Option<M>, FrameError> {
+    let mut head = Vec::with_capacity(HEAD_BYTES);
+    (&mut *io).take(HEAD_BYTES as u64).read_to_end(&mut head).await.map_err(FrameError::Io)?;
+    if head.is_empty() {
+        return Ok(None);
+    }
+    let head = head.try_into().map_err(|_| FrameError::Cut { message: M::NAME })?;
+    let length = body_bytes::<M>(head)?;
+    let mut body = Vec::new();
+    io.take(length as u64).read_to_end(&mut body).await.map_err(FrameError::Io)?;
+    if body.len() < length {
+        return Err(FrameError::Cut { message: M::NAME });
+    }
+    decode(&body).map(Some)
+}
+
+/// Reads frame after frame from one stream.
+#[derive(Debug)]
+pub struct FrameReader<R> {
+    io: R,
+    bytes: Vec<u8>,
+}
+
+impl<R> FrameReader<R> {
+    /// A reader that goes on after `bytes`, which were read from `io` already.
+    pub const fn new(io: R, bytes: Vec<u8>) -> Self {
+        Self { io, bytes }
+    }
+}
+
+impl<R: AsyncRead + Unpin> FrameReader<R> {
+    /// The next message; `None` where the stream ends between two. Nothing is lost when the future is dropped.
+    ///
+    /// # Errors
+    /// [`FrameError`].
+    pub async fn next<M: Message>(&mut self) -> Result<Option<M>, FrameError> {
+        loop {
+            if let Some(message) = take_frame(&mut self.bytes)? {
+                return Ok(Some(message));
+            }
+            self.bytes.reserve(READ_BYTES);
+            if self.io.read_buf(&mut self.bytes).await.map_err(FrameError::Io)? == 0 {
+                return if self.bytes.is_empty() { Ok(None) } else { Err(FrameError::Cut { message: M::NAME }) };
+            }
+        }
+    }
+}
+
+/// Takes the frame at the front of `bytes`, once it is all there.
+///
+/// # Errors
+/// [`FrameError`], as soon as the head is there.
+pub fn take_frame<M: Message>(bytes: &mut Vec<u8>) -> Result<Option<M>, FrameError> {
+    let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
+    let end = HEAD_BYTES + body_bytes::<M>(*head)?;
+    if bytes.len() < end {
+        return Ok(None);
+    }
+    let message = decode(&bytes[HEAD_BYTES..end])?;
+    bytes.drain(..end);
+    Ok(Some(message))
+}
+
+/// Writes frame after frame to one stream.
+#[derive(Debug)]
+pub struct FrameWriter<W> {
+    io: W,
+    /// Frames, of which the first `written` bytes are out.
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+impl<W> FrameWriter<W> {
+    /// A writer to `io`.
+    pub const fn new(io: W) -> Self {
+        Self { io, bytes: Vec::new(), written: 0 }
+    }
+
+    /// The stream.
+    pub const fn io_mut(&mut self) -> &mut W {
+        &mut self.io
+    }
+}
+
+impl<W: AsyncWrite + Unpin> FrameWriter<W> {
+    /// Sends a message. When the future is dropped the message is still queued, whole, and goes out with the next.
+    ///
+    /// # Errors
+    /// [`FrameError`].
+    pub async fn send<M: Message>(&mut self, message: &M) -> Result<(), FrameError> {
+        append_frame(message, &mut self.bytes)?;
+        self.flush().await
+    }
+
+    /// Writes what a dropped [`send`](Self::send) left.
+    ///
+    /// # Errors
+    /// [`FrameError::Io`].
+    pub async fn flush(&mut self) -> Result<(), FrameError> {
+        while self.written < self.bytes.len() {
+            let written = self.io.write(&self.bytes[self.written..]).await.map_err(FrameError::Io)?;
+            if written == 0 {
+                return Err(FrameError::Io(io::ErrorKind::WriteZero.into()));
+            }
+            self.written += written;
+        }
+        self.bytes.clear();
+        self.written = 0;
+        Ok(())
+    }
+}

@@ -1,0 +1,282 @@
+//! Strategies for every message.
+
+use proptest::{collection::vec, option, prelude::*};
+use spdl_shard::{
+    Fingerprint, Position, Receipt, SampleId,
+    job::{
+        BadSamples, Column, ColumnKind, DType, EpochEnd, ImageColumn, ImageLayout, ImageOp, Job, Normalise,
+        OrderParams, Size,
+    },
+};
+use spdl_wire::messages::*;
+
+fn text() -> impl Strategy<Value = String> {
+    "\\PC{0,24}"
+}
+
+fn float() -> impl Strategy<Value = f32> {
+    -1e6_f32..1e6
+}
+
+fn position() -> impl Strategy<Value = Position> {
+    (any::<u64>(), any::<u64>()).prop_map(|(epoch, offset)| Position::new(epoch, offset))
+}
+
+fn size() -> impl Strategy<Value = Size> {
+    prop_oneof![any::<u32>().prop_map(Size::Square), any::<[u32; 2]>().prop_map(Size::HeightWidth)]
+}
+
+fn op() -> impl Strategy<Value = ImageOp> {
+    prop_oneof![
+        (text(), float()).prop_map(|(field, margin)| ImageOp::CropBox { field, margin }),
+        (size(), [float(), float()], [float(), float()]).prop_map(|(size, scale, ratio)| ImageOp::RandomResizedCrop {
+            size,
+            scale,
+            ratio
+        }),
+        size().prop_map(|size| ImageOp::Resize { size }),
+        size().prop_map(|size| ImageOp::CenterCrop { size }),
+        float().prop_map(|p| ImageOp::RandomFlip { p }),
+    ]
+}
+
+fn kind() -> impl Strategy<Value = ColumnKind> {
+    let layout = prop_oneof![Just(ImageLayout::Nhwc), Just(ImageLayout::Nchw)];
+    let normalise = option::of(([float(), float(), float()], [float(), float(), float()]))
+        .prop_map(|pair| pair.map(|(mean, std)| Normalise { mean, std }));
+    prop_oneof![
+        (vec(op(), 0..4), layout, normalise, any::<[u32; 2]>()).prop_map(|(ops, layout, normalise, size)| {
+            ColumnKind::Image(ImageColumn { ops, layout, normalise, size })
+        }),
+        Just(ColumnKind::Int),
+        vec(text(), 0..3).prop_map(|path| ColumnKind::Json { path }),
+        any::<u32>().prop_map(|max_bytes| ColumnKind::Bytes { max_bytes }),
+        Just(ColumnKind::BoxClass),
+    ]
+}
+
+fn column() -> impl Strategy<Value = Column> {
+    let dtype = prop_oneof![
+        Just(DType::U8),
+        Just(DType::I32),
+        Just(DType::I64),
+        Just(DType::F16),
+        Just(DType::Bf16),
+        Just(DType::F32),
+        Just(DType::F64),
+    ];
+    (text(), vec(text(), 0..3), kind(), dtype).prop_map(|(name, from, kind, dtype)| Column { name, from, kind, dtype })
+}
+
+fn order() -> impl Strategy<Value = OrderParams> {
+    (any::<u32>(), any::<u32>(), any::<u64>(), any::<bool>())
+        .prop_map(|(version, lanes, window, shuffle)| OrderParams { version, lanes, window, shuffle })
+}
+
+fn job() -> impl Strategy<Value = Job> {
+    let ends =
+        prop_oneof![Just(EpochEnd::Drop), Just(EpochEnd::Pad), Just(EpochEnd::Continuous), Just(EpochEnd::Exact)];
+    let bad = prop_oneof![Just(BadSamples::Substitute), Just(BadSamples::Mask), Just(BadSamples::Fail)];
+    let names = (text(), text(), any::<u128>(), any::<u64>(), any::<u64>());
+    let numbers = (any::<u32>(), any::<u64>(), ends, bad, 0.0..1.0_f64);
+    (names, numbers, order(), vec(column(), 0..4)).prop_map(|(names, numbers, order, columns)| Job {
+        name: names.0,
+        dataset: names.1,
+        dataset_fingerprint: Fingerprint(names.2),
+        samples: names.3,
+        seed: names.4,
+        global_batch: numbers.0,
+        epochs: numbers.1,
+        epoch_end: numbers.2,
+        bad_samples: numbers.3,
+        max_bad_fraction: numbers.4,
+        order,
+        columns,
+    })
+}
+
+pub(crate) fn session() -> impl Strategy<Value = Session> {
+    (any::<u64>(), job(), any::<u32>(), any::<u32>(), position()).prop_map(|(id, job, world, global_batch, start)| {
+        Session { id: SessionId(id), job, world, global_batch, start }
+    })
+}
+
+fn home() -> impl Strategy<Value = Home> {
+    (any::<u64>(), text(), text(), any::<(std::net::IpAddr, u16)>(), option::of(text())).prop_map(
+        |(worker, name, node, quic, socket)| Home {
+            worker: WorkerId(worker),
+            name,
+            node: NodeId(node),
+            quic: quic.into(),
+            socket,
+        },
+    )
+}
+
+fn stall() -> impl Strategy<Value = Stall> {
+    (text(), text(), text(), any::<u64>()).prop_map(|(worker, stage, waiting_for, waited_ms)| Stall {
+        worker,
+        stage,
+        waiting_for,
+        waited_ms,
+    })
+}
+
+fn transport() -> impl Strategy<Value = Transport> {
+    prop_oneof![Just(Transport::Local), Just(Transport::Quic), Just(Transport::InProcess)]
+}
+
+fn rank_figures() -> impl Strategy<Value = RankFigures> {
+    (any::<u64>(), any::<u32>(), transport(), any::<u64>(), any::<u32>(), any::<u32>(), option::of(stall())).prop_map(
+        |(session, rank, transport, batches, ready, slots, stall)| RankFigures {
+            session: SessionId(session),
+            rank,
+            transport,
+            batches,
+            ready,
+            slots,
+            stall,
+        },
+    )
+}
+
+fn stage_figures() -> impl Strategy<Value = StageFigures> {
+    (text(), any::<[u64; 10]>()).prop_map(|(name, n)| StageFigures {
+        name,
+        items: n[0],
+        bytes: n[1],
+        failures: n[2],
+        busy_ns: n[3],
+        waiting_for_input_ns: n[4],
+        waiting_for_output_ns: n[5],
+        queue_depth: n[6],
+        p50_ns: n[7],
+        p90_ns: n[8],
+        p99_ns: n[9],
+    })
+}
+
+fn bad_sample() -> impl Strategy<Value = BadSample> {
+    (text(), any::<u64>(), text(), text(), text()).prop_map(|(job, sample, shard, key, cause)| BadSample {
+        job,
+        sample: SampleId(sample),
+        shard,
+        key,
+        cause,
+    })
+}
+
+fn worker_beat() -> impl Strategy<Value = WorkerBeat> {
+    let lists = (vec(rank_figures(), 0..3), vec(stage_figures(), 0..3), vec(bad_sample(), 0..3));
+    (home(), 0.0..1e3_f64, any::<bool>(), lists).prop_map(|(home, cores, draining, (ranks, stages, bad_samples))| {
+        WorkerBeat { home, cores, draining, ranks, stages, bad_samples }
+    })
+}
+
+fn join() -> impl Strategy<Value = Join> {
+    let wishes = (option::of(any::<u32>()), option::of(position()), option::of(any::<u128>()));
+    ((text(), any::<u32>(), any::<u32>()), wishes, (text(), text(), any::<u64>())).prop_map(|(who, wishes, client)| {
+        Join {
+            job: who.0,
+            rank: who.1,
+            world: who.2,
+            global_batch: wishes.0,
+            start: wishes.1,
+            fingerprint: wishes.2.map(Fingerprint),
+            node: NodeId(client.0),
+            client: client.1,
+            nonce: client.2,
+        }
+    })
+}
+
+fn rank_beat() -> impl Strategy<Value = RankBeat> {
+    let who = (any::<u64>(), text(), any::<u32>(), any::<u64>());
+    let far = (position(), any::<u128>(), option::of(any::<u64>()), any::<u64>(), option::of(transport()));
+    (who, far).prop_map(|(who, far)| RankBeat {
+        session: SessionId(who.0),
+        job: who.1,
+        rank: who.2,
+        nonce: who.3,
+        acknowledged: far.0,
+        receipt: Receipt(far.1),
+        unreachable: far.2.map(WorkerId),
+        waited_ms: far.3,
+        transport: far.4,
+    })
+}
+
+pub(crate) fn to_coordinator() -> impl Strategy<Value = ToCoordinator> {
+    prop_oneof![
+        worker_beat().prop_map(ToCoordinator::WorkerBeat),
+        any::<u64>().prop_map(|worker| ToCoordinator::WorkerLeave { worker: WorkerId(worker) }),
+        join().prop_map(ToCoordinator::Join),
+        rank_beat().prop_map(ToCoordinator::RankBeat),
+        rank_beat().prop_map(ToCoordinator::RankLeave),
+        (text(), text()).prop_map(|(toml, origin)| ToCoordinator::SubmitJob { toml, origin }),
+        text().prop_map(|name| ToCoordinator::RemoveJob { name }),
+        text().prop_map(|name| ToCoordinator::DescribeJob { name }),
+        Just(ToCoordinator::Status),
+    ]
+}
+
+fn refusal() -> impl Strategy<Value = Refusal> {
+    let prints = (text(), any::<u128>(), any::<u128>());
+    prop_oneof![
+        (text(), text()).prop_map(|(job, known)| Refusal::UnknownJob { job, known }),
+        prints.prop_map(|(job, a, b)| Refusal::JobDiffers { job, existing: Fingerprint(a), submitted: Fingerprint(b) }),
+        (any::<u32>(), any::<u32>()).prop_map(|(rank, world)| Refusal::RankOutOfRange { rank, world }),
+        (text(), any::<u64>(), any::<u32>(), text()).prop_map(|(job, session, rank, field)| {
+            Refusal::SessionDisagrees {
+                job,
+                session: SessionId(session),
+                rank,
+                theirs: field.clone(),
+                ours: field.clone(),
+                field,
+            }
+        }),
+        text().prop_map(|cause| Refusal::Internal { cause }),
+    ]
+}
+
+pub(crate) fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
+    prop_oneof![
+        (any::<u64>(), any::<u64>()).prop_map(|(beat_ms, liveness_ms)| FromCoordinator::Heard { beat_ms, liveness_ms }),
+        (session(), option::of(home()), any::<u64>()).prop_map(|(session, home, beat_ms)| FromCoordinator::Joined {
+            session: Box::new(session),
+            home,
+            beat_ms
+        }),
+        (option::of(home()), any::<u64>()).prop_map(|(home, beat_ms)| FromCoordinator::RankHeard { home, beat_ms }),
+        job().prop_map(|job| FromCoordinator::Job(Box::new(job))),
+        text().prop_map(FromCoordinator::Status),
+        Just(FromCoordinator::Done),
+        refusal().prop_map(FromCoordinator::Refused),
+    ]
+}
+
+pub(crate) fn to_home() -> impl Strategy<Value = ToHome> {
+    prop_oneof![
+        (session(), any::<u32>(), position(), any::<u32>(), text()).prop_map(|(session, rank, from, slots, client)| {
+            ToHome::Attach { session: Box::new(session), rank, from, slots, client }
+        }),
+        any::<u32>().prop_map(|slot| ToHome::Freed { slot }),
+        Just(ToHome::Explain),
+    ]
+}
+
+pub(crate) fn from_home() -> impl Strategy<Value = FromHome> {
+    prop_oneof![
+        (any::<u32>(), any::<u64>()).prop_map(|(slots, slot_stride)| FromHome::Attached { slots, slot_stride }),
+        (any::<u64>(), any::<u32>(), any::<u64>()).prop_map(|(sequence, slot, used_bytes)| FromHome::Filled {
+            sequence,
+            slot,
+            used_bytes
+        }),
+        (any::<u64>(), position()).prop_map(|(sequence, position)| FromHome::End { sequence, position }),
+        Just(FromHome::Leaving),
+        (text(), any::<bool>()).prop_map(|(message, is_retryable)| FromHome::Fault { message, is_retryable }),
+        option::of(stall()).prop_map(FromHome::Explained),
+    ]
+}
