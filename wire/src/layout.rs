@@ -383,6 +383,13 @@ pub struct BatchView<'a> {
 }
 
 impl<'a> BatchView<'a> {
+    /// The view of a batch that [`Layout::read`] gave `header` for, without checking it again.
+    /// Bytes that have changed since give wrong samples or a panic.
+    #[must_use]
+    pub const fn of_checked(layout: &'a Layout, bytes: &'a [u8], header: Header) -> Self {
+        Self { layout, bytes, header }
+    }
+
     /// The header.
     #[must_use]
     pub const fn header(&self) -> &Header {
@@ -408,7 +415,7 @@ impl<'a> BatchView<'a> {
     }
 
     /// What its samples are.
-    pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry> + 'a {
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry> + use<'a> {
         let start = size_of::<Header>();
         let bytes = &self.bytes[start..start + self.len() * size_of::<Entry>()];
         bytes.chunks_exact(size_of::<Entry>()).map(bytemuck::pod_read_unaligned)

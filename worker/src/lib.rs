@@ -1,4 +1,1 @@
 //! spdl-worker: the pipeline engine and the download, decode and batch path
-
-pub mod budget;
-pub mod fetch;

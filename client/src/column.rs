@@ -1,0 +1,168 @@
+//! One column of a batch: typed, shaped, in place.
+
+use bytemuck::Pod;
+use half::{bf16, f16};
+use spdl_shard::job::DType;
+use spdl_wire::layout::{BatchView, ColumnLayout, Place};
+
+/// A type that elements of a column can have.
+pub trait Element: Pod + sealed::Sealed {
+    /// Its name in a job.
+    const DTYPE: DType;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! elements {
+    ($($type:ty => $dtype:ident),*) => {$(
+        impl sealed::Sealed for $type {}
+        impl Element for $type {
+            const DTYPE: DType = DType::$dtype;
+        }
+    )*};
+}
+elements!(u8 => U8, i32 => I32, i64 => I64, f16 => F16, bf16 => Bf16, f32 => F32, f64 => F64);
+
+/// A column that a batch cannot give as asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum ColumnError {
+    #[error("no column `{column}`; there are {known}")]
+    Missing { column: String, known: String },
+    #[error("column `{column}` holds {actual}, not {asked}")]
+    Type { column: String, actual: &'static str, asked: &'static str },
+}
+
+/// The name of a type, as a job file has it.
+const fn name_of(dtype: DType) -> &'static str {
+    match dtype {
+        DType::U8 => "u8",
+        DType::I32 => "i32",
+        DType::I64 => "i64",
+        DType::F16 => "f16",
+        DType::Bf16 => "bf16",
+        DType::F32 => "f32",
+        DType::F64 => "f64",
+    }
+}
+
+/// A column of a batch. A *fixed* one has samples of one shape, end to end: `[n, ...shape of a sample]`. A *ragged* one has
+/// values of any length, end to end, and offsets that say where each begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Column<'a> {
+    batch: BatchView<'a>,
+    index: usize,
+}
+
+impl<'a> Column<'a> {
+    pub(crate) const fn new(batch: BatchView<'a>, index: usize) -> Self {
+        Self { batch, index }
+    }
+
+    fn layout(&self) -> &'a ColumnLayout {
+        &self.batch.layout().columns()[self.index]
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        &self.layout().name
+    }
+
+    /// Type of its elements.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.layout().dtype
+    }
+
+    /// Samples in it.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Whether it has no sample.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.batch.is_empty()
+    }
+
+    /// Shape of one sample, `[]` for a scalar; `None` for a ragged column.
+    #[must_use]
+    pub fn sample_shape(&self) -> Option<&'a [u32]> {
+        match &self.layout().place {
+            Place::Fixed { shape, .. } => Some(shape),
+            Place::Ragged { .. } => None,
+        }
+    }
+
+    /// Shape of the whole column, samples first; `None` for a ragged one.
+    #[must_use]
+    pub fn shape(&self) -> Option<Vec<usize>> {
+        let sample = self.sample_shape()?;
+        Some(std::iter::once(self.len()).chain(sample.iter().map(|side| *side as usize)).collect())
+    }
+
+    /// All elements, sample after sample, in row-major order; of a ragged column, all values end to end.
+    ///
+    /// # Errors
+    /// [`ColumnError::Type`] when the column holds another type.
+    pub fn as_slice<T: Element>(&self) -> Result<&'a [T], ColumnError> {
+        self.check::<T>()?;
+        Ok(bytemuck::cast_slice(self.bytes()))
+    }
+
+    /// The elements of sample `index`.
+    ///
+    /// # Errors
+    /// [`ColumnError::Type`] when the column holds another type.
+    ///
+    /// # Panics
+    /// When there is no such sample.
+    pub fn sample<T: Element>(&self, index: usize) -> Result<&'a [T], ColumnError> {
+        self.check::<T>()?;
+        Ok(bytemuck::cast_slice(self.sample_bytes(index)))
+    }
+
+    /// The elements of every sample, in order.
+    ///
+    /// # Errors
+    /// [`ColumnError::Type`] when the column holds another type.
+    pub fn samples<T: Element>(&self) -> Result<impl ExactSizeIterator<Item = &'a [T]> + use<'a, T>, ColumnError> {
+        self.check::<T>()?;
+        let column = *self;
+        Ok((0..self.len()).map(move |index| bytemuck::cast_slice(column.sample_bytes(index))))
+    }
+
+    /// All bytes: of the samples, or of a ragged column's values.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.batch.column_bytes(self.index)
+    }
+
+    /// The bytes of sample `index`.
+    ///
+    /// # Panics
+    /// When there is no such sample.
+    #[must_use]
+    pub fn sample_bytes(&self, index: usize) -> &'a [u8] {
+        self.batch.sample_bytes(self.index, index)
+    }
+
+    /// The `n + 1` offsets, in bytes, of a ragged column's values; `None` for a fixed one.
+    #[must_use]
+    pub fn offsets(&self) -> Option<&'a [u64]> {
+        self.batch.ragged_offset_bytes(self.index).map(bytemuck::cast_slice)
+    }
+
+    fn check<T: Element>(&self) -> Result<(), ColumnError> {
+        if self.dtype() == T::DTYPE {
+            return Ok(());
+        }
+        let column = self.name().to_owned();
+        Err(ColumnError::Type { column, actual: name_of(self.dtype()), asked: name_of(T::DTYPE) })
+    }
+}

@@ -1,0 +1,211 @@
+//! The session's side towards the coordinator: joining, beating, being told.
+
+use spdl_shard::job::Job;
+use spdl_wire::messages::{FromCoordinator, Join, RankBeat, Refusal, Session, ToCoordinator};
+
+use super::{Effect, SessionCore, flow::Stream};
+use crate::ClientError;
+
+/// Where the rank stands with the coordinator.
+#[derive(Debug)]
+pub(super) struct Membership {
+    since_ms: u64,
+    session: Option<Box<Session>>,
+    /// The coordinator forgot the session: join it anew.
+    rejoin: bool,
+    /// A question is open.
+    asking: bool,
+    /// What there is to say has changed since the open question was asked.
+    again: bool,
+    next_ask_ms: u64,
+    beat_ms: u64,
+    failures: u32,
+    /// Since when and why it does not answer.
+    pub(super) away: Option<(u64, String)>,
+}
+
+impl Membership {
+    pub(super) const fn new(now_ms: u64) -> Self {
+        Self {
+            since_ms: now_ms,
+            session: None,
+            rejoin: false,
+            asking: false,
+            again: false,
+            next_ask_ms: now_ms,
+            beat_ms: 1000,
+            failures: 0,
+            away: None,
+        }
+    }
+
+    pub(super) fn session(&self) -> Option<&Session> {
+        self.session.as_deref()
+    }
+
+    pub(super) fn wake_ms(&self) -> Option<u64> {
+        (!self.asking).then_some(self.next_ask_ms)
+    }
+
+    fn answered(&mut self, now_ms: u64, beat_ms: u64) {
+        self.beat_ms = beat_ms.clamp(10, 60_000);
+        self.next_ask_ms = if std::mem::take(&mut self.again) { now_ms } else { now_ms.saturating_add(self.beat_ms) };
+        self.failures = 0;
+        self.away = None;
+    }
+}
+
+impl SessionCore {
+    /// Asks what is due: a join while there is no session, a beat afterwards.
+    pub(super) fn ask(&mut self) {
+        if self.membership.asking {
+            self.membership.again = true;
+            return;
+        }
+        let question = match self.membership.session() {
+            Some(session) if !self.membership.rejoin => ToCoordinator::RankBeat(self.rank_beat(session)),
+            session => ToCoordinator::Join(self.join(session)),
+        };
+        self.membership.asking = true;
+        self.membership.again = false;
+        self.effects.push_back(Effect::Ask(question));
+    }
+
+    pub(super) fn ask_when_due(&mut self, now_ms: u64) {
+        if !self.membership.asking && now_ms >= self.membership.next_ask_ms {
+            self.ask();
+        }
+    }
+
+    /// A session that the coordinator forgot is joined again from where it began, so that all its ranks agree;
+    /// the rank itself goes on from where it is.
+    fn join(&self, session: Option<&Session>) -> Join {
+        let intent = &self.intent;
+        Join {
+            job: intent.job.clone(),
+            rank: intent.rank,
+            world: intent.world,
+            global_batch: session.map_or(intent.global_batch, |session| Some(session.global_batch)),
+            start: session.map_or(intent.start, |session| Some(session.start)),
+            fingerprint: session.map_or(intent.fingerprint, |session| Some(session.job.fingerprint())),
+            node: intent.node.clone(),
+            client: intent.client.clone(),
+            nonce: intent.nonce,
+        }
+    }
+
+    pub(super) fn rank_beat(&self, session: &Session) -> RankBeat {
+        RankBeat {
+            session: session.id,
+            job: self.intent.job.clone(),
+            rank: self.intent.rank,
+            nonce: self.intent.nonce,
+            acknowledged: self.progress.position,
+            receipt: self.progress.receipt,
+            unreachable: self.link.unreachable(),
+            waited_ms: self.progress.waited_ms,
+            transport: self.link.attached().map(|(_, transport)| transport),
+        }
+    }
+
+    pub(super) fn on_answer(&mut self, now_ms: u64, answer: FromCoordinator) {
+        self.membership.asking = false;
+        match answer {
+            FromCoordinator::Joined { session, home, beat_ms } => {
+                self.membership.answered(now_ms, beat_ms);
+                match self.adopt(session) {
+                    Ok(()) => self.on_home(now_ms, home),
+                    Err(error) => self.fail(error),
+                }
+            }
+            FromCoordinator::RankHeard { home, beat_ms } => {
+                self.membership.answered(now_ms, beat_ms);
+                self.on_home(now_ms, home);
+            }
+            FromCoordinator::Refused(Refusal::UnknownSession { session }) => {
+                self.membership.rejoin = true;
+                self.effects
+                    .push_back(Effect::Warn(format!("coordinator does not know session {}; joining", session.0)));
+                self.pause(now_ms);
+            }
+            FromCoordinator::Refused(Refusal::Internal { cause }) => self.on_unanswered(now_ms, cause),
+            FromCoordinator::Refused(refusal) => self.fail(refusal.into()),
+            other => self.on_unanswered(now_ms, format!("it gave an answer to another question: {other:?}")),
+        }
+    }
+
+    pub(super) fn on_unanswered(&mut self, now_ms: u64, cause: String) {
+        self.membership.asking = false;
+        let since_ms = match self.membership.away.take() {
+            Some((since_ms, _)) => since_ms,
+            None => now_ms,
+        };
+        let waited_ms = now_ms.saturating_sub(self.membership.since_ms);
+        if self.membership.session.is_none() && waited_ms >= self.timing.join_timeout_ms {
+            let coordinators = self.intent.coordinators.clone();
+            return self.fail(ClientError::Unreachable { coordinators, rank: self.intent.rank, waited_ms, cause });
+        }
+        if self.membership.failures == 0 {
+            self.effects.push_back(Effect::Warn(format!("coordinator does not answer, asking again: {cause}")));
+        }
+        self.membership.away = Some((since_ms, cause));
+        self.pause(now_ms);
+    }
+
+    fn pause(&mut self, now_ms: u64) {
+        self.membership.failures += 1;
+        let mut until_ms = now_ms.saturating_add(self.backoff_ms(self.membership.failures));
+        if self.membership.session.is_none() {
+            // The last attempt is made when the time is up, not when the pause would end.
+            let limit_ms = self.membership.since_ms.saturating_add(self.timing.join_timeout_ms);
+            until_ms = until_ms.min(limit_ms.max(now_ms));
+        }
+        self.membership.next_ask_ms = until_ms;
+    }
+
+    /// Takes part in `session`, or in the one that replaces a forgotten one.
+    fn adopt(&mut self, session: Box<Session>) -> Result<(), ClientError> {
+        self.membership.rejoin = false;
+        let intent = &self.intent;
+        let known = self.membership.session();
+        let ours = |session: &Session| (session.world, session.global_batch, session.start, session.job.fingerprint());
+        let (world, global_batch, start, fingerprint) = ours(&session);
+        let wanted = known.map(ours);
+        let batch = wanted.map(|(_, batch, ..)| batch).or(intent.global_batch).unwrap_or(global_batch);
+        let from = wanted.map(|(_, _, start, _)| start).or(intent.start).unwrap_or(start);
+        let job = wanted.map(|(.., job)| job).or(intent.fingerprint).unwrap_or(fingerprint);
+        for (field, theirs, ours) in [
+            ("world", world.to_string(), intent.world.to_string()),
+            ("global batch", global_batch.to_string(), batch.to_string()),
+            ("start", start.to_string(), from.to_string()),
+            ("fingerprint", fingerprint.to_string(), job.to_string()),
+        ] {
+            if theirs != ours {
+                let (job, rank) = (session.job.name, intent.rank);
+                return Err(ClientError::SessionDiffers { job, rank, field, theirs, ours });
+            }
+        }
+        check_size(&session.job, global_batch, world)?;
+        if self.stream.is_none() {
+            self.stream = Some(Stream::new(&session.job, global_batch, start));
+            self.progress.position = start;
+            self.effects.push_back(Effect::Joined(session.clone()));
+        }
+        self.membership.session = Some(session);
+        Ok(())
+    }
+}
+
+/// A session of which no batch could be made.
+fn check_size(job: &Job, global_batch: u32, world: u32) -> Result<(), ClientError> {
+    if global_batch == 0 || world == 0 || job.samples == 0 || job.epochs == 0 {
+        return Err(ClientError::Refused(Refusal::JobInvalid {
+            job: job.name.clone(),
+            cause: format!(
+                "world {world}, global batch {global_batch}, {} samples, {} epochs: none may be 0",
+                job.samples, job.epochs
+            ),
+        }));
+    }
+    Ok(())
+}

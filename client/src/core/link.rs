@@ -1,0 +1,298 @@
+//! The session's side towards its home: attaching, being served, losing it, going on elsewhere.
+
+use spdl_wire::messages::{Home, Transport, WorkerId};
+
+use super::{
+    Effect, Event, LinkId, Phase, SessionCore, Way, Ways,
+    flow::{Arrival, Inflow, Verdict},
+};
+use crate::ClientError;
+
+/// Where the rank stands with its home.
+#[derive(Debug)]
+pub(super) struct Link {
+    state: State,
+    next_id: u64,
+    /// The last that the coordinator named.
+    pub(super) home: Option<Home>,
+    /// The coordinator has none to name.
+    pub(super) no_worker: bool,
+    /// The home that could not be reached, or is going away.
+    unreachable: Option<WorkerId>,
+    /// The home's socket could not be reached: take QUIC this time.
+    avoid_local: bool,
+    /// In a row, without a batch between them.
+    pub(super) failures: u32,
+    /// Why the last link was lost.
+    pub(super) cause: Option<String>,
+}
+
+#[derive(Debug)]
+enum State {
+    Idle { retry_at_ms: u64 },
+    Attaching { id: LinkId, home: Home, way: Way, give_up_ms: u64 },
+    Attached { id: LinkId, home: Home, way: Way, inflow: Inflow },
+}
+
+impl Link {
+    pub(super) const fn new(now_ms: u64) -> Self {
+        Self {
+            state: State::Idle { retry_at_ms: now_ms },
+            next_id: 0,
+            home: None,
+            no_worker: false,
+            unreachable: None,
+            avoid_local: false,
+            failures: 0,
+            cause: None,
+        }
+    }
+
+    pub(super) const fn unreachable(&self) -> Option<WorkerId> {
+        self.unreachable
+    }
+
+    pub(super) const fn attached(&self) -> Option<(&Home, Transport)> {
+        match &self.state {
+            State::Attached { home, way, .. } => Some((home, way.transport())),
+            _ => None,
+        }
+    }
+
+    pub(super) const fn attached_id(&self) -> Option<LinkId> {
+        match &self.state {
+            State::Attached { id, .. } => Some(*id),
+            _ => None,
+        }
+    }
+
+    pub(super) fn held(&self) -> usize {
+        match &self.state {
+            State::Attached { inflow, .. } => inflow.held(),
+            _ => 0,
+        }
+    }
+
+    pub(super) fn free(&mut self, link: LinkId, slot: u32) -> bool {
+        match &mut self.state {
+            State::Attached { id, inflow, .. } if *id == link => inflow.free(slot),
+            _ => false,
+        }
+    }
+
+    fn current(&self) -> Option<(LinkId, &Home, &Way)> {
+        match &self.state {
+            State::Idle { .. } => None,
+            State::Attaching { id, home, way, .. } | State::Attached { id, home, way, .. } => Some((*id, home, way)),
+        }
+    }
+}
+
+impl SessionCore {
+    pub(super) fn link_wake_ms(&self) -> Option<u64> {
+        match &self.link.state {
+            State::Idle { retry_at_ms } if self.may_attach() => Some(*retry_at_ms),
+            State::Attaching { give_up_ms, .. } => Some(*give_up_ms),
+            _ => None,
+        }
+    }
+
+    /// Slots that were left behind count, so that memory stays bounded however often a link breaks.
+    fn may_attach(&self) -> bool {
+        let held = self.slots_held() as u64;
+        self.phase == Phase::Running && self.link.home.is_some() && held < u64::from(self.intent.slots)
+    }
+
+    /// Whether no batch can come before one is dropped.
+    pub(super) fn is_out_of_slots(&self) -> bool {
+        match &self.link.state {
+            State::Attached { inflow, .. } => inflow.is_full(),
+            _ => self.slots_held() as u64 >= u64::from(self.intent.slots),
+        }
+    }
+
+    pub(super) fn try_attach(&mut self, now_ms: u64) {
+        let State::Idle { retry_at_ms } = self.link.state else { return };
+        let (Some(home), Some(stream)) = (&self.link.home, &self.stream) else { return };
+        if now_ms < retry_at_ms || !self.may_attach() {
+            return;
+        }
+        let (home, from, slots) = (home.clone(), stream.expected, self.intent.slots);
+        let way = match self.way_to(&home) {
+            Ok(way) => way,
+            Err(cause) => return self.lost(now_ms, &home, cause),
+        };
+        let id = LinkId(self.link.next_id);
+        self.link.next_id += 1;
+        let give_up_ms = now_ms.saturating_add(self.timing.attach_timeout_ms);
+        self.link.state = State::Attaching { id, home: home.clone(), way: way.clone(), give_up_ms };
+        self.effects.push_back(Effect::Attach { link: id, home, way, from, slots });
+    }
+
+    fn way_to(&self, home: &Home) -> Result<Way, String> {
+        let path = self.intent.socket.as_ref().or(home.socket.as_ref()).filter(|_| home.node == self.intent.node);
+        match (self.intent.ways, path) {
+            (Ways::Quic, _) | (Ways::Auto, None) => Ok(Way::Quic),
+            (Ways::Auto, Some(_)) if self.link.avoid_local => Ok(Way::Quic),
+            (Ways::Auto | Ways::Local, Some(path)) => Ok(Way::Local { path: path.clone() }),
+            (Ways::Local, None) => Err(format!(
+                "it is on node `{}` with {}, this rank is on node `{}`, and only the local queue is allowed",
+                home.node.0,
+                home.socket.as_ref().map_or("no socket".to_owned(), |path| format!("socket `{path}`")),
+                self.intent.node.0,
+            )),
+        }
+    }
+
+    /// Leaves the current link; its slots that are still held are waited for.
+    pub(super) fn detach(&mut self) {
+        let Some((id, ..)) = self.link.current() else { return };
+        self.effects.push_back(Effect::Detach { link: id });
+        let idle = State::Idle { retry_at_ms: 0 };
+        if let State::Attached { inflow, .. } = std::mem::replace(&mut self.link.state, idle) {
+            if inflow.held() > 0 {
+                self.left_behind.insert(id, inflow);
+            }
+        }
+    }
+
+    /// The coordinator says which home the rank has. While it knows none, the last one may serve it still.
+    pub(super) fn on_home(&mut self, now_ms: u64, home: Option<Home>) {
+        self.link.no_worker = home.is_none();
+        let Some(home) = home else { return };
+        let moved = self.link.home.as_ref().is_none_or(|old| old.worker != home.worker);
+        self.link.home = Some(home.clone());
+        if !moved || self.phase != Phase::Running {
+            return;
+        }
+        self.link.avoid_local = false;
+        if self.link.current().is_some_and(|(_, current, _)| current.worker != home.worker) {
+            self.effects.push_back(Effect::Warn(format!("moving to home `{}`", home.name)));
+            self.detach();
+        }
+        // A new home is tried at once, unless homes fail one after the other.
+        if let State::Idle { retry_at_ms } = &mut self.link.state {
+            if self.link.failures <= 1 {
+                *retry_at_ms = now_ms;
+            }
+        }
+    }
+
+    pub(super) fn link_timeout(&mut self, now_ms: u64) {
+        let State::Attaching { id, give_up_ms, .. } = &self.link.state else { return };
+        if now_ms >= *give_up_ms {
+            let cause = format!("it did not answer within {} ms", self.timing.attach_timeout_ms);
+            self.on_link_event(now_ms, Event::LinkLost { link: *id, cause });
+        }
+    }
+
+    pub(super) fn on_link_event(&mut self, now_ms: u64, event: Event) {
+        let Some((id, home, _)) = self.link.current() else { return self.discard_late(event) };
+        let home = home.clone();
+        match event {
+            Event::Attached { link, slots } if link == id => self.on_attached(now_ms, slots),
+            Event::LinkLost { link, cause } if link == id => self.on_lost(now_ms, &home, cause),
+            Event::Filled { link, sequence, slot, from, next } if link == id => {
+                self.on_arrival(now_ms, &home, sequence, Arrival::Batch { slot, from, next });
+            }
+            Event::End { link, sequence, position } if link == id => {
+                self.on_arrival(now_ms, &home, sequence, Arrival::End { position });
+            }
+            Event::Leaving { link } if link == id => {
+                self.effects.push_back(Effect::Warn(format!("home `{}` is going away", home.name)));
+                self.link.unreachable = Some(home.worker);
+                self.ask();
+            }
+            Event::Fault { link, message, is_retryable } if link == id => {
+                if is_retryable {
+                    self.lost(now_ms, &home, message);
+                } else {
+                    self.fail(ClientError::Fault { home: home.name, message });
+                }
+            }
+            late => self.discard_late(late),
+        }
+    }
+
+    /// A batch of a link that was left: the next link brings it again.
+    fn discard_late(&mut self, event: Event) {
+        if let Event::Filled { link, slot, .. } = event {
+            self.effects.push_back(Effect::Discard { link, slot });
+        }
+    }
+
+    fn on_attached(&mut self, now_ms: u64, slots: u32) {
+        let idle = State::Idle { retry_at_ms: now_ms };
+        match std::mem::replace(&mut self.link.state, idle) {
+            State::Attaching { id, home, way, .. } => {
+                self.link.unreachable = None;
+                self.link.state = State::Attached { id, home, way, inflow: Inflow::new(slots) };
+            }
+            State::Attached { id, home, way, inflow } => {
+                self.link.state = State::Attached { id, home: home.clone(), way, inflow };
+                self.lost(now_ms, &home, "it attached the rank twice".to_owned());
+            }
+            State::Idle { .. } => {}
+        }
+    }
+
+    fn on_arrival(&mut self, now_ms: u64, home: &Home, sequence: u64, arrival: Arrival) {
+        let State::Attached { id, inflow, .. } = &mut self.link.state else {
+            return self.lost(now_ms, home, "it sent a batch before it attached the rank".to_owned());
+        };
+        let link = *id;
+        let stream = self.stream.as_mut().expect("a rank attaches after it joined");
+        let mut verdicts = Vec::new();
+        let arrived = inflow.arrive(stream, sequence, arrival, &mut verdicts);
+        for verdict in verdicts {
+            self.carry_out(link, verdict);
+        }
+        if let Err(cause) = arrived {
+            self.lost(now_ms, home, cause);
+        }
+    }
+
+    fn carry_out(&mut self, link: LinkId, verdict: Verdict) {
+        match verdict {
+            Verdict::HandOver { slot } => {
+                self.link.failures = 0;
+                self.link.cause = None;
+                self.effects.push_back(Effect::HandOver { link, slot });
+            }
+            Verdict::Stale { slot } => self.effects.push_back(Effect::Discard { link, slot }),
+            Verdict::End { position } => {
+                self.phase = Phase::Ended;
+                self.detach();
+                self.effects.push_back(Effect::End { position });
+            }
+        }
+    }
+
+    fn on_lost(&mut self, now_ms: u64, home: &Home, cause: String) {
+        let tried_local = matches!(&self.link.state, State::Attaching { way: Way::Local { .. }, .. })
+            && self.intent.ways == Ways::Auto;
+        if !tried_local {
+            return self.lost(now_ms, home, cause);
+        }
+        let warning = format!("local queue of home `{}` cannot be used, taking QUIC: {cause}", home.name);
+        self.effects.push_back(Effect::Warn(warning));
+        self.detach();
+        self.link.avoid_local = true;
+        self.link.state = State::Idle { retry_at_ms: now_ms };
+    }
+
+    /// The home does not serve the rank: tell the coordinator at once, and knock again after a pause.
+    fn lost(&mut self, now_ms: u64, home: &Home, cause: String) {
+        self.detach();
+        self.link.avoid_local = false;
+        self.link.unreachable = Some(home.worker);
+        self.link.failures = self.link.failures.saturating_add(1);
+        if self.link.failures == 1 {
+            self.effects.push_back(Effect::Warn(format!("lost home `{}`: {cause}", home.name)));
+        }
+        self.link.cause = Some(format!("home `{}`: {cause}", home.name));
+        let retry_at_ms = now_ms.saturating_add(self.backoff_ms(self.link.failures));
+        self.link.state = State::Idle { retry_at_ms };
+        self.ask();
+    }
+}

@@ -1,0 +1,81 @@
+//! Why there is no batch, as far as this rank can tell.
+
+use std::fmt;
+
+use spdl_wire::messages::Transport;
+
+use super::SessionCore;
+
+/// Who waits for what. Its text goes into the error of a call that has waited too long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Situation {
+    wait: Wait,
+    /// Since how many milliseconds, and why, the coordinator does not answer.
+    coordinator_away: Option<(u64, String)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Wait {
+    /// The rank has not joined.
+    Join { coordinators: String },
+    /// The coordinator knows no worker.
+    Worker,
+    /// No home serves the rank.
+    Home { cause: Option<String> },
+    /// The trainer holds all slots.
+    Trainer { slots: usize },
+    /// The home serves the rank.
+    Batch { home: String, transport: Transport },
+    /// Nothing is to come.
+    Nothing,
+}
+
+impl Situation {
+    /// Whether the home knows more.
+    #[must_use]
+    pub const fn is_up_to_the_home(&self) -> bool {
+        matches!(self.wait, Wait::Batch { .. })
+    }
+}
+
+impl SessionCore {
+    /// Why there is no batch just now.
+    #[must_use]
+    pub fn situation(&self, now_ms: u64) -> Situation {
+        let held = self.slots_held();
+        let wait = match self.link.attached() {
+            _ if self.phase != super::Phase::Running => Wait::Nothing,
+            _ if self.session().is_none() => Wait::Join { coordinators: self.intent.coordinators.clone() },
+            _ if held > 0 && self.is_out_of_slots() => Wait::Trainer { slots: held },
+            Some((home, transport)) => Wait::Batch { home: home.name.clone(), transport },
+            None if self.link.home.is_none() || self.link.no_worker => Wait::Worker,
+            None => Wait::Home { cause: self.link.cause.clone() },
+        };
+        let coordinator_away =
+            self.membership.away.as_ref().map(|(since_ms, cause)| (now_ms.saturating_sub(*since_ms), cause.clone()));
+        Situation { wait, coordinator_away }
+    }
+}
+
+impl fmt::Display for Situation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.wait {
+            Wait::Join { coordinators } => write!(f, "the rank has not joined at `{coordinators}`")?,
+            Wait::Worker => f.write_str("the coordinator knows no worker that could serve the rank")?,
+            Wait::Home { cause: Some(cause) } => write!(f, "no home serves the rank: {cause}")?,
+            Wait::Home { cause: None } => f.write_str("the home has not answered yet")?,
+            Wait::Trainer { slots } => {
+                write!(f, "the trainer holds batches in all {slots} slots; drop one before taking the next")?;
+            }
+            Wait::Batch { home, transport } => {
+                let way = if *transport == Transport::Local { "the local queue" } else { "QUIC" };
+                write!(f, "home `{home}` has sent none over {way}")?;
+            }
+            Wait::Nothing => f.write_str("the session is over")?,
+        }
+        match &self.coordinator_away {
+            Some((away_ms, cause)) => write!(f, "; the coordinator has not answered for {away_ms} ms: {cause}"),
+            None => Ok(()),
+        }
+    }
+}

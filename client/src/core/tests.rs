@@ -1,0 +1,514 @@
+//! The session, event by event.
+
+use spdl_shard::{
+    Fingerprint,
+    job::{BadSamples, EpochEnd, Job, OrderParams},
+};
+use spdl_wire::messages::{Join, RankBeat, Refusal, SessionId, WorkerId};
+
+use super::*;
+
+const L0: LinkId = LinkId(0);
+const L1: LinkId = LinkId(1);
+const L2: LinkId = LinkId(2);
+
+fn job() -> Job {
+    Job {
+        name: "train".into(),
+        dataset: "data".into(),
+        dataset_fingerprint: Fingerprint(1),
+        samples: 100,
+        seed: 0,
+        global_batch: 24,
+        epochs: 2,
+        epoch_end: EpochEnd::Drop,
+        bad_samples: BadSamples::Substitute,
+        max_bad_fraction: 0.001,
+        order: OrderParams { version: 1, lanes: 1, window: 10, shuffle: true },
+        columns: vec![],
+    }
+}
+
+fn session() -> Session {
+    Session { id: SessionId(7), job: job(), world: 2, global_batch: 24, start: Position::START }
+}
+
+fn home(worker: u64) -> Home {
+    Home {
+        worker: WorkerId(worker),
+        name: format!("w{worker}"),
+        node: NodeId("here".into()),
+        quic: "127.0.0.1:9000".parse().unwrap(),
+        socket: Some(format!("/run/w{worker}.sock")),
+    }
+}
+
+fn intent() -> Intent {
+    Intent {
+        job: "train".into(),
+        rank: 1,
+        world: 2,
+        global_batch: None,
+        start: None,
+        fingerprint: None,
+        node: NodeId("here".into()),
+        client: "1@here".into(),
+        nonce: 42,
+        slots: 3,
+        ways: Ways::Auto,
+        socket: None,
+        coordinators: "coord:1".into(),
+    }
+}
+
+fn at(offset: u64) -> Position {
+    Position::new(0, offset)
+}
+
+/// A core, and the effects of each step.
+struct Rank {
+    core: SessionCore,
+    now_ms: u64,
+}
+
+impl Rank {
+    fn new(intent: Intent) -> (Self, Vec<Effect>) {
+        let core = SessionCore::new(intent, Timing { join_timeout_ms: 5000, ..Timing::default() }, 0);
+        let mut rank = Self { core, now_ms: 0 };
+        let effects = rank.effects();
+        (rank, effects)
+    }
+
+    /// Joined, and attached to home 1 on [`L0`].
+    fn attached() -> Self {
+        let (mut rank, _) = Self::new(intent());
+        rank.joined(session(), Some(home(1)));
+        rank.on(Event::Attached { link: L0, slots: 3 });
+        rank
+    }
+
+    fn effects(&mut self) -> Vec<Effect> {
+        std::iter::from_fn(|| self.core.poll_effect()).collect()
+    }
+
+    /// What is done about an event, warnings aside.
+    fn on(&mut self, event: Event) -> Vec<Effect> {
+        self.core.handle(self.now_ms, event);
+        let mut effects = self.effects();
+        effects.retain(|effect| !matches!(effect, Effect::Warn(_)));
+        effects
+    }
+
+    fn answered(&mut self, answer: FromCoordinator) -> Vec<Effect> {
+        self.on(Event::Answered(Box::new(answer)))
+    }
+
+    fn joined(&mut self, session: Session, home: Option<Home>) -> Vec<Effect> {
+        self.answered(FromCoordinator::Joined { session: Box::new(session), home, beat_ms: 1000 })
+    }
+
+    fn heard(&mut self, home: Option<Home>) -> Vec<Effect> {
+        self.answered(FromCoordinator::RankHeard { home, beat_ms: 1000 })
+    }
+
+    fn filled(&mut self, link: LinkId, sequence: u64, slot: u32, offset: u64) -> Vec<Effect> {
+        self.on(Event::Filled { link, sequence, slot, from: at(offset), next: at(offset + 24) })
+    }
+
+    /// Lets time pass until the core wants to be woken.
+    fn wake(&mut self) -> Vec<Effect> {
+        self.now_ms = self.now_ms.max(self.core.wake_ms().expect("a live session waits for something"));
+        self.core.handle_timeout(self.now_ms);
+        self.effects()
+    }
+
+    /// Wakes until something other than a beat is done, answering beats as a coordinator that is away.
+    fn wake_until_attach(&mut self) -> Effect {
+        for _ in 0..100 {
+            for effect in self.wake() {
+                match effect {
+                    Effect::Ask(_) => drop(self.on(Event::Unanswered { cause: "away".into() })),
+                    effect @ Effect::Attach { .. } => return effect,
+                    _ => {}
+                }
+            }
+        }
+        panic!("no attach: {}", self.core.situation(self.now_ms));
+    }
+}
+
+fn attach(link: LinkId, home: Home, way: Way, offset: u64) -> Effect {
+    Effect::Attach { link, home, way, from: at(offset), slots: 3 }
+}
+
+fn local(worker: u64) -> Way {
+    Way::Local { path: format!("/run/w{worker}.sock") }
+}
+
+fn join_of(effects: &[Effect]) -> &Join {
+    match effects {
+        [Effect::Ask(ToCoordinator::Join(join))] => join,
+        other => panic!("not a join: {other:?}"),
+    }
+}
+
+fn beat_of(effects: &[Effect]) -> &RankBeat {
+    let beat = effects.iter().find_map(|effect| match effect {
+        Effect::Ask(ToCoordinator::RankBeat(beat) | ToCoordinator::RankLeave(beat)) => Some(beat),
+        _ => None,
+    });
+    beat.unwrap_or_else(|| panic!("no beat: {effects:?}"))
+}
+
+#[test]
+fn a_rank_joins_attaches_and_is_handed_batches_in_order() {
+    let (mut rank, effects) = Rank::new(intent());
+    assert_eq!((join_of(&effects).rank, join_of(&effects).start), (1, None));
+    let effects = rank.joined(session(), Some(home(1)));
+    assert_eq!(effects, [Effect::Joined(Box::new(session())), attach(L0, home(1), local(1), 0)]);
+    assert_eq!(rank.on(Event::Attached { link: L0, slots: 3 }), []);
+    assert_eq!(rank.filled(L0, 0, 0, 0), [Effect::HandOver { link: L0, slot: 0 }]);
+    assert_eq!(rank.filled(L0, 2, 2, 48), [], "number 1 is not there yet");
+    let both = [Effect::HandOver { link: L0, slot: 1 }, Effect::HandOver { link: L0, slot: 2 }];
+    assert_eq!(rank.filled(L0, 1, 1, 24), both);
+    assert_eq!(rank.on(Event::Freed { link: L0, slot: 0 }), [Effect::Free { link: L0, slot: 0 }]);
+    assert_eq!(rank.filled(L0, 3, 0, 72), [Effect::HandOver { link: L0, slot: 0 }]);
+    assert_eq!(rank.core.received(), Some(at(96)));
+}
+
+#[test]
+fn a_batch_that_the_trainer_had_is_never_handed_over_again() {
+    let mut rank = Rank::attached();
+    rank.filled(L0, 0, 0, 0);
+    rank.filled(L0, 1, 1, 24);
+    rank.on(Event::LinkLost { link: L0, cause: "reset".into() });
+    assert_eq!(rank.filled(L0, 2, 2, 48), [Effect::Discard { link: L0, slot: 2 }], "its link is gone");
+    assert_eq!(rank.wake_until_attach(), attach(L1, home(1), local(1), 48));
+    rank.on(Event::Attached { link: L1, slots: 3 });
+    assert_eq!(rank.filled(L1, 0, 0, 24), [Effect::Discard { link: L1, slot: 0 }], "the home began too early");
+    assert_eq!(rank.on(Event::Freed { link: L1, slot: 0 }), [Effect::Free { link: L1, slot: 0 }]);
+    assert_eq!(rank.filled(L1, 1, 1, 48), [Effect::HandOver { link: L1, slot: 1 }]);
+}
+
+#[test]
+fn a_home_that_leaves_a_batch_out_or_cuts_it_elsewhere_is_left() {
+    for (from, next) in [(24, 48), (12, 36), (96, 120), (0, 0)] {
+        let mut rank = Rank::attached();
+        let [from, next] = [at(from), at(next)];
+        let effects = rank.on(Event::Filled { link: L0, sequence: 0, slot: 0, from, next });
+        if next == at(0) {
+            assert_eq!(effects, [Effect::Discard { link: L0, slot: 0 }]);
+            continue;
+        }
+        assert_eq!(effects[0], Effect::Detach { link: L0 }, "{from} to {next}");
+        assert_eq!(beat_of(&effects).unreachable, Some(WorkerId(1)));
+        assert_eq!(rank.core.received(), Some(at(0)));
+    }
+}
+
+#[test]
+fn what_came_before_a_wrong_batch_is_still_handed_over() {
+    let mut rank = Rank::attached();
+    assert_eq!(rank.on(Event::Filled { link: L0, sequence: 1, slot: 1, from: at(72), next: at(96) }), []);
+    let effects = rank.filled(L0, 0, 0, 0);
+    assert_eq!(effects[..2], [Effect::HandOver { link: L0, slot: 0 }, Effect::Detach { link: L0 }]);
+    assert_eq!(rank.core.received(), Some(at(24)));
+}
+
+#[test]
+fn a_home_that_fills_a_slot_that_is_not_free_or_repeats_a_number_is_left() {
+    for (sequence, slot) in [(1, 0), (1, 3), (0, 1), (9, 1)] {
+        let mut rank = Rank::attached();
+        rank.filled(L0, 0, 0, 0);
+        let effects = rank.filled(L0, sequence, slot, 24);
+        assert_eq!(effects[0], Effect::Detach { link: L0 }, "number {sequence} in slot {slot}");
+    }
+}
+
+#[test]
+fn an_epoch_that_drops_its_rest_goes_over_into_the_next() {
+    let mut rank = Rank::attached();
+    for step in 0..4 {
+        rank.filled(L0, step, (step % 3) as u32, step * 24);
+        rank.on(Event::Freed { link: L0, slot: (step % 3) as u32 });
+    }
+    let (from, next) = (Position::new(1, 0), Position::new(1, 24));
+    let effects = rank.on(Event::Filled { link: L0, sequence: 4, slot: 0, from, next });
+    assert_eq!(effects, [Effect::HandOver { link: L0, slot: 0 }]);
+}
+
+#[test]
+fn the_end_comes_after_the_last_batch_and_not_before() {
+    let mut early = Rank::attached();
+    early.filled(L0, 0, 0, 0);
+    let effects = early.on(Event::End { link: L0, sequence: 1, position: Position::new(2, 0) });
+    assert_eq!(effects[0], Effect::Detach { link: L0 }, "seven batches are missing");
+
+    let start = Position::new(1, 72);
+    let (mut rank, _) = Rank::new(Intent { start: Some(start), ..intent() });
+    rank.joined(Session { start, ..session() }, Some(home(1)));
+    rank.on(Event::Attached { link: L0, slots: 3 });
+    assert_eq!(rank.on(Event::End { link: L0, sequence: 1, position: Position::new(2, 0) }), [], "number 0 is missing");
+    let next = Position::new(1, 96);
+    let effects = rank.on(Event::Filled { link: L0, sequence: 0, slot: 0, from: start, next });
+    let position = Position::new(2, 0);
+    let expected = [Effect::HandOver { link: L0, slot: 0 }, Effect::Detach { link: L0 }, Effect::End { position }];
+    assert_eq!(effects, expected);
+    let progress = Progress { position, receipt: Receipt(9), waited_ms: 3 };
+    rank.on(Event::Handed(progress));
+    let effects = rank.wake();
+    assert_eq!(beat_of(&effects).acknowledged, position, "beats go on, so that the end is known");
+}
+
+#[test]
+fn a_lost_home_is_reported_at_once_and_the_next_one_goes_on_at_the_same_position() {
+    let mut rank = Rank::attached();
+    rank.filled(L0, 0, 0, 0);
+    let effects = rank.on(Event::LinkLost { link: L0, cause: "killed".into() });
+    assert_eq!(effects[0], Effect::Detach { link: L0 });
+    assert_eq!(beat_of(&effects).unreachable, Some(WorkerId(1)));
+    assert_eq!(beat_of(&effects).transport, None);
+    let elsewhere = Home { node: NodeId("there".into()), ..home(2) };
+    assert_eq!(rank.heard(Some(elsewhere.clone())), [attach(L1, elsewhere, Way::Quic, 24)]);
+    rank.on(Event::Attached { link: L1, slots: 3 });
+    let effects = rank.wake();
+    assert_eq!(beat_of(&effects).unreachable, None);
+    assert_eq!(beat_of(&effects).transport, Some(Transport::Quic));
+}
+
+#[test]
+fn an_answer_that_was_under_way_when_the_home_was_lost_is_followed_by_another_question() {
+    let mut rank = Rank::attached();
+    assert!(matches!(rank.wake()[..], [Effect::Ask(ToCoordinator::RankBeat(_))]));
+    assert_eq!(rank.on(Event::LinkLost { link: L0, cause: "killed".into() }), [Effect::Detach { link: L0 }]);
+    assert_eq!(rank.heard(Some(home(1))), [], "the old answer");
+    let effects = rank.wake();
+    assert_eq!(beat_of(&effects).unreachable, Some(WorkerId(1)));
+}
+
+#[test]
+fn the_last_home_is_tried_again_while_the_coordinator_is_away() {
+    let mut rank = Rank::attached();
+    rank.on(Event::LinkLost { link: L0, cause: "killed".into() });
+    rank.on(Event::Unanswered { cause: "refused".into() });
+    let first = rank.wake_until_attach();
+    assert_eq!(first, attach(L1, home(1), local(1), 0));
+    assert!(rank.core.wake_ms().is_some());
+}
+
+#[test]
+fn pauses_between_attempts_grow_and_stay_below_the_limit() {
+    let (core, _) = Rank::new(intent());
+    let pauses: Vec<u64> = (1..12).map(|failures| core.core.backoff_ms(failures)).collect();
+    assert!((25..=50).contains(&pauses[0]), "{pauses:?}");
+    assert!((1000..=2000).contains(&pauses[10]), "{pauses:?}");
+}
+
+#[test]
+fn a_batch_ends_a_row_of_failures() {
+    let mut rank = Rank::attached();
+    for _ in 0..5 {
+        let link = rank.core.attached_link().unwrap();
+        rank.on(Event::LinkLost { link, cause: "reset".into() });
+        rank.on(Event::Unanswered { cause: "away".into() });
+        rank.wake_until_attach();
+        rank.on(Event::Attached { link: LinkId(link.0 + 1), slots: 3 });
+    }
+    assert_eq!(rank.core.link.failures, 5, "attaching alone proves nothing");
+    let link = rank.core.attached_link().unwrap();
+    rank.filled(link, 0, 0, 0);
+    assert_eq!(rank.core.link.failures, 0);
+}
+
+#[test]
+fn a_socket_that_cannot_be_reached_makes_way_for_quic() {
+    let (mut rank, _) = Rank::new(intent());
+    rank.joined(session(), Some(home(1)));
+    let effects = rank.on(Event::LinkLost { link: L0, cause: "no such file".into() });
+    assert_eq!(effects, [Effect::Detach { link: L0 }, attach(L1, home(1), Way::Quic, 0)]);
+    let effects = rank.on(Event::LinkLost { link: L1, cause: "refused".into() });
+    assert_eq!(beat_of(&effects).unreachable, Some(WorkerId(1)), "both ways have failed");
+    rank.on(Event::Unanswered { cause: "away".into() });
+    assert_eq!(rank.wake_until_attach(), attach(L2, home(1), local(1), 0));
+}
+
+#[test]
+fn the_way_follows_node_setting_and_socket() {
+    let far = Home { node: NodeId("there".into()), ..home(1) };
+    let none = Home { socket: None, ..home(1) };
+    let mounted = Intent { socket: Some("/pod/w.sock".into()), ..intent() };
+    for (intent, home, way) in [
+        (intent(), home(1), local(1)),
+        (intent(), far.clone(), Way::Quic),
+        (intent(), none.clone(), Way::Quic),
+        (Intent { ways: Ways::Quic, ..intent() }, home(1), Way::Quic),
+        (mounted.clone(), home(1), Way::Local { path: "/pod/w.sock".into() }),
+        (mounted.clone(), none, Way::Local { path: "/pod/w.sock".into() }),
+        (mounted, far.clone(), Way::Quic),
+    ] {
+        let (mut rank, _) = Rank::new(intent);
+        let effects = rank.joined(session(), Some(home.clone()));
+        assert_eq!(effects[1], attach(L0, home, way, 0));
+    }
+    let (mut rank, _) = Rank::new(Intent { ways: Ways::Local, ..intent() });
+    let effects = rank.joined(session(), Some(far));
+    assert_eq!(beat_of(&effects).unreachable, Some(WorkerId(1)));
+    assert!(rank.core.situation(0).to_string().contains("node `there`"), "{}", rank.core.situation(0));
+}
+
+#[test]
+fn a_home_that_is_going_away_serves_until_there_is_another() {
+    let mut rank = Rank::attached();
+    let effects = rank.on(Event::Leaving { link: L0 });
+    assert_eq!(beat_of(&effects).unreachable, Some(WorkerId(1)));
+    assert_eq!(rank.filled(L0, 0, 0, 0), [Effect::HandOver { link: L0, slot: 0 }]);
+    assert_eq!(rank.heard(Some(home(1))), [], "there is no other yet");
+    assert!(!rank.wake().is_empty());
+    assert_eq!(rank.heard(Some(home(2))), [Effect::Detach { link: L0 }, attach(L1, home(2), local(2), 24)]);
+}
+
+#[test]
+fn a_silent_home_is_left_when_its_time_is_up() {
+    let (mut rank, _) = Rank::new(Intent { ways: Ways::Quic, ..intent() });
+    rank.joined(session(), Some(home(1)));
+    rank.now_ms = 9_999;
+    rank.core.handle_timeout(rank.now_ms);
+    assert!(!rank.effects().contains(&Effect::Detach { link: L0 }));
+    rank.heard(Some(home(1)));
+    rank.now_ms = 10_000;
+    rank.core.handle_timeout(rank.now_ms);
+    let effects = rank.effects();
+    assert!(effects.contains(&Effect::Detach { link: L0 }), "{effects:?}");
+    assert!(rank.core.situation(rank.now_ms).to_string().contains("10000 ms"));
+}
+
+#[test]
+fn a_fault_that_another_home_may_not_have_is_not_the_end() {
+    let mut rank = Rank::attached();
+    rank.filled(L0, 0, 0, 0);
+    let fault = |is_retryable| Event::Fault { link: L0, message: "disk on fire".into(), is_retryable };
+    let effects = rank.on(fault(true));
+    assert_eq!(effects[0], Effect::Detach { link: L0 });
+    assert!(rank.core.situation(0).to_string().contains("disk on fire"));
+
+    let mut rank = Rank::attached();
+    let error = ClientError::Fault { home: "w1".into(), message: "disk on fire".into() };
+    assert_eq!(rank.on(fault(false)), [Effect::Detach { link: L0 }, Effect::Fail(error)]);
+    assert_eq!(rank.core.wake_ms(), None);
+}
+
+#[test]
+fn a_superseded_session_or_a_failed_job_ends_the_session_with_its_reason() {
+    let superseded =
+        Refusal::SessionSuperseded { job: "train".into(), session: SessionId(7), rank: 0, client: "9@there".into() };
+    let failed = Refusal::JobFailed { job: "train".into(), cause: "2 % bad samples".into() };
+    for refusal in [superseded, failed] {
+        let mut rank = Rank::attached();
+        rank.wake();
+        let effects = rank.answered(FromCoordinator::Refused(refusal.clone()));
+        assert_eq!(effects, [Effect::Detach { link: L0 }, Effect::Fail(refusal.into())]);
+        assert_eq!(rank.on(Event::Close), [], "nobody is left to tell");
+    }
+}
+
+#[test]
+fn a_coordinator_that_forgot_the_session_is_joined_again_from_its_start_without_stopping() {
+    let mut rank = Rank::attached();
+    rank.filled(L0, 0, 0, 0);
+    rank.wake();
+    rank.answered(FromCoordinator::Refused(Refusal::UnknownSession { session: SessionId(7) }));
+    let effects = rank.wake();
+    let join =
+        effects.iter().find_map(|e| if let Effect::Ask(ToCoordinator::Join(join)) = e { Some(join) } else { None });
+    let join = join.expect("a join");
+    assert_eq!((join.start, join.global_batch, join.nonce), (Some(Position::START), Some(24), 42));
+    assert_eq!(rank.joined(Session { id: SessionId(8), ..session() }, Some(home(1))), []);
+    assert_eq!(rank.filled(L0, 1, 1, 24), [Effect::HandOver { link: L0, slot: 1 }]);
+    assert_eq!(beat_of(&rank.wake()).session, SessionId(8));
+}
+
+#[test]
+fn a_session_that_is_not_ours_is_refused_with_both_values() {
+    let wanting = |change: fn(&mut Intent)| {
+        let mut intent = intent();
+        change(&mut intent);
+        let (mut rank, _) = Rank::new(intent);
+        match rank.joined(session(), None).pop() {
+            Some(Effect::Fail(error)) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    for (error, values) in [
+        (wanting(|i| i.world = 4), ["world 2", "4"]),
+        (wanting(|i| i.global_batch = Some(48)), ["global batch 24", "48"]),
+        (wanting(|i| i.start = Some(at(48))), ["start 0:0", "0:48"]),
+        (wanting(|i| i.fingerprint = Some(Fingerprint(9))), ["fingerprint", "0000009"]),
+    ] {
+        assert!(values.iter().all(|value| error.contains(value)), "{error}");
+    }
+}
+
+#[test]
+fn a_coordinator_that_is_never_there_is_an_error_with_address_and_cause() {
+    let (mut rank, _) = Rank::new(intent());
+    for _ in 0..1000 {
+        let effects = rank.on(Event::Unanswered { cause: "connection refused".into() });
+        if let [Effect::Fail(error)] = &effects[..] {
+            assert_eq!(rank.now_ms, 5000, "not before and not after");
+            let text = error.to_string();
+            assert!(["`coord:1`", "connection refused", "5000 ms"].iter().all(|part| text.contains(part)), "{text}");
+            assert!(error.hint().is_some());
+            return;
+        }
+        rank.wake();
+    }
+    panic!("it never gave up");
+}
+
+#[test]
+fn a_coordinator_that_goes_away_stops_no_batch_and_shows_in_the_situation() {
+    let mut rank = Rank::attached();
+    for _ in 0..50 {
+        rank.wake();
+        rank.on(Event::Unanswered { cause: "timed out".into() });
+    }
+    assert_eq!(rank.filled(L0, 0, 0, 0), [Effect::HandOver { link: L0, slot: 0 }]);
+    let situation = rank.core.situation(rank.now_ms);
+    assert!(situation.is_up_to_the_home());
+    assert!(situation.to_string().contains("timed out"), "{situation}");
+    rank.wake();
+    rank.heard(None);
+    assert!(!rank.core.situation(rank.now_ms).to_string().contains("timed out"));
+    assert!(rank.core.attached().is_some(), "no worker in the list is no reason to leave the one that serves");
+}
+
+#[test]
+fn slots_left_behind_hold_up_the_next_attach_until_one_is_freed() {
+    let mut rank = Rank::attached();
+    for step in 0..3 {
+        rank.filled(L0, step, step as u32, step * 24);
+    }
+    assert!(rank.core.situation(0).to_string().contains("all 3 slots"));
+    rank.on(Event::LinkLost { link: L0, cause: "killed".into() });
+    assert_eq!(rank.heard(Some(home(2))), []);
+    assert_eq!(rank.core.slots_held(), 3);
+    assert!(rank.core.situation(0).to_string().contains("all 3 slots"));
+    assert_eq!(rank.on(Event::Freed { link: L0, slot: 1 }), [attach(L1, home(2), local(2), 72)]);
+    rank.on(Event::Attached { link: L1, slots: 3 });
+    assert_eq!(rank.on(Event::Freed { link: L0, slot: 0 }), [], "its home is gone");
+    assert_eq!(rank.core.slots_held(), 1);
+}
+
+#[test]
+fn closing_leaves_with_what_was_handed_over_and_says_nothing_more() {
+    let mut rank = Rank::attached();
+    rank.filled(L0, 0, 0, 0);
+    rank.on(Event::Handed(Progress { position: at(24), receipt: Receipt(5), waited_ms: 8 }));
+    let effects = rank.on(Event::Close);
+    assert_eq!(effects[0], Effect::Detach { link: L0 });
+    assert!(matches!(effects[1], Effect::Ask(ToCoordinator::RankLeave(_))));
+    let beat = beat_of(&effects);
+    assert_eq!((beat.acknowledged, beat.receipt, beat.waited_ms), (at(24), Receipt(5), 8));
+    assert_eq!(rank.heard(Some(home(2))), []);
+    assert_eq!(rank.core.wake_ms(), None);
+}

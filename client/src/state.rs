@@ -1,0 +1,161 @@
+//! What a trainer keeps in its checkpoint: where it is in which stream.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use spdl_shard::{Fingerprint, Position};
+
+/// The version of the text that [`State`] writes.
+const STATE_VERSION: u32 = 1;
+/// A state is about 100 bytes; anything longer is something else.
+const MAX_STATE_BYTES: usize = 4096;
+
+/// The loader's part of a checkpoint: the position after the last batch handed to the trainer, and the
+/// fingerprint of the job it is a position of. The same on every rank, valid at every world size and batch
+/// size. Written as one line of JSON:
+///
+/// ```
+/// # use spdl_client::State;
+/// # use spdl_shard::{Fingerprint, Position};
+/// let state = State::new(Fingerprint(0xfeed), Position::new(3, 4096));
+/// let text = state.to_string();
+/// assert_eq!(text, r#"{"spdl_state":1,"job":"0000000000000000000000000000feed","epoch":3,"offset":4096}"#);
+/// assert_eq!(text.parse::<State>()?, state);
+/// # Ok::<(), spdl_client::StateError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub struct State {
+    fingerprint: Fingerprint,
+    position: Position,
+}
+
+/// The JSON, field by field.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    spdl_state: u32,
+    job: String,
+    epoch: u64,
+    offset: u64,
+}
+
+/// Bytes that are no state.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum StateError {
+    #[error("state cannot be read: {problem}")]
+    Syntax { problem: String },
+    #[error("state has version {actual}; this program reads version {STATE_VERSION}")]
+    Version { actual: u32 },
+    #[error("state has fingerprint {theirs}; job `{job}` has {ours}")]
+    OtherJob { job: String, theirs: Fingerprint, ours: Fingerprint },
+}
+
+impl State {
+    /// The state of a job with this fingerprint at this position.
+    #[must_use]
+    pub const fn new(fingerprint: Fingerprint, position: Position) -> Self {
+        Self { fingerprint, position }
+    }
+
+    /// Fingerprint of the job.
+    #[must_use]
+    pub const fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Where to go on.
+    #[must_use]
+    pub const fn position(&self) -> Position {
+        self.position
+    }
+
+    /// The text as bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.to_string().into_bytes()
+    }
+
+    /// Reads what [`State::to_bytes`] wrote.
+    ///
+    /// # Errors
+    /// [`StateError`] when it is something else, or of another version.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, StateError> {
+        if bytes.len() > MAX_STATE_BYTES {
+            let problem = format!("it is {} bytes, a state has at most {MAX_STATE_BYTES}", bytes.len());
+            return Err(StateError::Syntax { problem });
+        }
+        let text = std::str::from_utf8(bytes).map_err(|error| StateError::Syntax { problem: error.to_string() })?;
+        text.parse()
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).expect("plain data serialises"))
+    }
+}
+
+impl FromStr for State {
+    type Err = StateError;
+
+    fn from_str(text: &str) -> Result<Self, StateError> {
+        let written: Written =
+            serde_json::from_str(text).map_err(|error| StateError::Syntax { problem: error.to_string() })?;
+        written.try_into()
+    }
+}
+
+impl From<State> for Written {
+    fn from(state: State) -> Self {
+        let Position { epoch, offset } = state.position;
+        Self { spdl_state: STATE_VERSION, job: state.fingerprint.to_string(), epoch, offset }
+    }
+}
+
+impl TryFrom<Written> for State {
+    type Error = StateError;
+
+    fn try_from(written: Written) -> Result<Self, StateError> {
+        if written.spdl_state != STATE_VERSION {
+            return Err(StateError::Version { actual: written.spdl_state });
+        }
+        let digits = written.job.len() == 32 && written.job.bytes().all(|b| b.is_ascii_hexdigit());
+        let fingerprint = u128::from_str_radix(&written.job, 16).ok().filter(|_| digits).ok_or_else(|| {
+            StateError::Syntax { problem: format!("`job` is `{}`, not 32 hexadecimal digits", written.job) }
+        })?;
+        Ok(Self::new(Fingerprint(fingerprint), Position::new(written.epoch, written.offset)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_about_a_hundred_bytes_at_the_largest_numbers_and_reads_back() {
+        let state = State::new(Fingerprint(u128::MAX), Position::new(u64::MAX, u64::MAX));
+        let bytes = state.to_bytes();
+        assert!(bytes.len() < 140, "{} bytes", bytes.len());
+        assert_eq!(State::from_bytes(&bytes), Ok(state));
+    }
+
+    #[test]
+    fn what_is_no_state_is_refused_with_the_reason() {
+        let good = State::new(Fingerprint(7), Position::new(1, 2)).to_string();
+        for (bad, expected) in [
+            (good.replace("\"spdl_state\":1", "\"spdl_state\":2"), "version 2"),
+            (good.replace("epoch", "epochs"), "epochs"),
+            (good.replace("00000007", "0000000x"), "hexadecimal"),
+            (good.replace("00000007", "+0000007"), "hexadecimal"),
+            (good.replace("\"offset\":2", "\"offset\":-2"), "-2"),
+            (String::new(), "cannot be read"),
+            ("x".repeat(5000), "5000 bytes"),
+        ] {
+            let error = State::from_bytes(bad.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}
