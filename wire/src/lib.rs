@@ -4,6 +4,7 @@
 //! source of the copy to the GPU; the [`messages`] and their codec; QUIC endpoints with mutual TLS; the local
 //! channel over a Unix socket and a sealed memfd slab. What the messages mean is decided in the crates above.
 
+pub mod certs;
 pub mod codec;
 pub mod frame;
 pub mod layout;

@@ -1,0 +1,221 @@
+//! The cluster's CA in its directory, and what it issues.
+
+use std::{
+    fs, io,
+    io::Write,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustix::fs::FlockOperation;
+
+use super::{CA_FILE, CA_KEY_FILE, CERTIFICATE_FILE, CertError, Identity, KEY_FILE, Role};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// How long a CA lasts.
+pub const CA_VALIDITY: Duration = DAY.saturating_mul(3650);
+/// How long a certificate lasts unless asked otherwise.
+pub const LEAF_VALIDITY: Duration = DAY.saturating_mul(365);
+/// Certificates are valid from a little before they are made, for peers whose clocks are late.
+const CLOCK_SLACK: Duration = Duration::from_secs(3600);
+/// What RFC 5280 leaves for a common name.
+const MAX_NAME_BYTES: usize = 64;
+
+/// The CA of one cluster.
+#[derive(Debug)]
+pub struct ClusterCa {
+    ca_pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl ClusterCa {
+    /// The CA in `dir`, made if there is none. Two processes that do this at once get the same CA.
+    ///
+    /// # Errors
+    /// [`CertError`].
+    pub fn open_or_create(dir: &Path) -> Result<Self, CertError> {
+        make_dir(dir)?;
+        // The lock is on the directory itself: nothing is left behind, and it ends with the process.
+        let lock = fs::File::open(dir).map_err(CertError::io(dir))?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive)
+            .map_err(|error| CertError::Io { path: dir.to_owned(), source: error.into() })?;
+        if !dir.join(CA_FILE).exists() {
+            Self::create(dir)?;
+        }
+        Self::open(dir)
+    }
+
+    /// The CA in `dir`.
+    ///
+    /// # Errors
+    /// [`CertError::NoCa`], and others for files that are not a CA's.
+    pub fn open(dir: &Path) -> Result<Self, CertError> {
+        let (ca_path, key_path) = (dir.join(CA_FILE), dir.join(CA_KEY_FILE));
+        if !ca_path.exists() || !key_path.exists() {
+            return Err(CertError::NoCa { path: dir.to_owned() });
+        }
+        let ca_pem = read(&ca_path)?;
+        let key = KeyPair::from_pem(&read(&key_path)?)
+            .map_err(|error| CertError::invalid(&key_path, format!("is not a key: {error}")))?;
+        let issuer = Issuer::from_ca_cert_pem(&ca_pem, key)
+            .map_err(|error| CertError::invalid(&ca_path, format!("is not a CA's certificate: {error}")))?;
+        Ok(Self { ca_pem, issuer })
+    }
+
+    /// Writes key, then certificate: a crash in between leaves a key that the next start uses.
+    fn create(dir: &Path) -> Result<(), CertError> {
+        let key_path = dir.join(CA_KEY_FILE);
+        let key = if key_path.exists() {
+            KeyPair::from_pem(&read(&key_path)?)
+                .map_err(|error| CertError::invalid(&key_path, format!("is not a key: {error}")))?
+        } else {
+            let key = KeyPair::generate()?;
+            write(&key_path, &key.serialize_pem(), Secrecy::Secret)?;
+            key
+        };
+        let mut params = CertificateParams::default();
+        // A name of its own for each CA: a certificate of another cluster is then "unknown issuer", not "bad signature".
+        let id: String = params.key_identifier(&key)[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+        params.distinguished_name = common_name(&format!("spdl-cluster CA {id}"));
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        set_validity(&mut params, CA_VALIDITY)?;
+        write(&dir.join(CA_FILE), &params.self_signed(&key)?.pem(), Secrecy::Public)
+    }
+
+    /// The CA's certificate.
+    #[must_use]
+    pub fn ca_pem(&self) -> &str {
+        &self.ca_pem
+    }
+
+    /// Issues a certificate for `name` in `role`. `sans` are further DNS names and addresses by which other tools reach it.
+    ///
+    /// # Errors
+    /// [`CertError::Issue`] for a name or a SAN that no certificate can have.
+    pub fn issue(&self, role: Role, name: &str, sans: &[String], validity: Duration) -> Result<Issued, CertError> {
+        let problem = |problem: String| CertError::Issue { problem };
+        let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(is_name_byte) {
+            return Err(problem(format!("name `{name}` is not 1 to {MAX_NAME_BYTES} of A-Z, a-z, 0-9, `.`, `_`, `-`")));
+        }
+        if let Some(san) = sans.iter().find(|san| san.to_ascii_lowercase().ends_with(".role.spdl.internal")) {
+            return Err(problem(format!("`{san}` is the name of a role; choose the role instead")));
+        }
+        let own = [role.dns_name(), "localhost", "127.0.0.1", "::1"].map(str::to_owned);
+        let all: Vec<String> = own.into_iter().chain(sans.iter().cloned()).collect();
+        let mut params = CertificateParams::new(all)?;
+        params.distinguished_name = common_name(name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        if role.is_server() {
+            params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+        }
+        params.use_authority_key_identifier_extension = true;
+        set_validity(&mut params, validity)?;
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok(Issued { ca_pem: self.ca_pem.clone(), certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
+    }
+}
+
+/// A certificate with its key, and the CA it can be checked against.
+#[derive(Clone)]
+pub struct Issued {
+    /// The CA's certificate.
+    pub ca_pem: String,
+    /// The certificate.
+    pub certificate_pem: String,
+    /// Its key: a secret.
+    pub key_pem: String,
+}
+
+impl std::fmt::Debug for Issued {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Issued").field("certificate_pem", &self.certificate_pem).finish_non_exhaustive()
+    }
+}
+
+impl Issued {
+    /// Writes `ca.pem`, `cert.pem` and `key.pem` (readable by the owner only) into `dir`, replacing an older certificate
+    /// of the same cluster.
+    ///
+    /// # Errors
+    /// [`CertError::OtherCluster`] when another cluster's CA is there; [`CertError::Io`].
+    pub fn write(&self, dir: &Path) -> Result<(), CertError> {
+        make_dir(dir)?;
+        let ca_path = dir.join(CA_FILE);
+        if ca_path.exists() {
+            if read(&ca_path)? != self.ca_pem {
+                return Err(CertError::OtherCluster { path: dir.to_owned() });
+            }
+        } else {
+            write(&ca_path, &self.ca_pem, Secrecy::Public)?;
+        }
+        write(&dir.join(KEY_FILE), &self.key_pem, Secrecy::Secret)?;
+        write(&dir.join(CERTIFICATE_FILE), &self.certificate_pem, Secrecy::Public)
+    }
+
+    /// The identity it gives, without a detour over files.
+    ///
+    /// # Errors
+    /// [`CertError::Invalid`] when the parts do not fit each other.
+    pub fn identity(&self) -> Result<Identity, CertError> {
+        Identity::from_pem(&self.ca_pem, &self.certificate_pem, &self.key_pem, Path::new("(issued)"))
+    }
+}
+
+fn common_name(name: &str) -> DistinguishedName {
+    let mut distinguished = DistinguishedName::new();
+    distinguished.push(DnType::CommonName, name);
+    distinguished
+}
+
+fn set_validity(params: &mut CertificateParams, validity: Duration) -> Result<(), CertError> {
+    let validity = validity.min(CA_VALIDITY);
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_err(|_| CertError::Issue { problem: "the clock says it is before 1970".to_owned() })?;
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + now.saturating_sub(CLOCK_SLACK);
+    params.not_after = epoch + now + validity;
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Secrecy {
+    Secret,
+    Public,
+}
+
+fn make_dir(dir: &Path) -> Result<(), CertError> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(CertError::io(dir))
+}
+
+fn read(path: &Path) -> Result<String, CertError> {
+    fs::read_to_string(path).map_err(CertError::io(path))
+}
+
+/// Writes a file whole or not at all. The name beside it holds the process id, so two writers do not share it.
+fn write(path: &Path, text: &str, secrecy: Secrecy) -> Result<(), CertError> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.new", std::process::id()));
+    let beside = Path::new(&beside);
+    let mode = if secrecy == Secrecy::Secret { 0o600 } else { 0o644 };
+    let attempt = || -> io::Result<()> {
+        let _ = fs::remove_file(beside);
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(beside)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(beside, path)
+    };
+    attempt().map_err(|error| {
+        let _ = fs::remove_file(beside);
+        CertError::Io { path: path.to_owned(), source: error }
+    })
+}

@@ -1,0 +1,191 @@
+//! What a process shows to its peers, and what it checks of them: mutual TLS 1.3 against the cluster's CA.
+
+use std::{path::Path, sync::Arc};
+
+use rustls::{
+    ClientConfig, RootCertStore, ServerConfig,
+    client::Resumption,
+    crypto::{CryptoProvider, aws_lc_rs},
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::{NoServerSessionStorage, WebPkiClientVerifier},
+};
+use x509_parser::{extensions::GeneralName, prelude::X509Certificate};
+
+use super::{CA_FILE, CERTIFICATE_FILE, CertError, KEY_FILE, Role};
+
+/// What both sides must say they speak; the version is in the frames, where a difference can be explained.
+const ALPN: &[u8] = b"spdl";
+/// Certificate files are small; anything longer is not one.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// File names tried in a directory: ours, then those of a Kubernetes TLS secret.
+const FILE_NAMES: [[&str; 3]; 2] = [[CA_FILE, CERTIFICATE_FILE, KEY_FILE], ["ca.crt", "tls.crt", "tls.key"]];
+
+/// A checked certificate with its key and the CA, ready for connections.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    role: Role,
+    name: String,
+    ca_name: String,
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+}
+
+impl Identity {
+    /// From a directory with `ca.pem`, `cert.pem` and `key.pem`, or Kubernetes' `ca.crt`, `tls.crt` and `tls.key`.
+    ///
+    /// # Errors
+    /// [`CertError`], naming the file.
+    pub fn load(dir: &Path) -> Result<Self, CertError> {
+        let [ca, certificate, key] =
+            FILE_NAMES.iter().find(|names| names.iter().all(|name| dir.join(name).exists())).ok_or_else(|| {
+                CertError::invalid(dir, "has no ca.pem, cert.pem and key.pem: make them with `spdl-ctl cert`")
+            })?;
+        Self::load_files(&dir.join(ca), &dir.join(certificate), &dir.join(key))
+    }
+
+    /// From three PEM files.
+    ///
+    /// # Errors
+    /// [`CertError`], naming the file.
+    pub fn load_files(ca: &Path, certificate: &Path, key: &Path) -> Result<Self, CertError> {
+        Self::from_pem(&read(ca)?, &read(certificate)?, &read(key)?, certificate)
+    }
+
+    /// From PEM text; `origin` is for errors.
+    ///
+    /// # Errors
+    /// [`CertError::Invalid`].
+    pub fn from_pem(ca: &str, certificate: &str, key: &str, origin: &Path) -> Result<Self, CertError> {
+        let invalid = |problem: String| CertError::invalid(origin, problem);
+        let list = |pem: &str| CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
+        let authorities =
+            list(ca).map_err(|error| invalid(format!("comes with a CA file that is not PEM: {error}")))?;
+        let chain = list(certificate).map_err(|error| invalid(format!("is not PEM: {error}")))?;
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+            .map_err(|error| invalid(format!("comes with a key file that holds no key: {error}")))?;
+        let leaf = chain.first().ok_or_else(|| invalid("holds no certificate".to_owned()))?;
+        let (role, name) = names_of(leaf).map_err(invalid)?;
+        let ca_name = check_issuer(leaf, &authorities).map_err(invalid)?;
+        let configs = Configs { authorities, chain, key };
+        let client = configs.client().map_err(|error| invalid(format!("cannot be used: {error}")))?;
+        let server = configs.server().map_err(|error| invalid(format!("cannot be used: {error}")))?;
+        Ok(Self { role, name, ca_name, client: Arc::new(client), server: Arc::new(server) })
+    }
+
+    /// The role it has.
+    #[must_use]
+    pub const fn role(&self) -> Role {
+        self.role
+    }
+
+    /// The name in it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name of the CA that issued it; differs from cluster to cluster.
+    #[must_use]
+    pub fn ca_name(&self) -> &str {
+        &self.ca_name
+    }
+
+    pub(crate) fn client_config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.client)
+    }
+
+    pub(crate) fn server_config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.server)
+    }
+}
+
+struct Configs {
+    authorities: Vec<CertificateDer<'static>>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Configs {
+    fn roots(&self) -> Result<RootCertStore, rustls::Error> {
+        let mut roots = RootCertStore::empty();
+        for authority in &self.authorities {
+            roots.add(authority.clone())?;
+        }
+        Ok(roots)
+    }
+
+    /// Sessions are not resumed, on either side: every connection shows its certificate.
+    fn client(&self) -> Result<ClientConfig, rustls::Error> {
+        let mut config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_root_certificates(self.roots()?)
+            .with_client_auth_cert(self.chain.clone(), self.key.clone_key())?;
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.resumption = Resumption::disabled();
+        Ok(config)
+    }
+
+    fn server(&self) -> Result<ServerConfig, rustls::Error> {
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(self.roots()?), provider())
+            .build()
+            .map_err(|error| rustls::Error::General(error.to_string()))?;
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(self.chain.clone(), self.key.clone_key())?;
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(config)
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+/// Role and name in a certificate. It must have exactly one role.
+pub(crate) fn names_of(certificate: &CertificateDer<'_>) -> Result<(Role, String), String> {
+    let parsed = parse(certificate)?;
+    let alternative = parsed.subject_alternative_name().map_err(|error| format!("has odd names: {error}"))?;
+    let names = alternative.iter().flat_map(|extension| &extension.value.general_names);
+    let mut roles = Role::ALL.into_iter().filter(|role| {
+        names.clone().any(|name| matches!(name, GeneralName::DNSName(dns) if dns.eq_ignore_ascii_case(role.dns_name())))
+    });
+    let (Some(role), None) = (roles.next(), roles.next()) else {
+        return Err("does not say one role of spdl-cluster: issue it with `spdl-ctl cert`".to_owned());
+    };
+    let name = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+    Ok((role, name.unwrap_or("unnamed").to_owned()))
+}
+
+/// Checks what can be checked before a peer does: that it is of this CA, and valid just now. Gives the CA's name.
+fn check_issuer(leaf: &CertificateDer<'_>, authorities: &[CertificateDer<'_>]) -> Result<String, String> {
+    let leaf = parse(leaf)?;
+    for authority in authorities {
+        let authority = parse(authority)?;
+        if authority.subject() == leaf.issuer() {
+            if !leaf.validity().is_valid() {
+                let (from, until) = (leaf.validity().not_before, leaf.validity().not_after);
+                return Err(format!("is valid from {from} until {until}, not now: issue another with `spdl-ctl cert`"));
+            }
+            return Ok(authority.subject().to_string());
+        }
+    }
+    Err(format!("was issued by `{}`, which is not the CA beside it: both must be of one cluster", leaf.issuer()))
+}
+
+fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, String> {
+    match x509_parser::parse_x509_certificate(certificate) {
+        Ok((_, parsed)) => Ok(parsed),
+        Err(error) => Err(format!("is not a certificate: {error}")),
+    }
+}
+
+fn read(path: &Path) -> Result<String, CertError> {
+    let bytes = std::fs::metadata(path).map_err(CertError::io(path))?.len();
+    if bytes > MAX_FILE_BYTES {
+        return Err(CertError::invalid(path, format!("is {bytes} bytes, more than the {MAX_FILE_BYTES} it may have")));
+    }
+    std::fs::read_to_string(path).map_err(CertError::io(path))
+}

@@ -1,0 +1,95 @@
+//! What a worker may use of its node: cores, memory, disk. Hard limits; how memory is shared out is decided here too.
+
+use std::{num::NonZeroUsize, path::PathBuf};
+
+/// Part of the node's cores that a worker takes unless told otherwise: above it, a trainer on the same node launches
+/// its kernels late.
+pub const DEFAULT_CORE_FRACTION: f64 = 0.4;
+/// Memory that a worker takes unless told otherwise, in bytes.
+pub const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
+/// The least memory a worker works with, in bytes.
+pub const MIN_MEMORY_BYTES: u64 = 16 << 20;
+/// Bytes that are on their way to a batch without being cached, at most.
+const MAX_TRANSIT_BYTES: u64 = 64 << 20;
+
+/// What a worker may use.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Budget {
+    /// Cores for decoding. Default: 40 % of the node's. Raised, the trainer's own CPU work gets slower.
+    pub cores: f64,
+    /// Bytes for slabs and cached blocks together. Default: 1 GiB. Raised, less is left for the trainer and for the
+    /// page cache.
+    pub memory_bytes: u64,
+    /// The disk cache; none by default.
+    pub disk: Option<DiskBudget>,
+}
+
+/// Where blocks are kept on disk, and how much of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskBudget {
+    /// The folder; made when it is not there. Workers do not share one.
+    pub directory: PathBuf,
+    /// Bytes of all blocks in it. Raised, the disk fills up.
+    pub bytes: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { cores: Self::default_cores(), memory_bytes: DEFAULT_MEMORY_BYTES, disk: None }
+    }
+}
+
+impl Budget {
+    /// 40 % of the cores this process may run on.
+    #[must_use]
+    pub fn default_cores() -> f64 {
+        std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64) * DEFAULT_CORE_FRACTION
+    }
+
+    /// Threads that decode: as many as fit into the cores, and one at least.
+    #[must_use]
+    pub fn threads(&self) -> NonZeroUsize {
+        NonZeroUsize::new(self.cores.max(0.0) as usize).unwrap_or(NonZeroUsize::MIN)
+    }
+
+    /// How the memory is shared out.
+    #[must_use]
+    pub(crate) fn shares(&self) -> MemoryShares {
+        let transit_bytes = (self.memory_bytes / 16).clamp(1 << 20, MAX_TRANSIT_BYTES);
+        let index_bytes = self.memory_bytes / 16;
+        let pool_bytes = self.memory_bytes.saturating_sub(transit_bytes + index_bytes);
+        MemoryShares { transit_bytes, index_bytes, pool_bytes }
+    }
+}
+
+/// The memory budget, cut up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryShares {
+    /// Records that are fetched for one use because their block has no room.
+    pub(crate) transit_bytes: u64,
+    /// Record indexes.
+    pub(crate) index_bytes: u64,
+    /// Slabs, and in what they leave, cached blocks.
+    pub(crate) pool_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shares_of_any_budget_add_up_to_it() {
+        for memory_bytes in [MIN_MEMORY_BYTES, 100 << 20, 1 << 30, 1 << 40] {
+            let shares = Budget { memory_bytes, ..Budget::default() }.shares();
+            assert_eq!(shares.transit_bytes + shares.index_bytes + shares.pool_bytes, memory_bytes);
+            assert!(shares.pool_bytes >= memory_bytes / 2, "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn threads_never_exceed_the_cores_but_one_is_always_there() {
+        for (cores, threads) in [(0.0, 1), (0.8, 1), (1.9, 1), (2.0, 2), (51.2, 51)] {
+            assert_eq!(Budget { cores, ..Budget::default() }.threads().get(), threads, "{cores} cores");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Why bytes of a dataset cannot be had.
+
+use std::sync::Arc;
+
+/// Bytes that did not come, or are not what the manifest says.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FetchError {
+    /// The object is not what the manifest describes.
+    #[error("shard `{shard}` changed: manifest says {expected}, store says {actual}; index the dataset again")]
+    Changed {
+        /// URL of the shard.
+        shard: String,
+        /// Size or etag in the manifest.
+        expected: String,
+        /// Size or etag in the store.
+        actual: String,
+    },
+    /// The store says that it will never give the bytes.
+    #[error("shard `{shard}` cannot be read: {source}")]
+    Refused {
+        /// URL of the shard.
+        shard: String,
+        /// What the store said.
+        source: Arc<object_store::Error>,
+    },
+    /// The bytes did not come, however often they were asked for.
+    #[error("bytes {start}..{end} of shard `{shard}` did not come in {attempts} attempts: {cause}")]
+    Unreachable {
+        /// URL of the shard.
+        shard: String,
+        /// First byte.
+        start: u64,
+        /// The byte after the last.
+        end: u64,
+        /// How often they were asked for.
+        attempts: u32,
+        /// What the last attempt ended with.
+        cause: String,
+    },
+    /// The bytes came and are wrong, however often they were fetched.
+    #[error(
+        "field `{field}` of record `{key}` in shard `{shard}` has checksum {actual:08x} where the index says \
+         {expected:08x}, in each of {attempts} fetches"
+    )]
+    WrongBytes {
+        /// URL of the shard.
+        shard: String,
+        /// Key of the record.
+        key: String,
+        /// Name of the field.
+        field: String,
+        /// CRC-32C in the record index.
+        expected: u32,
+        /// CRC-32C of what came.
+        actual: u32,
+        /// How often the bytes were fetched.
+        attempts: u32,
+    },
+}
+
+impl FetchError {
+    /// Whether another worker, or the same one later, might do better.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::WrongBytes { .. })
+    }
+}

@@ -1,0 +1,151 @@
+//! A store that misbehaves as told: for tests.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use futures::{StreamExt, stream::BoxStream};
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, path::Path,
+};
+use parking_lot::Mutex;
+
+/// What goes wrong with one read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// An answer like 503.
+    Unavailable,
+    /// The connection ends half way.
+    Cut,
+    /// One bit is wrong.
+    FlippedBit,
+    /// No answer, ever.
+    Hang,
+}
+
+/// Wraps a store. Faults come from a queue, one per read, and then from a rate.
+#[derive(Debug)]
+pub struct FlakyStore {
+    inner: Arc<dyn ObjectStore>,
+    faults: Mutex<VecDeque<Fault>>,
+    every: AtomicU64,
+    reads: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl FlakyStore {
+    /// Wraps `inner`, with no faults yet.
+    pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
+        Self {
+            inner,
+            faults: Mutex::default(),
+            every: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// The next reads go wrong like this.
+    pub fn fail_next(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.faults.lock().extend(faults);
+    }
+
+    /// Every `n`-th read is answered like 503; 0 for none.
+    pub fn fail_every(&self, n: u64) {
+        self.every.store(n, Ordering::Relaxed);
+    }
+
+    /// Reads so far.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    /// Bytes asked for so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn next_fault(&self) -> Option<Fault> {
+        let read = self.reads.fetch_add(1, Ordering::Relaxed) + 1;
+        let every = self.every.load(Ordering::Relaxed);
+        self.faults.lock().pop_front().or((every > 0 && read % every == 0).then_some(Fault::Unavailable))
+    }
+}
+
+impl fmt::Display for FlakyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FlakyStore({})", self.inner)
+    }
+}
+
+fn fault(what: &str) -> Error {
+    Error::Generic { store: "flaky", source: what.into() }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for FlakyStore {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        self.inner.put_opts(location, payload, opts).await
+    }
+
+    async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(location, opts).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        if options.head {
+            return self.inner.get_opts(location, options).await;
+        }
+        let fault_now = self.next_fault();
+        match fault_now {
+            Some(Fault::Unavailable) => return Err(fault("503 slow down")),
+            Some(Fault::Hang) => std::future::pending().await,
+            _ => {}
+        }
+        let result = self.inner.get_opts(location, options).await?;
+        let (meta, range, attributes, extensions) =
+            (result.meta.clone(), result.range.clone(), result.attributes.clone(), result.extensions.clone());
+        self.bytes.fetch_add(range.end - range.start, Ordering::Relaxed);
+        let bytes = result.bytes().await?;
+        let payload = GetResultPayload::Stream(answer(fault_now, bytes, &range));
+        Ok(GetResult { payload, meta, range, attributes, extensions })
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.inner.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}
+
+fn answer(fault_now: Option<Fault>, bytes: Bytes, range: &Range<u64>) -> BoxStream<'static, Result<Bytes>> {
+    let chunks = match fault_now {
+        Some(Fault::Cut) => vec![Ok(bytes.slice(..bytes.len() / 2)), Err(fault("connection cut"))],
+        Some(Fault::FlippedBit) => {
+            let mut wrong = bytes.to_vec();
+            let at = wrong.len() / 2;
+            wrong[at] ^= 1 << (range.start % 8);
+            vec![Ok(Bytes::from(wrong))]
+        }
+        _ => vec![Ok(bytes)],
+    };
+    futures::stream::iter(chunks).boxed()
+}

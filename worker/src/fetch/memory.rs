@@ -1,0 +1,219 @@
+//! The bookkeeping of a cache with a byte budget: what is there, who holds it, what goes first. Pure.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::Hash,
+};
+
+/// Values by key, each with a size. A value that is held stays; of the others the least recently used goes first.
+/// `used_bytes` is at most `budget_bytes`, but for values that are held while the budget shrinks.
+#[derive(Debug)]
+pub(crate) struct MemoryCache<K, V> {
+    budget_bytes: u64,
+    used_bytes: u64,
+    next: u64,
+    current: HashMap<K, u64>,
+    entries: HashMap<u64, Entry<K, V>>,
+    /// Entries that nobody holds, by the time of their last use.
+    idle: BTreeMap<u64, u64>,
+}
+
+#[derive(Debug)]
+struct Entry<K, V> {
+    key: K,
+    value: V,
+    bytes: u64,
+    holds: u32,
+    idle_since: u64,
+}
+
+/// What became of an entry when a hold on it ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Released {
+    /// Others hold it, or it is gone because it had been retired.
+    Nothing,
+    /// Nobody holds it any more; it stays until its room is needed.
+    Idle,
+}
+
+impl<K: Copy + Eq + Hash, V> MemoryCache<K, V> {
+    pub(crate) fn new(budget_bytes: u64) -> Self {
+        Self {
+            budget_bytes,
+            used_bytes: 0,
+            next: 0,
+            current: HashMap::new(),
+            entries: HashMap::new(),
+            idle: BTreeMap::new(),
+        }
+    }
+
+    /// Holds the value of `key`, where it is there.
+    pub(crate) fn hold(&mut self, key: &K) -> Option<(u64, &V)> {
+        let id = *self.current.get(key)?;
+        let entry = self.entries.get_mut(&id).expect("a current entry exists");
+        if entry.holds == 0 {
+            self.idle.remove(&entry.idle_since);
+        }
+        entry.holds += 1;
+        Some((id, &entry.value))
+    }
+
+    /// Puts a value in and holds it, making room as needed; `None` when what is held leaves none.
+    pub(crate) fn insert(&mut self, key: K, bytes: u64, value: V) -> Option<u64> {
+        assert!(!self.current.contains_key(&key), "the key is there already");
+        if !self.make_room(bytes) {
+            return None;
+        }
+        let id = self.tick();
+        self.used_bytes += bytes;
+        self.current.insert(key, id);
+        self.entries.insert(id, Entry { key, value, bytes, holds: 1, idle_since: 0 });
+        Some(id)
+    }
+
+    /// Ends one hold.
+    pub(crate) fn release(&mut self, id: u64) -> Released {
+        let now = self.tick();
+        let entry = self.entries.get_mut(&id).expect("a held entry exists");
+        assert!(entry.holds > 0, "released more often than held");
+        entry.holds -= 1;
+        if entry.holds > 0 {
+            return Released::Nothing;
+        }
+        if self.current.get(&entry.key) != Some(&id) {
+            self.drop_entry(id);
+            return Released::Nothing;
+        }
+        entry.idle_since = now;
+        self.idle.insert(now, id);
+        self.trim();
+        if self.entries.contains_key(&id) { Released::Idle } else { Released::Nothing }
+    }
+
+    /// Makes `key` unknown: whoever holds the value keeps it, nobody else finds it.
+    pub(crate) fn retire(&mut self, key: &K) {
+        if let Some(id) = self.current.remove(key) {
+            let entry = &self.entries[&id];
+            if entry.holds == 0 {
+                self.idle.remove(&entry.idle_since);
+                self.drop_entry(id);
+            }
+        }
+    }
+
+    /// Like [`Self::retire`], but only while `id` is what the key stands for.
+    pub(crate) fn retire_entry(&mut self, key: &K, id: u64) {
+        if self.current.get(key) == Some(&id) {
+            self.retire(key);
+        }
+    }
+
+    pub(crate) fn set_budget(&mut self, budget_bytes: u64) {
+        self.budget_bytes = budget_bytes;
+        self.trim();
+    }
+
+    pub(crate) const fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn make_room(&mut self, bytes: u64) -> bool {
+        let idle_bytes: u64 = if self.used_bytes + bytes <= self.budget_bytes {
+            return true;
+        } else {
+            self.idle.values().map(|id| self.entries[id].bytes).sum()
+        };
+        if self.used_bytes - idle_bytes + bytes > self.budget_bytes {
+            return false;
+        }
+        while self.used_bytes + bytes > self.budget_bytes {
+            self.evict_oldest();
+        }
+        true
+    }
+
+    fn trim(&mut self) {
+        while self.used_bytes > self.budget_bytes && !self.idle.is_empty() {
+            self.evict_oldest();
+        }
+    }
+
+    fn evict_oldest(&mut self) {
+        let (_, id) = self.idle.pop_first().expect("something is idle");
+        self.current.remove(&self.entries[&id].key);
+        self.drop_entry(id);
+    }
+
+    fn drop_entry(&mut self, id: u64) {
+        let entry = self.entries.remove(&id).expect("an entry that is dropped exists");
+        self.used_bytes -= entry.bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_least_recently_used_goes_first_and_what_is_held_stays() {
+        let mut cache = MemoryCache::new(30);
+        let ids: Vec<u64> = (0..3).map(|key| cache.insert(key, 10, key).unwrap()).collect();
+        cache.release(ids[1]);
+        cache.release(ids[0]);
+        assert!(cache.hold(&1).is_some(), "held again, so it is no candidate");
+        let fourth = cache.insert(3, 10, 3).unwrap();
+        assert!(cache.hold(&0).is_none(), "the only idle one made room");
+        assert!(cache.insert(4, 10, 4).is_none(), "everything is held");
+        cache.release(fourth);
+        assert!(cache.insert(4, 10, 4).is_some());
+    }
+
+    #[test]
+    fn a_retired_value_is_found_no_more_and_counts_until_its_holder_is_done() {
+        let mut cache = MemoryCache::new(10);
+        let id = cache.insert(1, 10, "wrong").unwrap();
+        cache.retire(&1);
+        assert!(cache.hold(&1).is_none());
+        assert!(cache.insert(1, 10, "right").is_none(), "the old bytes are still in memory");
+        cache.release(id);
+        assert!(cache.insert(1, 10, "right").is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn the_budget_is_never_exceeded_and_no_byte_is_lost(
+            steps in proptest::collection::vec((0u8..4, 0u32..12, 1u64..40), 1..200),
+        ) {
+            let mut cache = MemoryCache::new(100);
+            let mut held: Vec<u64> = Vec::new();
+            for (step, key, bytes) in steps {
+                match step {
+                    0 | 1 => match cache.hold(&key).map(|(id, _)| id) {
+                        Some(id) => held.push(id),
+                        None => held.extend(cache.insert(key, bytes, ())),
+                    },
+                    2 if !held.is_empty() => {
+                        cache.release(held.swap_remove(key as usize % held.len()));
+                    }
+                    _ => cache.retire(&key),
+                }
+                prop_assert!(cache.used_bytes() <= 100);
+            }
+            for id in held.drain(..) {
+                cache.release(id);
+            }
+            for key in 0..12 {
+                cache.retire(&key);
+            }
+            prop_assert_eq!(cache.used_bytes(), 0);
+            prop_assert!(cache.entries.is_empty() && cache.idle.is_empty());
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Getting at the bytes of blocks: from memory, from the disk cache, from the store.
+//!
+//! A block is fetched whole and kept while there is room for it beside those in use; where there is none, only the
+//! records that a batch needs are fetched, for one use. So any memory budget makes progress, a large one without
+//! fetching anything twice. Everything stops when it is dropped.
+
+mod backoff;
+mod disk;
+mod error;
+#[cfg(any(test, feature = "test-util"))]
+pub mod flaky;
+mod memory;
+mod object;
+mod pieces;
+
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use spdl_shard::Fingerprint;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    task::AbortHandle,
+};
+
+pub(crate) use backoff::Backoff;
+use disk::DiskCache;
+pub use error::FetchError;
+pub(crate) use memory::MemoryCache;
+use memory::Released;
+pub use object::{RetrySettings, ShardObject};
+use pieces::Pieces;
+
+use crate::budget::DiskBudget;
+
+/// A block is fetched whole at once, and not only its wanted records, when these are at least one part in so many.
+const WHOLE_FRACTION: u64 = 4;
+const KIB: u64 = 1 << 10;
+
+/// Which block of which dataset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BlockKey {
+    /// Fingerprint of the dataset's manifest.
+    pub dataset: Fingerprint,
+    /// Number of the block in the manifest.
+    pub block: u32,
+}
+
+/// A block and where its bytes are.
+#[derive(Clone, Debug)]
+pub struct BlockPlace {
+    /// Its name.
+    pub key: BlockKey,
+    /// The shard it lies in.
+    pub shard: Arc<ShardObject>,
+    /// Its bytes in the shard.
+    pub range: Range<u64>,
+}
+
+impl BlockPlace {
+    fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
+/// How a [`Fetcher`] is set up.
+#[derive(Clone, Debug)]
+pub struct FetchSettings {
+    /// Bytes of blocks in memory.
+    pub memory_bytes: u64,
+    /// Bytes on their way to a single use, where the block has no room in memory.
+    pub transit_bytes: u64,
+    /// Requests on their way at once. Default: 32. Raised, a store with a request limit answers with errors.
+    pub requests: usize,
+    /// How patient reads are.
+    pub retry: RetrySettings,
+}
+
+impl FetchSettings {
+    /// The defaults, with room for this many bytes.
+    #[must_use]
+    pub fn new(memory_bytes: u64, transit_bytes: u64) -> Self {
+        Self { memory_bytes, transit_bytes, requests: 32, retry: RetrySettings::default() }
+    }
+}
+
+/// Fetches blocks and keeps them, for all ranks of a process.
+#[derive(Debug)]
+pub struct Fetcher {
+    memory: Mutex<MemoryCache<BlockKey, Arc<Load>>>,
+    disk: Option<Arc<DiskCache>>,
+    transit: Arc<Semaphore>,
+    transit_kib: u32,
+    requests: Semaphore,
+    /// Fetches ahead of need leave some requests to what a batch waits for.
+    ahead: Semaphore,
+    retry: RetrySettings,
+}
+
+#[derive(Debug)]
+struct Load {
+    state: watch::Sender<LoadState>,
+    task: OnceLock<AbortHandle>,
+}
+
+#[derive(Clone, Debug)]
+enum LoadState {
+    Pending,
+    Ready(Pieces),
+    Failed(FetchError),
+}
+
+/// Keeps a block in memory, or on its way there. A load that nobody holds is given up.
+#[derive(Debug)]
+pub struct BlockHold {
+    fetcher: Arc<Fetcher>,
+    key: BlockKey,
+    id: u64,
+    load: Arc<Load>,
+}
+
+impl Drop for BlockHold {
+    fn drop(&mut self) {
+        let mut memory = self.fetcher.memory.lock();
+        let released = memory.release(self.id);
+        if released == Released::Idle && !matches!(*self.load.state.borrow(), LoadState::Ready(_)) {
+            memory.retire_entry(&self.key, self.id);
+            if let Some(task) = self.load.task.get() {
+                task.abort();
+            }
+        }
+    }
+}
+
+impl BlockHold {
+    async fn bytes(self) -> Result<BlockBytes, FetchError> {
+        let mut state = self.load.state.subscribe();
+        let state = state.wait_for(|state| !matches!(state, LoadState::Pending)).await;
+        let state = state.expect("the sender is held").clone();
+        match state {
+            LoadState::Ready(pieces) => Ok(BlockBytes { pieces, _guard: Guard::Held(self) }),
+            LoadState::Failed(error) => Err(error),
+            LoadState::Pending => unreachable!("waited for another state"),
+        }
+    }
+}
+
+/// Bytes of a block, or the parts of it that were asked for. What it holds counts against the budget until it is
+/// dropped, so slices of it must not outlive it.
+#[derive(Debug)]
+pub struct BlockBytes {
+    pieces: Pieces,
+    _guard: Guard,
+}
+
+#[derive(Debug)]
+#[allow(dead_code, reason = "guards are held to be dropped")]
+enum Guard {
+    Held(BlockHold),
+    Transit(OwnedSemaphorePermit),
+}
+
+impl BlockBytes {
+    /// The bytes of `range` of the shard; `None` where they were not asked for.
+    #[must_use]
+    pub fn slice(&self, range: Range<u64>) -> Option<Bytes> {
+        self.pieces.slice(range)
+    }
+}
+
+impl Fetcher {
+    /// A fetcher with empty memory, and the disk cache as it is found.
+    #[must_use]
+    pub fn new(settings: FetchSettings, disk: Option<&DiskBudget>) -> Arc<Self> {
+        let transit_kib = u32::try_from(settings.transit_bytes / KIB).unwrap_or(u32::MAX >> 4).max(1);
+        Arc::new(Self {
+            memory: Mutex::new(MemoryCache::new(settings.memory_bytes)),
+            disk: disk.and_then(DiskCache::open).map(Arc::new),
+            transit: Arc::new(Semaphore::new(transit_kib as usize)),
+            transit_kib,
+            requests: Semaphore::new(settings.requests.max(1)),
+            ahead: Semaphore::new((settings.requests * 3 / 4).max(1)),
+            retry: settings.retry,
+        })
+    }
+
+    /// Changes the bytes of blocks in memory; those in use stay until they are released.
+    pub fn set_memory(&self, bytes: u64) {
+        self.memory.lock().set_budget(bytes);
+    }
+
+    /// Bytes of blocks in memory.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory.lock().used_bytes()
+    }
+
+    /// Starts to fetch a block that will be needed; `None` when there is no room for it. Call it inside a tokio runtime.
+    #[must_use]
+    pub fn prefetch(self: &Arc<Self>, place: &BlockPlace) -> Option<BlockHold> {
+        let mut memory = self.memory.lock();
+        if let Some(hold) = self.hold(&mut memory, place.key) {
+            return Some(hold);
+        }
+        let load = Arc::new(Load { state: watch::Sender::new(LoadState::Pending), task: OnceLock::new() });
+        let id = memory.insert(place.key, place.bytes(), load.clone())?;
+        drop(memory);
+        let task = tokio::spawn(self.clone().load(place.clone(), id, load.clone()));
+        load.task.set(task.abort_handle()).expect("set once");
+        Some(BlockHold { fetcher: self.clone(), key: place.key, id, load })
+    }
+
+    fn hold(self: &Arc<Self>, memory: &mut MemoryCache<BlockKey, Arc<Load>>, key: BlockKey) -> Option<BlockHold> {
+        let (id, load) = memory.hold(&key)?;
+        Some(BlockHold { fetcher: self.clone(), key, id, load: load.clone() })
+    }
+
+    async fn load(self: Arc<Self>, place: BlockPlace, id: u64, load: Arc<Load>) {
+        let _ahead = self.ahead.acquire().await.expect("the semaphore is never closed");
+        match self.whole(&place).await {
+            Ok((pieces, from)) => {
+                load.state.send_replace(LoadState::Ready(pieces.clone()));
+                let hold = self.hold(&mut self.memory.lock(), place.key);
+                if let (Source::Store { discards }, Some(_hold)) = (from, hold) {
+                    self.keep_on_disk(place.key, pieces, discards).await;
+                }
+            }
+            Err(error) => {
+                load.state.send_replace(LoadState::Failed(error));
+                self.memory.lock().retire_entry(&place.key, id);
+            }
+        }
+    }
+
+    async fn whole(&self, place: &BlockPlace) -> Result<(Pieces, Source), FetchError> {
+        let mut discards = 0;
+        if let Some(disk) = &self.disk {
+            discards = disk.discards(&place.key);
+            let (disk, key, range) = (disk.clone(), place.key, place.range.clone());
+            let read = move || disk.read(&key, range.start, range.end - range.start);
+            if let Ok(Some(pieces)) = tokio::task::spawn_blocking(read).await {
+                return Ok((pieces, Source::Disk));
+            }
+        }
+        let pieces = place.shard.read(std::slice::from_ref(&place.range), &self.requests, &self.retry).await?;
+        Ok((pieces, Source::Store { discards }))
+    }
+
+    async fn keep_on_disk(&self, key: BlockKey, pieces: Pieces, discards: u32) {
+        if let Some(disk) = self.disk.clone() {
+            // A failed write has warned; a panic in it concerns no block.
+            let _ = tokio::task::spawn_blocking(move || disk.write(&key, &pieces, discards)).await;
+        }
+    }
+
+    /// The bytes of `wanted`, ranges of the shard inside the block: of the whole block where it is in memory, on its
+    /// way, or mostly wanted; else of these ranges alone.
+    ///
+    /// # Errors
+    /// [`FetchError`] when they do not come.
+    pub async fn fetch(
+        self: &Arc<Self>,
+        place: &BlockPlace,
+        wanted: Vec<Range<u64>>,
+    ) -> Result<BlockBytes, FetchError> {
+        let known = self.hold(&mut self.memory.lock(), place.key);
+        if let Some(hold) = known {
+            return hold.bytes().await;
+        }
+        let wanted = pieces::merge(wanted);
+        let wanted_bytes: u64 = wanted.iter().map(|range| range.end - range.start).sum();
+        if wanted_bytes.saturating_mul(WHOLE_FRACTION) >= place.bytes() {
+            if let Some(hold) = self.prefetch(place) {
+                return hold.bytes().await;
+            }
+        }
+        self.in_transit(place, wanted, wanted_bytes).await
+    }
+
+    async fn in_transit(
+        &self,
+        place: &BlockPlace,
+        wanted: Vec<Range<u64>>,
+        wanted_bytes: u64,
+    ) -> Result<BlockBytes, FetchError> {
+        let through_disk = self.disk.is_some() && place.bytes() / KIB <= u64::from(self.transit_kib);
+        let bytes = if through_disk { place.bytes() } else { wanted_bytes };
+        let kib = u32::try_from(bytes.div_ceil(KIB)).unwrap_or(u32::MAX).clamp(1, self.transit_kib);
+        let permit = self.transit.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed");
+        let pieces = if through_disk {
+            let (pieces, from) = self.whole(place).await?;
+            if let Source::Store { discards } = from {
+                self.keep_on_disk(place.key, pieces.clone(), discards).await;
+            }
+            pieces
+        } else {
+            place.shard.read(&wanted, &self.requests, &self.retry).await?
+        };
+        Ok(BlockBytes { pieces, _guard: Guard::Transit(permit) })
+    }
+
+    /// Forgets a block whose bytes turned out wrong, in memory and on disk.
+    pub fn discard(&self, key: &BlockKey) {
+        self.memory.lock().retire(key);
+        if let Some(disk) = &self.disk {
+            disk.discard(key);
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Disk,
+    Store {
+        /// How often the block had been thrown out of the disk cache before it was fetched.
+        discards: u32,
+    },
+}
+
+#[cfg(test)]
+mod tests;

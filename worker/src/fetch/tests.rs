@@ -1,0 +1,186 @@
+//! Fetching from a store that behaves, and from one that does not.
+
+use std::time::Duration;
+
+use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+
+use super::{
+    flaky::{Fault, FlakyStore},
+    *,
+};
+
+const BLOCK: u64 = 1000;
+
+struct Scene {
+    store: Arc<FlakyStore>,
+    content: Vec<u8>,
+    shard: Arc<ShardObject>,
+}
+
+async fn scene(blocks: u64) -> Scene {
+    let content: Vec<u8> = (0..blocks * BLOCK).map(|at| (at * 31 % 251) as u8).collect();
+    let inner = Arc::new(InMemory::new());
+    let path = Path::from("a.tar");
+    inner.put(&path, content.clone().into()).await.unwrap();
+    let store = Arc::new(FlakyStore::new(inner));
+    let shard =
+        ShardObject { store: store.clone(), path, url: "a.tar".into(), bytes: content.len() as u64, etag: None };
+    Scene { store, content, shard: Arc::new(shard) }
+}
+
+impl Scene {
+    fn block(&self, block: u32) -> BlockPlace {
+        let start = u64::from(block) * BLOCK;
+        let key = BlockKey { dataset: Fingerprint(1), block };
+        BlockPlace { key, shard: self.shard.clone(), range: start..start + BLOCK }
+    }
+
+    fn fetcher(&self, memory_bytes: u64, disk: Option<&DiskBudget>) -> Arc<Fetcher> {
+        let retry = RetrySettings {
+            attempts: 3,
+            first_delay: Duration::from_millis(1),
+            max_delay: Duration::from_millis(1),
+            request_timeout: Duration::from_millis(200),
+        };
+        Fetcher::new(FetchSettings { retry, ..FetchSettings::new(memory_bytes, 4 << 10) }, disk)
+    }
+
+    fn check(&self, bytes: &BlockBytes, range: Range<u64>) {
+        let expected = &self.content[range.start as usize..range.end as usize];
+        assert_eq!(bytes.slice(range).unwrap(), expected);
+    }
+}
+
+/// The records of a block: a tenth of it each.
+fn record(block: &BlockPlace, record: u64) -> Range<u64> {
+    let bytes = block.bytes() / 10;
+    block.range.start + record * bytes..block.range.start + (record + 1) * bytes
+}
+
+#[tokio::test]
+async fn a_block_that_many_want_is_fetched_once() {
+    let scene = scene(3).await;
+    let fetcher = scene.fetcher(10 * BLOCK, None);
+    let block = scene.block(1);
+    let fetches = (0..50).map(|_| fetcher.fetch(&block, vec![block.range.clone()]));
+    for bytes in futures::future::join_all(fetches).await {
+        scene.check(&bytes.unwrap(), 1200..1300);
+    }
+    assert_eq!(scene.store.reads(), 1);
+}
+
+#[tokio::test]
+async fn what_was_prefetched_is_there_and_what_is_held_stays_within_the_budget() {
+    let scene = scene(20).await;
+    let fetcher = scene.fetcher(3 * BLOCK, None);
+    let holds: Vec<_> = (0..20).filter_map(|block| fetcher.prefetch(&scene.block(block))).collect();
+    assert_eq!(holds.len(), 3, "the others have no room");
+    for number in 0..20 {
+        let block = scene.block(number);
+        let wanted = record(&block, 4);
+        let bytes = fetcher.fetch(&block, vec![wanted.clone()]).await.unwrap();
+        scene.check(&bytes, wanted);
+        assert_eq!(bytes.slice(block.range.clone()).is_some(), number < 3, "only records of those without room");
+        assert!(fetcher.memory_bytes() <= 3 * BLOCK);
+    }
+    assert_eq!(scene.store.bytes(), 3 * BLOCK + 17 * BLOCK / 10);
+    drop(holds);
+    assert!(fetcher.prefetch(&scene.block(9)).is_some(), "what nobody holds makes room");
+}
+
+#[tokio::test]
+async fn a_load_that_nobody_waits_for_is_given_up() {
+    let scene = scene(1).await;
+    let fetcher = scene.fetcher(3 * BLOCK, None);
+    scene.store.fail_next([Fault::Hang]);
+    let hold = fetcher.prefetch(&scene.block(0)).unwrap();
+    while scene.store.reads() == 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(hold);
+    assert_eq!(fetcher.memory_bytes(), 0);
+    let block = scene.block(0);
+    let bytes = fetcher.fetch(&block, vec![block.range.clone()]).await.unwrap();
+    scene.check(&bytes, 0..BLOCK);
+}
+
+#[tokio::test]
+async fn failed_cut_and_hanging_requests_are_repeated_and_no_more_often_than_allowed() {
+    let scene = scene(1).await;
+    let fetcher = scene.fetcher(0, None);
+    let block = scene.block(0);
+    scene.store.fail_next([Fault::Cut, Fault::Hang]);
+    scene.check(&fetcher.fetch(&block, vec![10..20]).await.unwrap(), 10..20);
+    scene.store.fail_next([Fault::Unavailable; 3]);
+    let error = fetcher.fetch(&block, vec![10..20]).await.unwrap_err();
+    assert!(error.is_retryable());
+    let text = error.to_string();
+    assert!(text.contains("10..20") && text.contains("`a.tar`") && text.contains("503"), "{text}");
+    assert_eq!(scene.store.reads(), 6);
+}
+
+#[tokio::test]
+async fn a_failed_load_is_not_remembered() {
+    let scene = scene(1).await;
+    let fetcher = scene.fetcher(3 * BLOCK, None);
+    let block = scene.block(0);
+    scene.store.fail_next([Fault::Unavailable; 3]);
+    assert!(fetcher.fetch(&block, vec![block.range.clone()]).await.is_err());
+    assert_eq!(fetcher.memory_bytes(), 0);
+    scene.check(&fetcher.fetch(&block, vec![block.range.clone()]).await.unwrap(), 0..BLOCK);
+}
+
+#[tokio::test]
+async fn an_object_that_changed_is_refused_by_name() {
+    let scene = scene(2).await;
+    let other = |bytes, etag| {
+        let shard = ShardObject { bytes, etag, ..(*scene.shard).clone() };
+        BlockPlace { shard: Arc::new(shard), ..scene.block(0) }
+    };
+    let fetcher = scene.fetcher(0, None);
+    let longer = other(3 * BLOCK, None);
+    for (block, wanted, expected) in [
+        (longer.clone(), 0..10, "2000 bytes"),
+        (BlockPlace { range: 2 * BLOCK..3 * BLOCK, ..longer }, 2500..2600, "2000 bytes"),
+        (other(2 * BLOCK, Some("\"other\"".into())), 0..10, "etag \"other\""),
+    ] {
+        let error = fetcher.fetch(&block, vec![wanted]).await.unwrap_err();
+        assert!(!error.is_retryable());
+        assert!(error.to_string().contains("`a.tar` changed") && error.to_string().contains(expected), "{error}");
+    }
+    let missing = ShardObject { path: Path::from("b.tar"), url: "b.tar".into(), ..(*scene.shard).clone() };
+    let missing = BlockPlace { shard: Arc::new(missing), ..scene.block(0) };
+    let error = fetcher.fetch(&missing, vec![0..10]).await.unwrap_err();
+    assert!(error.to_string().contains("`b.tar`") && !error.is_retryable(), "{error}");
+}
+
+#[tokio::test]
+async fn the_disk_cache_serves_another_process_even_without_memory() {
+    let scene = scene(4).await;
+    let directory = tempfile::tempdir().unwrap();
+    let disk = DiskBudget { directory: directory.path().to_owned(), bytes: 10 * BLOCK };
+    for memory_bytes in [0, 10 * BLOCK] {
+        let fetcher = scene.fetcher(memory_bytes, Some(&disk));
+        for number in 0..4 {
+            let block = scene.block(number);
+            let wanted = record(&block, 7);
+            scene.check(&fetcher.fetch(&block, vec![wanted.clone()]).await.unwrap(), wanted);
+        }
+        assert_eq!(scene.store.bytes(), 4 * BLOCK, "each block came from the store once");
+    }
+}
+
+#[tokio::test]
+async fn discarded_bytes_are_fetched_again() {
+    let scene = scene(1).await;
+    let directory = tempfile::tempdir().unwrap();
+    let disk = DiskBudget { directory: directory.path().to_owned(), bytes: 10 * BLOCK };
+    let fetcher = scene.fetcher(3 * BLOCK, Some(&disk));
+    let block = scene.block(0);
+    scene.store.fail_next([Fault::FlippedBit]);
+    let wrong = fetcher.fetch(&block, vec![block.range.clone()]).await.unwrap();
+    assert_ne!(wrong.slice(block.range.clone()).unwrap(), scene.content);
+    fetcher.discard(&block.key);
+    drop(wrong);
+    scene.check(&fetcher.fetch(&block, vec![block.range.clone()]).await.unwrap(), 0..BLOCK);
+}
