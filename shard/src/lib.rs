@@ -6,10 +6,16 @@
 
 mod fingerprint;
 mod hex128;
+pub mod index;
 pub mod job;
+pub mod manifest;
 mod position;
 mod receipt;
+mod sealed;
+pub mod tar;
+pub mod voc;
 
 pub use fingerprint::Fingerprint;
 pub use position::{ParsePositionError, Position, SampleId};
 pub use receipt::Receipt;
+pub use sealed::FormatError;

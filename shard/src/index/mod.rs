@@ -1,0 +1,189 @@
+//! The record index of a shard: where each record's fields lie, how long they are and their checksums.
+//!
+//! Lies beside its shard as `SHARD.idx` and is read by whoever needs it. `docs/formats.md` has the layout.
+
+mod build;
+mod open;
+
+pub use build::IndexBuilder;
+
+pub use crate::sealed::FormatError as IndexError;
+
+use bytes::Bytes;
+
+use crate::sealed::{Kind, text, u32_at, u64_at};
+
+/// What is added to a shard's name for the name of its record index.
+pub const INDEX_SUFFIX: &str = ".idx";
+
+pub(crate) const KIND: Kind = Kind { name: "record index", magic: *b"SPDLIDX\n", version: 1 };
+const HEADER_BYTES: usize = 72;
+const RECORD_BYTES: usize = 12;
+const FIELD_BYTES: usize = 20;
+const MAX_NAMES: u32 = 1 << 16;
+
+/// A shard's record index, checked when it was opened. Cheap to clone.
+#[derive(Clone)]
+pub struct RecordIndex {
+    bytes: Bytes,
+    records: u32,
+    fields: u32,
+    samples: u32,
+    record_table: usize,
+    field_table: usize,
+    name_ends: usize,
+    names: usize,
+    keys: usize,
+}
+
+/// One record of a shard.
+#[derive(Clone, Copy)]
+pub struct Record<'a> {
+    index: &'a RecordIndex,
+    /// The record's key: the path that its members have in common, up to the first dot of the file's name.
+    pub key: &'a str,
+    /// The record's first sample, counted in the shard.
+    pub first_sample: u32,
+    /// Samples in the record; 0 where an annotation has no objects.
+    pub samples: u32,
+    first_field: u32,
+    fields: u32,
+}
+
+/// One field of a record: a range of bytes in the shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// Name, such as `jpg` or `cls`.
+    pub name: &'a str,
+    /// Where its bytes start in the shard.
+    pub offset: u64,
+    /// Its size in bytes; 0 for an empty member, which is a bad sample to whoever decodes it.
+    pub bytes: u32,
+    /// CRC-32C of its bytes.
+    pub crc32c: u32,
+}
+
+impl RecordIndex {
+    /// Records in the shard.
+    #[must_use]
+    pub fn record_count(&self) -> u32 {
+        self.records
+    }
+
+    /// Samples in the shard.
+    #[must_use]
+    pub fn sample_count(&self) -> u32 {
+        self.samples
+    }
+
+    /// Size in bytes that the shard had when it was indexed.
+    #[must_use]
+    pub fn shard_bytes(&self) -> u64 {
+        u64_at(&self.bytes, 40)
+    }
+
+    /// The record that sample number `sample` of the shard lies in, and which of the record's samples it is.
+    ///
+    /// # Panics
+    /// If the shard has no such sample.
+    #[must_use]
+    pub fn locate(&self, sample: u32) -> (u32, u32) {
+        assert!(sample < self.samples, "sample {sample} of {}", self.samples);
+        let (mut low, mut high) = (0, self.records);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if self.first_sample(middle) <= sample { low = middle } else { high = middle }
+        }
+        (low, sample - self.first_sample(low))
+    }
+
+    /// Record number `record` of the shard.
+    ///
+    /// # Panics
+    /// If there is no such record.
+    #[must_use]
+    pub fn record(&self, record: u32) -> Record<'_> {
+        assert!(record < self.records, "record {record} of {}", self.records);
+        let key_start = if record == 0 { 0 } else { u32_at(self.record_entry(record - 1), 8) as usize };
+        let key_end = u32_at(self.record_entry(record), 8) as usize;
+        let (first_field, first_sample) = (u32_at(self.record_entry(record), 0), self.first_sample(record));
+        let (fields_end, samples_end) = if record + 1 < self.records {
+            (u32_at(self.record_entry(record + 1), 0), self.first_sample(record + 1))
+        } else {
+            (self.fields, self.samples)
+        };
+        Record {
+            index: self,
+            key: text(&self.bytes[self.keys + key_start..self.keys + key_end]),
+            first_sample,
+            samples: samples_end - first_sample,
+            first_field,
+            fields: fields_end - first_field,
+        }
+    }
+
+    /// All records, in order.
+    pub fn records(&self) -> impl ExactSizeIterator<Item = Record<'_>> + '_ {
+        (0..self.records).map(|record| self.record(record))
+    }
+
+    /// The index's bytes, as they are stored.
+    #[must_use]
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    fn first_sample(&self, record: u32) -> u32 {
+        u32_at(self.record_entry(record), 4)
+    }
+
+    fn record_entry(&self, record: u32) -> &[u8] {
+        &self.bytes[self.record_table + RECORD_BYTES * record as usize..][..RECORD_BYTES]
+    }
+
+    fn field(&self, field: u32) -> Field<'_> {
+        let entry = &self.bytes[self.field_table + FIELD_BYTES * field as usize..][..FIELD_BYTES];
+        let name = u32_at(entry, 16) as usize;
+        let end = |name: usize| u32_at(&self.bytes, self.name_ends + 4 * name) as usize;
+        let start = if name == 0 { 0 } else { end(name - 1) };
+        Field {
+            name: text(&self.bytes[self.names + start..self.names + end(name)]),
+            offset: u64_at(entry, 0),
+            bytes: u32_at(entry, 8),
+            crc32c: u32_at(entry, 12),
+        }
+    }
+}
+
+impl<'a> Record<'a> {
+    /// The record's fields, in the order in which they lie in the shard.
+    pub fn fields(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
+        let index = self.index;
+        (self.first_field..self.first_field + self.fields).map(move |field| index.field(field))
+    }
+
+    /// The field called `name`.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<Field<'a>> {
+        self.fields().find(|field| field.name == name)
+    }
+}
+
+impl std::fmt::Debug for Record<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Record")
+            .field("key", &self.key)
+            .field("samples", &self.samples)
+            .field("fields", &self.fields().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for RecordIndex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecordIndex")
+            .field("records", &self.records)
+            .field("samples", &self.samples)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,127 @@
+//! Opening a record index: every number is checked before anything relies on it.
+
+use bytes::Bytes;
+
+use super::{FIELD_BYTES, HEADER_BYTES, IndexError, KIND, MAX_NAMES, RECORD_BYTES, RecordIndex};
+use crate::{
+    Fingerprint,
+    sealed::{check, section_offsets, u32_at, u64_at},
+};
+
+impl RecordIndex {
+    /// Opens the record index whose hash the manifest gives as `expected`.
+    ///
+    /// # Errors
+    /// If the bytes are not a whole, undamaged record index of a known version that agrees with itself, or are
+    /// the index of something else.
+    pub fn open(bytes: impl Into<Bytes>, expected: Fingerprint) -> Result<Self, IndexError> {
+        let bytes = bytes.into();
+        check(&KIND, &bytes)?;
+        let found = Fingerprint::of(&bytes);
+        if found != expected {
+            return Err(IndexError::OtherFile { kind: KIND.name, found, expected });
+        }
+        let index = Self::sections(bytes)?;
+        index.check_names()?;
+        index.check_records()?;
+        index.check_fields()?;
+        Ok(index)
+    }
+
+    fn sections(bytes: Bytes) -> Result<Self, IndexError> {
+        if bytes.len() < HEADER_BYTES {
+            return Err(wrong("it is shorter than a record index's header"));
+        }
+        let (records, fields, samples) = (u32_at(&bytes, 48), u32_at(&bytes, 52), u32_at(&bytes, 56));
+        let (names, names_bytes, keys_bytes) = (u32_at(&bytes, 60), u32_at(&bytes, 64), u32_at(&bytes, 68));
+        if names > MAX_NAMES {
+            return Err(wrong("it has more than 65536 names of fields"));
+        }
+        let lengths = [
+            RECORD_BYTES as u64 * u64::from(records),
+            FIELD_BYTES as u64 * u64::from(fields),
+            4 * u64::from(names),
+            u64::from(names_bytes),
+            u64::from(keys_bytes),
+        ];
+        match section_offsets(HEADER_BYTES as u64, lengths) {
+            Some(([record_table, field_table, name_ends, names, keys], end)) if end == bytes.len() as u64 => {
+                Ok(Self { records, fields, samples, record_table, field_table, name_ends, names, keys, bytes })
+            }
+            _ => Err(wrong("its sections do not add up to its size")),
+        }
+    }
+
+    fn name_count(&self) -> u32 {
+        u32_at(&self.bytes, 60)
+    }
+
+    fn check_names(&self) -> Result<(), IndexError> {
+        let ends = (0..self.name_count()).map(|name| u32_at(&self.bytes, self.name_ends + 4 * name as usize));
+        check_pieces(&self.bytes[self.names..self.keys], ends, "names of fields")?;
+        let ends = (0..self.records).map(|record| u32_at(self.record_entry(record), 8));
+        check_pieces(&self.bytes[self.keys..], ends, "keys")
+    }
+
+    fn check_records(&self) -> Result<(), IndexError> {
+        let (mut field, mut sample) = (0, 0);
+        for record in 0..self.records {
+            let entry = self.record_entry(record);
+            let (first_field, first_sample) = (u32_at(entry, 0), u32_at(entry, 4));
+            let follows = if record == 0 {
+                first_field == 0 && first_sample == 0
+            } else {
+                first_field > field && first_sample >= sample
+            };
+            if !follows || first_field >= self.fields || first_sample > self.samples {
+                return Err(wrong(&format!("record {record} does not follow the one before it")));
+            }
+            (field, sample) = (first_field, first_sample);
+        }
+        if self.records == 0 && (self.fields != 0 || self.samples != 0) {
+            return Err(wrong("it has fields or samples but no records"));
+        }
+        Ok(())
+    }
+
+    /// Fields lie in the shard one after the other, and no record has a name twice.
+    fn check_fields(&self) -> Result<(), IndexError> {
+        let (mut end, shard_bytes) = (0, self.shard_bytes());
+        let mut seen_in = vec![u32::MAX; self.name_count() as usize];
+        for number in 0..self.records {
+            let record = self.record(number);
+            for field in record.first_field..record.first_field + record.fields {
+                let entry = &self.bytes[self.field_table + FIELD_BYTES * field as usize..];
+                let (offset, bytes, name) = (u64_at(entry, 0), u64::from(u32_at(entry, 8)), u32_at(entry, 16));
+                let field_end =
+                    offset.checked_add(bytes).filter(|field_end| offset >= end && *field_end <= shard_bytes);
+                end = field_end.ok_or_else(|| {
+                    wrong(&format!("a field of record {number} lies outside the shard or in another field"))
+                })?;
+                match seen_in.get_mut(name as usize) {
+                    Some(seen) if *seen != number => *seen = number,
+                    _ => return Err(wrong(&format!("record {number} has a field twice or one without a name"))),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `bytes` is UTF-8 and cut at `ends` into pieces that fill it and are none of them empty.
+fn check_pieces(bytes: &[u8], ends: impl Iterator<Item = u32>, what: &str) -> Result<(), IndexError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| wrong(&format!("its {what} are not UTF-8")))?;
+    let mut start = 0;
+    for end in ends {
+        let end = end as usize;
+        if text.get(start..end).is_none_or(str::is_empty) {
+            return Err(wrong(&format!("its table of {what} is out of order")));
+        }
+        start = end;
+    }
+    if start == text.len() { Ok(()) } else { Err(wrong(&format!("its table of {what} has unused room"))) }
+}
+
+fn wrong(what: &str) -> IndexError {
+    IndexError::Malformed(what.to_owned())
+}

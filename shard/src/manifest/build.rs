@@ -1,0 +1,160 @@
+//! Writing a manifest.
+
+use super::{BLOCK_BYTES, HEADER_BYTES, KIND, Manifest, ManifestError, SHARD_BYTES, open};
+use crate::{
+    Fingerprint,
+    sealed::{HEAD_BYTES, seal},
+};
+
+/// What the manifest says of one shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardFacts {
+    /// Path of the shard, relative to the manifest's folder, with `/` between parts.
+    pub url: String,
+    /// Size of the stored object in bytes.
+    pub bytes: u64,
+    /// Etag that the store gives the object, where it gives one.
+    pub etag: Option<String>,
+    /// Records in the shard.
+    pub records: u32,
+    /// Size of the record index in bytes.
+    pub index_bytes: u64,
+    /// XXH3-128 of the record index.
+    pub index_hash: Fingerprint,
+}
+
+/// What the manifest says of one block of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockFacts {
+    /// Where it starts in the shard, in bytes.
+    pub offset: u64,
+    /// Its size in bytes; at least 1.
+    pub bytes: u32,
+    /// Its first record, counted in the shard.
+    pub first_record: u32,
+    /// Records in it; at least 1.
+    pub records: u32,
+    /// Samples in it; at least 1.
+    pub samples: u32,
+}
+
+/// Collects a dataset's shards in order and writes its manifest.
+#[derive(Debug, Default)]
+pub struct ManifestBuilder {
+    name: String,
+    shards: Vec<u8>,
+    blocks: Vec<u8>,
+    classes: Vec<String>,
+    urls: String,
+    etags: String,
+    etag_ends: Vec<u8>,
+    shard_count: u32,
+    block_count: u32,
+    samples: u64,
+    records: u64,
+}
+
+impl ManifestBuilder {
+    /// A manifest without shards for the dataset called `name`.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    /// Sets the names of the classes, in the order of their numbers.
+    #[must_use]
+    pub fn classes<S: Into<String>>(mut self, classes: impl IntoIterator<Item = S>) -> Self {
+        self.classes = classes.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Adds a shard after those that are there. `blocks` hold all of its samples.
+    ///
+    /// # Errors
+    /// If the shard's path is not a relative one or a number does not fit the format.
+    pub fn shard(&mut self, shard: &ShardFacts, blocks: &[BlockFacts]) -> Result<(), ManifestError> {
+        if !open::is_relative_path(&shard.url) {
+            return Err(unwritable(format!("`{}` cannot be a shard's place in the dataset's folder", shard.url)));
+        }
+        let too_much = || unwritable(format!("shard `{}` does not fit: too many shards, blocks or samples", shard.url));
+        let samples: u64 = blocks.iter().map(|block| u64::from(block.samples)).sum();
+        let shard_samples = u32::try_from(samples).map_err(|_| too_much())?;
+        let url_end = u32::try_from(self.urls.len() + shard.url.len()).map_err(|_| too_much())?;
+        let etag = shard.etag.as_deref().unwrap_or("");
+        let etag_end = u32::try_from(self.etags.len() + etag.len()).map_err(|_| too_much())?;
+        let shard_count = self.shard_count.checked_add(1).ok_or_else(too_much)?;
+        let new_blocks = u32::try_from(blocks.len()).map_err(|_| too_much())?;
+        let block_count = self.block_count.checked_add(new_blocks).ok_or_else(too_much)?;
+
+        self.shards.extend(shard.bytes.to_le_bytes());
+        self.shards.extend(self.samples.to_le_bytes());
+        self.shards.extend(shard.index_hash.0.to_le_bytes());
+        for number in [url_end, shard.records, shard_samples, self.block_count] {
+            self.shards.extend(number.to_le_bytes());
+        }
+        self.shards.extend(shard.index_bytes.to_le_bytes());
+        let mut first_sample = self.samples;
+        for block in blocks {
+            self.blocks.extend(block.offset.to_le_bytes());
+            self.blocks.extend(first_sample.to_le_bytes());
+            for number in [block.bytes, block.first_record, block.records, self.shard_count] {
+                self.blocks.extend(number.to_le_bytes());
+            }
+            first_sample += u64::from(block.samples);
+        }
+        self.urls.push_str(&shard.url);
+        self.etags.push_str(etag);
+        self.etag_ends.extend(etag_end.to_le_bytes());
+        (self.shard_count, self.block_count) = (shard_count, block_count);
+        self.samples += samples;
+        self.records += u64::from(shard.records);
+        Ok(())
+    }
+
+    /// Writes the manifest, and opens it to be sure that it is a valid one.
+    ///
+    /// # Errors
+    /// If a block does not lie in its shard, blocks overlap, classes have one name twice, or a table is too long.
+    pub fn finish(self) -> Result<Manifest, ManifestError> {
+        let too_long = |_| unwritable("its tables of text are longer than 4 GiB".to_owned());
+        let mut class_ends = Vec::with_capacity(4 * self.classes.len());
+        let mut strings = self.urls;
+        for class in &self.classes {
+            if !open::is_class_name(class) {
+                return Err(unwritable(format!("`{class}` cannot be a class's name")));
+            }
+            strings.push_str(class);
+            class_ends.extend(u32::try_from(strings.len()).map_err(too_long)?.to_le_bytes());
+        }
+        let name_bytes = u32::try_from(self.name.len()).map_err(too_long)?;
+        let classes = u32::try_from(self.classes.len()).map_err(too_long)?;
+
+        debug_assert_eq!(self.shards.len(), SHARD_BYTES * self.shard_count as usize);
+        debug_assert_eq!(self.blocks.len(), BLOCK_BYTES * self.block_count as usize);
+        let mut file = vec![0; HEAD_BYTES + 16];
+        file.extend(name_bytes.to_le_bytes());
+        file.extend([0; 4]);
+        file.extend((self.etags.len() as u64).to_le_bytes());
+        for number in [self.shard_count, self.block_count, classes, 0] {
+            file.extend(number.to_le_bytes());
+        }
+        for number in [strings.len() as u64, self.samples, self.records] {
+            file.extend(number.to_le_bytes());
+        }
+        debug_assert_eq!(file.len(), HEADER_BYTES);
+        for section in [&self.shards, &self.blocks, &class_ends, strings.as_bytes()] {
+            file.extend(section);
+        }
+        let fingerprint = Fingerprint::of(&file[72..]);
+        file[HEAD_BYTES..HEAD_BYTES + 16].copy_from_slice(&fingerprint.0.to_le_bytes());
+        for section in [&self.etag_ends, self.name.as_bytes(), self.etags.as_bytes()] {
+            file.extend(section);
+        }
+        seal(&KIND, &mut file);
+        Manifest::open(file).map_err(|error| unwritable(error.to_string()))
+    }
+}
+
+fn unwritable(what: String) -> ManifestError {
+    ManifestError::Unwritable(what)
+}

@@ -1,0 +1,288 @@
+//! The manifest: which shards a dataset has, how they are cut into blocks, and what its classes are called.
+//!
+//! A manifest is opened from its bytes and read in place: opening checks every number once and allocates
+//! nothing per shard. `docs/formats.md` has the layout.
+
+mod build;
+mod open;
+
+pub use build::{BlockFacts, ManifestBuilder, ShardFacts};
+
+pub use crate::sealed::FormatError as ManifestError;
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+
+use crate::{
+    Fingerprint,
+    job::DatasetFacts,
+    sealed::{Kind, text, u32_at, u64_at, u128_at},
+};
+
+/// Name of the manifest in a dataset's folder.
+pub const MANIFEST_NAME: &str = "manifest.spdl";
+
+/// Default size that blocks are cut at, in bytes: 8 MiB.
+pub const DEFAULT_BLOCK_BYTES: u64 = 8 << 20;
+
+pub(crate) const KIND: Kind = Kind { name: "manifest", magic: *b"SPDLMAN\n", version: 1 };
+const HEADER_BYTES: usize = 112;
+const SHARD_BYTES: usize = 56;
+const BLOCK_BYTES: usize = 32;
+const MAX_URL_BYTES: usize = 4096;
+const MAX_CLASS_BYTES: usize = 4096;
+
+/// A dataset's manifest, checked when it was opened. Cheap to clone.
+#[derive(Clone)]
+pub struct Manifest {
+    bytes: Bytes,
+    sections: Sections,
+    /// Numbers of the classes in the order of their names.
+    classes_by_name: Arc<[u32]>,
+}
+
+/// Where the parts of the file are, and how many of each there are.
+#[derive(Clone, Copy)]
+struct Sections {
+    shards: u32,
+    blocks: u32,
+    classes: u32,
+    shard_table: usize,
+    block_table: usize,
+    class_ends: usize,
+    strings: usize,
+    etag_ends: usize,
+    name: usize,
+    etags: usize,
+}
+
+/// One shard, as the manifest describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard<'a> {
+    /// Path of the shard, relative to the manifest's folder, with `/` between parts.
+    pub url: &'a str,
+    /// Size of the stored object in bytes.
+    pub bytes: u64,
+    /// Etag that the store gave the object when the manifest was made, where it gave one.
+    pub etag: Option<&'a str>,
+    /// Global number of the shard's first sample.
+    pub first_sample: u64,
+    /// Samples in the shard.
+    pub samples: u32,
+    /// Records in the shard.
+    pub records: u32,
+    /// Size of the record index in bytes.
+    pub index_bytes: u64,
+    /// XXH3-128 of the record index.
+    pub index_hash: Fingerprint,
+}
+
+/// One block: a run of whole records inside a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Number of the shard it lies in.
+    pub shard: u32,
+    /// Global number of its first sample.
+    pub first_sample: u64,
+    /// Samples in it; at least 1.
+    pub samples: u32,
+    /// Its first record, counted in the shard.
+    pub first_record: u32,
+    /// Records in it; at least 1.
+    pub records: u32,
+    /// Where it starts in the shard, in bytes.
+    pub offset: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+impl Manifest {
+    /// What creating a job has to know.
+    #[must_use]
+    pub fn facts(&self) -> DatasetFacts {
+        DatasetFacts {
+            fingerprint: self.fingerprint(),
+            samples: self.samples(),
+            blocks: u64::from(self.sections.blocks),
+        }
+    }
+
+    /// Names the dataset's content: shards, blocks, classes and, through the hashes of the record indexes, every
+    /// field's checksum. Copying a dataset to another place keeps it; etags and the dataset's name are not in it.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint(u128_at(&self.bytes, 40))
+    }
+
+    /// The dataset's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        text(&self.bytes[self.sections.name..self.sections.etags])
+    }
+
+    /// Samples in the dataset.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        u64_at(&self.bytes, 96)
+    }
+
+    /// Records in the dataset.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        u64_at(&self.bytes, 104)
+    }
+
+    /// Names of the classes, in the order of their numbers.
+    pub fn classes(&self) -> impl ExactSizeIterator<Item = &str> + '_ {
+        (0..self.sections.classes).map(|class| self.class(class))
+    }
+
+    /// Name of class number `class`.
+    ///
+    /// # Panics
+    /// If there is no such class.
+    #[must_use]
+    pub fn class(&self, class: u32) -> &str {
+        assert!(class < self.sections.classes, "class {class} of {}", self.sections.classes);
+        let end = |class: u32| u32_at(&self.bytes, self.sections.class_ends + 4 * class as usize) as usize;
+        let start = if class == 0 { self.urls_end() } else { end(class - 1) };
+        text(&self.bytes[self.sections.strings + start..self.sections.strings + end(class)])
+    }
+
+    /// Number of the class called `name`.
+    #[must_use]
+    pub fn class_number(&self, name: &str) -> Option<u32> {
+        let found = self.classes_by_name.binary_search_by(|&class| self.class(class).cmp(name));
+        found.ok().map(|place| self.classes_by_name[place])
+    }
+
+    /// Shards in the dataset.
+    #[must_use]
+    pub fn shard_count(&self) -> u32 {
+        self.sections.shards
+    }
+
+    /// Shard number `shard`.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    #[must_use]
+    pub fn shard(&self, shard: u32) -> Shard<'_> {
+        assert!(shard < self.sections.shards, "shard {shard} of {}", self.sections.shards);
+        let entry = self.shard_entry(shard);
+        let start = if shard == 0 { 0 } else { u32_at(self.shard_entry(shard - 1), 32) as usize };
+        let url = &self.bytes[self.sections.strings + start..self.sections.strings + u32_at(entry, 32) as usize];
+        let etag_end = |shard: u32| u32_at(&self.bytes, self.sections.etag_ends + 4 * shard as usize) as usize;
+        let etag_start = if shard == 0 { 0 } else { etag_end(shard - 1) };
+        let etag = text(&self.bytes[self.sections.etags + etag_start..self.sections.etags + etag_end(shard)]);
+        Shard {
+            url: text(url),
+            bytes: u64_at(entry, 0),
+            etag: (!etag.is_empty()).then_some(etag),
+            first_sample: u64_at(entry, 8),
+            samples: u32_at(entry, 40),
+            records: u32_at(entry, 36),
+            index_bytes: u64_at(entry, 48),
+            index_hash: Fingerprint(u128_at(entry, 16)),
+        }
+    }
+
+    /// All shards, in order.
+    pub fn shards(&self) -> impl ExactSizeIterator<Item = Shard<'_>> + '_ {
+        (0..self.sections.shards).map(|shard| self.shard(shard))
+    }
+
+    /// Numbers of the blocks that lie in shard number `shard`; empty where the shard has no samples.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    #[must_use]
+    pub fn shard_blocks(&self, shard: u32) -> Range<u32> {
+        assert!(shard < self.sections.shards, "shard {shard} of {}", self.sections.shards);
+        let first = |shard: u32| u32_at(self.shard_entry(shard), 44);
+        let end = if shard + 1 < self.sections.shards { first(shard + 1) } else { self.sections.blocks };
+        first(shard)..end
+    }
+
+    /// Blocks in the dataset.
+    #[must_use]
+    pub fn block_count(&self) -> u32 {
+        self.sections.blocks
+    }
+
+    /// Block number `block`. Blocks are numbered in the order of their samples.
+    ///
+    /// # Panics
+    /// If there is no such block.
+    #[must_use]
+    pub fn block(&self, block: u32) -> Block {
+        assert!(block < self.sections.blocks, "block {block} of {}", self.sections.blocks);
+        let entry = self.block_entry(block);
+        let first_sample = u64_at(entry, 8);
+        Block {
+            shard: u32_at(entry, 28),
+            first_sample,
+            samples: u32::try_from(self.samples_before(block + 1) - first_sample)
+                .expect("checked when the manifest is opened"),
+            first_record: u32_at(entry, 20),
+            records: u32_at(entry, 24),
+            offset: u64_at(entry, 0),
+            bytes: u64::from(u32_at(entry, 16)),
+        }
+    }
+
+    /// Samples of each block, in order: what the plan is made from.
+    #[must_use]
+    pub fn block_samples(&self) -> Vec<u32> {
+        (0..self.sections.blocks).map(|block| self.block(block).samples).collect()
+    }
+
+    /// Number of the block that holds the sample with the global number `sample`.
+    #[must_use]
+    pub fn block_of(&self, sample: u64) -> Option<u32> {
+        if sample >= self.samples() {
+            return None;
+        }
+        let (mut low, mut high) = (0, self.sections.blocks);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if self.samples_before(middle) <= sample { low = middle } else { high = middle }
+        }
+        Some(low)
+    }
+
+    /// The manifest's bytes, as they are stored.
+    #[must_use]
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    fn samples_before(&self, block: u32) -> u64 {
+        if block == self.sections.blocks { self.samples() } else { u64_at(self.block_entry(block), 8) }
+    }
+
+    fn urls_end(&self) -> usize {
+        self.sections.shards.checked_sub(1).map_or(0, |last| u32_at(self.shard_entry(last), 32) as usize)
+    }
+
+    fn shard_entry(&self, shard: u32) -> &[u8] {
+        &self.bytes[self.sections.shard_table + SHARD_BYTES * shard as usize..][..SHARD_BYTES]
+    }
+
+    fn block_entry(&self, block: u32) -> &[u8] {
+        &self.bytes[self.sections.block_table + BLOCK_BYTES * block as usize..][..BLOCK_BYTES]
+    }
+}
+
+impl std::fmt::Debug for Manifest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Manifest")
+            .field("name", &self.name())
+            .field("fingerprint", &self.fingerprint())
+            .field("shards", &self.shard_count())
+            .field("blocks", &self.block_count())
+            .field("samples", &self.samples())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,214 @@
+//! Opening a manifest: every number is checked before anything relies on it, and nothing is allocated that
+//! the file's own size does not cover.
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::{
+    BLOCK_BYTES, HEADER_BYTES, KIND, MAX_CLASS_BYTES, MAX_URL_BYTES, Manifest, ManifestError, SHARD_BYTES, Sections,
+};
+use crate::sealed::{check, section_offsets, u32_at, u64_at, u128_at};
+
+impl Manifest {
+    /// Opens a manifest.
+    ///
+    /// # Errors
+    /// If the bytes are not a whole, undamaged manifest of a known version that agrees with itself.
+    pub fn open(bytes: impl Into<Bytes>) -> Result<Self, ManifestError> {
+        let bytes = bytes.into();
+        check(&KIND, &bytes)?;
+        let sections = Sections::read(&bytes)?;
+        let mut manifest = Self { bytes, sections, classes_by_name: [].into() };
+        manifest.check_strings()?;
+        manifest.check_shards()?;
+        let fingerprint = xxh3_128(&manifest.bytes[72..manifest.sections.etag_ends]);
+        ensure(fingerprint == u128_at(&manifest.bytes, 40), || "its fingerprint is another content's".to_owned())?;
+        manifest.sort_classes()?;
+        Ok(manifest)
+    }
+
+    /// All text is UTF-8 and cut at character boundaries; the ends of its pieces ascend.
+    fn check_strings(&self) -> Result<(), ManifestError> {
+        let at = &self.sections;
+        let strings = utf8(&self.bytes[at.strings..at.etag_ends], "file names and classes")?;
+        utf8(&self.bytes[at.name..at.etags], "the name")?;
+        let etags = utf8(&self.bytes[at.etags..], "etags")?;
+        let url_ends = (0..at.shards).map(|shard| u32_at(self.shard_entry(shard), 32));
+        let class_ends = (0..at.classes).map(|class| u32_at(&self.bytes, at.class_ends + 4 * class as usize));
+        for (number, piece) in pieces(strings, url_ends.chain(class_ends)).enumerate() {
+            let piece = piece.ok_or_else(|| wrong("its table of file names and classes is out of order"))?;
+            if number < at.shards as usize {
+                ensure(is_relative_path(piece), || {
+                    format!("`{piece}` cannot be a shard's place in the dataset's folder")
+                })?;
+            } else {
+                ensure(is_class_name(piece), || format!("`{piece}` cannot be a class's name"))?;
+            }
+        }
+        let etag_ends = (0..at.shards).map(|shard| u32_at(&self.bytes, at.etag_ends + 4 * shard as usize));
+        for piece in pieces(etags, etag_ends) {
+            piece.ok_or_else(|| wrong("its table of etags is out of order"))?;
+        }
+        let last = |count: u32, end: u32| if count == 0 { 0 } else { end as usize };
+        let strings_used = if at.classes == 0 {
+            self.urls_end()
+        } else {
+            u32_at(&self.bytes, at.class_ends + 4 * (at.classes as usize - 1)) as usize
+        };
+        let etags_used = last(at.shards, if at.shards == 0 { 0 } else { u32_at(&self.bytes, at.name - 4) });
+        ensure(strings_used == strings.len() && etags_used == etags.len(), || {
+            "its tables of text have unused room".to_owned()
+        })
+    }
+
+    fn check_shards(&self) -> Result<(), ManifestError> {
+        let (mut samples, mut records, mut block) = (0_u64, 0_u64, 0_u32);
+        for number in 0..self.sections.shards {
+            let entry = self.shard_entry(number);
+            let blocks_end = if number + 1 < self.sections.shards {
+                u32_at(self.shard_entry(number + 1), 44)
+            } else {
+                self.sections.blocks
+            };
+            ensure(
+                u64_at(entry, 8) == samples
+                    && u32_at(entry, 44) == block
+                    && (block..=self.sections.blocks).contains(&blocks_end),
+                || format!("shard {number} does not follow shard {}", i64::from(number) - 1),
+            )?;
+            let mut end = (0_u64, 0_u64);
+            while block < blocks_end {
+                end = self.check_block(block, number, entry, end, samples)?;
+                samples = self.samples_before(block + 1);
+                block += 1;
+            }
+            ensure(samples - u64_at(entry, 8) == u64::from(u32_at(entry, 40)), || {
+                format!(
+                    "shard {number} has {} samples, its blocks have {}",
+                    u32_at(entry, 40),
+                    samples - u64_at(entry, 8)
+                )
+            })?;
+            records += u64::from(u32_at(entry, 36));
+        }
+        ensure(block == self.sections.blocks && samples == self.samples() && records == self.records(), || {
+            "its totals are not the sums of its shards".to_owned()
+        })
+    }
+
+    /// Checks one block of a shard: `end` is where the block before it ended, in bytes and in records.
+    fn check_block(
+        &self,
+        block: u32,
+        shard: u32,
+        shard_entry: &[u8],
+        end: (u64, u64),
+        samples: u64,
+    ) -> Result<(u64, u64), ManifestError> {
+        let entry = self.block_entry(block);
+        let (offset, bytes) = (u64_at(entry, 0), u64::from(u32_at(entry, 16)));
+        let (first_record, records) = (u64::from(u32_at(entry, 20)), u64::from(u32_at(entry, 24)));
+        let next_sample = self.samples_before(block + 1);
+        let bytes_end = offset.checked_add(bytes).filter(|end| *end <= u64_at(shard_entry, 0));
+        let samples_fit =
+            u64_at(entry, 8) == samples && next_sample > samples && next_sample - samples <= u64::from(u32::MAX);
+        match bytes_end {
+            Some(bytes_end)
+                if u32_at(entry, 28) == shard
+                    && samples_fit
+                    && offset >= end.0
+                    && bytes > 0
+                    && first_record >= end.1
+                    && records > 0
+                    && first_record + records <= u64::from(u32_at(shard_entry, 36)) =>
+            {
+                Ok((bytes_end, first_record + records))
+            }
+            _ => Err(wrong(&format!("block {block} does not fit into shard {shard} after the block before it"))),
+        }
+    }
+
+    fn sort_classes(&mut self) -> Result<(), ManifestError> {
+        let mut order: Vec<u32> = (0..self.sections.classes).collect();
+        order.sort_unstable_by_key(|&class| self.class(class));
+        for pair in order.windows(2) {
+            let (a, b) = (self.class(pair[0]), self.class(pair[1]));
+            ensure(a != b, || format!("two classes are called `{a}`"))?;
+        }
+        self.classes_by_name = order.into();
+        Ok(())
+    }
+}
+
+impl Sections {
+    fn read(bytes: &[u8]) -> Result<Self, ManifestError> {
+        if bytes.len() < HEADER_BYTES {
+            return Err(wrong("it is shorter than a manifest's header"));
+        }
+        ensure(u32_at(bytes, 60) == 0 && u32_at(bytes, 84) == 0, || "reserved bytes are not zero".to_owned())?;
+        let (shards, blocks, classes) = (u32_at(bytes, 72), u32_at(bytes, 76), u32_at(bytes, 80));
+        let lengths = [
+            SHARD_BYTES as u64 * u64::from(shards),
+            BLOCK_BYTES as u64 * u64::from(blocks),
+            4 * u64::from(classes),
+            u64_at(bytes, 88),
+            4 * u64::from(shards),
+            u64::from(u32_at(bytes, 56)),
+            u64_at(bytes, 64),
+        ];
+        match section_offsets(HEADER_BYTES as u64, lengths) {
+            Some(([shard_table, block_table, class_ends, strings, etag_ends, name, etags], end))
+                if end == bytes.len() as u64 =>
+            {
+                Ok(Self {
+                    shards,
+                    blocks,
+                    classes,
+                    shard_table,
+                    block_table,
+                    class_ends,
+                    strings,
+                    etag_ends,
+                    name,
+                    etags,
+                })
+            }
+            _ => Err(wrong("its sections do not add up to its size")),
+        }
+    }
+}
+
+/// The pieces of `text` that end at `ends`, `None` for one that ends before it starts, past the text or inside
+/// a character.
+fn pieces<'a>(text: &'a str, ends: impl Iterator<Item = u32> + 'a) -> impl Iterator<Item = Option<&'a str>> + 'a {
+    let mut start = 0;
+    ends.map(move |end| {
+        let piece = text.get(start..end as usize);
+        start = end as usize;
+        piece
+    })
+}
+
+/// Whether `url` names something inside the dataset's folder and nothing else.
+pub(super) fn is_relative_path(url: &str) -> bool {
+    url.len() <= MAX_URL_BYTES
+        && !url.bytes().any(|byte| byte.is_ascii_control())
+        && url.split('/').all(|part| !matches!(part, "" | "." | ".."))
+}
+
+/// Whether `name` can be the name of a class.
+pub(super) fn is_class_name(name: &str) -> bool {
+    (1..=MAX_CLASS_BYTES).contains(&name.len()) && !name.bytes().any(|byte| byte.is_ascii_control())
+}
+
+fn utf8<'a>(bytes: &'a [u8], what: &str) -> Result<&'a str, ManifestError> {
+    std::str::from_utf8(bytes).map_err(|_| wrong(&format!("{what} are not UTF-8")))
+}
+
+fn wrong(what: &str) -> ManifestError {
+    ManifestError::Malformed(what.to_owned())
+}
+
+fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), ManifestError> {
+    if holds { Ok(()) } else { Err(ManifestError::Malformed(what())) }
+}

@@ -1,0 +1,129 @@
+//! The 512-byte header of a tar member: ustar, GNU and V7, and the pax records that override it.
+
+use super::{TAR_BLOCK_BYTES, TarFault};
+
+/// A member's header, its checksum verified.
+pub(super) struct Header<'a>(&'a [u8; TAR_BLOCK_BYTES]);
+
+/// What a header is for, as far as we tell kinds apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Regular,
+    /// Has no data, whatever its size says: directories, links, devices.
+    WithoutData,
+    Sparse,
+    /// GNU long name of the next member.
+    LongName,
+    /// pax records of the next member.
+    Pax,
+    /// Data of a kind that is skipped: global pax headers, long link targets, vendors' own.
+    Other,
+}
+
+/// The pax records that matter to us.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Pax {
+    pub(super) path: Option<String>,
+    pub(super) size: Option<u64>,
+    pub(super) sparse: bool,
+}
+
+impl<'a> Header<'a> {
+    /// The header in `block`; `None` for the block of zeros that ends a tar.
+    pub(super) fn read(block: &'a [u8; TAR_BLOCK_BYTES]) -> Result<Option<Self>, TarFault> {
+        if block.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let stated = octal(&block[148..156]).ok_or(TarFault::HeaderChecksum)?;
+        let outside = |at: usize| !(148..156).contains(&at);
+        let bytes = || block.iter().enumerate().map(|(at, byte)| if outside(at) { *byte } else { b' ' });
+        let unsigned: u64 = bytes().map(u64::from).sum();
+        // Some old writers added the bytes up as signed numbers.
+        let signed: i64 = bytes().map(|byte| i64::from(byte.cast_signed())).sum();
+        if stated != unsigned && i64::try_from(stated) != Ok(signed) {
+            return Err(TarFault::HeaderChecksum);
+        }
+        Ok(Some(Self(block)))
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        match self.0[156] {
+            // V7 tars mark directories by nothing else.
+            0 if self.raw_name().ends_with(b"/") => Kind::WithoutData,
+            b'0' | 0 | b'7' => Kind::Regular,
+            b'1'..=b'6' => Kind::WithoutData,
+            b'S' => Kind::Sparse,
+            b'L' => Kind::LongName,
+            b'x' | b'X' => Kind::Pax,
+            _ => Kind::Other,
+        }
+    }
+
+    pub(super) fn size(&self) -> Result<u64, TarFault> {
+        let field = &self.0[124..136];
+        // GNU writes sizes of 8 GiB and more in base 256, marked by the top bit.
+        if field[0] & 0x80 != 0 {
+            let number = field[1..].iter().try_fold(u64::from(field[0] & 0x7f), |number, byte| {
+                (number >> 56 == 0).then(|| number << 8 | u64::from(*byte))
+            });
+            return number.filter(|number| *number <= i64::MAX as u64).ok_or(TarFault::Header("size"));
+        }
+        octal(field).ok_or(TarFault::Header("size"))
+    }
+
+    pub(super) fn path(&self) -> Result<String, TarFault> {
+        let prefix = until_zero(&self.0[345..500]);
+        let mut path = Vec::new();
+        // GNU headers keep times where ustar has the prefix.
+        if &self.0[257..263] == b"ustar\0" && !prefix.is_empty() {
+            path.extend(prefix);
+            path.push(b'/');
+        }
+        path.extend(self.raw_name());
+        String::from_utf8(path).map_err(|_| TarFault::Header("name"))
+    }
+
+    fn raw_name(&self) -> &[u8] {
+        until_zero(&self.0[..100])
+    }
+}
+
+impl Pax {
+    /// Parses records of the form `LENGTH KEY=VALUE\n`, where the length counts the whole record.
+    pub(super) fn parse(mut bytes: &[u8]) -> Result<Self, TarFault> {
+        let bad = || TarFault::Header("pax extension");
+        let mut pax = Self::default();
+        while !bytes.is_empty() {
+            let space = bytes.iter().take(20).position(|byte| *byte == b' ').ok_or_else(bad)?;
+            let length = std::str::from_utf8(&bytes[..space]).ok().and_then(|digits| digits.parse::<usize>().ok());
+            let record = length.and_then(|length| bytes.get(space + 1..length)).ok_or_else(bad)?;
+            let record = record.strip_suffix(b"\n").ok_or_else(bad)?;
+            let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(bad)?;
+            let (key, value) = (&record[..equals], &record[equals + 1..]);
+            let value = || std::str::from_utf8(value).map_err(|_| bad());
+            match key {
+                b"path" => pax.path = Some(value()?.to_owned()),
+                b"size" => {
+                    let size = value()?.parse().ok().filter(|size| *size <= i64::MAX as u64);
+                    pax.size = Some(size.ok_or(TarFault::Header("pax size"))?);
+                }
+                _ if key.starts_with(b"GNU.sparse.") => pax.sparse = true,
+                _ => {}
+            }
+            bytes = &bytes[space + 1 + record.len() + 1..];
+        }
+        Ok(pax)
+    }
+}
+
+pub(super) fn until_zero(bytes: &[u8]) -> &[u8] {
+    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// An octal number padded with spaces and zero bytes; nothing at all is 0.
+fn octal(field: &[u8]) -> Option<u64> {
+    let digits = until_zero(field).trim_ascii();
+    digits.iter().try_fold(0_u64, |number, digit| {
+        ((b'0'..=b'7').contains(digit) && number >> 60 == 0).then(|| number << 3 | u64::from(digit - b'0'))
+    })
+}

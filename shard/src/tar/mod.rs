@@ -1,0 +1,69 @@
+//! WebDataset tar shards: reading them as a stream of records with the place of every field, and writing them.
+//!
+//! The reader is our own and not the `tar` crate's because it is fed chunks, from whatever store they come
+//! and without a blocking `Read`; because it reports the exact byte at which a shard is wrong, a cut inside
+//! a member included; and because it bounds the long names that the crate reads without limit.
+
+mod header;
+mod read;
+mod record;
+mod write;
+
+pub use read::{Event, Member, TarReader};
+pub use record::{RecordReader, ScannedField, ScannedRecord, split_path};
+pub use write::{TAR_END, append_member, padding_bytes};
+
+/// Size of the units that a tar is made of, in bytes.
+pub const TAR_BLOCK_BYTES: usize = 512;
+
+/// Largest long name or pax header that is read, in bytes.
+pub const MAX_EXTENSION_BYTES: u64 = 1 << 20;
+
+/// A shard that is not a tar we can use.
+#[derive(Debug, thiserror::Error)]
+#[error("shard `{shard}` at byte {offset}: {fault}")]
+pub struct TarError {
+    /// The shard's name.
+    pub shard: String,
+    /// Where in the shard, in bytes.
+    pub offset: u64,
+    /// What is wrong there.
+    pub fault: TarFault,
+}
+
+/// What is wrong with a tar.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TarFault {
+    /// The shard ends before the tar does.
+    #[error("the tar is cut off: {0}")]
+    CutOff(&'static str),
+    /// What should be a member's header is not one.
+    #[error("not a tar header: its checksum is wrong")]
+    HeaderChecksum,
+    /// A header's field makes no sense.
+    #[error("the header's {0} makes no sense")]
+    Header(&'static str),
+    /// A long name or pax header is too long.
+    #[error("a long name or pax header of {0} bytes, more than {MAX_EXTENSION_BYTES}")]
+    ExtensionTooLong(u64),
+    /// A kind of member that cannot be read in place.
+    #[error("member `{0}` is a sparse file, which cannot be read in place; pack the shard anew")]
+    Sparse(String),
+    /// A field is too large for the record index.
+    #[error("member `{path}` has {bytes} bytes, more than {}", u32::MAX)]
+    TooLarge {
+        /// The member.
+        path: String,
+        /// Its size.
+        bytes: u64,
+    },
+    /// A record has a field twice.
+    #[error("record `{key}` has two fields called `{field}`")]
+    FieldTwice {
+        /// The record's key.
+        key: String,
+        /// The field.
+        field: String,
+    },
+}

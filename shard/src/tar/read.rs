@@ -1,0 +1,205 @@
+//! Reading a tar from chunks: members with the place of their data, and the data as it passes.
+
+use super::{
+    MAX_EXTENSION_BYTES, TAR_BLOCK_BYTES, TarError, TarFault,
+    header::{Header, Kind, Pax, until_zero},
+};
+
+/// A file in a tar.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its path, as the tar gives it.
+    pub path: String,
+    /// Where the first of its headers starts in the tar, long-name and pax headers included.
+    pub header_offset: u64,
+    /// Where its data starts in the tar.
+    pub offset: u64,
+    /// Size of its data in bytes.
+    pub bytes: u64,
+}
+
+/// What a [`TarReader`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A file starts. Directories, links and the like are passed over.
+    Member(Member),
+    /// The next bytes of the file that started last; never empty.
+    Data(&'a [u8]),
+}
+
+/// Reads a tar that comes in chunks of any size. Call [`next`](Self::next) until it gives `None`, add the
+/// next chunk, and call [`finish`](Self::finish) when there are no more.
+#[derive(Debug)]
+pub struct TarReader {
+    shard: String,
+    offset: u64,
+    state: State,
+    buffer: Vec<u8>,
+    /// Where the headers of the coming member start, when an extension header came first.
+    header_offset: Option<u64>,
+    long_name: Option<String>,
+    pax: Pax,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Header,
+    Extension { kind: Kind, bytes: u64 },
+    Data { left: u64, padding: u64 },
+    Skip { left: u64 },
+    Ended,
+}
+
+impl TarReader {
+    /// A reader at the start of the shard called `shard`, which errors name.
+    #[must_use]
+    pub fn new(shard: &str) -> Self {
+        Self {
+            shard: shard.to_owned(),
+            offset: 0,
+            state: State::Header,
+            buffer: Vec::new(),
+            header_offset: None,
+            long_name: None,
+            pax: Pax::default(),
+        }
+    }
+
+    /// The next event in `chunk`, which is moved past what was read; `None` when it is used up. What follows
+    /// the end of the tar is ignored.
+    ///
+    /// # Errors
+    /// If the bytes are not a tar.
+    pub fn next<'a>(&mut self, chunk: &mut &'a [u8]) -> Result<Option<Event<'a>>, TarError> {
+        loop {
+            match self.state {
+                State::Header => {
+                    let start = self.offset - self.buffer.len() as u64;
+                    if !self.fill(chunk, TAR_BLOCK_BYTES) {
+                        return Ok(None);
+                    }
+                    let block = std::mem::take(&mut self.buffer);
+                    let block = block.first_chunk().expect("a whole block was read");
+                    if let Some(member) = self.header(block, start).map_err(|fault| self.error(start, fault))? {
+                        return Ok(Some(Event::Member(member)));
+                    }
+                }
+                State::Extension { kind, bytes } => {
+                    let start = self.offset - self.buffer.len() as u64;
+                    if !self.fill(chunk, bytes as usize) {
+                        return Ok(None);
+                    }
+                    self.extension(kind).map_err(|fault| self.error(start, fault))?;
+                    self.state = State::Skip { left: padding(bytes) };
+                }
+                State::Data { left: 0, padding } => self.state = State::Skip { left: padding },
+                State::Data { left, padding } => {
+                    let data = self.take(chunk, left);
+                    if data.is_empty() {
+                        return Ok(None);
+                    }
+                    self.state = State::Data { left: left - data.len() as u64, padding };
+                    return Ok(Some(Event::Data(data)));
+                }
+                State::Skip { left: 0 } => self.state = State::Header,
+                State::Skip { left } => {
+                    let skipped = self.take(chunk, left).len() as u64;
+                    if skipped == 0 {
+                        return Ok(None);
+                    }
+                    self.state = State::Skip { left: left - skipped };
+                }
+                State::Ended => {
+                    self.take(chunk, u64::MAX);
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Ends reading and gives the number of bytes that were read.
+    ///
+    /// # Errors
+    /// If the tar is not over.
+    pub fn finish(self) -> Result<u64, TarError> {
+        let what = match self.state {
+            State::Ended => return Ok(self.offset),
+            State::Header if self.buffer.is_empty() => "the blocks of zeros that end it are missing",
+            State::Header | State::Extension { .. } => "it ends inside a header",
+            State::Data { .. } | State::Skip { .. } => "it ends inside a member",
+        };
+        Err(self.error(self.offset, TarFault::CutOff(what)))
+    }
+
+    fn header(&mut self, block: &[u8; TAR_BLOCK_BYTES], start: u64) -> Result<Option<Member>, TarFault> {
+        let Some(header) = Header::read(block)? else {
+            self.state = State::Ended;
+            return Ok(None);
+        };
+        let (kind, size) = (header.kind(), header.size()?);
+        if matches!(kind, Kind::LongName | Kind::Pax) {
+            if size > MAX_EXTENSION_BYTES {
+                return Err(TarFault::ExtensionTooLong(size));
+            }
+            self.header_offset.get_or_insert(start);
+            self.state = State::Extension { kind, bytes: size };
+            return Ok(None);
+        }
+        if kind == Kind::Other {
+            self.state = State::Skip { left: size + padding(size) };
+            return Ok(None);
+        }
+        let pax = std::mem::take(&mut self.pax);
+        let path = match pax.path.or(self.long_name.take()) {
+            Some(path) => path,
+            None => header.path()?,
+        };
+        self.long_name = None;
+        let header_offset = self.header_offset.take().unwrap_or(start);
+        if kind == Kind::Sparse || pax.sparse {
+            return Err(TarFault::Sparse(path));
+        }
+        if kind == Kind::WithoutData {
+            return Ok(None);
+        }
+        let bytes = pax.size.unwrap_or(size);
+        self.state = State::Data { left: bytes, padding: padding(bytes) };
+        Ok(Some(Member { path, header_offset, offset: self.offset, bytes }))
+    }
+
+    fn extension(&mut self, kind: Kind) -> Result<(), TarFault> {
+        let bytes = std::mem::take(&mut self.buffer);
+        if kind == Kind::Pax {
+            self.pax = Pax::parse(&bytes)?;
+        } else {
+            let name = String::from_utf8(until_zero(&bytes).to_vec());
+            self.long_name = Some(name.map_err(|_| TarFault::Header("long name"))?);
+        }
+        Ok(())
+    }
+
+    /// Moves bytes of `chunk` into the buffer until it has `bytes`.
+    fn fill(&mut self, chunk: &mut &[u8], bytes: usize) -> bool {
+        let missing = bytes - self.buffer.len();
+        let data = self.take(chunk, missing as u64);
+        self.buffer.extend_from_slice(data);
+        self.buffer.len() == bytes
+    }
+
+    fn take<'a>(&mut self, chunk: &mut &'a [u8], most: u64) -> &'a [u8] {
+        let count = usize::try_from(most).unwrap_or(usize::MAX).min(chunk.len());
+        let (data, rest) = chunk.split_at(count);
+        *chunk = rest;
+        self.offset += count as u64;
+        data
+    }
+
+    fn error(&self, offset: u64, fault: TarFault) -> TarError {
+        TarError { shard: self.shard.clone(), offset, fault }
+    }
+}
+
+/// Bytes of zeros that follow `bytes` of data.
+pub(super) const fn padding(bytes: u64) -> u64 {
+    bytes.wrapping_neg() % TAR_BLOCK_BYTES as u64
+}

@@ -1,0 +1,160 @@
+//! The record index: round trips, the golden file of version 1, and hostile bytes.
+
+use proptest::prelude::*;
+use spdl_shard::{
+    Fingerprint,
+    index::{IndexBuilder, IndexError, RecordIndex},
+};
+use xxhash_rust::xxh3::xxh3_128;
+
+const GOLDEN: &[u8] = include_bytes!("golden/index-v1.idx");
+
+fn example() -> (RecordIndex, Fingerprint) {
+    let mut builder = IndexBuilder::new();
+    builder.record("a/0001", 1, [("jpg", 512, 100, 7), ("cls", 1536, 1, 8)]).unwrap();
+    builder.record("a/ö", 0, [("xml", 2560, 0, 0)]).unwrap();
+    builder.record("b/0003", 3, [("cls", 3072, 2, 9), ("seg.png", 4096, 400, 10)]).unwrap();
+    builder.record("b/0004", 0, [("xml", 5120, 3, 11)]).unwrap();
+    builder.finish(8192).unwrap()
+}
+
+fn reseal(bytes: &mut [u8]) {
+    let checksum = xxh3_128(&bytes[40..]);
+    bytes[24..40].copy_from_slice(&checksum.to_le_bytes());
+}
+
+#[test]
+fn an_index_says_what_was_written() {
+    let (index, hash) = example();
+    assert_eq!(hash, Fingerprint::of(index.bytes()));
+    assert_eq!((index.record_count(), index.sample_count(), index.shard_bytes()), (4, 4, 8192));
+    let keys: Vec<_> = index.records().map(|record| (record.key, record.first_sample, record.samples)).collect();
+    assert_eq!(keys, [("a/0001", 0, 1), ("a/ö", 1, 0), ("b/0003", 1, 3), ("b/0004", 4, 0)]);
+    let field = index.record(2).field("seg.png").unwrap();
+    assert_eq!((field.offset, field.bytes, field.crc32c), (4096, 400, 10));
+    assert_eq!(index.record(0).field("png"), None);
+    assert_eq!(index.record(0).fields().map(|field| field.name).collect::<Vec<_>>(), ["jpg", "cls"]);
+}
+
+#[test]
+fn a_sample_is_found_past_records_that_have_none() {
+    let (index, _) = example();
+    let found: Vec<_> = (0..4).map(|sample| index.locate(sample)).collect();
+    assert_eq!(found, [(0, 0), (2, 0), (2, 1), (2, 2)]);
+}
+
+#[test]
+fn version_1_is_written_and_read_as_ever() {
+    assert_eq!(example().0.bytes(), GOLDEN);
+    let index = RecordIndex::open(GOLDEN, Fingerprint::of(GOLDEN)).unwrap();
+    assert_eq!(index.record(2).key, "b/0003");
+}
+
+#[test]
+fn the_index_of_another_shard_is_refused() {
+    let error = RecordIndex::open(GOLDEN, Fingerprint(7)).unwrap_err();
+    assert!(matches!(error, IndexError::OtherFile { expected: Fingerprint(7), .. }), "{error}");
+    assert!(!error.is_retryable());
+}
+
+#[test]
+fn every_truncation_and_every_changed_byte_is_an_error() {
+    let expected = Fingerprint::of(GOLDEN);
+    for length in 0..GOLDEN.len() {
+        assert!(RecordIndex::open(GOLDEN[..length].to_vec(), expected).is_err(), "{length}");
+    }
+    for at in 0..GOLDEN.len() {
+        for flip in [0x01, 0x80, 0xff] {
+            let mut bytes = GOLDEN.to_vec();
+            bytes[at] ^= flip;
+            assert!(RecordIndex::open(bytes, expected).is_err(), "byte {at} ^ {flip:#x}");
+        }
+    }
+}
+
+#[test]
+fn hostile_bytes_under_a_right_checksum_neither_panic_nor_slip_through() {
+    for at in 40..GOLDEN.len() {
+        for value in [0, 1, 0x7f, 0x80, 0xff] {
+            for width in [1, 4, 8] {
+                let mut bytes = GOLDEN.to_vec();
+                let end = (at + width).min(bytes.len());
+                bytes[at..end].fill(value);
+                reseal(&mut bytes);
+                let hash = Fingerprint::of(&bytes);
+                let Ok(index) = RecordIndex::open(bytes, hash) else { continue };
+                for record in index.records() {
+                    assert!(record.fields().all(|field| field.offset + u64::from(field.bytes) <= index.shard_bytes()));
+                }
+                for sample in 0..index.sample_count().min(100) {
+                    let (record, nth) = index.locate(sample);
+                    assert!(nth < index.record(record).samples);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn counts_that_the_file_cannot_hold_are_refused() {
+    for at in [48, 52, 60, 64, 68] {
+        let mut bytes = GOLDEN.to_vec();
+        bytes[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+        reseal(&mut bytes);
+        let hash = Fingerprint::of(&bytes);
+        assert!(matches!(RecordIndex::open(bytes, hash), Err(IndexError::Malformed(_))), "{at}");
+    }
+}
+
+#[test]
+fn what_contradicts_itself_is_not_written() {
+    let with = |fields: &[(&'static str, u64, u32, u32)]| {
+        let mut builder = IndexBuilder::new();
+        builder.record("key", 1, fields.iter().copied())?;
+        builder.finish(1024).map(drop)
+    };
+    with(&[("a", 512, 10, 0), ("b", 600, 10, 0)]).unwrap();
+    with(&[]).unwrap_err();
+    with(&[("a", 512, 10, 0), ("a", 600, 10, 0)]).unwrap_err();
+    with(&[("a", 512, 10, 0), ("b", 521, 10, 0)]).unwrap_err();
+    with(&[("a", 1020, 10, 0)]).unwrap_err();
+    with(&[("a", u64::MAX, 10, 0)]).unwrap_err();
+    with(&[("", 512, 10, 0)]).unwrap_err();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+
+    #[test]
+    fn any_shard_reads_back(
+        records in prop::collection::vec(
+            ("[a-z/é]{1,12}", 0_u32..4, prop::collection::btree_map("[a-z.]{1,6}", (0_u32..5000, any::<u32>()), 1..5)),
+            0..40,
+        ),
+    ) {
+        let mut builder = IndexBuilder::new();
+        let mut end = 0;
+        let mut expected = Vec::new();
+        for (key, samples, fields) in &records {
+            let placed: Vec<_> = fields.iter().map(|(name, &(bytes, crc))| {
+                let offset = end + 512;
+                end = offset + u64::from(bytes);
+                (name.as_str(), offset, bytes, crc)
+            }).collect();
+            builder.record(key, *samples, placed.iter().copied()).unwrap();
+            expected.push(placed);
+        }
+        let (index, hash) = builder.finish(end + 1024).unwrap();
+        let index = RecordIndex::open(index.bytes().clone(), hash).unwrap();
+        prop_assert_eq!(index.record_count() as usize, records.len());
+        for (record, ((key, samples, _), fields)) in index.records().zip(records.iter().zip(&expected)) {
+            prop_assert_eq!((record.key, record.samples), (key.as_str(), *samples));
+            let found: Vec<_> = record.fields().map(|field| (field.name, field.offset, field.bytes, field.crc32c)).collect();
+            prop_assert_eq!(&found, fields);
+        }
+        let whole = records.iter().enumerate().flat_map(|(number, (_, samples, _))| (0..*samples).map(move |nth| (number as u32, nth)));
+        for (sample, place) in whole.enumerate() {
+            prop_assert_eq!(index.locate(sample as u32), place);
+        }
+    }
+}
