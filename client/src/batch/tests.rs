@@ -68,6 +68,29 @@ fn fill(slab: &Slab, layout: &Layout, from: Position, entries: usize) -> (SlotRe
     (slab.read(number).expect("just published"), used_bytes)
 }
 
+/// Makes batches in the slots of a slab, which are free again when they are dropped.
+pub(crate) struct Filler {
+    slab: Slab,
+    layout: Arc<Layout>,
+}
+
+impl FreeSlot for Slab {
+    fn free(&self, slot: u32) {
+        assert!(self.release(slot), "slot {slot} was published");
+    }
+}
+
+impl Filler {
+    pub(crate) fn new(slab: Slab, capacity: u32) -> Self {
+        Self { slab, layout: Arc::new(Layout::new(&columns(), capacity)) }
+    }
+
+    pub(crate) fn batch(&self, from: Position, entries: usize) -> Batch {
+        let (slot, used_bytes) = fill(&self.slab, &self.layout, from, entries);
+        Batch::new(slot, used_bytes, self.layout.clone(), Arc::new(self.slab.clone())).unwrap()
+    }
+}
+
 fn one_batch() -> (Batch, Arc<Freed>, Slab) {
     let layout = Arc::new(Layout::new(&columns(), 4));
     let slab = Slab::private(2, layout.slot_bytes()).unwrap();

@@ -129,10 +129,10 @@ impl Inflow {
         arrival: Arrival,
         verdicts: &mut Vec<Verdict>,
     ) -> Result<(), String> {
-        if let Arrival::Batch { slot, .. } = arrival {
-            if slot >= self.slots || !self.held.insert(slot) {
-                return Err(format!("it filled slot {slot} of {}, which was not its to fill", self.slots));
-            }
+        if let Arrival::Batch { slot, .. } = arrival
+            && (slot >= self.slots || !self.held.insert(slot))
+        {
+            return Err(format!("it filled slot {slot} of {}, which was not its to fill", self.slots));
         }
         let ahead = sequence.checked_sub(self.next_sequence);
         // No more batches can be ahead than there are slots; the end may be one further.

@@ -149,10 +149,10 @@ impl SessionCore {
         let Some((id, ..)) = self.link.current() else { return };
         self.effects.push_back(Effect::Detach { link: id });
         let idle = State::Idle { retry_at_ms: 0 };
-        if let State::Attached { inflow, .. } = std::mem::replace(&mut self.link.state, idle) {
-            if inflow.held() > 0 {
-                self.left_behind.insert(id, inflow);
-            }
+        if let State::Attached { inflow, .. } = std::mem::replace(&mut self.link.state, idle)
+            && inflow.held() > 0
+        {
+            self.left_behind.insert(id, inflow);
         }
     }
 
@@ -171,10 +171,10 @@ impl SessionCore {
             self.detach();
         }
         // A new home is tried at once, unless homes fail one after the other.
-        if let State::Idle { retry_at_ms } = &mut self.link.state {
-            if self.link.failures <= 1 {
-                *retry_at_ms = now_ms;
-            }
+        if let State::Idle { retry_at_ms } = &mut self.link.state
+            && self.link.failures <= 1
+        {
+            *retry_at_ms = now_ms;
         }
     }
 

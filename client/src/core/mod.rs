@@ -400,4 +400,4 @@ impl SessionCore {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

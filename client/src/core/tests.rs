@@ -12,7 +12,7 @@ const L0: LinkId = LinkId(0);
 const L1: LinkId = LinkId(1);
 const L2: LinkId = LinkId(2);
 
-fn job() -> Job {
+pub(crate) fn job() -> Job {
     Job {
         name: "train".into(),
         dataset: "data".into(),

@@ -1,0 +1,104 @@
+//! The loader for threads that know no async.
+
+use std::{future::Future, time::Duration};
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::{Batch, ClientError, Loader, Source};
+
+/// A loader with a runtime of its own, one small thread: an iterator over batches whose every step waits for
+/// at most the loader's timeout.
+///
+/// It must not be used inside an async runtime, where waiting would stop everything else; there, use the
+/// [`Loader`] itself. Dropped, it says goodbye, for at most a second or two.
+#[derive(Debug)]
+pub struct Blocking<S: Source> {
+    /// Both are `None` only while dropping.
+    runtime: Option<Runtime>,
+    loader: Option<Loader<S>>,
+}
+
+impl<S: Source> Blocking<S> {
+    /// Runs `make` to its end, and keeps the loader that it gives.
+    ///
+    /// # Errors
+    /// What `make` says; [`ClientError::InsideRuntime`] when called inside an async runtime.
+    pub fn start<F>(make: F) -> Result<Self, ClientError>
+    where
+        F: Future<Output = Result<Loader<S>, ClientError>>,
+    {
+        refuse_runtime()?;
+        let runtime =
+            Builder::new_multi_thread().worker_threads(1).thread_name("spdl-client").enable_all().build().map_err(
+                |error| ClientError::System { action: "start the client's thread", cause: error.to_string() },
+            )?;
+        let loader = runtime.block_on(make)?;
+        Ok(Self { runtime: Some(runtime), loader: Some(loader) })
+    }
+
+    /// The next batch, waited for as long as the loader's timeout; `None` when all epochs are delivered.
+    ///
+    /// # Errors
+    /// As [`Loader::next`]; [`ClientError::InsideRuntime`] when called inside an async runtime.
+    pub fn next_batch(&mut self) -> Result<Option<Batch>, ClientError> {
+        refuse_runtime()?;
+        let (runtime, loader) = self.parts();
+        runtime.block_on(loader.next())
+    }
+
+    /// The same with its own timeout.
+    ///
+    /// # Errors
+    /// As [`Blocking::next_batch`].
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<Batch>, ClientError> {
+        refuse_runtime()?;
+        let (runtime, loader) = self.parts();
+        runtime.block_on(loader.next_within(timeout))
+    }
+
+    /// The loader: its position, state, receipt and figures.
+    ///
+    /// # Panics
+    /// Never: it is there until this is dropped.
+    #[must_use]
+    pub fn loader(&self) -> &Loader<S> {
+        self.loader.as_ref().expect("there until dropped")
+    }
+
+    fn parts(&mut self) -> (&Runtime, &mut Loader<S>) {
+        (self.runtime.as_ref().expect("there until dropped"), self.loader.as_mut().expect("there until dropped"))
+    }
+}
+
+/// Waiting inside a runtime would make tokio panic; an error can be acted on.
+fn refuse_runtime() -> Result<(), ClientError> {
+    if Handle::try_current().is_ok() { Err(ClientError::InsideRuntime) } else { Ok(()) }
+}
+
+/// Ends after an error that ends the loader; after a timeout, the next step goes on waiting for the same batch.
+impl<S: Source> Iterator for Blocking<S> {
+    type Item = Result<Batch, ClientError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.loader().is_failed() {
+            return None;
+        }
+        self.next_batch().transpose()
+    }
+}
+
+impl<S: Source> Drop for Blocking<S> {
+    fn drop(&mut self) {
+        let (Some(runtime), Some(loader)) = (self.runtime.take(), self.loader.take()) else { return };
+        let goodbye = move || {
+            runtime.block_on(loader.close());
+            runtime.shutdown_background();
+        };
+        if refuse_runtime().is_ok() {
+            goodbye();
+        } else {
+            // Neither waiting nor dropping a runtime is allowed here.
+            let _ = std::thread::Builder::new().name("spdl-client-close".into()).spawn(goodbye);
+        }
+    }
+}

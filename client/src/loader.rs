@@ -1,0 +1,203 @@
+//! The loader that a trainer holds, whatever its source: one batch after the other, and where it stands.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::Stream;
+use spdl_shard::{Position, Receipt, job::Job};
+use spdl_wire::{layout::Entry, messages::Session};
+
+use crate::{
+    Batch, ClientError, Source, SourceEvent, State, Stats,
+    core::Progress,
+    stats::Tally,
+    steps::{steps_left, steps_per_epoch},
+};
+
+/// The batches of one rank. What it says of itself, position, state and receipt, is about the batches that it
+/// has *handed to the caller*, never about what was prefetched.
+#[derive(Debug)]
+pub struct Loader<S> {
+    source: S,
+    session: Arc<Session>,
+    rank: u32,
+    timeout: Duration,
+    phase: Phase,
+    position: Position,
+    receipt: Receipt,
+    /// How long earlier calls have waited for the batch that is next.
+    waited: Duration,
+    tally: Tally,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Running,
+    Ended,
+    Failed,
+}
+
+impl<S: Source> Loader<S> {
+    /// A loader of what `source` gives to `rank` of `session`. A call waits for a batch for `timeout`.
+    /// Times count from `started`.
+    #[must_use]
+    pub fn new(source: S, session: Arc<Session>, rank: u32, timeout: Duration, started: Instant) -> Self {
+        Self {
+            source,
+            rank,
+            timeout,
+            phase: Phase::Running,
+            position: session.start,
+            session,
+            receipt: Receipt::default(),
+            waited: Duration::ZERO,
+            tally: Tally::new(started),
+        }
+    }
+
+    /// The next batch; `None` when all epochs are delivered. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// [`ClientError::Timeout`], after which the next call goes on waiting for the same batch. Any other error ends
+    /// the loader.
+    pub async fn next(&mut self) -> Result<Option<Batch>, ClientError> {
+        self.next_within(self.timeout).await
+    }
+
+    /// The same with its own timeout.
+    ///
+    /// # Errors
+    /// As [`Loader::next`].
+    pub async fn next_within(&mut self, timeout: Duration) -> Result<Option<Batch>, ClientError> {
+        match self.phase {
+            Phase::Running => {}
+            Phase::Ended => return Ok(None),
+            Phase::Failed => return Err(ClientError::Closed),
+        }
+        let since = Instant::now();
+        let event = tokio::time::timeout(timeout, self.source.next()).await;
+        let waited = self.waited + since.elapsed();
+        match event {
+            Ok(Ok(SourceEvent::Batch(batch))) => {
+                self.hand(&batch, waited);
+                Ok(Some(batch))
+            }
+            Ok(Ok(SourceEvent::End(position))) => {
+                self.phase = Phase::Ended;
+                self.position = self.position.max(position);
+                self.source.handed(self.progress());
+                Ok(None)
+            }
+            Ok(Err(error)) => {
+                self.phase = Phase::Failed;
+                Err(error)
+            }
+            Err(_) => {
+                self.waited = waited;
+                Err(self.timed_out(waited).await)
+            }
+        }
+    }
+
+    fn hand(&mut self, batch: &Batch, waited: Duration) {
+        let mut samples = 0;
+        for entry in batch.entries().filter(Entry::is_delivery) {
+            self.receipt.add_sample(entry.position(), entry.sample());
+            samples += 1;
+        }
+        self.position = batch.next();
+        self.waited = Duration::ZERO;
+        self.tally.add(batch, samples, waited);
+        self.source.handed(self.progress());
+    }
+
+    fn progress(&self) -> Progress {
+        Progress { position: self.position, receipt: self.receipt, waited_ms: self.tally.waited_ms() }
+    }
+
+    async fn timed_out(&mut self, waited: Duration) -> ClientError {
+        let explanation = self.source.explain().await;
+        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        ClientError::Timeout { rank: self.rank, waited_ms, position: self.position, explanation }
+    }
+
+    /// The batches as a stream. It ends after the last batch, or after an error that ends the loader; a timeout does not.
+    pub fn stream(&mut self) -> impl Stream<Item = Result<Batch, ClientError>> + Send + '_ {
+        futures::stream::unfold(self, |loader| async move {
+            if loader.is_failed() {
+                return None;
+            }
+            let item = loader.next().await.transpose()?;
+            Some((item, loader))
+        })
+    }
+
+    pub(crate) fn is_failed(&self) -> bool {
+        self.phase == Phase::Failed
+    }
+
+    /// Position after the last batch that was handed over: where to go on.
+    #[must_use]
+    pub const fn position(&self) -> Position {
+        self.position
+    }
+
+    /// What belongs in the checkpoint: [`Loader::position`] and the job's fingerprint. The same on every rank
+    /// that has taken as many batches.
+    #[must_use]
+    pub fn state(&self) -> State {
+        State::new(self.session.job.fingerprint(), self.position)
+    }
+
+    /// Receipt of what this rank was handed. Those of all ranks add up to the stream's.
+    #[must_use]
+    pub const fn receipt(&self) -> Receipt {
+        self.receipt
+    }
+
+    /// Steps of a whole epoch; `None` where the job's epochs go over into each other within a batch.
+    #[must_use]
+    pub fn steps_per_epoch(&self) -> Option<u64> {
+        steps_per_epoch(&self.session.job, self.session.global_batch)
+    }
+
+    /// Steps from [`Loader::position`] to the end of the last epoch.
+    #[must_use]
+    pub fn steps_left(&self) -> u64 {
+        steps_left(&self.session.job, self.session.global_batch, self.position)
+    }
+
+    /// Figures so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.tally.stats(self.source.serving())
+    }
+
+    /// The session: job, world, global batch, start.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The job.
+    #[must_use]
+    pub fn job(&self) -> &Job {
+        &self.session.job
+    }
+
+    /// r.
+    #[must_use]
+    pub const fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Says goodbye to whoever serves the rank; takes at most a second or two. Batches that were handed over stay valid.
+    pub async fn close(mut self) {
+        self.source.close().await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! The loader over a source that the test feeds.
+
+use futures::StreamExt;
+use spdl_wire::{
+    messages::{SessionId, Transport},
+    slab::Slab,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::*;
+use crate::{
+    Blocking, ContentDigest, Serving,
+    batch::tests::{Filler, columns},
+    core::tests::job,
+};
+
+/// Gives what is put in, and notes what it is told.
+#[derive(Debug)]
+struct Fed {
+    events: UnboundedReceiver<Result<SourceEvent, ClientError>>,
+    told: UnboundedSender<Option<Progress>>,
+}
+
+impl Source for Fed {
+    async fn next(&mut self) -> Result<SourceEvent, ClientError> {
+        self.events.recv().await.expect("the test keeps the sender")
+    }
+
+    async fn explain(&mut self) -> String {
+        "stage `decode` waits for coffee".into()
+    }
+
+    fn handed(&mut self, progress: Progress) {
+        let _ = self.told.send(Some(progress));
+    }
+
+    fn serving(&self) -> Serving {
+        Serving { transport: Some(Transport::InProcess), home: Some("here".into()) }
+    }
+
+    async fn close(&mut self) {
+        let _ = self.told.send(None);
+    }
+}
+
+struct Bench {
+    filler: Filler,
+    events: UnboundedSender<Result<SourceEvent, ClientError>>,
+    told: UnboundedReceiver<Option<Progress>>,
+}
+
+impl Bench {
+    fn new() -> (Self, Loader<Fed>) {
+        let (events, from_test) = unbounded_channel();
+        let (to_test, told) = unbounded_channel();
+        let job = Job { columns: columns(), ..job() };
+        let session = Session { id: SessionId(1), job, world: 1, global_batch: 24, start: Position::new(0, 48) };
+        let source = Fed { events: from_test, told: to_test };
+        let loader = Loader::new(source, Arc::new(session), 0, Duration::from_secs(60), Instant::now());
+        (Self { filler: Filler::new(Slab::private(4, 1 << 14).unwrap(), 24), events, told }, loader)
+    }
+
+    fn put(&self, epoch: u64, offset: u64) {
+        let batch = self.filler.batch(Position::new(epoch, offset), 24);
+        self.events.send(Ok(SourceEvent::Batch(batch))).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn position_state_and_receipt_follow_what_was_handed_over_and_not_what_is_ready() {
+    let (mut bench, mut loader) = Bench::new();
+    bench.put(0, 48);
+    bench.put(0, 72);
+    assert_eq!((loader.position(), loader.receipt()), (Position::new(0, 48), Receipt::default()));
+    let first = loader.next().await.unwrap().unwrap();
+    assert_eq!(loader.position(), Position::new(0, 72));
+    assert_eq!(loader.state(), State::new(loader.job().fingerprint(), Position::new(0, 72)));
+    assert_eq!(loader.receipt(), first.receipt());
+    assert_eq!(bench.told.recv().await.unwrap().unwrap().position, Position::new(0, 72));
+    let second = loader.next().await.unwrap().unwrap();
+    let mut both = first.receipt();
+    both += second.receipt();
+    assert_eq!(loader.receipt(), both);
+    assert_ne!(first.content_digest(), ContentDigest::default());
+    assert_eq!((loader.steps_per_epoch(), loader.steps_left()), (Some(4), 4));
+}
+
+#[tokio::test]
+async fn the_end_is_none_for_ever_and_moves_the_position_there() {
+    let (mut bench, mut loader) = Bench::new();
+    bench.events.send(Ok(SourceEvent::End(Position::new(2, 0)))).unwrap();
+    assert!(loader.next().await.unwrap().is_none());
+    assert!(loader.next().await.unwrap().is_none());
+    assert_eq!((loader.position(), loader.steps_left()), (Position::new(2, 0), 0));
+    assert_eq!(bench.told.recv().await.unwrap().unwrap().position, Position::new(2, 0));
+    loader.close().await;
+    assert_eq!(bench.told.recv().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_wait_that_is_too_long_is_explained_and_loses_nothing() {
+    let (bench, mut loader) = Bench::new();
+    for _ in 0..2 {
+        let error = loader.next_within(Duration::from_millis(1)).await.unwrap_err();
+        assert!(error.is_retryable() && error.hint().is_some());
+        let text = error.to_string();
+        assert!(["rank 0", "0:48", "waits for coffee"].iter().all(|part| text.contains(part)), "{text}");
+    }
+    bench.put(0, 48);
+    assert_eq!(loader.next().await.unwrap().unwrap().from(), Position::new(0, 48));
+}
+
+#[tokio::test]
+async fn an_error_of_the_source_ends_the_loader() {
+    let (bench, mut loader) = Bench::new();
+    let error = ClientError::Fault { home: "w1".into(), message: "no such shard".into() };
+    bench.events.send(Err(error.clone())).unwrap();
+    assert_eq!(loader.next().await.unwrap_err(), error);
+    assert_eq!(loader.next().await.unwrap_err(), ClientError::Closed);
+}
+
+#[tokio::test]
+async fn a_stream_gives_the_batches_and_ends_after_an_error_that_ends_the_loader() {
+    let (bench, mut loader) = Bench::new();
+    bench.put(0, 48);
+    bench.events.send(Err(ClientError::Closed)).unwrap();
+    let items: Vec<_> = loader.stream().map(|item| item.map(|batch| batch.from())).collect().await;
+    assert_eq!(items, [Ok(Position::new(0, 48)), Err(ClientError::Closed)]);
+}
+
+#[tokio::test]
+async fn figures_count_what_was_delivered() {
+    let (bench, mut loader) = Bench::new();
+    assert_eq!(loader.stats().first_batch_s, None);
+    bench.put(0, 48);
+    let batch = loader.next().await.unwrap().unwrap();
+    let stats = loader.stats();
+    assert_eq!((stats.batches, stats.samples, stats.bytes), (1, 24, batch.bytes().len() as u64));
+    assert_eq!(stats.serving.home.as_deref(), Some("here"));
+    assert!(stats.first_batch_s.is_some());
+}
+
+#[test]
+fn a_blocking_loader_iterates_times_out_and_says_goodbye() {
+    let (mut bench, loader) = Bench::new();
+    let mut blocking = Blocking::start(async { Ok(loader) }).unwrap();
+    bench.put(0, 48);
+    assert_eq!(blocking.next().unwrap().unwrap().from(), Position::new(0, 48));
+    let error = blocking.next_within(Duration::from_millis(1)).unwrap_err();
+    assert!(matches!(error, ClientError::Timeout { .. }), "{error}");
+    bench.events.send(Ok(SourceEvent::End(Position::new(2, 0)))).unwrap();
+    assert!(blocking.next().is_none());
+    assert_eq!(blocking.loader().position(), Position::new(2, 0));
+    drop(blocking);
+    let told: Vec<_> = std::iter::from_fn(|| bench.told.blocking_recv()).collect();
+    assert_eq!(told.last(), Some(&None));
+}
+
+#[tokio::test]
+async fn a_blocking_loader_inside_a_runtime_is_an_error_and_dropping_it_there_is_fine() {
+    let (bench, loader) = Bench::new();
+    let started = Blocking::start(async { Ok(loader) });
+    assert_eq!(started.unwrap_err(), ClientError::InsideRuntime);
+    let (mut other, loader) = Bench::new();
+    let mut blocking = std::thread::spawn(|| Blocking::start(async { Ok(loader) }).unwrap()).join().unwrap();
+    assert_eq!(blocking.next_batch().unwrap_err(), ClientError::InsideRuntime);
+    drop(blocking);
+    assert_eq!(other.told.recv().await, Some(None), "it says goodbye from another thread");
+    drop(bench);
+}

@@ -1,0 +1,45 @@
+//! Where a loader's batches come from: a home in another process, or a pipeline in this one.
+
+use std::future::Future;
+
+use serde::{Deserialize, Serialize};
+use spdl_shard::Position;
+use spdl_wire::messages::Transport;
+
+use crate::{Batch, ClientError, core::Progress};
+
+/// What a source gives.
+#[derive(Debug)]
+pub enum SourceEvent {
+    /// The next batch.
+    Batch(Batch),
+    /// No batch follows; all epochs are delivered up to this position.
+    End(Position),
+}
+
+/// By whom and how a rank is served.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Serving {
+    /// How batches arrive; `None` while nobody serves the rank.
+    pub transport: Option<Transport>,
+    /// The home's name.
+    pub home: Option<String>,
+}
+
+/// The batches of one rank, in order, each once. What it gives is handed to the trainer as it is.
+pub trait Source: Send + 'static {
+    /// The next batch, whenever it is there. Dropping the future loses nothing: the next call gives the same batch.
+    fn next(&mut self) -> impl Future<Output = Result<SourceEvent, ClientError>> + Send;
+
+    /// Why there is no batch, in words: who waits for what. Answers within a few seconds.
+    fn explain(&mut self) -> impl Future<Output = String> + Send;
+
+    /// Told after each batch what the trainer has taken so far.
+    fn handed(&mut self, progress: Progress);
+
+    /// By whom and how the rank is served just now.
+    fn serving(&self) -> Serving;
+
+    /// Says goodbye, within a second or two. Dropping a source does so in the background where it can.
+    fn close(&mut self) -> impl Future<Output = ()> + Send;
+}

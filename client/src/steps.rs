@@ -1,0 +1,57 @@
+//! How many steps there are: arithmetic on the job, without its plan.
+
+use spdl_shard::{
+    Position,
+    job::{EpochEnd, Job},
+};
+
+/// Steps of a whole epoch; `None` where epochs go over into each other within a batch.
+pub(crate) fn steps_per_epoch(job: &Job, global_batch: u32) -> Option<u64> {
+    let batch = u64::from(global_batch);
+    match job.epoch_end {
+        EpochEnd::Drop => Some(job.samples / batch),
+        EpochEnd::Pad | EpochEnd::Exact => Some(job.samples.div_ceil(batch)),
+        EpochEnd::Continuous => job.samples.is_multiple_of(batch).then_some(job.samples / batch),
+    }
+}
+
+/// Steps from `position` to the end of the last epoch.
+pub(crate) fn steps_left(job: &Job, global_batch: u32, position: Position) -> u64 {
+    let batch = u64::from(global_batch);
+    let Some(later_epochs) = job.epochs.checked_sub(position.epoch).and_then(|left| left.checked_sub(1)) else {
+        return 0;
+    };
+    let left = job.samples.saturating_sub(position.offset);
+    match job.epoch_end {
+        EpochEnd::Drop => left / batch + later_epochs * (job.samples / batch),
+        EpochEnd::Pad | EpochEnd::Exact => left.div_ceil(batch) + later_epochs * job.samples.div_ceil(batch),
+        EpochEnd::Continuous => {
+            let samples = u128::from(left) + u128::from(later_epochs) * u128::from(job.samples);
+            u64::try_from(samples / u128::from(batch)).unwrap_or(u64::MAX)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::tests::job;
+
+    #[test]
+    fn steps_follow_the_policy_at_the_end_of_an_epoch() {
+        // 100 samples, 2 epochs, batches of 24.
+        for (epoch_end, per_epoch, all, from_90, at_end) in [
+            (EpochEnd::Drop, Some(4), 8, 4, 0),
+            (EpochEnd::Pad, Some(5), 10, 6, 0),
+            (EpochEnd::Exact, Some(5), 10, 6, 0),
+            (EpochEnd::Continuous, None, 8, 4, 0),
+        ] {
+            let job = Job { epoch_end, ..job() };
+            let left = |epoch, offset| steps_left(&job, 24, Position::new(epoch, offset));
+            assert_eq!(steps_per_epoch(&job, 24), per_epoch, "{epoch_end:?}");
+            assert_eq!([left(0, 0), left(0, 90), left(2, 0), left(3, 7)], [all, from_90, at_end, 0], "{epoch_end:?}");
+        }
+        let job = Job { epoch_end: EpochEnd::Continuous, ..job() };
+        assert_eq!(steps_per_epoch(&job, 25), Some(4));
+    }
+}
