@@ -1,1 +1,7 @@
-//! spdl-coord: jobs, sessions, membership and placement
+//! spdl-coord: jobs, sessions, membership and placement.
+//!
+//! The [`core`] decides, [`state`] keeps what must outlive the process, and the shell around them talks QUIC and
+//! HTTP. The coordinator never sees a sample; while it is away, running ranks keep getting batches.
+
+pub mod core;
+pub mod state;

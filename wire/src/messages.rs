@@ -296,6 +296,8 @@ pub enum Refusal {
     WorldTooLarge { world: u32, global_batch: u32 },
     #[error("a {role} may not send {request}")]
     Role { role: String, request: String },
+    #[error("{subject} is {actual}; the most is {limit}")]
+    OverLimit { subject: String, actual: String, limit: String },
     #[error("internal: {cause}")]
     Internal { cause: String },
 }

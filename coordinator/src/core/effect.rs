@@ -1,0 +1,177 @@
+//! What goes into the core and comes out of it besides messages: peers, changes to the durable state, log lines.
+
+use serde::{Deserialize, Serialize};
+use spdl_shard::{Fingerprint, Position, SampleId, job::Job};
+use spdl_wire::{
+    certs::Role,
+    messages::{FromCoordinator, NodeId, SessionId},
+};
+
+/// One connection to the coordinator, numbered by the shell; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// Who sends a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The connection it comes over.
+    pub connection: ConnectionId,
+    /// The role in its certificate.
+    pub role: Role,
+    /// The name in its certificate.
+    pub name: String,
+}
+
+/// What a request leads to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// Send this, once the effects polled after it are durable.
+    Reply(FromCoordinator),
+    /// A job is to be created: read its dataset's manifest, freeze it and call
+    /// [`Coordinator::handle_job`](super::Coordinator::handle_job).
+    CreateJob {
+        /// The job file's text.
+        toml: String,
+        /// Where the text came from.
+        origin: String,
+    },
+}
+
+/// What the shell has to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Make this change durable, in order.
+    Persist(Change),
+    /// Tell the operator.
+    Log(LogLine),
+}
+
+/// One line of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLine {
+    /// How much it matters.
+    pub level: LogLevel,
+    /// The line.
+    pub text: String,
+}
+
+/// How much a log line matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// Things take their course.
+    Info,
+    /// Somebody may have to look.
+    Warn,
+    /// A job has failed.
+    Error,
+}
+
+/// A change of the durable state. Putting replaces what is there; applying the same change twice does no harm.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// A job was created or has failed.
+    PutJob(JobRecord),
+    /// A session began, got a rank, got further or was superseded.
+    PutSession(SessionRecord),
+    /// A sample was found bad.
+    PutBadSample(BadSampleRecord),
+    /// A session is of no more use.
+    DeleteSession(SessionId),
+    /// A job, its sessions and its bad samples are of no more use.
+    DeleteJob(String),
+}
+
+/// All of the durable state.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Durable {
+    /// Jobs, by name.
+    pub jobs: Vec<JobRecord>,
+    /// Sessions, by id.
+    pub sessions: Vec<SessionRecord>,
+    /// Bad samples, by job and id.
+    pub bad_samples: Vec<BadSampleRecord>,
+    /// The highest session id ever given.
+    pub last_session: u64,
+}
+
+/// A job as it is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobRecord {
+    /// The job.
+    pub job: Job,
+    /// Its fingerprint, to prove that it reads back as it was.
+    pub fingerprint: Fingerprint,
+    /// Bits of [`Job::max_bad_fraction`]: decimal text may lose the last one.
+    pub max_bad_fraction_bits: u64,
+    /// Why it failed, when it has.
+    pub failed: Option<String>,
+}
+
+/// A session as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRecord {
+    /// Its id.
+    pub id: SessionId,
+    /// Its job's name.
+    pub job: String,
+    /// W.
+    pub world: u32,
+    /// B.
+    pub global_batch: u32,
+    /// Where it started.
+    pub start: Position,
+    /// Who took its place.
+    pub superseded_by: Option<Successor>,
+    /// The ranks that have joined.
+    pub ranks: Vec<RankRecord>,
+}
+
+/// The join that took a session's place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Successor {
+    /// The session it started.
+    pub session: SessionId,
+    /// Its rank.
+    pub rank: u32,
+    /// Its client.
+    pub client: String,
+}
+
+/// A rank of a session as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankRecord {
+    /// r.
+    pub rank: u32,
+    /// The nonce of its join.
+    pub nonce: u64,
+    /// Its client.
+    pub client: String,
+    /// Its node.
+    pub node: NodeId,
+    /// Position after the last batch that its trainer has taken.
+    pub acknowledged: Position,
+    /// It left of its own will.
+    pub left: bool,
+}
+
+/// A bad sample as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BadSampleRecord {
+    /// Its job's name.
+    pub job: String,
+    /// Its id.
+    pub sample: SampleId,
+    /// Where it is and what is wrong with it; only kept for the first ones of a job.
+    pub named: Option<BadSampleCause>,
+}
+
+/// Where a bad sample is and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BadSampleCause {
+    /// The shard it lies in.
+    pub shard: String,
+    /// Its record's key.
+    pub key: String,
+    /// What is wrong.
+    pub cause: String,
+}

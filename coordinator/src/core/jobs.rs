@@ -1,0 +1,185 @@
+//! Jobs: created once, never changed, failed by too many bad samples, removed by an admin.
+
+use spdl_shard::{Fingerprint, job::Job};
+use spdl_wire::messages::{BadSample, FromCoordinator, Refusal, SessionId};
+
+use super::{Change, Coordinator, Effect, JobRecord, LogLevel, MAX_JOBS, NAMED_SAMPLES, ledger::Ledger, over_limit};
+
+/// Job files with problems that are remembered for the status.
+const MAX_PROBLEMS: usize = 1_000;
+
+/// A job and what happened to it.
+#[derive(Clone, Debug)]
+pub(super) struct JobState {
+    pub(super) job: Job,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) failed: Option<String>,
+    pub(super) ledger: Ledger,
+    /// Its sessions, the newest last; all but the newest are superseded.
+    pub(super) sessions: Vec<SessionId>,
+}
+
+impl JobState {
+    fn created(job: Job) -> Self {
+        let fingerprint = job.fingerprint();
+        Self { job, fingerprint, failed: None, ledger: Ledger::default(), sessions: Vec::new() }
+    }
+
+    pub(super) fn restored(record: JobRecord) -> Self {
+        let mut state = Self::created(record.job);
+        state.failed = record.failed;
+        state
+    }
+
+    fn record(&self) -> JobRecord {
+        JobRecord {
+            job: self.job.clone(),
+            fingerprint: self.fingerprint,
+            max_bad_fraction_bits: self.job.max_bad_fraction.to_bits(),
+            failed: self.failed.clone(),
+        }
+    }
+}
+
+impl Coordinator {
+    /// A job that was asked for is ready, or cannot be made; `origin` names what asked for it.
+    pub fn handle_job(&mut self, now_ms: u64, origin: &str, job: Result<Job, Refusal>) -> FromCoordinator {
+        self.advance(now_ms);
+        let result = job.and_then(|job| self.create_job(job));
+        match &result {
+            Ok(_) => self.problems.remove(origin),
+            Err(refusal) => {
+                self.log(LogLevel::Warn, format!("job file `{origin}`: {refusal}"));
+                None
+            }
+        };
+        result.unwrap_or_else(FromCoordinator::Refused)
+    }
+
+    /// Shows, or with `None` no longer shows, in the status what is wrong with a job file of the jobs directory.
+    pub fn set_problem(&mut self, origin: &str, problem: Option<String>) {
+        match problem {
+            None => {
+                self.problems.remove(origin);
+            }
+            Some(problem) if self.problems.len() < MAX_PROBLEMS || self.problems.contains_key(origin) => {
+                self.problems.insert(origin.to_owned(), problem);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn create_job(&mut self, job: Job) -> Result<FromCoordinator, Refusal> {
+        if let Some(existing) = self.jobs.get(&job.name) {
+            return if existing.job == job { Ok(FromCoordinator::Done) } else { Err(differs(existing, &job)) };
+        }
+        if self.jobs.len() >= MAX_JOBS {
+            return Err(over_limit("the number of jobs", self.jobs.len() + 1, MAX_JOBS));
+        }
+        let name = job.name.clone();
+        let state = JobState::created(job);
+        let text = format!(
+            "job `{name}` created: {} samples of `{}`, fingerprint {}",
+            state.job.samples, state.job.dataset, state.fingerprint
+        );
+        self.effects.push_back(Effect::Persist(Change::PutJob(state.record())));
+        self.log(LogLevel::Info, text);
+        self.jobs.insert(name, state);
+        Ok(FromCoordinator::Done)
+    }
+
+    pub(super) fn remove_job(&mut self, name: &str) -> Result<FromCoordinator, Refusal> {
+        self.job_or_failed(name)?;
+        let state = self.jobs.remove(name).expect("it was found");
+        for session in state.sessions {
+            self.sessions.remove(&session);
+        }
+        self.effects.push_back(Effect::Persist(Change::DeleteJob(name.to_owned())));
+        self.log(LogLevel::Info, format!("job `{name}` removed"));
+        Ok(FromCoordinator::Done)
+    }
+
+    /// The job of that name.
+    pub(super) fn job_or_failed(&self, name: &str) -> Result<&JobState, Refusal> {
+        self.jobs.get(name).ok_or_else(|| {
+            let mut known: Vec<&str> = self.jobs.keys().take(10).map(String::as_str).collect();
+            if self.jobs.len() > known.len() {
+                known.push("...");
+            }
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            Refusal::UnknownJob { job: name.to_owned(), known }
+        })
+    }
+
+    /// The job of that name, unless it has failed.
+    pub(super) fn job(&self, name: &str) -> Result<&JobState, Refusal> {
+        let state = self.job_or_failed(name)?;
+        match &state.failed {
+            None => Ok(state),
+            Some(cause) => Err(Refusal::JobFailed { job: name.to_owned(), cause: cause.clone() }),
+        }
+    }
+
+    /// Counts a bad sample that a worker met, and fails its job when there are too many.
+    pub(super) fn record_bad_sample(&mut self, worker: &str, bad: BadSample) {
+        let Some(state) = self.jobs.get_mut(&bad.job) else { return };
+        if bad.sample.0 >= state.job.samples {
+            let text =
+                format!("worker `{worker}` reports sample {} of job `{}`, which has no such", bad.sample, bad.job);
+            return self.log(LogLevel::Warn, text);
+        }
+        let name = bad.job.clone();
+        let Some(record) = state.ledger.record(bad) else { return };
+        let mut lines = Vec::new();
+        if let Some(named) = &record.named {
+            lines.push((
+                LogLevel::Warn,
+                format!(
+                    "bad sample {} of job `{name}` in shard `{}`, key `{}`: {}",
+                    record.sample, named.shard, named.key, named.cause
+                ),
+            ));
+            if state.ledger.named().len() == NAMED_SAMPLES {
+                let text = format!("job `{name}` has {NAMED_SAMPLES} bad samples; more are counted and not logged");
+                lines.push((LogLevel::Warn, text));
+            }
+        }
+        self.effects.push_back(Effect::Persist(Change::PutBadSample(record)));
+        if state.failed.is_none() {
+            state.failed = state.ledger.verdict(&state.job);
+            if let Some(cause) = &state.failed {
+                lines.push((LogLevel::Error, format!("job `{name}` has failed: {cause}")));
+                self.effects.push_back(Effect::Persist(Change::PutJob(state.record())));
+            }
+        }
+        for (level, text) in lines {
+            self.log(level, text);
+        }
+    }
+}
+
+/// How a submitted job differs from the one that has its name.
+fn differs(existing: &JobState, submitted: &Job) -> Refusal {
+    let fingerprint = submitted.fingerprint();
+    if fingerprint != existing.fingerprint {
+        return Refusal::JobDiffers {
+            job: submitted.name.clone(),
+            existing: existing.fingerprint,
+            submitted: fingerprint,
+        };
+    }
+    let ours = &existing.job;
+    let pairs = [
+        ("dataset", ours.dataset.clone(), submitted.dataset.clone()),
+        ("global_batch", ours.global_batch.to_string(), submitted.global_batch.to_string()),
+        ("epochs", ours.epochs.to_string(), submitted.epochs.to_string()),
+        ("epoch_end", format!("{:?}", ours.epoch_end), format!("{:?}", submitted.epoch_end)),
+        ("max_bad_fraction", ours.max_bad_fraction.to_string(), submitted.max_bad_fraction.to_string()),
+    ];
+    let mut cause = format!("it is there already with fingerprint {fingerprint}, and this one differs in");
+    for (key, ours, theirs) in pairs.iter().filter(|(_, ours, theirs)| ours != theirs) {
+        cause.push_str(&format!(" `{key}` ({theirs}, was {ours})"));
+    }
+    cause.push_str("; jobs do not change: give this one another name, or remove the other");
+    Refusal::JobInvalid { job: submitted.name.clone(), cause }
+}

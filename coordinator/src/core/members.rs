@@ -1,0 +1,144 @@
+//! Workers: who is there, and which of them is a rank's home.
+
+use spdl_wire::messages::{FromCoordinator, Home, RankFigures, Refusal, SessionId, StageFigures, WorkerBeat, WorkerId};
+
+use super::{Candidate, ConnectionId, Coordinator, LogLevel, MAX_WORKERS, over_limit};
+
+/// A worker that is alive.
+#[derive(Clone, Debug)]
+pub(super) struct Worker {
+    pub(super) home: Home,
+    pub(super) cores: f64,
+    pub(super) draining: bool,
+    pub(super) heard_ms: u64,
+    pub(super) connection: ConnectionId,
+    pub(super) ranks: Vec<RankFigures>,
+    pub(super) stages: Vec<StageFigures>,
+}
+
+impl Coordinator {
+    pub(super) fn beat_worker(
+        &mut self,
+        connection: ConnectionId,
+        beat: WorkerBeat,
+    ) -> Result<FromCoordinator, Refusal> {
+        let id = beat.home.worker;
+        self.remove_predecessors(&beat.home);
+        match self.workers.get(&id) {
+            None if self.workers.len() >= MAX_WORKERS => {
+                return Err(over_limit("the number of workers", self.workers.len() + 1, MAX_WORKERS));
+            }
+            None => {
+                let Home { name, node, quic, .. } = &beat.home;
+                self.log(LogLevel::Info, format!("worker `{name}` joined: node `{}`, address {quic}", node.0));
+            }
+            Some(worker) if beat.draining && !worker.draining => {
+                self.log(LogLevel::Info, format!("worker `{}` is draining", beat.home.name));
+            }
+            Some(_) => {}
+        }
+        for figures in &beat.ranks {
+            self.settle(id, figures.session, figures.rank);
+        }
+        for bad in beat.bad_samples {
+            self.record_bad_sample(&beat.home.name, bad);
+        }
+        let worker = Worker {
+            home: beat.home,
+            cores: beat.cores,
+            draining: beat.draining,
+            heard_ms: self.now_ms,
+            connection,
+            ranks: beat.ranks,
+            stages: beat.stages,
+        };
+        self.workers.insert(id, worker);
+        Ok(FromCoordinator::Heard { beat_ms: self.config.beat_ms, liveness_ms: self.config.liveness_ms })
+    }
+
+    /// A worker at an address that another life of it had: that one is dead, whether its silence was noticed or not.
+    fn remove_predecessors(&mut self, home: &Home) {
+        let before: Vec<WorkerId> = self
+            .workers
+            .iter()
+            .filter(|(id, worker)| **id != home.worker && worker.home.quic == home.quic)
+            .map(|(id, _)| *id)
+            .collect();
+        for worker in before {
+            self.remove_worker(worker, "was started anew");
+        }
+    }
+
+    /// After a restart of the coordinator: a worker says which ranks it serves, and stays their home.
+    fn settle(&mut self, worker: WorkerId, session: SessionId, rank: u32) {
+        let rank = self.sessions.get_mut(&session).and_then(|session| session.ranks.get_mut(&rank));
+        if let Some(rank) = rank.filter(|rank| rank.is_settling && rank.home.is_none()) {
+            rank.home = Some(worker);
+            rank.is_settling = false;
+        }
+    }
+
+    pub(super) fn remove_worker(&mut self, id: WorkerId, why: &str) {
+        let Some(worker) = self.workers.remove(&id) else { return };
+        let mut homeless = 0;
+        for rank in self.sessions.values_mut().flat_map(|session| session.ranks.values_mut()) {
+            if rank.home == Some(id) {
+                rank.home = None;
+                homeless += u32::from(!rank.left);
+            }
+            rank.unreachable.remove(&id);
+        }
+        let level = if why == "left" { LogLevel::Info } else { LogLevel::Warn };
+        self.log(level, format!("worker `{}` {why}; {homeless} ranks need another home", worker.home.name));
+    }
+
+    /// The rank's home: the one it has, unless that is dead, draining or out of its reach and there is another.
+    pub(super) fn place(&mut self, session: SessionId, rank: u32) -> Option<Home> {
+        let state = &self.sessions[&session].ranks[&rank];
+        let (now_ms, config) = (self.now_ms, self.config);
+        let within_reach = |id: &WorkerId| state.unreachable.get(id).is_none_or(|until_ms| *until_ms <= now_ms);
+        let current = state.home.filter(|id| self.workers.contains_key(id));
+        if let Some(id) = current {
+            let worker = &self.workers[&id];
+            if !worker.draining && within_reach(&id) {
+                return Some(worker.home.clone());
+            }
+        }
+        let settled_ms = self.started_ms + config.liveness_ms;
+        if state.is_settling && now_ms <= settled_ms {
+            return None;
+        }
+        let all = self.candidates();
+        let near: Vec<Candidate<'_>> = all.iter().filter(|c| within_reach(&c.worker)).cloned().collect();
+        let choice = self.placement.choose(&state.node, &near);
+        // Out of reach is better than none: it may be a passing thing, and the rank goes on trying.
+        let choice = choice.or(current).or_else(|| self.placement.choose(&state.node, &all));
+        let state = self.sessions.get_mut(&session).and_then(|session| session.ranks.get_mut(&rank));
+        let state = state.expect("it was found above");
+        state.home = choice;
+        state.is_settling = false;
+        choice.map(|id| self.workers[&id].home.clone())
+    }
+
+    /// The workers that take ranks, with how many they have.
+    fn candidates(&self) -> Vec<Candidate<'_>> {
+        let mut candidates: Vec<Candidate<'_>> = self
+            .workers
+            .iter()
+            .filter(|(_, worker)| !worker.draining)
+            .map(|(id, worker)| Candidate { worker: *id, node: &worker.home.node, cores: worker.cores, ranks: 0 })
+            .collect();
+        let alive = self
+            .sessions
+            .values()
+            .filter(|session| session.superseded_by.is_none())
+            .flat_map(|session| session.ranks.values())
+            .filter(|rank| rank.is_alive(self.now_ms, self.config.liveness_ms));
+        for home in alive.filter_map(|rank| rank.home) {
+            if let Ok(at) = candidates.binary_search_by_key(&home, |candidate| candidate.worker) {
+                candidates[at].ranks += 1;
+            }
+        }
+        candidates
+    }
+}

@@ -1,0 +1,256 @@
+//! The state of everything, as `/status` and `spdl-ctl status` show it: plain data, written as JSON.
+
+use serde::{Deserialize, Serialize};
+use spdl_shard::{Position, SampleId, job::BadSamples, job::EpochEnd, job::OrderParams};
+use spdl_wire::messages::{PROTOCOL_VERSION, StageFigures, Stall, Transport, WorkerId};
+
+use super::{Coordinator, jobs::JobState, session::SessionState};
+
+/// Bad samples that are shown per job.
+const SHOWN_BAD_SAMPLES: usize = 20;
+
+/// The state of everything. Durations are in milliseconds; ids and fingerprints are text, as JSON readers differ in
+/// how long a number they can hold.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Status {
+    pub version: String,
+    pub protocol_version: u16,
+    pub uptime_ms: u64,
+    pub jobs: Vec<JobStatus>,
+    /// Job files of the jobs directory that gave no job.
+    pub job_problems: Vec<JobProblem>,
+    pub sessions: Vec<SessionStatus>,
+    pub workers: Vec<WorkerStatus>,
+}
+
+/// A job file that gave no job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct JobProblem {
+    pub origin: String,
+    pub problem: String,
+}
+
+/// A job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct JobStatus {
+    pub name: String,
+    pub dataset: String,
+    pub fingerprint: String,
+    pub dataset_fingerprint: String,
+    pub samples: u64,
+    pub seed: u64,
+    pub global_batch: u32,
+    pub epochs: u64,
+    pub epoch_end: EpochEnd,
+    pub bad_samples: BadSamples,
+    pub max_bad_fraction: f64,
+    pub order: OrderParams,
+    /// Why it failed, when it has.
+    pub failed: Option<String>,
+    /// Its newest session.
+    pub session: Option<u64>,
+    /// Where a launch without a start would begin.
+    pub acknowledged: Position,
+    pub bad_sample_count: u64,
+    pub bad_fraction: f64,
+    /// The first bad samples.
+    pub bad_sample_list: Vec<BadSampleStatus>,
+}
+
+/// A bad sample.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct BadSampleStatus {
+    pub sample: SampleId,
+    pub shard: String,
+    pub key: String,
+    pub cause: String,
+}
+
+/// A session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct SessionStatus {
+    pub session: u64,
+    pub job: String,
+    pub world: u32,
+    pub global_batch: u32,
+    pub start: Position,
+    pub acknowledged: Position,
+    /// The session that took its place.
+    pub superseded_by: Option<u64>,
+    pub ranks: Vec<RankStatus>,
+}
+
+/// A rank.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct RankStatus {
+    pub rank: u32,
+    pub client: String,
+    pub node: String,
+    pub is_alive: bool,
+    pub left: bool,
+    pub position: Position,
+    pub receipt: String,
+    /// The name of its home.
+    pub home: Option<String>,
+    /// The id of its home.
+    pub home_worker: Option<String>,
+    pub transport: Option<Transport>,
+    pub waited_ms: u64,
+    pub heard_ms_ago: u64,
+}
+
+/// A worker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct WorkerStatus {
+    pub worker: String,
+    pub name: String,
+    pub node: String,
+    pub quic: String,
+    pub socket: Option<String>,
+    pub cores: f64,
+    pub draining: bool,
+    pub heard_ms_ago: u64,
+    /// The ranks it serves, as it says itself.
+    pub ranks: Vec<ServedRank>,
+    pub stages: Vec<StageFigures>,
+}
+
+/// How a worker stands with one of its ranks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct ServedRank {
+    pub session: u64,
+    pub rank: u32,
+    pub transport: Transport,
+    pub batches: u64,
+    pub ready: u32,
+    pub slots: u32,
+    pub stall: Option<Stall>,
+}
+
+impl Status {
+    /// As one JSON object.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("plain data serialises")
+    }
+}
+
+impl Coordinator {
+    /// The state of everything at the time of the last event.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol_version: PROTOCOL_VERSION,
+            uptime_ms: self.now_ms - self.started_ms,
+            jobs: self.jobs.values().map(|state| self.job_status(state)).collect(),
+            job_problems: self
+                .problems
+                .iter()
+                .map(|(origin, problem)| JobProblem { origin: origin.clone(), problem: problem.clone() })
+                .collect(),
+            sessions: self.sessions.values().map(|session| self.session_status(session)).collect(),
+            workers: self.workers.keys().map(|id| self.worker_status(*id)).collect(),
+        }
+    }
+
+    fn job_status(&self, state: &JobState) -> JobStatus {
+        let job = state.job.clone();
+        let newest = state.sessions.last();
+        JobStatus {
+            fingerprint: state.fingerprint.to_string(),
+            dataset_fingerprint: job.dataset_fingerprint.to_string(),
+            failed: state.failed.clone(),
+            session: newest.map(|id| id.0),
+            acknowledged: newest.map_or(Position::START, |id| self.sessions[id].acknowledged()),
+            bad_sample_count: state.ledger.count(),
+            bad_fraction: state.ledger.fraction(&job),
+            bad_sample_list: state
+                .ledger
+                .named()
+                .iter()
+                .take(SHOWN_BAD_SAMPLES)
+                .cloned()
+                .map(|(sample, bad)| BadSampleStatus { sample, shard: bad.shard, key: bad.key, cause: bad.cause })
+                .collect(),
+            name: job.name,
+            dataset: job.dataset,
+            samples: job.samples,
+            seed: job.seed,
+            global_batch: job.global_batch,
+            epochs: job.epochs,
+            epoch_end: job.epoch_end,
+            bad_samples: job.bad_samples,
+            max_bad_fraction: job.max_bad_fraction,
+            order: job.order,
+        }
+    }
+
+    fn session_status(&self, session: &SessionState) -> SessionStatus {
+        let ranks = session.ranks.iter().map(|(&rank, state)| RankStatus {
+            rank,
+            client: state.client.clone(),
+            node: state.node.0.clone(),
+            is_alive: session.superseded_by.is_none() && state.is_alive(self.now_ms, self.config.liveness_ms),
+            left: state.left,
+            position: state.acknowledged,
+            receipt: state.receipt.to_string(),
+            home: state.home.and_then(|id| self.workers.get(&id)).map(|worker| worker.home.name.clone()),
+            home_worker: state.home.map(worker_text),
+            transport: state.transport,
+            waited_ms: state.waited_ms,
+            heard_ms_ago: self.now_ms.saturating_sub(state.heard_ms),
+        });
+        SessionStatus {
+            session: session.id.0,
+            job: session.job.clone(),
+            world: session.world,
+            global_batch: session.global_batch,
+            start: session.start,
+            acknowledged: session.acknowledged(),
+            superseded_by: session.superseded_by.as_ref().map(|successor| successor.session.0),
+            ranks: ranks.collect(),
+        }
+    }
+
+    fn worker_status(&self, id: WorkerId) -> WorkerStatus {
+        let worker = &self.workers[&id];
+        WorkerStatus {
+            worker: worker_text(id),
+            name: worker.home.name.clone(),
+            node: worker.home.node.0.clone(),
+            quic: worker.home.quic.to_string(),
+            socket: worker.home.socket.clone(),
+            cores: worker.cores,
+            draining: worker.draining,
+            heard_ms_ago: self.now_ms.saturating_sub(worker.heard_ms),
+            ranks: worker
+                .ranks
+                .iter()
+                .cloned()
+                .map(|figures| ServedRank {
+                    session: figures.session.0,
+                    rank: figures.rank,
+                    transport: figures.transport,
+                    batches: figures.batches,
+                    ready: figures.ready,
+                    slots: figures.slots,
+                    stall: figures.stall,
+                })
+                .collect(),
+            stages: worker.stages.clone(),
+        }
+    }
+}
+
+fn worker_text(id: WorkerId) -> String {
+    format!("{:016x}", id.0)
+}

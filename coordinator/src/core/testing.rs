@@ -1,0 +1,202 @@
+//! A small world around the core for its tests: jobs, workers and ranks that beat in virtual time.
+
+use spdl_shard::{
+    Fingerprint, Position, Receipt,
+    job::{BadSamples, Column, ColumnKind, DType, EpochEnd, Job, OrderParams},
+};
+use spdl_wire::messages::{
+    BadSample, FromCoordinator, Home, Join, NodeId, RankBeat, Refusal, SessionId, ToCoordinator, WorkerBeat, WorkerId,
+};
+
+use super::{Answer, Change, Config, ConnectionId, Coordinator, Durable, Effect, NearestThenLeastLoaded, Peer, Role};
+use crate::state::{MemoryState, StateStore};
+
+pub(crate) fn job(name: &str) -> Job {
+    Job {
+        name: name.to_owned(),
+        dataset: "/data/pictures".to_owned(),
+        dataset_fingerprint: Fingerprint(0xfeed),
+        samples: 10_000,
+        seed: 17,
+        global_batch: 96,
+        epochs: 3,
+        epoch_end: EpochEnd::Drop,
+        bad_samples: BadSamples::Substitute,
+        max_bad_fraction: 0.001,
+        order: OrderParams { version: 1, lanes: 4, window: 100, shuffle: true },
+        columns: vec![Column {
+            name: "label".to_owned(),
+            from: vec!["cls".to_owned()],
+            kind: ColumnKind::Int,
+            dtype: DType::I64,
+        }],
+    }
+}
+
+pub(crate) fn join(rank: u32, world: u32, nonce: u64) -> Join {
+    Join {
+        job: "j".to_owned(),
+        rank,
+        world,
+        global_batch: None,
+        start: None,
+        fingerprint: None,
+        node: NodeId(format!("node-{rank}")),
+        client: format!("client-{nonce}"),
+        nonce,
+    }
+}
+
+pub(crate) fn beat(session: u64, rank: u32, nonce: u64, offset: u64) -> RankBeat {
+    RankBeat {
+        session: SessionId(session),
+        job: "j".to_owned(),
+        rank,
+        nonce,
+        acknowledged: Position::new(0, offset),
+        receipt: Receipt(u128::from(offset)),
+        unreachable: None,
+        waited_ms: 0,
+        transport: None,
+    }
+}
+
+pub(crate) fn worker(id: u64, node: &str) -> WorkerBeat {
+    WorkerBeat {
+        home: Home {
+            worker: WorkerId(id),
+            name: format!("worker-{id}"),
+            node: NodeId(node.to_owned()),
+            quic: ([10, 0, (id >> 8) as u8, id as u8], 7500).into(),
+            socket: None,
+        },
+        cores: 4.0,
+        draining: false,
+        ranks: Vec::new(),
+        stages: Vec::new(),
+        bad_samples: Vec::new(),
+    }
+}
+
+pub(crate) fn bad_sample(sample: u64) -> BadSample {
+    BadSample {
+        job: "j".to_owned(),
+        sample: spdl_shard::SampleId(sample),
+        shard: "train-0.tar".to_owned(),
+        key: format!("n01/{sample}"),
+        cause: "ends after 12 bytes".to_owned(),
+    }
+}
+
+/// A coordinator with its durable state and its clock.
+pub(crate) struct World {
+    pub(crate) core: Coordinator,
+    pub(crate) state: MemoryState,
+    pub(crate) now_ms: u64,
+    pub(crate) log: Vec<String>,
+    pub(crate) changes: Vec<Change>,
+}
+
+impl World {
+    /// A coordinator that knows the job `j`.
+    pub(crate) fn new() -> Self {
+        let mut world = Self {
+            core: core(Durable::default(), 0),
+            state: MemoryState::default(),
+            now_ms: 0,
+            log: vec![],
+            changes: vec![],
+        };
+        assert_eq!(world.create(job("j")), FromCoordinator::Done);
+        world
+    }
+
+    pub(crate) fn create(&mut self, job: Job) -> FromCoordinator {
+        let reply = self.core.handle_job(self.now_ms, "j.toml", Ok(job));
+        self.carry_out();
+        reply
+    }
+
+    /// Does what the core asked for.
+    pub(crate) fn carry_out(&mut self) {
+        while let Some(effect) = self.core.poll_effect() {
+            match effect {
+                Effect::Log(line) => self.log.push(line.text),
+                Effect::Persist(change) => {
+                    self.state.apply(std::slice::from_ref(&change)).unwrap();
+                    self.changes.push(change);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn send_as(&mut self, role: Role, connection: u64, request: ToCoordinator) -> Answer {
+        let peer = Peer { connection: ConnectionId(connection), role, name: "somebody".to_owned() };
+        let answer = self.core.handle_request(self.now_ms, &peer, request);
+        self.carry_out();
+        answer
+    }
+
+    fn reply(&mut self, role: Role, connection: u64, request: ToCoordinator) -> FromCoordinator {
+        match self.send_as(role, connection, request) {
+            Answer::Reply(reply) => reply,
+            other => panic!("{other:?} is no reply"),
+        }
+    }
+
+    /// A worker beats, over a connection that has its id.
+    pub(crate) fn worker(&mut self, beat: WorkerBeat) -> FromCoordinator {
+        self.reply(Role::Worker, beat.home.worker.0, ToCoordinator::WorkerBeat(beat))
+    }
+
+    pub(crate) fn try_join(&mut self, join: Join) -> Result<(spdl_wire::messages::Session, Option<u64>), Refusal> {
+        match self.reply(Role::Client, 1 << 40, ToCoordinator::Join(join)) {
+            FromCoordinator::Joined { session, home, .. } => Ok((*session, home.map(|home| home.worker.0))),
+            FromCoordinator::Refused(refusal) => Err(refusal),
+            other => panic!("{other:?} is no answer to a join"),
+        }
+    }
+
+    /// Joins; the session's number.
+    pub(crate) fn join(&mut self, join: Join) -> u64 {
+        self.try_join(join).unwrap().0.id.0
+    }
+
+    /// A rank beats; its home.
+    pub(crate) fn beat(&mut self, beat: RankBeat) -> Result<Option<u64>, Refusal> {
+        match self.reply(Role::Client, 1 << 40, ToCoordinator::RankBeat(beat)) {
+            FromCoordinator::RankHeard { home, .. } => Ok(home.map(|home| home.worker.0)),
+            FromCoordinator::Refused(refusal) => Err(refusal),
+            other => panic!("{other:?} is no answer to a beat"),
+        }
+    }
+
+    pub(crate) fn leave(&mut self, beat: RankBeat) {
+        let reply = self.reply(Role::Client, 1 << 40, ToCoordinator::RankLeave(beat));
+        assert_eq!(reply, FromCoordinator::Done);
+    }
+
+    pub(crate) fn close(&mut self, connection: u64) {
+        self.core.handle_closed(self.now_ms, ConnectionId(connection));
+        self.carry_out();
+    }
+
+    /// Lets time pass in steps that no liveness timeout is surprised by.
+    pub(crate) fn pass_ms(&mut self, ms: u64) {
+        let end = self.now_ms + ms;
+        while self.now_ms < end {
+            self.now_ms = (self.now_ms + 200).min(end);
+            self.core.handle_tick(self.now_ms);
+            self.carry_out();
+        }
+    }
+
+    /// Kills the coordinator and starts it again from what was durable.
+    pub(crate) fn restart(&mut self) {
+        self.core = core(self.state.load().unwrap(), self.now_ms);
+    }
+}
+
+fn core(durable: Durable, now_ms: u64) -> Coordinator {
+    Coordinator::new(Config::default(), Box::new(NearestThenLeastLoaded), durable, now_ms)
+}

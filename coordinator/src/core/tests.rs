@@ -1,0 +1,9 @@
+//! The rules of the coordinator, one test each, in virtual time.
+
+mod bad_samples;
+mod jobs;
+mod membership;
+mod random;
+mod restart;
+mod roles;
+mod sessions;

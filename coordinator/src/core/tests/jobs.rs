@@ -1,0 +1,86 @@
+//! Jobs are created once and never change.
+
+use spdl_shard::job::Job;
+use spdl_wire::messages::{FromCoordinator, Refusal, SessionId, ToCoordinator};
+
+use crate::core::{
+    Answer, Change, MAX_JOBS, Role,
+    testing::{World, beat, job, join},
+};
+
+#[test]
+fn submitting_the_same_job_again_does_nothing() {
+    let mut world = World::new();
+    let changes = world.changes.len();
+    assert_eq!(world.create(job("j")), FromCoordinator::Done);
+    assert_eq!(world.changes.len(), changes);
+}
+
+#[test]
+fn a_different_job_of_the_same_name_is_refused_with_both_fingerprints() {
+    let mut world = World::new();
+    let other = Job { seed: 18, ..job("j") };
+    let FromCoordinator::Refused(refusal) = world.create(other.clone()) else { panic!("taken") };
+    let expected =
+        Refusal::JobDiffers { job: "j".into(), existing: job("j").fingerprint(), submitted: other.fingerprint() };
+    assert_eq!(refusal, expected);
+}
+
+#[test]
+fn a_job_that_differs_outside_of_its_fingerprint_is_refused_with_the_keys() {
+    let mut world = World::new();
+    let FromCoordinator::Refused(refusal) = world.create(Job { epochs: 90, global_batch: 48, ..job("j") }) else {
+        panic!("taken")
+    };
+    let text = refusal.to_string();
+    assert!(text.contains("`epochs` (90, was 3)") && text.contains("`global_batch` (48, was 96)"), "{text}");
+}
+
+#[test]
+fn a_job_is_durable_and_describes_itself() {
+    let mut world = World::new();
+    assert!(matches!(&world.changes[..], [Change::PutJob(record)] if record.job == job("j")));
+    let answer = world.send_as(Role::Worker, 1, ToCoordinator::DescribeJob { name: "j".to_owned() });
+    assert_eq!(answer, Answer::Reply(FromCoordinator::Job(Box::new(job("j")))));
+}
+
+#[test]
+fn an_unknown_job_is_refused_with_those_that_are_known() {
+    let mut world = World::new();
+    let mut lost = join(0, 1, 1);
+    lost.job = "jj".to_owned();
+    assert_eq!(world.try_join(lost), Err(Refusal::UnknownJob { job: "jj".into(), known: "j".into() }));
+}
+
+#[test]
+fn removing_a_job_takes_its_sessions_with_it() {
+    let mut world = World::new();
+    let id = world.join(join(0, 2, 1));
+    world.send_as(Role::Admin, 1, ToCoordinator::RemoveJob { name: "j".to_owned() });
+    assert_eq!(world.beat(beat(id, 0, 1, 96)), Err(Refusal::UnknownSession { session: SessionId(id) }));
+    assert!(matches!(world.try_join(join(0, 2, 1)), Err(Refusal::UnknownJob { .. })));
+    world.restart();
+    assert_eq!(world.core.status().jobs, []);
+    assert_eq!(world.create(job("j")), FromCoordinator::Done);
+    assert!(world.join(join(0, 2, 1)) > id, "a session id is never given twice");
+}
+
+#[test]
+fn there_is_a_limit_to_jobs() {
+    let mut world = World::new();
+    for number in 1..MAX_JOBS {
+        assert_eq!(world.create(job(&format!("j{number}"))), FromCoordinator::Done);
+    }
+    let FromCoordinator::Refused(refusal) = world.create(job("more")) else { panic!("taken") };
+    assert_eq!(refusal.to_string(), "the number of jobs is 1001; the most is 1000");
+    assert_eq!(world.create(job("j7")), FromCoordinator::Done, "one that is there is still there");
+}
+
+#[test]
+fn what_is_wrong_with_a_job_file_is_shown_until_it_is_right() {
+    let mut world = World::new();
+    world.core.set_problem("dir/a.toml", Some("no such bucket".to_owned()));
+    assert_eq!(world.core.status().job_problems[0].problem, "no such bucket");
+    world.core.handle_job(0, "dir/a.toml", Ok(job("a")));
+    assert_eq!(world.core.status().job_problems, []);
+}

@@ -1,0 +1,66 @@
+//! The durable state in memory: for tests and simulation, where "durable" means outliving a coordinator's core.
+
+use std::collections::BTreeMap;
+
+use spdl_shard::SampleId;
+use spdl_wire::messages::SessionId;
+
+use super::{StateError, StateStore};
+use crate::core::{BadSampleRecord, Change, Durable, JobRecord, SessionRecord};
+
+/// State that lives as long as this value.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryState {
+    jobs: BTreeMap<String, JobRecord>,
+    sessions: BTreeMap<SessionId, SessionRecord>,
+    bad_samples: BTreeMap<(String, SampleId), BadSampleRecord>,
+    last_session: u64,
+}
+
+impl StateStore for MemoryState {
+    fn load(&self) -> Result<Durable, StateError> {
+        Ok(Durable {
+            jobs: self.jobs.values().cloned().collect(),
+            sessions: self.sessions.values().cloned().collect(),
+            bad_samples: self.bad_samples.values().cloned().collect(),
+            last_session: self.last_session,
+        })
+    }
+
+    fn apply(&mut self, changes: &[Change]) -> Result<(), StateError> {
+        for change in changes.iter().cloned() {
+            match change {
+                Change::PutJob(record) => {
+                    self.jobs.insert(record.job.name.clone(), record);
+                }
+                Change::PutSession(record) => {
+                    self.last_session = self.last_session.max(record.id.0);
+                    self.sessions.insert(record.id, record);
+                }
+                Change::PutBadSample(record) => {
+                    self.bad_samples.insert((record.job.clone(), record.sample), record);
+                }
+                Change::DeleteSession(id) => {
+                    self.sessions.remove(&id);
+                }
+                Change::DeleteJob(name) => {
+                    self.jobs.remove(&name);
+                    self.sessions.retain(|_, session| session.job != name);
+                    self.bad_samples.retain(|(job, _), _| *job != name);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::conformance;
+
+    #[test]
+    fn state_in_memory_conforms() {
+        conformance::run(|state: Option<MemoryState>| state.unwrap_or_default());
+    }
+}
