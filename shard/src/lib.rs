@@ -9,6 +9,7 @@ mod hex128;
 pub mod index;
 pub mod job;
 pub mod manifest;
+pub mod order;
 mod position;
 mod receipt;
 mod sealed;

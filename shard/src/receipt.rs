@@ -14,7 +14,7 @@ pub struct Receipt(#[serde(with = "crate::hex128")] pub u128);
 
 /// The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): a bijection on u64 whose every output
 /// bit depends on every input bit.
-const fn mix(mut x: u64) -> u64 {
+pub(crate) const fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)

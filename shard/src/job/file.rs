@@ -269,10 +269,9 @@ impl ColumnFile {
             }
             if let ImageOp::RandomResizedCrop { size, .. } | ImageOp::Resize { size } | ImageOp::CenterCrop { size } =
                 op
+                && size.height_width().iter().any(|side| !(1..=MAX_SIDE).contains(side))
             {
-                if size.height_width().iter().any(|side| !(1..=MAX_SIDE).contains(side)) {
-                    return fail("size", format!("is {:?} pixels, not in 1..={MAX_SIDE}", size.height_width()));
-                }
+                return fail("size", format!("is {:?} pixels, not in 1..={MAX_SIDE}", size.height_width()));
             }
             size = op.output_size(size);
         }
@@ -284,10 +283,10 @@ impl ColumnFile {
                     .to_owned(),
             );
         };
-        if let Some(normalise) = &self.normalise {
-            if normalise.std.iter().any(|std| !std.is_normal()) || normalise.mean.iter().any(|mean| !mean.is_finite()) {
-                return fail("normalise", "has a std of zero or a value that is no number".to_owned());
-            }
+        if let Some(normalise) = &self.normalise
+            && (normalise.std.iter().any(|std| !std.is_normal()) || normalise.mean.iter().any(|mean| !mean.is_finite()))
+        {
+            return fail("normalise", "has a std of zero or a value that is no number".to_owned());
         }
         Ok(ImageColumn {
             ops: self.ops.clone(),

@@ -156,8 +156,8 @@ impl OrderParams {
     #[must_use]
     pub fn default_for(facts: &DatasetFacts, global_batch: u32, shuffle: bool) -> Self {
         let most = (facts.blocks / MIN_BLOCKS_PER_LANE).max(1);
-        let lanes =
-            (1..=global_batch).rev().find(|lanes| global_batch % lanes == 0 && u64::from(*lanes) <= most).unwrap_or(1);
+        let divides = |lanes: &u32| global_batch.is_multiple_of(*lanes) && u64::from(*lanes) <= most;
+        let lanes = (1..=global_batch).rev().find(divides).unwrap_or(1);
         let samples_per_block = facts.samples.div_ceil(facts.blocks.max(1)).max(1);
         let blocks_per_window = u64::from(global_batch / lanes).max(1);
         let samples_per_lane = facts.samples.div_ceil(u64::from(lanes)).max(1);

@@ -1,0 +1,199 @@
+//! Steps: cutting the stream into global batches, ends of epochs, and slicing a batch among ranks.
+
+use serde::{Deserialize, Serialize};
+
+use super::{EpochLease, Located, Plan, PlanError};
+use crate::{
+    Position, Receipt, SampleId,
+    job::{EpochEnd, Job},
+};
+
+/// How the stream is cut into steps. Not part of the order: a resumed run may change all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchParams {
+    /// B, samples per step over all ranks; at least 1.
+    pub global_batch: u32,
+    /// Epochs to deliver.
+    pub epochs: u64,
+    /// Policy at the end of an epoch.
+    pub epoch_end: EpochEnd,
+}
+
+impl From<&Job> for BatchParams {
+    fn from(job: &Job) -> Self {
+        Self { global_batch: job.global_batch, epochs: job.epochs, epoch_end: job.epoch_end }
+    }
+}
+
+/// One global batch of the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Step {
+    /// Its first sample.
+    pub from: Position,
+    /// Where the next step is looked for: the position to resume from once this one is done. At the end of an
+    /// epoch it may have fewer than B samples left, which a resumed run with smaller batches still delivers.
+    pub next: Position,
+    /// B.
+    pub global_batch: u32,
+    /// What the entries past the end of the epoch are.
+    pub epoch_end: EpochEnd,
+}
+
+/// What an entry of a batch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemKind {
+    /// A sample of the stream.
+    Sample,
+    /// One of the epoch's first samples once more, to fill the epoch's last batch ([`EpochEnd::Pad`]).
+    Padding,
+    /// Nothing: an entry past the end of the epoch ([`EpochEnd::Exact`]).
+    Invalid,
+}
+
+/// One entry of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Its position in the stream. Padding has the position of the sample that it repeats; an invalid entry
+    /// has the one it would have if the epoch went on, at or past offset N.
+    pub at: Position,
+    /// The sample; some valid one for an invalid entry.
+    pub located: Located,
+    /// Sample, padding or invalid.
+    pub kind: ItemKind,
+}
+
+const fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+impl Plan {
+    /// Whether these batches can be cut from this dataset at all.
+    ///
+    /// # Errors
+    /// [`PlanError::NoBatch`] for a global batch of 0, [`PlanError::BatchExceedsDataset`] where there would be
+    /// no step because the samples never fill one batch.
+    pub fn check(&self, batch: &BatchParams) -> Result<(), PlanError> {
+        if batch.global_batch == 0 {
+            return Err(PlanError::NoBatch);
+        }
+        if batch.epochs > 0 && self.step(Position::START, batch).is_none() {
+            let (global_batch, samples) = (batch.global_batch, self.samples());
+            return Err(PlanError::BatchExceedsDataset { global_batch, samples, epochs: batch.epochs });
+        }
+        Ok(())
+    }
+
+    /// The next step at or after `from`; `None` when all epochs are over.
+    ///
+    /// `drop` skips the samples of an epoch that do not fill a batch, `continuous` those at the end of the
+    /// last epoch. An offset at or past N is the start of the next epoch.
+    ///
+    /// # Panics
+    /// If the global batch is 0.
+    #[must_use]
+    pub fn step(&self, from: Position, batch: &BatchParams) -> Option<Step> {
+        assert!(batch.global_batch > 0, "a global batch of 0 samples");
+        let samples = self.samples();
+        let size = u64::from(batch.global_batch);
+        let mut from = self.within_epoch(from);
+        let mut end = from.offset + size;
+        match batch.epoch_end {
+            EpochEnd::Drop if size > samples => return None,
+            EpochEnd::Drop if end > samples => {
+                from = Position::new(from.epoch.saturating_add(1), 0);
+                end = size;
+            }
+            EpochEnd::Pad | EpochEnd::Exact => end = end.min(samples),
+            EpochEnd::Drop | EpochEnd::Continuous => {}
+        }
+        if from.epoch >= batch.epochs {
+            return None;
+        }
+        let next = Position::new(from.epoch + end / samples, end % samples);
+        if next > Position::new(batch.epochs, 0) {
+            return None;
+        }
+        Some(Step { from, next, global_batch: batch.global_batch, epoch_end: batch.epoch_end })
+    }
+
+    /// All steps at or after `from`.
+    pub fn steps(&self, from: Position, batch: &BatchParams) -> impl Iterator<Item = Step> + use<'_> {
+        let batch = *batch;
+        let first = self.step(from, &batch);
+        std::iter::successors(first, move |step| self.step(step.next, &batch))
+    }
+
+    fn within_epoch(&self, position: Position) -> Position {
+        if position.offset < self.samples() { position } else { Position::new(position.epoch.saturating_add(1), 0) }
+    }
+
+    /// The entries of `rank` of `world` in a step, in place of what was in `items`.
+    ///
+    /// The batch's entries are sorted by (g mod q, g), where g counts on past the end of the epoch and
+    /// q = gcd(L, B); the rank takes [rank * B / world, (rank + 1) * B / world). The concatenation over the
+    /// ranks is the same for every world.
+    ///
+    /// # Panics
+    /// If `rank` is not below `world`.
+    pub fn rank_items(&self, step: &Step, rank: u32, world: u32, items: &mut Vec<Item>) {
+        assert!(rank < world, "rank {rank} of {world}");
+        let size = u64::from(step.global_batch);
+        let classes = u64::from(gcd(self.lanes(), step.global_batch));
+        let class_size = size / classes;
+        let (start, end) = (u64::from(rank) * size / u64::from(world), (u64::from(rank) + 1) * size / u64::from(world));
+        let (mut class, mut turn) = (start / class_size, start % class_size);
+        let before = step.from.offset % classes;
+        let mut lease = self.lease(step.from.epoch);
+        items.clear();
+        items.reserve((end - start) as usize);
+        for _ in start..end {
+            let first = if class >= before { class - before } else { class + classes - before };
+            items.push(self.item(step, step.from.offset + first + turn * classes, &mut lease));
+            turn += 1;
+            if turn == class_size {
+                (class, turn) = (class + 1, 0);
+            }
+        }
+    }
+
+    /// The entry of a step at offset `counted`, which counts on past the end of the epoch.
+    fn item(&self, step: &Step, counted: u64, lease: &mut EpochLease) -> Item {
+        let samples = self.samples();
+        let epoch = step.from.epoch;
+        let (at, kind) = if counted < samples {
+            (Position::new(epoch, counted), ItemKind::Sample)
+        } else {
+            match step.epoch_end {
+                EpochEnd::Pad => (Position::new(epoch, counted % samples), ItemKind::Padding),
+                EpochEnd::Exact => {
+                    let located = self.locate(SampleId(0));
+                    return Item { at: Position::new(epoch, counted), located, kind: ItemKind::Invalid };
+                }
+                EpochEnd::Continuous | EpochEnd::Drop => {
+                    (Position::new(epoch + counted / samples, counted % samples), ItemKind::Sample)
+                }
+            }
+        };
+        Item { at, located: self.at_leased(at.epoch, at.offset, lease), kind }
+    }
+
+    /// The receipt of a run without bad samples: of the first `steps` steps at or after `from`, or of all.
+    /// Costs as much as placing every sample.
+    #[must_use]
+    pub fn receipt(&self, from: Position, steps: Option<u64>, batch: &BatchParams) -> Receipt {
+        let mut receipt = Receipt::default();
+        let mut lease = self.lease(from.epoch);
+        let steps = usize::try_from(steps.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+        for step in self.steps(from, batch).take(steps) {
+            for counted in step.from.offset..step.from.offset + u64::from(step.global_batch) {
+                if counted >= self.samples() && step.epoch_end != EpochEnd::Continuous {
+                    break;
+                }
+                let item = self.item(&step, counted, &mut lease);
+                receipt.add_sample(item.at, item.located.id);
+            }
+        }
+        receipt
+    }
+}

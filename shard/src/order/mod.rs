@@ -1,0 +1,221 @@
+//! The order: which sample is at which position of a job's stream, and which samples a rank gets at a step.
+//!
+//! The stream is a pure function of the blocks, the seed and the [`OrderParams`]. World size, rank and batch
+//! size only slice it. `docs/order.md` has the mathematics.
+
+mod batch;
+mod deal;
+mod epoch;
+mod permutation;
+
+pub use batch::{BatchParams, Item, ItemKind, Step};
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use self::{
+    deal::Deal,
+    epoch::EpochOrder,
+    permutation::{Key, Purpose},
+};
+use crate::{SampleId, job::OrderParams};
+
+/// The version of the order that this code computes.
+pub const ORDER_VERSION: u32 = 1;
+
+/// The most lanes; they cost memory, and more than a global batch has samples gain nothing.
+const MAX_LANES: u64 = 1 << 20;
+
+/// Epochs whose order is kept: those that prefetching reads at once, and one that somebody looks up.
+const KEPT_EPOCHS: usize = 3;
+
+/// Attempts at a substitute within the bad sample's own block, which is at hand already.
+const NEAR_ATTEMPTS: u32 = 8;
+
+/// A dataset and order parameters that make no stream, or batches that cannot be cut from it.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// Made by another version of the software.
+    #[error("order version `{version}` is not known; this build knows version {ORDER_VERSION}")]
+    Version {
+        /// The version asked for.
+        version: u32,
+    },
+    /// L or M is 0.
+    #[error("`{parameter}` is 0; it must be at least 1")]
+    Zero {
+        /// `lanes` or `window`.
+        parameter: &'static str,
+    },
+    /// No block has a sample.
+    #[error("the dataset has no samples")]
+    Empty,
+    /// A lane would be empty, or L is absurd.
+    #[error("`lanes` is {lanes}; a dataset of {samples} samples has at most {most}")]
+    TooManyLanes {
+        /// L.
+        lanes: u32,
+        /// N.
+        samples: u64,
+        /// The most that is possible.
+        most: u64,
+    },
+    /// Block numbers are 32 bits.
+    #[error("the dataset has `{blocks}` blocks, more than 2^32 - 1; pack it with larger blocks")]
+    TooManyBlocks {
+        /// Blocks in the dataset.
+        blocks: u64,
+    },
+    /// B is 0.
+    #[error("`global_batch` is 0; it must be at least 1")]
+    NoBatch,
+    /// There would be no step at all.
+    #[error(
+        "`global_batch` is {global_batch}, more than the {samples} samples of {epochs} epoch(s) can fill; \
+         lower it, or set epoch_end to \"pad\" or \"exact\""
+    )]
+    BatchExceedsDataset {
+        /// B.
+        global_batch: u32,
+        /// N.
+        samples: u64,
+        /// Epochs to deliver.
+        epochs: u64,
+    },
+}
+
+/// A sample and where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// Its global number.
+    pub id: SampleId,
+    /// Its block's number in the manifest.
+    pub block: u32,
+    /// Its number within the block.
+    pub index: u32,
+}
+
+/// A job's stream: answers in O(1) which sample is where. Cheap to clone; all clones share one cache.
+///
+/// Memory is O(blocks): 20 bytes per block, and 12 more for each of the few epochs last asked for.
+#[derive(Clone)]
+pub struct Plan(Arc<Inner>);
+
+struct Inner {
+    seed: u64,
+    params: OrderParams,
+    deal: Deal,
+    /// The epochs last asked for, the latest first. Locked once per batch, not per sample.
+    epochs: Mutex<Vec<Arc<EpochOrder>>>,
+}
+
+/// An epoch's order, held while a batch is looked up.
+struct EpochLease(Arc<EpochOrder>);
+
+impl Plan {
+    /// The stream of a dataset whose blocks have these many samples, in the manifest's order.
+    ///
+    /// With `params.shuffle` off the stream is the manifest's order in every epoch, as one lane: stream
+    /// offset g is sample g, and ranks take contiguous slices.
+    ///
+    /// # Errors
+    /// [`PlanError`] if the parameters make no stream of this dataset.
+    pub fn new(block_samples: &[u32], seed: u64, params: OrderParams) -> Result<Self, PlanError> {
+        if params.version != ORDER_VERSION {
+            return Err(PlanError::Version { version: params.version });
+        }
+        for (parameter, is_zero) in [("lanes", params.lanes == 0), ("window", params.window == 0)] {
+            if is_zero {
+                return Err(PlanError::Zero { parameter });
+            }
+        }
+        let lanes = if params.shuffle { params.lanes } else { 1 };
+        let deal = Deal::new(block_samples, seed, lanes)?;
+        Ok(Self(Arc::new(Inner { seed, params, deal, epochs: Mutex::default() })))
+    }
+
+    /// N, the samples of the dataset and of each epoch.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.0.deal.samples()
+    }
+
+    /// The lanes that the stream is dealt from: L, or 1 when nothing is shuffled.
+    #[must_use]
+    pub fn lanes(&self) -> u32 {
+        self.0.deal.lanes()
+    }
+
+    /// The sample at a position of the stream.
+    ///
+    /// # Panics
+    /// If `offset` is not below [`samples`](Self::samples).
+    #[must_use]
+    pub fn at(&self, epoch: u64, offset: u64) -> Located {
+        self.at_leased(epoch, offset, &mut self.lease(epoch))
+    }
+
+    /// The sample that takes the place of a bad one, at the `attempt`-th try. The first tries stay in the bad
+    /// sample's block, so that nothing has to be fetched; later ones go anywhere in the dataset.
+    ///
+    /// # Panics
+    /// If `offset` is not below [`samples`](Self::samples).
+    #[must_use]
+    pub fn substitute(&self, epoch: u64, offset: u64, attempt: u32) -> Located {
+        let bad = self.at(epoch, offset);
+        let deal = &self.0.deal;
+        let key = Key::new(self.0.seed, Purpose::Substitute).with(epoch).with(offset).with(u64::from(attempt));
+        let neighbours = deal.block_samples(bad.block) - 1;
+        if attempt < NEAR_ATTEMPTS && neighbours > 0 {
+            let index = (u64::from(bad.index) + 1 + key.below(neighbours)) % (neighbours + 1);
+            return deal.sample_of(bad.block, index as u32);
+        }
+        self.locate(SampleId(key.below(deal.samples())))
+    }
+
+    /// The block of a sample.
+    ///
+    /// # Panics
+    /// If there is no such sample.
+    #[must_use]
+    pub fn locate(&self, id: SampleId) -> Located {
+        assert!(id.0 < self.samples(), "sample {id} of {}", self.samples());
+        self.0.deal.locate(id)
+    }
+
+    #[inline]
+    fn at_leased(&self, epoch: u64, offset: u64, lease: &mut EpochLease) -> Located {
+        let Inner { seed, params, deal, .. } = &*self.0;
+        assert!(offset < deal.samples(), "offset {offset} of an epoch of {} samples", deal.samples());
+        if !params.shuffle {
+            return deal.locate(SampleId(offset));
+        }
+        if lease.0.epoch != epoch {
+            *lease = self.lease(epoch);
+        }
+        let (lane, lane_offset) = deal.lane_of(offset);
+        let (dealt, place) = lease.0.line_place(deal, *seed, params.window, lane, lane_offset);
+        deal.located(dealt, place)
+    }
+
+    fn lease(&self, epoch: u64) -> EpochLease {
+        let mut epochs = self.0.epochs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = epochs.iter().position(|order| order.epoch == epoch) {
+            epochs[..=found].rotate_right(1);
+        } else {
+            epochs.truncate(KEPT_EPOCHS - 1);
+            epochs.insert(0, Arc::new(EpochOrder::new(epoch, self.lanes())));
+        }
+        EpochLease(epochs[0].clone())
+    }
+}
+
+impl std::fmt::Debug for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plan")
+            .field("samples", &self.samples())
+            .field("seed", &self.0.seed)
+            .field("params", &self.0.params)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,79 @@
+//! The keyed permutation that every shuffle of the order is made of, and the derivation of its keys.
+//!
+//! A generalised Feistel network on a * b >= n with cycle walking (Black and Rogaway, "Ciphers with
+//! Arbitrary Finite Domains", CT-RSA 2002): random access in O(1), no array of n.
+
+use crate::receipt::mix;
+
+/// 2^64 divided by the golden ratio, made odd: the step of the Weyl sequence in SplitMix64.
+const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Rounds of order version 1: each half of the state is renewed four times.
+const ROUNDS: u64 = 8;
+
+/// What a key is for. Keys of different purposes are independent.
+#[derive(Clone, Copy)]
+pub(super) enum Purpose {
+    Deal = 1,
+    Spans = 2,
+    WindowStart = 3,
+    Window = 4,
+    Substitute = 5,
+}
+
+/// A 64-bit key: a seed and a list of words, mixed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key(pub(super) u64);
+
+impl Key {
+    pub(super) const fn new(seed: u64, purpose: Purpose) -> Self {
+        Self(mix(seed.wrapping_add(GAMMA))).with(purpose as u64)
+    }
+
+    /// The key of this key's words and one word more.
+    pub(super) const fn with(self, word: u64) -> Self {
+        Self(mix(self.0 ^ mix(word.wrapping_add(GAMMA))))
+    }
+
+    /// A number below `n`, as good as uniform.
+    pub(super) const fn below(self, n: u64) -> u64 {
+        scale(self.0, n)
+    }
+
+    /// Where element `x` of `0..n` goes.
+    pub(super) fn permute(self, n: u64, x: u64) -> u64 {
+        permute::<ROUNDS>(self, n, x)
+    }
+}
+
+/// Maps 64 random bits to `0..n` by their high bits: a multiplication instead of a division.
+const fn scale(bits: u64, n: u64) -> u64 {
+    ((bits as u128 * n as u128) >> 64) as u64
+}
+
+/// The permutation with a number of rounds that a test can lower.
+#[inline]
+pub(super) fn permute<const ROUNDS: u64>(key: Key, n: u64, x: u64) -> u64 {
+    assert!(x < n, "element {x} of a permutation of {n}");
+    // b is a power of two near the square root of n and a * b exceeds n by less than b, so splitting needs
+    // no division and walking more than one step is rare.
+    let b_bits = (u64::BITS - (n - 1).leading_zeros()).div_ceil(2);
+    let b_mask = (1_u64 << b_bits) - 1;
+    let a = ((n - 1) >> b_bits) + 1;
+    let mut y = x;
+    loop {
+        let (mut left, mut right) = (y >> b_bits, y & b_mask);
+        let mut round_key = key.0;
+        for _ in 0..ROUNDS / 2 {
+            round_key = round_key.wrapping_add(GAMMA);
+            left += scale(mix(right.wrapping_add(round_key)), a);
+            left -= if left >= a { a } else { 0 };
+            round_key = round_key.wrapping_add(GAMMA);
+            right = (right + scale(mix(left.wrapping_add(round_key)), b_mask + 1)) & b_mask;
+        }
+        y = left << b_bits | right;
+        if y < n {
+            return y;
+        }
+    }
+}
