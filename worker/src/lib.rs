@@ -1,4 +1,6 @@
 //! spdl-worker: the pipeline engine and the download, decode and batch path
 
 pub mod budget;
+pub mod decode;
 pub mod fetch;
+pub mod figures;

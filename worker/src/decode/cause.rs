@@ -1,0 +1,85 @@
+//! What can be wrong with a sample whose bytes are the right ones.
+
+/// Longest piece of a sample's own text that an error quotes, in bytes.
+const QUOTED_BYTES: usize = 40;
+/// Longest message of a decoder that an error repeats, in bytes.
+const REASON_BYTES: usize = 200;
+
+/// A sample that cannot be what the job wants it to be. Trying again gives the same.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("column `{column}`: {problem}")]
+pub struct BadSampleCause {
+    /// The column.
+    pub column: String,
+    /// What is wrong.
+    pub problem: BadSampleProblem,
+}
+
+/// What is wrong with a field of a record.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum BadSampleProblem {
+    #[error("record has no field {fields}")]
+    Missing { fields: String },
+    #[error("field `{field}` is empty")]
+    Empty { field: String },
+    #[error("field `{field}` is {bytes} bytes; `max_bytes` is {max_bytes}")]
+    TooLong { field: String, bytes: usize, max_bytes: u32 },
+    #[error("field `{field}` is a JPEG that is cut off after {bytes} bytes")]
+    Truncated { field: String, bytes: usize },
+    #[error("field `{field}` does not decode: {reason}")]
+    Undecodable { field: String, reason: String },
+    #[error(
+        "field `{field}` is a picture of {width}x{height}; the limits are {side_pixels} a side and {pixels} in all"
+    )]
+    TooLarge { field: String, width: u32, height: u32, side_pixels: u32, pixels: u64 },
+    #[error("field `{field}` is \"{text}\", not a whole number")]
+    NotANumber { field: String, text: String },
+    #[error("field `{field}` is \"{text}\", outside the range of {dtype}")]
+    OutOfRange { field: String, text: String, dtype: &'static str },
+    #[error("field `{field}` is not JSON: {reason}")]
+    NotJson { field: String, reason: String },
+    #[error("field `{field}` has no number at `{path}`, but {found}")]
+    NoNumberAt { field: String, path: String, found: String },
+    #[error("field `{field}` is no VOC annotation: {reason}")]
+    Annotation { field: String, reason: String },
+    #[error("field `{field}` has {boxes} boxes; the sample is number {index} from 0")]
+    BoxMissing { field: String, index: u32, boxes: usize },
+    #[error("field `{field}` has a box that leaves nothing of the picture")]
+    BoxEmpty { field: String },
+    #[error("field `{field}` has a box of class `{class}`, which the dataset does not list")]
+    ClassUnknown { field: String, class: String },
+}
+
+/// At most [`QUOTED_BYTES`] of a sample's own bytes, with what does not print escaped.
+pub(crate) fn quoted(bytes: &[u8]) -> String {
+    let shown = bytes[..bytes.len().min(QUOTED_BYTES)].escape_ascii();
+    if bytes.len() > QUOTED_BYTES { format!("{shown}...") } else { shown.to_string() }
+}
+
+/// A decoder's message on one line and of bounded length.
+pub(crate) fn reason(message: impl std::fmt::Display) -> String {
+    let mut text = message.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut end = text.len().min(REASON_BYTES);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_sample_says_is_quoted_short_and_harmless() {
+        assert_eq!(quoted(b"cat"), "cat");
+        assert_eq!(quoted(b"a\x1b[2J\xff"), "a\\x1b[2J\\xff");
+        let long = quoted(&[b'x'; 5000]);
+        assert_eq!(long, format!("{}...", "x".repeat(40)));
+        assert_eq!(reason("two\n  lines"), "two lines");
+        assert_eq!(reason("é".repeat(300)).len(), 200);
+    }
+}

@@ -1,0 +1,128 @@
+//! Random draws for transforms, keyed by (seed, epoch, sample id) and nothing else. All arithmetic from the raw
+//! 64 bits on is ours and uses only operations that IEEE 754 rounds exactly, so that results depend neither on a
+//! library's version nor on the machine.
+
+use rand_xoshiro::{
+    Xoshiro256PlusPlus,
+    rand_core::{Rng, SeedableRng},
+};
+
+/// A generator for one sample in one epoch.
+#[derive(Clone, Debug)]
+pub(crate) struct Draw(Xoshiro256PlusPlus);
+
+/// The finaliser of SplitMix64 (Steele et al., OOPSLA 2014).
+const fn mix(mut z: u64) -> u64 {
+    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Draw {
+    pub(crate) fn new(seed: u64, epoch: u64, id: u64) -> Self {
+        let mut state = mix(mix(mix(seed) ^ epoch) ^ id);
+        let mut bytes = [0; 32];
+        for word in bytes.chunks_exact_mut(8) {
+            state = mix(state);
+            word.copy_from_slice(&state.to_le_bytes());
+        }
+        Self(Xoshiro256PlusPlus::from_seed(bytes))
+    }
+
+    /// Uniform in [0, 1), a multiple of 2^-53.
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.0.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    }
+
+    /// Uniform in [low, high).
+    pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.unit()
+    }
+
+    /// Uniform in 0..n, off by less than n / 2^64.
+    pub(crate) fn below(&mut self, n: u32) -> u32 {
+        ((u128::from(self.0.next_u64()) * u128::from(n)) >> 64) as u32
+    }
+}
+
+/// Natural logarithm of a positive, normal number; good to a few units in the last place. The standard library's
+/// differs between platforms.
+pub(crate) fn ln(x: f64) -> f64 {
+    const SQRT_2: f64 = std::f64::consts::SQRT_2;
+    let bits = x.to_bits();
+    let mut exponent = ((bits >> 52) & 0x7ff) as i32 - 1023;
+    let mut mantissa = f64::from_bits((bits & ((1 << 52) - 1)) | (1023 << 52));
+    if mantissa > SQRT_2 {
+        mantissa /= 2.0;
+        exponent += 1;
+    }
+    // ln m = 2 artanh((m - 1) / (m + 1)), with |.| < 0.172: 12 terms reach 2^-60.
+    let t = (mantissa - 1.0) / (mantissa + 1.0);
+    let square = t * t;
+    let mut sum = 0.0;
+    for n in (0..12).rev() {
+        sum = sum * square + 1.0 / f64::from(2 * n + 1);
+    }
+    f64::from(exponent) * std::f64::consts::LN_2 + 2.0 * t * sum
+}
+
+/// e^x for |x| < 700; good to a few units in the last place.
+pub(crate) fn exp(x: f64) -> f64 {
+    let exponent = (x / std::f64::consts::LN_2).round_ties_even();
+    let rest = x - exponent * std::f64::consts::LN_2;
+    // |rest| < 0.35: 16 terms of the series reach 2^-60.
+    let mut sum = 1.0;
+    for n in (1..=16).rev() {
+        sum = 1.0 + sum * rest / f64::from(n);
+    }
+    sum * f64::from_bits(((exponent as i64 + 1023) as u64) << 52)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_draws_of_a_key_never_change() {
+        let mut draw = Draw::new(17, 3, 1_281_166);
+        let units: Vec<u64> = (0..3).map(|_| (draw.unit() * (1u64 << 53) as f64) as u64).collect();
+        // From a separate implementation in Python.
+        assert_eq!(units, [3_828_994_841_440_935, 5_798_521_405_679_758, 8_079_250_157_201_010]);
+        assert_eq!((0..4).map(|_| draw.below(1000)).collect::<Vec<_>>(), [963, 383, 336, 949]);
+    }
+
+    #[test]
+    fn seed_epoch_and_id_each_matter() {
+        let first = |seed, epoch, id| Draw::new(seed, epoch, id).unit();
+        let base = first(1, 2, 3);
+        for other in [first(2, 2, 3), first(1, 3, 3), first(1, 2, 4), first(2, 1, 3), first(1, 3, 2)] {
+            assert!(base != other);
+        }
+    }
+
+    #[test]
+    fn draws_stay_in_their_range_and_fill_it() {
+        let mut draw = Draw::new(0, 0, 0);
+        let mut seen = [false; 7];
+        let mut sum = 0.0;
+        for _ in 0..10_000 {
+            seen[draw.below(7) as usize] = true;
+            let value = draw.between(2.0, 4.0);
+            assert!((2.0..4.0).contains(&value));
+            sum += value;
+        }
+        assert_eq!(seen, [true; 7]);
+        assert!((sum / 10_000.0 - 3.0).abs() < 0.05);
+    }
+
+    #[test]
+    fn ln_and_exp_agree_with_the_standard_library() {
+        for n in 1..2000 {
+            let x = f64::from(n) / 37.0;
+            assert!((ln(x) - x.ln()).abs() <= 4e-16 * (1.0 + x.ln().abs()), "ln {x}");
+            let y = f64::from(n - 1000) / 90.0;
+            assert!((exp(y) / y.exp() - 1.0).abs() <= 4e-15, "exp {y}");
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! From a record's fields to one sample of a batch, each column written straight into its place in the slot.
+//!
+//! Blocking work of a few milliseconds: it belongs on a pool of threads. The result depends on the job, the record and
+//! the [`SampleKey`] only, never on the thread, the machine's vector instructions or what was decoded before.
+
+mod cause;
+mod crop;
+mod draw;
+mod geometry;
+mod picture;
+mod pixels;
+mod record;
+mod scalar;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use spdl_shard::{
+    SampleId,
+    job::{Column, ColumnKind, DType, ImageColumn, ImageOp, Job},
+};
+
+pub use cause::{BadSampleCause, BadSampleProblem};
+pub use picture::PictureLimits;
+
+use draw::Draw;
+use pixels::{Frame, Writer};
+use record::Record;
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// What a thread keeps from one sample to the next, so that it need not allocate.
+#[derive(Default)]
+struct Scratch {
+    picture: picture::Scratch,
+    resampled: Vec<u8>,
+}
+
+/// Which sample, in which epoch: together with the job's seed the key of all randomness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampleKey {
+    /// The epoch.
+    pub epoch: u64,
+    /// The sample.
+    pub id: SampleId,
+    /// Its number within its record, from 0: which bounding box it is.
+    pub sample_in_record: u32,
+}
+
+/// Where a column of the sample goes.
+#[derive(Debug)]
+pub enum Target<'a> {
+    /// The sample's place in a fixed column: exactly the bytes of one sample.
+    Fixed(&'a mut [u8]),
+    /// Takes the value of a ragged column, without a copy.
+    Ragged(&'a mut Bytes),
+}
+
+/// A job that cannot be decoded with this dataset.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum DecoderError {
+    #[error("column `{column}` of job `{job}` wants the class of a box; the dataset lists no classes")]
+    NoClasses { job: String, column: String },
+    #[error("class `{class}` is in the dataset's list twice")]
+    ClassTwice { class: String },
+}
+
+/// Decodes the samples of one job. Cheap to clone; every thread can use the same one.
+#[derive(Clone)]
+pub struct Decoder(Arc<Inner>);
+
+struct Inner {
+    seed: u64,
+    columns: Vec<Prepared>,
+    classes: HashMap<String, i64>,
+    limits: PictureLimits,
+}
+
+struct Prepared {
+    column: Column,
+    /// For pictures.
+    writer: Option<Writer>,
+}
+
+impl Decoder {
+    /// A decoder for `job` on a dataset with these classes, in the order of their numbers.
+    ///
+    /// # Errors
+    /// [`DecoderError`] when the job wants something that the dataset does not have.
+    pub fn new<'c>(job: &Job, classes: impl IntoIterator<Item = &'c str>) -> Result<Self, DecoderError> {
+        let mut numbers = HashMap::new();
+        for (number, class) in (0..).zip(classes) {
+            if numbers.insert(class.to_owned(), number).is_some() {
+                return Err(DecoderError::ClassTwice { class: class.to_owned() });
+            }
+        }
+        let boxed = job.columns.iter().find(|column| matches!(column.kind, ColumnKind::BoxClass));
+        if let (Some(column), true) = (boxed, numbers.is_empty()) {
+            return Err(DecoderError::NoClasses { job: job.name.clone(), column: column.name.clone() });
+        }
+        let columns = job.columns.iter().map(Prepared::new).collect();
+        Ok(Self(Arc::new(Inner { seed: job.seed, columns, classes: numbers, limits: PictureLimits::default() })))
+    }
+
+    /// The same decoder with other limits on pictures.
+    #[must_use]
+    pub fn with_limits(self, limits: PictureLimits) -> Self {
+        let inner = Arc::try_unwrap(self.0).unwrap_or_else(|shared| Inner {
+            seed: shared.seed,
+            columns: shared.columns.iter().map(|prepared| Prepared::new(&prepared.column)).collect(),
+            classes: shared.classes.clone(),
+            limits,
+        });
+        Self(Arc::new(Inner { limits, ..inner }))
+    }
+
+    /// Every field that a column may read: what a partial fetch of a record has to bring.
+    pub fn field_names(&self) -> impl Iterator<Item = &str> {
+        let mut names = BTreeSet::new();
+        for Prepared { column, .. } in &self.0.columns {
+            names.extend(column.from.iter().map(String::as_str));
+            if let ColumnKind::Image(image) = &column.kind {
+                names.extend(image.ops.iter().filter_map(|op| match op {
+                    ImageOp::CropBox { field, .. } => Some(field.as_str()),
+                    _ => None,
+                }));
+            }
+        }
+        names.into_iter()
+    }
+
+    /// Decodes one sample. `field` gives the bytes of a field of its record, or `None` when there is none of that
+    /// name; `targets` has one entry per column of the job, in order. Columns with the same steps draw the same
+    /// random numbers, so that a picture and its mask stay together.
+    ///
+    /// # Errors
+    /// [`BadSampleCause`] for the first column that cannot be made; targets may then hold anything.
+    ///
+    /// # Panics
+    /// When the targets are not the job's columns.
+    pub fn decode_sample(
+        &self,
+        key: SampleKey,
+        field: &dyn Fn(&str) -> Option<Bytes>,
+        targets: &mut [Target<'_>],
+    ) -> Result<(), BadSampleCause> {
+        let inner = &*self.0;
+        assert_eq!(targets.len(), inner.columns.len(), "targets, one for each column");
+        let mut record = Record::new(field, key.sample_in_record);
+        SCRATCH.with_borrow_mut(|scratch| {
+            for (prepared, target) in inner.columns.iter().zip(targets) {
+                inner
+                    .decode_column(prepared, key, &mut record, scratch, target)
+                    .map_err(|problem| BadSampleCause { column: prepared.column.name.clone(), problem })?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Prepared {
+    fn new(column: &Column) -> Self {
+        let writer = match &column.kind {
+            ColumnKind::Image(image) => Some(Writer::new(image, column.dtype)),
+            _ => None,
+        };
+        Self { column: column.clone(), writer }
+    }
+}
+
+impl Inner {
+    fn decode_column(
+        &self,
+        Prepared { column, writer }: &Prepared,
+        key: SampleKey,
+        record: &mut Record<'_>,
+        scratch: &mut Scratch,
+        target: &mut Target<'_>,
+    ) -> Result<(), BadSampleProblem> {
+        let (field, bytes) = record.first_of(&column.from)?;
+        match (&column.kind, target) {
+            (ColumnKind::Image(image), Target::Fixed(out)) => {
+                let writer = writer.as_ref().expect("a picture's column has its writer");
+                self.decode_picture(field, &bytes, (image, writer), key, record, scratch, out)
+            }
+            (ColumnKind::Int, Target::Fixed(out)) => scalar::int(&bytes, column.dtype, field, out),
+            (ColumnKind::Json { path }, Target::Fixed(out)) => scalar::json(&bytes, path, column.dtype, field, out),
+            (ColumnKind::BoxClass, Target::Fixed(out)) => self.write_class(field, column.dtype, record, out),
+            (ColumnKind::Bytes { max_bytes }, Target::Ragged(value)) => {
+                if bytes.len() > *max_bytes as usize {
+                    let (field, bytes, max_bytes) = (field.to_owned(), bytes.len(), *max_bytes);
+                    return Err(BadSampleProblem::TooLong { field, bytes, max_bytes });
+                }
+                **value = bytes;
+                Ok(())
+            }
+            (_, target) => panic!("column `{}` has another target: {target:?}", column.name),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn decode_picture(
+        &self,
+        field: &str,
+        bytes: &[u8],
+        (image, writer): (&ImageColumn, &Writer),
+        key: SampleKey,
+        record: &mut Record<'_>,
+        scratch: &mut Scratch,
+        out: &mut [u8],
+    ) -> Result<(), BadSampleProblem> {
+        assert_eq!(out.len(), writer.bytes(), "bytes of a picture's place");
+        if bytes.is_empty() {
+            return Err(BadSampleProblem::Empty { field: field.to_owned() });
+        }
+        let picture = picture::open(bytes, field, self.limits)?;
+        let mut draw = Draw::new(self.seed, key.epoch, key.id.0);
+        let plan = geometry::plan(picture.seen(), &image.ops, &mut draw, |field| record.pixel_box(field))?;
+        let (Some(x), Some(y)) = (plan.x, plan.y) else {
+            writer.blacken(out);
+            return Ok(());
+        };
+        let [stored_x, stored_y] = picture.turn.stored([x, y], picture.stored);
+        let turn = if plan.mirrored { picture.turn.mirrored() } else { picture.turn };
+        let left = if plan.mirrored { x.size - x.place - x.pixels } else { x.place };
+        let frame = Frame { place: [left, y.place], pixels: [x.pixels, y.pixels], turn };
+        let failed = |failure: picture::RenderError| failure.of(bytes, field, self.limits);
+        if writer.takes_as_is(&frame) {
+            return picture.render(stored_x, stored_y, &mut scratch.picture, out).map_err(failed);
+        }
+        scratch.resampled.resize(x.pixels as usize * y.pixels as usize * 3, 0);
+        picture.render(stored_x, stored_y, &mut scratch.picture, &mut scratch.resampled).map_err(failed)?;
+        writer.write(&scratch.resampled, &frame, out);
+        Ok(())
+    }
+
+    fn write_class(
+        &self,
+        field: &str,
+        dtype: DType,
+        record: &mut Record<'_>,
+        out: &mut [u8],
+    ) -> Result<(), BadSampleProblem> {
+        let class = &record.object(field)?.class;
+        match self.classes.get(class.trim()) {
+            Some(number) => scalar::write_integer(*number, dtype, field, || number.to_string(), out),
+            None => {
+                let class = cause::quoted(class.as_bytes());
+                Err(BadSampleProblem::ClassUnknown { field: field.to_owned(), class })
+            }
+        }
+    }
+}

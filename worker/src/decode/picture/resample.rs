@@ -1,0 +1,89 @@
+//! Cutting and resizing in one pass: antialiased bilinear, as PIL's (the triangle's support grows with the scale).
+
+use fast_image_resize::{
+    FilterType, ResizeAlg, ResizeOptions, Resizer,
+    images::{TypedCroppedImage, TypedImage, TypedImageRef},
+    pixels::U8x3,
+};
+
+use crate::decode::geometry::Span;
+
+/// Resizes pictures; keeps its buffers from one to the next.
+#[derive(Default)]
+pub(crate) struct Resampler(Resizer);
+
+impl Resampler {
+    /// Writes `y.pixels` rows of `x.pixels` RGB pixels to `out`, from a picture of `width` x `height` RGB pixels.
+    pub(crate) fn resample(&mut self, pixels: &[u8], [width, height]: [u32; 2], x: Span, y: Span, out: &mut [u8]) {
+        assert_eq!(pixels.len(), width as usize * height as usize * 3, "bytes of a picture of {width}x{height}");
+        assert_eq!(out.len(), x.pixels as usize * y.pixels as usize * 3, "bytes of {}x{}", x.pixels, y.pixels);
+        const PLANNED: &str = "a plan lies inside of its picture";
+        let picture = TypedImageRef::<U8x3>::from_buffer(width, height, pixels).expect(PLANNED);
+        let (readable_width, readable_height) = (x.readable.1 - x.readable.0, y.readable.1 - y.readable.0);
+        let readable = TypedCroppedImage::new(picture, x.readable.0, y.readable.0, readable_width, readable_height)
+            .expect(PLANNED);
+        let (left, extent_x) = within(x, readable_width);
+        let (top, extent_y) = within(y, readable_height);
+        let mut target = TypedImage::<U8x3>::from_buffer(x.pixels, y.pixels, out).expect(PLANNED);
+        let options = ResizeOptions::new()
+            .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
+            .crop(left, top, extent_x, extent_y)
+            .use_alpha(false);
+        self.0.resize_typed(&readable, &mut target, &options).expect(PLANNED);
+    }
+}
+
+/// Start and length relative to what may be read; rounding never leads outside of it.
+fn within(span: Span, readable: u32) -> (f64, f64) {
+    let limit = f64::from(readable);
+    let from = (span.from - f64::from(span.readable.0)).clamp(0.0, limit);
+    let mut extent = span.extent.min(limit - from);
+    // The difference can round up to where the sum is one unit too much.
+    while from + extent > limit {
+        extent = extent.next_down();
+    }
+    (from, extent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without vector instructions.
+    #[allow(unsafe_code)]
+    fn portable() -> Resampler {
+        let mut resizer = Resizer::new();
+        // SAFETY: every processor has no extensions.
+        unsafe { resizer.set_cpu_extensions(fast_image_resize::CpuExtensions::None) };
+        Resampler(resizer)
+    }
+
+    #[test]
+    fn vector_instructions_do_not_change_the_result() {
+        let bytes = include_bytes!("../../../tests/data/chelsea.jpg");
+        let picture = image::load_from_memory(bytes).unwrap().to_rgb8();
+        let span = |readable: (u32, u32), from, extent, pixels| Span {
+            readable,
+            from,
+            extent,
+            place: 0,
+            pixels,
+            size: pixels,
+        };
+        for (x, y) in [
+            (span((0, 240), 0.0, 240.0, 224), span((0, 160), 0.0, 160.0, 224)),
+            (span((0, 240), 0.0, 240.0, 17), span((0, 160), 0.0, 160.0, 5)),
+            (span((13, 90), 13.0, 77.0, 224), span((5, 160), 5.0, 155.0, 31)),
+            (span((0, 240), 10.3, 100.7, 64), span((0, 160), 1.9, 150.2, 64)),
+            (span((7, 8), 7.0, 1.0, 9), span((159, 160), 159.0, 1.0, 3)),
+        ] {
+            let mut outs = [portable(), Resampler::default()].map(|mut resampler| {
+                let mut out = vec![0; (x.pixels * y.pixels * 3) as usize];
+                resampler.resample(&picture, [240, 160], x, y, &mut out);
+                out
+            });
+            let [portable, vector] = &mut outs;
+            assert!(portable == vector, "{x:?} {y:?}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The eight ways a stored picture can lie, as EXIF numbers them.
+
+use image::metadata::Orientation;
+
+use crate::decode::geometry::Span;
+
+/// How a stored picture is turned to be seen upright: its axes exchanged first, then read from their ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// What is seen across is stored down.
+    pub(crate) transposed: bool,
+    /// The stored picture's columns are read from the last.
+    pub(crate) columns_reversed: bool,
+    /// The stored picture's rows are read from the last.
+    pub(crate) rows_reversed: bool,
+}
+
+impl From<Orientation> for Turn {
+    fn from(orientation: Orientation) -> Self {
+        let (transposed, columns_reversed, rows_reversed) = match orientation {
+            Orientation::NoTransforms => (false, false, false),
+            Orientation::FlipHorizontal => (false, true, false),
+            Orientation::Rotate180 => (false, true, true),
+            Orientation::FlipVertical => (false, false, true),
+            Orientation::Rotate90FlipH => (true, false, false),
+            Orientation::Rotate90 => (true, false, true),
+            Orientation::Rotate270FlipH => (true, true, true),
+            Orientation::Rotate270 => (true, true, false),
+        };
+        Self { transposed, columns_reversed, rows_reversed }
+    }
+}
+
+impl Turn {
+    /// Width and height as seen, of a picture stored with these.
+    pub(crate) const fn seen(self, [width, height]: [u32; 2]) -> [u32; 2] {
+        if self.transposed { [height, width] } else { [width, height] }
+    }
+
+    /// The same, seen in a mirror that stands left or right of it.
+    pub(crate) const fn mirrored(mut self) -> Self {
+        if self.transposed {
+            self.rows_reversed = !self.rows_reversed;
+        } else {
+            self.columns_reversed = !self.columns_reversed;
+        }
+        self
+    }
+
+    /// Turns a plan for the picture as seen (across, down) into one for the picture as stored, whose width and height
+    /// are given. Places in the result stay places in the result as seen.
+    pub(crate) fn stored(self, [x, y]: [Span; 2], [width, height]: [u32; 2]) -> [Span; 2] {
+        let [x, y] = if self.transposed { [y, x] } else { [x, y] };
+        [
+            if self.columns_reversed { reversed(x, width) } else { x },
+            if self.rows_reversed { reversed(y, height) } else { y },
+        ]
+    }
+}
+
+fn reversed(span: Span, size: u32) -> Span {
+    Span {
+        readable: (size - span.readable.1, size - span.readable.0),
+        from: f64::from(size) - (span.from + span.extent),
+        ..span
+    }
+}

@@ -1,0 +1,168 @@
+//! The last pass over a picture: turned, in the column's type and layout, written once into its place in the slot.
+
+use half::{bf16, f16};
+use spdl_shard::job::{DType, ImageColumn, ImageLayout};
+
+use super::picture::Turn;
+
+/// What 8-bit values become, by channel and value, as the little-endian bytes of the column's type.
+type Table<const N: usize> = Box<[[[u8; N]; 256]; 3]>;
+
+enum Encoding {
+    Bytes,
+    Half(Table<2>),
+    Single(Table<4>),
+}
+
+/// Writes the pixels of one column.
+pub(crate) struct Writer {
+    layout: ImageLayout,
+    encoding: Encoding,
+    /// Width and height.
+    size: [u32; 2],
+}
+
+/// Where resampled pixels go in the result.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame {
+    /// First column and row.
+    pub(crate) place: [u32; 2],
+    /// Columns and rows, as seen.
+    pub(crate) pixels: [u32; 2],
+    /// How the pixels lie before they are turned.
+    pub(crate) turn: Turn,
+}
+
+impl Writer {
+    pub(crate) fn new(column: &ImageColumn, dtype: DType) -> Self {
+        let [height, width] = column.size;
+        let value = |channel: usize, byte: usize| {
+            let value = byte as f32 / 255.0;
+            column.normalise.map_or(value, |by| (value - by.mean[channel]) / by.std[channel])
+        };
+        let encoding = match dtype {
+            DType::U8 => Encoding::Bytes,
+            DType::F16 => Encoding::Half(table(|c, v| f16::from_f32(value(c, v)).to_le_bytes())),
+            DType::Bf16 => Encoding::Half(table(|c, v| bf16::from_f32(value(c, v)).to_le_bytes())),
+            DType::F32 => Encoding::Single(table(|c, v| value(c, v).to_le_bytes())),
+            DType::I32 | DType::I64 | DType::F64 => unreachable!("a valid job has no picture of type {dtype:?}"),
+        };
+        Self { layout: column.layout, encoding, size: [width, height] }
+    }
+
+    /// Bytes of one sample.
+    pub(crate) fn bytes(&self) -> usize {
+        let element = match self.encoding {
+            Encoding::Bytes => 1,
+            Encoding::Half(_) => 2,
+            Encoding::Single(_) => 4,
+        };
+        self.size[0] as usize * self.size[1] as usize * 3 * element
+    }
+
+    /// Whether the resampled pixels are the result as they are.
+    pub(crate) fn takes_as_is(&self, frame: &Frame) -> bool {
+        matches!(self.encoding, Encoding::Bytes)
+            && self.layout == ImageLayout::Nhwc
+            && frame.pixels == self.size
+            && frame.turn == Turn::default()
+    }
+
+    /// Writes resampled RGB pixels; what they do not cover becomes black.
+    pub(crate) fn write(&self, rgb: &[u8], frame: &Frame, out: &mut [u8]) {
+        assert_eq!(out.len(), self.bytes(), "bytes of a sample");
+        if frame.pixels != self.size {
+            self.blacken(out);
+        }
+        match &self.encoding {
+            Encoding::Bytes => self.place(rgb, frame, out, |_, value| [value]),
+            Encoding::Half(table) => self.place(rgb, frame, out, |c, value| table[c][usize::from(value)]),
+            Encoding::Single(table) => self.place(rgb, frame, out, |c, value| table[c][usize::from(value)]),
+        }
+    }
+
+    /// Writes a black picture.
+    pub(crate) fn blacken(&self, out: &mut [u8]) {
+        match &self.encoding {
+            Encoding::Bytes => out.fill(0),
+            Encoding::Half(table) => self.fill(out, [table[0][0], table[1][0], table[2][0]]),
+            Encoding::Single(table) => self.fill(out, [table[0][0], table[1][0], table[2][0]]),
+        }
+    }
+
+    fn fill<const N: usize>(&self, out: &mut [u8], black: [[u8; N]; 3]) {
+        let (elements, _) = out.as_chunks_mut::<N>();
+        match self.layout {
+            ImageLayout::Nhwc => elements.as_chunks_mut::<3>().0.fill(black),
+            ImageLayout::Nchw => {
+                let plane = elements.len() / 3;
+                for (plane, value) in elements.chunks_exact_mut(plane).zip(black) {
+                    plane.fill(value);
+                }
+            }
+        }
+    }
+
+    fn place<const N: usize>(&self, rgb: &[u8], frame: &Frame, out: &mut [u8], encode: impl Fn(usize, u8) -> [u8; N]) {
+        let [width, height] = frame.pixels.map(|side| side as usize);
+        let row_elements = self.size[0] as usize;
+        let (elements, _) = out.as_chunks_mut::<N>();
+        let plane = elements.len() / 3;
+        for y in 0..height {
+            let source = Row::new(frame.turn, width, height, y);
+            let start = (frame.place[1] as usize + y) * row_elements + frame.place[0] as usize;
+            match self.layout {
+                ImageLayout::Nhwc => {
+                    let (row, _) = elements[start * 3..(start + width) * 3].as_chunks_mut::<3>();
+                    for (x, pixel) in row.iter_mut().enumerate() {
+                        let at = source.at(x);
+                        *pixel = [encode(0, rgb[at]), encode(1, rgb[at + 1]), encode(2, rgb[at + 2])];
+                    }
+                }
+                ImageLayout::Nchw => {
+                    for channel in 0..3 {
+                        let row = &mut elements[channel * plane + start..][..width];
+                        for (x, element) in row.iter_mut().enumerate() {
+                            *element = encode(channel, rgb[source.at(x) + channel]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn table<const N: usize>(encode: impl Fn(usize, usize) -> [u8; N]) -> Table<N> {
+    let mut table = Box::new([[[0; N]; 256]; 3]);
+    for (channel, values) in table.iter_mut().enumerate() {
+        for (value, bytes) in values.iter_mut().enumerate() {
+            *bytes = encode(channel, value);
+        }
+    }
+    table
+}
+
+/// Where a row of the result lies among the resampled pixels: byte `first + x * step`.
+struct Row {
+    first: isize,
+    step: isize,
+}
+
+impl Row {
+    /// Row `y` of a result of `width` x `height` pixels as seen.
+    fn new(turn: Turn, width: usize, height: usize, y: usize) -> Self {
+        let [stored_width, stored_height] = if turn.transposed { [height, width] } else { [width, height] };
+        let column = |at: usize| if turn.columns_reversed { stored_width - 1 - at } else { at };
+        let row = |at: usize| if turn.rows_reversed { stored_height - 1 - at } else { at };
+        let byte = |x: usize| {
+            let (column, row) = if turn.transposed { (column(y), row(x)) } else { (column(x), row(y)) };
+            ((row * stored_width + column) * 3) as isize
+        };
+        let first = byte(0);
+        Self { first, step: if width > 1 { byte(1) - first } else { 0 } }
+    }
+
+    fn at(&self, x: usize) -> usize {
+        (self.first + x as isize * self.step) as usize
+    }
+}

@@ -1,0 +1,65 @@
+//! The fields of the record a sample lies in, and its bounding box; an annotation is parsed once per sample.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+use spdl_shard::voc::{Annotation, Object};
+
+use super::{
+    cause::{BadSampleProblem, reason},
+    geometry::{EmptyBox, PixelBox},
+};
+
+/// One record, seen from one of its samples.
+pub(crate) struct Record<'r> {
+    field: &'r dyn Fn(&str) -> Option<Bytes>,
+    sample: u32,
+    annotations: SmallVec<[(String, Annotation); 1]>,
+}
+
+impl<'r> Record<'r> {
+    pub(crate) fn new(field: &'r dyn Fn(&str) -> Option<Bytes>, sample: u32) -> Self {
+        Self { field, sample, annotations: SmallVec::new() }
+    }
+
+    /// The first of these fields that is there, with its name.
+    pub(crate) fn first_of<'n>(&self, names: &'n [String]) -> Result<(&'n str, Bytes), BadSampleProblem> {
+        let found = names.iter().find_map(|name| Some((name.as_str(), (self.field)(name)?)));
+        found.ok_or_else(|| {
+            let fields = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
+            BadSampleProblem::Missing { fields }
+        })
+    }
+
+    /// The sample's object in the annotation that `name` holds.
+    pub(crate) fn object(&mut self, name: &str) -> Result<&Object, BadSampleProblem> {
+        let known = self.annotations.iter().position(|(field, _)| field == name);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let (_, bytes) = self.first_of(&[name.to_owned()])?;
+                let annotation = Annotation::parse(&bytes)
+                    .map_err(|error| BadSampleProblem::Annotation { field: name.to_owned(), reason: reason(error) })?;
+                self.annotations.push((name.to_owned(), annotation));
+                self.annotations.len() - 1
+            }
+        };
+        let objects = &self.annotations[at].1.objects;
+        objects.get(self.sample as usize).ok_or_else(|| BadSampleProblem::BoxMissing {
+            field: name.to_owned(),
+            index: self.sample,
+            boxes: objects.len(),
+        })
+    }
+
+    /// The sample's bounding box in the annotation that `name` holds.
+    pub(crate) fn pixel_box(&mut self, name: &str) -> Result<PixelBox, BadSampleProblem> {
+        let object = self.object(name)?;
+        Ok([object.xmin, object.ymin, object.xmax, object.ymax])
+    }
+}
+
+impl From<EmptyBox> for BadSampleProblem {
+    fn from(EmptyBox(field): EmptyBox) -> Self {
+        Self::BoxEmpty { field }
+    }
+}

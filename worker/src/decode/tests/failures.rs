@@ -1,0 +1,178 @@
+//! Every way in which a sample can be bad has an error that names the column, the field and the cause.
+
+use image::{DynamicImage, ImageFormat};
+
+use super::*;
+
+const RESIZE: &str = "{ resize = { size = [8, 8] } }";
+
+fn picture_error(bytes: &[u8]) -> String {
+    picture(RESIZE, "", bytes).unwrap_err().to_string()
+}
+
+fn column_error(column: &str, fields: &[(&str, &[u8])]) -> String {
+    decode(&job(&[column]), key(0), fields).unwrap_err().to_string()
+}
+
+#[test]
+fn a_jpeg_cut_anywhere_is_an_error() {
+    for (name, bytes) in [("baseline", CAT), ("progressive", COFFEE_PROGRESSIVE), ("cmyk", COFFEE_CMYK)] {
+        let step = (bytes.len() / 97).max(1);
+        for cut in (4..bytes.len()).step_by(step).chain(bytes.len() - 20..bytes.len()) {
+            let error = picture(RESIZE, "", &bytes[..cut]).expect_err(name);
+            assert!(error.to_string().contains("column `image`: field `jpg`"), "{name} cut at {cut}: {error}");
+        }
+        let error = picture_error(&bytes[..bytes.len() - 1]);
+        let expected = format!("column `image`: field `jpg` is a JPEG that is cut off after {} bytes", bytes.len() - 1);
+        assert_eq!(error, expected, "{name}");
+    }
+}
+
+#[test]
+fn other_formats_cut_short_are_errors() {
+    let cat = DynamicImage::ImageRgb8(reference(CAT).to_rgb8());
+    for format in [ImageFormat::Png, ImageFormat::WebP, ImageFormat::Bmp, ImageFormat::Tiff, ImageFormat::Gif] {
+        let bytes = encoded(&cat, format);
+        for part in [1, 5, 9] {
+            let cut = &bytes[..bytes.len() * part / 10];
+            assert!(picture(RESIZE, "", cut).is_err(), "{format:?} cut to {part} tenths");
+        }
+    }
+}
+
+#[test]
+fn what_is_behind_the_end_of_a_jpeg_does_not_matter() {
+    let trailing = [CAT, b"\0\0trailing"].concat();
+    assert_eq!(picture(RESIZE, "", &trailing).unwrap(), picture(RESIZE, "", CAT).unwrap());
+}
+
+#[test]
+fn bytes_that_are_no_picture_say_so() {
+    assert_eq!(picture_error(b""), "column `image`: field `jpg` is empty");
+    let error = picture_error(b"<html>404</html>");
+    assert_eq!(error, "column `image`: field `jpg` does not decode: the bytes are of no format that is known");
+    let mut broken = CAT.to_vec();
+    broken[200..4000].fill(0x55);
+    assert!(picture_error(&broken).contains("field `jpg` does not decode: "));
+}
+
+#[test]
+fn bytes_changed_at_random_never_panic() {
+    let cat = DynamicImage::ImageRgb8(reference(CAT).crop_imm(0, 0, 64, 64).to_rgb8());
+    let formats = [ImageFormat::Png, ImageFormat::WebP, ImageFormat::Gif, ImageFormat::Tiff, ImageFormat::Pnm];
+    let inputs = [CAT.to_vec(), COFFEE_PROGRESSIVE.to_vec()].into_iter();
+    let inputs: Vec<Vec<u8>> = inputs.chain(formats.map(|format| encoded(&cat, format))).collect();
+    for (number, input) in inputs.iter().enumerate() {
+        for id in 0..40 {
+            let mut draw = super::super::draw::Draw::new(id, 0, number as u64);
+            let mut bytes = input.clone();
+            for _ in 0..=draw.below(6) {
+                let at = draw.below(bytes.len() as u32) as usize;
+                bytes[at] = draw.below(256) as u8;
+            }
+            let _ = picture(RESIZE, "", &bytes);
+        }
+    }
+}
+
+#[test]
+fn a_picture_that_claims_to_be_huge_is_refused_before_it_is_decoded() {
+    // Width and height lie behind the start-of-frame marker, its length and its precision.
+    let mut bytes = CAT.to_vec();
+    let frame = bytes.windows(2).position(|pair| pair == [0xff, 0xc0]).unwrap();
+    bytes[frame + 5..frame + 9].copy_from_slice(&[0xff; 4]);
+    let error = picture_error(&bytes);
+    assert!(error.contains("is a picture of 65535x65535; the limits are 16384 a side"), "{error}");
+
+    let cat = encoded(&DynamicImage::ImageRgb8(reference(CAT).to_rgb8()), ImageFormat::Png);
+    for (limits, bytes) in [
+        (PictureLimits { side_pixels: 239, pixels: 1 << 27 }, CAT),
+        (PictureLimits { side_pixels: 239, pixels: 1 << 27 }, &cat),
+        (PictureLimits { side_pixels: 16_384, pixels: 240 * 160 - 1 }, CAT),
+        (PictureLimits { side_pixels: 16_384, pixels: 240 * 160 - 1 }, &cat),
+    ] {
+        let decoder = Decoder::new(&job(&[&image_column(RESIZE, "")]), CLASSES).unwrap().with_limits(limits);
+        let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
+        let mut out = [0; 8 * 8 * 3];
+        let outcome = decoder.decode_sample(key(0), &field, &mut [Target::Fixed(&mut out)]);
+        assert!(matches!(outcome.unwrap_err().problem, BadSampleProblem::TooLarge { width: 240, height: 160, .. }));
+    }
+}
+
+#[test]
+fn a_missing_field_names_all_that_would_do() {
+    let column = image_column(RESIZE, "");
+    assert_eq!(column_error(&column, &[("cls", b"3")]), "column `image`: record has no field `jpg` or `png`");
+    let found = decode(&job(&[&column]), key(0), &[("png", CAT)]);
+    assert!(found.is_ok(), "the second name is taken where the first is not there");
+}
+
+#[test]
+fn numbers_that_are_none_name_their_column() {
+    let label = "name = \"label\"\nfrom = \"cls\"\ndecode = \"int\"\ndtype = \"i32\"";
+    assert_eq!(
+        column_error(label, &[("cls", b"ca\x00t")]),
+        "column `label`: field `cls` is \"ca\\x00t\", not a whole number"
+    );
+    assert!(column_error(label, &[("cls", b"3000000000")]).contains("outside the range of i32"));
+    let json = "name = \"score\"\nfrom = \"json\"\ndecode = \"json\"\npath = \"a.b\"";
+    let error = column_error(json, &[("json", b"{\"a\": {}}")]);
+    assert_eq!(error, "column `score`: field `json` has no number at `a.b`, but nothing");
+}
+
+#[test]
+fn a_value_longer_than_its_column_is_refused() {
+    let text = job(&["name = \"text\"\nfrom = \"txt\"\ndecode = \"bytes\"\nmax_bytes = 5"]);
+    let decoder = Decoder::new(&text, CLASSES).unwrap();
+    let run = |bytes: &'static [u8]| {
+        let mut value = Bytes::new();
+        let field = |_: &str| Some(Bytes::from_static(bytes));
+        decoder.decode_sample(key(0), &field, &mut [Target::Ragged(&mut value)]).map(|()| value)
+    };
+    let whole = run(b"hello").unwrap();
+    assert_eq!(&whole[..], b"hello");
+    assert_eq!(run(b"").unwrap().len(), 0, "an empty text is a value");
+    let error = run(b"hello!").unwrap_err().to_string();
+    assert_eq!(error, "column `text`: field `txt` is 6 bytes; `max_bytes` is 5");
+}
+
+fn annotation(class: &str, [xmin, ymin, xmax, ymax]: [i32; 4]) -> Vec<u8> {
+    format!(
+        "<annotation><object><name>{class}</name><bndbox><xmin>{xmin}</xmin><ymin>{ymin}</ymin><xmax>{xmax}</xmax>\
+         <ymax>{ymax}</ymax></bndbox></object></annotation>"
+    )
+    .into_bytes()
+}
+
+#[test]
+fn boxes_are_cut_and_their_classes_numbered() {
+    let columns = [
+        image_column("{ crop_box = {} }, { resize = { size = [30, 20] } }", ""),
+        "name = \"class\"\nfrom = \"xml\"\ndecode = \"box_class\"".to_owned(),
+    ];
+    let job = job(&[&columns[0], &columns[1]]);
+    let fields = [("jpg", CAT), ("xml", &annotation("cat", [40, 50, 60, 80])[..])];
+    let decoded = decode(&job, key(0), &fields).unwrap();
+    assert_eq!(decoded[0], reference(CAT).crop_imm(40, 50, 20, 30).to_rgb8().into_raw());
+    assert_eq!(decoded[1], 1i64.to_le_bytes());
+
+    let error_of = |xml: &[u8], sample_in_record| {
+        let key = SampleKey { sample_in_record, ..key(0) };
+        decode(&job, key, &[("jpg", CAT), ("xml", xml)]).unwrap_err().to_string()
+    };
+    let cat = annotation("cat", [40, 50, 60, 80]);
+    assert_eq!(error_of(&cat, 1), "column `image`: field `xml` has 1 boxes; the sample is number 1 from 0");
+    let error = error_of(&annotation("okapi", [40, 50, 60, 80]), 0);
+    assert_eq!(error, "column `class`: field `xml` has a box of class `okapi`, which the dataset does not list");
+    let error = error_of(&annotation("cat", [400, 50, 460, 80]), 0);
+    assert_eq!(error, "column `image`: field `xml` has a box that leaves nothing of the picture");
+    assert!(error_of(b"<annotation", 0).starts_with("column `image`: field `xml` is no VOC annotation: "));
+}
+
+#[test]
+fn a_job_that_wants_classes_needs_a_dataset_with_classes() {
+    let job = job(&["name = \"class\"\nfrom = \"xml\"\ndecode = \"box_class\""]);
+    assert!(matches!(Decoder::new(&job, []), Err(DecoderError::NoClasses { .. })));
+    assert!(matches!(Decoder::new(&job, ["a", "b", "a"]), Err(DecoderError::ClassTwice { .. })));
+    assert_eq!(Decoder::new(&job, CLASSES).unwrap().field_names().collect::<Vec<_>>(), ["xml"]);
+}

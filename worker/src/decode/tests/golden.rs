@@ -1,0 +1,39 @@
+//! Digests of decoded samples. They are part of the contract: the same job gives the same bytes on every machine and
+//! in every version. A change here is a change of every user's data.
+
+use spdl_shard::Fingerprint;
+
+use super::*;
+
+fn digest(bytes: &[u8], ops: &str, more: &str) -> String {
+    let mut all = Vec::new();
+    for id in 0..4 {
+        let column = image_column(ops, more);
+        all.extend(decode(&job(&[&column]), key(id), &[("jpg", bytes)]).unwrap().remove(0));
+    }
+    Fingerprint::of(&all).to_string()
+}
+
+#[test]
+fn decoded_samples_never_change() {
+    let train = "{ random_resized_crop = { size = 64 } }, { random_flip = {} }";
+    let evaluate = "{ resize = { size = 100 } }, { center_crop = { size = 88 } }";
+    let norm = "dtype = \"bf16\"\nlayout = \"nchw\"\nnormalise = { mean = [0.5, 0.4, 0.3], std = [0.2, 0.25, 0.3] }";
+    let actual = [
+        ("cat, train", digest(CAT, train, "")),
+        ("cat, evaluate", digest(CAT, evaluate, "")),
+        ("cat, train, normalised", digest(CAT, train, norm)),
+        ("progressive coffee, train", digest(COFFEE_PROGRESSIVE, train, "")),
+        ("CMYK coffee, evaluate", digest(COFFEE_CMYK, evaluate, "")),
+        ("turned astronaut, train", digest(ASTRONAUT_EXIF, train, "")),
+    ];
+    let expected = [
+        ("cat, train", "78860005116ec64b19053a575e4eb084"),
+        ("cat, evaluate", "24d0e0ab7c4100737ca938735e9ac755"),
+        ("cat, train, normalised", "f28e5aa21a37779658661d1ef3e8cacd"),
+        ("progressive coffee, train", "5dc28b0f14c8a9aec19e63a3d26172a3"),
+        ("CMYK coffee, evaluate", "a085dd5a0c9bbfd649afdb041991aaaf"),
+        ("turned astronaut, train", "71715734fc5f2b31d0090c44f3245859"),
+    ];
+    assert_eq!(actual.each_ref().map(|(name, digest)| (*name, digest.as_str())), expected);
+}

@@ -1,0 +1,90 @@
+//! The decoder from outside: a job file and fields in, bytes of columns out.
+
+mod failures;
+mod formats;
+mod geometry;
+mod golden;
+
+use std::io::Cursor;
+
+use image::{DynamicImage, ImageFormat};
+use spdl_shard::{Fingerprint, job::DatasetFacts, job::JobFile};
+
+use super::*;
+
+const CAT: &[u8] = include_bytes!("../../../tests/data/chelsea.jpg");
+const COFFEE_PROGRESSIVE: &[u8] = include_bytes!("../../../tests/data/coffee_progressive.jpg");
+const COFFEE_CMYK: &[u8] = include_bytes!("../../../tests/data/coffee_cmyk.jpg");
+const ASTRONAUT: &[u8] = include_bytes!("../../../tests/data/astronaut_444.jpg");
+const ASTRONAUT_GREY: &[u8] = include_bytes!("../../../tests/data/astronaut_grey.jpg");
+const ASTRONAUT_EXIF: &[u8] = include_bytes!("../../../tests/data/astronaut_exif6.jpg");
+
+const CLASSES: [&str; 2] = ["dog", "cat"];
+
+/// A job with these columns, given as lines of TOML tables.
+fn job(columns: &[&str]) -> Job {
+    let mut text = "name = \"test\"\ndataset = \"here\"\nseed = 17\nglobal_batch = 8\n".to_owned();
+    for column in columns {
+        text += &format!("[[column]]\n{column}\n");
+    }
+    let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1000, blocks: 10 };
+    JobFile::parse(&text, "job.toml").unwrap().freeze(&facts).unwrap()
+}
+
+fn image_column(ops: &str, more: &str) -> String {
+    format!("name = \"image\"\nfrom = \"jpg|png\"\ndecode = \"image\"\nops = [{ops}]\n{more}")
+}
+
+fn key(id: u64) -> SampleKey {
+    SampleKey { epoch: 1, id: SampleId(id), sample_in_record: 0 }
+}
+
+/// Decodes a sample of a job whose columns are all fixed; gives each column's bytes.
+fn decode(job: &Job, key: SampleKey, fields: &[(&str, &[u8])]) -> Result<Vec<Vec<u8>>, BadSampleCause> {
+    let decoder = Decoder::new(job, CLASSES).unwrap();
+    let bytes_of = |column: &Column| {
+        let shape = column.sample_shape().expect("a fixed column");
+        vec![0xaa; shape.iter().map(|side| *side as usize).product::<usize>() * column.dtype.bytes()]
+    };
+    let mut columns: Vec<Vec<u8>> = job.columns.iter().map(bytes_of).collect();
+    let mut targets: Vec<Target<'_>> = columns.iter_mut().map(|bytes| Target::Fixed(bytes)).collect();
+    let field =
+        |name: &str| fields.iter().find(|(field, _)| *field == name).map(|(_, bytes)| Bytes::copy_from_slice(bytes));
+    decoder.decode_sample(key, &field, &mut targets)?;
+    Ok(columns)
+}
+
+/// One picture through these steps.
+fn picture(ops: &str, more: &str, bytes: &[u8]) -> Result<Vec<u8>, BadSampleCause> {
+    let mut columns = decode(&job(&[&image_column(ops, more)]), key(3), &[("jpg", bytes)])?;
+    Ok(columns.remove(0))
+}
+
+/// The whole picture at its own size, as RGB.
+fn whole(bytes: &[u8], [height, width]: [u32; 2]) -> Vec<u8> {
+    picture(&format!("{{ resize = {{ size = [{height}, {width}] }} }}"), "", bytes).unwrap()
+}
+
+/// The picture by the crate `image`, turned upright.
+fn reference(bytes: &[u8]) -> DynamicImage {
+    let reader = image::ImageReader::new(Cursor::new(bytes)).with_guessed_format().unwrap();
+    let mut decoder = reader.into_decoder().unwrap();
+    let orientation = image::ImageDecoder::orientation(&mut decoder).unwrap();
+    let mut picture = DynamicImage::from_decoder(decoder).unwrap();
+    picture.apply_orientation(orientation);
+    picture
+}
+
+fn encoded(picture: &DynamicImage, format: ImageFormat) -> Vec<u8> {
+    let mut bytes = Cursor::new(Vec::new());
+    picture.write_to(&mut bytes, format).unwrap();
+    bytes.into_inner()
+}
+
+/// Peak signal-to-noise ratio in dB.
+fn psnr(a: &[u8], b: &[u8]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let square = |(a, b): (&u8, &u8)| f64::from(a.abs_diff(*b)).powi(2);
+    let mean = a.iter().zip(b).map(square).sum::<f64>() / a.len() as f64;
+    if mean == 0.0 { f64::INFINITY } else { 10.0 * (255.0 * 255.0 / mean).log10() }
+}

@@ -1,0 +1,279 @@
+//! What a stage counts of itself: items, bytes, failures, and where its time goes. Lock-free, and nothing is
+//! allocated per item. [`Stage`] is told durations; only [`StageRecorder`] reads the clock.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use spdl_wire::messages::StageFigures;
+
+/// Buckets per doubling of the time per item: a quantile is off by at most 1/32.
+const SUB_BITS: u32 = 4;
+/// Times from 2^44 ns (about five hours) on share the last bucket.
+const TOP_BITS: u32 = 44;
+const BUCKETS: usize = ((TOP_BITS - SUB_BITS + 1) as usize) << SUB_BITS;
+
+/// The counters of one stage, shared by all its tasks.
+#[derive(Debug)]
+pub struct Stage {
+    name: String,
+    items: AtomicU64,
+    bytes: AtomicU64,
+    failures: AtomicU64,
+    busy_ns: AtomicU64,
+    waiting_for_input_ns: AtomicU64,
+    waiting_for_output_ns: AtomicU64,
+    queue_depth: AtomicU64,
+    latency: Box<[AtomicU64; BUCKETS]>,
+}
+
+impl Stage {
+    /// A stage that has done nothing.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            items: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            busy_ns: AtomicU64::new(0),
+            waiting_for_input_ns: AtomicU64::new(0),
+            waiting_for_output_ns: AtomicU64::new(0),
+            queue_depth: AtomicU64::new(0),
+            latency: Box::new([const { AtomicU64::new(0) }; BUCKETS]),
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Counts an item of `bytes` that took `busy`.
+    pub fn item(&self, busy: Duration, bytes: u64) {
+        let ns = nanoseconds(busy);
+        self.items.fetch_add(1, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+        self.busy_ns.fetch_add(ns, Relaxed);
+        self.latency[bucket_of(ns)].fetch_add(1, Relaxed);
+    }
+
+    /// Counts an item that failed after `busy`.
+    pub fn failure(&self, busy: Duration) {
+        self.failures.fetch_add(1, Relaxed);
+        self.busy_ns.fetch_add(nanoseconds(busy), Relaxed);
+    }
+
+    /// Counts time in which a task had nothing to work on.
+    pub fn waited_for_input(&self, waited: Duration) {
+        self.waiting_for_input_ns.fetch_add(nanoseconds(waited), Relaxed);
+    }
+
+    /// Counts time in which a task could not hand its result over.
+    pub fn waited_for_output(&self, waited: Duration) {
+        self.waiting_for_output_ns.fetch_add(nanoseconds(waited), Relaxed);
+    }
+
+    /// Sets the number of items that wait in front of the stage.
+    pub fn queue_depth_is(&self, depth: u64) {
+        self.queue_depth.store(depth, Relaxed);
+    }
+
+    /// Counts items into the queue in front of the stage.
+    pub fn queued(&self, items: u64) {
+        self.queue_depth.fetch_add(items, Relaxed);
+    }
+
+    /// Counts items out of the queue in front of the stage; each was counted in before.
+    pub fn dequeued(&self, items: u64) {
+        self.queue_depth.fetch_sub(items, Relaxed);
+    }
+
+    /// The figures so far. Counters are read one after the other, so they can be an item apart.
+    #[must_use]
+    pub fn figures(&self) -> StageFigures {
+        let counts: Vec<u64> = self.latency.iter().map(|bucket| bucket.load(Relaxed)).collect();
+        StageFigures {
+            name: self.name.clone(),
+            items: self.items.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            failures: self.failures.load(Relaxed),
+            busy_ns: self.busy_ns.load(Relaxed),
+            waiting_for_input_ns: self.waiting_for_input_ns.load(Relaxed),
+            waiting_for_output_ns: self.waiting_for_output_ns.load(Relaxed),
+            queue_depth: self.queue_depth.load(Relaxed),
+            p50_ns: quantile(&counts, 50),
+            p90_ns: quantile(&counts, 90),
+            p99_ns: quantile(&counts, 99),
+        }
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Log-linear: exact below 2^SUB_BITS, then 2^SUB_BITS buckets per doubling.
+fn bucket_of(ns: u64) -> usize {
+    let ns = ns.min((1 << TOP_BITS) - 1);
+    let exponent = (63 - (ns | 1).leading_zeros()).max(SUB_BITS) - SUB_BITS;
+    let sub = (ns >> exponent) as usize;
+    // Below 2^SUB_BITS the exponent is 0 and `sub` is the value itself; above, `sub` has its top bit set.
+    ((exponent as usize) << SUB_BITS) + sub
+}
+
+/// The middle of a bucket.
+fn middle_of(bucket: usize) -> u64 {
+    let linear = 1usize << SUB_BITS;
+    if bucket < 2 * linear {
+        return bucket as u64;
+    }
+    let exponent = (bucket >> SUB_BITS) - 1;
+    let sub = (bucket & (linear - 1)) + linear;
+    ((sub as u64) << exponent) + (1 << exponent) / 2
+}
+
+fn quantile(counts: &[u64], percent: u64) -> u64 {
+    let total: u64 = counts.iter().sum();
+    let rank = (total * percent).div_ceil(100).max(1);
+    let mut seen = 0;
+    for (bucket, count) in counts.iter().enumerate() {
+        seen += count;
+        if seen >= rank {
+            return middle_of(bucket);
+        }
+    }
+    0
+}
+
+/// Reads the clock for one task of a stage, which goes round
+/// [`start`](Self::start) -> [`done`](Self::done) or [`failed`](Self::failed) -> [`handed_over`](Self::handed_over).
+/// All its time lands in one of busy, waiting for input and waiting for output.
+#[derive(Debug)]
+pub struct StageRecorder {
+    stage: Arc<Stage>,
+    since: Instant,
+}
+
+impl StageRecorder {
+    /// A task of `stage` that waits for its first input from now on.
+    #[must_use]
+    pub fn new(stage: Arc<Stage>) -> Self {
+        Self { stage, since: Instant::now() }
+    }
+
+    /// The stage.
+    #[must_use]
+    pub const fn stage(&self) -> &Arc<Stage> {
+        &self.stage
+    }
+
+    /// Input is there.
+    pub fn start(&mut self) {
+        let waited = self.lap();
+        self.stage.waited_for_input(waited);
+    }
+
+    /// An item of `bytes` is done.
+    pub fn done(&mut self, bytes: u64) {
+        let busy = self.lap();
+        self.stage.item(busy, bytes);
+    }
+
+    /// The item failed.
+    pub fn failed(&mut self) {
+        let busy = self.lap();
+        self.stage.failure(busy);
+    }
+
+    /// The result was taken.
+    pub fn handed_over(&mut self) {
+        let waited = self.lap();
+        self.stage.waited_for_output(waited);
+    }
+
+    fn lap(&mut self) -> Duration {
+        let now = Instant::now();
+        now.duration_since(std::mem::replace(&mut self.since, now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_holds_its_own_middle_and_is_narrow() {
+        let mut last = None;
+        for shift in 0..TOP_BITS {
+            for step in 0..64u64 {
+                let ns = (1u64 << shift) + (step << shift) / 64;
+                let bucket = bucket_of(ns);
+                assert!(bucket < BUCKETS);
+                assert!(last <= Some(bucket), "{ns}");
+                last = Some(bucket);
+                assert_eq!(bucket_of(middle_of(bucket)), bucket, "{ns}");
+                assert!(middle_of(bucket).abs_diff(ns) <= ns / 16, "{ns} is shown as {}", middle_of(bucket));
+            }
+        }
+        assert_eq!(bucket_of(0), 0);
+        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_follow_the_items() {
+        let stage = Stage::new("decode");
+        for ms in 1..=1000 {
+            stage.item(Duration::from_millis(ms), 10);
+        }
+        let figures = stage.figures();
+        for (actual, expected_ms) in [(figures.p50_ns, 500), (figures.p90_ns, 900), (figures.p99_ns, 990)] {
+            let expected = expected_ms * 1_000_000;
+            assert!(actual.abs_diff(expected) <= expected / 16, "{actual} where {expected} was due");
+        }
+        assert_eq!((figures.items, figures.bytes), (1000, 10_000));
+        assert_eq!(figures.busy_ns, 500_500 * 1_000_000);
+    }
+
+    #[test]
+    fn a_stage_that_did_nothing_shows_zeros() {
+        let name = "decode".to_owned();
+        assert_eq!(Stage::new("decode").figures(), StageFigures { name, ..StageFigures::default() });
+    }
+
+    #[test]
+    fn a_recorder_leaves_no_time_unaccounted() {
+        let stage = Arc::new(Stage::new("decode"));
+        let before = Instant::now();
+        let mut recorder = StageRecorder::new(stage.clone());
+        for item in 0..100 {
+            recorder.start();
+            if item % 10 == 0 {
+                recorder.failed()
+            } else {
+                recorder.done(1)
+            }
+            recorder.handed_over();
+        }
+        let limit = nanoseconds(before.elapsed());
+        let figures = stage.figures();
+        assert_eq!((figures.items, figures.failures, figures.bytes), (90, 10, 90));
+        let accounted = figures.busy_ns + figures.waiting_for_input_ns + figures.waiting_for_output_ns;
+        assert!(accounted <= limit && accounted > 0);
+    }
+
+    #[test]
+    fn the_queue_is_counted_up_and_down() {
+        let stage = Stage::new("fetch");
+        stage.queued(5);
+        stage.dequeued(2);
+        assert_eq!(stage.figures().queue_depth, 3);
+        stage.queue_depth_is(9);
+        assert_eq!(stage.figures().queue_depth, 9);
+    }
+}
