@@ -2,10 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use spdl_shard::{
-    Position,
-    job::{EpochEnd, Job},
-};
+use spdl_shard::{Position, job::Job, order::BatchParams};
 
 /// What arrived on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,61 +30,35 @@ pub(super) enum Verdict {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
     samples: u64,
-    global_batch: u64,
-    epochs: u64,
-    epoch_end: EpochEnd,
-    /// Where the next batch starts.
+    batch: BatchParams,
+    /// Position after the last batch that was let through.
     pub(super) expected: Position,
 }
 
 impl Stream {
-    pub(super) const fn new(job: &Job, global_batch: u32, start: Position) -> Self {
-        Self {
-            samples: job.samples,
-            global_batch: global_batch as u64,
-            epochs: job.epochs,
-            epoch_end: job.epoch_end,
-            expected: start,
-        }
-    }
-
-    /// Where a batch starts that begins at `position` or, when nothing starts there any more, after it.
-    const fn normal(&self, position: Position) -> Position {
-        let left = self.samples.saturating_sub(position.offset);
-        let over = match self.epoch_end {
-            EpochEnd::Drop => left < self.global_batch,
-            EpochEnd::Pad | EpochEnd::Continuous | EpochEnd::Exact => left == 0,
-        };
-        if over { Position::new(position.epoch.saturating_add(1), 0) } else { position }
+    pub(super) fn new(job: &Job, global_batch: u32, start: Position) -> Self {
+        Self { samples: job.samples, batch: BatchParams { global_batch, ..job.into() }, expected: start }
     }
 
     fn judge(&mut self, arrival: Arrival) -> Result<Verdict, String> {
-        let expected = self.normal(self.expected);
-        match arrival {
-            Arrival::Batch { slot, next, .. } if next <= self.expected => Ok(Verdict::Stale { slot }),
-            Arrival::Batch { from, next, .. } if self.normal(from) != expected || next <= from => {
-                Err(format!("it sent the batch {from} to {next} where {expected} is next"))
-            }
-            Arrival::Batch { slot, next, .. } => {
+        let step = self.batch.step(self.samples, self.expected);
+        match (arrival, step) {
+            (Arrival::Batch { slot, next, .. }, _) if next <= self.expected => Ok(Verdict::Stale { slot }),
+            (Arrival::Batch { slot, from, next }, Some(step)) if (from, next) == (step.from, step.next) => {
                 self.expected = next;
                 Ok(Verdict::HandOver { slot })
             }
-            Arrival::End { position } if !self.is_over(expected) => {
-                Err(format!("it ended at {position} where {expected} is next of {} epochs", self.epochs))
+            (Arrival::Batch { from, next, .. }, Some(step)) => {
+                Err(format!("it sent the batch {from} to {next} where {} to {} is next", step.from, step.next))
             }
-            Arrival::End { position } => Ok(Verdict::End { position }),
+            (Arrival::Batch { from, .. }, None) => {
+                Err(format!("it sent a batch at {from} after the last one, which ended at {}", self.expected))
+            }
+            (Arrival::End { position }, Some(step)) => {
+                Err(format!("it ended at {position} where {} to {} is next", step.from, step.next))
+            }
+            (Arrival::End { position }, None) => Ok(Verdict::End { position }),
         }
-    }
-
-    /// Whether nothing starts at or after `position`.
-    const fn is_over(&self, position: Position) -> bool {
-        let last = self.epochs.saturating_sub(1);
-        let left = self.samples.saturating_sub(position.offset);
-        // A continuous stream ends where a whole batch is no longer left of the last epoch.
-        let short = matches!(self.epoch_end, EpochEnd::Continuous) && left < self.global_batch;
-        // A dataset smaller than a batch has no whole batch in any epoch.
-        let never = matches!(self.epoch_end, EpochEnd::Drop) && self.samples < self.global_batch;
-        never || position.epoch >= self.epochs || position.epoch == last && short
     }
 }
 

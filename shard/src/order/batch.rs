@@ -63,6 +63,37 @@ pub struct Item {
     pub kind: ItemKind,
 }
 
+impl BatchParams {
+    /// [`Plan::step`] for whoever knows the number of samples and has no plan.
+    ///
+    /// # Panics
+    /// If the global batch or the number of samples is 0.
+    #[must_use]
+    pub fn step(&self, samples: u64, from: Position) -> Option<Step> {
+        assert!(self.global_batch > 0, "a global batch of 0 samples");
+        let size = u64::from(self.global_batch);
+        let mut from = if from.offset < samples { from } else { Position::new(from.epoch.saturating_add(1), 0) };
+        let mut end = from.offset + size;
+        match self.epoch_end {
+            EpochEnd::Drop if size > samples => return None,
+            EpochEnd::Drop if end > samples => {
+                from = Position::new(from.epoch.saturating_add(1), 0);
+                end = size;
+            }
+            EpochEnd::Pad | EpochEnd::Exact => end = end.min(samples),
+            EpochEnd::Drop | EpochEnd::Continuous => {}
+        }
+        if from.epoch >= self.epochs {
+            return None;
+        }
+        let next = Position::new(from.epoch + end / samples, end % samples);
+        if next > Position::new(self.epochs, 0) {
+            return None;
+        }
+        Some(Step { from, next, global_batch: self.global_batch, epoch_end: self.epoch_end })
+    }
+}
+
 const fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
@@ -93,28 +124,7 @@ impl Plan {
     /// If the global batch is 0.
     #[must_use]
     pub fn step(&self, from: Position, batch: &BatchParams) -> Option<Step> {
-        assert!(batch.global_batch > 0, "a global batch of 0 samples");
-        let samples = self.samples();
-        let size = u64::from(batch.global_batch);
-        let mut from = self.within_epoch(from);
-        let mut end = from.offset + size;
-        match batch.epoch_end {
-            EpochEnd::Drop if size > samples => return None,
-            EpochEnd::Drop if end > samples => {
-                from = Position::new(from.epoch.saturating_add(1), 0);
-                end = size;
-            }
-            EpochEnd::Pad | EpochEnd::Exact => end = end.min(samples),
-            EpochEnd::Drop | EpochEnd::Continuous => {}
-        }
-        if from.epoch >= batch.epochs {
-            return None;
-        }
-        let next = Position::new(from.epoch + end / samples, end % samples);
-        if next > Position::new(batch.epochs, 0) {
-            return None;
-        }
-        Some(Step { from, next, global_batch: batch.global_batch, epoch_end: batch.epoch_end })
+        batch.step(self.samples(), from)
     }
 
     /// All steps at or after `from`.
@@ -122,10 +132,6 @@ impl Plan {
         let batch = *batch;
         let first = self.step(from, &batch);
         std::iter::successors(first, move |step| self.step(step.next, &batch))
-    }
-
-    fn within_epoch(&self, position: Position) -> Position {
-        if position.offset < self.samples() { position } else { Position::new(position.epoch.saturating_add(1), 0) }
     }
 
     /// The entries of `rank` of `world` in a step, in place of what was in `items`.

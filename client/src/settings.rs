@@ -1,0 +1,191 @@
+//! What a client has to be told; the one place where the environment is read.
+
+use std::{path::PathBuf, str::FromStr, time::Duration};
+
+use spdl_wire::slab::MAX_SLOTS;
+
+use crate::{ClientError, core::Ways};
+
+/// Slots wanted of a home.
+const DEFAULT_SLOTS: u32 = 4;
+/// How long a call waits, in seconds.
+const DEFAULT_TIMEOUT_S: u64 = 300;
+
+/// Settings of a client, from `SPDL_*` variables or set one by one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `SPDL_COORD`: addresses of the coordinator, `HOST:PORT`, several separated by commas. No default.
+    pub coordinators: Vec<String>,
+    /// `SPDL_JOB`: the job's name. No default.
+    pub job: String,
+    /// `SPDL_CERTS`: folder with `ca.pem`, `cert.pem` and `key.pem` of a client. No default.
+    pub certs: PathBuf,
+    /// `SPDL_TRANSPORT`: `auto` (default), `local` or `quic`.
+    pub ways: Ways,
+    /// `SPDL_SLOTS`: batches that can be ready or in use at once. Default 4; raised, the home's slab takes more
+    /// memory; lowered to the number of batches that the trainer holds at once, nothing is fetched ahead.
+    pub slots: u32,
+    /// `SPDL_TIMEOUT_S`: how long joining, or waiting for a batch, may take, in seconds. Default 300; raised, a
+    /// fault that does not heal is told later.
+    pub timeout: Duration,
+    /// `SPDL_SOCKET`: path of the home's socket as this process sees it, for a pod that mounts its folder
+    /// elsewhere. Default: as the home says.
+    pub socket: Option<String>,
+    /// `SPDL_NODE`: name of this node, where the kernel's boot id is not what makes processes neighbours.
+    pub node: Option<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            coordinators: Vec::new(),
+            job: String::new(),
+            certs: PathBuf::new(),
+            ways: Ways::Auto,
+            slots: DEFAULT_SLOTS,
+            timeout: Duration::from_secs(DEFAULT_TIMEOUT_S),
+            socket: None,
+            node: None,
+        }
+    }
+}
+
+impl Settings {
+    /// The settings in this process's environment.
+    ///
+    /// # Errors
+    /// [`ClientError::Setting`] for a variable that makes no sense. What is missing is told when connecting.
+    pub fn from_env() -> Result<Self, ClientError> {
+        Self::from_variables(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    }
+
+    fn from_variables(variable: impl Fn(&'static str) -> Option<String>) -> Result<Self, ClientError> {
+        let default = Self::default();
+        Ok(Self {
+            coordinators: addresses(&variable("SPDL_COORD").unwrap_or_default()),
+            job: variable("SPDL_JOB").unwrap_or_default(),
+            certs: variable("SPDL_CERTS").map(PathBuf::from).unwrap_or_default(),
+            ways: variable("SPDL_TRANSPORT").map_or(Ok(default.ways), |text| text.parse())?,
+            slots: number("SPDL_SLOTS", variable("SPDL_SLOTS"), default.slots)?,
+            timeout: Duration::from_secs(number("SPDL_TIMEOUT_S", variable("SPDL_TIMEOUT_S"), DEFAULT_TIMEOUT_S)?),
+            socket: variable("SPDL_SOCKET"),
+            node: variable("SPDL_NODE"),
+        })
+    }
+
+    /// Takes the coordinator's addresses from a text with commas between them.
+    pub fn name_coordinators(&mut self, text: &str) {
+        self.coordinators = addresses(text);
+    }
+
+    /// Checks that everything is there and makes sense.
+    ///
+    /// # Errors
+    /// [`ClientError::Setting`] for the first that does not.
+    pub fn check(&self) -> Result<(), ClientError> {
+        let wrong = |name, problem: &str| Err(ClientError::Setting { name, problem: problem.to_owned() });
+        if self.coordinators.is_empty() {
+            return wrong("SPDL_COORD", "is missing; give the coordinator's address as HOST:PORT");
+        }
+        for address in &self.coordinators {
+            let port =
+                address.rsplit_once(':').and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
+            if port.is_none_or(|port| port == 0) {
+                return wrong("SPDL_COORD", &format!("is `{address}`, not HOST:PORT"));
+            }
+        }
+        if self.job.is_empty() {
+            return wrong("SPDL_JOB", "is missing; give the job's name");
+        }
+        if self.certs.as_os_str().is_empty() {
+            return wrong("SPDL_CERTS", "is missing; give the folder of a client's ca.pem, cert.pem and key.pem");
+        }
+        if !(1..=MAX_SLOTS).contains(&self.slots) {
+            return wrong("SPDL_SLOTS", &format!("is {}, not in 1..={MAX_SLOTS}", self.slots));
+        }
+        if self.timeout.is_zero() {
+            return wrong("SPDL_TIMEOUT_S", "is 0; give at least a second");
+        }
+        Ok(())
+    }
+}
+
+/// `a:1, b:2` as a list.
+fn addresses(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|address| !address.is_empty()).map(str::to_owned).collect()
+}
+
+fn number<T: FromStr>(name: &'static str, text: Option<String>, default: T) -> Result<T, ClientError> {
+    let Some(text) = text else { return Ok(default) };
+    text.trim()
+        .parse()
+        .map_err(|_| ClientError::Setting { name, problem: format!("is `{text}`, not a whole number that fits") })
+}
+
+impl FromStr for Ways {
+    type Err = ClientError;
+
+    fn from_str(text: &str) -> Result<Self, ClientError> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "local" => Ok(Self::Local),
+            "quic" => Ok(Self::Quic),
+            other => Err(ClientError::Setting {
+                name: "SPDL_TRANSPORT",
+                problem: format!("is `{other}`, not auto, local or quic"),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Settings, ClientError> {
+        let find = |name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        let settings = Settings::from_variables(find)?;
+        settings.check().map(|()| settings)
+    }
+
+    const NEEDED: [(&str, &str); 3] =
+        [("SPDL_COORD", "head:7000, [::1]:7001"), ("SPDL_JOB", "train"), ("SPDL_CERTS", "/certs")];
+
+    #[test]
+    fn variables_become_settings_and_the_rest_has_its_default() {
+        let settings = read(&NEEDED).unwrap();
+        assert_eq!(settings.coordinators, ["head:7000", "[::1]:7001"]);
+        assert_eq!((settings.slots, settings.timeout, settings.ways), (4, Duration::from_secs(300), Ways::Auto));
+        let more = [("SPDL_SLOTS", "8"), ("SPDL_TIMEOUT_S", "5"), ("SPDL_TRANSPORT", "quic"), ("SPDL_NODE", "n1")];
+        let settings = read(&[&NEEDED[..], &more].concat()).unwrap();
+        assert_eq!((settings.slots, settings.timeout, settings.ways), (8, Duration::from_secs(5), Ways::Quic));
+        assert_eq!(settings.node.as_deref(), Some("n1"));
+    }
+
+    #[test]
+    fn a_setting_that_is_missing_or_makes_no_sense_is_named() {
+        for missing in 0..NEEDED.len() {
+            let mut variables = NEEDED.to_vec();
+            let (name, _) = variables.remove(missing);
+            let error = read(&variables).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{name}` is missing")), "{error}");
+        }
+        for (name, value) in [
+            ("SPDL_COORD", "head"),
+            ("SPDL_COORD", ":7000"),
+            ("SPDL_COORD", "head:0"),
+            ("SPDL_SLOTS", "0"),
+            ("SPDL_SLOTS", "5000"),
+            ("SPDL_SLOTS", "many"),
+            ("SPDL_TIMEOUT_S", "0"),
+            ("SPDL_TIMEOUT_S", "-1"),
+            ("SPDL_TRANSPORT", "tcp"),
+        ] {
+            let mut variables = NEEDED.to_vec();
+            variables.retain(|(known, _)| *known != name);
+            variables.push((name, value));
+            let error = read(&variables).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{name}`")), "{error}");
+        }
+    }
+}
