@@ -13,6 +13,8 @@ pub mod order;
 mod position;
 mod receipt;
 mod sealed;
+#[cfg(feature = "store")]
+pub mod store;
 pub mod tar;
 pub mod voc;
 

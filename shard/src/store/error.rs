@@ -1,0 +1,176 @@
+//! What can go wrong between us and a store, told apart by what one has to do about it.
+
+use std::error::Error;
+
+use object_store::client::{HttpError, HttpErrorKind};
+
+use crate::{FormatError, manifest::MANIFEST_NAME};
+
+/// A dataset's folder or something in it that cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The URL or path is not one, or its options contradict each other.
+    #[error("`{url}` cannot be opened: {problem}")]
+    BadLocation {
+        /// As it was given.
+        url: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// There is no such object or folder.
+    #[error("`{url}` does not exist")]
+    Missing {
+        /// The object.
+        url: String,
+        /// What the store said.
+        source: object_store::Error,
+    },
+    /// There is no such bucket.
+    #[error("the bucket of `{url}` does not exist")]
+    MissingBucket {
+        /// The object.
+        url: String,
+        /// What the store said.
+        source: object_store::Error,
+    },
+    /// The credentials are missing or do not allow it.
+    #[error("access to `{url}` is denied: {}", cause(source))]
+    Denied {
+        /// The object.
+        url: String,
+        /// What the store said.
+        source: object_store::Error,
+    },
+    /// Nobody answers where the store should be.
+    #[error("the store of `{url}` cannot be reached: {}", cause(source))]
+    Unreachable {
+        /// The object.
+        url: String,
+        /// What was tried.
+        source: object_store::Error,
+    },
+    /// The store answered with an error of its own.
+    #[error("the store failed at `{url}`: {}", cause(source))]
+    Failed {
+        /// The object.
+        url: String,
+        /// What the store said.
+        source: object_store::Error,
+    },
+    /// The object is not the one that was opened, or not the one that the manifest means.
+    #[error("`{url}` changed: {problem}")]
+    Changed {
+        /// The object.
+        url: String,
+        /// What differs.
+        problem: String,
+    },
+    /// The object is longer than it may be.
+    #[error("`{url}` has {bytes} bytes, more than {limit_bytes}")]
+    TooLarge {
+        /// The object.
+        url: String,
+        /// Its size.
+        bytes: u64,
+        /// The most that is read.
+        limit_bytes: u64,
+    },
+    /// The object was read but is not what it should be.
+    #[error("`{url}` {source}")]
+    Format {
+        /// The object.
+        url: String,
+        /// What is wrong with it.
+        source: FormatError,
+    },
+}
+
+impl StoreError {
+    /// The error for what `object_store` said of the object at `url`.
+    #[must_use]
+    pub fn of(url: &str, source: object_store::Error) -> Self {
+        use object_store::Error as E;
+        let url = url.to_owned();
+        match &source {
+            E::NotFound { .. } if chain_says(&source, "NoSuchBucket") => Self::MissingBucket { url, source },
+            E::NotFound { .. } => Self::Missing { url, source },
+            E::PermissionDenied { .. } | E::Unauthenticated { .. } => Self::Denied { url, source },
+            E::Precondition { .. } => {
+                Self::Changed { url, problem: "its etag is another one than when it was opened".to_owned() }
+            }
+            _ if chain_says(&source, METADATA_SERVICE) => Self::Denied { url, source },
+            _ => match io_kind(&source) {
+                Some(std::io::ErrorKind::PermissionDenied) => Self::Denied { url, source },
+                _ if is_connection_trouble(&source) => Self::Unreachable { url, source },
+                _ => Self::Failed { url, source },
+            },
+        }
+    }
+
+    /// Whether the same request can succeed later with nothing changed by anyone.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Failed { source, .. } => matches!(source, object_store::Error::Generic { .. }),
+            Self::Format { source, .. } => source.is_retryable(),
+            _ => false,
+        }
+    }
+
+    /// What the user can do about it, for the `hint:` line.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::BadLocation { .. } => "give a path, or a URL with file, s3, gs, az, http or https",
+            Self::Missing { url, .. } if url.ends_with(MANIFEST_NAME) => {
+                "a dataset's folder has a manifest; make one with `spdl-ctl pack` or `spdl-ctl index`"
+            }
+            Self::Missing { .. } => "check the path, and that the dataset was copied whole",
+            Self::MissingBucket { .. } => "check the bucket's name, and AWS_REGION and AWS_ENDPOINT",
+            Self::Denied { source, .. } if chain_says(source, METADATA_SERVICE) => {
+                "no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true"
+            }
+            Self::Denied { .. } => "check the credentials and what they allow",
+            Self::Unreachable { .. } => "check the host and port of the URL or of AWS_ENDPOINT, and the network",
+            Self::Changed { .. } => "a dataset must not change under its manifest; index it anew or restore the object",
+            Self::Format { source: FormatError::Newer { .. }, .. } => "update spdl-cluster",
+            Self::Format { .. } => "copy the dataset once more, or make it anew",
+            _ => return None,
+        })
+    }
+}
+
+/// Where object_store looks for credentials last: an address that answers on cloud machines only.
+const METADATA_SERVICE: &str = "169.254.169.254";
+
+/// The innermost error: the ones around it repeat it.
+fn cause(error: &object_store::Error) -> String {
+    let mut innermost: &dyn Error = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| -> Option<&'a (dyn Error + 'static)> {
+        <dyn Error>::source(*error)
+    })
+}
+
+fn chain_says(error: &object_store::Error, text: &str) -> bool {
+    chain(error).any(|error| error.to_string().contains(text))
+}
+
+fn io_kind(error: &object_store::Error) -> Option<std::io::ErrorKind> {
+    chain(error).find_map(|error| error.downcast_ref::<std::io::Error>()).map(std::io::Error::kind)
+}
+
+fn is_connection_trouble(error: &object_store::Error) -> bool {
+    use HttpErrorKind::{Connect, Interrupted, Request, Timeout};
+    chain(error)
+        .filter_map(|error| error.downcast_ref::<HttpError>())
+        .any(|error| matches!(error.kind(), Connect | Request | Timeout | Interrupted))
+}

@@ -1,0 +1,155 @@
+//! From a URL or path to a store and a folder in it.
+
+use std::{collections::BTreeMap, str::FromStr, sync::Arc, time::Duration};
+
+use object_store::{
+    BackoffConfig, ClientConfigKey, ObjectStore, ObjectStoreScheme, RetryConfig, aws::AmazonS3Builder,
+    azure::MicrosoftAzureBuilder, gcp::GoogleCloudStorageBuilder, http::HttpBuilder, local::LocalFileSystem,
+    path::Path,
+};
+use url::Url;
+
+use super::{DatasetStore, StoreError};
+
+/// Options of the stores, by the names of their environment variables.
+#[derive(Clone, Debug, Default)]
+pub struct StoreOptions(BTreeMap<String, String>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+impl StoreOptions {
+    /// The options in the environment: every variable that starts with `AWS_`, `GOOGLE_` or `AZURE_`, such as
+    /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT`, `AWS_ALLOW_HTTP`,
+    /// `AWS_SKIP_SIGNATURE`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME`.
+    #[must_use]
+    pub fn from_env() -> Self {
+        let ours = |name: &str| ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix));
+        let variables =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        variables.filter(|(name, _)| ours(name)).collect()
+    }
+
+    fn for_store(&self, prefix: &str) -> impl Iterator<Item = (String, String)> + use<'_> {
+        let prefix = prefix.to_owned();
+        let of_store = self.0.iter().filter(move |(name, _)| name.starts_with(&prefix));
+        of_store.map(|(name, value)| (name.to_ascii_lowercase(), value.clone()))
+    }
+}
+
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for StoreOptions {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(options: I) -> Self {
+        Self(options.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
+
+pub(super) fn open(url_or_path: &str, options: &StoreOptions, access: Access) -> Result<DatasetStore, StoreError> {
+    let bad = |problem: String| StoreError::BadLocation { url: url_or_path.to_owned(), problem };
+    if !url_or_path.contains("://") {
+        return folder(std::path::Path::new(url_or_path), url_or_path, access);
+    }
+    let url = Url::parse(url_or_path).map_err(|error| bad(error.to_string()))?;
+    if url.scheme() == "file" {
+        let path = url.to_file_path().map_err(|()| bad("it names a file on another host".to_owned()))?;
+        return folder(&path, url_or_path, access);
+    }
+    let (scheme, path) = ObjectStoreScheme::parse(&url).map_err(|error| bad(error.to_string()))?;
+    if access == Access::Write && scheme == ObjectStoreScheme::Http {
+        return Err(bad("a web server can be read, not written; write to a folder or a bucket".to_owned()));
+    }
+    let object = remote(&scheme, &url, options).map_err(|error| bad(error.to_string()))?;
+    let object = object.ok_or_else(|| bad(format!("there is no store for `{}`", url.scheme())))?;
+    Ok(DatasetStore { object, folder: path, url: shown(url).into(), keeps_etags: true })
+}
+
+fn folder(path: &std::path::Path, given: &str, access: Access) -> Result<DatasetStore, StoreError> {
+    let generic = |source: std::io::Error| object_store::Error::Generic { store: "file", source: source.into() };
+    let path = std::path::absolute(path).map_err(|source| StoreError::of(given, generic(source)))?;
+    let url = path.to_string_lossy().trim_end_matches('/').to_owned();
+    if access == Access::Write {
+        std::fs::create_dir_all(&path).map_err(|source| StoreError::of(&url, generic(source)))?;
+    }
+    match std::fs::metadata(&path) {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => {
+            return Err(StoreError::BadLocation { url, problem: "it is a file, not a dataset's folder".to_owned() });
+        }
+        Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
+            let source = object_store::Error::NotFound { path: url.clone(), source: source.into() };
+            return Err(StoreError::of(&url, source));
+        }
+        Err(source) => return Err(StoreError::of(&url, generic(source))),
+    }
+    let store = LocalFileSystem::new_with_prefix(&path).map_err(|source| StoreError::of(&url, source))?;
+    let object = Arc::new(store.with_fsync(access == Access::Write));
+    Ok(DatasetStore { object, folder: Path::default(), url: url.into(), keeps_etags: false })
+}
+
+/// A few quick retries inside a request; whoever has more patience retries around it, where it can tell why.
+fn retry() -> RetryConfig {
+    RetryConfig {
+        backoff: BackoffConfig {
+            init_backoff: Duration::from_millis(50),
+            max_backoff: Duration::from_secs(2),
+            base: 2.0,
+        },
+        max_retries: 3,
+        retry_timeout: Duration::from_secs(30),
+    }
+}
+
+fn remote(
+    scheme: &ObjectStoreScheme,
+    url: &Url,
+    options: &StoreOptions,
+) -> object_store::Result<Option<Arc<dyn ObjectStore>>> {
+    // `http` in a URL or in an endpoint is the user's word for it.
+    let plain_http = |url: &str| url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http:"));
+    Ok(Some(match scheme {
+        ObjectStoreScheme::AmazonS3 => {
+            let endpoint = ["AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"].into_iter();
+            let allow_http = endpoint.filter_map(|name| options.0.get(name)).any(|endpoint| plain_http(endpoint));
+            let builder = AmazonS3Builder::new().with_url(url.as_str()).with_retry(retry()).with_allow_http(allow_http);
+            Arc::new(with_options(builder, options.for_store("AWS_"), AmazonS3Builder::with_config).build()?)
+        }
+        ObjectStoreScheme::GoogleCloudStorage => {
+            let builder = GoogleCloudStorageBuilder::new().with_url(url.as_str()).with_retry(retry());
+            Arc::new(
+                with_options(builder, options.for_store("GOOGLE_"), GoogleCloudStorageBuilder::with_config).build()?,
+            )
+        }
+        ObjectStoreScheme::MicrosoftAzure => {
+            let builder = MicrosoftAzureBuilder::new().with_url(url.as_str()).with_retry(retry());
+            Arc::new(with_options(builder, options.for_store("AZURE_"), MicrosoftAzureBuilder::with_config).build()?)
+        }
+        ObjectStoreScheme::Http => {
+            let allow_http = plain_http(url.as_str()).to_string();
+            let builder = HttpBuilder::new().with_url(&url[..url::Position::BeforePath]).with_retry(retry());
+            Arc::new(builder.with_config(ClientConfigKey::AllowHttp, allow_http).build()?)
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// Applies the options whose names the store knows.
+fn with_options<B, K: FromStr>(
+    builder: B,
+    options: impl Iterator<Item = (String, String)>,
+    set: impl Fn(B, K, String) -> B,
+) -> B {
+    options.fold(builder, |builder, (name, value)| match name.parse() {
+        Ok(key) => set(builder, key, value),
+        Err(_) => builder,
+    })
+}
+
+fn shown(mut url: Url) -> String {
+    url.set_query(None);
+    url.set_fragment(None);
+    // Fails only for URLs that cannot have a password.
+    let _ = url.set_password(None);
+    url.as_str().trim_end_matches('/').to_owned()
+}

@@ -1,0 +1,134 @@
+//! Where a dataset lies: a folder on disk or on an object store, opened by its URL.
+
+mod error;
+mod location;
+mod read;
+
+pub use error::StoreError;
+pub use location::StoreOptions;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use object_store::{ObjectStore, path::Path};
+
+use crate::{
+    index::{INDEX_SUFFIX, RecordIndex},
+    manifest::{MANIFEST_NAME, Manifest, Shard},
+};
+
+/// Largest manifest that is read, in bytes: 4 GiB, some 20 million shards.
+pub const MAX_MANIFEST_BYTES: u64 = 4 << 30;
+/// Largest record index that is read, in bytes: 1 GiB, some 10 million records in one shard.
+pub const MAX_INDEX_BYTES: u64 = 1 << 30;
+
+/// A dataset's folder. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct DatasetStore {
+    object: Arc<dyn ObjectStore>,
+    folder: Path,
+    url: Arc<str>,
+    /// Whether the store's etags survive copying a dataset; a local file's etag is its inode and time.
+    keeps_etags: bool,
+}
+
+impl DatasetStore {
+    /// Opens the folder at `url_or_path`: a path, or a URL with `file`, `s3`, `gs`, `az`, `http` or `https`. Options
+    /// come from the environment, see [`StoreOptions::from_env`]. Nothing is read yet.
+    ///
+    /// # Errors
+    /// If the URL is none of these, its options contradict each other, or a local folder does not exist.
+    pub fn open(url_or_path: &str) -> Result<Self, StoreError> {
+        Self::open_with(url_or_path, &StoreOptions::from_env())
+    }
+
+    /// [`open`](Self::open) with options of the caller's.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(url_or_path: &str, options: &StoreOptions) -> Result<Self, StoreError> {
+        location::open(url_or_path, options, location::Access::Read)
+    }
+
+    /// Opens a folder to write to; a local one is made where it does not exist.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and where the URL's scheme cannot be written to.
+    pub fn create_with(url_or_path: &str, options: &StoreOptions) -> Result<Self, StoreError> {
+        location::open(url_or_path, options, location::Access::Write)
+    }
+
+    /// The folder's URL, without a trailing slash, a password or a query.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The URL of what lies at `relative` in the folder, for messages.
+    #[must_use]
+    pub fn url_of(&self, relative: &str) -> String {
+        format!("{}/{relative}", self.url)
+    }
+
+    /// The store, for reading shards.
+    #[must_use]
+    pub fn object(&self) -> Arc<dyn ObjectStore> {
+        Arc::clone(&self.object)
+    }
+
+    /// Where in the store `relative` is.
+    ///
+    /// # Panics
+    /// If it is not a path inside the folder. A manifest's shards are: it was checked when it was opened.
+    #[must_use]
+    pub fn path_of(&self, relative: &str) -> Path {
+        let whole =
+            if self.folder.as_ref().is_empty() { relative.to_owned() } else { format!("{}/{relative}", self.folder) };
+        Path::parse(&whole).unwrap_or_else(|error| panic!("`{relative}` lies outside the folder: {error}"))
+    }
+
+    /// Where in the store `shard` is.
+    #[must_use]
+    pub fn shard_path(&self, shard: &Shard<'_>) -> Path {
+        self.path_of(shard.url)
+    }
+
+    /// Reads and checks the manifest.
+    ///
+    /// # Errors
+    /// If it cannot be read or is not a manifest.
+    pub async fn manifest(&self) -> Result<Manifest, StoreError> {
+        let bytes = self.read(MANIFEST_NAME, MAX_MANIFEST_BYTES).await?;
+        Manifest::open(bytes).map_err(|source| StoreError::Format { url: self.url_of(MANIFEST_NAME), source })
+    }
+
+    /// Reads the record index of `shard` and checks that it is the one that the manifest was made with.
+    ///
+    /// # Errors
+    /// If it cannot be read or is another one.
+    pub async fn index(&self, shard: &Shard<'_>) -> Result<RecordIndex, StoreError> {
+        let name = format!("{}{INDEX_SUFFIX}", shard.url);
+        let bytes = self.read(&name, shard.index_bytes.min(MAX_INDEX_BYTES)).await?;
+        let index = RecordIndex::open(bytes, shard.index_hash);
+        let index = index.map_err(|source| StoreError::Format { url: self.url_of(&name), source })?;
+        if (index.record_count(), index.sample_count()) == (shard.records, shard.samples)
+            && index.shard_bytes() == shard.bytes
+        {
+            return Ok(index);
+        }
+        let what = "its counts are not those of the manifest".to_owned();
+        Err(StoreError::Format { url: self.url_of(&name), source: crate::FormatError::Malformed(what) })
+    }
+
+    /// Stores a small object, whole or not at all.
+    pub(crate) async fn put(&self, relative: &str, bytes: Bytes) -> Result<(), StoreError> {
+        let put = self.object.put_opts(&self.path_of(relative), bytes.into(), Default::default()).await;
+        put.map(drop).map_err(|source| StoreError::of(&self.url_of(relative), source))
+    }
+
+    /// The etag to note for an object, where it would survive copying the dataset.
+    pub(crate) fn lasting_etag(&self, etag: Option<String>) -> Option<String> {
+        // A weak etag names a representation, not bytes.
+        etag.filter(|etag| self.keeps_etags && !etag.starts_with("W/"))
+    }
+}

@@ -1,0 +1,73 @@
+//! Reading whole objects: small ones at once, long ones in parallel ranges that arrive in order.
+
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStoreExt};
+
+use super::{DatasetStore, StoreError};
+
+/// Objects are read in ranges of this many bytes.
+const RANGE_BYTES: u64 = 8 << 20;
+/// Ranges of one object that are on their way at once. Raised, memory grows by the size of a range each.
+const RANGES_AT_ONCE: usize = 4;
+
+impl DatasetStore {
+    /// Reads all of `relative`, which may have at most `limit_bytes`.
+    pub(crate) async fn read(&self, relative: &str, limit_bytes: u64) -> Result<Bytes, StoreError> {
+        let path = self.path_of(relative);
+        let answer = self.object.get(&path).await.map_err(|source| StoreError::of(&self.url_of(relative), source))?;
+        let bytes = answer.meta.size;
+        if bytes > limit_bytes {
+            return Err(StoreError::TooLarge { url: self.url_of(relative), bytes, limit_bytes });
+        }
+        if bytes <= RANGE_BYTES {
+            return self.body(relative, answer, bytes).await;
+        }
+        let meta = answer.meta;
+        let mut all = BytesMut::new();
+        let mut ranges = std::pin::pin!(self.stream(relative, meta));
+        while let Some(range) = ranges.try_next().await? {
+            all.extend_from_slice(&range);
+        }
+        Ok(all.freeze())
+    }
+
+    /// Reads all of `relative`, which is described by `meta`, as chunks in order. Memory is bounded by a few ranges.
+    pub(crate) fn stream<'a>(
+        &'a self,
+        relative: &'a str,
+        meta: ObjectMeta,
+    ) -> impl Stream<Item = Result<Bytes, StoreError>> + Send + use<'a> {
+        let starts = (0..meta.size.div_ceil(RANGE_BYTES)).map(|range| range * RANGE_BYTES);
+        stream::iter(starts)
+            .map(move |start| {
+                let end = (start + RANGE_BYTES).min(meta.size);
+                // Web servers may know neither ranges nor preconditions; a short object needs none.
+                let range = (meta.size > RANGE_BYTES).then_some(GetRange::Bounded(start..end));
+                let if_match = meta.e_tag.clone().filter(|etag| !etag.starts_with("W/"));
+                let options = GetOptions { range, if_match, ..GetOptions::default() };
+                let location = meta.location.clone();
+                async move {
+                    let answer = self.object.get_opts(&location, options).await;
+                    let answer = answer.map_err(|source| StoreError::of(&self.url_of(relative), source))?;
+                    self.body(relative, answer, end - start).await
+                }
+            })
+            .buffered(RANGES_AT_ONCE)
+    }
+
+    async fn body(&self, relative: &str, answer: GetResult, expected_bytes: u64) -> Result<Bytes, StoreError> {
+        let url = || self.url_of(relative);
+        let found_bytes = answer.range.end - answer.range.start;
+        if found_bytes == expected_bytes {
+            let bytes = answer.bytes().await.map_err(|source| StoreError::of(&url(), source))?;
+            if bytes.len() as u64 == expected_bytes {
+                return Ok(bytes);
+            }
+        }
+        Err(StoreError::Changed {
+            url: url(),
+            problem: format!("{expected_bytes} bytes were expected, {found_bytes} came"),
+        })
+    }
+}
