@@ -1,0 +1,43 @@
+//! A Python with the packages that a test names, installed once under `target/` and then used again.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The Python of a virtual environment that has `requirements` (as pip reads them, with pinned versions).
+///
+/// # Panics
+/// When there is no Python 3 with `venv`, or a package cannot be installed.
+pub(crate) fn python_with(requirements: &[&str]) -> PathBuf {
+    let maker = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/venv.py");
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../test-venv");
+    let output = Command::new("python3")
+        .arg(&maker)
+        .arg(&home)
+        .args(requirements)
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("the tests need python3 on the path");
+    assert!(output.status.success(), "{} for {requirements:?}: {}", maker.display(), output.status);
+    let path = String::from_utf8(output.stdout).expect("the path of a Python is UTF-8");
+    PathBuf::from(path.trim_end())
+}
+
+/// Runs a script of ours with `python`; gives the JSON value that it prints.
+///
+/// # Panics
+/// When the script fails or prints something else.
+pub(crate) fn run_script<S: AsRef<std::ffi::OsStr>>(
+    python: &Path,
+    script: &str,
+    arguments: impl IntoIterator<Item = S>,
+) -> serde_json::Value {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
+    let output = Command::new(python)
+        .arg(&script)
+        .args(arguments)
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("a Python that runs");
+    assert!(output.status.success(), "{}: {}", script.display(), output.status);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{}: {error}", script.display()))
+}

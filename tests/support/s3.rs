@@ -1,0 +1,165 @@
+//! A real S3 server on a loopback port, with a bucket and credentials that it checks; stops when dropped.
+//!
+//! With `SPDL_TEST_S3_ENDPOINT` and `SPDL_TEST_S3_BUCKET` set, the tests use that endpoint with the usual `AWS_*`
+//! variables instead, under a prefix of their own.
+
+use std::env;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use futures::TryStreamExt;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::{ObjectStore, ObjectStoreExt};
+use s3s::auth::SimpleAuth;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s_fs::FileSystem;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+const BUCKET: &str = "datasets";
+const ACCESS_KEY: &str = "test-access-key";
+const SECRET_KEY: &str = "test-secret-key";
+
+/// An S3 endpoint with a bucket.
+pub(crate) struct S3Server {
+    endpoint: String,
+    bucket: String,
+    prefix: String,
+    access_key: String,
+    secret_key: String,
+    own: Option<OwnServer>,
+}
+
+/// The server that we started, its thread and its files.
+struct OwnServer {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    _root: tempfile::TempDir,
+}
+
+impl S3Server {
+    /// Starts a server, or takes the one that the environment names.
+    pub(crate) fn start() -> Self {
+        if let (Ok(endpoint), Ok(bucket)) = (env::var("SPDL_TEST_S3_ENDPOINT"), env::var("SPDL_TEST_S3_BUCKET")) {
+            let variable = |name: &str| env::var(name).unwrap_or_else(|_| panic!("set {name} for {endpoint}"));
+            let prefix = format!("spdl-test-{}", std::process::id());
+            let (access_key, secret_key) = (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY"));
+            return Self { endpoint, bucket, prefix, access_key, secret_key, own: None };
+        }
+        let root = tempfile::tempdir().expect("a temporary folder");
+        std::fs::create_dir(root.path().join(BUCKET)).expect("a folder for the bucket");
+        let mut service = S3ServiceBuilder::new(FileSystem::new(root.path()).expect("a folder that is there"));
+        service.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
+        let (address, stop, thread) = serve(service.build());
+        Self {
+            endpoint: format!("http://{address}"),
+            bucket: BUCKET.to_owned(),
+            prefix: "data".to_owned(),
+            access_key: ACCESS_KEY.to_owned(),
+            secret_key: SECRET_KEY.to_owned(),
+            own: Some(OwnServer { stop: Some(stop), thread: Some(thread), _root: root }),
+        }
+    }
+
+    /// The URL of `path` in the bucket: `s3://bucket/prefix/path`.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("s3://{}/{}/{path}", self.bucket, self.prefix)
+    }
+
+    /// The variables by which a process finds the endpoint and its credentials.
+    pub(crate) fn environment(&self) -> [(&'static str, String); 5] {
+        [
+            ("AWS_ENDPOINT", self.endpoint.clone()),
+            ("AWS_ALLOW_HTTP", "true".to_owned()),
+            ("AWS_REGION", "us-east-1".to_owned()),
+            ("AWS_ACCESS_KEY_ID", self.access_key.clone()),
+            ("AWS_SECRET_ACCESS_KEY", self.secret_key.clone()),
+        ]
+    }
+
+    /// A client of the bucket.
+    pub(crate) fn client(&self) -> AmazonS3 {
+        self.client_with(&self.secret_key)
+    }
+
+    /// A client that signs with `secret_key`, right or wrong.
+    pub(crate) fn client_with(&self, secret_key: &str) -> AmazonS3 {
+        AmazonS3Builder::new()
+            .with_endpoint(&self.endpoint)
+            .with_allow_http(true)
+            .with_region("us-east-1")
+            .with_bucket_name(&self.bucket)
+            .with_access_key_id(&self.access_key)
+            .with_secret_access_key(secret_key)
+            .build()
+            .expect("a valid endpoint")
+    }
+
+    /// The key of `path` in the bucket.
+    pub(crate) fn key(&self, path: &str) -> object_store::path::Path {
+        object_store::path::Path::from(format!("{}/{path}", self.prefix))
+    }
+
+    /// Uploads the files of `folder` (not of its subfolders) under `path`; gives [`S3Server::url`] of it.
+    pub(crate) async fn upload(&self, folder: &Path, path: &str) -> String {
+        let client = self.client();
+        for entry in std::fs::read_dir(folder).expect("a folder that is there") {
+            let file = entry.expect("a folder that can be read").path();
+            let Some(name) = file.file_name().filter(|_| file.is_file()) else { continue };
+            let bytes = std::fs::read(&file).expect("a file that can be read");
+            let key = self.key(&format!("{path}/{}", name.to_string_lossy()));
+            client.put(&key, bytes.into()).await.unwrap_or_else(|error| panic!("put {key}: {error}"));
+        }
+        self.url(path)
+    }
+
+    /// Deletes what the tests uploaded; needed on an endpoint that outlives them.
+    pub(crate) async fn clear(&self) {
+        let client = Arc::new(self.client());
+        let keys = client.list(Some(&self.key(""))).map_ok(|object| object.location);
+        let keys: Vec<_> = keys.try_collect().await.expect("a bucket that can be listed");
+        for key in keys {
+            client.delete(&key).await.unwrap_or_else(|error| panic!("delete {key}: {error}"));
+        }
+    }
+}
+
+impl Drop for OwnServer {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed; a second one here would hide the test's own.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Serves on a thread of its own until the sender is dropped.
+fn serve(service: S3Service) -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>) {
+    let (stop, mut stopped) = oneshot::channel::<()>();
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free loopback port");
+    listener.set_nonblocking(true).expect("a socket that can be non-blocking");
+    let address = listener.local_addr().expect("a bound socket has an address");
+    let thread = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async move {
+            let listener = TcpListener::from_std(listener).expect("a socket of this runtime");
+            loop {
+                let (socket, _) = tokio::select! {
+                    accepted = listener.accept() => accepted.expect("a listening socket"),
+                    _ = &mut stopped => return,
+                };
+                let service = service.clone();
+                tokio::spawn(async move {
+                    // A client that goes away is no fault of the server.
+                    let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await;
+                });
+            }
+        });
+    });
+    (address, stop, thread)
+}
