@@ -2,5 +2,6 @@
 
 pub mod budget;
 pub mod decode;
+pub mod feed;
 pub mod fetch;
 pub mod figures;

@@ -127,7 +127,8 @@ impl DatasetStore {
     }
 
     /// The etag to note for an object, where it would survive copying the dataset.
-    pub(crate) fn lasting_etag(&self, etag: Option<String>) -> Option<String> {
+    #[must_use]
+    pub fn lasting_etag(&self, etag: Option<String>) -> Option<String> {
         // A weak etag names a representation, not bytes.
         etag.filter(|etag| self.keeps_etags && !etag.starts_with("W/"))
     }

@@ -58,6 +58,11 @@ impl FlakyStore {
         self.faults.lock().extend(faults);
     }
 
+    /// How many of them are still to come.
+    pub fn faults_left(&self) -> usize {
+        self.faults.lock().len()
+    }
+
     /// Every `n`-th read is answered like 503; 0 for none.
     pub fn fail_every(&self, n: u64) {
         self.every.store(n, Ordering::Relaxed);
@@ -76,7 +81,7 @@ impl FlakyStore {
     fn next_fault(&self) -> Option<Fault> {
         let read = self.reads.fetch_add(1, Ordering::Relaxed) + 1;
         let every = self.every.load(Ordering::Relaxed);
-        self.faults.lock().pop_front().or((every > 0 && read % every == 0).then_some(Fault::Unavailable))
+        self.faults.lock().pop_front().or((every > 0 && read.is_multiple_of(every)).then_some(Fault::Unavailable))
     }
 }
 

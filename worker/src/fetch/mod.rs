@@ -31,10 +31,11 @@ use disk::DiskCache;
 pub use error::FetchError;
 pub(crate) use memory::MemoryCache;
 use memory::Released;
+use object::Requests;
 pub use object::{RetrySettings, ShardObject};
 use pieces::Pieces;
 
-use crate::budget::DiskBudget;
+use crate::{budget::DiskBudget, figures::Stage};
 
 /// A block is fetched whole at once, and not only its wanted records, when these are at least one part in so many.
 const WHOLE_FRACTION: u64 = 4;
@@ -94,10 +95,9 @@ pub struct Fetcher {
     disk: Option<Arc<DiskCache>>,
     transit: Arc<Semaphore>,
     transit_kib: u32,
-    requests: Semaphore,
+    requests: Requests,
     /// Fetches ahead of need leave some requests to what a batch waits for.
     ahead: Semaphore,
-    retry: RetrySettings,
 }
 
 #[derive(Debug)]
@@ -174,16 +174,15 @@ impl BlockBytes {
 impl Fetcher {
     /// A fetcher with empty memory, and the disk cache as it is found.
     #[must_use]
-    pub fn new(settings: FetchSettings, disk: Option<&DiskBudget>) -> Arc<Self> {
+    pub fn new(settings: FetchSettings, disk: Option<&DiskBudget>, stage: Arc<Stage>) -> Arc<Self> {
         let transit_kib = u32::try_from(settings.transit_bytes / KIB).unwrap_or(u32::MAX >> 4).max(1);
         Arc::new(Self {
             memory: Mutex::new(MemoryCache::new(settings.memory_bytes)),
             disk: disk.and_then(DiskCache::open).map(Arc::new),
             transit: Arc::new(Semaphore::new(transit_kib as usize)),
             transit_kib,
-            requests: Semaphore::new(settings.requests.max(1)),
+            requests: Requests { permits: Semaphore::new(settings.requests.max(1)), retry: settings.retry, stage },
             ahead: Semaphore::new((settings.requests * 3 / 4).max(1)),
-            retry: settings.retry,
         })
     }
 
@@ -245,7 +244,7 @@ impl Fetcher {
                 return Ok((pieces, Source::Disk));
             }
         }
-        let pieces = place.shard.read(std::slice::from_ref(&place.range), &self.requests, &self.retry).await?;
+        let pieces = place.shard.read(std::slice::from_ref(&place.range), &self.requests).await?;
         Ok((pieces, Source::Store { discards }))
     }
 
@@ -272,10 +271,10 @@ impl Fetcher {
         }
         let wanted = pieces::merge(wanted);
         let wanted_bytes: u64 = wanted.iter().map(|range| range.end - range.start).sum();
-        if wanted_bytes.saturating_mul(WHOLE_FRACTION) >= place.bytes() {
-            if let Some(hold) = self.prefetch(place) {
-                return hold.bytes().await;
-            }
+        if wanted_bytes.saturating_mul(WHOLE_FRACTION) >= place.bytes()
+            && let Some(hold) = self.prefetch(place)
+        {
+            return hold.bytes().await;
         }
         self.in_transit(place, wanted, wanted_bytes).await
     }
@@ -297,7 +296,7 @@ impl Fetcher {
             }
             pieces
         } else {
-            place.shard.read(&wanted, &self.requests, &self.retry).await?
+            place.shard.read(&wanted, &self.requests).await?
         };
         Ok(BlockBytes { pieces, _guard: Guard::Transit(permit) })
     }

@@ -1,7 +1,11 @@
 //! Reading byte ranges of one shard: in parallel parts, with retries, and refused when the object is not the one that
 //! the manifest describes.
 
-use std::{ops::Range, sync::Arc, time::Duration};
+use std::{
+    ops::Range,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -9,6 +13,7 @@ use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt
 use tokio::sync::Semaphore;
 
 use super::{FetchError, backoff::Backoff, pieces::Pieces};
+use crate::figures::Stage;
 
 /// A range longer than this is read in parts of about this size, in bytes. Raised, one slow connection holds up more.
 const PART_BYTES: u64 = 4 << 20;
@@ -39,6 +44,15 @@ impl Default for RetrySettings {
     }
 }
 
+/// What all requests of a process share.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    /// One for each request on its way.
+    pub(crate) permits: Semaphore,
+    pub(crate) retry: RetrySettings,
+    pub(crate) stage: Arc<Stage>,
+}
+
 /// A shard as the manifest describes it, and where to read it.
 #[derive(Clone, Debug)]
 pub struct ShardObject {
@@ -55,27 +69,29 @@ pub struct ShardObject {
 }
 
 impl ShardObject {
-    /// Reads `ranges`, each in parts; `requests` bounds what all readers have on their way.
-    pub(crate) async fn read(
-        &self,
-        ranges: &[Range<u64>],
-        requests: &Semaphore,
-        retry: &RetrySettings,
-    ) -> Result<Pieces, FetchError> {
+    /// Reads `ranges`, each in parts.
+    pub(crate) async fn read(&self, ranges: &[Range<u64>], requests: &Requests) -> Result<Pieces, FetchError> {
         let parts: Vec<Range<u64>> = ranges.iter().flat_map(|range| parts(range.clone(), PART_BYTES)).collect();
         let reads = parts.into_iter().map(|part| async {
-            let _permit = requests.acquire().await.expect("the semaphore is never closed");
-            Ok::<_, FetchError>((part.start, self.read_part(part, retry).await?))
+            let _permit = requests.permits.acquire().await.expect("the semaphore is never closed");
+            Ok::<_, FetchError>((part.start, self.read_part(part, requests).await?))
         });
         let pieces: Vec<(u64, Bytes)> = stream::iter(reads).buffered(PARTS_AT_ONCE).try_collect().await?;
         Ok(Pieces::new(pieces))
     }
 
-    async fn read_part(&self, part: Range<u64>, retry: &RetrySettings) -> Result<Bytes, FetchError> {
+    async fn read_part(&self, part: Range<u64>, requests: &Requests) -> Result<Bytes, FetchError> {
+        let Requests { retry, stage, .. } = requests;
         let mut backoff = Backoff::new(retry.first_delay, retry.max_delay);
         let mut attempt = 1;
         loop {
-            let cause = match tokio::time::timeout(retry.request_timeout, self.request(part.clone())).await {
+            let started = Instant::now();
+            let answer = tokio::time::timeout(retry.request_timeout, self.request(part.clone())).await;
+            match &answer {
+                Ok(Ok(bytes)) => stage.item(started.elapsed(), bytes.len() as u64),
+                _ => stage.failure(started.elapsed()),
+            }
+            let cause = match answer {
                 Ok(Ok(bytes)) => return Ok(bytes),
                 Ok(Err(RequestError::Final(error))) => return Err(error),
                 Ok(Err(RequestError::Again(cause))) => cause,

@@ -1,4 +1,5 @@
 //! Fetching from a store that behaves, and from one that does not.
+#![allow(clippy::single_range_in_vec_init, reason = "what is wanted is a list of ranges")]
 
 use std::time::Duration;
 
@@ -42,7 +43,11 @@ impl Scene {
             max_delay: Duration::from_millis(1),
             request_timeout: Duration::from_millis(200),
         };
-        Fetcher::new(FetchSettings { retry, ..FetchSettings::new(memory_bytes, 4 << 10) }, disk)
+        Fetcher::new(
+            FetchSettings { retry, ..FetchSettings::new(memory_bytes, 4 << 10) },
+            disk,
+            Arc::new(Stage::new("fetch")),
+        )
     }
 
     fn check(&self, bytes: &BlockBytes, range: Range<u64>) {

@@ -1,0 +1,146 @@
+//! The ledger of bad samples: each distinct one is counted and logged once, and too many of them end the job.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use spdl_shard::{Fingerprint, job::Job};
+use spdl_wire::messages::BadSample;
+
+/// Causes that an error about too many bad samples tells of.
+const TOLD_CAUSES: usize = 3;
+/// Bad samples that are kept for the coordinator until it has heard of them; beyond it they are only counted.
+const UNREPORTED_LIMIT: usize = 4096;
+
+/// More bad samples than the job allows.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error(
+    "job `{job}` has {bad} bad samples of {samples}, more than `max_bad_fraction` = {max_fraction} allows; the first: \
+     {causes}"
+)]
+pub struct TooManyBad {
+    /// The job.
+    pub job: String,
+    /// Distinct bad samples met.
+    pub bad: u64,
+    /// Samples in the dataset.
+    pub samples: u64,
+    /// What the job allows.
+    pub max_fraction: f64,
+    /// Where the first of them lie and what is wrong with them.
+    pub causes: String,
+}
+
+/// The bad samples that this process has met, for all jobs.
+#[derive(Debug, Default)]
+pub(crate) struct BadLedger {
+    jobs: HashMap<Fingerprint, JobLedger>,
+    unreported: VecDeque<BadSample>,
+}
+
+#[derive(Debug, Default)]
+struct JobLedger {
+    distinct: HashSet<u64>,
+    first: Vec<String>,
+}
+
+impl BadLedger {
+    /// Notes a bad sample of the job with this fingerprint.
+    pub(crate) fn record(&mut self, job: &Job, fingerprint: Fingerprint, sample: BadSample) -> Result<(), TooManyBad> {
+        let ledger = self.jobs.entry(fingerprint).or_default();
+        if ledger.distinct.insert(sample.sample.0) {
+            let BadSample { shard, key, cause, .. } = &sample;
+            tracing::warn!(job = job.name, sample = sample.sample.0, shard, key, cause, "bad sample");
+            if ledger.first.len() < TOLD_CAUSES {
+                ledger.first.push(format!("record `{key}` of shard `{shard}`: {cause}"));
+            }
+            if self.unreported.len() < UNREPORTED_LIMIT {
+                self.unreported.push_back(sample);
+            }
+        }
+        let bad = ledger.distinct.len() as u64;
+        if bad as f64 <= job.max_bad_fraction * job.samples as f64 {
+            return Ok(());
+        }
+        Err(TooManyBad {
+            job: job.name.clone(),
+            bad,
+            samples: job.samples,
+            max_fraction: job.max_bad_fraction,
+            causes: ledger.first.join("; "),
+        })
+    }
+
+    /// The oldest that the coordinator has not acknowledged, at most `limit`.
+    pub(crate) fn unreported(&self, limit: usize) -> Vec<BadSample> {
+        self.unreported.iter().take(limit).cloned().collect()
+    }
+
+    /// The coordinator has heard of the oldest `count`.
+    pub(crate) fn acknowledge(&mut self, count: usize) {
+        self.unreported.drain(..count.min(self.unreported.len()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spdl_shard::{
+        SampleId,
+        job::{BadSamples, EpochEnd, OrderParams},
+    };
+
+    use super::*;
+
+    fn job(max_bad_fraction: f64) -> Job {
+        Job {
+            name: "train".into(),
+            dataset: "data".into(),
+            dataset_fingerprint: Fingerprint(1),
+            samples: 1000,
+            seed: 0,
+            global_batch: 8,
+            epochs: 1,
+            epoch_end: EpochEnd::Drop,
+            bad_samples: BadSamples::Substitute,
+            max_bad_fraction,
+            order: OrderParams { version: 1, lanes: 1, window: 1, shuffle: true },
+            columns: Vec::new(),
+        }
+    }
+
+    fn bad(sample: u64) -> BadSample {
+        BadSample {
+            job: "train".into(),
+            sample: SampleId(sample),
+            shard: "a.tar".into(),
+            key: format!("{sample:04}"),
+            cause: "cut short".into(),
+        }
+    }
+
+    #[test]
+    fn distinct_bad_samples_above_the_fraction_end_the_job_and_say_why() {
+        let (mut ledger, job) = (BadLedger::default(), job(0.002));
+        for sample in [3, 4, 3, 4, 4] {
+            ledger.record(&job, Fingerprint(5), bad(sample)).unwrap();
+        }
+        ledger.record(&job, Fingerprint(6), bad(5)).unwrap();
+        let error = ledger.record(&job, Fingerprint(5), bad(5)).unwrap_err();
+        assert_eq!((error.bad, error.samples), (3, 1000));
+        let text = error.to_string();
+        for part in ["`train`", "`0003` of shard `a.tar`: cut short", "0.002"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_acknowledged_is_told_again() {
+        let (mut ledger, job) = (BadLedger::default(), job(1.0));
+        for sample in 0..5 {
+            ledger.record(&job, Fingerprint(5), bad(sample)).unwrap();
+        }
+        let told: Vec<u64> = ledger.unreported(2).iter().map(|bad| bad.sample.0).collect();
+        assert_eq!(told, [0, 1]);
+        ledger.acknowledge(2);
+        let told: Vec<u64> = ledger.unreported(9).iter().map(|bad| bad.sample.0).collect();
+        assert_eq!(told, [2, 3, 4]);
+    }
+}

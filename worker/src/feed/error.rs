@@ -1,0 +1,167 @@
+//! Why a rank cannot be fed.
+
+use std::sync::Arc;
+
+use spdl_shard::{Fingerprint, order::PlanError, store::StoreError};
+use spdl_wire::slab::SlabError;
+
+use super::bad::TooManyBad;
+use crate::{decode::DecoderError, fetch::FetchError};
+
+/// A rank that gets no more batches.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FeedError {
+    /// The session is not one that can be served.
+    #[error("session of job `{job}`, rank {rank}: {problem}")]
+    Session {
+        /// The job.
+        job: String,
+        /// r.
+        rank: u32,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Not even two slots fit into the memory budget.
+    #[error(
+        "two slots of {slot_bytes} bytes for rank {rank} of job `{job}` do not fit: {free_bytes} of the worker's \
+         {budget_bytes} bytes are free; raise its memory budget, or make the batch or `max_bytes` smaller"
+    )]
+    Memory {
+        /// The job.
+        job: String,
+        /// r.
+        rank: u32,
+        /// Bytes of one slot.
+        slot_bytes: u64,
+        /// Bytes that slabs may still take.
+        free_bytes: u64,
+        /// The whole memory budget.
+        budget_bytes: u64,
+    },
+    /// The kernel gives no slab.
+    #[error("slots for rank {rank} of job `{job}`: {source}")]
+    Slab {
+        /// The job.
+        job: String,
+        /// r.
+        rank: u32,
+        /// Why.
+        source: Arc<SlabError>,
+    },
+    /// The decoding threads cannot be started.
+    #[error("decoding threads: {cause}")]
+    Threads {
+        /// Why.
+        cause: String,
+    },
+    /// The dataset cannot be opened.
+    #[error("dataset `{url}`: {source}")]
+    Dataset {
+        /// Its URL.
+        url: String,
+        /// Why.
+        source: Arc<StoreError>,
+    },
+    /// The dataset is there, but it is not the one the job was made for.
+    #[error(
+        "dataset `{url}` has fingerprint {actual}; job `{job}` was created for {expected}: give the job a new name, or \
+         the dataset its old content"
+    )]
+    DatasetDiffers {
+        /// Its URL.
+        url: String,
+        /// The job.
+        job: String,
+        /// What the job says.
+        expected: Fingerprint,
+        /// What the manifest has.
+        actual: Fingerprint,
+    },
+    /// The dataset has no order of this kind.
+    #[error("order of job `{job}`: {source}")]
+    Order {
+        /// The job.
+        job: String,
+        /// Why.
+        source: Arc<PlanError>,
+    },
+    /// The job's columns cannot be made from this dataset.
+    #[error(transparent)]
+    Columns(#[from] DecoderError),
+    /// Bytes do not come, or are wrong.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// The record index and the manifest contradict each other.
+    #[error("shard `{shard}`: its record index has no sample {sample}")]
+    Index {
+        /// URL of the shard.
+        shard: String,
+        /// Number of the sample in the shard.
+        sample: u64,
+    },
+    /// A record that does not lie in its sample's block.
+    #[error("shard `{shard}`: its record index puts a record of block {block} at bytes {start}..{end}, outside of it")]
+    Span {
+        /// URL of the shard.
+        shard: String,
+        /// Number of the block.
+        block: u32,
+        /// First byte of the record's field.
+        start: u64,
+        /// The byte after its last.
+        end: u64,
+    },
+    /// A bad sample, in a job that says `bad_samples = "fail"`.
+    #[error("job `{job}` fails at its first bad sample: record `{key}` of shard `{shard}`: {cause}")]
+    BadSample {
+        /// The job.
+        job: String,
+        /// URL of the shard.
+        shard: String,
+        /// Key of the record.
+        key: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// Too many bad samples.
+    #[error(transparent)]
+    TooManyBad(#[from] TooManyBad),
+    /// None of the samples that might take the place of a bad one is good.
+    #[error("job `{job}`: {attempts} substitutes in a row for the sample at {position} are bad; the last: {cause}")]
+    NoSubstitute {
+        /// The job.
+        job: String,
+        /// Where in the stream.
+        position: spdl_shard::Position,
+        /// How many were tried.
+        attempts: u32,
+        /// What is wrong with the last one.
+        cause: String,
+    },
+    /// A slot was given back that is not lent.
+    #[error("slot {slot} is not lent, so it cannot be given back")]
+    NotLent {
+        /// Which.
+        slot: u32,
+    },
+    /// A thread of ours panicked; the log says where.
+    #[error("a decoding thread panicked on a batch of job `{job}`; the worker's log says where")]
+    Panicked {
+        /// The job.
+        job: String,
+    },
+}
+
+impl FeedError {
+    /// Whether another worker, or this one later, might do better.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Fetch(error) => error.is_retryable(),
+            Self::Dataset { source, .. } => source.is_retryable(),
+            Self::Memory { .. } | Self::Slab { .. } | Self::Panicked { .. } => true,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Filling one batch: its blocks are awaited together, what is there is decoded, and bad samples meet their policy.
+
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
+
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use spdl_shard::{
+    job::BadSamples,
+    order::{Item, ItemKind, Located, Step},
+};
+use spdl_wire::{
+    layout::{Header, Place, entry_flags},
+    messages::BadSample,
+    slab::SlotMut,
+};
+use tokio::sync::oneshot;
+
+use super::{
+    Feed, FeedError,
+    portion::{Canvas, Fetched, SampleTask, Unfinished, Why, decode_portion, locate_in},
+    progress::Wait,
+    steps::PlannedStep,
+};
+use crate::fetch::FetchError;
+
+/// Substitutes that are tried for one bad sample.
+const MAX_SUBSTITUTES: u32 = 64;
+/// How often bytes are fetched that turn out wrong.
+const MAX_WRONG_FETCHES: u32 = 3;
+
+/// A slot that holds a batch, not published yet.
+#[derive(Debug)]
+pub(crate) struct FilledBatch {
+    pub(crate) sequence: u64,
+    pub(crate) slot: SlotMut,
+    pub(crate) used_bytes: u64,
+}
+
+type Decoded = Result<(Canvas, Vec<Unfinished>), FeedError>;
+
+struct Filling {
+    feed: Arc<Feed>,
+    sequence: u64,
+    fetching: FuturesUnordered<BoxFuture<'static, Result<Fetched, FeedError>>>,
+    /// Blocks on their way, and how many groups of samples wait for each.
+    awaited: BTreeMap<u32, u32>,
+    ready: Vec<Fetched>,
+    blanks: Vec<SampleTask>,
+}
+
+/// Fills `slot` with the planned batch.
+pub(crate) async fn fill(
+    feed: Arc<Feed>,
+    sequence: u64,
+    planned: PlannedStep,
+    slot: SlotMut,
+) -> Result<FilledBatch, FeedError> {
+    let PlannedStep { step, items, groups, holds } = planned;
+    let started = Instant::now();
+    let stage = feed.resources.stages.batch.clone();
+    let mut filling = Filling {
+        feed: feed.clone(),
+        sequence,
+        fetching: FuturesUnordered::new(),
+        awaited: BTreeMap::new(),
+        ready: Vec::new(),
+        blanks: items_of(&items, |kind| kind == ItemKind::Invalid),
+    };
+    for group in groups {
+        let tasks = group.entries.iter().map(|entry| task(*entry, &items[*entry as usize])).collect();
+        filling.fetch(group.block, tasks);
+    }
+    let mut canvas = filling.run(feed.canvas(slot, items.len())).await?;
+    drop(holds);
+    let used_bytes = feed.layout.finish(&mut canvas.slot, feed.header(&step, items.len()), &canvas.ragged) as u64;
+    feed.progress.forget_wait(sequence);
+    stage.item(started.elapsed(), used_bytes);
+    Ok(FilledBatch { sequence, slot: canvas.slot, used_bytes })
+}
+
+fn task(entry: u32, item: &Item) -> SampleTask {
+    let flags = match item.kind {
+        ItemKind::Sample => 0,
+        ItemKind::Padding => entry_flags::PADDING,
+        ItemKind::Invalid => entry_flags::INVALID,
+    };
+    SampleTask { entry, at: item.at, id: item.located.id, flags, attempts: 0, wrong_fetches: 0 }
+}
+
+fn items_of(items: &[Item], wanted: impl Fn(ItemKind) -> bool) -> Vec<SampleTask> {
+    (0..).zip(items).filter(|(_, item)| wanted(item.kind)).map(|(entry, item)| task(entry, item)).collect()
+}
+
+impl Filling {
+    /// Fetches and decodes until nothing is left to do.
+    async fn run(&mut self, canvas: Canvas) -> Result<Canvas, FeedError> {
+        let mut canvas = Some(canvas);
+        let mut decoding: Option<BoxFuture<'static, Decoded>> = None;
+        loop {
+            while let Some(Some(fetched)) = self.fetching.next().now_or_never() {
+                self.arrived(fetched?);
+            }
+            if let Some(idle) = canvas.take_if(|_| !self.ready.is_empty() || !self.blanks.is_empty()) {
+                decoding = Some(self.decode(idle).boxed());
+            }
+            self.note_wait(decoding.is_some());
+            tokio::select! {
+                Some(fetched) = self.fetching.next() => self.arrived(fetched?),
+                Some(decoded) = conditional(&mut decoding) => {
+                    decoding = None;
+                    let (idle, unfinished) = decoded?;
+                    canvas = Some(idle);
+                    for sample in unfinished {
+                        self.settle(sample)?;
+                    }
+                }
+                else => return Ok(canvas.expect("nothing is being decoded")),
+            }
+        }
+    }
+
+    fn note_wait(&self, is_decoding: bool) {
+        let wait = match self.awaited.first_key_value() {
+            _ if is_decoding => Wait::Decode,
+            Some((block, _)) => {
+                let shard = self.feed.dataset.shard_url(*block).into();
+                Wait::Block { block: *block, shard, others: self.awaited.len() - 1 }
+            }
+            None => return,
+        };
+        self.feed.progress.waits_for(self.sequence, wait);
+    }
+
+    fn arrived(&mut self, fetched: Fetched) {
+        let block = fetched.place.key.block;
+        let groups = self.awaited.get_mut(&block).expect("what arrives is awaited");
+        *groups -= 1;
+        if *groups == 0 {
+            self.awaited.remove(&block);
+        }
+        self.ready.push(fetched);
+    }
+
+    fn fetch(&mut self, block: u32, tasks: Vec<SampleTask>) {
+        *self.awaited.entry(block).or_default() += 1;
+        self.fetching.push(fetch_group(self.feed.clone(), block, tasks).boxed());
+    }
+
+    /// Decodes what is ready, when it is this batch's turn.
+    fn decode(&mut self, mut canvas: Canvas) -> impl Future<Output = Decoded> + Send + 'static {
+        let portion = std::mem::take(&mut self.ready);
+        let blanks = std::mem::take(&mut self.blanks);
+        let (feed, lead) = (self.feed.clone(), self.feed.progress.lead(self.sequence));
+        let samples = portion.iter().map(|block| block.tasks.len()).sum();
+        async move {
+            let turn = feed.resources.turns.take(lead, samples).await;
+            let (done, result) = oneshot::channel();
+            let name = feed.session.job.name.clone();
+            feed.resources.clone().pool.spawn(move || {
+                let unfinished = decode_portion(&feed, &mut canvas, &portion, &blanks);
+                drop((portion, turn));
+                // Nobody waits any more when the rank has gone.
+                let _ = done.send((canvas, unfinished));
+            });
+            result.await.map_err(|_| FeedError::Panicked { job: name })
+        }
+    }
+
+    /// Decides what becomes of a sample that was not decoded.
+    fn settle(&mut self, sample: Unfinished) -> Result<(), FeedError> {
+        let Unfinished { mut task, place, key, why } = sample;
+        let shard = place.shard.url.clone();
+        match why {
+            Why::NotIndexed { sample } => Err(FeedError::Index { shard, sample }),
+            Why::WrongBytes { field, expected, actual } => {
+                self.feed.resources.fetcher.discard(&place.key);
+                task.wrong_fetches += 1;
+                if task.wrong_fetches >= MAX_WRONG_FETCHES {
+                    let attempts = task.wrong_fetches;
+                    return Err(FetchError::WrongBytes { shard, key, field, expected, actual, attempts }.into());
+                }
+                tracing::warn!(shard, key, field, "wrong bytes; fetching them again");
+                self.fetch(place.key.block, vec![task]);
+                Ok(())
+            }
+            Why::Bad(cause) => self.settle_bad(task, shard, key, cause),
+        }
+    }
+
+    fn settle_bad(&mut self, mut task: SampleTask, shard: String, key: String, cause: String) -> Result<(), FeedError> {
+        let feed = self.feed.clone();
+        let job = &feed.session.job;
+        if job.bad_samples == BadSamples::Fail {
+            return Err(FeedError::BadSample { job: job.name.clone(), shard, key, cause });
+        }
+        let bad = BadSample { job: job.name.clone(), sample: task.id, shard, key, cause: cause.clone() };
+        feed.resources.bad.lock().record(job, feed.job_fingerprint, bad)?;
+        if job.bad_samples == BadSamples::Mask {
+            return Ok(());
+        }
+        if task.attempts >= MAX_SUBSTITUTES {
+            let (job, attempts) = (job.name.clone(), task.attempts);
+            return Err(FeedError::NoSubstitute { job, position: task.at, attempts, cause });
+        }
+        let Located { id, block, .. } = feed.plan.substitute(task.at.epoch, task.at.offset, task.attempts);
+        task = SampleTask {
+            id,
+            flags: task.flags | entry_flags::SUBSTITUTED,
+            attempts: task.attempts + 1,
+            wrong_fetches: 0,
+            ..task
+        };
+        self.fetch(block, vec![task]);
+        Ok(())
+    }
+}
+
+async fn conditional<T>(future: &mut Option<BoxFuture<'static, T>>) -> Option<T> {
+    match future {
+        Some(future) => Some(future.await),
+        None => None,
+    }
+}
+
+async fn fetch_group(feed: Arc<Feed>, block: u32, tasks: Vec<SampleTask>) -> Result<Fetched, FeedError> {
+    let facts = feed.dataset.block(block);
+    let index = feed.dataset.index(facts.shard).await?;
+    let place = feed.dataset.place(block);
+    let mut wanted = Vec::new();
+    for task in &tasks {
+        let sample = feed.dataset.sample_in_shard(&facts, task.id);
+        let Some((record, _)) = locate_in(&index, sample) else {
+            return Err(FeedError::Index { shard: place.shard.url.clone(), sample });
+        };
+        let fields = feed.fields.iter().filter_map(|name| record.field(name));
+        wanted.extend(fields.map(|field| field.offset..field.offset.saturating_add(field.bytes.into())));
+    }
+    if let Some(range) = wanted.iter().find(|range| range.start < place.range.start || range.end > place.range.end) {
+        return Err(FeedError::Span { shard: place.shard.url.clone(), block, start: range.start, end: range.end });
+    }
+    let bytes = feed.resources.fetcher.fetch(&place, wanted).await?;
+    Ok(Fetched { place, bytes, index, tasks })
+}
+
+impl Feed {
+    fn canvas(&self, slot: SlotMut, entries: usize) -> Canvas {
+        let values = |place: &Place| match place {
+            Place::Fixed { .. } => Vec::new(),
+            Place::Ragged { .. } => vec![Bytes::new(); entries],
+        };
+        let ragged = self.layout.columns().iter().map(|column| values(&column.place)).collect();
+        Canvas { slot, ragged, entries }
+    }
+
+    fn header(&self, step: &Step, entries: usize) -> Header {
+        Header {
+            magic: [0; 4],
+            version: 0,
+            columns: 0,
+            entries: u32::try_from(entries).expect("a batch fits its capacity"),
+            capacity: self.layout.capacity(),
+            epoch: step.from.epoch,
+            offset: step.from.offset,
+            next_epoch: step.next.epoch,
+            next_offset: step.next.offset,
+            rank: self.rank,
+            world: self.session.world,
+            used_bytes: 0,
+            reserved: [0; 8],
+        }
+    }
+}

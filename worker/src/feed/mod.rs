@@ -1,0 +1,343 @@
+//! Feeding a rank: from its position on, batch after batch, into the slots of its slab.
+//!
+//! A [`RankFeed`] walks the plan, has the blocks of the coming steps fetched, decodes the samples of a batch in
+//! parallel straight into a slot, and publishes the slots in order. It is pulled: with no free slot it does nothing.
+
+mod bad;
+mod dataset;
+mod error;
+mod fill;
+mod portion;
+mod progress;
+mod resources;
+mod steps;
+mod turns;
+
+use std::{sync::Arc, time::Instant};
+
+use futures::{StreamExt, stream::FuturesOrdered};
+use spdl_shard::{
+    Fingerprint, Position,
+    job::Job,
+    order::{BatchParams, Plan},
+};
+use spdl_wire::{
+    layout::Layout,
+    messages::{RankFigures, Session, Stall, Transport},
+    slab::Slab,
+};
+use tokio::{sync::mpsc, task::AbortHandle};
+
+pub use bad::TooManyBad;
+use dataset::Dataset;
+pub use dataset::{StoreAccess, WrapStore};
+pub use error::FeedError;
+use progress::{Phase, Progress, Wait};
+pub use resources::{DEFAULT_SLOTS, MAX_SLOTS, Resources};
+use resources::{SlabReservation, check_session};
+use steps::Steps;
+
+use crate::decode::Decoder;
+
+/// Which memory the slots are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlabKind {
+    /// A sealed memfd, which another process can map.
+    Shared,
+    /// This process's own.
+    Private,
+}
+
+/// What is to be fed.
+#[derive(Clone, Debug)]
+pub struct FeedRequest {
+    /// The session.
+    pub session: Session,
+    /// r.
+    pub rank: u32,
+    /// The first batch starts here.
+    pub from: Position,
+    /// Slots wanted; 0 for [`DEFAULT_SLOTS`]. Fewer are given where memory is short.
+    pub slots: u32,
+    /// Where the slots are.
+    pub slab: SlabKind,
+}
+
+/// What a feed has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeedEvent {
+    /// A slot holds the next batch.
+    Filled {
+        /// Number of the batch, from 0.
+        sequence: u64,
+        /// Which slot.
+        slot: u32,
+        /// Bytes of the batch.
+        used_bytes: u64,
+    },
+    /// All epochs are delivered.
+    End {
+        /// Number of batches.
+        sequence: u64,
+        /// Where the stream ends.
+        position: Position,
+    },
+}
+
+/// The batches of one rank. Its work stops when it is dropped.
+#[derive(Debug)]
+pub struct RankFeed {
+    resources: Arc<Resources>,
+    session: Session,
+    rank: u32,
+    slab: Slab,
+    layout: Arc<Layout>,
+    progress: Arc<Progress>,
+    events: mpsc::UnboundedReceiver<Result<FeedEvent, FeedError>>,
+    driver: AbortHandle,
+    _reservation: SlabReservation,
+}
+
+/// Gives slots back; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct SlotFreer {
+    slab: Slab,
+    progress: Arc<Progress>,
+}
+
+impl SlotFreer {
+    /// The consumer is done with a slot; every reader of it has to be gone.
+    ///
+    /// # Errors
+    /// [`FeedError::NotLent`] when the slot holds no batch.
+    pub fn free(&self, slot: u32) -> Result<(), FeedError> {
+        if !self.slab.release(slot) {
+            return Err(FeedError::NotLent { slot });
+        }
+        self.note_released();
+        Ok(())
+    }
+
+    /// A slot was released in the slab by somebody else.
+    pub fn note_released(&self) {
+        self.progress.free();
+    }
+}
+
+impl RankFeed {
+    /// Starts to feed a rank. Call it inside a tokio runtime.
+    ///
+    /// # Errors
+    /// [`FeedError`] when the request makes no sense or there is no memory for it; all else comes with
+    /// [`next`](Self::next).
+    pub fn start(resources: &Arc<Resources>, request: FeedRequest) -> Result<Self, FeedError> {
+        let FeedRequest { session, rank, from, slots, slab: kind } = request;
+        check_session(&session, rank).map_err(|problem| FeedError::Session {
+            job: session.job.name.clone(),
+            rank,
+            problem,
+        })?;
+        let capacity = Job::entries_per_rank(session.global_batch, session.world);
+        let layout = Arc::new(Layout::new(&session.job.columns, capacity));
+        let reservation = resources.reserve(&session, rank, slots, &layout)?;
+        let make = if kind == SlabKind::Shared { Slab::shared } else { Slab::private };
+        let slab = make(reservation.slots, layout.slot_bytes()).map_err(|source| FeedError::Slab {
+            job: session.job.name.clone(),
+            rank,
+            source: Arc::new(source),
+        })?;
+        let progress = Arc::new(Progress::new(Instant::now()));
+        let (events_out, events) = mpsc::unbounded_channel();
+        let driver = Driver {
+            resources: resources.clone(),
+            session: session.clone(),
+            rank,
+            slab: slab.clone(),
+            layout: layout.clone(),
+            progress: progress.clone(),
+            events: events_out,
+        };
+        let driver = tokio::spawn(driver.run(from)).abort_handle();
+        let resources = resources.clone();
+        Ok(Self { resources, session, rank, slab, layout, progress, events, driver, _reservation: reservation })
+    }
+
+    /// The slots.
+    #[must_use]
+    pub const fn slab(&self) -> &Slab {
+        &self.slab
+    }
+
+    /// Where everything lies in a slot.
+    #[must_use]
+    pub const fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// The next event; dropping the future loses none. After [`FeedEvent::End`] or an error there is nothing more.
+    ///
+    /// # Errors
+    /// [`FeedError`] when the rank cannot be fed any longer.
+    pub async fn next(&mut self) -> Result<FeedEvent, FeedError> {
+        let lost = || FeedError::Panicked { job: self.session.job.name.clone() };
+        self.events.recv().await.unwrap_or_else(|| Err(lost()))
+    }
+
+    /// A handle that gives slots back.
+    #[must_use]
+    pub fn freer(&self) -> SlotFreer {
+        SlotFreer { slab: self.slab.clone(), progress: self.progress.clone() }
+    }
+
+    /// The consumer is done with a slot.
+    ///
+    /// # Errors
+    /// [`FeedError::NotLent`] when the slot holds no batch.
+    pub fn free(&self, slot: u32) -> Result<(), FeedError> {
+        self.freer().free(slot)
+    }
+
+    /// What the next batch waits for; `None` when it is there, or about to be.
+    #[must_use]
+    pub fn stall(&self) -> Option<Stall> {
+        if !self.events.is_empty() {
+            return None;
+        }
+        let (phase, wait, since) = self.progress.waiting();
+        let job = &self.session.job.name;
+        let (stage, waiting_for) = match (phase, wait) {
+            (Phase::Over, _) => return None,
+            (_, Some(Wait::Decode)) => {
+                ("decode", format!("the samples of rank {} of job `{job}` to be decoded", self.rank))
+            }
+            (_, Some(Wait::Block { block, shard, others })) => {
+                let others = if others > 0 { format!(" and {others} others") } else { String::new() };
+                ("fetch", format!("block {block} of shard `{shard}`{others}"))
+            }
+            (Phase::Opening, None) => ("open", format!("dataset `{}` to be opened", self.session.job.dataset)),
+            (Phase::NoSlot, None) => (
+                "hand-over",
+                format!("the trainer to give back one of {} slots of rank {}", self.slab.slots(), self.rank),
+            ),
+            (Phase::Filling, None) => return None,
+        };
+        let waited_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Some(Stall { worker: self.resources.name.clone(), stage: stage.to_owned(), waiting_for, waited_ms })
+    }
+
+    /// How the rank stands.
+    #[must_use]
+    pub fn figures(&self, transport: Transport) -> RankFigures {
+        RankFigures {
+            session: self.session.id,
+            rank: self.rank,
+            transport,
+            batches: self.progress.published(),
+            ready: u32::try_from(self.progress.lent()).unwrap_or(u32::MAX),
+            slots: self.slab.slots(),
+            stall: self.stall(),
+        }
+    }
+}
+
+impl Drop for RankFeed {
+    fn drop(&mut self) {
+        self.progress.cancel();
+        self.driver.abort();
+    }
+}
+
+/// What the batches of one rank have in common.
+pub(crate) struct Feed {
+    resources: Arc<Resources>,
+    session: Session,
+    job_fingerprint: Fingerprint,
+    rank: u32,
+    layout: Arc<Layout>,
+    dataset: Arc<Dataset>,
+    plan: Plan,
+    decoder: Decoder,
+    /// Fields of a record that the columns may read.
+    fields: Vec<String>,
+    progress: Arc<Progress>,
+}
+
+/// The task that keeps a rank's slots filled.
+struct Driver {
+    resources: Arc<Resources>,
+    session: Session,
+    rank: u32,
+    slab: Slab,
+    layout: Arc<Layout>,
+    progress: Arc<Progress>,
+    events: mpsc::UnboundedSender<Result<FeedEvent, FeedError>>,
+}
+
+const fn batch_params(session: &Session) -> BatchParams {
+    let Session { job, global_batch, .. } = session;
+    BatchParams { global_batch: *global_batch, epochs: job.epochs, epoch_end: job.epoch_end }
+}
+
+impl Driver {
+    async fn run(self, from: Position) {
+        let result = self.feed(from).await;
+        self.progress.enter(Phase::Over);
+        // Nobody listens any more when the feed was dropped.
+        let _ = self.events.send(result);
+    }
+
+    async fn feed(&self, from: Position) -> Result<FeedEvent, FeedError> {
+        let feed = Arc::new(self.open().await?);
+        let params = batch_params(&feed.session);
+        let fetcher = feed.resources.fetcher.clone();
+        let ranks = (self.rank, feed.session.world);
+        let mut steps = Steps::new(feed.plan.clone(), params, ranks, from, feed.dataset.clone(), fetcher);
+        let mut filling = FuturesOrdered::new();
+        let mut sequence = 0;
+        loop {
+            while let Some(slot) = self.slab.take_any() {
+                let Some(planned) = steps.next() else { break };
+                filling.push_back(fill::fill(feed.clone(), sequence, planned, slot));
+                sequence += 1;
+            }
+            steps.look_ahead();
+            if filling.is_empty() && steps.is_over() {
+                return Ok(FeedEvent::End { sequence, position: steps.planned_to() });
+            }
+            self.progress.enter(if filling.is_empty() { Phase::NoSlot } else { Phase::Filling });
+            tokio::select! {
+                Some(filled) = filling.next() => {
+                    let fill::FilledBatch { sequence, slot, used_bytes } = filled?;
+                    let slot = slot.publish();
+                    self.progress.publish();
+                    let _ = self.events.send(Ok(FeedEvent::Filled { sequence, slot, used_bytes }));
+                }
+                () = self.progress.freed_one() => {}
+            }
+        }
+    }
+
+    async fn open(&self) -> Result<Feed, FeedError> {
+        let Self { resources, session, rank, layout, progress, .. } = self;
+        let dataset = resources.datasets.open(&session.job).await?;
+        let plan = dataset.plan(&session.job)?;
+        let order = |source| FeedError::Order { job: session.job.name.clone(), source: Arc::new(source) };
+        plan.check(&batch_params(session)).map_err(order)?;
+        let decoder = Decoder::new(&session.job, dataset.manifest().classes())?;
+        Ok(Feed {
+            resources: resources.clone(),
+            session: session.clone(),
+            job_fingerprint: session.job.fingerprint(),
+            rank: *rank,
+            layout: layout.clone(),
+            plan,
+            fields: decoder.field_names().map(str::to_owned).collect(),
+            decoder,
+            dataset,
+            progress: progress.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

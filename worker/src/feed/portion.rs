@@ -1,0 +1,212 @@
+//! Decoding part of a batch: samples whose bytes are there go straight to their places in the slot, in parallel.
+
+use std::{cell::Cell, time::Instant};
+
+use bytes::Bytes;
+use rayon::prelude::*;
+use smallvec::SmallVec;
+use spdl_shard::{Position, SampleId, index::Record};
+use spdl_wire::{
+    layout::{Entry, Layout, entry_flags},
+    slab::SlotMut,
+};
+
+use super::{Feed, dataset::IndexHold};
+use crate::{
+    decode::{SampleKey, Target},
+    fetch::{BlockBytes, BlockPlace},
+};
+
+/// The slot being filled, and the values of ragged columns until the end of the batch is known.
+#[derive(Debug)]
+pub(crate) struct Canvas {
+    pub(crate) slot: SlotMut,
+    /// By column, then by entry; empty for fixed columns.
+    pub(crate) ragged: Vec<Vec<Bytes>>,
+    pub(crate) entries: usize,
+}
+
+/// A sample to decode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SampleTask {
+    /// Its place in the batch.
+    pub(crate) entry: u32,
+    pub(crate) at: Position,
+    pub(crate) id: SampleId,
+    pub(crate) flags: u32,
+    /// Substitutes that were tried before it.
+    pub(crate) attempts: u32,
+    /// How often its bytes came and were wrong.
+    pub(crate) wrong_fetches: u32,
+}
+
+/// Samples of one block, with their bytes.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    pub(crate) place: BlockPlace,
+    pub(crate) bytes: BlockBytes,
+    pub(crate) index: IndexHold,
+    pub(crate) tasks: Vec<SampleTask>,
+}
+
+/// A sample that was not decoded.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    pub(crate) task: SampleTask,
+    pub(crate) place: BlockPlace,
+    pub(crate) key: String,
+    pub(crate) why: Why,
+}
+
+/// Why it was not.
+#[derive(Clone, Debug)]
+pub(crate) enum Why {
+    /// Right bytes that do not decode. With the policy `mask` the entry has been made zero.
+    Bad(String),
+    /// Not the bytes that the index describes.
+    WrongBytes { field: String, expected: u32, actual: u32 },
+    /// The index does not know the sample.
+    NotIndexed { sample: u64 },
+}
+
+type Places<'a> = (&'a mut Entry, SmallVec<[Target<'a>; 4]>);
+
+/// Decodes `portion` into the canvas, and makes the entries in `blanks` zero. Runs on the decoding threads.
+pub(crate) fn decode_portion(
+    feed: &Feed,
+    canvas: &mut Canvas,
+    portion: &[Fetched],
+    blanks: &[SampleTask],
+) -> Vec<Unfinished> {
+    let mut places = split(&feed.layout, canvas);
+    let mut take = |entry: u32| places[entry as usize].take().expect("an entry is filled by one task at a time");
+    for blank in blanks {
+        let (entry, mut targets) = take(blank.entry);
+        *entry = entry_of(blank, blank.flags);
+        zero(&mut targets);
+    }
+    let mut work: Vec<(&Fetched, &SampleTask, Places<'_>)> = portion
+        .iter()
+        .flat_map(|block| block.tasks.iter().map(move |task| (block, task)))
+        .map(|(block, task)| (block, task, take(task.entry)))
+        .collect();
+    work.par_iter_mut()
+        .with_max_len(1)
+        .filter_map(|(block, task, (entry, targets))| {
+            if feed.progress.is_cancelled() {
+                return None;
+            }
+            decode_one(feed, block, task, entry, targets)
+        })
+        .collect()
+}
+
+fn split<'a>(layout: &Layout, canvas: &'a mut Canvas) -> Vec<Option<Places<'a>>> {
+    let parts = layout.split(&mut canvas.slot, canvas.entries);
+    let mut places: Vec<_> = parts.entries.iter_mut().map(|entry| Some((entry, SmallVec::new()))).collect();
+    for (fixed, ragged) in parts.columns.into_iter().zip(&mut canvas.ragged) {
+        let targets: Box<dyn Iterator<Item = Target<'a>>> = match fixed {
+            Some(column) => Box::new(column.bytes.chunks_exact_mut(column.sample_bytes).map(Target::Fixed)),
+            None => Box::new(ragged.iter_mut().map(Target::Ragged)),
+        };
+        for (place, target) in places.iter_mut().flatten().zip(targets) {
+            place.1.push(target);
+        }
+    }
+    places
+}
+
+fn decode_one(
+    feed: &Feed,
+    block: &Fetched,
+    task: &SampleTask,
+    entry: &mut Entry,
+    targets: &mut [Target<'_>],
+) -> Option<Unfinished> {
+    let started = Instant::now();
+    let unfinished =
+        |key: &str, why| Some(Unfinished { task: *task, place: block.place.clone(), key: key.to_owned(), why });
+    let Some((record, sample_in_record)) = locate(feed, block, task.id) else {
+        return unfinished("", Why::NotIndexed { sample: task.id.0 });
+    };
+    let wrong = Cell::new(None);
+    let read_bytes = Cell::new(0);
+    let field = |name: &str| match checked_field(&record, block, name) {
+        Ok(bytes) => {
+            read_bytes.set(read_bytes.get() + bytes.as_ref().map_or(0, |bytes| bytes.len() as u64));
+            bytes
+        }
+        Err(why) => {
+            wrong.set(Some(why));
+            None
+        }
+    };
+    let key = SampleKey { epoch: task.at.epoch, id: task.id, sample_in_record };
+    let result = feed.decoder.decode_sample(key, &field, targets);
+    if let Some(why) = wrong.into_inner() {
+        feed.resources.stages.decode.failure(started.elapsed());
+        return unfinished(record.key, why);
+    }
+    match result {
+        Ok(()) => {
+            own_ragged(targets);
+            *entry = entry_of(task, task.flags);
+            feed.resources.stages.decode.item(started.elapsed(), read_bytes.get());
+            None
+        }
+        Err(cause) => {
+            zero(targets);
+            *entry = entry_of(task, task.flags | entry_flags::MASKED);
+            feed.resources.stages.decode.failure(started.elapsed());
+            unfinished(record.key, Why::Bad(cause.to_string()))
+        }
+    }
+}
+
+fn entry_of(task: &SampleTask, flags: u32) -> Entry {
+    Entry { id: task.id.0, offset: task.at.offset, epoch: task.at.epoch, flags, reserved: 0 }
+}
+
+/// The record of a sample and the sample's number in it.
+pub(crate) fn locate_in<'i>(index: &'i IndexHold, sample_in_shard: u64) -> Option<(Record<'i>, u32)> {
+    let index = index.index();
+    let sample = u32::try_from(sample_in_shard).ok().filter(|sample| *sample < index.sample_count())?;
+    let (record, sample_in_record) = index.locate(sample);
+    Some((index.record(record), sample_in_record))
+}
+
+fn locate<'b>(feed: &Feed, block: &'b Fetched, id: SampleId) -> Option<(Record<'b>, u32)> {
+    let facts = feed.dataset.block(block.place.key.block);
+    locate_in(&block.index, feed.dataset.sample_in_shard(&facts, id))
+}
+
+/// The bytes of a field, if they are those that the index describes.
+fn checked_field(record: &Record<'_>, block: &Fetched, name: &str) -> Result<Option<Bytes>, Why> {
+    let Some(field) = record.field(name) else { return Ok(None) };
+    let end = field.offset.saturating_add(field.bytes.into());
+    let Some(bytes) = block.bytes.slice(field.offset..end) else {
+        return Err(Why::NotIndexed { sample: u64::from(record.first_sample) });
+    };
+    match crc32c::crc32c(&bytes) {
+        actual if actual == field.crc32c => Ok(Some(bytes)),
+        actual => Err(Why::WrongBytes { field: name.to_owned(), expected: field.crc32c, actual }),
+    }
+}
+
+/// Values that are slices of a block would keep all of it in memory, and outside the budget.
+fn own_ragged(targets: &mut [Target<'_>]) {
+    for target in targets {
+        if let Target::Ragged(value) = target {
+            **value = Bytes::copy_from_slice(value);
+        }
+    }
+}
+
+fn zero(targets: &mut [Target<'_>]) {
+    for target in targets {
+        match target {
+            Target::Fixed(bytes) => bytes.fill(0),
+            Target::Ragged(value) => **value = Bytes::new(),
+        }
+    }
+}

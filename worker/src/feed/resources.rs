@@ -1,0 +1,207 @@
+//! What all ranks of a process share: decoding threads, caches, open datasets, the ledger of bad samples.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use spdl_wire::{
+    layout::Layout,
+    messages::{BadSample, Session, StageFigures},
+    slab::{MAX_SLAB_BYTES, slot_stride},
+};
+
+use super::{
+    FeedError,
+    bad::BadLedger,
+    dataset::{Datasets, StoreAccess},
+    turns::Turns,
+};
+use crate::{
+    budget::{Budget, MemoryShares},
+    fetch::{FetchSettings, Fetcher},
+    figures::Stage,
+};
+
+/// Slots a rank gets when it does not say. Raised, more memory is filled with batches that wait; lowered, a slow batch
+/// is felt by the trainer.
+pub const DEFAULT_SLOTS: u32 = 4;
+/// The most slots a rank gets.
+pub const MAX_SLOTS: u32 = 64;
+/// With fewer, nothing is filled while the trainer has a batch.
+const MIN_SLOTS: u32 = 2;
+/// Part of the slab-and-cache memory that slabs leave to cached blocks.
+const BLOCKS_LEFT: u64 = 8;
+
+/// The shared means of a process. Made once.
+#[derive(Debug)]
+pub struct Resources {
+    pub(crate) name: String,
+    budget: Budget,
+    shares: MemoryShares,
+    slab_bytes: Mutex<u64>,
+    pub(crate) pool: rayon::ThreadPool,
+    pub(crate) turns: Arc<Turns>,
+    pub(crate) fetcher: Arc<Fetcher>,
+    pub(crate) datasets: Datasets,
+    pub(crate) bad: Mutex<BadLedger>,
+    pub(crate) stages: Stages,
+}
+
+/// Figures of the path of a batch.
+#[derive(Debug)]
+pub(crate) struct Stages {
+    pub(crate) fetch: Arc<Stage>,
+    pub(crate) decode: Arc<Stage>,
+    pub(crate) batch: Arc<Stage>,
+}
+
+impl Resources {
+    /// Threads and empty caches within `budget`, for a worker of that name.
+    ///
+    /// # Errors
+    /// [`FeedError::Threads`] when the system gives no threads.
+    pub fn new(name: &str, budget: Budget) -> Result<Arc<Self>, FeedError> {
+        Self::with_access(name, budget, StoreAccess::default())
+    }
+
+    /// The same, with another access to stores.
+    ///
+    /// # Errors
+    /// [`FeedError::Threads`] when the system gives no threads.
+    pub fn with_access(name: &str, budget: Budget, access: StoreAccess) -> Result<Arc<Self>, FeedError> {
+        let threads = budget.threads().get();
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|thread| format!("spdl-decode-{thread}"))
+            // The batch whose thread panicked ends with an error; the others go on.
+            .panic_handler(|_| tracing::error!("a decoding thread panicked"))
+            .build()
+            .map_err(|error| FeedError::Threads { cause: error.to_string() })?;
+        let shares = budget.shares();
+        let fetch = Arc::new(Stage::new("fetch"));
+        let settings = FetchSettings {
+            retry: access.retry.clone(),
+            ..FetchSettings::new(shares.pool_bytes, shares.transit_bytes)
+        };
+        Ok(Arc::new(Self {
+            name: name.to_owned(),
+            shares,
+            slab_bytes: Mutex::new(0),
+            pool,
+            turns: Turns::new(2 * threads),
+            fetcher: Fetcher::new(settings, budget.disk.as_ref(), fetch.clone()),
+            datasets: Datasets::new(shares.index_bytes, access),
+            bad: Mutex::default(),
+            stages: Stages { fetch, decode: Arc::new(Stage::new("decode")), batch: Arc::new(Stage::new("batch")) },
+            budget,
+        }))
+    }
+
+    /// The budget.
+    #[must_use]
+    pub const fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Figures of all stages.
+    #[must_use]
+    pub fn stages(&self) -> Vec<StageFigures> {
+        [&self.stages.fetch, &self.stages.decode, &self.stages.batch].map(|stage| stage.figures()).into()
+    }
+
+    /// Bytes of slabs and of cached blocks just then.
+    #[must_use]
+    pub fn memory_bytes(&self) -> (u64, u64) {
+        (*self.slab_bytes.lock(), self.fetcher.memory_bytes())
+    }
+
+    /// The oldest bad samples, at most `limit`, that were not [acknowledged](Self::acknowledge_bad).
+    #[must_use]
+    pub fn bad_samples(&self, limit: usize) -> Vec<BadSample> {
+        self.bad.lock().unreported(limit)
+    }
+
+    /// The oldest `count` of them have arrived where they belong.
+    pub fn acknowledge_bad(&self, count: usize) {
+        self.bad.lock().acknowledge(count);
+    }
+
+    /// Sets memory aside for the slab of a rank: as many of the wanted slots as there is room for.
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        session: &Session,
+        rank: u32,
+        wanted: u32,
+        layout: &Layout,
+    ) -> Result<SlabReservation, FeedError> {
+        let stride = slot_stride(layout.slot_bytes()).expect("checked with the session") as u64;
+        let wanted = if wanted == 0 { DEFAULT_SLOTS } else { wanted.clamp(MIN_SLOTS, MAX_SLOTS) };
+        let mut taken = self.slab_bytes.lock();
+        let free_bytes = (self.shares.pool_bytes - self.shares.pool_bytes / BLOCKS_LEFT).saturating_sub(*taken);
+        let slots = u32::try_from(free_bytes / stride).unwrap_or(u32::MAX).min(wanted);
+        if slots < MIN_SLOTS {
+            return Err(FeedError::Memory {
+                job: session.job.name.clone(),
+                rank,
+                slot_bytes: stride,
+                free_bytes,
+                budget_bytes: self.budget.memory_bytes,
+            });
+        }
+        let bytes = u64::from(slots) * stride;
+        *taken += bytes;
+        self.fetcher.set_memory(self.shares.pool_bytes - *taken);
+        Ok(SlabReservation { resources: self.clone(), bytes, slots })
+    }
+}
+
+/// Memory that the slab of a rank takes from the budget; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct SlabReservation {
+    resources: Arc<Resources>,
+    bytes: u64,
+    pub(crate) slots: u32,
+}
+
+impl Drop for SlabReservation {
+    fn drop(&mut self) {
+        let mut taken = self.resources.slab_bytes.lock();
+        *taken -= self.bytes;
+        self.resources.fetcher.set_memory(self.resources.shares.pool_bytes - *taken);
+    }
+}
+
+/// The most columns of a job.
+const MAX_COLUMNS: usize = 64;
+
+/// Whether this rank of this session, which may come from anybody with a certificate, is one that can be served.
+pub(crate) fn check_session(session: &Session, rank: u32) -> Result<(), String> {
+    let Session { job, world, global_batch, .. } = session;
+    if rank >= *world {
+        return Err(format!("rank {rank} is not below world {world}"));
+    }
+    if world > global_batch {
+        return Err(format!("world {world} is more than the global batch of {global_batch}"));
+    }
+    if !(1..=MAX_COLUMNS).contains(&job.columns.len()) {
+        return Err(format!("it has {} columns, not 1 to {MAX_COLUMNS}", job.columns.len()));
+    }
+    let entries = u128::from(spdl_shard::job::Job::entries_per_rank(*global_batch, *world));
+    let mut batch_bytes = entries * 64;
+    for column in &job.columns {
+        let sample_bytes = match (column.sample_shape(), &column.kind) {
+            (Some(shape), _) => {
+                shape.iter().map(|side| u128::from(*side)).product::<u128>() * column.dtype.bytes() as u128
+            }
+            (None, spdl_shard::job::ColumnKind::Bytes { max_bytes }) => u128::from(*max_bytes),
+            (None, _) => 0,
+        };
+        if sample_bytes == 0 {
+            return Err(format!("column `{}` has samples of no bytes", column.name));
+        }
+        batch_bytes += entries * (sample_bytes + 64);
+    }
+    if batch_bytes > u128::from(MAX_SLAB_BYTES / u64::from(MAX_SLOTS)) {
+        return Err(format!("a batch of {entries} samples takes {batch_bytes} bytes, more than a slab may hold"));
+    }
+    Ok(())
+}

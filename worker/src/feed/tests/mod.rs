@@ -1,0 +1,252 @@
+//! Ranks fed from a dataset on disk.
+
+mod scene;
+
+use std::{fs, sync::Arc};
+
+use object_store::ObjectStore;
+use scene::{SAMPLES, Scene, Seen, drain, resources, run, start, text};
+use spdl_shard::Position;
+use spdl_wire::layout::entry_flags;
+
+use super::*;
+use crate::{
+    budget::MIN_MEMORY_BYTES,
+    fetch::flaky::{Fault, FlakyStore},
+};
+
+const PLENTY: u64 = 64 << 20;
+const TWO_EPOCHS: &str = "epochs = 2\nglobal_batch = 12\nmax_bad_fraction = 1.0";
+
+fn flaky() -> (Arc<parking_lot::Mutex<Option<Arc<FlakyStore>>>>, WrapStore) {
+    let made = Arc::new(parking_lot::Mutex::new(None));
+    let keep = made.clone();
+    let wrap = move |inner: Arc<dyn ObjectStore>| -> Arc<dyn ObjectStore> {
+        let store = Arc::new(FlakyStore::new(inner));
+        *keep.lock() = Some(store.clone());
+        store
+    };
+    (made, Arc::new(wrap))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_world_gets_the_same_stream_with_the_samples_own_bytes() {
+    let scene = Scene::new(&[], TWO_EPOCHS);
+    let resources = resources(PLENTY, None);
+    let (alone, steps) = run(&resources, &scene.session(1), Position::START).await.unwrap();
+    assert_eq!(steps, 2 * SAMPLES / 12);
+    for epoch in 0..2 {
+        let mut ids: Vec<u64> =
+            alone.iter().filter(|((at, _), _)| at.epoch == epoch).map(|(_, seen)| seen.id).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, (0..SAMPLES).collect::<Vec<_>>());
+    }
+    for Seen { id, label, text: told, .. } in alone.values() {
+        assert_eq!((*label, told), (*id as i64 * 3, &text(*id)));
+    }
+    for world in [2, 3, 4] {
+        let (shared, _) = run(&resources, &scene.session(world), Position::START).await.unwrap();
+        assert!(shared == alone, "world {world} gets what one rank gets");
+    }
+    let later = Position::new(1, 36);
+    let (rest, _) = run(&resources, &scene.session(4), later).await.unwrap();
+    assert!(alone.iter().filter(|((at, _), _)| *at >= later).eq(&rest), "a resumed run goes on where it was");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_an_exact_epoch_is_masked_and_of_a_padded_one_marked() {
+    for (policy, flag) in [("exact", entry_flags::INVALID), ("pad", entry_flags::PADDING)] {
+        let scene = Scene::new(&[], &format!("epochs = 1\nglobal_batch = 32\nepoch_end = \"{policy}\""));
+        let (seen, steps) = run(&resources(PLENTY, None), &scene.session(4), Position::START).await.unwrap();
+        assert_eq!(steps, 4);
+        let flagged: Vec<_> = seen.iter().filter(|((_, flags), _)| *flags != 0).collect();
+        assert_eq!(flagged.len() as u64, 4 * 32 - SAMPLES);
+        for ((_, flags), sample) in flagged {
+            assert_eq!(*flags, flag);
+            let zero = sample.label == 0 && sample.text.is_empty();
+            assert!(if flag == entry_flags::INVALID { zero } else { sample.text == text(sample.id) });
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_samples_are_replaced_by_others_the_same_in_every_world() {
+    let bad = [3, 50, 51, 119];
+    let scene = Scene::new(&bad, TWO_EPOCHS);
+    let resources = resources(PLENTY, None);
+    let (alone, _) = run(&resources, &scene.session(1), Position::START).await.unwrap();
+    assert_eq!(alone.len() as u64, 2 * SAMPLES);
+    for sample in alone.values() {
+        assert!(!bad.contains(&sample.id));
+        assert_eq!((sample.label, &sample.text), (sample.id as i64 * 3, &text(sample.id)));
+    }
+    let replaced = alone.keys().filter(|(_, flags)| *flags == entry_flags::SUBSTITUTED).count();
+    assert_eq!(replaced, 2 * bad.len());
+    let (shared, _) = run(&resources, &scene.session(4), Position::START).await.unwrap();
+    assert!(shared == alone);
+    let mut told = resources.bad_samples(100);
+    told.sort_by_key(|sample| sample.sample);
+    assert_eq!(told.iter().map(|sample| sample.sample.0).collect::<Vec<_>>(), bad, "each is told once");
+    assert_eq!((told[1].shard.as_str(), told[1].key.as_str()), ("1.tar", "000050"));
+    assert!(told[1].cause.contains("label"), "{}", told[1].cause);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn masked_bad_samples_are_zero_and_flagged() {
+    let scene = Scene::new(&[7], &format!("bad_samples = \"mask\"\n{TWO_EPOCHS}"));
+    let (seen, _) = run(&resources(PLENTY, None), &scene.session(2), Position::START).await.unwrap();
+    let masked: Vec<_> = seen.values().filter(|sample| sample.flags != 0).collect();
+    assert_eq!(masked.len(), 2);
+    for sample in masked {
+        let expected = Seen { id: 7, flags: entry_flags::MASKED, label: 0, text: Vec::new() };
+        assert_eq!(*sample, expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_allows_no_bad_sample_fails_and_names_it() {
+    let fails = Scene::new(&[7], &format!("bad_samples = \"fail\"\n{TWO_EPOCHS}"));
+    let error = run(&resources(PLENTY, None), &fails.session(1), Position::START).await.unwrap_err();
+    assert!(error.to_string().contains("`000007` of shard `0.tar`") && !error.is_retryable(), "{error}");
+    let strict = Scene::new(&[7, 8], &TWO_EPOCHS.replace("1.0", "0.01"));
+    let error = run(&resources(PLENTY, None), &strict.session(1), Position::START).await.unwrap_err();
+    assert!(matches!(&error, FeedError::TooManyBad(many) if many.bad == 2), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_fails_and_lies_changes_nothing() {
+    let scene = Scene::new(&[], TWO_EPOCHS);
+    let (expected, _) = run(&resources(PLENTY, None), &scene.session(1), Position::START).await.unwrap();
+    for memory_bytes in [PLENTY, MIN_MEMORY_BYTES] {
+        let (store, wrap) = flaky();
+        let resources = resources(memory_bytes, Some(wrap));
+        let mut feed = start(&resources, &scene.session(1), 0, Position::START);
+        let first = feed.next().await.unwrap();
+        let FeedEvent::Filled { slot, .. } = first else { panic!("{first:?}") };
+        feed.free(slot).unwrap();
+        drop(feed);
+        resources.fetcher.set_memory(0);
+        resources.fetcher.set_memory(PLENTY);
+        let store = store.lock().clone().unwrap();
+        store.fail_next([Fault::FlippedBit, Fault::Unavailable, Fault::Cut, Fault::FlippedBit]);
+        store.fail_every(5);
+        let (seen, _) = run(&resources, &scene.session(1), Position::START).await.unwrap();
+        assert!(seen == expected);
+        assert_eq!(store.faults_left(), 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_stay_wrong_end_the_feed_and_name_the_record() {
+    let scene = Scene::new(&[], TWO_EPOCHS);
+    let path = scene.directory.path().join("1.tar");
+    let mut tar = fs::read(&path).unwrap();
+    let at = tar.windows(9).position(|window| window == b"sample 45").unwrap();
+    tar[at] ^= 1;
+    fs::write(&path, tar).unwrap();
+    let error = run(&resources(PLENTY, None), &scene.session(1), Position::START).await.unwrap_err().to_string();
+    assert!(error.contains("`txt` of record `000045` in shard `1.tar`"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_or_manifest_that_changed_is_refused_by_name() {
+    let scene = Scene::new(&[], TWO_EPOCHS);
+    let path = scene.directory.path().join("2.tar");
+    let tar = fs::read(&path).unwrap();
+    fs::write(&path, &tar[..tar.len() - 512]).unwrap();
+    let error = run(&resources(PLENTY, None), &scene.session(1), Position::START).await.unwrap_err();
+    assert!(error.to_string().contains("shard `2.tar` changed") && !error.is_retryable(), "{error}");
+
+    let other = Scene::new(&[1], TWO_EPOCHS);
+    fs::copy(other.directory.path().join("manifest.spdl"), scene.directory.path().join("manifest.spdl")).unwrap();
+    let error = run(&resources(PLENTY, None), &scene.session(1), Position::START).await.unwrap_err().to_string();
+    for part in ["`train`", &scene.job.dataset_fingerprint.to_string(), &other.job.dataset_fingerprint.to_string()] {
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_filled_without_a_free_slot_and_the_stall_says_so() {
+    let scene = Scene::new(&[], TWO_EPOCHS);
+    let resources = resources(PLENTY, None);
+    let mut feed = start(&resources, &scene.session(1), 0, Position::START);
+    let mut slots = Vec::new();
+    for expected in 0..DEFAULT_SLOTS {
+        let FeedEvent::Filled { sequence, slot, .. } = feed.next().await.unwrap() else { panic!("too early an end") };
+        assert_eq!(sequence, u64::from(expected));
+        slots.push(slot);
+    }
+    while feed.stall().is_none() {
+        tokio::task::yield_now().await;
+    }
+    let stall = feed.stall().unwrap();
+    assert_eq!((stall.worker.as_str(), stall.stage.as_str()), ("test", "hand-over"));
+    assert!(stall.waiting_for.contains("one of 4 slots of rank 0"), "{stall}");
+    assert!(matches!(feed.free(9), Err(FeedError::NotLent { slot: 9 })));
+    feed.free(slots[0]).unwrap();
+    assert!(matches!(feed.next().await.unwrap(), FeedEvent::Filled { sequence: 4, .. }));
+    assert!(matches!(feed.free(slots[0]).and_then(|()| feed.free(slots[0])), Err(FeedError::NotLent { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fetch_that_hangs_is_what_the_stall_names() {
+    let scene = Scene::new(&[], TWO_EPOCHS);
+    let (store, wrap) = flaky();
+    let resources = resources(PLENTY, Some(wrap));
+    let dataset = resources.datasets.open(&scene.job).await.unwrap();
+    store.lock().as_ref().unwrap().fail_next([Fault::Hang; 200]);
+    let feed = start(&resources, &scene.session(1), 0, Position::START);
+    let stall = loop {
+        match feed.stall() {
+            Some(stall) if stall.stage == "fetch" => break stall,
+            _ => tokio::task::yield_now().await,
+        }
+    };
+    assert!(stall.waiting_for.contains(".tar`"), "{stall}");
+    drop((feed, dataset));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slabs_and_cache_stay_within_the_budget_and_come_back() {
+    let scene = Scene::new(&[], TWO_EPOCHS);
+    let resources = resources(MIN_MEMORY_BYTES, None);
+    let session = scene.session(1);
+    let feeds: Vec<_> = std::iter::from_fn(|| {
+        let request = FeedRequest {
+            session: session.clone(),
+            rank: 0,
+            from: Position::START,
+            slots: 64,
+            slab: SlabKind::Private,
+        };
+        RankFeed::start(&resources, request).ok()
+    })
+    .take(1000)
+    .collect();
+    assert!(feeds.len() > 1 && feeds.len() < 1000, "{} feeds", feeds.len());
+    let request = FeedRequest { session, rank: 0, from: Position::START, slots: 0, slab: SlabKind::Private };
+    let error = RankFeed::start(&resources, request.clone()).unwrap_err();
+    assert!(matches!(error, FeedError::Memory { .. }) && error.to_string().contains("memory budget"), "{error}");
+    let (slabs, cache) = resources.memory_bytes();
+    assert!(slabs + cache <= MIN_MEMORY_BYTES, "{slabs} + {cache}");
+    drop(feeds);
+    let mut feed = RankFeed::start(&resources, request).unwrap();
+    assert_eq!(drain(&mut feed).await.unwrap().0.len() as u64, 2 * SAMPLES);
+    drop(feed);
+    assert_eq!(resources.memory_bytes().0, 0);
+}
+
+#[tokio::test]
+async fn a_session_that_makes_no_sense_is_refused_with_its_values() {
+    let scene = Scene::new(&[], TWO_EPOCHS);
+    let resources = resources(PLENTY, None);
+    let refused = |session: Session, rank| {
+        let request = FeedRequest { session, rank, from: Position::START, slots: 0, slab: SlabKind::Private };
+        RankFeed::start(&resources, request).unwrap_err().to_string()
+    };
+    assert!(refused(scene.session(2), 2).contains("rank 2 is not below world 2"));
+    assert!(refused(scene.session(13), 2).contains("world 13 is more than the global batch of 12"));
+    let mut huge = scene.session(1);
+    huge.global_batch = u32::MAX;
+    assert!(refused(huge, 0).contains("more than a slab may hold"));
+}

@@ -1,0 +1,182 @@
+//! A small dataset on disk, and ranks that read it.
+
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
+
+use spdl_shard::{
+    Fingerprint, Position,
+    index::IndexBuilder,
+    job::{Job, JobFile},
+    manifest::{BlockFacts, ManifestBuilder, ShardFacts},
+    tar::{TAR_END, append_member},
+};
+use spdl_wire::{
+    layout::Entry,
+    messages::{Session, SessionId},
+};
+
+use crate::{
+    budget::Budget,
+    feed::{FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, StoreAccess, WrapStore},
+    fetch::RetrySettings,
+};
+
+pub(super) const SHARDS: u64 = 3;
+pub(super) const RECORDS: u64 = 40;
+pub(super) const SAMPLES: u64 = SHARDS * RECORDS;
+const BLOCK_RECORDS: u64 = 8;
+
+/// What a trainer sees of a sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) id: u64,
+    pub(super) flags: u32,
+    pub(super) label: i64,
+    pub(super) text: Vec<u8>,
+}
+
+pub(super) struct Scene {
+    pub(super) directory: tempfile::TempDir,
+    pub(super) job: Job,
+}
+
+pub(super) fn text(id: u64) -> Vec<u8> {
+    format!("sample {id} ").repeat(id as usize % 50 + 1).into_bytes()
+}
+
+impl Scene {
+    /// A dataset whose samples with an id in `bad` have a label that is no number; `more` is added to the job file.
+    pub(super) fn new(bad: &[u64], more: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let facts = write_dataset(directory.path(), bad);
+        let file = format!(
+            r#"
+                name = "train"
+                dataset = "{}"
+                seed = 5
+                {more}
+                [[column]]
+                name = "label"
+                from = "cls"
+                decode = "int"
+                [[column]]
+                name = "text"
+                from = "txt"
+                decode = "bytes"
+                max_bytes = 4096
+            "#,
+            directory.path().display()
+        );
+        let job = JobFile::parse(&file, "job.toml").unwrap().freeze(&facts).unwrap();
+        Self { directory, job }
+    }
+
+    pub(super) fn session(&self, world: u32) -> Session {
+        let job = self.job.clone();
+        Session { id: SessionId(1), world, global_batch: job.global_batch, start: Position::START, job }
+    }
+}
+
+fn write_dataset(directory: &Path, bad: &[u64]) -> spdl_shard::job::DatasetFacts {
+    let mut manifest = ManifestBuilder::new("small");
+    for shard in 0..SHARDS {
+        let (mut tar, mut index, mut blocks) = (Vec::new(), IndexBuilder::new(), Vec::new());
+        for first in (0..RECORDS).step_by(BLOCK_RECORDS as usize) {
+            let offset = tar.len();
+            for record in first..first + BLOCK_RECORDS {
+                let id = shard * RECORDS + record;
+                let label = if bad.contains(&id) { "no number".to_owned() } else { (id * 3).to_string() };
+                let mut field = |name, data: &[u8]| {
+                    let offset = append_member(&mut tar, &format!("{id:06}.{name}"), data);
+                    (name, offset as u64, data.len() as u32, crc32c::crc32c(data))
+                };
+                let fields = [field("cls", label.as_bytes()), field("txt", &text(id))];
+                index.record(&format!("{id:06}"), 1, fields).unwrap();
+            }
+            blocks.push(BlockFacts {
+                offset: offset as u64,
+                bytes: (tar.len() - offset) as u32,
+                first_record: first as u32,
+                records: BLOCK_RECORDS as u32,
+                samples: BLOCK_RECORDS as u32,
+            });
+        }
+        tar.extend_from_slice(&TAR_END);
+        let url = format!("{shard}.tar");
+        let (index, index_hash): (_, Fingerprint) = index.finish(tar.len() as u64).unwrap();
+        fs::write(directory.join(&url), &tar).unwrap();
+        fs::write(directory.join(format!("{url}.idx")), index.bytes()).unwrap();
+        let facts = ShardFacts {
+            url,
+            bytes: tar.len() as u64,
+            etag: None,
+            records: RECORDS as u32,
+            index_bytes: index.bytes().len() as u64,
+            index_hash,
+        };
+        manifest.shard(&facts, &blocks).unwrap();
+    }
+    let manifest = manifest.finish().unwrap();
+    fs::write(directory.join("manifest.spdl"), manifest.bytes()).unwrap();
+    manifest.facts()
+}
+
+/// Means with little memory and little patience.
+pub(super) fn resources(memory_bytes: u64, wrap: Option<WrapStore>) -> Arc<Resources> {
+    let retry = RetrySettings {
+        attempts: 4,
+        first_delay: Duration::from_millis(1),
+        max_delay: Duration::from_millis(5),
+        request_timeout: Duration::from_secs(10),
+    };
+    let budget = Budget { cores: 2.0, memory_bytes, disk: None };
+    Resources::with_access("test", budget, StoreAccess { retry, wrap }).unwrap()
+}
+
+pub(super) fn start(resources: &Arc<Resources>, session: &Session, rank: u32, from: Position) -> RankFeed {
+    let request = FeedRequest { session: session.clone(), rank, from, slots: 0, slab: SlabKind::Private };
+    RankFeed::start(resources, request).unwrap()
+}
+
+/// Everything that a rank gets, by position, and how many batches that was.
+pub(super) type Delivered = (BTreeMap<(Position, u32), Seen>, u64);
+
+pub(super) async fn drain(feed: &mut RankFeed) -> Result<Delivered, FeedError> {
+    let mut seen = BTreeMap::new();
+    loop {
+        let next = tokio::time::timeout(Duration::from_secs(60), feed.next()).await.expect("a batch within a minute");
+        match next? {
+            FeedEvent::Filled { slot, used_bytes, .. } => {
+                read(feed, slot, used_bytes, &mut seen);
+                feed.free(slot)?;
+            }
+            FeedEvent::End { sequence, .. } => return Ok((seen, sequence)),
+        }
+    }
+}
+
+fn read(feed: &RankFeed, slot: u32, used_bytes: u64, seen: &mut BTreeMap<(Position, u32), Seen>) {
+    let bytes = feed.slab().read(slot).unwrap();
+    let batch = feed.layout().read(&bytes[..used_bytes as usize]).unwrap();
+    for (number, entry) in batch.entries().enumerate() {
+        let Entry { id, flags, .. } = entry;
+        let label = i64::from_le_bytes(batch.sample_bytes(0, number).try_into().unwrap());
+        let sample = Seen { id, flags, label, text: batch.sample_bytes(1, number).to_vec() };
+        let before = seen.insert((entry.position(), flags), sample);
+        assert!(before.is_none(), "{:?} was delivered twice", entry.position());
+    }
+}
+
+/// Everything that all ranks of a world get, and the batches that each got.
+pub(super) async fn run(resources: &Arc<Resources>, session: &Session, from: Position) -> Result<Delivered, FeedError> {
+    let mut feeds: Vec<_> = (0..session.world).map(|rank| start(resources, session, rank, from)).collect();
+    let mut all = BTreeMap::new();
+    let mut steps = None;
+    for result in futures::future::join_all(feeds.iter_mut().map(drain)).await {
+        let (seen, batches) = result?;
+        assert_eq!(*steps.get_or_insert(batches), batches, "all ranks get as many batches");
+        let entries = all.len() + seen.len();
+        all.extend(seen);
+        assert_eq!(all.len(), entries, "no two ranks get the same entry");
+    }
+    Ok((all, steps.unwrap()))
+}
