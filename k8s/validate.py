@@ -1,0 +1,121 @@
+"""Validates the manifests beside this file against the current Kubernetes schemas, and the habits that we promise.
+
+usage: validate.py [FOLDER_OF_BINARIES]      needs the packages kubernetes-validate and jsonpatch
+
+Every resource is checked as it is written, then each overlay as it comes out with its patches. With the binaries, each
+flag that a manifest passes must be one that the binary has. Where kubectl is installed, its kustomize renders everything too.
+"""
+
+import copy
+import pathlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import jsonpatch
+import kubernetes_validate
+import yaml
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT_CONTAINERS = {"own-socket-folder"}
+Resource = dict[str, Any]
+flags_of: dict[str, str] = {}
+
+
+def main(binaries: str | None = None) -> None:
+    count = 0
+    for path in sorted(HERE.rglob("kustomization.yaml")):
+        for resource in render(path.parent):
+            check(resource, str(path.relative_to(HERE)), binaries)
+            count += 1
+        if kubectl := shutil.which("kubectl"):
+            rendered = subprocess.run([kubectl, "kustomize", path.parent], check=True, capture_output=True).stdout
+            for resource in yaml.safe_load_all(rendered):
+                check(resource, f"{path.relative_to(HERE)} as kubectl renders it", binaries)
+                count += 1
+    for path in sorted(HERE.glob("example-*.yaml")):
+        for resource in yaml.safe_load_all(path.read_text()):
+            check(resource, path.name, binaries)
+            count += 1
+    print(f"{count} resources are valid for Kubernetes {kubernetes_validate.latest_version()}")
+
+
+def render(folder: pathlib.Path) -> list[Resource]:
+    """The resources of a kustomization with its patches: the part of kustomize that decides what is valid."""
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    resources: list[Resource] = []
+    for entry in kustomization.get("resources", []):
+        path = folder / entry
+        resources += render(path) if path.is_dir() else list(yaml.safe_load_all(path.read_text()))
+    for generator in kustomization.get("configMapGenerator", []):
+        for file in generator["files"]:
+            demand((folder / file).is_file(), f"{folder}: no file `{file}`")
+    for patch in kustomization.get("patches", []):
+        operations = yaml.safe_load((folder / patch["path"]).read_text())
+        targets = [r for r in resources if matches(r, patch["target"])]
+        demand(len(targets) == 1, f"{folder}: {patch['path']} has {len(targets)} targets")
+        targets[0].update(jsonpatch.apply_patch(copy.deepcopy(targets[0]), operations))
+    return resources
+
+
+def matches(resource: Resource, target: dict[str, str]) -> bool:
+    return resource["kind"] == target["kind"] and resource["metadata"]["name"] == target["name"]
+
+
+def check(resource: Resource, origin: str, binaries: str | None) -> None:
+    name = f"{origin}: {resource['kind']} {resource['metadata']['name']}"
+    try:
+        kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)
+    except kubernetes_validate.ValidationError as error:
+        sys.exit(f"{name}: {error.message}")
+    for pod in pods(resource):
+        for container in pod.get("initContainers", []) + pod["containers"]:
+            check_container(f"{name}: container {container['name']}", pod, container)
+            if binaries:
+                check_flags(name, container, pathlib.Path(binaries))
+        if resource["kind"] != "Job":
+            for container in pod["containers"]:
+                demand({"livenessProbe", "readinessProbe"} <= container.keys(), f"{name}: no probes")
+
+
+def pods(resource: Resource) -> Iterator[Resource]:
+    template = resource.get("spec", {}).get("template")
+    if template:
+        yield template["spec"]
+
+
+def check_container(name: str, pod: Resource, container: Resource) -> None:
+    security = pod["securityContext"] | container["securityContext"]
+    non_root = security["runAsNonRoot"] is True and security["runAsUser"] > 0
+    demand(non_root or container["name"] in ROOT_CONTAINERS, f"{name} runs as root")
+    demand(security["readOnlyRootFilesystem"] is True, f"{name} can write its root file system")
+    demand(security["allowPrivilegeEscalation"] is False, f"{name} can gain privileges")
+    demand(security["capabilities"]["drop"] == ["ALL"], f"{name} keeps capabilities")
+    demand(security["seccompProfile"]["type"] == "RuntimeDefault", f"{name} has no seccomp profile")
+    demand({"cpu", "memory"} <= container["resources"]["requests"].keys(), f"{name} asks for no CPU and memory")
+    demand("memory" in container["resources"]["limits"], f"{name} has no memory limit")
+    demand(pod["enableServiceLinks"] is False, f"{name}: Kubernetes would set SPDL_COORD_* variables")
+
+
+def check_flags(name: str, container: Resource, binaries: pathlib.Path) -> None:
+    program, *words = container["command"] + container.get("args", [])
+    if not program.startswith("spdl-"):
+        return
+    subcommand = [word for word in words if not word.startswith("-")]
+    command = " ".join([program, *subcommand])
+    if command not in flags_of:
+        arguments = [str(binaries / program), *subcommand, "--help"]
+        flags_of[command] = subprocess.run(arguments, check=True, capture_output=True, text=True).stdout
+    for flag in (word.split("=")[0] for word in words if word.startswith("--")):
+        demand(f"{flag} " in flags_of[command] or f"{flag}\n" in flags_of[command], f"{name}: `{command}` has no {flag}")
+
+
+def demand(holds: bool, problem: str) -> None:
+    if not holds:
+        sys.exit(problem)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
