@@ -120,13 +120,7 @@ async fn a_store_that_fails_and_lies_changes_nothing() {
     for memory_bytes in [PLENTY, MIN_MEMORY_BYTES] {
         let (store, wrap) = flaky();
         let resources = resources(memory_bytes, Some(wrap));
-        let mut feed = start(&resources, &scene.session(1), 0, Position::START);
-        let first = feed.next().await.unwrap();
-        let FeedEvent::Filled { slot, .. } = first else { panic!("{first:?}") };
-        feed.free(slot).unwrap();
-        drop(feed);
-        resources.fetcher.set_memory(0);
-        resources.fetcher.set_memory(PLENTY);
+        resources.datasets.open(&scene.job).await.unwrap();
         let store = store.lock().clone().unwrap();
         store.fail_next([Fault::FlippedBit, Fault::Unavailable, Fault::Cut, Fault::FlippedBit]);
         store.fail_every(5);
