@@ -7,7 +7,10 @@
 pub mod certs;
 pub mod codec;
 pub mod frame;
+pub mod home;
 pub mod layout;
+pub mod local;
 pub mod messages;
 pub mod node;
+pub mod quic;
 pub mod slab;

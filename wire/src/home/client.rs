@@ -1,0 +1,345 @@
+//! The client's side: attaching to a home, receiving batches in order, freeing slots.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use quinn::{Connection, Endpoint};
+use spdl_shard::Position;
+use tokio::{sync::mpsc, task::JoinSet};
+
+use super::{ChannelError, Inbound, Outbound, ended};
+use crate::{
+    certs::Role,
+    frame::{FrameError, FrameReader, FrameWriter},
+    local::{self, Allow, LocalError},
+    messages::{FromHome, Home, NodeId, Session, ToHome, Transport},
+    quic::{self, Close, QuicError},
+    slab::{self, Slab},
+};
+
+/// What a client asks of a home.
+#[derive(Clone, Debug)]
+pub struct Attach {
+    /// The session.
+    pub session: Box<Session>,
+    /// r.
+    pub rank: u32,
+    /// First batch wanted starts here.
+    pub from: Position,
+    /// Slots wanted.
+    pub slots: u32,
+    /// Process id and host, for the status.
+    pub client: String,
+}
+
+impl Attach {
+    fn into_message(self) -> ToHome {
+        let Self { session, rank, from, slots, client } = self;
+        ToHome::Attach { session, rank, from, slots, client }
+    }
+}
+
+/// Attaches to a home: by its socket when it is on this node and the socket answers, by QUIC otherwise.
+///
+/// # Errors
+/// [`ChannelError`].
+pub async fn attach(
+    home: &Home,
+    this_node: &NodeId,
+    endpoint: Option<&Endpoint>,
+    request: Attach,
+    slot_bytes: usize,
+    timeout: Duration,
+) -> Result<(ClientSender, ClientReceiver), ChannelError> {
+    if let (Some(socket), true) = (&home.socket, home.node == *this_node) {
+        match attach_local(Path::new(socket), request.clone(), slot_bytes, timeout).await {
+            Err(ChannelError::Local(error)) if endpoint.is_some() => {
+                tracing::warn!(%error, home = home.name, "the home's socket cannot be used; taking QUIC");
+            }
+            attached => return attached,
+        }
+    }
+    let endpoint = endpoint.ok_or_else(|| ChannelError::NoEndpoint { name: home.name.clone() })?;
+    let connection = quic::connect(endpoint, home.quic, Role::Worker, timeout).await?;
+    attach_quic(connection, request, slot_bytes, timeout).await
+}
+
+/// Attaches over a home's Unix socket.
+///
+/// # Errors
+/// [`ChannelError`].
+pub async fn attach_local(
+    path: &Path,
+    request: Attach,
+    slot_bytes: usize,
+    timeout: Duration,
+) -> Result<(ClientSender, ClientReceiver), ChannelError> {
+    let (rank, wanted) = (request.rank, request.slots);
+    let opening = async {
+        let stream = local::connect(path, &Allow::default()).await?;
+        let (read, write) = stream.into_split();
+        let mut out = FrameWriter::new(Outbound::Local(write));
+        // A home that refused us has closed its side by then, and has said why.
+        let _ = out.send(&request.into_message()).await;
+        let mut bytes = Vec::new();
+        let (message, fd) = local::receive_with_fd(read.as_ref(), &mut bytes).await.map_err(|error| match error {
+            LocalError::Frame(FrameError::Cut { .. } | FrameError::Io(_)) => ChannelError::Closed,
+            LocalError::Frame(error) => error.into(),
+            error => error.into(),
+        })?;
+        let (slots, slot_stride) = granted(message, wanted)?;
+        if slot_stride < slot_bytes as u64 {
+            let problem = format!("slots are {slot_stride} bytes apart, a batch takes {slot_bytes}");
+            return Err(ChannelError::protocol(problem));
+        }
+        let fd = fd.ok_or_else(|| ChannelError::protocol("no descriptor came with the slab"))?;
+        let slab = Slab::attach(fd, slots, slot_stride)?;
+        let frames = FrameReader::new(Inbound::Local(read), bytes);
+        let sender = ClientSender { out, connection: None, slab: slab.clone() };
+        Ok((sender, ClientReceiver::new(frames, slab, None)))
+    };
+    within(timeout, rank, opening).await
+}
+
+/// Attaches over a QUIC connection to a home.
+///
+/// # Errors
+/// [`ChannelError`].
+pub async fn attach_quic(
+    connection: Connection,
+    request: Attach,
+    slot_bytes: usize,
+    timeout: Duration,
+) -> Result<(ClientSender, ClientReceiver), ChannelError> {
+    let (rank, wanted) = (request.rank, request.slots);
+    let opening = async {
+        let opened = connection.open_bi().await;
+        let (write, read) = opened.map_err(|error| QuicError::of(error, connection.remote_address()))?;
+        let mut out = FrameWriter::new(Outbound::Quic(write));
+        let mut frames = FrameReader::new(Inbound::Quic(read), Vec::new());
+        let lost = |error| ended(error, Some(&connection));
+        out.send(&request.into_message()).await.map_err(lost)?;
+        let message = frames.next().await.map_err(lost)?.ok_or(ChannelError::Closed)?;
+        let (slots, _) = granted(message, wanted)?;
+        let slab = Slab::private(slots, slot_bytes)?;
+        let sender = ClientSender { out, connection: Some(connection.clone()), slab: slab.clone() };
+        let arrivals = Arrivals::start(connection.clone(), slab.clone());
+        Ok((sender, ClientReceiver::new(frames, slab, Some(arrivals))))
+    };
+    within(timeout, rank, opening).await
+}
+
+async fn within<T>(
+    timeout: Duration,
+    rank: u32,
+    opening: impl Future<Output = Result<T, ChannelError>>,
+) -> Result<T, ChannelError> {
+    let late = ChannelError::Timeout { rank, timeout_ms: timeout.as_millis() as u64 };
+    tokio::time::timeout(timeout, opening).await.unwrap_or(Err(late))
+}
+
+/// The slots given, and their distance.
+fn granted(message: FromHome, wanted: u32) -> Result<(u32, u64), ChannelError> {
+    match message {
+        FromHome::Attached { slots, .. } if slots == 0 || slots > wanted || slots > slab::MAX_SLOTS => {
+            Err(ChannelError::protocol(format!("{slots} slots were given where {wanted} were wanted")))
+        }
+        FromHome::Attached { slots, slot_stride } => Ok((slots, slot_stride)),
+        FromHome::Fault { message, is_retryable } => Err(ChannelError::Refused { message, is_retryable }),
+        FromHome::Leaving => {
+            Err(ChannelError::Refused { message: "the worker is going away".to_owned(), is_retryable: true })
+        }
+        other => Err(ChannelError::protocol(format!("{other:?} came before Attached"))),
+    }
+}
+
+/// What a client says to its home.
+#[derive(Debug)]
+pub struct ClientSender {
+    out: FrameWriter<Outbound>,
+    connection: Option<Connection>,
+    slab: Slab,
+}
+
+impl ClientSender {
+    /// Gives a slot back. Stays queued when the future is dropped.
+    ///
+    /// # Errors
+    /// [`ChannelError`] when the home is gone.
+    ///
+    /// # Panics
+    /// When the slot was not received, or a [`SlotRef`](crate::slab::SlotRef) of it is still alive.
+    pub async fn free(&mut self, slot: u32) -> Result<(), ChannelError> {
+        assert!(self.slab.release(slot), "slot {slot} is freed once, after its last reader");
+        self.send(&ToHome::Freed { slot }).await
+    }
+
+    /// Asks why there is no batch.
+    ///
+    /// # Errors
+    /// [`ChannelError`] when the home is gone.
+    pub async fn explain(&mut self) -> Result<(), ChannelError> {
+        self.send(&ToHome::Explain).await
+    }
+
+    async fn send(&mut self, message: &ToHome) -> Result<(), ChannelError> {
+        self.out.send(message).await.map_err(|error| ended(error, self.connection.as_ref()))
+    }
+
+    /// Leaves in good order: the home reclaims the slots at once.
+    pub fn close(self) {
+        if let Some(connection) = &self.connection {
+            Close::Done.close(connection, "");
+        }
+    }
+}
+
+/// Batches that arrive over QUIC.
+#[derive(Debug)]
+struct Arrivals {
+    connection: Connection,
+    /// Ends when the connection has, after the last batch that made it.
+    arrived: mpsc::Receiver<Result<FromHome, QuicError>>,
+    is_over: bool,
+    _tasks: JoinSet<()>,
+}
+
+impl Arrivals {
+    fn start(connection: Connection, slab: Slab) -> Self {
+        // Each arrival holds a slot, so the queue is never full for long.
+        let (arrive, arrived) = mpsc::channel(slab.slots() as usize + 1);
+        let mut tasks = JoinSet::new();
+        tasks.spawn({
+            let connection = connection.clone();
+            async move { drop(quic::until_gone(&connection).await) }
+        });
+        tasks.spawn(receive_all(connection.clone(), slab, arrive));
+        Self { connection, arrived, is_over: false, _tasks: tasks }
+    }
+
+    /// How the connection ended.
+    fn end(&self) -> ChannelError {
+        match self.connection.close_reason().map(|reason| QuicError::of(reason, self.connection.remote_address())) {
+            Some(QuicError::Closed { .. }) | None => ChannelError::Closed,
+            Some(error) => error.into(),
+        }
+    }
+}
+
+/// Receives every batch into its slot, several at once, until the connection ends.
+async fn receive_all(connection: Connection, slab: Slab, arrive: mpsc::Sender<Result<FromHome, QuicError>>) {
+    let mut receiving = JoinSet::new();
+    while let Ok(mut stream) = connection.accept_uni().await {
+        while receiving.try_join_next().is_some() {}
+        let (connection, slab, arrive) = (connection.clone(), slab.clone(), arrive.clone());
+        receiving.spawn(async move {
+            let batch = quic::receive_batch(&mut stream, &slab, &connection).await;
+            // A batch that the end of the connection cut is no news of its own.
+            if batch.is_ok() || connection.close_reason().is_none() {
+                let filled = |(sequence, slot, used_bytes)| FromHome::Filled { sequence, slot, used_bytes };
+                let _ = arrive.send(batch.map(filled)).await;
+            }
+        });
+    }
+    receiving.join_all().await;
+}
+
+/// What a home says to its client, batches in order.
+#[derive(Debug)]
+pub struct ClientReceiver {
+    frames: FrameReader<Inbound>,
+    slab: Slab,
+    arrivals: Option<Arrivals>,
+    /// The control channel has ended; batches that were on their way may still arrive.
+    is_control_over: bool,
+    /// Sequence of the next batch to return.
+    next: u64,
+    /// Batches and the end, by sequence, that arrived before their turn.
+    early: BTreeMap<u64, FromHome>,
+}
+
+impl ClientReceiver {
+    const fn new(frames: FrameReader<Inbound>, slab: Slab, arrivals: Option<Arrivals>) -> Self {
+        Self { frames, slab, arrivals, is_control_over: false, next: 0, early: BTreeMap::new() }
+    }
+
+    /// The slab whose slots are filled.
+    #[must_use]
+    pub const fn slab(&self) -> &Slab {
+        &self.slab
+    }
+
+    /// How batches come.
+    #[must_use]
+    pub const fn transport(&self) -> Transport {
+        if self.arrivals.is_some() { Transport::Quic } else { Transport::Local }
+    }
+
+    /// The next event. `Filled` comes in order of `sequence`, and its slot can be read then; `End` comes after the last.
+    /// Nothing is lost when the future is dropped.
+    ///
+    /// # Errors
+    /// [`ChannelError`] when the home is gone or breaks the protocol.
+    pub async fn recv(&mut self) -> Result<FromHome, ChannelError> {
+        loop {
+            if let Some(event) = self.early.remove(&self.next) {
+                self.next += u64::from(matches!(event, FromHome::Filled { .. }));
+                return Ok(event);
+            }
+            match self.next_of_any_order().await? {
+                event @ (FromHome::Filled { sequence, .. } | FromHome::End { sequence, .. }) => {
+                    self.keep(sequence, event)?;
+                }
+                FromHome::Attached { .. } => return Err(ChannelError::protocol("it attached twice")),
+                other => return Ok(other),
+            }
+        }
+    }
+
+    async fn next_of_any_order(&mut self) -> Result<FromHome, ChannelError> {
+        let Some(arrivals) = &mut self.arrivals else {
+            let event = self.frames.next().await?.ok_or(ChannelError::Closed)?;
+            if let FromHome::Filled { slot, used_bytes, .. } = event
+                && (used_bytes > self.slab.slot_stride() as u64 || !self.slab.publish_filled(slot))
+            {
+                let problem = format!("it filled slot {slot} with {used_bytes} bytes, which it may not");
+                return Err(ChannelError::protocol(problem));
+            }
+            return Ok(event);
+        };
+        loop {
+            tokio::select! {
+                said = self.frames.next(), if !self.is_control_over => match said {
+                    Ok(Some(FromHome::Filled { .. })) => {
+                        return Err(ChannelError::protocol("it announced a batch without its bytes"));
+                    }
+                    Ok(Some(event)) => return Ok(event),
+                    Ok(None) | Err(FrameError::Io(_) | FrameError::Cut { .. }) => self.is_control_over = true,
+                    Err(error) => {
+                        Close::Protocol.close(&arrivals.connection, &error.to_string());
+                        return Err(error.into());
+                    }
+                },
+                arrived = arrivals.arrived.recv(), if !arrivals.is_over => match arrived {
+                    Some(Ok(filled)) => return Ok(filled),
+                    Some(Err(error)) => {
+                        Close::Protocol.close(&arrivals.connection, &error.to_string());
+                        return Err(error.into());
+                    }
+                    None => arrivals.is_over = true,
+                },
+                else => return Err(arrivals.end()),
+            }
+        }
+    }
+
+    fn keep(&mut self, sequence: u64, event: FromHome) -> Result<(), ChannelError> {
+        // Every early batch holds a slot, and there is one end: `early` is bounded by the slab.
+        if sequence < self.next || self.early.insert(sequence, event).is_some() {
+            return Err(ChannelError::protocol(format!("it sent number {sequence} twice")));
+        }
+        if self.early.len() > self.slab.slots() as usize + 1 {
+            return Err(ChannelError::protocol(format!("number {} never came", self.next)));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,299 @@
+//! The local channel: a Unix socket whose peer's credentials are checked, and which passes the slab's descriptor.
+
+use std::{
+    fs,
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::{
+        fd::{BorrowedFd, OwnedFd},
+        unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::FlockOperation,
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+        SendFlags,
+    },
+};
+use tokio::{
+    io::Interest,
+    net::{UnixListener, UnixStream},
+};
+
+use crate::frame::{self, FrameError, Message};
+
+/// What the kernel has room for in the address of a Unix socket, less the final zero.
+pub const MAX_PATH_BYTES: usize = 107;
+/// A read takes this many bytes at most.
+const READ_BYTES: usize = 4 << 10;
+
+/// A local channel that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum LocalError {
+    #[error("socket `{path}` has a path of {bytes} bytes, more than the {MAX_PATH_BYTES} that the kernel takes")]
+    PathTooLong { path: PathBuf, bytes: usize },
+    #[error("socket `{path}` is served by another process: stop it, or choose another path")]
+    InUse { path: PathBuf },
+    #[error("`{path}` is there and is not a socket: choose another path")]
+    NotASocket { path: PathBuf },
+    #[error("socket `{path}`: {source}")]
+    Io { path: PathBuf, source: io::Error },
+    #[error("process {pid} of user {uid} may not use socket `{path}`: add the user to those allowed")]
+    Denied { path: PathBuf, pid: i32, uid: u32 },
+    #[error("socket `{path}` is served by user {uid}, whom we do not trust")]
+    Untrusted { path: PathBuf, uid: u32 },
+    #[error("peer passed more than one descriptor")]
+    TooManyDescriptors,
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+}
+
+impl LocalError {
+    /// Whether it may go better later, or elsewhere.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        match self {
+            Self::Io { .. } => true,
+            Self::Frame(error) => error.is_retryable(),
+            _ => false,
+        }
+    }
+}
+
+/// Which users may be at the other end, beside our own and root.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Allow {
+    uids: Vec<u32>,
+}
+
+impl Allow {
+    /// These users too.
+    #[must_use]
+    pub fn uids(uids: impl IntoIterator<Item = u32>) -> Self {
+        Self { uids: uids.into_iter().collect() }
+    }
+
+    fn contains(&self, uid: u32) -> bool {
+        uid == 0 || uid == rustix::process::geteuid().as_raw() || self.uids.contains(&uid)
+    }
+
+    /// The socket is open to those who may use it; where other users may, the credentials alone decide.
+    fn socket_mode(&self) -> u32 {
+        if self.uids.is_empty() { 0o600 } else { 0o666 }
+    }
+}
+
+/// Who is at the other end, as the kernel says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Process, 0 where it is not visible from here.
+    pub pid: i32,
+    /// User.
+    pub uid: u32,
+}
+
+/// A listening Unix socket. Its file goes when it is dropped; one that a killed process left is replaced.
+#[derive(Debug)]
+pub struct LocalListener {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode of our file, so that we never remove another's.
+    file: (u64, u64),
+    allow: Allow,
+}
+
+impl LocalListener {
+    /// Listens at `path`, making its folder where there is none. Call it in a tokio runtime.
+    ///
+    /// # Errors
+    /// [`LocalError::InUse`] where a living process listens already; others.
+    pub fn bind(path: &Path, allow: Allow) -> Result<Self, LocalError> {
+        check_path(path)?;
+        let io = |source| LocalError::Io { path: path.to_owned(), source };
+        let dir = match path.parent() {
+            Some(dir) if !dir.as_os_str().is_empty() => dir,
+            _ => Path::new("."),
+        };
+        let dir_mode = if allow.uids.is_empty() { 0o700 } else { 0o755 };
+        fs::DirBuilder::new().recursive(true).mode(dir_mode).create(dir).map_err(io)?;
+        // Two processes that start at once do not replace each other's socket. The lock is on the folder itself: nothing
+        // is left behind.
+        let lock = fs::File::open(dir).map_err(io)?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|error| io(error.into()))?;
+        remove_stale(path)?;
+        let listener = UnixListener::bind(path).map_err(io)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(allow.socket_mode())).map_err(io)?;
+        let file = fs::symlink_metadata(path).map_err(io)?;
+        Ok(Self { listener, path: path.to_owned(), file: (file.dev(), file.ino()), allow })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The next connection. Check it with [`LocalListener::admit`].
+    ///
+    /// # Errors
+    /// [`LocalError::Io`].
+    pub async fn accept(&self) -> Result<UnixStream, LocalError> {
+        let (stream, _) = self.listener.accept().await.map_err(|source| self.io(source))?;
+        Ok(stream)
+    }
+
+    /// Checks who is at the other end.
+    ///
+    /// # Errors
+    /// [`LocalError::Denied`].
+    pub fn admit(&self, stream: &UnixStream) -> Result<Credentials, LocalError> {
+        let peer = credentials(stream).map_err(|source| self.io(source))?;
+        if !self.allow.contains(peer.uid) {
+            return Err(LocalError::Denied { path: self.path.clone(), pid: peer.pid, uid: peer.uid });
+        }
+        Ok(peer)
+    }
+
+    fn io(&self, source: io::Error) -> LocalError {
+        LocalError::Io { path: self.path.clone(), source }
+    }
+}
+
+impl Drop for LocalListener {
+    fn drop(&mut self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|file| (file.dev(), file.ino()) == self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn check_path(path: &Path) -> Result<(), LocalError> {
+    let bytes = path.as_os_str().len();
+    if bytes > MAX_PATH_BYTES {
+        return Err(LocalError::PathTooLong { path: path.to_owned(), bytes });
+    }
+    Ok(())
+}
+
+/// Removes the socket that a killed process left: nobody answers there.
+fn remove_stale(path: &Path) -> Result<(), LocalError> {
+    let io = |source| LocalError::Io { path: path.to_owned(), source };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io(error)),
+        Ok(file) if !file.file_type().is_socket() => return Err(LocalError::NotASocket { path: path.to_owned() }),
+        Ok(_) => {}
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(io),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // A full queue of a living process counts as living.
+        Ok(_) => Err(LocalError::InUse { path: path.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(LocalError::InUse { path: path.to_owned() }),
+        Err(error) => Err(io(error)),
+    }
+}
+
+fn credentials(stream: &UnixStream) -> io::Result<Credentials> {
+    let peer = stream.peer_cred()?;
+    Ok(Credentials { pid: peer.pid().unwrap_or(0), uid: peer.uid() })
+}
+
+/// Connects to a home's socket, and checks that it is served by a user we trust: our own, root, one of `allow`; root
+/// trusts everyone.
+///
+/// # Errors
+/// [`LocalError`].
+pub async fn connect(path: &Path, allow: &Allow) -> Result<UnixStream, LocalError> {
+    check_path(path)?;
+    let io = |source| LocalError::Io { path: path.to_owned(), source };
+    let stream = UnixStream::connect(path).await.map_err(io)?;
+    let uid = credentials(&stream).map_err(io)?.uid;
+    if !allow.contains(uid) && !rustix::process::geteuid().is_root() {
+        return Err(LocalError::Untrusted { path: path.to_owned(), uid });
+    }
+    Ok(stream)
+}
+
+/// Sends a message with a descriptor.
+///
+/// # Errors
+/// [`FrameError`].
+pub async fn send_with_fd<M: Message>(stream: &UnixStream, message: &M, fd: BorrowedFd<'_>) -> Result<(), FrameError> {
+    let mut bytes = Vec::new();
+    frame::append_frame(message, &mut bytes)?;
+    let mut sent = stream
+        .async_io(Interest::WRITABLE, || {
+            let fds = [fd];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            assert!(control.push(SendAncillaryMessage::ScmRights(&fds)), "the buffer has room for one descriptor");
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            Ok(rustix::net::sendmsg(stream, &[IoSlice::new(&bytes)], &mut control, flags)?)
+        })
+        .await
+        .map_err(FrameError::Io)?;
+    // The descriptor is gone with the first byte.
+    while sent < bytes.len() {
+        stream.writable().await.map_err(FrameError::Io)?;
+        match stream.try_write(&bytes[sent..]) {
+            Ok(more) => sent += more,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(FrameError::Io(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Receives a message and the descriptor that came with it, where one did. Bytes that follow the message are left in
+/// `bytes`.
+///
+/// # Errors
+/// [`LocalError::Frame`], [`LocalError::TooManyDescriptors`].
+pub async fn receive_with_fd<M: Message>(
+    stream: &UnixStream,
+    bytes: &mut Vec<u8>,
+) -> Result<(M, Option<OwnedFd>), LocalError> {
+    let mut kept = None;
+    loop {
+        if let Some(message) = frame::take_frame(bytes)? {
+            return Ok((message, kept));
+        }
+        let read = stream.async_io(Interest::READABLE, || receive_some(stream, bytes)).await;
+        let (count, fds) = read.map_err(FrameError::Io)?;
+        for fd in fds {
+            match fd {
+                Some(fd) if kept.is_none() => kept = Some(fd),
+                _ => return Err(LocalError::TooManyDescriptors),
+            }
+        }
+        if count == 0 {
+            return Err(FrameError::Cut { message: M::NAME }.into());
+        }
+    }
+}
+
+/// One `recvmsg`: the number of bytes, and the descriptors, `None` standing for those that the kernel cut off.
+fn receive_some(stream: &UnixStream, bytes: &mut Vec<u8>) -> io::Result<(usize, Vec<Option<OwnedFd>>)> {
+    let mut buffer = [0; READ_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let received = rustix::net::recvmsg(stream, &mut [IoSliceMut::new(&mut buffer)], &mut control, flags)?;
+    let mut fds: Vec<Option<OwnedFd>> = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(passed) = message {
+            fds.extend(passed.map(Some));
+        }
+    }
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        fds.push(None);
+    }
+    bytes.extend_from_slice(&buffer[..received.bytes]);
+    Ok((received.bytes, fds))
+}

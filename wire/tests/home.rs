@@ -1,0 +1,403 @@
+//! The channel between a home and its clients, the same tests over shared memory and over QUIC.
+
+mod cluster;
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use cluster::{Cluster, LONG, server_address};
+use quinn::Endpoint;
+use spdl_shard::{
+    Fingerprint, Position,
+    job::{BadSamples, EpochEnd, Job, OrderParams},
+};
+use spdl_wire::{
+    certs::Role,
+    frame,
+    home::{self, Attach, AttachRequest, ChannelError, ClientReceiver, ClientSender, HomeListener},
+    local::{Allow, LocalError, LocalListener},
+    messages::*,
+    quic::{self, QuicError},
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const SLOT_BYTES: usize = 200_000;
+
+fn session() -> Box<Session> {
+    let job = Job {
+        name: "job".into(),
+        dataset: "data".into(),
+        dataset_fingerprint: Fingerprint(1),
+        samples: 10,
+        seed: 1,
+        global_batch: 2,
+        epochs: 1,
+        epoch_end: EpochEnd::Drop,
+        bad_samples: BadSamples::Fail,
+        max_bad_fraction: 0.0,
+        order: OrderParams { version: 1, lanes: 1, window: 1, shuffle: true },
+        columns: vec![],
+    };
+    Box::new(Session { id: SessionId(5), job, world: 1, global_batch: 2, start: Position::new(0, 0) })
+}
+
+fn wish(slots: u32) -> Attach {
+    Attach { session: session(), rank: 3, from: Position::new(1, 2), slots, client: "test".into() }
+}
+
+/// A home with both doors open.
+struct House {
+    cluster: Cluster,
+    listener: HomeListener,
+    home: Home,
+    client: Endpoint,
+    _worker: Endpoint,
+    _dir: tempfile::TempDir,
+}
+
+impl House {
+    fn new() -> Self {
+        let cluster = Cluster::new();
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("run/worker.sock");
+        let local = LocalListener::bind(&socket, Allow::default()).unwrap();
+        let worker = cluster.server(Role::Worker);
+        let home = Home {
+            worker: WorkerId(1),
+            name: "worker-0".into(),
+            node: NodeId("here".into()),
+            quic: server_address(&worker),
+            socket: Some(socket.to_str().unwrap().to_owned()),
+        };
+        let client = cluster.client(Role::Client);
+        let listener = HomeListener::start(Some(local), Some(worker.clone()));
+        Self { cluster, listener, home, client, _worker: worker, _dir: dir }
+    }
+
+    fn socket(&self) -> &Path {
+        Path::new(self.home.socket.as_ref().unwrap())
+    }
+
+    async fn attach(
+        &mut self,
+        over: Transport,
+        slots: u32,
+    ) -> (AttachRequest, tokio::task::JoinHandle<Result<(ClientSender, ClientReceiver), ChannelError>>) {
+        let node = NodeId(if over == Transport::Local { "here" } else { "there" }.into());
+        let (home, client) = (self.home.clone(), self.client.clone());
+        let attaching =
+            tokio::spawn(async move { home::attach(&home, &node, Some(&client), wish(slots), SLOT_BYTES, LONG).await });
+        let request = self.listener.accept().await.unwrap();
+        assert_eq!(request.transport(), over);
+        assert_eq!((request.rank, request.from, request.slots), (3, Position::new(1, 2), slots));
+        assert_eq!((request.client.as_str(), &request.session), ("test", &session()));
+        (request, attaching)
+    }
+}
+
+/// What the bytes of a batch are.
+fn pattern(sequence: u64, used_bytes: usize) -> Vec<u8> {
+    (0..used_bytes).map(|at| (at as u64 * 31 + sequence * 7) as u8).collect()
+}
+
+fn used_bytes(sequence: u64) -> usize {
+    1 + (sequence as usize * 7919) % SLOT_BYTES
+}
+
+/// The home delivers `batches` through `slots` slots as the client frees them, then the end.
+async fn deliver_all(request: AttachRequest, slots: u32, batches: u64) {
+    let slab = request.new_slab(slots, SLOT_BYTES).unwrap();
+    let (mut sender, mut receiver) = request.attached(&slab).await.unwrap();
+    for sequence in 0..batches {
+        let mut slot = loop {
+            match slab.take_any() {
+                Some(slot) => break slot,
+                None => assert!(matches!(receiver.recv().await.unwrap(), Some(ToHome::Freed { .. }))),
+            }
+        };
+        let bytes = pattern(sequence, used_bytes(sequence));
+        slot[..bytes.len()].copy_from_slice(&bytes);
+        let slot = slot.publish();
+        sender.deliver(sequence, slot, bytes.len() as u64).await.unwrap();
+    }
+    while slab.free_slots() < slots {
+        assert!(matches!(receiver.recv().await.unwrap(), Some(ToHome::Freed { .. })), "every slot comes back");
+    }
+    sender.send(&FromHome::End { sequence: batches, position: Position::new(9, 9) }).await.unwrap();
+    assert_eq!(receiver.recv().await.unwrap(), None, "the client has seen the end and leaves");
+}
+
+async fn batches_go_round(over: Transport) {
+    const BATCHES: u64 = 60;
+    let mut house = House::new();
+    let (request, attaching) = house.attach(over, 3).await;
+    let delivering = tokio::spawn(deliver_all(request, 3, BATCHES));
+    let (mut sender, mut receiver) = attaching.await.unwrap().unwrap();
+    assert_eq!((receiver.transport(), receiver.slab().slots()), (over, 3));
+    let mut next = 0;
+    loop {
+        match receiver.recv().await.unwrap() {
+            FromHome::Filled { sequence, slot, used_bytes: bytes } => {
+                assert_eq!((sequence, bytes), (next, used_bytes(next) as u64));
+                let batch = receiver.slab().read(slot).expect("filled means readable");
+                assert_eq!(batch[..bytes as usize], pattern(sequence, bytes as usize));
+                drop(batch);
+                sender.free(slot).await.unwrap();
+                next += 1;
+            }
+            FromHome::End { sequence, position } => {
+                assert_eq!((sequence, position, next), (BATCHES, Position::new(9, 9), BATCHES));
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    drop((sender, receiver));
+    delivering.await.unwrap();
+}
+
+#[tokio::test]
+async fn batches_go_round_over_shared_memory() {
+    batches_go_round(Transport::Local).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_go_round_over_quic() {
+    batches_go_round(Transport::Quic).await;
+}
+
+async fn explains(over: Transport) {
+    let mut house = House::new();
+    let (request, attaching) = house.attach(over, 1).await;
+    let slab = request.new_slab(1, SLOT_BYTES).unwrap();
+    let (mut out, mut heard) = request.attached(&slab).await.unwrap();
+    let (mut sender, mut receiver) = attaching.await.unwrap().unwrap();
+    sender.explain().await.unwrap();
+    assert_eq!(heard.recv().await.unwrap(), Some(ToHome::Explain));
+    let stall = Stall { worker: "w".into(), stage: "decode".into(), waiting_for: "shard `a`".into(), waited_ms: 5 };
+    out.send(&FromHome::Explained(Some(stall.clone()))).await.unwrap();
+    assert_eq!(receiver.recv().await.unwrap(), FromHome::Explained(Some(stall)));
+    out.send(&FromHome::Leaving).await.unwrap();
+    let (closed, ()) = tokio::join!(
+        async {
+            assert_eq!(receiver.recv().await.unwrap(), FromHome::Leaving);
+            receiver.recv().await
+        },
+        out.close()
+    );
+    assert!(matches!(closed, Err(ChannelError::Closed)), "{closed:?}");
+}
+
+#[tokio::test]
+async fn a_home_explains_and_leaves_over_shared_memory() {
+    explains(Transport::Local).await;
+}
+
+#[tokio::test]
+async fn a_home_explains_and_leaves_over_quic() {
+    explains(Transport::Quic).await;
+}
+
+async fn refuses(over: Transport) {
+    let mut house = House::new();
+    let (request, attaching) = house.attach(over, 1).await;
+    request.refuse("job `job` has failed".into(), false).await;
+    let error = attaching.await.unwrap().unwrap_err();
+    assert!(matches!(&error, ChannelError::Refused { is_retryable: false, .. }), "{error:?}");
+    assert!(error.to_string().contains("job `job` has failed"));
+    let (request, attaching) = house.attach(over, 1).await;
+    drop(request);
+    let error = attaching.await.unwrap().unwrap_err();
+    assert!(
+        matches!(error, ChannelError::Closed) && error.is_retryable(),
+        "a home that goes without a word: {error:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_home_refuses_over_shared_memory() {
+    refuses(Transport::Local).await;
+}
+
+#[tokio::test]
+async fn a_home_refuses_over_quic() {
+    refuses(Transport::Quic).await;
+}
+
+async fn a_client_vanishes(over: Transport) {
+    let mut house = House::new();
+    let (request, attaching) = house.attach(over, 2).await;
+    let slab = request.new_slab(2, SLOT_BYTES).unwrap();
+    let (mut out, mut heard) = request.attached(&slab).await.unwrap();
+    let channel = attaching.await.unwrap().unwrap();
+    let slot = slab.take_any().unwrap().publish();
+    out.deliver(0, slot, 10).await.unwrap();
+    drop(channel);
+    while let Ok(Some(_)) = heard.recv().await {}
+}
+
+#[tokio::test]
+async fn a_client_that_vanishes_is_noticed_over_shared_memory() {
+    a_client_vanishes(Transport::Local).await;
+}
+
+#[tokio::test]
+async fn a_client_that_vanishes_is_noticed_over_quic() {
+    a_client_vanishes(Transport::Quic).await;
+}
+
+#[tokio::test]
+async fn freeing_what_was_not_given_is_noticed() {
+    let mut house = House::new();
+    let connection = quic::connect(&house.client, house.home.quic, Role::Worker, LONG).await.unwrap();
+    let (mut write, _read) = connection.open_bi().await.unwrap();
+    let Attach { session, rank, from, slots, client } = wish(1);
+    frame::write_frame(&mut write, &ToHome::Attach { session, rank, from, slots, client }).await.unwrap();
+    let request = house.listener.accept().await.unwrap();
+    let slab = request.new_slab(1, SLOT_BYTES).unwrap();
+    let (_out, mut heard) = request.attached(&slab).await.unwrap();
+    frame::write_frame(&mut write, &ToHome::Freed { slot: 0 }).await.unwrap();
+    let error = heard.recv().await.unwrap_err();
+    assert!(matches!(error, ChannelError::Protocol { .. }) && error.to_string().contains("slot 0"), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_of_another_version_is_told_over_the_socket() {
+    let house = House::new();
+    let mut stream = tokio::net::UnixStream::connect(house.socket()).await.unwrap();
+    stream.write_all(b"SP\x63\x00\x00\x00\x00\x00").await.unwrap();
+    let answer: FromHome = frame::read_frame(&mut stream).await.unwrap().unwrap();
+    let FromHome::Fault { message, is_retryable } = answer else { panic!("{answer:?}") };
+    assert!(message.contains("version 99") && !is_retryable, "{message}");
+    assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0, "and the door closes");
+}
+
+#[tokio::test]
+async fn a_stranger_on_the_socket_delays_nobody() {
+    let mut house = House::new();
+    let _silent = tokio::net::UnixStream::connect(house.socket()).await.unwrap();
+    let (request, attaching) = house.attach(Transport::Local, 1).await;
+    let slab = request.new_slab(1, SLOT_BYTES).unwrap();
+    let _home = request.attached(&slab).await.unwrap();
+    attaching.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_certificate_may_not_attach() {
+    let house = House::new();
+    let other = house.cluster.client(Role::Worker);
+    let error = quic::connect(&other, house.home.quic, Role::Worker, LONG).await.unwrap_err();
+    assert!(matches!(&error, QuicError::Refused { reason, .. } if reason.contains("client")), "{error:?}");
+}
+
+#[tokio::test]
+async fn without_the_socket_a_client_on_the_node_takes_quic() {
+    let mut house = House::new();
+    std::fs::remove_file(house.socket()).unwrap();
+    let node = house.home.node.clone();
+    let (home, client) = (house.home.clone(), house.client.clone());
+    let attaching =
+        tokio::spawn(async move { home::attach(&home, &node, Some(&client), wish(1), SLOT_BYTES, LONG).await });
+    let request = house.listener.accept().await.unwrap();
+    assert_eq!(request.transport(), Transport::Quic);
+    let slab = request.new_slab(1, SLOT_BYTES).unwrap();
+    let _home = request.attached(&slab).await.unwrap();
+    attaching.await.unwrap().unwrap();
+    let error = home::attach(&house.home, &house.home.node, None, wish(1), SLOT_BYTES, LONG).await.unwrap_err();
+    assert!(matches!(error, ChannelError::Local(LocalError::Io { .. })), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_slab_too_small_for_the_batch_is_refused_by_the_client() {
+    let mut house = House::new();
+    let (request, attaching) = house.attach(Transport::Local, 1).await;
+    let slab = request.new_slab(1, SLOT_BYTES / 2).unwrap();
+    let _home = request.attached(&slab).await.unwrap();
+    let error = attaching.await.unwrap().unwrap_err();
+    assert!(matches!(error, ChannelError::Protocol { .. }), "{error:?}");
+}
+
+// The other process of the tests below: this same test binary, told by its environment to listen until it is killed.
+const CHILD: &str = "SPDL_TEST_SOCKET";
+
+#[test]
+fn child_that_listens_until_it_is_killed() {
+    let Some(path) = std::env::var_os(CHILD) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let local = LocalListener::bind(Path::new(&path), Allow::default()).unwrap();
+        let mut listener = HomeListener::start(Some(local), None);
+        println!("listening");
+        while let Some(request) = listener.accept().await {
+            tokio::spawn(deliver_all(request, 2, 1000));
+        }
+    });
+}
+
+/// Starts the child and waits until it listens.
+fn start_child(socket: &Path) -> std::process::Child {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_that_listens_until_it_is_killed", "--nocapture"])
+        .env(CHILD, socket)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+    assert!(std::io::BufRead::lines(stdout).any(|line| line.unwrap().contains("listening")), "the child listens");
+    child
+}
+
+#[tokio::test]
+async fn a_slab_goes_to_another_process_and_outlives_its_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket: PathBuf = dir.path().join("worker.sock");
+    let mut child = start_child(&socket);
+    let (mut sender, mut receiver) = home::attach_local(&socket, wish(2), SLOT_BYTES, LONG).await.unwrap();
+    let mut held = None;
+    for expected in 0..20 {
+        let event = receiver.recv().await.unwrap();
+        let FromHome::Filled { sequence, slot, used_bytes: bytes } = event else { panic!("{event:?}") };
+        let batch = receiver.slab().read(slot).unwrap();
+        assert_eq!((sequence, &batch[..bytes as usize]), (expected, &pattern(expected, bytes as usize)[..]));
+        if expected == 19 {
+            held = Some((batch, bytes as usize));
+        } else {
+            drop(batch);
+            sender.free(slot).await.unwrap();
+        }
+    }
+    let error = LocalListener::bind(&socket, Allow::default()).unwrap_err();
+    assert!(matches!(error, LocalError::InUse { .. }), "{error:?}");
+
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let lost = loop {
+        match receiver.recv().await {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert!(lost.is_retryable(), "{lost:?}");
+    let (batch, bytes) = held.unwrap();
+    assert_eq!(batch[..bytes], pattern(19, bytes), "what was received stays whole");
+
+    assert!(socket.exists(), "kill -9 leaves the socket's file");
+    let replaced = LocalListener::bind(&socket, Allow::default()).unwrap();
+    drop(replaced);
+    assert!(!socket.exists(), "and an orderly end does not");
+}
+
+#[tokio::test]
+async fn paths_that_cannot_be_a_socket_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = dir.path().join("x".repeat(120));
+    assert!(matches!(LocalListener::bind(&long, Allow::default()), Err(LocalError::PathTooLong { .. })));
+    let file = dir.path().join("precious");
+    std::fs::write(&file, "data").unwrap();
+    assert!(matches!(LocalListener::bind(&file, Allow::default()), Err(LocalError::NotASocket { .. })));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "data");
+    let error = home::attach_local(&dir.path().join("none"), wish(1), SLOT_BYTES, LONG).await.unwrap_err();
+    assert!(error.to_string().contains("none"), "{error}");
+}
