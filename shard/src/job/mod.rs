@@ -8,7 +8,7 @@ mod file;
 mod size;
 
 pub use column::{Column, ColumnKind, DType, ImageColumn, ImageLayout, ImageOp, Normalise};
-pub use file::{ColumnFile, JobFile, OrderFile};
+pub use file::{ColumnFile, DecodeFile, JobFile, OrderFile};
 pub use size::Size;
 
 use serde::{Deserialize, Serialize};

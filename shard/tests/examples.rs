@@ -1,0 +1,145 @@
+//! The example job files are valid, and the one that explains every key does.
+
+use std::{collections::BTreeSet, fs, path::PathBuf};
+
+use serde_json::Value;
+use spdl_shard::{
+    Fingerprint,
+    job::{
+        BadSamples, ColumnFile, ColumnKind, DType, DatasetFacts, DecodeFile, EpochEnd, ImageLayout, ImageOp, JobFile,
+        Normalise, OrderFile, Size,
+    },
+};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// All job files that ship: path and text.
+fn job_files() -> Vec<(String, String)> {
+    ["examples", "k8s/base/jobs", "k8s/overlays/s3/jobs"]
+        .iter()
+        .flat_map(|folder| fs::read_dir(root().join(folder)).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .map(|path| (path.display().to_string(), fs::read_to_string(&path).unwrap()))
+        .collect()
+}
+
+/// A job file with every key that there is: a new field has to be added here, and then explained.
+fn with_every_key() -> JobFile {
+    let size = Size::Square(1);
+    let ops = vec![
+        ImageOp::CropBox { field: String::new(), margin: 0.0 },
+        ImageOp::RandomResizedCrop { size, scale: [0.0; 2], ratio: [0.0; 2] },
+        ImageOp::Resize { size },
+        ImageOp::CenterCrop { size },
+        ImageOp::RandomFlip { p: 0.0 },
+    ];
+    let column = ColumnFile {
+        name: String::new(),
+        from: String::new(),
+        decode: DecodeFile::Image,
+        ops,
+        dtype: Some(DType::U8),
+        layout: Some(ImageLayout::Nhwc),
+        normalise: Some(Normalise { mean: [0.0; 3], std: [1.0; 3] }),
+        path: Some(String::new()),
+        max_bytes: Some(1),
+    };
+    JobFile {
+        name: String::new(),
+        dataset: String::new(),
+        seed: 0,
+        global_batch: 1,
+        epochs: 1,
+        epoch_end: EpochEnd::Drop,
+        bad_samples: BadSamples::Substitute,
+        max_bad_fraction: 0.0,
+        shuffle: true,
+        order: Some(OrderFile { lanes: Some(1), window: Some(1) }),
+        column: vec![column],
+    }
+}
+
+fn collect_keys(value: &Value, keys: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(entries) => {
+            keys.extend(entries.keys().cloned());
+            entries.values().for_each(|entry| collect_keys(entry, keys));
+        }
+        Value::Array(entries) => entries.iter().for_each(|entry| collect_keys(entry, keys)),
+        _ => {}
+    }
+}
+
+/// Whether `word` is in `text` with no letter, digit or underscore beside it.
+fn mentions(text: &str, word: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|part| part == word)
+}
+
+#[test]
+fn every_job_file_that_ships_is_valid() {
+    let facts = DatasetFacts { fingerprint: Fingerprint(1), samples: 1_281_167, blocks: 14_000 };
+    let files = job_files();
+    assert!(files.len() >= 5, "{files:?}");
+    for (path, text) in files {
+        JobFile::parse(&text, &path).and_then(|file| file.freeze(&facts)).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+#[test]
+fn the_first_example_explains_every_key_and_value() {
+    let text = fs::read_to_string(root().join("examples/imagenet-train.toml")).unwrap();
+    let mut keys = BTreeSet::new();
+    collect_keys(&serde_json::to_value(with_every_key()).unwrap(), &mut keys);
+    assert!(keys.len() > 20, "{keys:?}");
+    let values = [
+        serde_json::to_value([EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact]),
+        serde_json::to_value([BadSamples::Substitute, BadSamples::Mask, BadSamples::Fail]),
+        serde_json::to_value([DType::U8, DType::I32, DType::I64, DType::F16, DType::Bf16, DType::F32, DType::F64]),
+        serde_json::to_value([ImageLayout::Nhwc, ImageLayout::Nchw]),
+        serde_json::to_value([
+            DecodeFile::Image,
+            DecodeFile::Int,
+            DecodeFile::Json,
+            DecodeFile::Bytes,
+            DecodeFile::BoxClass,
+        ]),
+    ];
+    for list in values {
+        keys.extend(list.unwrap().as_array().unwrap().iter().map(|value| value.as_str().unwrap().to_owned()));
+    }
+    let missing: Vec<_> = keys.iter().filter(|key| !mentions(&text, key)).collect();
+    assert!(missing.is_empty(), "not explained: {missing:?}");
+}
+
+#[test]
+fn the_first_example_shows_the_defaults_that_it_tells() {
+    let text = fs::read_to_string(root().join("examples/imagenet-train.toml")).unwrap();
+    let minimal = JobFile::parse(
+        "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n[[column]]\nname = \"c\"\nfrom = \"d\"\ndecode = \"image\"\n\
+         ops = [{ random_resized_crop = { size = 224 } }, { random_flip = {} }]",
+        "minimal.toml",
+    )
+    .unwrap();
+    let written = JobFile::parse(&text, "imagenet-train.toml").unwrap();
+    assert_eq!(minimal.column[0].ops, written.column[0].ops);
+    for (told, value) in [
+        ("(integer, default 0)", minimal.seed.to_string()),
+        ("(integer, epochs, default 1)", minimal.epochs.to_string()),
+        ("(number in 0..1, default 0.001)", minimal.max_bad_fraction.to_string()),
+        ("(boolean, default true)", minimal.shuffle.to_string()),
+        ("(string, default \"drop\")", serde_json::to_string(&minimal.epoch_end).unwrap()),
+        ("(string, default \"substitute\")", serde_json::to_string(&minimal.bad_samples).unwrap()),
+    ] {
+        assert!(text.contains(told) && told.ends_with(&format!("default {value})")), "{told}: it is {value}");
+    }
+    let ragged = JobFile::parse(
+        "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n[[column]]\nname = \"c\"\nfrom = \"d\"\ndecode = \"bytes\"",
+        "ragged.toml",
+    );
+    let columns = ragged.unwrap().check().unwrap();
+    let ColumnKind::Bytes { max_bytes } = columns[0].kind else { panic!("{columns:?}") };
+    assert!(text.contains(&format!("default {max_bytes})")), "{max_bytes}");
+}
