@@ -2,6 +2,7 @@
 
 pub mod budget;
 pub mod decode;
+pub mod engine;
 pub mod feed;
 pub mod fetch;
 pub mod figures;

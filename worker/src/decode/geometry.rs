@@ -277,7 +277,7 @@ mod tests {
         let flip = ImageOp::RandomFlip { p: 1.0 };
         let resize = ImageOp::Resize { size: Size::HeightWidth([7, 7]) };
         let center = ImageOp::CenterCrop { size: Size::Square(4) };
-        let plain = planned([7, 7], &[center.clone()]);
+        let plain = planned([7, 7], std::slice::from_ref(&center));
         let mirrored = planned([7, 7], &[flip.clone(), center.clone()]);
         assert_eq!(plain.x.unwrap().from, 2.0);
         assert_eq!(mirrored.x.unwrap().from, 1.0);

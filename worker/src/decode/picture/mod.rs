@@ -43,7 +43,7 @@ pub(crate) struct Picture<'b> {
 
 /// The decoders.
 enum Source<'b> {
-    Jpeg(jpeg::Jpeg<'b>),
+    Jpeg(Box<jpeg::Jpeg<'b>>),
     Library(library::Library<'b>),
 }
 
@@ -69,7 +69,7 @@ const KEPT_BYTES: usize = 64 << 20;
 pub(crate) fn open<'b>(bytes: &'b [u8], field: &str, limits: PictureLimits) -> Result<Picture<'b>, BadSampleProblem> {
     let outcome = guarded(|| {
         if jpeg::is_jpeg(bytes) {
-            jpeg::open(bytes, limits).map(|(stored, turn, jpeg)| (stored, turn, Source::Jpeg(jpeg)))
+            jpeg::open(bytes, limits).map(|(stored, turn, jpeg)| (stored, turn, Source::Jpeg(Box::new(jpeg))))
         } else {
             library::open(bytes, limits).map(|(stored, turn, library)| (stored, turn, Source::Library(library)))
         }

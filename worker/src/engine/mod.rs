@@ -1,0 +1,134 @@
+//! A pipeline of stages in one process: a source, operations with their own concurrency, bounded queues between them,
+//! and a sink that is iterated. In the words of Meta's SPDL, with types, and with failures that do not pass silently.
+//!
+//! Every queue is bounded, so a slow stage holds up those before it and nothing piles up. A pipeline stops when it is
+//! dropped.
+//!
+//! ```
+//! use std::{io, time::Duration};
+//! use spdl_worker::engine::{Op, Pipeline};
+//!
+//! let pipeline = Pipeline::builder()
+//!     .source(["a", "bb", "ccc", "dddd", "eeeee"])
+//!     .pipe("fetch", Op::asynchronous(async |name: &str| Ok::<_, io::Error>(name.repeat(100))), 4)
+//!     .pipe("decode", Op::cpu(|text: String| Ok::<_, io::Error>(text.len())).skip_failures(), 2)
+//!     .aggregate(2)
+//!     .sink(3)
+//!     .build(2)?;
+//! let batches = pipeline.iter(Duration::from_secs(10)).collect::<Result<Vec<_>, _>>()?;
+//! assert_eq!(batches, [vec![100, 200], vec![300, 400], vec![500]]);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+
+mod builder;
+mod error;
+mod op;
+mod queue;
+mod stages;
+mod tasks;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed, mpsc as blocking},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use spdl_wire::messages::StageFigures;
+use tokio::runtime::Runtime;
+
+pub use builder::{PipelineBuilder, PipelinePlan, Stages};
+pub use error::{BuildError, OpError, PipelineError};
+pub use op::{Op, Order};
+
+use queue::Live;
+use tasks::{Delivery, Tasks};
+
+/// A running pipeline. Dropping it stops it: operations that run are finished on their threads, nothing new is
+/// started, and the threads end by themselves; [`stop`](Self::stop) waits for them.
+pub struct Pipeline<T: Send + 'static> {
+    deliveries: blocking::Receiver<Delivery<T>>,
+    tasks: Tasks<T>,
+    live: Vec<Arc<Live>>,
+    /// There until the pipeline stops.
+    runtime: Option<Runtime>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Pipeline<()> {
+    /// Starts to build a pipeline; what it delivers follows from its stages.
+    #[must_use]
+    pub fn builder() -> PipelineBuilder {
+        PipelineBuilder::default()
+    }
+}
+
+impl<T: Send + 'static> Pipeline<T> {
+    /// The items, each waited for at most `timeout`. Blocks the calling thread. After a
+    /// [`Timeout`](PipelineError::Timeout) it can be asked again; after any other error there is nothing more.
+    pub fn iter(&self, timeout: Duration) -> Items<'_, T> {
+        Items { pipeline: self, timeout }
+    }
+
+    /// Figures of every stage from source to sink. What a pipe spends waiting for a thread of the pool counts as busy.
+    #[must_use]
+    pub fn figures(&self) -> Vec<StageFigures> {
+        self.live.iter().map(|live| live.stage.figures()).collect()
+    }
+
+    /// Stops, and waits until every thread has ended: as long as the operations and the source that are running take.
+    ///
+    /// # Panics
+    /// When called on an event loop of tokio, which must not be blocked.
+    pub fn stop(mut self) {
+        self.tasks.stop();
+        drop(self.runtime.take());
+        for thread in self.threads.drain(..) {
+            // Panics of operations and of the source are caught where they are called.
+            thread.join().expect("a thread of the engine does not panic");
+        }
+    }
+
+    /// The stage nearest to the sink that has work in hand is the one that all behind it wait for.
+    fn timed_out(&self, waited: Duration) -> PipelineError {
+        let source = &self.live[0];
+        let working = |live: &&Arc<Live>| live.working.load(Relaxed) > 0;
+        let stuck = self.live.iter().rev().find(working).unwrap_or(source);
+        let doing = if Arc::ptr_eq(stuck, source) {
+            "has no next item yet".to_owned()
+        } else {
+            let items = stuck.working.load(Relaxed);
+            format!("is working on {items} {}", if items == 1 { "item" } else { "items" })
+        };
+        PipelineError::Timeout { stage: stuck.stage.name().to_owned(), doing, waited }
+    }
+}
+
+impl<T: Send + 'static> Drop for Pipeline<T> {
+    fn drop(&mut self) {
+        self.tasks.stop();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// The items of a pipeline, as they come.
+pub struct Items<'p, T: Send + 'static> {
+    pipeline: &'p Pipeline<T>,
+    timeout: Duration,
+}
+
+impl<T: Send + 'static> Iterator for Items<'_, T> {
+    type Item = Result<T, PipelineError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.pipeline.deliveries.recv_timeout(self.timeout) {
+            Ok((message, _place)) => Some(message),
+            Err(blocking::RecvTimeoutError::Disconnected) => None,
+            Err(blocking::RecvTimeoutError::Timeout) => Some(Err(self.pipeline.timed_out(self.timeout))),
+        }
+    }
+}

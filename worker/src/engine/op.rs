@@ -1,0 +1,125 @@
+//! Operations of a pipeline: what they do to an item, in which order results leave, and what a failure means.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use rayon::ThreadPool;
+use tokio::sync::oneshot;
+
+use super::error::{OpError, PipelineError};
+
+type AsyncFn<T, U> = dyn Fn(T) -> BoxFuture<'static, Result<U, OpError>> + Send + Sync;
+type CpuFn<T, U> = dyn Fn(T) -> Result<U, OpError> + Send + Sync;
+
+/// What a pipe does to each item, with its policies.
+pub struct Op<T, U> {
+    work: Work<T, U>,
+    pub(super) order: Order,
+    pub(super) on_failure: OnFailure<U>,
+    pub(super) bytes: fn(&U) -> u64,
+}
+
+enum Work<T, U> {
+    Asynchronous(Box<AsyncFn<T, U>>),
+    Cpu(Arc<CpuFn<T, U>>),
+}
+
+/// The order in which results leave a pipe whose concurrency is above 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// That of their inputs: one slow item holds up those behind it.
+    #[default]
+    Input,
+    /// That in which they are done.
+    Completion,
+}
+
+/// What becomes of the pipeline when an operation fails or panics.
+pub(super) enum OnFailure<U> {
+    Fail,
+    Skip,
+    Replace(Box<dyn Fn(&PipelineError) -> U + Send + Sync>),
+}
+
+impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
+    /// An operation that waits more than it computes. It runs on the pipeline's event loop, which it must not block.
+    pub fn asynchronous<F, R, E>(f: F) -> Self
+    where
+        F: Fn(T) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<U, E>> + Send + 'static,
+        E: Into<OpError>,
+    {
+        Self::new(Work::Asynchronous(Box::new(move |item| {
+            let result = f(item);
+            async move { result.await.map_err(Into::into) }.boxed()
+        })))
+    }
+
+    /// An operation that computes, or blocks. It runs on the pipeline's pool of threads.
+    pub fn cpu<F, E>(f: F) -> Self
+    where
+        F: Fn(T) -> Result<U, E> + Send + Sync + 'static,
+        E: Into<OpError>,
+    {
+        Self::new(Work::Cpu(Arc::new(move |item| f(item).map_err(Into::into))))
+    }
+
+    fn new(work: Work<T, U>) -> Self {
+        Self { work, order: Order::default(), on_failure: OnFailure::Fail, bytes: |_| 0 }
+    }
+
+    /// Lets results leave in this order; that of their inputs by default.
+    #[must_use]
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Leaves failed items out and counts them; without this, the first failure stops the pipeline.
+    #[must_use]
+    pub fn skip_failures(mut self) -> Self {
+        self.on_failure = OnFailure::Skip;
+        self
+    }
+
+    /// Puts `replacement` in the place of failed items and counts them.
+    #[must_use]
+    pub fn replace_failures(mut self, replacement: impl Fn(&PipelineError) -> U + Send + Sync + 'static) -> Self {
+        self.on_failure = OnFailure::Replace(Box::new(replacement));
+        self
+    }
+
+    /// Says how many bytes a result has, for the figures.
+    #[must_use]
+    pub fn count_bytes(mut self, bytes: fn(&U) -> u64) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    /// Does the work; `stage` is named in the error.
+    pub(super) async fn run(&self, item: T, stage: &str, pool: &ThreadPool) -> Result<U, PipelineError> {
+        let outcome = match &self.work {
+            Work::Asynchronous(f) => AssertUnwindSafe(async { f(item).await }).catch_unwind().await,
+            Work::Cpu(f) => {
+                let (sender, receiver) = oneshot::channel();
+                let f = f.clone();
+                pool.spawn(move || {
+                    // Nobody waits any longer once the pipeline has stopped.
+                    if !sender.is_closed() {
+                        let outcome = catch_unwind(AssertUnwindSafe(|| f(item)));
+                        drop(f);
+                        let _ = sender.send(outcome);
+                    }
+                });
+                receiver.await.expect("a job whose result is awaited sends it")
+            }
+        };
+        match outcome {
+            Ok(result) => result.map_err(|source| PipelineError::Failed { stage: stage.to_owned(), source }),
+            Err(payload) => Err(PipelineError::panicked(stage, &*payload)),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The bounded queues between stages, and the turnstile that keeps results in order.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
+};
+
+use tokio::sync::{Notify, mpsc};
+
+use super::error::PipelineError;
+use crate::figures::Stage;
+
+/// What goes from stage to stage. A failure travels in its item's place, so that what lies before it still arrives.
+pub(super) type Message<T> = Result<T, PipelineError>;
+
+/// A stage while it runs.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) stage: Arc<Stage>,
+    /// Items that are being worked on.
+    pub(super) working: AtomicUsize,
+}
+
+impl Live {
+    pub(super) fn new(name: &str) -> Arc<Self> {
+        Arc::new(Self { stage: Arc::new(Stage::new(name)), working: AtomicUsize::new(0) })
+    }
+}
+
+/// The sending end of the queue in front of a stage.
+pub(super) struct Outlet<T> {
+    sender: mpsc::Sender<Message<T>>,
+    next: Arc<Live>,
+}
+
+impl<T> Clone for Outlet<T> {
+    fn clone(&self) -> Self {
+        Self { sender: self.sender.clone(), next: self.next.clone() }
+    }
+}
+
+/// The pipeline has stopped; nobody takes items any longer.
+pub(super) struct Stopped;
+
+impl<T> Outlet<T> {
+    /// A queue of `capacity` items in front of `next`.
+    pub(super) fn new(next: Arc<Live>, capacity: usize) -> (Self, mpsc::Receiver<Message<T>>) {
+        let (sender, receiver) = mpsc::channel(capacity);
+        (Self { sender, next }, receiver)
+    }
+
+    pub(super) async fn send(&self, message: Message<T>) -> Result<(), Stopped> {
+        let place = self.sender.reserve().await.map_err(|_| Stopped)?;
+        // Counted before it can be taken out again.
+        self.next.stage.queued(1);
+        place.send(message);
+        Ok(())
+    }
+
+    /// For threads outside of the event loop. What waits for its place in the queue counts as queued.
+    pub(super) fn blocking_send(&self, message: Message<T>) -> Result<(), Stopped> {
+        self.next.stage.queued(1);
+        self.sender.blocking_send(message).map_err(|_| Stopped)
+    }
+}
+
+/// Lets results leave in the order of their numbers.
+pub(super) struct Turnstile {
+    turn: AtomicU64,
+    moved: Notify,
+}
+
+impl Turnstile {
+    pub(super) const fn new() -> Self {
+        Self { turn: AtomicU64::new(0), moved: Notify::const_new() }
+    }
+
+    pub(super) async fn wait_for(&self, number: u64) {
+        loop {
+            let moved = self.moved.notified();
+            tokio::pin!(moved);
+            moved.as_mut().enable();
+            if self.turn.load(SeqCst) == number {
+                return;
+            }
+            moved.await;
+        }
+    }
+
+    pub(super) fn advance(&self) {
+        self.turn.fetch_add(1, SeqCst);
+        self.moved.notify_waiters();
+    }
+}

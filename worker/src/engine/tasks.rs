@@ -1,0 +1,79 @@
+//! The tasks of a running pipeline: how they start, deliver, fail and stop together.
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, mpsc as blocking},
+};
+
+use futures::FutureExt;
+use parking_lot::Mutex;
+use tokio::{runtime::Handle, sync::OwnedSemaphorePermit, task::AbortHandle};
+
+use super::{error::PipelineError, queue::Message};
+use crate::figures::Stage;
+
+/// What the consumer gets; the permit is the item's place in the sink's buffer.
+pub(super) type Delivery<T> = (Message<T>, Option<OwnedSemaphorePermit>);
+
+/// Starts tasks of a pipeline that delivers `T`, and stops them all.
+pub(super) struct Tasks<T> {
+    runtime: Handle,
+    state: Arc<Mutex<State<T>>>,
+}
+
+struct State<T> {
+    running: Vec<AbortHandle>,
+    /// Gone once the last item or the error has been delivered.
+    consumer: Option<blocking::Sender<Delivery<T>>>,
+}
+
+impl<T> Clone for Tasks<T> {
+    fn clone(&self) -> Self {
+        Self { runtime: self.runtime.clone(), state: self.state.clone() }
+    }
+}
+
+impl<T: Send + 'static> Tasks<T> {
+    pub(super) fn new(runtime: Handle, consumer: blocking::Sender<Delivery<T>>) -> Self {
+        Self { runtime, state: Arc::new(Mutex::new(State { running: Vec::new(), consumer: Some(consumer) })) }
+    }
+
+    /// Runs a task of `stage`; if it panics, the pipeline stops with an error that names the stage.
+    pub(super) fn spawn(&self, stage: &Arc<Stage>, task: impl Future<Output = ()> + Send + 'static) {
+        let (tasks, stage) = (self.clone(), stage.clone());
+        let mut state = self.state.lock();
+        if state.consumer.is_none() {
+            return;
+        }
+        let handle = self.runtime.spawn(async move {
+            if let Err(payload) = AssertUnwindSafe(task).catch_unwind().await {
+                tasks.fail(PipelineError::panicked(stage.name(), &*payload));
+            }
+        });
+        state.running.push(handle.abort_handle());
+    }
+
+    /// Delivers an item; false when the pipeline has stopped.
+    pub(super) fn deliver(&self, item: T, place: OwnedSemaphorePermit) -> bool {
+        let state = self.state.lock();
+        state.consumer.as_ref().is_some_and(|consumer| consumer.send((Ok(item), Some(place))).is_ok())
+    }
+
+    /// Delivers an error and stops.
+    pub(super) fn fail(&self, error: PipelineError) {
+        let consumer = self.state.lock().consumer.take();
+        if let Some(consumer) = consumer {
+            let _ = consumer.send((Err(error), None));
+        }
+        self.stop();
+    }
+
+    /// Ends every task where it waits. Queues close with them, which ends the source's thread.
+    pub(super) fn stop(&self) {
+        let mut state = self.state.lock();
+        state.consumer = None;
+        for task in state.running.drain(..) {
+            task.abort();
+        }
+    }
+}

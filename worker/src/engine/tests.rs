@@ -1,0 +1,308 @@
+//! The engine from outside. Tests order events with channels; they wait long and never sleep.
+
+use std::{
+    collections::HashSet,
+    convert::Infallible,
+    panic::resume_unwind,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+        mpsc::{Receiver, Sender, channel},
+    },
+    time::Duration,
+};
+
+use super::*;
+
+/// Far more than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
+/// For what is not going to happen.
+const SHORT: Duration = Duration::from_millis(50);
+
+fn cpu<T: Send + 'static, U: Send + 'static>(f: impl Fn(T) -> U + Send + Sync + 'static) -> Op<T, U> {
+    Op::cpu(move |item| Ok::<_, Infallible>(f(item)))
+}
+
+/// An operation on numbers that ends when the test says so, and how to say so for each number.
+fn gated(count: usize) -> (Vec<Sender<()>>, impl Fn(usize) -> usize + Send + Sync + 'static) {
+    let (openers, gates): (Vec<Sender<()>>, Vec<Receiver<()>>) = (0..count).map(|_| channel()).unzip();
+    let gates: Vec<Mutex<Receiver<()>>> = gates.into_iter().map(Mutex::new).collect();
+    (openers, move |item: usize| {
+        // A gate whose opener is gone is open.
+        let _ = gates[item].lock().unwrap().recv();
+        item
+    })
+}
+
+fn numbers(pipeline: &Pipeline<usize>) -> Vec<usize> {
+    pipeline.iter(LONG).collect::<Result<_, _>>().unwrap()
+}
+
+/// Fails on multiples of three, as an error or as a panic.
+fn no_threes(item: usize) -> Result<usize, String> {
+    match item % 6 {
+        0 => resume_unwind(Box::new(format!("panic at {item}"))),
+        3 => Err(format!("error at {item}")),
+        _ => Ok(item),
+    }
+}
+
+#[test]
+fn results_leave_in_the_order_of_their_inputs_whatever_order_they_are_done_in() {
+    let (openers, wait) = gated(4);
+    let pipeline = Pipeline::builder().source(0..4).pipe("wait", cpu(wait), 4).sink(4).build(4).unwrap();
+    for opener in openers.iter().rev() {
+        opener.send(()).unwrap();
+    }
+    assert_eq!(numbers(&pipeline), [0, 1, 2, 3]);
+}
+
+#[test]
+fn results_leave_as_they_are_done_where_that_is_asked_for() {
+    let (openers, wait) = gated(4);
+    let op = cpu(wait).order(Order::Completion);
+    let pipeline = Pipeline::builder().source(0..4).pipe("wait", op, 4).sink(4).build(4).unwrap();
+    let mut items = pipeline.iter(LONG);
+    for item in [2, 0, 3, 1] {
+        openers[item].send(()).unwrap();
+        assert_eq!(items.next().unwrap().unwrap(), item);
+    }
+    assert!(items.next().is_none());
+}
+
+#[test]
+fn asynchronous_operations_overlap() {
+    // Each of four waits for all four to be there: fewer at a time would never end.
+    let barrier = Arc::new(tokio::sync::Barrier::new(4));
+    let op = Op::asynchronous(move |item: usize| {
+        let barrier = barrier.clone();
+        async move {
+            barrier.wait().await;
+            Ok::<_, Infallible>(item)
+        }
+    });
+    let pipeline = Pipeline::builder().source(0..20).pipe("meet", op, 4).sink(1).build(1).unwrap();
+    assert_eq!(numbers(&pipeline), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn lists_are_made_and_taken_apart() {
+    let lists = Pipeline::builder().source(0..7).aggregate(3).sink(1).build(1).unwrap();
+    let lists: Vec<Vec<i32>> = lists.iter(LONG).collect::<Result<_, _>>().unwrap();
+    assert_eq!(lists, [vec![0, 1, 2], vec![3, 4, 5], vec![6]]);
+
+    let pipeline = Pipeline::builder()
+        .source_stream(futures::stream::iter(0..100usize))
+        .aggregate(8)
+        .pipe(
+            "reverse",
+            cpu(|mut list: Vec<usize>| {
+                list.reverse();
+                list
+            }),
+            2,
+        )
+        .disaggregate()
+        .aggregate(100)
+        .disaggregate()
+        .sink(1)
+        .build(2)
+        .unwrap();
+    let expected: Vec<usize> = (0..104).map(|at| at / 8 * 8 + 7 - at % 8).collect();
+    assert_eq!(numbers(&pipeline)[..96], expected[..96]);
+    let names: Vec<String> = pipeline.figures().into_iter().map(|stage| stage.name).collect();
+    let all = ["source", "aggregate", "reverse", "disaggregate", "aggregate-2", "disaggregate-2", "sink"];
+    assert_eq!(names, all);
+}
+
+#[test]
+fn the_first_failure_stops_the_pipeline_behind_all_that_came_before_it() {
+    for first in [1, 4] {
+        let op = Op::cpu(no_threes);
+        let pipeline = Pipeline::builder().source(first..).pipe("threes", op, 4).sink(1).build(3).unwrap();
+        let mut items = pipeline.iter(LONG);
+        assert_eq!(items.next().unwrap().unwrap(), first);
+        assert_eq!(items.next().unwrap().unwrap(), first + 1);
+        let error = items.next().unwrap().unwrap_err();
+        let expected = ["stage `threes` failed: error at 3", "stage `threes` panicked: panic at 6"][first / 4];
+        assert_eq!(error.to_string(), expected);
+        assert!(!error.is_retryable());
+        assert!(items.next().is_none());
+    }
+}
+
+#[test]
+fn failures_can_be_skipped_and_are_counted() {
+    for order in [Order::Input, Order::Completion] {
+        let op = Op::cpu(no_threes).skip_failures().order(order);
+        let pipeline = Pipeline::builder().source(0..60).pipe("threes", op, 4).sink(1).build(3).unwrap();
+        let left: HashSet<usize> = numbers(&pipeline).into_iter().collect();
+        assert_eq!(left, (0..60).filter(|item| item % 3 != 0).collect());
+        let figures = &pipeline.figures()[1];
+        assert_eq!((figures.items, figures.failures), (40, 20));
+    }
+}
+
+#[test]
+fn failures_can_be_replaced() {
+    let op = Op::asynchronous(async |item| no_threes(item)).replace_failures(|error| error.to_string().len());
+    let pipeline = Pipeline::builder().source(1..5).pipe("threes", op, 2).sink(1).build(1).unwrap();
+    assert_eq!(numbers(&pipeline), [1, 2, "stage `threes` failed: error at 3".len(), 4]);
+    assert_eq!(pipeline.figures()[1].failures, 1);
+}
+
+#[test]
+fn panics_anywhere_become_errors_that_name_the_stage() {
+    let source = (0..).map(|item: usize| if item == 2 { resume_unwind(Box::new("no more")) } else { item });
+    let pipeline = Pipeline::builder().source(source).aggregate(1).sink(1).build(1).unwrap();
+    let error = pipeline.iter(LONG).find_map(Result::err).unwrap();
+    assert_eq!(error.to_string(), "stage `source` panicked: no more");
+
+    let op = Op::cpu(no_threes).replace_failures(|_| resume_unwind(Box::new("no replacement")));
+    let pipeline = Pipeline::builder().source(3..4).pipe("threes", op, 2).sink(1).build(1).unwrap();
+    let error = pipeline.iter(LONG).find_map(Result::err).unwrap();
+    assert_eq!(error.to_string(), "stage `threes` panicked: no replacement");
+}
+
+#[test]
+fn a_timeout_names_the_stage_that_is_stuck() {
+    let (openers, wait) = gated(3);
+    let (entered, enters) = channel();
+    let slow = move |item| {
+        entered.send(item).unwrap();
+        wait(item)
+    };
+    let (item, items_from_test) = channel();
+    let pipeline = Pipeline::builder()
+        .source(items_from_test)
+        .pipe("quick", cpu(|item: usize| item), 2)
+        .pipe("slow", cpu(slow), 2)
+        .aggregate(2)
+        .sink(1)
+        .build(3)
+        .unwrap();
+    let mut items = pipeline.iter(SHORT);
+    let error = items.next().unwrap().unwrap_err();
+    assert_eq!(error.to_string(), "no item within 50ms: stage `source` has no next item yet");
+    assert!(error.is_retryable());
+
+    item.send(0).unwrap();
+    item.send(1).unwrap();
+    let both: HashSet<usize> = [enters.recv_timeout(LONG).unwrap(), enters.recv_timeout(LONG).unwrap()].into();
+    assert_eq!(both, HashSet::from([0, 1]));
+    let error = items.next().unwrap().unwrap_err();
+    assert_eq!(error.to_string(), "no item within 50ms: stage `slow` is working on 2 items");
+
+    drop(openers);
+    drop(item);
+    assert_eq!(pipeline.iter(LONG).collect::<Result<Vec<_>, _>>().unwrap(), [[0, 1]]);
+}
+
+#[test]
+fn a_slow_consumer_holds_the_source_up() {
+    // Sink 3 + one in its hand + one in its queue; the pipe 2 + 2 in its queue; one in the source's hand.
+    const AHEAD: usize = 3 + 1 + 1 + 2 + 2 + 1;
+    let taken = Arc::new(AtomicUsize::new(0));
+    let (reached, full) = channel();
+    let source = {
+        let taken = taken.clone();
+        (0..).inspect(move |_| {
+            if taken.fetch_add(1, SeqCst) + 1 == AHEAD {
+                reached.send(()).unwrap();
+            }
+        })
+    };
+    let pipeline =
+        Pipeline::builder().source(source).pipe("pass", cpu(|item: usize| item), 2).sink(3).build(2).unwrap();
+    full.recv_timeout(LONG).expect("the queues fill up");
+    let mut items = pipeline.iter(LONG);
+    for consumed in 0..500 {
+        assert!(taken.load(SeqCst) <= consumed + AHEAD, "{} taken, {consumed} consumed", taken.load(SeqCst));
+        assert_eq!(items.next().unwrap().unwrap(), consumed);
+    }
+}
+
+/// Says when it is dropped.
+struct Goodbye(Sender<()>);
+
+impl Drop for Goodbye {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+#[test]
+fn a_pipeline_dropped_in_the_middle_lets_go_of_everything() {
+    let (sender, gone) = channel();
+    let [in_source, in_cpu, in_async] = [(); 3].map(|()| Goodbye(sender.clone()));
+    drop(sender);
+    let pipeline = Pipeline::builder()
+        .source((0..).inspect(move |_: &usize| {
+            let _ = &in_source;
+        }))
+        .pipe("compute", cpu(move |item: usize| (&in_cpu, item).1), 3)
+        .pipe(
+            "wait",
+            Op::asynchronous(move |item: usize| {
+                let _ = &in_async;
+                // Never ends by itself from the tenth item on.
+                async move { if item < 10 { Ok::<_, Infallible>(item) } else { std::future::pending().await } }
+            }),
+            3,
+        )
+        .sink(2)
+        .build(2)
+        .unwrap();
+    let items: Vec<usize> = pipeline.iter(LONG).take(10).collect::<Result<_, _>>().unwrap();
+    assert_eq!(items, (0..10).collect::<Vec<_>>());
+    drop(pipeline);
+    for _ in 0..3 {
+        gone.recv_timeout(LONG).expect("the source and both operations are dropped");
+    }
+    assert!(gone.recv_timeout(LONG).is_err(), "no more than three were made");
+}
+
+#[test]
+fn stopping_waits_for_every_thread() {
+    let (sender, gone) = channel();
+    let (running, started) = channel();
+    let goodbye = Goodbye(sender);
+    let op = cpu(move |item: usize| {
+        let _ = (&goodbye, running.send(item));
+        item
+    });
+    let pipeline = Pipeline::builder().source(0..).pipe("compute", op, 2).sink(1).build(2).unwrap();
+    started.recv_timeout(LONG).unwrap();
+    pipeline.stop();
+    gone.try_recv().expect("nothing is left of the operation when `stop` returns");
+}
+
+#[tokio::test]
+async fn a_pipeline_can_be_dropped_on_an_event_loop() {
+    let pipeline = Pipeline::builder().source(0..).pipe("pass", cpu(|item: usize| item), 2).sink(1).build(1).unwrap();
+    drop(pipeline);
+}
+
+#[test]
+fn the_end_is_reached_with_figures_that_add_up() {
+    let op = cpu(|item: usize| item * 2).count_bytes(|item| *item as u64);
+    let pipeline = Pipeline::builder().source(0..1000).pipe("double", op, 3).sink(4).build(2).unwrap();
+    assert_eq!(numbers(&pipeline).len(), 1000);
+    assert!(pipeline.iter(LONG).next().is_none(), "the end stays the end");
+    let figures = pipeline.figures();
+    assert!(figures.iter().all(|stage| stage.items == 1000 && stage.queue_depth == 0), "{figures:?}");
+    assert_eq!(figures[1].bytes, 999_000);
+    assert!(figures[1].busy_ns > 0 && figures[1].p50_ns <= figures[1].p99_ns);
+}
+
+#[test]
+fn what_cannot_be_built_says_why() {
+    let pipe = |concurrency| Pipeline::builder().source(0..3).pipe("same", cpu(|item: i32| item), concurrency);
+    let error = |plan: PipelinePlan<i32>, threads| plan.build(threads).err().unwrap().to_string();
+    assert_eq!(error(pipe(0).sink(1), 1), "`concurrency` of stage `same` is 0; it must be at least 1");
+    assert_eq!(error(pipe(1).sink(0), 1), "`buffer` of the sink is 0; it must be at least 1");
+    assert_eq!(error(pipe(1).sink(1), 0), "`threads` is 0; it must be at least 1");
+    assert_eq!(error(pipe(1).pipe("same", cpu(|item| item), 1).sink(1), 1), "there are two stages `same`");
+    let lists = Pipeline::builder().source(0..3).aggregate(0).sink(1).build(1);
+    assert_eq!(lists.err().unwrap().to_string(), "`count` of stage `aggregate` is 0; it must be at least 1");
+}
