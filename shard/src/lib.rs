@@ -4,6 +4,8 @@
 //! [`order`]. With the feature `store` it also opens datasets on object stores, packs and indexes them.
 //! It knows nothing of processes, sockets or batches: those live in the crates above it.
 
+#[cfg(feature = "store")]
+pub mod dataset;
 mod fingerprint;
 mod hex128;
 pub mod index;

@@ -7,6 +7,8 @@ mod build;
 mod open;
 
 pub use build::{BlockFacts, ManifestBuilder, ShardFacts};
+#[cfg(feature = "store")]
+pub(crate) use open::is_relative_path;
 
 pub use crate::sealed::FormatError as ManifestError;
 

@@ -190,7 +190,7 @@ fn pieces<'a>(text: &'a str, ends: impl Iterator<Item = u32> + 'a) -> impl Itera
 }
 
 /// Whether `url` names something inside the dataset's folder and nothing else.
-pub(super) fn is_relative_path(url: &str) -> bool {
+pub(crate) fn is_relative_path(url: &str) -> bool {
     url.len() <= MAX_URL_BYTES
         && !url.bytes().any(|byte| byte.is_ascii_control())
         && url.split('/').all(|part| !matches!(part, "" | "." | ".."))

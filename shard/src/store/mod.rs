@@ -120,6 +120,11 @@ impl DatasetStore {
         Err(StoreError::Format { url: self.url_of(&name), source: crate::FormatError::Malformed(what) })
     }
 
+    /// Where in the store the folder is.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Stores a small object, whole or not at all.
     pub(crate) async fn put(&self, relative: &str, bytes: Bytes) -> Result<(), StoreError> {
         let put = self.object.put_opts(&self.path_of(relative), bytes.into(), Default::default()).await;

@@ -1,0 +1,93 @@
+//! Making datasets and checking them: [`pack`] writes shards from pictures, [`index`] makes a manifest for shards
+//! that exist, [`verify`] reads a dataset and compares every byte with what the manifest says.
+
+mod blocks;
+mod catalog;
+mod folder;
+mod index;
+mod pack;
+mod report;
+mod source;
+mod upload;
+mod verify;
+
+pub use folder::Overwrite;
+pub use index::{IndexOptions, ShardList, index};
+pub use pack::{PackOptions, PackOrder, pack};
+pub use report::{DatasetReport, Progress};
+pub use source::{Annotations, Source};
+pub use verify::{Fault, VerifyOptions, VerifyReport, verify};
+
+use crate::{FormatError, store::StoreError, tar::TarError};
+
+/// Default size that shards are written at, in bytes: 256 MiB.
+pub const DEFAULT_SHARD_BYTES: u64 = 256 << 20;
+
+/// A dataset that cannot be made or checked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DatasetError {
+    /// The store does not do what it should.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A shard is not a tar that can be used.
+    #[error(transparent)]
+    Tar(#[from] TarError),
+    /// An index or manifest that the format cannot hold.
+    #[error("`{url}` {source}")]
+    Unwritable {
+        /// The shard, or the dataset.
+        url: String,
+        /// Why not.
+        source: FormatError,
+    },
+    /// A file or folder that should be packed cannot be.
+    #[error("`{path}` {problem}")]
+    Source {
+        /// The file or folder, with the line where it is a list.
+        path: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// An option makes no sense.
+    #[error("`{option}` {problem}")]
+    Option {
+        /// Its name.
+        option: &'static str,
+        /// What is wrong with it and what would be right.
+        problem: String,
+    },
+    /// There is something already where the dataset should be written.
+    #[error("`{url}` exists already")]
+    InUse {
+        /// What is there.
+        url: String,
+    },
+    /// There is nothing to make a dataset of.
+    #[error("there is nothing in `{origin}`: {problem}")]
+    Nothing {
+        /// Where it was looked for.
+        origin: String,
+        /// What was looked for.
+        problem: String,
+    },
+}
+
+impl DatasetError {
+    /// Whether the same call can succeed later with nothing changed by anyone.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Store(error) if error.is_retryable())
+    }
+
+    /// What the user can do about it, for the `hint:` line.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Store(error) => error.hint(),
+            Self::Tar(_) => Some("copy the shard once more, or leave it out of the dataset"),
+            Self::InUse { .. } => Some("choose another folder, or replace what is there with --force"),
+            _ => None,
+        }
+    }
+}

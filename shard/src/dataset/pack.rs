@@ -1,0 +1,281 @@
+//! Packing pictures into shards.
+
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::{
+    Annotations, DEFAULT_SHARD_BYTES, DatasetError, DatasetReport, Progress, Source,
+    catalog::Catalog,
+    folder::{Overwrite, add_shard, dataset_name, make_room, remove_stale, write_manifest},
+    report::Tally,
+    source::{Pictures, wrong},
+    upload::ShardUpload,
+};
+use crate::{
+    manifest::{DEFAULT_BLOCK_BYTES, ManifestBuilder},
+    store::DatasetStore,
+    tar::append_member,
+};
+
+/// Pictures that are read at once. Raised, memory grows by a picture each.
+const FILES_AT_ONCE: usize = 16;
+/// Largest file that is packed, in bytes: 1 GiB.
+const MAX_FILE_BYTES: u64 = 1 << 30;
+/// Field that annotations go into.
+const ANNOTATION_FIELD: &str = "xml";
+
+/// How pictures are packed.
+#[derive(Clone, Debug)]
+pub struct PackOptions {
+    /// Where they come from.
+    pub source: Source,
+    /// The dataset's name. Default: the last part of its URL.
+    pub name: Option<String>,
+    /// Where Pascal VOC annotations are. With them a record has one sample per object, and pictures without an
+    /// annotation are left out. Default: none, one sample per picture.
+    pub annotations: Option<Annotations>,
+    /// The classes in the order of their numbers, so that two datasets agree. Default: those that come up, by name.
+    pub classes: Option<Vec<String>>,
+    /// Order of the records. Default: shuffled with seed 0.
+    pub order: PackOrder,
+    /// Size that shards are closed at, in bytes. Default: 256 MiB. Raised, there are fewer objects to open; fewer
+    /// shards can be written or copied at once.
+    pub shard_bytes: u64,
+    /// Records that shards are closed at. Default: no limit but the size.
+    pub shard_records: Option<u32>,
+    /// Size that blocks are cut at, in bytes. Default: 8 MiB. Raised, requests are fewer and longer; the shuffle
+    /// is coarser, or needs more memory to be as fine.
+    pub block_bytes: u64,
+    /// What happens when there is something where the dataset should go. Default: refuse.
+    pub overwrite: Overwrite,
+}
+
+/// Order of the records in the shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PackOrder {
+    /// Mixed by a hash keyed with the seed, so that every block holds samples of all classes.
+    Shuffled {
+        /// The seed.
+        seed: u64,
+    },
+    /// As the source has them.
+    AsListed,
+}
+
+impl PackOptions {
+    /// The defaults for a source.
+    #[must_use]
+    pub fn new(source: Source) -> Self {
+        Self {
+            source,
+            name: None,
+            annotations: None,
+            classes: None,
+            order: PackOrder::Shuffled { seed: 0 },
+            shard_bytes: DEFAULT_SHARD_BYTES,
+            shard_records: None,
+            block_bytes: DEFAULT_BLOCK_BYTES,
+            overwrite: Overwrite::Refuse,
+        }
+    }
+
+    fn check(&self) -> Result<(), DatasetError> {
+        let zero = |option| Err(DatasetError::Option { option, problem: "is 0; give at least 1".to_owned() });
+        match self {
+            Self { shard_bytes: 0, .. } => zero("shard_bytes"),
+            Self { shard_records: Some(0), .. } => zero("shard_records"),
+            _ => check_block_bytes(self.block_bytes),
+        }
+    }
+}
+
+pub(super) fn check_block_bytes(block_bytes: u64) -> Result<(), DatasetError> {
+    if (1..=1 << 30).contains(&block_bytes) {
+        return Ok(());
+    }
+    let problem = format!("is {block_bytes} bytes; give 1 to 1 GiB, best 4 to 16 MiB");
+    Err(DatasetError::Option { option: "block_bytes", problem })
+}
+
+/// Packs pictures into shards in the folder `to`, with a record index beside each and the manifest last: a dataset
+/// that was not finished has no manifest.
+///
+/// # Errors
+/// If the source cannot be read or makes no sense, or the store cannot be written.
+pub async fn pack(
+    to: &DatasetStore,
+    options: &PackOptions,
+    progress: &(dyn Fn(Progress) + Send + Sync),
+) -> Result<DatasetReport, DatasetError> {
+    options.check()?;
+    let source = options.clone();
+    let listed = tokio::task::spawn_blocking(move || source.source.list(source.classes.as_deref())).await;
+    let pictures = Arc::new(listed.expect("listing does not panic")?);
+    let replaced = make_room(to, options.overwrite).await?;
+
+    let mut packing = Packing::new(to, options, &pictures, progress);
+    if let Err(error) = packing.all(&pictures).await {
+        packing.abort().await;
+        return Err(error);
+    }
+    let Packing { manifest, tally, .. } = packing;
+    let classes = tally.classes(pictures.classes.clone());
+    let manifest = write_manifest(to, manifest.classes(classes)).await?;
+    remove_stale(to, replaced, &manifest).await?;
+    Ok(tally.report(to.url(), &manifest))
+}
+
+/// The state of a packing: the shard that is open, and what was done.
+struct Packing<'a> {
+    to: &'a DatasetStore,
+    options: &'a PackOptions,
+    progress: &'a (dyn Fn(Progress) + Send + Sync),
+    done: Progress,
+    open: Option<ShardUpload<'a>>,
+    manifest: ManifestBuilder,
+    tally: Tally,
+}
+
+impl<'a> Packing<'a> {
+    fn new(
+        to: &'a DatasetStore,
+        options: &'a PackOptions,
+        pictures: &Pictures,
+        progress: &'a (dyn Fn(Progress) + Send + Sync),
+    ) -> Self {
+        let done = Progress { total_records: Some(pictures.pictures.len() as u64), ..Progress::default() };
+        let manifest = ManifestBuilder::new(&dataset_name(to, options.name.as_deref()));
+        let tally = Tally { skipped_files: pictures.skipped_files, ..Tally::default() };
+        Self { to, options, progress, done, open: None, manifest, tally }
+    }
+
+    async fn all(&mut self, pictures: &Arc<Pictures>) -> Result<(), DatasetError> {
+        let mut files = stream::iter(ordered(pictures, self.options.order))
+            .map(|number| read_record(Arc::clone(pictures), number, self.options.annotations.clone()))
+            .buffered(FILES_AT_ONCE);
+        while let Some(record) = files.try_next().await? {
+            match record {
+                Read::Record(record) => self.record(record).await?,
+                Read::NoAnnotation(picture) => {
+                    self.tally.pictures_without_annotation += 1;
+                    self.tally.odd.note(|| format!("`{picture}` has no annotation and was left out"));
+                }
+            }
+            self.done.records += 1;
+            (self.progress)(self.done);
+        }
+        self.close().await
+    }
+
+    async fn record(&mut self, record: Vec<u8>) -> Result<(), DatasetError> {
+        let bytes = record.len() as u64;
+        let full = |open: &ShardUpload<'_>| {
+            open.bytes + bytes > self.options.shard_bytes || Some(open.records) == self.options.shard_records
+        };
+        if self.open.as_ref().is_some_and(full) {
+            self.close().await?;
+        }
+        if self.open.is_none() {
+            let name = format!("shard-{:06}.tar", self.done.shards);
+            let boxes = self.options.annotations.as_ref().map(|_| ANNOTATION_FIELD);
+            let catalog = Catalog::new(&name, boxes, self.options.block_bytes);
+            self.open = Some(ShardUpload::start(self.to, name, catalog).await?);
+        }
+        self.open.as_mut().expect("a shard was opened").append(record).await?;
+        self.done.bytes += bytes;
+        Ok(())
+    }
+
+    async fn close(&mut self) -> Result<(), DatasetError> {
+        if let Some(open) = self.open.take() {
+            let mut shard = open.finish().await?;
+            add_shard(&mut self.manifest, &shard)?;
+            self.tally.add(&mut shard);
+            self.done.shards += 1;
+        }
+        Ok(())
+    }
+
+    async fn abort(self) {
+        if let Some(open) = self.open {
+            open.abort().await;
+        }
+    }
+}
+
+enum Read {
+    /// The members of a record, as they go into the tar.
+    Record(Vec<u8>),
+    /// A picture that has none where annotations are wanted.
+    NoAnnotation(String),
+}
+
+async fn read_record(
+    pictures: Arc<Pictures>,
+    number: u32,
+    annotations: Option<Annotations>,
+) -> Result<Read, DatasetError> {
+    let reading = tokio::task::spawn_blocking(move || {
+        let picture = &pictures.pictures[number as usize];
+        let key = picture.key();
+        let annotation = match &annotations {
+            Some(annotations) => match first_there(&pictures.annotation_paths(picture, annotations))? {
+                Some(annotation) => Some(annotation),
+                None => return Ok(Read::NoAnnotation(pictures.path(picture).display().to_string())),
+            },
+            None => None,
+        };
+        let mut record = Vec::new();
+        let path = pictures.path(picture);
+        let data = read_file(&path)?.ok_or_else(|| wrong(&path, "does not exist"))?;
+        append_member(&mut record, &format!("{key}.{}", picture.field()), &data);
+        if let Some(label) = picture.label {
+            append_member(&mut record, &format!("{key}.cls"), label.to_string().as_bytes());
+        }
+        if let Some(annotation) = annotation {
+            append_member(&mut record, &format!("{key}.{ANNOTATION_FIELD}"), &annotation);
+        }
+        Ok(Read::Record(record))
+    });
+    reading.await.expect("reading a picture does not panic")
+}
+
+fn first_there(paths: &[PathBuf]) -> Result<Option<Vec<u8>>, DatasetError> {
+    for path in paths {
+        if let Some(data) = read_file(path)? {
+            return Ok(Some(data));
+        }
+    }
+    Ok(None)
+}
+
+/// A file's content; `None` where there is no such file.
+fn read_file(path: &Path) -> Result<Option<Vec<u8>>, DatasetError> {
+    let fail = |error: std::io::Error| wrong(path, &format!("cannot be read: {error}"));
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(fail(error)),
+    };
+    let mut data = Vec::new();
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut data).map_err(fail)?;
+    if data.len() as u64 > MAX_FILE_BYTES {
+        return Err(wrong(path, &format!("has more than {MAX_FILE_BYTES} bytes")));
+    }
+    Ok(Some(data))
+}
+
+/// Numbers of the pictures in the order in which they are packed.
+fn ordered(pictures: &Pictures, order: PackOrder) -> Vec<u32> {
+    let mut numbers: Vec<u32> = (0..pictures.pictures.len() as u32).collect();
+    if let PackOrder::Shuffled { seed } = order {
+        numbers.sort_by_cached_key(|number| (xxh3_64_with_seed(&number.to_le_bytes(), seed), *number));
+    }
+    numbers
+}

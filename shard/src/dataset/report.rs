@@ -1,0 +1,129 @@
+//! What is told of a dataset while and after it is made.
+
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use serde::Serialize;
+
+use super::catalog::{Catalogued, MAX_NOTES, Oddities};
+use crate::{Fingerprint, manifest::Manifest};
+
+/// How far the work is. Totals are known for records when packing, for bytes otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Progress {
+    pub shards: u64,
+    pub records: u64,
+    pub bytes: u64,
+    pub total_records: Option<u64>,
+    pub total_bytes: Option<u64>,
+}
+
+/// A dataset that was made, and what was odd about what it was made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DatasetReport {
+    /// URL of its folder.
+    pub url: String,
+    /// Fingerprint of its manifest.
+    pub fingerprint: Fingerprint,
+    /// Shards in it.
+    pub shards: u32,
+    /// Blocks in it.
+    pub blocks: u32,
+    /// Records in it.
+    pub records: u64,
+    /// Samples in it.
+    pub samples: u64,
+    /// Bytes of its shards.
+    pub bytes: u64,
+    /// Number of its classes.
+    pub classes: usize,
+    /// Fields without a byte: whoever decodes them finds a bad sample.
+    pub empty_fields: u64,
+    /// Records that give no sample because their annotation has no objects or is missing or bad.
+    pub records_without_samples: u64,
+    /// Annotations that could not be parsed; counted in `records_without_samples` too.
+    pub bad_annotations: u64,
+    /// Pictures that were left out for want of an annotation.
+    pub pictures_without_annotation: u64,
+    /// Files that were left out because they are no pictures.
+    pub skipped_files: u64,
+    /// The first hundred of these, by name.
+    pub notes: Vec<String>,
+}
+
+/// Adds up what the catalogues of shards tell.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) odd: Oddities,
+    pub(super) pictures_without_annotation: u64,
+    pub(super) skipped_files: u64,
+    pub(super) bytes: u64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, shard: &mut Catalogued) {
+        self.bytes += shard.facts.bytes;
+        let odd = std::mem::take(&mut shard.odd);
+        self.odd.empty_fields += odd.empty_fields;
+        self.odd.records_without_samples += odd.records_without_samples;
+        self.odd.bad_annotations += odd.bad_annotations;
+        self.odd.classes.extend(odd.classes);
+        let room = MAX_NOTES - self.odd.notes.len();
+        self.odd.notes.extend(odd.notes.into_iter().take(room));
+    }
+
+    /// The dataset's classes: those that are `fixed`, then the others that annotations name, by name.
+    pub(super) fn classes(&self, fixed: Vec<String>) -> Vec<String> {
+        let known: BTreeSet<&str> = fixed.iter().map(String::as_str).collect();
+        let others: Vec<String> =
+            self.odd.classes.iter().filter(|class| !known.contains(class.as_str())).cloned().collect();
+        [fixed, others].concat()
+    }
+
+    pub(super) fn report(self, url: &str, manifest: &Manifest) -> DatasetReport {
+        DatasetReport {
+            url: url.to_owned(),
+            fingerprint: manifest.fingerprint(),
+            shards: manifest.shard_count(),
+            blocks: manifest.block_count(),
+            records: manifest.records(),
+            samples: manifest.samples(),
+            bytes: self.bytes,
+            classes: manifest.classes().len(),
+            empty_fields: self.odd.empty_fields,
+            records_without_samples: self.odd.records_without_samples,
+            bad_annotations: self.odd.bad_annotations,
+            pictures_without_annotation: self.pictures_without_annotation,
+            skipped_files: self.skipped_files,
+            notes: self.odd.notes,
+        }
+    }
+}
+
+/// Counts what parallel readers have done and tells of it.
+pub(super) struct Meter<'a> {
+    shards: AtomicU64,
+    records: AtomicU64,
+    bytes: AtomicU64,
+    total_bytes: u64,
+    tell: &'a (dyn Fn(Progress) + Send + Sync),
+}
+
+impl<'a> Meter<'a> {
+    pub(super) fn new(total_bytes: u64, tell: &'a (dyn Fn(Progress) + Send + Sync)) -> Self {
+        Self { shards: AtomicU64::new(0), records: AtomicU64::new(0), bytes: AtomicU64::new(0), total_bytes, tell }
+    }
+
+    pub(super) fn add(&self, shards: u64, records: u64, bytes: u64) {
+        (self.tell)(Progress {
+            shards: self.shards.fetch_add(shards, Relaxed) + shards,
+            records: self.records.fetch_add(records, Relaxed) + records,
+            bytes: self.bytes.fetch_add(bytes, Relaxed) + bytes,
+            total_records: None,
+            total_bytes: Some(self.total_bytes),
+        });
+    }
+}

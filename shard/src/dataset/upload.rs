@@ -1,0 +1,66 @@
+//! Writing one shard: members go to the store as they come, and into the shard's catalogue.
+
+use bytes::Bytes;
+use object_store::{ObjectStoreExt, WriteMultipart};
+
+use super::{
+    DatasetError,
+    catalog::{Catalog, Catalogued},
+};
+use crate::{
+    index::INDEX_SUFFIX,
+    store::{DatasetStore, StoreError},
+    tar::TAR_END,
+};
+
+/// Shards are uploaded in parts of this many bytes.
+const PART_BYTES: usize = 8 << 20;
+/// Parts on their way at once. Raised, memory grows by the size of a part each.
+const PARTS_AT_ONCE: usize = 4;
+
+/// A shard that is being written. It appears in the store when it is finished, whole, or not at all.
+pub(super) struct ShardUpload<'a> {
+    store: &'a DatasetStore,
+    name: String,
+    upload: WriteMultipart,
+    catalog: Catalog,
+    pub(super) bytes: u64,
+    pub(super) records: u32,
+}
+
+impl<'a> ShardUpload<'a> {
+    pub(super) async fn start(store: &'a DatasetStore, name: String, catalog: Catalog) -> Result<Self, DatasetError> {
+        let upload = store.object().put_multipart(&store.path_of(&name)).await;
+        let upload = upload.map_err(|source| StoreError::of(&store.url_of(&name), source))?;
+        let upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
+        Ok(Self { store, name, upload, catalog, bytes: 0, records: 0 })
+    }
+
+    /// Appends the members of one record.
+    pub(super) async fn append(&mut self, record: Vec<u8>) -> Result<(), DatasetError> {
+        self.bytes += record.len() as u64;
+        self.records += 1;
+        self.catalog.read(&record)?;
+        self.upload.put(Bytes::from(record));
+        let room = self.upload.wait_for_capacity(PARTS_AT_ONCE).await;
+        room.map_err(|source| StoreError::of(&self.store.url_of(&self.name), source).into())
+    }
+
+    /// Ends the shard and writes its index beside it.
+    pub(super) async fn finish(mut self) -> Result<Catalogued, DatasetError> {
+        self.catalog.read(&TAR_END)?;
+        self.upload.put(Bytes::from_static(&TAR_END));
+        let url = self.store.url_of(&self.name);
+        let written = self.upload.finish().await.map_err(|source| StoreError::of(&url, source))?;
+        let mut shard = self.catalog.finish(self.store.lasting_etag(written.e_tag))?;
+        let index = std::mem::take(&mut shard.index);
+        self.store.put(&format!("{}{INDEX_SUFFIX}", self.name), index).await?;
+        Ok(shard)
+    }
+
+    /// Gives the shard up; nothing of it stays.
+    pub(super) async fn abort(self) {
+        // The error that led here is the one to tell.
+        let _ = self.upload.abort().await;
+    }
+}
