@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use spdl_shard::{Position, Receipt};
 use spdl_wire::{
     layout::{BatchView, Entry, Header, Layout, LayoutError},
-    slab::SlotRef,
+    slab::{Slab, SlotRef},
 };
 
 use crate::{Column, ColumnError, ContentDigest};
@@ -113,13 +113,16 @@ impl Batch {
         &self.slot_bytes()[..self.header.used_bytes as usize]
     }
 
-    /// The slot; its slab tells which memory to page-lock.
-    ///
-    /// # Panics
-    /// Never: the slot is there until the batch is dropped.
+    /// The slab that the batch lies in: the memory to page-lock.
     #[must_use]
-    pub fn slot(&self) -> &SlotRef {
-        self.slot.as_ref().expect("a batch has its slot until it is dropped")
+    pub fn slab(&self) -> &Slab {
+        self.read_slot().slab()
+    }
+
+    /// Number of its slot in the slab.
+    #[must_use]
+    pub fn slot(&self) -> u32 {
+        self.read_slot().slot()
     }
 
     /// Where everything lies.
@@ -151,7 +154,11 @@ impl Batch {
     }
 
     fn slot_bytes(&self) -> &[u8] {
-        self.slot()
+        self.read_slot()
+    }
+
+    fn read_slot(&self) -> &SlotRef {
+        self.slot.as_ref().expect("a batch has its slot until it is dropped")
     }
 }
 

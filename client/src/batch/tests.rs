@@ -129,7 +129,7 @@ fn a_wrong_name_or_type_is_an_error_that_says_what_there_is() {
 #[test]
 fn a_batch_gives_its_slot_back_once_and_from_any_thread() {
     let (batch, freed, slab) = one_batch();
-    let number = batch.slot().slot();
+    let number = batch.slot();
     assert!(!slab.release(number), "it is being read");
     std::thread::spawn(move || drop(batch)).join().unwrap();
     assert_eq!(*freed.0.lock(), [number]);

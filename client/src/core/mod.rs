@@ -333,6 +333,12 @@ impl SessionCore {
         [self.membership.wake_ms(), self.link_wake_ms()].into_iter().flatten().min()
     }
 
+    /// How long the session waits for what.
+    #[must_use]
+    pub const fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
     /// The session, once the rank takes part in one.
     #[must_use]
     pub fn session(&self) -> Option<&Session> {

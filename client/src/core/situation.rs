@@ -18,8 +18,8 @@ pub struct Situation {
 enum Wait {
     /// The rank has not joined.
     Join { coordinators: String },
-    /// The coordinator knows no worker.
-    Worker,
+    /// The coordinator knows no worker, or none but the one that was lost.
+    Worker { cause: Option<String> },
     /// No home serves the rank.
     Home { cause: Option<String> },
     /// The trainer holds all slots.
@@ -48,7 +48,7 @@ impl SessionCore {
             _ if self.session().is_none() => Wait::Join { coordinators: self.intent.coordinators.clone() },
             _ if held > 0 && self.is_out_of_slots() => Wait::Trainer { slots: held },
             Some((home, transport)) => Wait::Batch { home: home.name.clone(), transport },
-            None if self.link.home.is_none() || self.link.no_worker => Wait::Worker,
+            None if self.link.home.is_none() || self.link.no_worker => Wait::Worker { cause: self.link.cause.clone() },
             None => Wait::Home { cause: self.link.cause.clone() },
         };
         let coordinator_away =
@@ -61,7 +61,12 @@ impl fmt::Display for Situation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.wait {
             Wait::Join { coordinators } => write!(f, "the rank has not joined at `{coordinators}`")?,
-            Wait::Worker => f.write_str("the coordinator knows no worker that could serve the rank")?,
+            Wait::Worker { cause } => {
+                f.write_str("the coordinator knows no worker that could serve the rank")?;
+                if let Some(cause) = cause {
+                    write!(f, " after it lost {cause}")?;
+                }
+            }
             Wait::Home { cause: Some(cause) } => write!(f, "no home serves the rank: {cause}")?,
             Wait::Home { cause: None } => f.write_str("the home has not answered yet")?,
             Wait::Trainer { slots } => {

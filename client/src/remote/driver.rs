@@ -1,0 +1,230 @@
+//! The task that drives the core: inputs in, effects out, timers.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use quinn::Endpoint;
+use spdl_shard::job::Job;
+use spdl_wire::{
+    home::Attach,
+    layout::Layout,
+    messages::{Session, Stall, ToCoordinator},
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+    time::Instant,
+};
+
+use super::{CLOSE_TIMEOUT, Explanation, Input, Ready, Remote, coordinator, link};
+use crate::{
+    Batch, ClientError, Serving,
+    core::{Effect, Event, LinkId, SessionCore},
+};
+
+/// How long a goodbye may take to leave this machine.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Owns the core of one session and all that its effects act on.
+pub(super) struct Driver {
+    core: SessionCore,
+    rank: u32,
+    epoch: Instant,
+    endpoint: Endpoint,
+    inputs: mpsc::UnboundedReceiver<Input>,
+    /// For the links; it also keeps `inputs` open.
+    to_inputs: mpsc::UnboundedSender<Input>,
+    questions: mpsc::UnboundedSender<ToCoordinator>,
+    coordinator: JoinHandle<()>,
+    links: HashMap<LinkId, mpsc::UnboundedSender<link::Command>>,
+    /// Came in and not handed over.
+    pending: HashMap<(LinkId, u32), Batch>,
+    ready: mpsc::UnboundedSender<Ready>,
+    serving: Arc<Mutex<Serving>>,
+    joined: Option<oneshot::Sender<Result<Box<Session>, ClientError>>>,
+    layout: Option<Arc<Layout>>,
+    explaining: Vec<(LinkId, oneshot::Sender<Option<Stall>>)>,
+    end: End,
+}
+
+/// How far the session is from its end.
+enum End {
+    No,
+    /// The goodbye is on its way; whom to tell when it is said.
+    Leaving(Option<oneshot::Sender<()>>),
+    Over,
+}
+
+impl Driver {
+    /// Starts the tasks of a session.
+    pub(super) fn start(
+        core: SessionCore,
+        rank: u32,
+        endpoint: Endpoint,
+        addresses: Vec<String>,
+    ) -> (Remote, oneshot::Receiver<Result<Box<Session>, ClientError>>) {
+        let (to_inputs, inputs) = mpsc::unbounded_channel();
+        let (questions, asked) = mpsc::unbounded_channel();
+        let (to_ready, ready) = mpsc::unbounded_channel();
+        let (to_joined, joined) = oneshot::channel();
+        let serving = Arc::new(Mutex::new(Serving::default()));
+        let asking = coordinator::ask_all(endpoint.clone(), addresses, asked, to_inputs.clone());
+        let driver = Self {
+            core,
+            rank,
+            epoch: Instant::now(),
+            endpoint,
+            inputs,
+            to_inputs: to_inputs.clone(),
+            questions,
+            coordinator: tokio::spawn(asking),
+            links: HashMap::new(),
+            pending: HashMap::new(),
+            ready: to_ready,
+            serving: serving.clone(),
+            joined: Some(to_joined),
+            layout: None,
+            explaining: Vec::new(),
+            end: End::No,
+        };
+        tokio::spawn(driver.run());
+        (Remote { inputs: to_inputs, ready, serving }, joined)
+    }
+
+    async fn run(mut self) {
+        self.carry_out();
+        while matches!(self.end, End::No) {
+            let wake = self.core.wake_ms().map(|at_ms| self.epoch + Duration::from_millis(at_ms));
+            let far = self.epoch + Duration::from_secs(u32::MAX.into());
+            tokio::select! {
+                input = self.inputs.recv() => self.take_in(input.expect("this task holds a sender")),
+                () = tokio::time::sleep_until(wake.unwrap_or(far)) => self.core.handle_timeout(self.now_ms()),
+            }
+            self.carry_out();
+        }
+        self.finish().await;
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn take_in(&mut self, input: Input) {
+        let now_ms = self.now_ms();
+        match input {
+            Input::Event(event) => self.core.handle(now_ms, event),
+            Input::Filled { link, sequence, batch } => {
+                let (slot, from, next) = (batch.slot(), batch.from(), batch.next());
+                self.pending.insert((link, slot), batch);
+                self.core.handle(now_ms, Event::Filled { link, sequence, slot, from, next });
+            }
+            Input::Explain(reply) => {
+                let explanation = self.explain(now_ms);
+                let _ = reply.send(explanation);
+            }
+            Input::Explained { link, stall } => {
+                for (_, reply) in self.explaining.extract_if(.., |(of, _)| *of == link) {
+                    let _ = reply.send(stall.clone());
+                }
+            }
+            Input::Close(done) => {
+                self.core.handle(now_ms, Event::Close);
+                self.end = End::Leaving(done);
+            }
+        }
+    }
+
+    fn explain(&mut self, now_ms: u64) -> Explanation {
+        let situation = self.core.situation(now_ms);
+        let text = situation.to_string();
+        let link = self.core.attached_link().filter(|_| situation.is_up_to_the_home());
+        let home = link.and_then(|link| {
+            self.links.get(&link)?.send(link::Command::Explain).ok()?;
+            let (reply, home) = oneshot::channel();
+            self.explaining.push((link, reply));
+            Some(home)
+        });
+        Explanation { text, home }
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(effect) = self.core.poll_effect() {
+            self.carry_out_one(effect);
+        }
+        let serving = self.core.attached().map(|(home, transport)| (transport, &home.name));
+        let mut told = self.serving.lock();
+        if serving != told.transport.zip(told.home.as_ref()) {
+            *told = Serving {
+                transport: serving.map(|(transport, _)| transport),
+                home: serving.map(|(_, name)| name.clone()),
+            };
+        }
+    }
+
+    fn carry_out_one(&mut self, effect: Effect) {
+        match effect {
+            Effect::Ask(question) => drop(self.questions.send(question)),
+            Effect::Joined(session) => self.on_joined(session),
+            Effect::Attach { link, home, way, from, slots } => {
+                let session = Box::new(self.core.session().expect("a rank attaches after it joined").clone());
+                let attach = Attach { session, rank: self.rank, from, slots, client: super::client_name() };
+                let layout = self.layout.clone().expect("a rank attaches after it joined");
+                let (commands, obeyed) = mpsc::unbounded_channel();
+                let (endpoint, inputs) = (self.endpoint.clone(), self.to_inputs.clone());
+                let timeout = Duration::from_millis(self.core.timing().attach_timeout_ms);
+                let task = link::LinkTask { link, home, way, attach, layout, endpoint, timeout, inputs };
+                self.links.insert(link, commands);
+                tokio::spawn(task.run(obeyed));
+            }
+            Effect::Detach { link } => {
+                self.links.remove(&link);
+                self.explaining.retain(|(of, _)| *of != link);
+                self.pending.retain(|(of, _), _| *of != link);
+            }
+            Effect::Free { link, slot } => {
+                if let Some(commands) = self.links.get(&link) {
+                    let _ = commands.send(link::Command::Free(slot));
+                }
+            }
+            Effect::HandOver { link, slot } => {
+                let batch = self.pending.remove(&(link, slot)).expect("a batch that came in is pending");
+                // When the trainer is gone, the batch is dropped here and its slot freed.
+                let _ = self.ready.send(Ready::Batch(batch));
+            }
+            Effect::Discard { link, slot } => drop(self.pending.remove(&(link, slot))),
+            Effect::End { position } => drop(self.ready.send(Ready::End(position))),
+            Effect::Fail(error) => {
+                match self.joined.take() {
+                    Some(joined) => drop(joined.send(Err(error))),
+                    None => drop(self.ready.send(Ready::Failed(error))),
+                }
+                self.end = End::Over;
+            }
+            Effect::Warn(text) => tracing::warn!(rank = self.rank, "{text}"),
+        }
+    }
+
+    fn on_joined(&mut self, session: Box<Session>) {
+        let capacity = Job::entries_per_rank(session.global_batch, session.world);
+        self.layout = Some(Arc::new(Layout::new(&session.job.columns, capacity)));
+        if let Some(joined) = self.joined.take() {
+            let _ = joined.send(Ok(session));
+        }
+    }
+
+    /// Lets the goodbye out, but not for long, and closes what is open.
+    async fn finish(self) {
+        let Self { core, endpoint, inputs, questions, mut coordinator, links, end, .. } = self;
+        // The links and the coordinator's task end by themselves once nothing more can come to them.
+        drop((links, questions));
+        if core.session().is_none() || tokio::time::timeout(CLOSE_TIMEOUT, &mut coordinator).await.is_err() {
+            coordinator.abort();
+        }
+        drop(inputs);
+        endpoint.close(0u32.into(), b"the client is done");
+        let _ = tokio::time::timeout(FLUSH_TIMEOUT, endpoint.wait_idle()).await;
+        if let End::Leaving(Some(done)) = end {
+            let _ = done.send(());
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! One link to a home: attaching, batches in, freed slots out.
+
+use std::{sync::Arc, time::Duration};
+
+use quinn::Endpoint;
+use spdl_wire::{
+    certs::Role,
+    home::{Attach, ChannelError, ClientReceiver, ClientSender, attach_local, attach_quic},
+    layout::Layout,
+    messages::{FromHome, Home, Stall},
+    quic::connect,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+use super::Input;
+use crate::{
+    Batch, FreeSlot,
+    core::{Event, LinkId, Way},
+};
+
+/// What a link is told.
+pub(super) enum Command {
+    /// The home can fill the slot again.
+    Free(u32),
+    /// Ask the home why there is no batch.
+    Explain,
+}
+
+/// What a link is.
+pub(super) struct LinkTask {
+    pub(super) link: LinkId,
+    pub(super) home: Home,
+    pub(super) way: Way,
+    pub(super) attach: Attach,
+    pub(super) layout: Arc<Layout>,
+    pub(super) endpoint: Endpoint,
+    pub(super) timeout: Duration,
+    pub(super) inputs: UnboundedSender<Input>,
+}
+
+/// The way back of a link's slots.
+struct LinkSlots {
+    link: LinkId,
+    inputs: UnboundedSender<Input>,
+}
+
+impl FreeSlot for LinkSlots {
+    fn free(&self, slot: u32) {
+        // Nobody listens once the session is over, and then nobody waits for the slot.
+        let _ = self.inputs.send(Input::Event(Event::Freed { link: self.link, slot }));
+    }
+}
+
+impl LinkTask {
+    /// Runs until the link is lost, or `commands` end: the core has left it.
+    pub(super) async fn run(self, mut commands: UnboundedReceiver<Command>) {
+        let (link, inputs) = (self.link, self.inputs.clone());
+        if let Some(event) = self.serve(&mut commands).await {
+            let _ = inputs.send(Input::Event(event));
+        }
+        tracing::debug!(link = link.0, "link ended");
+    }
+
+    /// The event that ends it; `None` when the core has left it.
+    async fn serve(self, commands: &mut UnboundedReceiver<Command>) -> Option<Event> {
+        let link = self.link;
+        let attached = tokio::select! {
+            attached = self.attach() => attached,
+            () = left(commands) => return None,
+        };
+        let (mut sender, mut receiver) = match attached {
+            Ok(channel) => channel,
+            Err(error) => return Some(self.lost(error)),
+        };
+        let slots = receiver.slab().slots();
+        self.tell(Event::Attached { link, slots });
+        let free: Arc<dyn FreeSlot> = Arc::new(LinkSlots { link, inputs: self.inputs.clone() });
+        loop {
+            let heard = tokio::select! {
+                biased;
+                command = commands.recv() => match command {
+                    Some(command) => match obey(&mut sender, command).await {
+                        Ok(()) => continue,
+                        Err(error) => return Some(self.lost(error)),
+                    },
+                    None => {
+                        sender.close();
+                        return None;
+                    }
+                },
+                heard = receiver.recv() => heard,
+            };
+            let event = match heard {
+                Ok(message) => self.take_in(&receiver, message, &free),
+                Err(error) => Some(self.lost(error)),
+            };
+            match event {
+                None => {}
+                Some(end @ (Event::LinkLost { .. } | Event::Fault { .. })) => return Some(end),
+                Some(event) => self.tell(event),
+            }
+        }
+    }
+
+    async fn attach(&self) -> Result<(ClientSender, ClientReceiver), ChannelError> {
+        let (attach, slot_bytes) = (self.attach.clone(), self.layout.slot_bytes());
+        match &self.way {
+            Way::Local { path } => attach_local(path.as_ref(), attach, slot_bytes, self.timeout).await,
+            Way::Quic => {
+                let connection = connect(&self.endpoint, self.home.quic, Role::Worker, self.timeout).await?;
+                attach_quic(connection, attach, slot_bytes, self.timeout).await
+            }
+        }
+    }
+
+    /// What a message means to the core; `None` where it is told already.
+    fn take_in(&self, receiver: &ClientReceiver, message: FromHome, free: &Arc<dyn FreeSlot>) -> Option<Event> {
+        let link = self.link;
+        match message {
+            FromHome::Filled { sequence, slot, used_bytes } => match self.batch(receiver, slot, used_bytes, free) {
+                Ok(batch) => {
+                    let _ = self.inputs.send(Input::Filled { link, sequence, batch });
+                    None
+                }
+                Err(cause) => Some(Event::LinkLost { link, cause: format!("batch number {sequence}: {cause}") }),
+            },
+            FromHome::End { sequence, position } => Some(Event::End { link, sequence, position }),
+            FromHome::Leaving => Some(Event::Leaving { link }),
+            FromHome::Fault { message, is_retryable } => Some(Event::Fault { link, message, is_retryable }),
+            FromHome::Explained(stall) => {
+                self.explained(stall);
+                None
+            }
+            FromHome::Attached { .. } => Some(Event::LinkLost { link, cause: "it attached the rank twice".to_owned() }),
+        }
+    }
+
+    fn batch(
+        &self,
+        receiver: &ClientReceiver,
+        slot: u32,
+        used_bytes: u64,
+        free: &Arc<dyn FreeSlot>,
+    ) -> Result<Batch, String> {
+        let slot = receiver.slab().read(slot).ok_or_else(|| format!("slot {slot} is not filled"))?;
+        let batch =
+            Batch::new(slot, used_bytes, self.layout.clone(), free.clone()).map_err(|error| error.to_string())?;
+        let (header, rank, world) = (batch.header(), self.attach.rank, self.attach.session.world);
+        if (header.rank, header.world) != (rank, world) {
+            return Err(format!("it is for rank {} of {}, not {rank} of {world}", header.rank, header.world));
+        }
+        Ok(batch)
+    }
+
+    fn explained(&self, stall: Option<Stall>) {
+        let _ = self.inputs.send(Input::Explained { link: self.link, stall });
+    }
+
+    fn lost(&self, error: ChannelError) -> Event {
+        let link = self.link;
+        match error {
+            ChannelError::Refused { message, is_retryable } => Event::Fault { link, message, is_retryable },
+            error => Event::LinkLost { link, cause: error.to_string() },
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        let _ = self.inputs.send(Input::Event(event));
+    }
+}
+
+async fn obey(sender: &mut ClientSender, command: Command) -> Result<(), ChannelError> {
+    match command {
+        Command::Free(slot) => sender.free(slot).await,
+        Command::Explain => sender.explain().await,
+    }
+}
+
+/// Waits until the core has left the link. Before it is attached it is told nothing else.
+async fn left(commands: &mut UnboundedReceiver<Command>) {
+    while commands.recv().await.is_some() {}
+}

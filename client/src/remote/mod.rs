@@ -1,0 +1,196 @@
+//! The remote session: batches from a home, found through a coordinator.
+//!
+//! One task drives the [core](crate::core); one asks the coordinator; one per link talks to a home. They share nothing
+//! but messages.
+
+mod builder;
+mod coordinator;
+mod driver;
+mod link;
+
+use std::{
+    fmt,
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use spdl_wire::{
+    certs::Identity,
+    messages::{Session, Stall},
+    node::this_node,
+    quic::{QuicSettings, client_endpoint},
+};
+use tokio::sync::{mpsc, oneshot};
+
+pub use builder::Builder;
+
+use crate::{
+    Batch, Blocking, ClientError, Loader, Serving, Settings, Source, SourceEvent,
+    core::{Event, Intent, LinkId, Progress, SessionCore, Timing},
+};
+use driver::Driver;
+
+/// The loader of a rank whose batches come from a cluster.
+pub type Client = Loader<Remote>;
+
+/// How long a home may take to say why there is no batch.
+const EXPLAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a goodbye may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(1500);
+
+impl Loader<Remote> {
+    /// Joins as `rank` of `world`, with the settings of the `SPDL_*` variables; see [`Settings`].
+    ///
+    /// # Errors
+    /// As [`Builder::connect`].
+    pub async fn connect(rank: u32, world: u32) -> Result<Client, ClientError> {
+        Self::builder().settings(Settings::from_env()?).connect(rank, world).await
+    }
+
+    /// The same for a thread that knows no async.
+    ///
+    /// # Errors
+    /// As [`Builder::connect_blocking`].
+    pub fn connect_blocking(rank: u32, world: u32) -> Result<Blocking<Remote>, ClientError> {
+        Self::builder().settings(Settings::from_env()?).connect_blocking(rank, world)
+    }
+
+    /// A client that is told what it has to be. Nothing is read from the environment.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+}
+
+/// What reaches the task that drives the core.
+enum Input {
+    /// Something happened.
+    Event(Event),
+    /// A batch came in over a link.
+    Filled { link: LinkId, sequence: u64, batch: Batch },
+    /// The home said why there is no batch.
+    Explained { link: LinkId, stall: Option<Stall> },
+    /// The trainer asks why there is no batch.
+    Explain(oneshot::Sender<Explanation>),
+    /// The trainer is done; answered when the goodbye is said.
+    Close(Option<oneshot::Sender<()>>),
+}
+
+/// What is known at once, and what the home may add.
+struct Explanation {
+    text: String,
+    home: Option<oneshot::Receiver<Option<Stall>>>,
+}
+
+/// What reaches the trainer.
+enum Ready {
+    Batch(Batch),
+    End(spdl_shard::Position),
+    Failed(ClientError),
+}
+
+/// A rank's session with a cluster. Made by [`Builder::connect`].
+pub struct Remote {
+    inputs: mpsc::UnboundedSender<Input>,
+    ready: mpsc::UnboundedReceiver<Ready>,
+    serving: Arc<Mutex<Serving>>,
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").field("serving", &*self.serving.lock()).finish_non_exhaustive()
+    }
+}
+
+impl Source for Remote {
+    async fn next(&mut self) -> Result<SourceEvent, ClientError> {
+        match self.ready.recv().await {
+            Some(Ready::Batch(batch)) => Ok(SourceEvent::Batch(batch)),
+            Some(Ready::End(position)) => Ok(SourceEvent::End(position)),
+            Some(Ready::Failed(error)) => Err(error),
+            None => Err(ClientError::Closed),
+        }
+    }
+
+    async fn explain(&mut self) -> String {
+        let (reply, explanation) = oneshot::channel();
+        let _ = self.inputs.send(Input::Explain(reply));
+        let Ok(Explanation { text, home }) = explanation.await else { return "the session is over".to_owned() };
+        let Some(home) = home else { return text };
+        match tokio::time::timeout(EXPLAIN_TIMEOUT, home).await {
+            Ok(Ok(Some(stall))) => format!("{text}: {stall}"),
+            Ok(Ok(None)) => format!("{text}, and says that the batch is about to come"),
+            Ok(Err(_)) => format!("{text}, and was lost while it was asked why"),
+            Err(_) => format!("{text}, and does not answer"),
+        }
+    }
+
+    fn handed(&mut self, progress: Progress) {
+        let _ = self.inputs.send(Input::Event(Event::Handed(progress)));
+    }
+
+    fn serving(&self) -> Serving {
+        self.serving.lock().clone()
+    }
+
+    async fn close(&mut self) {
+        let (done, closed) = oneshot::channel();
+        if self.inputs.send(Input::Close(Some(done))).is_ok() {
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT * 2, closed).await;
+        }
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        let _ = self.inputs.send(Input::Close(None));
+    }
+}
+
+/// Joins, and starts the tasks that keep the session alive.
+async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientError> {
+    let started = Instant::now();
+    let Builder { settings, start, fingerprint, global_batch } = builder;
+    settings.check()?;
+    if rank >= world {
+        return Err(spdl_wire::messages::Refusal::RankOutOfRange { rank, world }.into());
+    }
+    let endpoint = endpoint(&settings)?;
+    let system = |action| move |error: std::io::Error| ClientError::System { action, cause: error.to_string() };
+    let intent = Intent {
+        job: settings.job.clone(),
+        rank,
+        world,
+        global_batch,
+        start,
+        fingerprint,
+        node: this_node(settings.node.as_deref()).map_err(system("tell which node this is"))?,
+        client: client_name(),
+        nonce: RandomState::new().hash_one(std::process::id()),
+        slots: settings.slots,
+        ways: settings.ways,
+        socket: settings.socket.clone(),
+        coordinators: settings.coordinators.join(","),
+    };
+    let join_timeout_ms = u64::try_from(settings.timeout.as_millis()).unwrap_or(u64::MAX);
+    let core = SessionCore::new(intent, Timing { join_timeout_ms, ..Timing::default() }, 0);
+    let (remote, joined) = Driver::start(core, rank, endpoint, settings.coordinators);
+    let session: Box<Session> = joined.await.unwrap_or(Err(ClientError::Closed))?;
+    Ok(Loader::new(remote, Arc::from(session), rank, settings.timeout, started))
+}
+
+fn endpoint(settings: &Settings) -> Result<quinn::Endpoint, ClientError> {
+    let folder = settings.certs.display().to_string();
+    let identity = Identity::load(&settings.certs)
+        .map_err(|error| ClientError::Certificates { folder, cause: error.to_string() })?;
+    client_endpoint(&identity, &QuicSettings::default())
+        .map_err(|error| ClientError::System { action: "open a QUIC endpoint", cause: error.to_string() })
+}
+
+/// Process id and host: what a person looks for who reads of it in an error.
+fn client_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim();
+    format!("process {} on {}", std::process::id(), if host.is_empty() { "an unnamed host" } else { host })
+}

@@ -1,0 +1,254 @@
+//! A home that fills slots with bytes that follow from the position, and fails as the test tells it to.
+
+use std::{collections::VecDeque, net::SocketAddr};
+
+use spdl_shard::{
+    Position,
+    job::{DType, Job},
+    order::BatchParams,
+};
+use spdl_wire::{
+    certs::Role,
+    home::{AttachRequest, ChannelError, HomeListener, HomeReceiver, HomeSender},
+    layout::{Entry, Header, Layout, Place},
+    local::{Allow, LocalListener},
+    messages::{FromHome, Home, NodeId, Stall, ToHome, Transport, WorkerId},
+    slab::{Slab, SlotMut},
+};
+use tokio::task::JoinHandle;
+
+use super::{Cluster, Watched};
+
+/// What a home does after some batches.
+#[derive(Clone, Debug)]
+pub(crate) enum Then {
+    /// Goes away without a word.
+    Die,
+    /// Says that it leaves, and sends no more.
+    Leave,
+    /// Says that it cannot go on.
+    Fault { is_retryable: bool },
+    /// Sends no more; asked why, it says that it cannot go on, and that another might.
+    FaultWhenAsked,
+    /// Sends no more; asked why, it says this.
+    Stall(Option<Stall>),
+}
+
+/// What it does, and what it saw.
+#[derive(Default)]
+pub(crate) struct Script {
+    /// One for each attach, in order; afterwards it delivers to the end.
+    pub(crate) thens: VecDeque<(u64, Then)>,
+    /// Steps before the position asked for at which it begins.
+    pub(crate) early_steps: u64,
+    /// Where clients attached from, and how.
+    pub(crate) attached: Vec<(Position, Transport)>,
+    /// Batches delivered, over all attaches.
+    pub(crate) delivered: u64,
+    /// Slots that came back.
+    pub(crate) freed: u64,
+    /// Channels that ended.
+    pub(crate) gone: u64,
+}
+
+pub(crate) struct TestHome {
+    pub(crate) home: Home,
+    pub(crate) script: Watched<Script>,
+    task: JoinHandle<()>,
+    endpoint: quinn::Endpoint,
+}
+
+impl TestHome {
+    pub(crate) fn start(cluster: &Cluster, worker: u64, script: Script) -> Self {
+        let (endpoint, quic) = cluster.server(Role::Worker);
+        let path = cluster.path(&format!("w{worker}.sock"));
+        let local = LocalListener::bind(&path, Allow::default()).unwrap();
+        let listener = HomeListener::start(Some(local), Some(endpoint.clone()));
+        let script = Watched::new(script);
+        let task = tokio::spawn(serve(listener, script.clone()));
+        let home = home(worker, quic, path.to_str().unwrap());
+        Self { home, script, task, endpoint }
+    }
+
+    /// The same, as a client on another node sees it.
+    pub(crate) fn elsewhere(&self) -> Home {
+        Home { node: NodeId("elsewhere".into()), socket: None, ..self.home.clone() }
+    }
+
+    /// Gone, as after a kill.
+    pub(crate) fn die(&self) {
+        self.task.abort();
+        self.endpoint.close(9u32.into(), b"killed");
+    }
+}
+
+fn home(worker: u64, quic: SocketAddr, socket: &str) -> Home {
+    Home {
+        worker: WorkerId(worker),
+        name: format!("w{worker}"),
+        node: NodeId("here".into()),
+        quic,
+        socket: Some(socket.to_owned()),
+    }
+}
+
+async fn serve(mut listener: HomeListener, script: Watched<Script>) {
+    let mut ranks = tokio::task::JoinSet::new();
+    while let Some(request) = listener.accept().await {
+        let script = script.clone();
+        ranks.spawn(async move {
+            // A client that goes away is the end of its channel and of nothing else.
+            let _ = serve_rank(request, &script).await;
+            script.change(|script| script.gone += 1);
+        });
+    }
+}
+
+/// One rank on one channel.
+struct Rank {
+    params: BatchParams,
+    samples: u64,
+    rank: u32,
+    world: u32,
+    layout: Layout,
+    slab: Slab,
+    at: Position,
+    sequence: u64,
+    then: Option<(u64, Then)>,
+    ended: bool,
+}
+
+async fn serve_rank(request: AttachRequest, script: &Watched<Script>) -> Result<(), ChannelError> {
+    let session = request.session.clone();
+    let (transport, from) = (request.transport(), request.from);
+    let (early_steps, then) = script.change(|script| {
+        script.attached.push((from, transport));
+        (script.early_steps, script.thens.pop_front())
+    });
+    let layout = Layout::new(&session.job.columns, Job::entries_per_rank(session.global_batch, session.world));
+    let slab = request.new_slab(request.slots, layout.slot_bytes()).unwrap();
+    let offset = from.offset - early_steps * u64::from(session.global_batch);
+    let mut rank = Rank {
+        params: BatchParams { global_batch: session.global_batch, ..(&session.job).into() },
+        samples: session.job.samples,
+        rank: request.rank,
+        world: session.world,
+        layout,
+        slab: slab.clone(),
+        at: Position::new(from.epoch, offset),
+        sequence: 0,
+        then,
+        ended: false,
+    };
+    let (mut sender, mut receiver) = request.attached(&slab).await?;
+    while rank.deliver_all(&mut sender, script).await? {
+        if !rank.hear(&mut sender, &mut receiver, script).await? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl Rank {
+    /// Fills every free slot; false when this channel is to end.
+    async fn deliver_all(&mut self, sender: &mut HomeSender, script: &Watched<Script>) -> Result<bool, ChannelError> {
+        while !self.ended {
+            if let Some((_, then)) = self.then.clone().filter(|(batches, _)| *batches == self.sequence) {
+                self.ended = true;
+                return self.carry_out(then, sender).await;
+            }
+            let Some(step) = self.params.step(self.samples, self.at) else {
+                sender.send(&FromHome::End { sequence: self.sequence, position: self.at }).await?;
+                self.ended = true;
+                break;
+            };
+            let Some(slot) = self.slab.take_any() else { break };
+            let (slot, used_bytes) = self.fill(slot, step.from, step.next);
+            sender.deliver(self.sequence, slot, used_bytes).await?;
+            self.sequence += 1;
+            self.at = step.next;
+            script.change(|script| script.delivered += 1);
+        }
+        Ok(true)
+    }
+
+    async fn carry_out(&mut self, then: Then, sender: &mut HomeSender) -> Result<bool, ChannelError> {
+        match then {
+            Then::Die => return Ok(false),
+            Then::Leave => sender.send(&FromHome::Leaving).await?,
+            Then::Fault { is_retryable } => {
+                let message = "shard `train-0.tar` is gone".to_owned();
+                sender.send(&FromHome::Fault { message, is_retryable }).await?;
+            }
+            Then::Stall(_) | Then::FaultWhenAsked => {}
+        }
+        Ok(true)
+    }
+
+    /// Takes in one message; false when the client has gone.
+    async fn hear(
+        &mut self,
+        sender: &mut HomeSender,
+        receiver: &mut HomeReceiver,
+        script: &Watched<Script>,
+    ) -> Result<bool, ChannelError> {
+        match receiver.recv().await? {
+            Some(ToHome::Freed { .. }) => script.change(|script| script.freed += 1),
+            Some(ToHome::Explain) => {
+                let answer = match &self.then {
+                    Some((_, Then::FaultWhenAsked)) => {
+                        FromHome::Fault { message: "the disk is full".to_owned(), is_retryable: true }
+                    }
+                    Some((_, Then::Stall(stall))) => FromHome::Explained(stall.clone()),
+                    _ => FromHome::Explained(None),
+                };
+                sender.send(&answer).await?;
+            }
+            Some(other) => panic!("a client says {other:?}"),
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Every byte follows from the position of its sample.
+    fn fill(&self, mut slot: SlotMut, from: Position, next: Position) -> (u32, u64) {
+        let size = u64::from(self.params.global_batch);
+        let bound = |rank: u32| u64::from(rank) * size / u64::from(self.world);
+        let offsets: Vec<u64> = (bound(self.rank)..bound(self.rank + 1)).map(|at| from.offset + at).collect();
+        let parts = self.layout.split(&mut slot, offsets.len());
+        for (entry, offset) in parts.entries.iter_mut().zip(&offsets) {
+            *entry = Entry { id: offset * 3 + from.epoch, offset: *offset, epoch: from.epoch, flags: 0, reserved: 0 };
+        }
+        for (column, place) in parts.columns.into_iter().zip(self.layout.columns()) {
+            let Some(column) = column else { continue };
+            for (bytes, offset) in column.bytes.chunks_exact_mut(column.sample_bytes).zip(&offsets) {
+                match place.dtype {
+                    DType::I64 => bytes.copy_from_slice(&(*offset as i64).to_le_bytes()),
+                    _ => bytes.chunks_exact_mut(4).for_each(|x| x.copy_from_slice(&(*offset as f32).to_le_bytes())),
+                }
+            }
+        }
+        let texts: Vec<String> = offsets.iter().map(|offset| format!("sample {from} {offset}")).collect();
+        let ragged: Vec<Vec<&[u8]>> = self
+            .layout
+            .columns()
+            .iter()
+            .map(|column| match column.place {
+                Place::Ragged { .. } => texts.iter().map(String::as_bytes).collect(),
+                Place::Fixed { .. } => vec![],
+            })
+            .collect();
+        let header = Header {
+            entries: offsets.len() as u32,
+            epoch: from.epoch,
+            offset: from.offset,
+            next_epoch: next.epoch,
+            next_offset: next.offset,
+            rank: self.rank,
+            world: self.world,
+            ..bytemuck::Zeroable::zeroed()
+        };
+        let used_bytes = self.layout.finish(&mut slot, header, &ragged) as u64;
+        (slot.publish(), used_bytes)
+    }
+}

@@ -1,0 +1,142 @@
+//! A small cluster in the test's process that speaks the real protocol: certificates, a coordinator, homes.
+
+pub(crate) mod coordinator;
+pub(crate) mod home;
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use spdl_client::{Batch, Builder, Client};
+use spdl_shard::{
+    Fingerprint, Position,
+    job::{BadSamples, Column, ColumnKind, DType, EpochEnd, ImageColumn, ImageLayout, Job, OrderParams},
+};
+use spdl_wire::{
+    certs::{ClusterCa, LEAF_VALIDITY, Role},
+    messages::{Session, SessionId},
+    quic::{self, QuicSettings},
+};
+use tokio::sync::watch;
+
+/// Longer than anything here takes.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// 50 samples an epoch, two epochs, batches of 8: 6 steps an epoch, 12 in all.
+pub(crate) fn job() -> Job {
+    let image = ImageColumn { ops: vec![], layout: ImageLayout::Nhwc, normalise: None, size: [2, 3] };
+    let columns = [
+        ("image", ColumnKind::Image(image), DType::F32),
+        ("text", ColumnKind::Bytes { max_bytes: 64 }, DType::U8),
+        ("label", ColumnKind::Int, DType::I64),
+    ];
+    Job {
+        name: "train".into(),
+        dataset: "data".into(),
+        dataset_fingerprint: Fingerprint(1),
+        samples: 50,
+        seed: 0,
+        global_batch: 8,
+        epochs: 2,
+        epoch_end: EpochEnd::Drop,
+        bad_samples: BadSamples::Substitute,
+        max_bad_fraction: 0.001,
+        order: OrderParams { version: 1, lanes: 1, window: 10, shuffle: false },
+        columns: columns
+            .map(|(name, kind, dtype)| Column { name: name.into(), from: vec![name.into()], kind, dtype })
+            .into(),
+    }
+}
+
+pub(crate) fn session(world: u32) -> Session {
+    Session { id: SessionId(7), job: job(), world, global_batch: 8, start: Position::START }
+}
+
+/// Something that a test changes or reads, and can wait for.
+pub(crate) struct Watched<T> {
+    value: Arc<Mutex<T>>,
+    changed: watch::Sender<()>,
+}
+
+impl<T> Clone for Watched<T> {
+    fn clone(&self) -> Self {
+        Self { value: self.value.clone(), changed: self.changed.clone() }
+    }
+}
+
+impl<T> Watched<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: Arc::new(Mutex::new(value)), changed: watch::Sender::new(()) }
+    }
+
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+        let result = change(&mut self.value.lock());
+        self.changed.send_replace(());
+        result
+    }
+
+    /// Waits until `find` finds something.
+    pub(crate) async fn wait<R>(&self, what: &str, mut find: impl FnMut(&mut T) -> Option<R>) -> R {
+        let mut changes = self.changed.subscribe();
+        let waiting = async {
+            loop {
+                if let Some(found) = find(&mut self.value.lock()) {
+                    return found;
+                }
+                changes.changed().await.expect("the sender is here");
+            }
+        };
+        tokio::time::timeout(LONG, waiting).await.unwrap_or_else(|_| panic!("waited too long for {what}"))
+    }
+}
+
+/// Certificates and sockets of a cluster.
+pub(crate) struct Cluster {
+    ca: ClusterCa,
+    folder: tempfile::TempDir,
+}
+
+impl Cluster {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let ca = ClusterCa::open_or_create(&folder.path().join("ca")).unwrap();
+        ca.issue(Role::Client, "trainer", &[], LEAF_VALIDITY).unwrap().write(&folder.path().join("client")).unwrap();
+        Self { ca, folder }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn server(&self, role: Role) -> (quinn::Endpoint, SocketAddr) {
+        let identity = self.ca.issue(role, "server", &[], LEAF_VALIDITY).unwrap().identity().unwrap();
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let endpoint = quic::server_endpoint(any, &identity, &QuicSettings::default()).unwrap();
+        let address = endpoint.local_addr().unwrap();
+        (endpoint, address)
+    }
+
+    pub(crate) fn client(&self, coordinator: SocketAddr) -> Builder {
+        Client::builder()
+            .coordinator(&coordinator.to_string())
+            .job("train")
+            .certs(self.path("client"))
+            .node("here")
+            .slots(3)
+            .timeout(LONG)
+    }
+}
+
+/// Takes the next `count` batches, and drops each once it is looked at.
+pub(crate) async fn take<R>(client: &mut Client, count: usize, mut look: impl FnMut(&Batch) -> R) -> Vec<R> {
+    let mut seen = Vec::new();
+    for _ in 0..count {
+        let batch = client.next().await.unwrap().expect("not at the end");
+        seen.push(look(&batch));
+    }
+    seen
+}
