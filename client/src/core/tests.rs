@@ -8,6 +8,8 @@ use spdl_wire::messages::{Join, RankBeat, Refusal, SessionId, WorkerId};
 
 use super::*;
 
+mod coordinator;
+
 const L0: LinkId = LinkId(0);
 const L1: LinkId = LinkId(1);
 const L2: LinkId = LinkId(2);
@@ -277,16 +279,6 @@ fn a_lost_home_is_reported_at_once_and_the_next_one_goes_on_at_the_same_position
 }
 
 #[test]
-fn an_answer_that_was_under_way_when_the_home_was_lost_is_followed_by_another_question() {
-    let mut rank = Rank::attached();
-    assert!(matches!(rank.wake()[..], [Effect::Ask(ToCoordinator::RankBeat(_))]));
-    assert_eq!(rank.on(Event::LinkLost { link: L0, cause: "killed".into() }), [Effect::Detach { link: L0 }]);
-    assert_eq!(rank.heard(Some(home(1))), [], "the old answer");
-    let effects = rank.wake();
-    assert_eq!(beat_of(&effects).unreachable, Some(WorkerId(1)));
-}
-
-#[test]
 fn the_last_home_is_tried_again_while_the_coordinator_is_away() {
     let mut rank = Rank::attached();
     rank.on(Event::LinkLost { link: L0, cause: "killed".into() });
@@ -398,91 +390,6 @@ fn a_fault_that_another_home_may_not_have_is_not_the_end() {
 }
 
 #[test]
-fn a_superseded_session_or_a_failed_job_ends_the_session_with_its_reason() {
-    let superseded =
-        Refusal::SessionSuperseded { job: "train".into(), session: SessionId(7), rank: 0, client: "9@there".into() };
-    let failed = Refusal::JobFailed { job: "train".into(), cause: "2 % bad samples".into() };
-    for refusal in [superseded, failed] {
-        let mut rank = Rank::attached();
-        rank.wake();
-        let effects = rank.answered(FromCoordinator::Refused(refusal.clone()));
-        assert_eq!(effects, [Effect::Detach { link: L0 }, Effect::Fail(refusal.into())]);
-        assert_eq!(rank.on(Event::Close), [], "nobody is left to tell");
-    }
-}
-
-#[test]
-fn a_coordinator_that_forgot_the_session_is_joined_again_from_its_start_without_stopping() {
-    let mut rank = Rank::attached();
-    rank.filled(L0, 0, 0, 0);
-    rank.wake();
-    rank.answered(FromCoordinator::Refused(Refusal::UnknownSession { session: SessionId(7) }));
-    let effects = rank.wake();
-    let join =
-        effects.iter().find_map(|e| if let Effect::Ask(ToCoordinator::Join(join)) = e { Some(join) } else { None });
-    let join = join.expect("a join");
-    assert_eq!((join.start, join.global_batch, join.nonce), (Some(Position::START), Some(24), 42));
-    assert_eq!(rank.joined(Session { id: SessionId(8), ..session() }, Some(home(1))), []);
-    assert_eq!(rank.filled(L0, 1, 1, 24), [Effect::HandOver { link: L0, slot: 1 }]);
-    assert_eq!(beat_of(&rank.wake()).session, SessionId(8));
-}
-
-#[test]
-fn a_session_that_is_not_ours_is_refused_with_both_values() {
-    let wanting = |change: fn(&mut Intent)| {
-        let mut intent = intent();
-        change(&mut intent);
-        let (mut rank, _) = Rank::new(intent);
-        match rank.joined(session(), None).pop() {
-            Some(Effect::Fail(error)) => error.to_string(),
-            other => panic!("{other:?}"),
-        }
-    };
-    for (error, values) in [
-        (wanting(|i| i.world = 4), ["world 2", "4"]),
-        (wanting(|i| i.global_batch = Some(48)), ["global batch 24", "48"]),
-        (wanting(|i| i.start = Some(at(48))), ["start 0:0", "0:48"]),
-        (wanting(|i| i.fingerprint = Some(Fingerprint(9))), ["fingerprint", "0000009"]),
-    ] {
-        assert!(values.iter().all(|value| error.contains(value)), "{error}");
-    }
-}
-
-#[test]
-fn a_coordinator_that_is_never_there_is_an_error_with_address_and_cause() {
-    let (mut rank, _) = Rank::new(intent());
-    for _ in 0..1000 {
-        let effects = rank.on(Event::Unanswered { cause: "connection refused".into() });
-        if let [Effect::Fail(error)] = &effects[..] {
-            assert_eq!(rank.now_ms, 5000, "not before and not after");
-            let text = error.to_string();
-            assert!(["`coord:1`", "connection refused", "5000 ms"].iter().all(|part| text.contains(part)), "{text}");
-            assert!(error.hint().is_some());
-            return;
-        }
-        rank.wake();
-    }
-    panic!("it never gave up");
-}
-
-#[test]
-fn a_coordinator_that_goes_away_stops_no_batch_and_shows_in_the_situation() {
-    let mut rank = Rank::attached();
-    for _ in 0..50 {
-        rank.wake();
-        rank.on(Event::Unanswered { cause: "timed out".into() });
-    }
-    assert_eq!(rank.filled(L0, 0, 0, 0), [Effect::HandOver { link: L0, slot: 0 }]);
-    let situation = rank.core.situation(rank.now_ms);
-    assert!(situation.is_up_to_the_home());
-    assert!(situation.to_string().contains("timed out"), "{situation}");
-    rank.wake();
-    rank.heard(None);
-    assert!(!rank.core.situation(rank.now_ms).to_string().contains("timed out"));
-    assert!(rank.core.attached().is_some(), "no worker in the list is no reason to leave the one that serves");
-}
-
-#[test]
 fn slots_left_behind_hold_up_the_next_attach_until_one_is_freed() {
     let mut rank = Rank::attached();
     for step in 0..3 {
@@ -497,18 +404,4 @@ fn slots_left_behind_hold_up_the_next_attach_until_one_is_freed() {
     rank.on(Event::Attached { link: L1, slots: 3 });
     assert_eq!(rank.on(Event::Freed { link: L0, slot: 0 }), [], "its home is gone");
     assert_eq!(rank.core.slots_held(), 1);
-}
-
-#[test]
-fn closing_leaves_with_what_was_handed_over_and_says_nothing_more() {
-    let mut rank = Rank::attached();
-    rank.filled(L0, 0, 0, 0);
-    rank.on(Event::Handed(Progress { position: at(24), receipt: Receipt(5), waited_ms: 8 }));
-    let effects = rank.on(Event::Close);
-    assert_eq!(effects[0], Effect::Detach { link: L0 });
-    assert!(matches!(effects[1], Effect::Ask(ToCoordinator::RankLeave(_))));
-    let beat = beat_of(&effects);
-    assert_eq!((beat.acknowledged, beat.receipt, beat.waited_ms), (at(24), Receipt(5), 8));
-    assert_eq!(rank.heard(Some(home(2))), []);
-    assert_eq!(rank.core.wake_ms(), None);
 }

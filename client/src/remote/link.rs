@@ -38,6 +38,19 @@ pub(super) struct LinkTask {
     pub(super) inputs: UnboundedSender<Input>,
 }
 
+/// However a link's task ends, by a panic too, the core hears of it. It ignores what it knows already.
+struct Ended {
+    link: LinkId,
+    inputs: UnboundedSender<Input>,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let lost = Event::LinkLost { link: self.link, cause: "its task ended".to_owned() };
+        let _ = self.inputs.send(Input::Event(lost));
+    }
+}
+
 /// The way back of a link's slots.
 struct LinkSlots {
     link: LinkId,
@@ -54,11 +67,10 @@ impl FreeSlot for LinkSlots {
 impl LinkTask {
     /// Runs until the link is lost, or `commands` end: the core has left it.
     pub(super) async fn run(self, mut commands: UnboundedReceiver<Command>) {
-        let (link, inputs) = (self.link, self.inputs.clone());
+        let ended = Ended { link: self.link, inputs: self.inputs.clone() };
         if let Some(event) = self.serve(&mut commands).await {
-            let _ = inputs.send(Input::Event(event));
+            let _ = ended.inputs.send(Input::Event(event));
         }
-        tracing::debug!(link = link.0, "link ended");
     }
 
     /// The event that ends it; `None` when the core has left it.
