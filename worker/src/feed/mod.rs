@@ -12,6 +12,7 @@ mod progress;
 mod resources;
 mod steps;
 mod turns;
+mod view;
 
 use std::{sync::Arc, time::Instant};
 
@@ -23,7 +24,7 @@ use spdl_shard::{
 };
 use spdl_wire::{
     layout::Layout,
-    messages::{RankFigures, Session, Stall, Transport},
+    messages::{Session, Stall},
     slab::Slab,
 };
 use tokio::{sync::mpsc, task::AbortHandle};
@@ -32,10 +33,11 @@ pub use bad::TooManyBad;
 use dataset::Dataset;
 pub use dataset::{StoreAccess, WrapStore};
 pub use error::FeedError;
-use progress::{Phase, Progress, Wait};
+use progress::{Phase, Progress};
 pub use resources::{DEFAULT_SLOTS, MAX_SLOTS, Resources};
 use resources::{SlabReservation, check_session};
 use steps::Steps;
+pub use view::FeedView;
 
 use crate::decode::Decoder;
 
@@ -87,9 +89,7 @@ pub enum FeedEvent {
 /// The batches of one rank. Its work stops when it is dropped.
 #[derive(Debug)]
 pub struct RankFeed {
-    resources: Arc<Resources>,
-    session: Session,
-    rank: u32,
+    view: FeedView,
     slab: Slab,
     layout: Arc<Layout>,
     progress: Arc<Progress>,
@@ -158,8 +158,8 @@ impl RankFeed {
             events: events_out,
         };
         let driver = tokio::spawn(driver.run(from)).abort_handle();
-        let resources = resources.clone();
-        Ok(Self { resources, session, rank, slab, layout, progress, events, driver, _reservation: reservation })
+        let view = FeedView::new(resources, &session, rank, slab.slots(), progress.clone());
+        Ok(Self { view, slab, layout, progress, events, driver, _reservation: reservation })
     }
 
     /// The slots.
@@ -179,8 +179,11 @@ impl RankFeed {
     /// # Errors
     /// [`FeedError`] when the rank cannot be fed any longer.
     pub async fn next(&mut self) -> Result<FeedEvent, FeedError> {
-        let lost = || FeedError::Panicked { job: self.session.job.name.clone() };
-        self.events.recv().await.unwrap_or_else(|| Err(lost()))
+        let event = self.events.recv().await;
+        if matches!(event, Some(Ok(FeedEvent::Filled { .. }))) {
+            self.progress.take();
+        }
+        event.unwrap_or_else(|| Err(FeedError::Panicked { job: self.view.job().to_owned() }))
     }
 
     /// A handle that gives slots back.
@@ -197,46 +200,16 @@ impl RankFeed {
         self.freer().free(slot)
     }
 
+    /// A handle that tells how the rank stands.
+    #[must_use]
+    pub const fn view(&self) -> &FeedView {
+        &self.view
+    }
+
     /// What the next batch waits for; `None` when it is there, or about to be.
     #[must_use]
     pub fn stall(&self) -> Option<Stall> {
-        if !self.events.is_empty() {
-            return None;
-        }
-        let (phase, wait, since) = self.progress.waiting();
-        let job = &self.session.job.name;
-        let (stage, waiting_for) = match (phase, wait) {
-            (Phase::Over, _) => return None,
-            (_, Some(Wait::Decode)) => {
-                ("decode", format!("the samples of rank {} of job `{job}` to be decoded", self.rank))
-            }
-            (_, Some(Wait::Block { block, shard, others })) => {
-                let others = if others > 0 { format!(" and {others} others") } else { String::new() };
-                ("fetch", format!("block {block} of shard `{shard}`{others}"))
-            }
-            (Phase::Opening, None) => ("open", format!("dataset `{}` to be opened", self.session.job.dataset)),
-            (Phase::NoSlot, None) => (
-                "hand-over",
-                format!("the trainer to give back one of {} slots of rank {}", self.slab.slots(), self.rank),
-            ),
-            (Phase::Filling, None) => return None,
-        };
-        let waited_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
-        Some(Stall { worker: self.resources.name.clone(), stage: stage.to_owned(), waiting_for, waited_ms })
-    }
-
-    /// How the rank stands.
-    #[must_use]
-    pub fn figures(&self, transport: Transport) -> RankFigures {
-        RankFigures {
-            session: self.session.id,
-            rank: self.rank,
-            transport,
-            batches: self.progress.published(),
-            ready: u32::try_from(self.progress.lent()).unwrap_or(u32::MAX),
-            slots: self.slab.slots(),
-            stall: self.stall(),
-        }
+        self.view.stall()
     }
 }
 
@@ -340,4 +313,4 @@ impl Driver {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -16,6 +16,8 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(crate) struct Progress {
     published: AtomicU64,
+    /// Of these, how many the consumer has been told of.
+    taken: AtomicU64,
     freed: AtomicU64,
     is_cancelled: AtomicBool,
     freed_one: Notify,
@@ -62,6 +64,7 @@ impl Progress {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             published: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
             freed: AtomicU64::new(0),
             is_cancelled: AtomicBool::new(false),
             freed_one: Notify::new(),
@@ -71,6 +74,15 @@ impl Progress {
 
     pub(crate) fn publish(&self) {
         self.published.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn take(&self) {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether a batch is there that the consumer has not been told of.
+    pub(crate) fn has_batch(&self) -> bool {
+        self.published() > self.taken.load(Ordering::Relaxed)
     }
 
     pub(crate) fn free(&self) {

@@ -26,7 +26,7 @@ use crate::{
 pub const DEFAULT_SLOTS: u32 = 4;
 /// The most slots a rank gets.
 pub const MAX_SLOTS: u32 = 64;
-/// With fewer, nothing is filled while the trainer has a batch.
+/// With fewer, nothing is filled while the trainer has a batch: given only to who asks for it.
 const MIN_SLOTS: u32 = 2;
 /// Part of the slab-and-cache memory that slabs leave to cached blocks.
 const BLOCKS_LEFT: u64 = 8;
@@ -96,6 +96,12 @@ impl Resources {
         }))
     }
 
+    /// The worker's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The budget.
     #[must_use]
     pub const fn budget(&self) -> &Budget {
@@ -134,11 +140,11 @@ impl Resources {
         layout: &Layout,
     ) -> Result<SlabReservation, FeedError> {
         let stride = slot_stride(layout.slot_bytes()).expect("checked with the session") as u64;
-        let wanted = if wanted == 0 { DEFAULT_SLOTS } else { wanted.clamp(MIN_SLOTS, MAX_SLOTS) };
+        let wanted = if wanted == 0 { DEFAULT_SLOTS } else { wanted.min(MAX_SLOTS) };
         let mut taken = self.slab_bytes.lock();
         let free_bytes = (self.shares.pool_bytes - self.shares.pool_bytes / BLOCKS_LEFT).saturating_sub(*taken);
         let slots = u32::try_from(free_bytes / stride).unwrap_or(u32::MAX).min(wanted);
-        if slots < MIN_SLOTS {
+        if slots < MIN_SLOTS.min(wanted) {
             return Err(FeedError::Memory {
                 job: session.job.name.clone(),
                 rank,

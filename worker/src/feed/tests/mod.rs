@@ -1,6 +1,6 @@
 //! Ranks fed from a dataset on disk.
 
-mod scene;
+pub(crate) mod scene;
 
 use std::{fs, sync::Arc};
 

@@ -10,8 +10,9 @@ use spdl_shard::{
     tar::{TAR_END, append_member},
 };
 use spdl_wire::{
-    layout::Entry,
+    layout::{Entry, Layout},
     messages::{Session, SessionId},
+    slab::Slab,
 };
 
 use crate::{
@@ -20,32 +21,32 @@ use crate::{
     fetch::RetrySettings,
 };
 
-pub(super) const SHARDS: u64 = 3;
-pub(super) const RECORDS: u64 = 40;
-pub(super) const SAMPLES: u64 = SHARDS * RECORDS;
+pub(crate) const SHARDS: u64 = 3;
+pub(crate) const RECORDS: u64 = 40;
+pub(crate) const SAMPLES: u64 = SHARDS * RECORDS;
 const BLOCK_RECORDS: u64 = 8;
 
 /// What a trainer sees of a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
-    pub(super) id: u64,
-    pub(super) flags: u32,
-    pub(super) label: i64,
-    pub(super) text: Vec<u8>,
+pub(crate) struct Seen {
+    pub(crate) id: u64,
+    pub(crate) flags: u32,
+    pub(crate) label: i64,
+    pub(crate) text: Vec<u8>,
 }
 
-pub(super) struct Scene {
-    pub(super) directory: tempfile::TempDir,
-    pub(super) job: Job,
+pub(crate) struct Scene {
+    pub(crate) directory: tempfile::TempDir,
+    pub(crate) job: Job,
 }
 
-pub(super) fn text(id: u64) -> Vec<u8> {
+pub(crate) fn text(id: u64) -> Vec<u8> {
     format!("sample {id} ").repeat(id as usize % 50 + 1).into_bytes()
 }
 
 impl Scene {
     /// A dataset whose samples with an id in `bad` have a label that is no number; `more` is added to the job file.
-    pub(super) fn new(bad: &[u64], more: &str) -> Self {
+    pub(crate) fn new(bad: &[u64], more: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let facts = write_dataset(directory.path(), bad);
         let file = format!(
@@ -70,7 +71,7 @@ impl Scene {
         Self { directory, job }
     }
 
-    pub(super) fn session(&self, world: u32) -> Session {
+    pub(crate) fn session(&self, world: u32) -> Session {
         let job = self.job.clone();
         Session { id: SessionId(1), world, global_batch: job.global_batch, start: Position::START, job }
     }
@@ -121,7 +122,7 @@ fn write_dataset(directory: &Path, bad: &[u64]) -> spdl_shard::job::DatasetFacts
 }
 
 /// Means with little memory and little patience.
-pub(super) fn resources(memory_bytes: u64, wrap: Option<WrapStore>) -> Arc<Resources> {
+pub(crate) fn resources(memory_bytes: u64, wrap: Option<WrapStore>) -> Arc<Resources> {
     let retry = RetrySettings {
         attempts: 4,
         first_delay: Duration::from_millis(1),
@@ -132,21 +133,21 @@ pub(super) fn resources(memory_bytes: u64, wrap: Option<WrapStore>) -> Arc<Resou
     Resources::with_access("test", budget, StoreAccess { retry, wrap }).unwrap()
 }
 
-pub(super) fn start(resources: &Arc<Resources>, session: &Session, rank: u32, from: Position) -> RankFeed {
+pub(crate) fn start(resources: &Arc<Resources>, session: &Session, rank: u32, from: Position) -> RankFeed {
     let request = FeedRequest { session: session.clone(), rank, from, slots: 0, slab: SlabKind::Private };
     RankFeed::start(resources, request).unwrap()
 }
 
 /// Everything that a rank gets, by position, and how many batches that was.
-pub(super) type Delivered = (BTreeMap<(Position, u32), Seen>, u64);
+pub(crate) type Delivered = (BTreeMap<(Position, u32), Seen>, u64);
 
-pub(super) async fn drain(feed: &mut RankFeed) -> Result<Delivered, FeedError> {
+pub(crate) async fn drain(feed: &mut RankFeed) -> Result<Delivered, FeedError> {
     let mut seen = BTreeMap::new();
     loop {
         let next = tokio::time::timeout(Duration::from_secs(60), feed.next()).await.expect("a batch within a minute");
         match next? {
             FeedEvent::Filled { slot, used_bytes, .. } => {
-                read(feed, slot, used_bytes, &mut seen);
+                read_batch(feed.slab(), feed.layout(), slot, used_bytes, &mut seen);
                 feed.free(slot)?;
             }
             FeedEvent::End { sequence, .. } => return Ok((seen, sequence)),
@@ -154,9 +155,15 @@ pub(super) async fn drain(feed: &mut RankFeed) -> Result<Delivered, FeedError> {
     }
 }
 
-fn read(feed: &RankFeed, slot: u32, used_bytes: u64, seen: &mut BTreeMap<(Position, u32), Seen>) {
-    let bytes = feed.slab().read(slot).unwrap();
-    let batch = feed.layout().read(&bytes[..used_bytes as usize]).unwrap();
+pub(crate) fn read_batch(
+    slab: &Slab,
+    layout: &Layout,
+    slot: u32,
+    used_bytes: u64,
+    seen: &mut BTreeMap<(Position, u32), Seen>,
+) {
+    let bytes = slab.read(slot).unwrap();
+    let batch = layout.read(&bytes[..used_bytes as usize]).unwrap();
     for (number, entry) in batch.entries().enumerate() {
         let Entry { id, flags, .. } = entry;
         let label = i64::from_le_bytes(batch.sample_bytes(0, number).try_into().unwrap());
@@ -167,7 +174,7 @@ fn read(feed: &RankFeed, slot: u32, used_bytes: u64, seen: &mut BTreeMap<(Positi
 }
 
 /// Everything that all ranks of a world get, and the batches that each got.
-pub(super) async fn run(resources: &Arc<Resources>, session: &Session, from: Position) -> Result<Delivered, FeedError> {
+pub(crate) async fn run(resources: &Arc<Resources>, session: &Session, from: Position) -> Result<Delivered, FeedError> {
     let mut feeds: Vec<_> = (0..session.world).map(|rank| start(resources, session, rank, from)).collect();
     let mut all = BTreeMap::new();
     let mut steps = None;

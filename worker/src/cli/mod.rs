@@ -1,0 +1,218 @@
+//! The command line of `spdl-worker`, which `spdl-ctl worker` shares. The environment is read here and nowhere else.
+
+mod size;
+
+use std::{
+    io::{self, Write},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use size::{parse_bytes, parse_cores};
+use spdl_wire::{
+    certs::{CertError, Identity},
+    local::Allow,
+    node::this_node,
+};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
+
+use crate::{
+    budget::{Budget, DiskBudget, MIN_MEMORY_BYTES},
+    feed::{FeedError, Resources},
+    http,
+    serve::{DEFAULT_RANKS, ServeError, Worker, WorkerSettings},
+};
+
+/// Downloads, decodes and batches samples for the ranks that the coordinator sends to it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Coordinator to register with. It need not be up yet.
+    #[arg(long, env = "SPDL_COORD", value_name = "HOST:PORT")]
+    pub coord: String,
+    /// Directory with the worker's certificate: ca.pem, cert.pem, key.pem (or ca.crt, tls.crt, tls.key).
+    #[arg(long, env = "SPDL_CERTS", value_name = "DIR")]
+    pub certs: PathBuf,
+    /// UDP address for clients on other nodes; port 0 takes a free one.
+    #[arg(long, env = "SPDL_WORKER_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:0")]
+    pub listen: SocketAddr,
+    /// Address that clients are told to use, where it is not the one that packets to the coordinator come from.
+    #[arg(long, env = "SPDL_WORKER_ADVERTISE", value_name = "ADDRESS")]
+    pub advertise: Option<SocketAddr>,
+    /// Unix socket for clients on this node; default: spdl-worker-NAME.sock in the directory for temporary files.
+    #[arg(long, env = "SPDL_WORKER_SOCKET", value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// No Unix socket: clients on this node use QUIC too.
+    #[arg(long, conflicts_with = "socket")]
+    pub no_socket: bool,
+    /// User id that may use the socket, beside our own and root; may be repeated.
+    #[arg(long = "allow-uid", env = "SPDL_WORKER_ALLOW_UID", value_name = "UID", value_delimiter = ',')]
+    pub allow_uids: Vec<u32>,
+    /// Name that errors and the status call it by; default: the host's.
+    #[arg(long, env = "SPDL_WORKER_NAME")]
+    pub name: Option<String>,
+    /// Cores for decoding, or a share of the node's. Raised: the trainer's own CPU work gets slower.
+    #[arg(long, env = "SPDL_WORKER_CORES", value_name = "N|N%", default_value = "40%")]
+    pub cores: String,
+    /// Memory for slots and cached blocks. Raised: less is left for the trainer and the page cache.
+    #[arg(long, env = "SPDL_WORKER_MEMORY", value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
+    pub memory: u64,
+    /// Directory for blocks from a remote store, for this worker alone; without it none are kept on disk.
+    #[arg(long, env = "SPDL_WORKER_CACHE_DIR", value_name = "DIR")]
+    pub cache_dir: Option<PathBuf>,
+    /// Size of that directory. Raised: the disk fills up.
+    #[arg(long, env = "SPDL_WORKER_CACHE_BYTES", value_name = "SIZE", default_value = "64GiB", value_parser = parse_bytes)]
+    pub cache_bytes: u64,
+    /// Ranks served at most.
+    #[arg(long, env = "SPDL_WORKER_RANKS", value_name = "N", default_value_t = DEFAULT_RANKS)]
+    pub ranks: usize,
+    /// TCP address for /healthz, /readyz and /metrics, which have no access control; none by default, port 0 takes a
+    /// free one.
+    #[arg(long, env = "SPDL_WORKER_HTTP", value_name = "ADDRESS")]
+    pub http: Option<SocketAddr>,
+    /// Name of this node; default: the id of the kernel's boot. Clients with the same one share memory with us.
+    #[arg(long, env = "SPDL_NODE", value_name = "NAME")]
+    pub node: Option<String>,
+}
+
+/// A worker that does not come up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CliError {
+    /// A value that makes no sense.
+    #[error("`{flag}`: {problem}")]
+    Value {
+        /// The flag.
+        flag: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The certificate.
+    #[error(transparent)]
+    Certs(#[from] CertError),
+    /// Its means.
+    #[error(transparent)]
+    Feed(#[from] FeedError),
+    /// Its doors.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The system.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+impl CliError {
+    /// What the user can do about it.
+    #[must_use]
+    pub const fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Certs(_) | Self::Serve(ServeError::Role { .. }) => {
+                Some("`spdl-ctl cert` issues a worker's certificate; name its directory with --certs or SPDL_CERTS")
+            }
+            Self::Serve(ServeError::Advertise { .. }) => Some("say with --advertise which address clients are to use"),
+            Self::Serve(ServeError::Local(_)) => Some("choose another path with --socket, or another --name"),
+            _ => None,
+        }
+    }
+}
+
+impl Args {
+    /// The budget that these arguments give.
+    ///
+    /// # Errors
+    /// [`CliError::Value`].
+    pub fn budget(&self) -> Result<Budget, CliError> {
+        let node_cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
+        let cores =
+            parse_cores(&self.cores, node_cores).map_err(|problem| CliError::Value { flag: "--cores", problem })?;
+        if self.memory < MIN_MEMORY_BYTES {
+            let problem = format!("{} bytes are less than the {MIN_MEMORY_BYTES} that a worker needs", self.memory);
+            return Err(CliError::Value { flag: "--memory", problem });
+        }
+        let disk = self.cache_dir.clone().map(|directory| DiskBudget { directory, bytes: self.cache_bytes });
+        Ok(Budget { cores, memory_bytes: self.memory, disk })
+    }
+
+    fn settings(&self, name: &str) -> Result<WorkerSettings, CliError> {
+        let node = this_node(self.node.as_deref()).map_err(|source| CliError::Os { what: "node id".into(), source })?;
+        let default_socket = || std::env::temp_dir().join(format!("spdl-worker-{name}.sock"));
+        Ok(WorkerSettings {
+            identity: Identity::load(&self.certs)?,
+            listen: self.listen,
+            advertise: self.advertise,
+            socket: (!self.no_socket).then(|| self.socket.clone().unwrap_or_else(default_socket)),
+            allow: Allow::uids(self.allow_uids.iter().copied()),
+            coordinator: self.coord.clone(),
+            node,
+            ranks: self.ranks,
+        })
+    }
+}
+
+/// Serves until SIGTERM or SIGINT, then leaves within two seconds; a second signal ends the process at once. When it is
+/// ready it prints one line of JSON: `{"name":"..","quic":"..","socket":"..","http":".."}`.
+///
+/// # Errors
+/// [`CliError`].
+pub async fn run(args: Args) -> Result<(), CliError> {
+    let os = |what: &str| {
+        let what = what.to_owned();
+        move |source| CliError::Os { what, source }
+    };
+    let mut terminate = signal(SignalKind::terminate()).map_err(os("handler of SIGTERM"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(os("handler of SIGINT"))?;
+    let name = args.name.clone().map_or_else(host_name, Ok).map_err(os("name of the host"))?;
+    let resources = Resources::new(&name, args.budget()?)?;
+    let worker = Arc::new(Worker::start(args.settings(&name)?, resources).await?);
+    let (http, serving_http) = match args.http {
+        Some(address) => {
+            let listener = TcpListener::bind(address).await.map_err(os(&format!("HTTP on {address}")))?;
+            let bound = listener.local_addr().map_err(os("HTTP"))?;
+            let router = http::router(worker.clone());
+            (Some(bound), Some(tokio::spawn(async move { axum::serve(listener, router).await })))
+        }
+        None => (None, None),
+    };
+    announce(&worker, http);
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("SIGTERM: leaving"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: leaving"),
+    }
+    let leave = async {
+        worker.leave().await;
+        if let Some(serving_http) = serving_http {
+            serving_http.abort();
+        }
+    };
+    tokio::select! {
+        () = leave => Ok(()),
+        // Nothing of a worker's has to be saved.
+        _ = terminate.recv() => std::process::exit(1),
+        _ = interrupt.recv() => std::process::exit(1),
+    }
+}
+
+fn announce(worker: &Worker, http: Option<SocketAddr>) {
+    let home = worker.home();
+    let ready = serde_json::json!({
+        "name": home.name,
+        "quic": home.quic.to_string(),
+        "socket": home.socket,
+        "http": http.map(|address| address.to_string()),
+    });
+    // Whoever started us may not be reading: that is no reason to stop.
+    let mut stdout = io::stdout();
+    let _ = writeln!(stdout, "{ready}").and_then(|()| stdout.flush());
+}
+
+fn host_name() -> io::Result<String> {
+    Ok(std::fs::read_to_string(Path::new("/proc/sys/kernel/hostname"))?.trim().to_owned())
+}

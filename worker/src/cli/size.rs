@@ -1,0 +1,67 @@
+//! Sizes and shares as people write them.
+
+/// Reads a number of bytes: `512MB`, `1.5GiB`, `4096`. Units of ten (kB, MB, GB, TB) and of two (KiB, MiB, GiB, TiB).
+///
+/// # Errors
+/// What is wrong with the text.
+pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = (&text[..digits], text[digits..].trim());
+    let factor: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" => 1_000,
+        "m" | "mb" => 1_000_000,
+        "g" | "gb" => 1_000_000_000,
+        "t" | "tb" => 1_000_000_000_000,
+        "ki" | "kib" => 1 << 10,
+        "mi" | "mib" => 1 << 20,
+        "gi" | "gib" => 1 << 30,
+        "ti" | "tib" => 1 << 40,
+        _ => return Err(format!("`{unit}` is no unit of bytes; write MB, GB, MiB or GiB")),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("`{text}` is no size; write, for example, 512MB"))?;
+    let bytes = number * factor as f64;
+    if bytes < 1.0 || bytes > 2_f64.powi(60) {
+        return Err(format!("`{text}` is not between a byte and an exbibyte"));
+    }
+    Ok(bytes as u64)
+}
+
+/// Reads a number of cores, `6` or `2.5`, or a share of the node's `cores`, `40%`.
+///
+/// # Errors
+/// What is wrong with the text.
+pub(super) fn parse_cores(text: &str, cores: f64) -> Result<f64, String> {
+    let wrong = || format!("`{text}` is no number of cores; write, for example, 6 or 40%");
+    let value = match text.strip_suffix('%') {
+        Some(percent) => percent.trim().parse::<f64>().map_err(|_| wrong())? / 100.0 * cores,
+        None => text.parse().map_err(|_| wrong())?,
+    };
+    if value > 0.0 && value <= 65_536.0 { Ok(value) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_in_units_of_ten_and_of_two() {
+        for (text, bytes) in
+            [("512MB", 512_000_000), ("1.5GiB", 3 << 29), ("4096", 4096), ("8 k", 8_000), ("2ti", 2 << 40)]
+        {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        for bad in ["", "MB", "1.2.3", "5 parsecs", "-1", "0", "1e9", "99999999TB"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn cores_are_a_number_or_a_share_of_the_node() {
+        assert_eq!(parse_cores("2.5", 10.0), Ok(2.5));
+        assert_eq!(parse_cores("40%", 10.0), Ok(4.0));
+        for bad in ["", "%", "0", "-1", "nan", "inf", "ten"] {
+            assert!(parse_cores(bad, 10.0).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! How a rank stands, for whoever asks.
+
+use std::sync::Arc;
+
+use spdl_wire::messages::{RankFigures, Session, SessionId, Stall, Transport};
+
+use super::{
+    Resources,
+    progress::{Phase, Progress, Wait},
+};
+
+/// Tells how a rank stands. Cheap to clone; outlives the feed.
+#[derive(Clone, Debug)]
+pub struct FeedView(Arc<Rank>);
+
+#[derive(Debug)]
+struct Rank {
+    worker: String,
+    session: SessionId,
+    job: String,
+    dataset: String,
+    rank: u32,
+    slots: u32,
+    progress: Arc<Progress>,
+}
+
+impl FeedView {
+    pub(super) fn new(
+        resources: &Resources,
+        session: &Session,
+        rank: u32,
+        slots: u32,
+        progress: Arc<Progress>,
+    ) -> Self {
+        Self(Arc::new(Rank {
+            worker: resources.name.clone(),
+            session: session.id,
+            job: session.job.name.clone(),
+            dataset: session.job.dataset.clone(),
+            rank,
+            slots,
+            progress,
+        }))
+    }
+
+    /// The job's name.
+    #[must_use]
+    pub fn job(&self) -> &str {
+        &self.0.job
+    }
+
+    /// What the next batch waits for; `None` when it is there, or about to be.
+    #[must_use]
+    pub fn stall(&self) -> Option<Stall> {
+        let Rank { worker, job, dataset, rank, slots, progress, .. } = &*self.0;
+        if progress.has_batch() {
+            return None;
+        }
+        let (phase, wait, since) = progress.waiting();
+        let (stage, waiting_for) = match (phase, wait) {
+            (Phase::Over, _) | (Phase::Filling, None) => return None,
+            (_, Some(Wait::Decode)) => ("decode", format!("samples of rank {rank} of job `{job}` to be decoded")),
+            (_, Some(Wait::Block { block, shard, others })) => {
+                let others = if others > 0 { format!(" and {others} others") } else { String::new() };
+                ("fetch", format!("block {block} of shard `{shard}`{others}"))
+            }
+            (Phase::Opening, None) => ("open", format!("dataset `{dataset}` to be opened")),
+            (Phase::NoSlot, None) => {
+                ("hand-over", format!("the trainer to give back one of {slots} slots of rank {rank}"))
+            }
+        };
+        let waited_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Some(Stall { worker: worker.clone(), stage: stage.to_owned(), waiting_for, waited_ms })
+    }
+
+    /// How the rank stands.
+    #[must_use]
+    pub fn figures(&self, transport: Transport) -> RankFigures {
+        let Rank { session, rank, slots, progress, .. } = &*self.0;
+        RankFigures {
+            session: *session,
+            rank: *rank,
+            transport,
+            batches: progress.published(),
+            ready: u32::try_from(progress.lent()).unwrap_or(u32::MAX),
+            slots: *slots,
+            stall: self.stall(),
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! HTTP for probes and Prometheus. Shows figures, never data; takes no orders.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+
+use crate::{metrics, serve::Worker};
+
+/// `/healthz`, `/readyz`, `/metrics`.
+pub(crate) fn router(worker: Arc<Worker>) -> Router {
+    Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics_text))
+        .with_state(worker)
+}
+
+async fn ready(State(worker): State<Arc<Worker>>) -> Response {
+    if *worker.is_heard().borrow() {
+        "ready\n".into_response()
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "the coordinator does not answer\n").into_response()
+    }
+}
+
+async fn metrics_text(State(worker): State<Arc<Worker>>) -> impl IntoResponse {
+    let is_heard = *worker.is_heard().borrow();
+    let text = metrics::text(worker.resources(), &worker.ranks().figures(), is_heard);
+    ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
+}

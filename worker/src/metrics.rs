@@ -1,0 +1,100 @@
+//! The worker's metrics, in Prometheus' text format. Labels are names of stages, jobs and transports: never ids of
+//! samples or shards.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+use spdl_wire::messages::{RankFigures, StageFigures};
+
+use crate::feed::Resources;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StageLabels {
+    stage: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QuantileLabels {
+    stage: String,
+    quantile: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RankLabels {
+    session: String,
+    rank: u32,
+}
+
+type Real = Gauge<f64, AtomicU64>;
+type RealCounter = Counter<f64, AtomicU64>;
+
+/// All metrics, as text. Figures become metrics when they are asked for; nothing is counted twice.
+pub(crate) fn text(resources: &Resources, ranks: &[RankFigures], is_heard: bool) -> String {
+    let mut registry = Registry::default();
+    let mut single = |name: &str, help: &str, value: f64| {
+        let gauge = Real::default();
+        gauge.set(value);
+        registry.register(name, help, gauge);
+    };
+    let (slab_bytes, block_bytes) = resources.memory_bytes();
+    single("spdl_worker_slab_bytes", "Memory set aside for slots", slab_bytes as f64);
+    single("spdl_worker_block_bytes", "Memory of cached blocks", block_bytes as f64);
+    single("spdl_worker_memory_budget_bytes", "Memory budget", resources.budget().memory_bytes as f64);
+    single("spdl_worker_budget_cores", "CPU budget", resources.budget().cores);
+    single("spdl_worker_ranks", "Ranks served", ranks.len() as f64);
+    let help = "1 while the coordinator answers beats";
+    single("spdl_worker_coordinator_heard", help, f64::from(u8::from(is_heard)));
+    stages(&mut registry, &resources.stages());
+    per_rank(&mut registry, ranks);
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("a string takes everything");
+    text
+}
+
+fn stages(registry: &mut Registry, stages: &[StageFigures]) {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let mut counter = |name: &str, help: &str, value: &dyn Fn(&StageFigures) -> f64| {
+        let family = Family::<StageLabels, RealCounter>::default();
+        for stage in stages {
+            family.get_or_create(&StageLabels { stage: stage.name.clone() }).inc_by(value(stage));
+        }
+        registry.register(name, help, family);
+    };
+    counter("spdl_worker_stage_items", "Items done", &|stage| stage.items as f64);
+    counter("spdl_worker_stage_bytes", "Bytes done", &|stage| stage.bytes as f64);
+    counter("spdl_worker_stage_failures", "Items that failed", &|stage| stage.failures as f64);
+    counter("spdl_worker_stage_busy_seconds", "Time at work, over all tasks", &|stage| seconds(stage.busy_ns));
+    let help = "Time without input, over all tasks";
+    counter("spdl_worker_stage_input_wait_seconds", help, &|stage| seconds(stage.waiting_for_input_ns));
+    let help = "Time in which the next stage took nothing, over all tasks";
+    counter("spdl_worker_stage_output_wait_seconds", help, &|stage| seconds(stage.waiting_for_output_ns));
+    let family = Family::<QuantileLabels, Real>::default();
+    for stage in stages {
+        for (quantile, ns) in [("0.5", stage.p50_ns), ("0.9", stage.p90_ns), ("0.99", stage.p99_ns)] {
+            family.get_or_create(&QuantileLabels { stage: stage.name.clone(), quantile }).set(seconds(ns));
+        }
+    }
+    registry.register("spdl_worker_stage_item_seconds", "Time of one item, by quantile", family);
+}
+
+fn per_rank(registry: &mut Registry, ranks: &[RankFigures]) {
+    let mut gauge = |name: &str, help: &str, value: &dyn Fn(&RankFigures) -> f64| {
+        let family = Family::<RankLabels, Real>::default();
+        for figures in ranks {
+            let labels = RankLabels { session: format!("{:016x}", figures.session.0), rank: figures.rank };
+            family.get_or_create(&labels).set(value(figures));
+        }
+        registry.register(name, help, family);
+    };
+    gauge("spdl_worker_rank_batches", "Batches filled for the rank", &|rank| rank.batches as f64);
+    gauge("spdl_worker_rank_ready_batches", "Batches filled and not given back", &|rank| f64::from(rank.ready));
+    gauge("spdl_worker_rank_slots", "Slots of the rank", &|rank| f64::from(rank.slots));
+    let help = "How long the rank's next batch has waited for what it waits for";
+    gauge("spdl_worker_rank_stall_seconds", help, &|rank| {
+        rank.stall.as_ref().map_or(0.0, |stall| stall.waited_ms as f64 / 1e3)
+    });
+}

@@ -1,0 +1,251 @@
+//! A worker at work: its two doors, the ranks behind them, and its beats to the coordinator.
+//!
+//! Nothing that one client does, or fails to do, costs another anything but its share of the decoding threads: each
+//! rank has a task and a slab of its own, and both go when the client does.
+
+mod beats;
+mod rank;
+mod ranks;
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use beats::Beats;
+use quinn::Endpoint;
+use ranks::Ranks;
+use spdl_wire::{
+    certs::{Identity, Role},
+    home::HomeListener,
+    local::{Allow, LocalError, LocalListener},
+    messages::{Home, NodeId, WorkerId},
+    quic::{self, QuicError, QuicSettings},
+};
+use tokio::{
+    sync::watch,
+    task::{JoinHandle, JoinSet},
+};
+
+use crate::feed::Resources;
+
+/// Ranks that a worker serves at most, unless told otherwise.
+pub const DEFAULT_RANKS: usize = 256;
+/// How long the coordinator is waited for when the worker leaves.
+const GOODBYE: Duration = Duration::from_millis(500);
+/// How long clients have to take their leave.
+const FAREWELL: Duration = Duration::from_millis(1_000);
+
+/// How a worker is set up.
+#[derive(Clone, Debug)]
+pub struct WorkerSettings {
+    /// Its certificate and the cluster's CA.
+    pub identity: Identity,
+    /// UDP address for clients; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The address that clients are told, where it differs from `listen`.
+    pub advertise: Option<SocketAddr>,
+    /// Where the Unix socket for clients on this node is; without it they use QUIC.
+    pub socket: Option<PathBuf>,
+    /// Users that may use the socket, beside our own and root.
+    pub allow: Allow,
+    /// `host:port` of the coordinator.
+    pub coordinator: String,
+    /// This node.
+    pub node: NodeId,
+    /// Ranks served at most. Default: [`DEFAULT_RANKS`].
+    pub ranks: usize,
+}
+
+/// A worker that cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Its certificate is not a worker's.
+    #[error("certificate of `{name}` is for a {role}, not for a worker")]
+    Role {
+        /// The certificate's name.
+        name: String,
+        /// Its role.
+        role: Role,
+    },
+    /// The Unix socket.
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    /// The QUIC endpoint.
+    #[error(transparent)]
+    Quic(#[from] QuicError),
+    /// The address that clients are to use is not known.
+    #[error("address of this host towards coordinator `{coordinator}`: {source}")]
+    Advertise {
+        /// The coordinator.
+        coordinator: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// A running worker. Dropped, it ends at once; [`leave`](Self::leave) is the polite way.
+#[derive(Debug)]
+pub struct Worker {
+    home: Home,
+    endpoint: Endpoint,
+    resources: Arc<Resources>,
+    ranks: Arc<Ranks>,
+    beats: Arc<Beats>,
+    beating: JoinHandle<()>,
+    serving: JoinHandle<()>,
+    leaving: watch::Sender<bool>,
+    is_heard: watch::Receiver<bool>,
+    /// Whether all ranks have left after the worker said that it leaves.
+    is_served: watch::Receiver<bool>,
+}
+
+impl Worker {
+    /// Opens both doors and starts to beat. The coordinator need not be there. Call it inside a tokio runtime.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub async fn start(settings: WorkerSettings, resources: Arc<Resources>) -> Result<Self, ServeError> {
+        let WorkerSettings { identity, listen, advertise, socket, allow, coordinator, node, ranks } = settings;
+        if identity.role() != Role::Worker {
+            return Err(ServeError::Role { name: identity.name().to_owned(), role: identity.role() });
+        }
+        let quic_settings = QuicSettings::default();
+        let endpoint = quic::server_endpoint(listen, &identity, &quic_settings)?;
+        let bound = endpoint.local_addr().map_err(|source| QuicError::Bind { address: listen, source })?;
+        let quic = match advertise {
+            Some(address) => address,
+            None => reachable(bound, &coordinator)
+                .await
+                .map_err(|source| ServeError::Advertise { coordinator: coordinator.clone(), source })?,
+        };
+        let local = socket.as_deref().map(|path| LocalListener::bind(path, allow)).transpose()?;
+        let home = Home {
+            worker: WorkerId(rand::random()),
+            name: resources.name().to_owned(),
+            node,
+            quic,
+            socket: local.as_ref().map(|local| local.path().to_string_lossy().into_owned()),
+        };
+        let ranks = Ranks::new(ranks);
+        let (is_heard_out, is_heard) = watch::channel(false);
+        let beats = Arc::new(Beats {
+            endpoint: quic::client_endpoint(&identity, &quic_settings)?,
+            coordinator,
+            home: home.clone(),
+            resources: resources.clone(),
+            ranks: ranks.clone(),
+            is_heard: is_heard_out,
+        });
+        let (leaving, left) = watch::channel(false);
+        let listener = HomeListener::start(local, Some(endpoint.clone()));
+        let (served, is_served) = watch::channel(false);
+        let serving = serve(listener, resources.clone(), ranks.clone(), left);
+        let serving = tokio::spawn(async move {
+            serving.await;
+            served.send_replace(true);
+        });
+        let beating = tokio::spawn({
+            let beats = beats.clone();
+            async move { beats.run().await }
+        });
+        Ok(Self { home, endpoint, resources, ranks, beats, beating, serving, leaving, is_heard, is_served })
+    }
+
+    /// How it can be reached.
+    #[must_use]
+    pub const fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// What it works with.
+    #[must_use]
+    pub const fn resources(&self) -> &Arc<Resources> {
+        &self.resources
+    }
+
+    pub(crate) const fn ranks(&self) -> &Arc<Ranks> {
+        &self.ranks
+    }
+
+    /// Whether the coordinator has heard the last beat; can be waited for.
+    #[must_use]
+    pub fn is_heard(&self) -> watch::Receiver<bool> {
+        self.is_heard.clone()
+    }
+
+    /// Leaves the cluster: the coordinator is told, then the clients, who find other homes. Takes at most two seconds.
+    pub async fn leave(&self) {
+        self.beating.abort();
+        // Whoever cannot be reached in time finds out by itself.
+        let _ = tokio::time::timeout(GOODBYE, self.beats.leave()).await;
+        self.leaving.send_replace(true);
+        let mut is_served = self.is_served.clone();
+        let _ = tokio::time::timeout(FAREWELL, is_true(&mut is_served)).await;
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.beating.abort();
+        self.serving.abort();
+        self.endpoint.close(0_u32.into(), b"worker has left");
+    }
+}
+
+/// Accepts ranks until the worker leaves, and then waits for those that are there.
+async fn serve(
+    mut listener: HomeListener,
+    resources: Arc<Resources>,
+    ranks: Arc<Ranks>,
+    mut leaving: watch::Receiver<bool>,
+) {
+    let mut served = JoinSet::new();
+    loop {
+        let request = tokio::select! {
+            () = is_true(&mut leaving) => break,
+            request = listener.accept() => match request {
+                Some(request) => request,
+                None => break,
+            },
+            Some(_) = served.join_next() => continue,
+        };
+        served.spawn(rank::serve(request, resources.clone(), ranks.clone(), leaving.clone()));
+    }
+    drop(listener);
+    while served.join_next().await.is_some() {}
+}
+
+/// Waits until the flag is set, or nobody is left to set it.
+async fn is_true(flag: &mut watch::Receiver<bool>) {
+    let _ = flag.wait_for(|is_set| *is_set).await.map(drop);
+}
+
+/// The address under which others reach what is bound to `bound`: where that is any address of the host, the one that
+/// packets to the coordinator come from.
+async fn reachable(bound: SocketAddr, coordinator: &str) -> io::Result<SocketAddr> {
+    if !bound.ip().is_unspecified() {
+        return Ok(bound);
+    }
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
+    for address in tokio::net::lookup_host(coordinator).await? {
+        let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        // Nothing is sent: connecting a datagram socket only chooses a route.
+        let route = UdpSocket::bind((any, 0)).and_then(|socket| {
+            socket.connect(address)?;
+            socket.local_addr()
+        });
+        match route {
+            Ok(local) => return Ok(SocketAddr::new(local.ip(), bound.port())),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests;

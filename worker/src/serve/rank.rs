@@ -1,0 +1,133 @@
+//! Serving one rank, from its attach to its end.
+
+use std::sync::Arc;
+
+use spdl_wire::{
+    home::{AttachRequest, ChannelError, HomeReceiver, HomeSender},
+    messages::{FromHome, ToHome, Transport},
+};
+use tokio::sync::{mpsc, watch};
+
+use super::{is_true, ranks::Ranks};
+use crate::feed::{FeedEvent, FeedRequest, FeedView, RankFeed, Resources, SlabKind, SlotFreer};
+
+/// Questions of one client that are not answered yet; more are not read.
+const QUESTIONS: usize = 4;
+
+/// What ended the service of a rank.
+#[derive(Debug)]
+enum Ending {
+    /// The client went, in good order or not.
+    Gone(Result<(), ChannelError>),
+    /// The home has nothing more to say.
+    Said(FromHome),
+}
+
+/// Answers `request` and feeds the rank until it goes, cannot be fed any longer, or the worker leaves.
+pub(super) async fn serve(
+    request: AttachRequest,
+    resources: Arc<Resources>,
+    ranks: Arc<Ranks>,
+    leaving: watch::Receiver<bool>,
+) {
+    let transport = request.transport();
+    let (rank, job, client) = (request.rank, request.session.job.name.clone(), request.client.clone());
+    let slab = if transport == Transport::Local { SlabKind::Shared } else { SlabKind::Private };
+    let wanted =
+        FeedRequest { session: (*request.session).clone(), rank, from: request.from, slots: request.slots, slab };
+    let Some(seat) = ranks.seat() else {
+        return request.refuse(format!("worker serves {} ranks, which is its limit", ranks.limit()), true).await;
+    };
+    let feed = match RankFeed::start(&resources, wanted) {
+        Ok(feed) => feed,
+        Err(error) => {
+            tracing::warn!(job, rank, client, %error, "refused a rank");
+            return request.refuse(error.to_string(), error.is_retryable()).await;
+        }
+    };
+    let (mut sender, receiver) = match request.attached(feed.slab()).await {
+        Ok(halves) => halves,
+        Err(error) => return tracing::debug!(job, rank, client, %error, "client went before it was attached"),
+    };
+    seat.taken_by(feed.view().clone(), transport);
+    tracing::info!(job, rank, client, ?transport, "attached");
+    match converse(feed, &mut sender, receiver, leaving).await {
+        Ending::Gone(Ok(())) => tracing::info!(job, rank, client, "client left"),
+        Ending::Gone(Err(error)) => tracing::info!(job, rank, client, %error, "client is gone"),
+        Ending::Said(last) => {
+            if let FromHome::Fault { message, .. } = &last {
+                tracing::error!(job, rank, client, message, "rank cannot be fed any longer");
+            }
+            // A client that is gone hears nothing.
+            let _ = sender.send(&last).await;
+        }
+    }
+    drop(seat);
+    sender.close().await;
+}
+
+/// Both directions at once: a client that does not read is still heard, and one that says nothing still served.
+async fn converse(
+    mut feed: RankFeed,
+    sender: &mut HomeSender,
+    receiver: HomeReceiver,
+    leaving: watch::Receiver<bool>,
+) -> Ending {
+    let (questions, asked) = mpsc::channel(QUESTIONS);
+    let (freer, view) = (feed.freer(), feed.view().clone());
+    tokio::select! {
+        ending = speak(&mut feed, sender, asked, leaving) => ending,
+        ending = listen(receiver, freer, view, questions) => Ending::Gone(ending),
+    }
+}
+
+async fn speak(
+    feed: &mut RankFeed,
+    sender: &mut HomeSender,
+    mut asked: mpsc::Receiver<FromHome>,
+    mut leaving: watch::Receiver<bool>,
+) -> Ending {
+    let mut is_over = false;
+    loop {
+        let said = tokio::select! {
+            biased;
+            () = is_true(&mut leaving) => return Ending::Said(FromHome::Leaving),
+            Some(answer) = asked.recv() => sender.send(&answer).await,
+            event = feed.next(), if !is_over => match event {
+                Ok(FeedEvent::Filled { sequence, slot, used_bytes }) => {
+                    sender.deliver(sequence, slot, used_bytes).await
+                }
+                Ok(FeedEvent::End { sequence, position }) => {
+                    is_over = true;
+                    sender.send(&FromHome::End { sequence, position }).await
+                }
+                Err(error) => {
+                    let (message, is_retryable) = (error.to_string(), error.is_retryable());
+                    return Ending::Said(FromHome::Fault { message, is_retryable });
+                }
+            },
+        };
+        if let Err(error) = said {
+            return Ending::Gone(Err(error));
+        }
+    }
+}
+
+async fn listen(
+    mut receiver: HomeReceiver,
+    freer: SlotFreer,
+    view: FeedView,
+    questions: mpsc::Sender<FromHome>,
+) -> Result<(), ChannelError> {
+    while let Some(message) = receiver.recv().await? {
+        match message {
+            ToHome::Freed { .. } => freer.note_released(),
+            ToHome::Explain => {
+                // The receiver lives as long as this conversation.
+                let _ = questions.send(FromHome::Explained(view.stall())).await;
+            }
+            ToHome::Attach { .. } => unreachable!("the channel refuses a second attach"),
+        }
+    }
+    Ok(())
+}

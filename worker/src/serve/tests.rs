@@ -1,0 +1,312 @@
+//! A worker with real doors, clients that behave and clients that do not, and a coordinator that comes and goes.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use parking_lot::Mutex;
+use spdl_shard::{Fingerprint, Position, job::Job};
+use spdl_wire::{
+    certs::{ClusterCa, LEAF_VALIDITY},
+    home::{self, Attach, ChannelError, ClientReceiver, ClientSender},
+    layout::Layout,
+    messages::{FromCoordinator, FromHome, Session, ToCoordinator, Transport, WorkerBeat},
+};
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::feed::tests::scene::{SAMPLES, Scene, Seen, read_batch, resources, run};
+
+const LONG: Duration = Duration::from_secs(60);
+const PLENTY: u64 = 64 << 20;
+const JOB: &str = "epochs = 2\nglobal_batch = 12\nmax_bad_fraction = 1.0";
+
+struct Cluster {
+    ca: ClusterCa,
+    directory: tempfile::TempDir,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        Self { ca: ClusterCa::open_or_create(&directory.path().join("ca")).unwrap(), directory }
+    }
+
+    fn identity(&self, role: Role) -> Identity {
+        self.ca.issue(role, &format!("{role}-0"), &[], LEAF_VALIDITY).unwrap().identity().unwrap()
+    }
+
+    fn settings(&self, coordinator: SocketAddr) -> WorkerSettings {
+        WorkerSettings {
+            identity: self.identity(Role::Worker),
+            listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            advertise: None,
+            socket: Some(self.directory.path().join("worker.sock")),
+            allow: Allow::default(),
+            coordinator: coordinator.to_string(),
+            node: NodeId("here".into()),
+            ranks: DEFAULT_RANKS,
+        }
+    }
+
+    async fn worker(&self) -> Worker {
+        Worker::start(self.settings(nowhere()), resources(PLENTY, None)).await.unwrap()
+    }
+
+    fn client(&self) -> Endpoint {
+        quic::client_endpoint(&self.identity(Role::Client), &QuicSettings::default()).unwrap()
+    }
+
+    async fn attach(&self, worker: &Worker, node: &str, wish: Attach) -> Result<Client, ChannelError> {
+        let layout = layout_of(&wish.session);
+        let endpoint = self.client();
+        let slot_bytes = layout.slot_bytes();
+        let (sender, receiver) =
+            home::attach(worker.home(), &NodeId(node.into()), Some(&endpoint), wish, slot_bytes, LONG).await?;
+        Ok(Client { sender, receiver, layout, _endpoint: endpoint })
+    }
+}
+
+/// An address where nobody listens.
+fn nowhere() -> SocketAddr {
+    UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}
+
+fn layout_of(session: &Session) -> Layout {
+    Layout::new(&session.job.columns, Job::entries_per_rank(session.global_batch, session.world))
+}
+
+fn wish(session: Session, rank: u32) -> Attach {
+    Attach { session: Box::new(session), rank, from: Position::START, slots: 4, client: "test".into() }
+}
+
+struct Client {
+    sender: ClientSender,
+    receiver: ClientReceiver,
+    layout: Layout,
+    _endpoint: Endpoint,
+}
+
+impl Client {
+    async fn recv(&mut self) -> Result<FromHome, ChannelError> {
+        tokio::time::timeout(LONG, self.receiver.recv()).await.expect("an answer within a minute")
+    }
+
+    async fn drain(&mut self, seen: &mut BTreeMap<(Position, u32), Seen>) -> u64 {
+        loop {
+            match self.recv().await.unwrap() {
+                FromHome::Filled { slot, used_bytes, .. } => {
+                    read_batch(self.receiver.slab(), &self.layout, slot, used_bytes, seen);
+                    self.sender.free(slot).await.unwrap();
+                }
+                FromHome::End { sequence, .. } => return sequence,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// Waits for something that has no event to wait for.
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let waited = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(LONG, waited).await.unwrap_or_else(|_| panic!("{what} within a minute"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_on_both_transports_get_what_a_feed_in_process_gives() {
+    let (cluster, scene) = (Cluster::new(), Scene::new(&[5], JOB));
+    let (expected, steps) = run(&resources(PLENTY, None), &scene.session(1), Position::START).await.unwrap();
+    let worker = cluster.worker().await;
+    let mut seen = BTreeMap::new();
+    for (rank, node, transport) in [(0, "here", Transport::Local), (1, "there", Transport::Quic)] {
+        let mut client = cluster.attach(&worker, node, wish(scene.session(2), rank)).await.unwrap();
+        assert_eq!(client.receiver.transport(), transport);
+        assert_eq!(client.drain(&mut seen).await, steps);
+        let figures = worker.ranks().figures();
+        assert_eq!((figures.len(), figures[0].rank, figures[0].batches), (1, rank, steps));
+        drop(client);
+        until("the seat is free", || worker.ranks().figures().is_empty()).await;
+    }
+    assert!(seen == expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_goes_gives_its_memory_back_and_one_that_hoards_costs_the_others_nothing() {
+    let (cluster, scene) = (Cluster::new(), Scene::new(&[], JOB));
+    let worker = cluster.worker().await;
+    for node in ["here", "there"] {
+        let mut hoarder = cluster.attach(&worker, node, wish(scene.session(2), 0)).await.unwrap();
+        let first = hoarder.recv().await.unwrap();
+        assert!(matches!(first, FromHome::Filled { sequence: 0, .. }), "{first:?}");
+        until("all slots are lent", || worker.ranks().figures()[0].ready == worker.ranks().figures()[0].slots).await;
+        let mut other = cluster.attach(&worker, node, wish(scene.session(2), 1)).await.unwrap();
+        let mut seen = BTreeMap::new();
+        other.drain(&mut seen).await;
+        assert_eq!(seen.len() as u64, SAMPLES);
+        hoarder.sender.explain().await.unwrap();
+        let stall = loop {
+            match hoarder.recv().await.unwrap() {
+                FromHome::Filled { .. } => {}
+                FromHome::Explained(stall) => break stall.expect("it waits for the trainer"),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(stall.stage, "hand-over");
+        drop((hoarder, other));
+        until("the memory is back", || worker.resources().memory_bytes().0 == 0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_served_is_refused_with_the_values_named() {
+    let (cluster, scene) = (Cluster::new(), Scene::new(&[], JOB));
+    let mut settings = cluster.settings(nowhere());
+    settings.ranks = 1;
+    let worker = Worker::start(settings, resources(PLENTY, None)).await.unwrap();
+    let refusal = |result: Result<Client, ChannelError>| match result {
+        Err(ChannelError::Refused { message, is_retryable }) => (message, is_retryable),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it was served"),
+    };
+    let (message, is_retryable) = refusal(cluster.attach(&worker, "here", wish(scene.session(2), 2)).await);
+    assert!(message.contains("rank 2 is not below world 2") && !is_retryable, "{message}");
+
+    let mut other = scene.session(1);
+    other.job.dataset_fingerprint = Fingerprint(7);
+    let mut client = cluster.attach(&worker, "there", wish(other, 0)).await.unwrap();
+    let fault = client.recv().await.unwrap();
+    let FromHome::Fault { message, is_retryable: false } = fault else { panic!("{fault:?}") };
+    let (ours, theirs) = (scene.job.dataset_fingerprint.to_string(), Fingerprint(7).to_string());
+    assert!(message.contains(&ours) && message.contains(&theirs), "{message}");
+    until("the seat is free", || worker.ranks().seat().is_some()).await;
+
+    let _first = cluster.attach(&worker, "here", wish(scene.session(2), 0)).await.unwrap();
+    let (message, is_retryable) = refusal(cluster.attach(&worker, "here", wish(scene.session(2), 1)).await);
+    assert!(message.contains("1 ranks") && is_retryable, "{message}");
+}
+
+/// A coordinator that answers beats while it is up.
+struct Coordinator {
+    address: SocketAddr,
+    heard: mpsc::UnboundedReceiver<ToCoordinator>,
+    task: JoinHandle<()>,
+}
+
+impl Coordinator {
+    /// `refuse` beats before the first is answered.
+    fn start(cluster: &Cluster, listen: SocketAddr, refuse: usize) -> Self {
+        let endpoint =
+            quic::server_endpoint(listen, &cluster.identity(Role::Coordinator), &QuicSettings::default()).unwrap();
+        let address = endpoint.local_addr().unwrap();
+        let (out, heard) = mpsc::unbounded_channel();
+        let left = Arc::new(AtomicUsize::new(refuse));
+        let answer = move |message| {
+            let is_answered = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+            let _ = out.send(message);
+            std::future::ready(match is_answered {
+                Ok(_) => FromCoordinator::Done,
+                Err(_) => FromCoordinator::Heard { beat_ms: 20, liveness_ms: 1000 },
+            })
+        };
+        let task = tokio::spawn(async move {
+            while let Some(incoming) = endpoint.accept().await {
+                let answer = answer.clone();
+                tokio::spawn(async move {
+                    let (connection, peer) = quic::handshake(incoming, &[Role::Worker], LONG).await.unwrap();
+                    assert_eq!(peer.role, Role::Worker);
+                    quic::serve_requests(connection, answer).await;
+                });
+            }
+        });
+        Self { address, heard, task }
+    }
+
+    async fn next(&mut self) -> ToCoordinator {
+        tokio::time::timeout(LONG, self.heard.recv()).await.expect("a message within a minute").unwrap()
+    }
+
+    async fn beat_with(&mut self, wanted: impl Fn(&WorkerBeat) -> bool) -> WorkerBeat {
+        loop {
+            match self.next().await {
+                ToCoordinator::WorkerBeat(beat) if wanted(&beat) => return beat,
+                ToCoordinator::WorkerBeat(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beats_tell_of_ranks_and_tell_each_bad_sample_until_it_was_heard() {
+    let (cluster, scene) = (Cluster::new(), Scene::new(&[5], JOB));
+    let mut coordinator = Coordinator::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 3);
+    let means = resources(PLENTY, None);
+    let worker = Worker::start(cluster.settings(coordinator.address), means.clone()).await.unwrap();
+    let mut client = cluster.attach(&worker, "here", wish(scene.session(1), 0)).await.unwrap();
+    client.drain(&mut BTreeMap::new()).await;
+    let told = coordinator.beat_with(|beat| !beat.bad_samples.is_empty()).await;
+    assert_eq!((told.bad_samples[0].key.as_str(), told.home.worker), ("000005", worker.home().worker));
+    until("it was heard", || means.bad_samples(1).is_empty()).await;
+    let beat = coordinator.beat_with(|beat| beat.bad_samples.is_empty()).await;
+    assert_eq!((beat.ranks.len(), beat.ranks[0].transport), (1, Transport::Local));
+    assert_eq!(beat.stages.iter().map(|stage| stage.name.as_str()).collect::<Vec<_>>(), ["fetch", "decode", "batch"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn serving_goes_on_while_the_coordinator_is_away() {
+    let (cluster, scene) = (Cluster::new(), Scene::new(&[], JOB));
+    let mut coordinator = Coordinator::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 0);
+    let worker = Worker::start(cluster.settings(coordinator.address), resources(PLENTY, None)).await.unwrap();
+    coordinator.beat_with(|_| true).await;
+    let mut is_heard = worker.is_heard();
+    tokio::time::timeout(LONG, is_heard.wait_for(|heard| *heard)).await.unwrap().unwrap();
+    coordinator.task.abort();
+    let mut client = cluster.attach(&worker, "here", wish(scene.session(1), 0)).await.unwrap();
+    let mut seen = BTreeMap::new();
+    client.drain(&mut seen).await;
+    assert_eq!(seen.len() as u64, 2 * SAMPLES);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_leaves_tells_the_coordinator_and_its_clients() {
+    let (cluster, scene) = (Cluster::new(), Scene::new(&[], JOB));
+    let mut coordinator = Coordinator::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 0);
+    let worker = Worker::start(cluster.settings(coordinator.address), resources(PLENTY, None)).await.unwrap();
+    coordinator.beat_with(|_| true).await;
+    let mut clients = Vec::new();
+    for (rank, node) in [(0, "here"), (1, "there")] {
+        clients.push(cluster.attach(&worker, node, wish(scene.session(2), rank)).await.unwrap());
+    }
+    let leaving = async {
+        worker.leave().await;
+        worker.home().clone()
+    };
+    let hear = async {
+        for client in &mut clients {
+            while !matches!(client.recv().await.unwrap(), FromHome::Leaving) {}
+        }
+    };
+    let (home, ()) = tokio::join!(leaving, hear);
+    loop {
+        match coordinator.next().await {
+            ToCoordinator::WorkerBeat(_) => {}
+            ToCoordinator::WorkerLeave { worker } => break assert_eq!(worker, home.worker),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(!cluster.directory.path().join("worker.sock").exists());
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_role_starts_no_worker() {
+    let cluster = Cluster::new();
+    let mut settings = cluster.settings(nowhere());
+    settings.identity = cluster.identity(Role::Client);
+    let error = Worker::start(settings, resources(PLENTY, None)).await.unwrap_err();
+    assert_eq!(error.to_string(), "certificate of `client-0` is for a client, not for a worker");
+}
