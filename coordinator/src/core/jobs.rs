@@ -42,18 +42,10 @@ impl JobState {
 }
 
 impl Coordinator {
-    /// A job that was asked for is ready, or cannot be made; `origin` names what asked for it.
-    pub fn handle_job(&mut self, now_ms: u64, origin: &str, job: Result<Job, Refusal>) -> FromCoordinator {
+    /// A job that was asked for is ready, or cannot be made.
+    pub fn handle_job(&mut self, now_ms: u64, job: Result<Job, Refusal>) -> FromCoordinator {
         self.advance(now_ms);
-        let result = job.and_then(|job| self.create_job(job));
-        match &result {
-            Ok(_) => self.problems.remove(origin),
-            Err(refusal) => {
-                self.log(LogLevel::Warn, format!("job file `{origin}`: {refusal}"));
-                None
-            }
-        };
-        result.unwrap_or_else(FromCoordinator::Refused)
+        job.and_then(|job| self.create_job(job)).unwrap_or_else(FromCoordinator::Refused)
     }
 
     /// Shows, or with `None` no longer shows, in the status what is wrong with a job file of the jobs directory.

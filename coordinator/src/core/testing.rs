@@ -112,7 +112,7 @@ impl World {
     }
 
     pub(crate) fn create(&mut self, job: Job) -> FromCoordinator {
-        let reply = self.core.handle_job(self.now_ms, "j.toml", Ok(job));
+        let reply = self.core.handle_job(self.now_ms, Ok(job));
         self.carry_out();
         reply
     }

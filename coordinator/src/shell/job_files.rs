@@ -1,0 +1,87 @@
+//! The jobs directory: every `*.toml` in it becomes a job. One that cannot, says so in the status and is tried again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use spdl_wire::messages::FromCoordinator;
+
+use super::{dataset::MAX_JOB_FILE_BYTES, driver::Driver};
+use crate::error_text;
+
+/// How often files that gave no job yet, and new ones, are looked at.
+const RETRY: Duration = Duration::from_secs(5);
+/// Files of one directory that are looked at.
+const MAX_FILES: usize = 1_000;
+
+/// Loads the directory, and keeps trying what did not work. Runs until it is dropped.
+pub(crate) async fn watch(driver: Arc<Driver>, directory: PathBuf) {
+    let mut loaded = BTreeSet::new();
+    let mut problems: BTreeMap<PathBuf, String> = BTreeMap::new();
+    loop {
+        let (files, mut found) = match list(&directory).await {
+            Ok(files) => (files, BTreeMap::new()),
+            Err(error) => {
+                let problem = format!("jobs directory `{}` cannot be read: {error}", directory.display());
+                (Vec::new(), BTreeMap::from([(directory.clone(), problem)]))
+            }
+        };
+        for file in files.into_iter().filter(|file| !loaded.contains(file)).collect::<Vec<_>>() {
+            match load(&driver, &file).await {
+                Ok(()) => {
+                    loaded.insert(file);
+                }
+                Err(problem) => {
+                    found.insert(file, problem);
+                }
+            }
+        }
+        show(&driver, &problems, &found);
+        problems = found;
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Shows in the status, and logs, what is new among the problems.
+fn show(driver: &Driver, before: &BTreeMap<PathBuf, String>, found: &BTreeMap<PathBuf, String>) {
+    for file in before.keys().filter(|file| !found.contains_key(*file)) {
+        driver.set_problem(&file.to_string_lossy(), None);
+    }
+    for (file, problem) in found.iter().filter(|(file, problem)| before.get(*file) != Some(problem)) {
+        tracing::warn!("{problem}; it is tried again every {} s", RETRY.as_secs());
+        driver.set_problem(&file.to_string_lossy(), Some(problem.clone()));
+    }
+}
+
+async fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut entries = tokio::fs::read_dir(directory).await?;
+    while let Some(entry) = entries.next_entry().await? {
+        let path = entry.path();
+        if path.extension().is_some_and(|extension| extension == "toml") && files.len() < MAX_FILES {
+            files.push(path);
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+async fn load(driver: &Driver, file: &Path) -> Result<(), String> {
+    let origin = file.to_string_lossy();
+    let read = async {
+        let bytes = tokio::fs::metadata(file).await?.len();
+        if bytes > MAX_JOB_FILE_BYTES as u64 {
+            return Err(io::Error::other(format!("it is {bytes} bytes; the most is {MAX_JOB_FILE_BYTES}")));
+        }
+        tokio::fs::read_to_string(file).await
+    };
+    let text = read.await.map_err(|error| format!("job file `{origin}` cannot be read: {}", error_text(&error)))?;
+    match driver.create_job(&text, &origin).await {
+        FromCoordinator::Refused(refusal) => Err(refusal.to_string()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,102 @@
+//! The coordinator's metrics, in Prometheus' text format. Labels are names of jobs, requests and outcomes: never ids of
+//! samples, shards or clients.
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+use crate::core::Status;
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It was done.
+    Done,
+    /// It was refused.
+    Refused,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    request: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct JobLabels {
+    job: String,
+}
+
+/// Requests answered since start.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Requests(Family<RequestLabels, Counter>);
+
+impl Requests {
+    pub(crate) fn count(&self, request: &'static str, outcome: Outcome) {
+        let outcome = match outcome {
+            Outcome::Done => "done",
+            Outcome::Refused => "refused",
+        };
+        self.0.get_or_create(&RequestLabels { request, outcome }).inc();
+    }
+}
+
+/// All metrics, as text. What the status knows is not counted twice: its figures become gauges when they are asked for.
+pub(crate) fn text(status: &Status, requests: &Requests, state_problem: Option<&str>) -> String {
+    let mut registry = Registry::default();
+    registry.register("spdl_coordinator_requests", "Requests answered", requests.0.clone());
+    single(&mut registry, "spdl_coordinator_uptime_seconds", "Time since start", status.uptime_ms as f64 / 1e3);
+    single(&mut registry, "spdl_coordinator_jobs", "Jobs", status.jobs.len() as f64);
+    let help = "Job files that gave no job";
+    single(&mut registry, "spdl_coordinator_job_problems", help, status.job_problems.len() as f64);
+    single(&mut registry, "spdl_coordinator_workers", "Workers alive", status.workers.len() as f64);
+    let draining = status.workers.iter().filter(|worker| worker.draining).count();
+    single(&mut registry, "spdl_coordinator_workers_draining", "Workers alive that take no new ranks", draining as f64);
+    let help = "1 while changes of the state cannot be written";
+    single(&mut registry, "spdl_coordinator_state_failing", help, f64::from(u8::from(state_problem.is_some())));
+    per_job(&mut registry, status);
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("a string takes everything");
+    text
+}
+
+fn single(registry: &mut Registry, name: &str, help: &str, value: f64) {
+    let gauge = Gauge::<f64, std::sync::atomic::AtomicU64>::default();
+    gauge.set(value);
+    registry.register(name, help, gauge);
+}
+
+fn per_job(registry: &mut Registry, status: &Status) {
+    type Figures = Family<JobLabels, Gauge<f64, std::sync::atomic::AtomicU64>>;
+    let mut add = |name: &str, help: &str, figure: &dyn Fn(usize) -> f64| {
+        let family = Figures::default();
+        for (at, job) in status.jobs.iter().enumerate() {
+            family.get_or_create(&JobLabels { job: job.name.clone() }).set(figure(at));
+        }
+        registry.register(name, help, family);
+    };
+    let jobs = &status.jobs;
+    let ranks = |at: usize| {
+        let session = status.sessions.iter().find(|session| Some(session.session) == jobs[at].session);
+        session.into_iter().flat_map(|session| &session.ranks).filter(|rank| rank.is_alive)
+    };
+    add("spdl_coordinator_job_failed", "1 for a job that has failed", &|at| {
+        f64::from(u8::from(jobs[at].failed.is_some()))
+    });
+    add("spdl_coordinator_job_bad_samples", "Distinct bad samples", &|at| jobs[at].bad_sample_count as f64);
+    add("spdl_coordinator_job_epoch", "Epoch that every rank has acknowledged", &|at| {
+        jobs[at].acknowledged.epoch as f64
+    });
+    add("spdl_coordinator_job_offset_samples", "Offset in the epoch that every rank has acknowledged", &|at| {
+        jobs[at].acknowledged.offset as f64
+    });
+    add("spdl_coordinator_job_ranks", "Ranks alive", &|at| ranks(at).count() as f64);
+    add("spdl_coordinator_job_ranks_homeless", "Ranks alive without a home", &|at| {
+        ranks(at).filter(|rank| rank.home.is_none()).count() as f64
+    });
+    add("spdl_coordinator_job_waited_seconds", "The most that a rank alive has waited for batches", &|at| {
+        ranks(at).map(|rank| rank.waited_ms).max().unwrap_or(0) as f64 / 1e3
+    });
+}

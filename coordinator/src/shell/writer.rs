@@ -1,0 +1,215 @@
+//! The thread that makes changes durable, so that nobody who holds the core waits for a disk.
+//!
+//! Changes that wait together are written together. When the disk refuses, they are kept and tried again.
+
+use std::{
+    sync::{Arc, mpsc},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::{core::Change, error_text, state::StateStore};
+
+/// How often writing is tried again after it failed.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What became of the changes: `Err` says why they are not durable yet.
+pub(crate) type Written = oneshot::Receiver<Result<(), String>>;
+
+struct Request {
+    changes: Vec<Change>,
+    done: oneshot::Sender<Result<(), String>>,
+}
+
+/// A handle to the thread; dropped, it waits for what was handed over.
+pub(crate) struct StateWriter {
+    requests: Option<mpsc::Sender<Request>>,
+    thread: Option<JoinHandle<()>>,
+    problem: Arc<Mutex<Option<String>>>,
+}
+
+impl StateWriter {
+    pub(crate) fn start(store: Box<dyn StateStore>) -> Self {
+        let (requests, inbox) = mpsc::channel();
+        let problem = Arc::new(Mutex::new(None));
+        let work = Work { store, pending: Vec::new(), problem: Arc::clone(&problem) };
+        let thread = std::thread::Builder::new()
+            .name("spdl-state".to_owned())
+            .spawn(move || work.run(&inbox))
+            .expect("a thread can be started");
+        Self { requests: Some(requests), thread: Some(thread), problem }
+    }
+
+    /// Hands changes over. They are written in the order of these calls.
+    pub(crate) fn write(&self, changes: Vec<Change>) -> Written {
+        let (done, written) = oneshot::channel();
+        let requests = self.requests.as_ref().expect("the writer runs until it is dropped");
+        requests.send(Request { changes, done }).expect("the writer's thread runs until its handle is dropped");
+        written
+    }
+
+    /// Why the last changes are not durable, when they are not.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.problem.lock().clone()
+    }
+}
+
+impl Drop for StateWriter {
+    fn drop(&mut self) {
+        drop(self.requests.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Work {
+    store: Box<dyn StateStore>,
+    /// Changes that could not be written yet.
+    pending: Vec<Change>,
+    problem: Arc<Mutex<Option<String>>>,
+}
+
+impl Work {
+    fn run(mut self, inbox: &mpsc::Receiver<Request>) {
+        loop {
+            let first = match inbox.recv_timeout(RETRY) {
+                Ok(request) => Some(request),
+                Err(mpsc::RecvTimeoutError::Timeout) if self.pending.is_empty() => continue,
+                Err(mpsc::RecvTimeoutError::Timeout) => None,
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            };
+            let mut waiting = Vec::new();
+            for request in first.into_iter().chain(inbox.try_iter()) {
+                self.pending.extend(request.changes);
+                waiting.push(request.done);
+            }
+            let result = self.write();
+            for done in waiting {
+                let _ = done.send(result.clone());
+            }
+        }
+        if !self.pending.is_empty() {
+            let _ = self.write();
+        }
+    }
+
+    fn write(&mut self) -> Result<(), String> {
+        coalesce(&mut self.pending);
+        match self.store.apply(&self.pending) {
+            Ok(()) => {
+                self.pending.clear();
+                if self.problem.lock().take().is_some() {
+                    tracing::info!("the state is written again");
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let text = error_text(&error);
+                if self.problem.lock().replace(text.clone()).is_none() {
+                    tracing::error!("{text}; it is tried again every {} s", RETRY.as_secs());
+                }
+                Err(text)
+            }
+        }
+    }
+}
+
+/// Drops what a later change replaces, so that a disk that refuses for long costs no memory without bound.
+fn coalesce(changes: &mut Vec<Change>) {
+    let mut jobs = std::collections::HashSet::new();
+    let mut sessions = std::collections::HashSet::new();
+    let mut keep: Vec<Change> = Vec::with_capacity(changes.len());
+    for change in changes.drain(..).rev() {
+        let is_last = match &change {
+            Change::PutJob(record) => jobs.insert(record.job.name.clone()),
+            Change::PutSession(record) => sessions.insert(record.id),
+            Change::PutBadSample(_) | Change::DeleteSession(_) | Change::DeleteJob(_) => true,
+        };
+        if is_last {
+            keep.push(change);
+        }
+    }
+    keep.reverse();
+    *changes = keep;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::{
+        core::{Durable, JobRecord, testing},
+        state::{MemoryState, StateError},
+    };
+
+    /// A state in memory, seen from outside, whose disk can refuse.
+    #[derive(Clone, Default)]
+    struct Flaky(Arc<Mutex<MemoryState>>, Arc<AtomicBool>);
+
+    impl StateStore for Flaky {
+        fn load(&self) -> Result<Durable, StateError> {
+            self.0.lock().load()
+        }
+
+        fn apply(&mut self, changes: &[Change]) -> Result<(), StateError> {
+            if self.1.load(Ordering::SeqCst) {
+                let source = std::io::Error::other("disk full").into();
+                return Err(StateError::Io { path: "state".into(), action: "written", source });
+            }
+            self.0.lock().apply(changes)
+        }
+    }
+
+    fn put(name: &str, failed: Option<&str>) -> Change {
+        let job = testing::job(name);
+        let failed = failed.map(str::to_owned);
+        Change::PutJob(JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits: 0, failed, job })
+    }
+
+    #[test]
+    fn what_was_handed_over_is_durable_when_the_writer_says_so() {
+        let store = Flaky::default();
+        let writer = StateWriter::start(Box::new(store.clone()));
+        assert_eq!(writer.write(vec![put("a", None)]).blocking_recv(), Ok(Ok(())));
+        assert_eq!(store.load().unwrap().jobs.len(), 1);
+    }
+
+    #[test]
+    fn a_disk_that_refuses_is_reported_and_what_it_refused_is_written_later() {
+        let store = Flaky::default();
+        store.1.store(true, Ordering::SeqCst);
+        let writer = StateWriter::start(Box::new(store.clone()));
+        let error = writer.write(vec![put("a", None)]).blocking_recv().unwrap().unwrap_err();
+        assert_eq!(error, "state `state` cannot be written: disk full");
+        assert_eq!(writer.problem(), Some(error));
+        store.1.store(false, Ordering::SeqCst);
+        assert_eq!(writer.write(vec![put("b", None)]).blocking_recv(), Ok(Ok(())));
+        assert_eq!(writer.problem(), None);
+        assert_eq!(store.load().unwrap().jobs.len(), 2);
+    }
+
+    #[test]
+    fn dropping_the_writer_waits_for_what_it_was_given() {
+        let store = Flaky::default();
+        let writer = StateWriter::start(Box::new(store.clone()));
+        for number in 0..100 {
+            drop(writer.write(vec![put(&format!("j{number}"), None)]));
+        }
+        drop(writer);
+        assert_eq!(store.load().unwrap().jobs.len(), 100);
+    }
+
+    #[test]
+    fn of_changes_that_wait_the_last_of_each_record_is_kept_and_deletions_stay_in_place() {
+        let mut changes =
+            vec![put("a", None), put("b", None), Change::DeleteJob("a".to_owned()), put("a", Some("why"))];
+        let expected = vec![put("b", None), Change::DeleteJob("a".to_owned()), put("a", Some("why"))];
+        coalesce(&mut changes);
+        assert_eq!(changes, expected);
+    }
+}

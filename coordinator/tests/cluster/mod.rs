@@ -1,0 +1,213 @@
+//! A coordinator as a real process, and peers that talk to it over QUIC and HTTP.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use spdl_shard::{
+    Fingerprint, Position, Receipt,
+    manifest::{BlockFacts, MANIFEST_NAME, ManifestBuilder, ShardFacts},
+};
+use spdl_wire::{
+    certs::{ClusterCa, LEAF_VALIDITY, Role},
+    messages::{FromCoordinator, Home, Join, NodeId, RankBeat, SessionId, ToCoordinator, WorkerBeat, WorkerId},
+    quic::{self, QuicError, QuicSettings},
+};
+
+/// Generous: it only matters when something hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running `spdl-coord`; killed when dropped.
+pub(crate) struct Coordinator {
+    child: Child,
+    pub(crate) quic: SocketAddr,
+    pub(crate) http: SocketAddr,
+    pub(crate) state: PathBuf,
+}
+
+pub(crate) fn command(state: &Path, listen: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spdl-coord"));
+    command.args(["--listen", listen, "--http", "127.0.0.1:0", "--state"]).arg(state).env_clear();
+    command
+}
+
+impl Coordinator {
+    /// Starts one on free ports and waits until it is ready.
+    pub(crate) fn start(state: &Path, more: &[&str]) -> Self {
+        Self::start_at(state, "127.0.0.1:0", more)
+    }
+
+    pub(crate) fn start_at(state: &Path, listen: &str, more: &[&str]) -> Self {
+        let mut child = command(state, listen).args(more).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+        let address = |key: &str| ready[key].as_str().unwrap().parse().unwrap();
+        let state = PathBuf::from(ready["state"].as_str().unwrap());
+        Self { quic: address("quic"), http: address("http"), state, child }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end; the exit code.
+    pub(crate) fn wait(mut self) -> Option<i32> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// `GET path`: the status code and the body.
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.http).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: spdl\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        let (code, body) = self.get("/status");
+        assert_eq!(code, 200);
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// Waits until the status is as wanted.
+    pub(crate) fn wait_status(&self, wanted: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = self.status();
+            if wanted(&status) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the status stays {status:#}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) async fn connect(&self, role: Role) -> Peer {
+        self.try_connect(&self.state.join("ca"), role).await.unwrap()
+    }
+
+    pub(crate) async fn try_connect(&self, ca: &Path, role: Role) -> Result<Peer, QuicError> {
+        let issued = ClusterCa::open_or_create(ca).unwrap().issue(role, "tester", &[], LEAF_VALIDITY).unwrap();
+        let endpoint = quic::client_endpoint(&issued.identity().unwrap(), &QuicSettings::default())?;
+        let connection = quic::connect(&endpoint, self.quic, Role::Coordinator, PATIENCE).await?;
+        Ok(Peer { connection, _endpoint: endpoint })
+    }
+}
+
+impl Drop for Coordinator {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A peer of the coordinator.
+pub(crate) struct Peer {
+    pub(crate) connection: quinn::Connection,
+    _endpoint: quinn::Endpoint,
+}
+
+impl Peer {
+    pub(crate) async fn ask(&self, request: ToCoordinator) -> FromCoordinator {
+        quic::request(&self.connection, &request, PATIENCE).await.unwrap()
+    }
+
+    /// Submits [`job_text`] under `name`.
+    pub(crate) async fn submit(&self, name: &str, dataset: &Path) -> FromCoordinator {
+        let toml = job_text(name, dataset);
+        self.ask(ToCoordinator::SubmitJob { toml, origin: format!("{name}.toml") }).await
+    }
+}
+
+pub(crate) fn job_text(name: &str, dataset: &Path) -> String {
+    format!(
+        "name = \"{name}\"\ndataset = \"{}\"\nglobal_batch = 8\nmax_bad_fraction = 0.1234567890123456789\n\
+         [[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"\n",
+        dataset.display()
+    )
+}
+
+/// A dataset folder with a manifest of 1,000 samples and nothing else: the coordinator never reads a shard.
+pub(crate) fn dataset(folder: &Path) -> PathBuf {
+    let shard = ShardFacts {
+        url: "train-00000.tar".to_owned(),
+        bytes: 1 << 20,
+        etag: None,
+        records: 1_000,
+        index_bytes: 100,
+        index_hash: Fingerprint(9),
+    };
+    let block = BlockFacts { offset: 0, bytes: 1 << 20, first_record: 0, records: 1_000, samples: 1_000 };
+    let mut builder = ManifestBuilder::new("tiny");
+    builder.shard(&shard, &[block]).unwrap();
+    std::fs::create_dir_all(folder).unwrap();
+    std::fs::write(folder.join(MANIFEST_NAME), builder.finish().unwrap().bytes()).unwrap();
+    folder.to_owned()
+}
+
+pub(crate) fn join(rank: u32, world: u32, nonce: u64) -> ToCoordinator {
+    ToCoordinator::Join(Join {
+        job: "j".to_owned(),
+        rank,
+        world,
+        global_batch: None,
+        start: None,
+        fingerprint: None,
+        node: NodeId("node".to_owned()),
+        client: format!("client-{nonce}"),
+        nonce,
+    })
+}
+
+pub(crate) fn beat(session: SessionId, rank: u32, nonce: u64, offset: u64) -> ToCoordinator {
+    ToCoordinator::RankBeat(RankBeat {
+        session,
+        job: "j".to_owned(),
+        rank,
+        nonce,
+        acknowledged: Position::new(0, offset),
+        receipt: Receipt(u128::MAX - 7),
+        unreachable: None,
+        waited_ms: 17,
+        transport: None,
+    })
+}
+
+pub(crate) fn worker(id: u64) -> ToCoordinator {
+    ToCoordinator::WorkerBeat(WorkerBeat {
+        home: Home {
+            worker: WorkerId(id),
+            name: format!("worker-{id}"),
+            node: NodeId(format!("node-{id}")),
+            quic: ([127, 0, 0, 1], id as u16).into(),
+            socket: None,
+        },
+        cores: 2.0,
+        draining: false,
+        ranks: Vec::new(),
+        stages: Vec::new(),
+        bad_samples: Vec::new(),
+    })
+}
