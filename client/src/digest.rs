@@ -2,14 +2,15 @@
 
 use std::{fmt, ops::AddAssign, str::FromStr};
 
+use serde::{Deserialize, Serialize};
 use spdl_wire::layout::BatchView;
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// A sum, modulo 2^128, of one XXH3-128 per delivered entry: over its epoch, offset, id and flags, and then for
 /// every column its length and bytes. Like a receipt, it does not depend on the order of delivery or on the
 /// number of ranks; unlike it, it proves the contents too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ContentDigest(pub u128);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ContentDigest(#[serde(with = "spdl_shard::hex128")] pub u128);
 
 impl ContentDigest {
     /// The digest of one batch. Reads every byte: about 10 GB/s per core.

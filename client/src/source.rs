@@ -20,7 +20,7 @@ pub enum SourceEvent {
 /// By whom and how a rank is served.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Serving {
-    /// How batches arrive; `None` while nobody serves the rank.
+    /// How batches arrive, or arrived last; `None` as long as nobody has served the rank.
     pub transport: Option<Transport>,
     /// The home's name.
     pub home: Option<String>,

@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-pub(crate) fn serialize<S: Serializer>(value: &u128, serializer: S) -> Result<S::Ok, S::Error> {
+/// Writes a digest.
+///
+/// # Errors
+/// The serializer's.
+pub fn serialize<S: Serializer>(value: &u128, serializer: S) -> Result<S::Ok, S::Error> {
     if serializer.is_human_readable() {
         serializer.collect_str(&format_args!("{value:032x}"))
     } else {
@@ -10,7 +14,11 @@ pub(crate) fn serialize<S: Serializer>(value: &u128, serializer: S) -> Result<S:
     }
 }
 
-pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u128, D::Error> {
+/// Reads a digest.
+///
+/// # Errors
+/// The deserializer's, or that the text is not hex digits.
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u128, D::Error> {
     if deserializer.is_human_readable() {
         let text = String::deserialize(deserializer)?;
         u128::from_str_radix(&text, 16).map_err(|_| D::Error::custom(format!("`{text}` is not 32 hex digits")))

@@ -7,7 +7,7 @@
 #[cfg(feature = "store")]
 pub mod dataset;
 mod fingerprint;
-mod hex128;
+pub mod hex128;
 pub mod index;
 pub mod job;
 pub mod manifest;

@@ -151,13 +151,10 @@ impl Driver {
         while let Some(effect) = self.core.poll_effect() {
             self.carry_out_one(effect);
         }
-        let serving = self.core.attached().map(|(home, transport)| (transport, &home.name));
+        let Some((home, transport)) = self.core.attached() else { return };
         let mut told = self.serving.lock();
-        if serving != told.transport.zip(told.home.as_ref()) {
-            *told = Serving {
-                transport: serving.map(|(transport, _)| transport),
-                home: serving.map(|(_, name)| name.clone()),
-            };
+        if told.transport != Some(transport) || told.home.as_ref() != Some(&home.name) {
+            *told = Serving { transport: Some(transport), home: Some(home.name.clone()) };
         }
     }
 
