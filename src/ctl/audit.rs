@@ -1,0 +1,215 @@
+//! `spdl-ctl audit`: was every sample delivered once? Recomputed from the plan, with no cluster.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use serde::Serialize;
+use spdl_shard::{
+    Position, Receipt,
+    job::BadSamples,
+    order::{BatchParams, Item, ItemKind},
+};
+
+use super::{
+    CtlError, Outcome,
+    job_file::{self, JobFileArg, OpenJob},
+    plan::StepLine,
+    report,
+};
+
+/// Substitutes tried for one sample, as the worker does.
+const MOST_ATTEMPTS: u32 = 64;
+
+/// Arguments of `audit`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    job: JobFileArg,
+    /// Position the run started from.
+    #[arg(long, default_value = "0:0", value_name = "EPOCH:OFFSET")]
+    from: Position,
+    /// Steps the run made; without it, to the end of the job.
+    #[arg(long)]
+    steps: Option<u64>,
+    /// Global batch, where it differs from the job's.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    global_batch: Option<u32>,
+    /// Receipt of a rank; give one per rank. They are added up.
+    #[arg(long = "receipt", value_name = "HEX")]
+    receipts: Vec<Receipt>,
+    /// Trace of a rank, as `pull --trace` writes it; give one per rank.
+    #[arg(long = "trace", value_name = "FILE")]
+    traces: Vec<PathBuf>,
+    /// Ids of samples known to be bad, which the run substituted.
+    #[arg(long, value_delimiter = ',', value_name = "ID,..")]
+    bad_samples: Vec<u64>,
+    /// Prints the verdict as one line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The verdict.
+#[derive(Debug, Default, Serialize)]
+struct Verdict {
+    steps: u64,
+    samples: u64,
+    substituted: u64,
+    plan_receipt: Receipt,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipt: Option<Receipt>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    difference: Option<String>,
+    equal: bool,
+}
+
+/// Samples of a step as they must have been delivered: sorted ids by the step's position.
+type Steps = BTreeMap<Position, Vec<u64>>;
+
+/// Runs `audit`.
+pub(crate) fn run(args: &Args) -> Outcome {
+    let open = super::runtime()?.block_on(job_file::open(&args.job.job))?;
+    let batches = open.batches(args.global_batch);
+    open.plan.check(&batches)?;
+    let (mut verdict, expected) = expected(&open, args, &batches);
+    if !args.receipts.is_empty() {
+        let mut sum = Receipt::default();
+        args.receipts.iter().for_each(|receipt| sum += *receipt);
+        verdict.receipt = Some(sum);
+        if sum != verdict.plan_receipt {
+            verdict.difference = Some(format!("receipts add up to {sum}, the plan's is {}", verdict.plan_receipt));
+        }
+    }
+    if !args.traces.is_empty()
+        && let Some(difference) = difference(&expected, &delivered(&args.traces)?)
+    {
+        verdict.difference = Some(difference);
+    }
+    verdict.equal = verdict.difference.is_none();
+    if args.json {
+        report::json(&verdict);
+    } else {
+        println!("{} steps, {} samples, {} substituted", verdict.steps, verdict.samples, verdict.substituted);
+        println!("receipt of the plan  {}", verdict.plan_receipt);
+        match &verdict.difference {
+            Some(difference) => println!("DIFFERENT: {difference}"),
+            None if args.receipts.is_empty() && args.traces.is_empty() => {}
+            None => println!("equal: every sample once"),
+        }
+    }
+    Ok(if verdict.equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Walks the plan and puts a substitute in each bad sample's place.
+fn expected(open: &OpenJob, args: &Args, batches: &BatchParams) -> (Verdict, Steps) {
+    let bad: HashSet<u64> = args.bad_samples.iter().copied().collect();
+    let mut verdict = Verdict::default();
+    let mut steps = Steps::new();
+    let mut position = args.from;
+    let mut items = Vec::new();
+    while args.steps.is_none_or(|most| verdict.steps < most)
+        && let Some(step) = open.plan.step(position, batches)
+    {
+        open.plan.rank_items(&step, 0, 1, &mut items);
+        let mut ids = Vec::with_capacity(items.len());
+        for item in items.iter().filter(|item| item.kind != ItemKind::Invalid) {
+            let id = delivered_id(open, item, &bad);
+            if item.kind == ItemKind::Sample {
+                verdict.plan_receipt.add_sample(item.at, spdl_shard::SampleId(id));
+                verdict.samples += 1;
+                verdict.substituted += u64::from(id != item.located.id.0);
+            }
+            ids.push(id);
+        }
+        ids.sort_unstable();
+        if !args.traces.is_empty() {
+            steps.insert(step.from, ids);
+        }
+        verdict.steps += 1;
+        position = step.next;
+    }
+    (verdict, steps)
+}
+
+fn delivered_id(open: &OpenJob, item: &Item, bad: &HashSet<u64>) -> u64 {
+    let planned = item.located.id.0;
+    if open.job.bad_samples != BadSamples::Substitute || !bad.contains(&planned) {
+        return planned;
+    }
+    (0..MOST_ATTEMPTS)
+        .map(|attempt| open.plan.substitute(item.at.epoch, item.at.offset, attempt).id.0)
+        .find(|id| !bad.contains(id))
+        .unwrap_or(planned)
+}
+
+fn delivered(traces: &[PathBuf]) -> Result<Steps, CtlError> {
+    let mut steps = Steps::new();
+    for path in traces {
+        read_trace(path, &mut steps)?;
+    }
+    steps.values_mut().for_each(|ids| ids.sort_unstable());
+    Ok(steps)
+}
+
+fn read_trace(path: &Path, steps: &mut Steps) -> Result<(), CtlError> {
+    let failed = |source| CtlError::ReadFile { path: path.to_owned(), source };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    for line in BufReader::new(file).lines() {
+        let line: StepLine = serde_json::from_str(&line.map_err(failed)?).map_err(|error| failed(error.into()))?;
+        steps.entry(Position::new(line.epoch, line.offset)).or_default().extend(line.ids);
+    }
+    Ok(())
+}
+
+/// The first place where what was delivered is not what was planned, in words.
+fn difference(expected: &Steps, delivered: &Steps) -> Option<String> {
+    for (position, ids) in expected {
+        let Some(got) = delivered.get(position) else {
+            return Some(format!("the step at {position} was not delivered"));
+        };
+        if got != ids {
+            let (missing, surplus) = (without(ids, got), without(got, ids));
+            return Some(format!("at {position} samples {missing:?} are missing and {surplus:?} should not be there"));
+        }
+    }
+    let surplus = delivered.keys().find(|position| !expected.contains_key(position))?;
+    Some(format!("the step at {surplus} is not in the plan"))
+}
+
+/// What is in sorted `a` more often than in sorted `b`; the first few.
+fn without(a: &[u64], b: &[u64]) -> Vec<u64> {
+    let mut b = b.iter().peekable();
+    let mut rest = Vec::new();
+    for id in a {
+        while b.next_if(|other| *other < id).is_some() {}
+        if b.next_if_eq(&id).is_none() {
+            rest.push(*id);
+        }
+    }
+    rest.truncate(8);
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(list: &[(u64, &[u64])]) -> Steps {
+        list.iter().map(|(offset, ids)| (Position::new(0, *offset), ids.to_vec())).collect()
+    }
+
+    #[test]
+    fn the_first_difference_is_named() {
+        let plan = steps(&[(0, &[1, 2, 3]), (3, &[4, 5, 6])]);
+        assert_eq!(difference(&plan, &plan), None);
+        let lost = difference(&plan, &steps(&[(0, &[1, 2, 3])])).unwrap();
+        assert_eq!(lost, "the step at 0:3 was not delivered");
+        let repeated = difference(&plan, &steps(&[(0, &[1, 2, 2]), (3, &[4, 5, 6])])).unwrap();
+        assert_eq!(repeated, "at 0:0 samples [3] are missing and [2] should not be there");
+        let surplus = difference(&plan, &steps(&[(0, &[1, 2, 3]), (3, &[4, 5, 6]), (6, &[1])])).unwrap();
+        assert_eq!(surplus, "the step at 0:6 is not in the plan");
+    }
+}

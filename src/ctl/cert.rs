@@ -1,0 +1,50 @@
+//! `spdl-ctl cert`: issues certificates from the cluster's CA.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY, Role};
+
+use super::{CtlError, Outcome, report};
+
+/// Arguments of `cert`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Folder of the CA: `ca` in the coordinator's state folder. Made when it is not there.
+    #[arg(long)]
+    ca: PathBuf,
+    /// Role that the certificate names: coordinator, worker, client or admin.
+    #[arg(long)]
+    role: Role,
+    /// Name for people, in logs and in the status.
+    #[arg(long)]
+    name: String,
+    /// Folder for `ca.pem`, `cert.pem` and `key.pem`.
+    #[arg(long)]
+    out: PathBuf,
+    /// Further host names or addresses to put in the certificate.
+    #[arg(long = "san")]
+    sans: Vec<String>,
+    /// Prints one line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `cert`.
+pub(crate) fn run(args: &Args) -> Outcome {
+    let ca = ClusterCa::open_or_create(&args.ca)?;
+    ca.issue(args.role, &args.name, &args.sans, LEAF_VALIDITY)?.write(&args.out)?;
+    if args.json {
+        report::json(&serde_json::json!({ "role": args.role.to_string(), "name": args.name, "out": args.out }));
+    } else {
+        println!("{} certificate of `{}` in {}", args.role, args.name, args.out.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Issues a certificate from a CA that is there.
+pub(crate) fn issue(ca: &Path, role: Role, name: &str, out: &Path) -> Result<(), CtlError> {
+    Ok(ClusterCa::open(ca)?.issue(role, name, &[], LEAF_VALIDITY)?.write(out)?)
+}

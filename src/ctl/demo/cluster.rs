@@ -1,0 +1,121 @@
+//! The demo's processes: one coordinator and its workers, each this very program under another name.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use serde::Deserialize;
+use spdl_wire::certs::Role;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+    time::timeout,
+};
+
+use crate::ctl::{CtlError, coordinator::Connection};
+
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Memory of one demo worker: slots and block cache.
+const WORKER_MEMORY: &str = "192MiB";
+
+/// The line that a server prints once it serves.
+#[derive(Debug, Deserialize)]
+pub(super) struct Ready {
+    pub(super) quic: String,
+    #[serde(default)]
+    pub(super) socket: Option<String>,
+}
+
+/// A server process. Killed when dropped.
+struct Server {
+    child: Child,
+    /// Kept open, so that the process never writes into a closed pipe.
+    _output: Lines<BufReader<ChildStdout>>,
+}
+
+/// The running processes.
+pub(super) struct Cluster {
+    folder: PathBuf,
+    coordinator_addr: String,
+    servers: Vec<Server>,
+}
+
+/// This program, told to end with its parent.
+pub(super) fn program() -> Result<Command, CtlError> {
+    let mut command = Command::new(std::env::current_exe().map_err(CtlError::Runtime)?);
+    command.arg("--die-with-parent").stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+    Ok(command)
+}
+
+impl Cluster {
+    /// Starts the coordinator with its state under `folder`.
+    pub(super) async fn start_coordinator(folder: &Path) -> Result<Self, CtlError> {
+        let mut cluster = Self { folder: folder.to_owned(), coordinator_addr: String::new(), servers: Vec::new() };
+        let mut command = program()?;
+        command.args(["coord", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--state"]);
+        command.arg(folder.join("coordinator"));
+        cluster.coordinator_addr = cluster.start("coordinator", command).await?.quic;
+        Ok(cluster)
+    }
+
+    /// Starts a worker that says it is on `node`.
+    pub(super) async fn start_worker(&mut self, name: &str, node: &str) -> Result<Ready, CtlError> {
+        let mut command = program()?;
+        command.args(["worker", "--name", name, "--coord", &self.coordinator_addr, "--listen", "127.0.0.1:0"]);
+        command.args(["--http", "127.0.0.1:0", "--cores", "1", "--memory", WORKER_MEMORY]);
+        command.arg("--certs").arg(self.certs(Role::Worker));
+        command.arg("--socket").arg(self.folder.join(format!("{name}.sock")));
+        command.env("SPDL_NODE", node);
+        self.start(name, command).await
+    }
+
+    async fn start(&mut self, name: &str, mut command: Command) -> Result<Ready, CtlError> {
+        let failed = |cause: String| CtlError::Start { name: name.to_owned(), cause };
+        let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
+        let mut output = BufReader::new(child.stdout.take().expect("standard output is a pipe")).lines();
+        let line = timeout(START_TIMEOUT, output.next_line())
+            .await
+            .map_err(|_| failed(format!("it was not ready after {} s", START_TIMEOUT.as_secs())))?
+            .map_err(|error| failed(error.to_string()))?
+            .ok_or_else(|| failed("it ended; see its messages above".to_owned()))?;
+        let ready = serde_json::from_str(&line).map_err(|error| failed(format!("it said `{line}`: {error}")))?;
+        self.servers.push(Server { child, _output: output });
+        Ok(ready)
+    }
+
+    /// The coordinator's QUIC address.
+    pub(super) fn coordinator_addr(&self) -> &str {
+        &self.coordinator_addr
+    }
+
+    /// Folder of the CA that the coordinator made.
+    pub(super) fn ca(&self) -> PathBuf {
+        self.folder.join("coordinator").join("ca")
+    }
+
+    /// Folder of the certificates of `role`.
+    pub(super) fn certs(&self, role: Role) -> PathBuf {
+        self.folder.join("certs").join(role.to_string())
+    }
+
+    /// How to reach the coordinator as `role`.
+    pub(super) fn connection(&self, role: Role) -> Connection {
+        Connection { coord: self.coordinator_addr.clone(), certs: self.certs(role) }
+    }
+
+    /// Asks every process to end, workers first, and waits.
+    pub(super) async fn stop(mut self) {
+        for server in self.servers.iter_mut().rev() {
+            if let Some(pid) = server.child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed())) {
+                // Fails only when the process is gone already.
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            }
+            if timeout(STOP_TIMEOUT, server.child.wait()).await.is_err() {
+                let _ = server.child.kill().await;
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! `spdl-ctl demo`: the whole system on one machine, as real processes on loopback.
+//!
+//! Two of the four ranks say they are on the first worker's node and get their batches through shared memory; the
+//! other two are on a node without a worker and get theirs over QUIC.
+
+mod cluster;
+mod ranks;
+
+use std::{path::Path, process::ExitCode};
+
+use serde::Serialize;
+use spdl_shard::{
+    Position, Receipt,
+    dataset::{PackOptions, Source},
+};
+use spdl_wire::certs::Role;
+
+use super::{CtlError, Outcome, cert, job, job_file, progress::samples_bar, report};
+use crate::ctl::tally::{PullReport, transport_name};
+use cluster::Cluster;
+
+const WORLD: u32 = 4;
+const JOB: &str = "demo";
+/// Smaller than the default, so that a small dataset has some blocks to shuffle.
+const BLOCK_BYTES: u64 = 2 << 20;
+
+/// Arguments of `demo`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Pictures to make.
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
+    images: u64,
+    /// Epochs to run.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
+    epochs: u64,
+    /// Samples per step over all four ranks.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(4..))]
+    global_batch: u32,
+    /// Prints the figures as one line of JSON, and no progress bars.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The last line of `demo --json`.
+#[derive(Debug, Serialize)]
+struct DemoReport {
+    samples: u64,
+    images_per_s: f64,
+    first_batch_s: f64,
+    receipt: Receipt,
+    plan_receipt: Receipt,
+    ranks: Vec<PullReport>,
+}
+
+/// Runs `demo`.
+pub(crate) fn run(args: &Args) -> Outcome {
+    // One thread: children that end with their parent end with the thread that started them.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CtlError::Runtime)?;
+    runtime.block_on(async {
+        tokio::select! {
+            outcome = demo(args) => outcome,
+            signal = interrupted() => {
+                signal.map_err(CtlError::Runtime)?;
+                Err(CtlError::Interrupted)
+            }
+        }
+    })
+}
+
+/// Waits for Ctrl-C or SIGTERM. What the demo holds (processes, its folder) goes when its future is dropped.
+async fn interrupted() -> std::io::Result<()> {
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        result = tokio::signal::ctrl_c() => result,
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+async fn demo(args: &Args) -> Outcome {
+    let say = |text: String| {
+        if !args.json {
+            println!("{text}");
+        }
+    };
+    let folder = tempfile::Builder::new().prefix("spdl-demo-").tempdir().map_err(CtlError::Runtime)?;
+    make_dataset(args, folder.path()).await?;
+    let job_path = folder.path().join("demo.toml");
+    write(&job_path, &job_text(args, folder.path()))?;
+    let open = job_file::open(&job_path).await?;
+    let batches = open.batches(None);
+    open.plan.check(&batches)?;
+
+    let mut cluster = Cluster::start_coordinator(folder.path()).await?;
+    let ca = cluster.ca();
+    for role in [Role::Worker, Role::Client, Role::Admin] {
+        cert::issue(&ca, role, "demo", &cluster.certs(role))?;
+    }
+    say(format!("coordinator on {}", cluster.coordinator_addr()));
+    for (name, node) in [("worker-0", "demo-node-a"), ("worker-1", "demo-node-b")] {
+        let ready = cluster.start_worker(name, node).await?;
+        say(format!("{name} on {} and {}", ready.quic, ready.socket.unwrap_or_default()));
+    }
+    job::submit(&cluster.connection(Role::Admin), &job_path).await?;
+
+    let ranks = ranks::run(&cluster, &open.plan, &batches, args.json).await?;
+    cluster.stop().await;
+    let summary = summarise(ranks, open.plan.receipt(Position::START, None, &batches));
+    drop(folder);
+    if args.json {
+        report::json(&summary);
+    } else {
+        print(&summary);
+    }
+    Ok(if summary.receipt == summary.plan_receipt { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn summarise(ranks: Vec<PullReport>, plan_receipt: Receipt) -> DemoReport {
+    let mut receipt = Receipt::default();
+    for rank in &ranks {
+        receipt += rank.receipt;
+    }
+    let seconds = ranks.iter().map(|rank| rank.seconds).fold(f64::MIN_POSITIVE, f64::max);
+    let samples: u64 = ranks.iter().map(|rank| rank.samples).sum();
+    DemoReport {
+        samples,
+        images_per_s: samples as f64 / seconds,
+        first_batch_s: ranks.iter().map(|rank| rank.first_batch_s).fold(0.0, f64::max),
+        receipt,
+        plan_receipt,
+        ranks,
+    }
+}
+
+fn print(report: &DemoReport) {
+    println!();
+    println!("rank  transport  samples  images/s  first batch  waiting (p50 / p99)");
+    for (rank, figures) in report.ranks.iter().enumerate() {
+        println!(
+            "{rank:>4}  {:<9}  {:>7}  {:>8.0}  {:>9.2} s  {:>6.1} ms / {:.1} ms",
+            transport_name(figures.transport),
+            figures.samples,
+            figures.images_per_s,
+            figures.first_batch_s,
+            figures.wait_ms_p50,
+            figures.wait_ms_p99,
+        );
+    }
+    println!();
+    println!("{} samples, {:.0} images/s", report.samples, report.images_per_s);
+    println!("receipt of the ranks  {}", report.receipt);
+    println!("receipt of the plan   {}", report.plan_receipt);
+    println!("{}", if report.receipt == report.plan_receipt { "equal: every sample once" } else { "DIFFERENT" });
+}
+
+/// Makes pictures in class folders, packs them, and removes the folders.
+async fn make_dataset(args: &Args, folder: &Path) -> Result<(), CtlError> {
+    let source = folder.join("pictures");
+    let dataset = folder.join("dataset");
+    let bar = samples_bar(args.json, args.images, "making pictures");
+    {
+        let (source, images, bar) = (source.clone(), args.images, bar.clone());
+        tokio::task::spawn_blocking(move || {
+            spdl_cluster::pictures::Pictures::new().write_image_folder(&source, images, 1, |_| bar.inc(1))
+        })
+        .await
+        .expect("making pictures does not panic")
+        .map_err(|error| CtlError::WriteFile { path: folder.join("pictures"), source: error })?;
+    }
+    bar.finish();
+    let options = PackOptions { block_bytes: BLOCK_BYTES, ..PackOptions::new(Source::ImageFolder(source.clone())) };
+    super::pack::write(&dataset.display().to_string(), &options, args.json).await?;
+    std::fs::remove_dir_all(&source).map_err(|error| CtlError::WriteFile { path: source, source: error })
+}
+
+fn job_text(args: &Args, folder: &Path) -> String {
+    let dataset = toml::Value::String(folder.join("dataset").display().to_string());
+    format!(
+        r#"name = "{JOB}"
+dataset = {dataset}
+seed = 17
+global_batch = {batch}
+epochs = {epochs}
+
+[[column]]
+name = "image"
+from = "jpg"
+decode = "image"
+ops = [{{ random_resized_crop = {{ size = 224 }} }}, {{ random_flip = {{}} }}]
+
+[[column]]
+name = "label"
+from = "cls"
+decode = "int"
+"#,
+        batch = args.global_batch,
+        epochs = args.epochs,
+    )
+}
+
+fn write(path: &Path, text: &str) -> Result<(), CtlError> {
+    std::fs::write(path, text).map_err(|source| CtlError::WriteFile { path: path.to_owned(), source })
+}

@@ -1,0 +1,73 @@
+//! What can go wrong in a subcommand, and what to do about it.
+
+use std::{io, path::PathBuf};
+
+use spdl_client::ClientError;
+use spdl_cluster::local::LocalError;
+use spdl_coordinator::StartError;
+use spdl_shard::{dataset::DatasetError, job::JobError, order::PlanError, store::StoreError};
+use spdl_wire::{certs::CertError, messages::Refusal, quic::QuicError};
+
+/// An error for standard error. The text names the thing; [`CtlError::hint`] says what to do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CtlError {
+    #[error("cannot start the runtime: {0}")]
+    Runtime(io::Error),
+    #[error("interrupted")]
+    Interrupted,
+    #[error("cannot read `{}`: {source}", path.display())]
+    ReadFile { path: PathBuf, source: io::Error },
+    #[error("cannot write `{}`: {source}", path.display())]
+    WriteFile { path: PathBuf, source: io::Error },
+    #[error("{name} did not start: {cause}")]
+    Start { name: String, cause: String },
+    #[error("the coordinator answered a request for {request} with something else")]
+    Reply { request: &'static str },
+    #[error("rank {rank} is not below world {world}")]
+    RankOutOfRange { rank: u32, world: u32 },
+    #[error("world {world} is more than the global batch of {global_batch}")]
+    WorldTooLarge { world: u32, global_batch: u32 },
+    #[error(transparent)]
+    Job(#[from] JobError),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Dataset(Box<DatasetError>),
+    #[error(transparent)]
+    Cert(#[from] CertError),
+    #[error(transparent)]
+    Quic(#[from] QuicError),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("{}", spdl_coordinator::error_text(.0))]
+    Coordinator(#[from] StartError),
+    #[error(transparent)]
+    Worker(#[from] spdl_worker::cli::CliError),
+}
+
+impl CtlError {
+    /// What to do about it, where that is known.
+    pub(crate) fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Client(error) | Self::Local(LocalError::Client(error)) => return error.hint().map(str::to_owned),
+            Self::Store(error) | Self::Local(LocalError::Store(error)) => return error.hint().map(str::to_owned),
+            Self::Coordinator(error) => return error.hint().map(Into::into),
+            Self::Worker(error) => return error.hint().map(str::to_owned),
+            Self::Dataset(error) => return error.hint().map(str::to_owned),
+            Self::Refused(refusal) => return ClientError::from(refusal.clone()).hint().map(str::to_owned),
+            Self::RankOutOfRange { .. } => "ranks are 0 to world - 1",
+            Self::WorldTooLarge { .. } => "every rank must get a sample per step: raise the batch or use fewer ranks",
+            Self::Cert(_) => "`spdl-ctl cert` issues certificates from the CA in the coordinator's state folder",
+            Self::Quic(_) => "check the address (UDP) and that the certificates are of the same cluster",
+            Self::Reply { .. } => "use the same version of spdl-ctl and spdl-coord",
+            _ => return None,
+        };
+        Some(hint.to_owned())
+    }
+}

@@ -1,0 +1,62 @@
+//! `spdl-ctl index`: makes a manifest for shards that exist.
+
+use std::process::ExitCode;
+
+use spdl_shard::{
+    dataset::{IndexOptions, ShardList, index},
+    store::DatasetStore,
+};
+
+use super::{Outcome, pack, progress::Progress, size::Bytes};
+
+/// Arguments of `index`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Folder or URL with the shards (`*.tar`).
+    dataset: String,
+    /// Folder or URL for the manifest and the record indexes, where the shards' own cannot be written.
+    #[arg(long, value_name = "URL")]
+    out: Option<String>,
+    /// Only these shards, relative to the folder, in this order.
+    #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
+    shards: Option<Vec<String>>,
+    /// Name of the dataset; the last part of its URL when not given.
+    #[arg(long)]
+    name: Option<String>,
+    /// Field that holds a Pascal VOC annotation (`xml`): one sample per object.
+    #[arg(long, value_name = "FIELD")]
+    boxes: Option<String>,
+    /// The classes in the order of their numbers; others that annotations name follow, by name.
+    #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
+    classes: Vec<String>,
+    /// Size that blocks are cut at: the unit of shuffle, fetch and cache.
+    #[arg(long, default_value = "8MiB")]
+    block_size: Bytes,
+    /// Replaces a manifest that is there.
+    #[arg(long)]
+    force: bool,
+    /// Prints the report as one line of JSON, and no progress bar.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `index`.
+pub(crate) fn run(args: Args) -> Outcome {
+    let options = IndexOptions {
+        shards: args.shards.map_or(ShardList::All, ShardList::Named),
+        name: args.name,
+        boxes: args.boxes,
+        classes: args.classes,
+        block_bytes: args.block_size.0,
+        overwrite: pack::overwrite(args.force),
+        ..IndexOptions::default()
+    };
+    let report = super::runtime()?.block_on(async {
+        let from = DatasetStore::open(&args.dataset)?;
+        let to = DatasetStore::open(args.out.as_deref().unwrap_or(&args.dataset))?;
+        let bar = Progress::of_dataset(args.json, "indexing");
+        Ok::<_, super::CtlError>(index(&from, &to, &options, &|progress| bar.dataset_at(progress)).await?)
+    })?;
+    pack::print(&report, args.json);
+    Ok(ExitCode::SUCCESS)
+}

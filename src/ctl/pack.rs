@@ -1,0 +1,113 @@
+//! `spdl-ctl pack`: writes shards from pictures.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use spdl_shard::{
+    dataset::{Annotations, DatasetError, DatasetReport, Overwrite, PackOptions, PackOrder, Source, pack},
+    store::{DatasetStore, StoreOptions},
+};
+
+use super::{CtlError, Outcome, progress::Progress, report, size::Bytes};
+
+/// Arguments of `pack`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A folder with one folder per class, or a text file with a picture's path (and, after a tab, its label) per line.
+    source: PathBuf,
+    /// Folder or URL of the dataset: a path, s3://, gs://, az:// ...
+    dataset: String,
+    /// Name of the dataset; the last part of its URL when not given.
+    #[arg(long)]
+    name: Option<String>,
+    /// Pascal VOC annotations lie under this folder, at the pictures' paths; one sample per object.
+    #[arg(long, value_name = "DIR", conflicts_with = "annotations_beside")]
+    annotations: Option<PathBuf>,
+    /// Pascal VOC annotations lie beside the pictures; one sample per object.
+    #[arg(long)]
+    annotations_beside: bool,
+    /// The classes in the order of their numbers, so that two datasets agree.
+    #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
+    classes: Option<Vec<String>>,
+    /// Seed of the records' order.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Keeps the source's order: blocks then hold few classes each, which makes the shuffle coarse.
+    #[arg(long)]
+    no_shuffle: bool,
+    /// Size that shards are closed at.
+    #[arg(long, default_value = "256MiB")]
+    shard_size: Bytes,
+    /// Records that shards are closed at.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    records_per_shard: Option<u32>,
+    /// Size that blocks are cut at: the unit of shuffle, fetch and cache.
+    #[arg(long, default_value = "8MiB")]
+    block_size: Bytes,
+    /// Replaces a dataset that is there.
+    #[arg(long)]
+    force: bool,
+    /// Prints the report as one line of JSON, and no progress bar.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `pack`.
+pub(crate) fn run(args: Args) -> Outcome {
+    let source = if args.source.is_file() { Source::FileList(args.source) } else { Source::ImageFolder(args.source) };
+    let options = PackOptions {
+        name: args.name,
+        annotations: match args.annotations {
+            Some(root) => Some(Annotations::Under(root)),
+            None => args.annotations_beside.then_some(Annotations::Beside),
+        },
+        classes: args.classes,
+        order: if args.no_shuffle { PackOrder::AsListed } else { PackOrder::Shuffled { seed: args.seed } },
+        shard_bytes: args.shard_size.0,
+        shard_records: args.records_per_shard,
+        block_bytes: args.block_size.0,
+        overwrite: overwrite(args.force),
+        ..PackOptions::new(source)
+    };
+    let report = super::runtime()?.block_on(write(&args.dataset, &options, args.json))?;
+    print(&report, args.json);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Packs, with a bar unless `quiet`.
+pub(crate) async fn write(dataset: &str, options: &PackOptions, quiet: bool) -> Result<DatasetReport, CtlError> {
+    let store = DatasetStore::create_with(dataset, &StoreOptions::from_env())?;
+    let bar = Progress::of_dataset(quiet, "packing");
+    Ok(pack(&store, options, &|progress| bar.dataset_at(progress)).await?)
+}
+
+/// What `--force` means.
+pub(crate) const fn overwrite(force: bool) -> Overwrite {
+    if force { Overwrite::Replace } else { Overwrite::Refuse }
+}
+
+/// Prints what was made.
+pub(crate) fn print(made: &DatasetReport, json: bool) {
+    if json {
+        report::json(made);
+        return;
+    }
+    println!(
+        "{}: {} samples in {} records, {} blocks, {} shards, {}",
+        made.url,
+        report::grouped(made.samples),
+        report::grouped(made.records),
+        report::grouped(made.blocks.into()),
+        report::grouped(made.shards.into()),
+        report::bytes(made.bytes),
+    );
+    println!("fingerprint {}", made.fingerprint);
+    for note in &made.notes {
+        println!("note: {note}");
+    }
+}
+
+impl From<DatasetError> for CtlError {
+    fn from(error: DatasetError) -> Self {
+        Self::Dataset(Box::new(error))
+    }
+}

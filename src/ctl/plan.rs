@@ -1,0 +1,206 @@
+//! `spdl-ctl plan`: which samples come when, and what that costs.
+
+use std::{collections::HashMap, process::ExitCode};
+
+use serde::Serialize;
+use spdl_shard::{
+    Position,
+    order::{BatchParams, ItemKind, Step},
+};
+
+use super::{
+    CtlError, Outcome,
+    job_file::{self, JobFileArg, OpenJob},
+    report,
+};
+
+/// Samples looked at, at most, for the figures without `--ids`.
+const MOST_SAMPLES: u64 = 20_000_000;
+
+/// Arguments of `plan`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    job: JobFileArg,
+    /// World size W.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    world: u32,
+    /// Only this rank.
+    #[arg(long)]
+    rank: Option<u32>,
+    /// Epoch to start in.
+    #[arg(long, default_value_t = 0)]
+    epoch: u64,
+    /// Offset to start from, in samples of the epoch.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Steps to show; without it, to the end of the epoch.
+    #[arg(long)]
+    steps: Option<u64>,
+    /// Global batch, where it differs from the job's.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    global_batch: Option<u32>,
+    /// Ranks that share a node and its cache.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    ranks_per_node: u32,
+    /// Prints the sample ids: one JSON object per step and rank.
+    #[arg(long)]
+    ids: bool,
+    /// Prints the figures as one line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One line of `plan --ids`, and of the trace that `pull --trace` writes.
+#[derive(Debug, Serialize, serde::Deserialize)]
+pub(crate) struct StepLine {
+    pub(crate) epoch: u64,
+    pub(crate) offset: u64,
+    pub(crate) rank: u32,
+    pub(crate) ids: Vec<u64>,
+}
+
+/// What a plan costs.
+#[derive(Debug, Default, Serialize)]
+struct Costs {
+    steps: u64,
+    samples: u64,
+    lanes: u32,
+    window: u64,
+    nodes: u32,
+    blocks_alive_max: u64,
+    cache_bytes_per_node: u64,
+    downloads_per_dataset: f64,
+    same_block_samples_per_batch: f64,
+}
+
+/// Runs `plan`.
+pub(crate) fn run(args: &Args) -> Outcome {
+    let open = super::runtime()?.block_on(job_file::open(&args.job.job))?;
+    let batches = open.batches(args.global_batch);
+    let ranks = ranks(args.rank, args.world, &batches)?;
+    open.plan.check(&batches)?;
+    if args.ids {
+        print_ids(&open, args, &batches, ranks);
+    } else {
+        let costs = costs(&open, args, &batches);
+        if args.json {
+            report::json(&costs);
+        } else {
+            print_costs(&open, &costs);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The ranks asked for, checked against the world and the batch.
+pub(crate) fn ranks(rank: Option<u32>, world: u32, batches: &BatchParams) -> Result<std::ops::Range<u32>, CtlError> {
+    if world > batches.global_batch {
+        return Err(CtlError::WorldTooLarge { world, global_batch: batches.global_batch });
+    }
+    match rank {
+        None => Ok(0..world),
+        Some(rank) if rank < world => Ok(rank..rank + 1),
+        Some(rank) => Err(CtlError::RankOutOfRange { rank, world }),
+    }
+}
+
+/// The steps asked for: to the end of the first epoch unless a count says otherwise.
+fn steps<'a>(open: &'a OpenJob, args: &Args, batches: &'a BatchParams) -> impl Iterator<Item = Step> + 'a {
+    let (first_epoch, most) = (args.epoch, args.steps);
+    let mut position = Position::new(args.epoch, args.from);
+    std::iter::from_fn(move || {
+        let step = open.plan.step(position, batches)?;
+        position = step.next;
+        Some(step)
+    })
+    .take_while(move |step| most.is_some() || step.from.epoch == first_epoch)
+    .take(most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX)))
+}
+
+fn print_ids(open: &OpenJob, args: &Args, batches: &BatchParams, ranks: std::ops::Range<u32>) {
+    let mut items = Vec::new();
+    for step in steps(open, args, batches) {
+        for rank in ranks.clone() {
+            open.plan.rank_items(&step, rank, args.world, &mut items);
+            let ids = items.iter().filter(|item| item.kind != ItemKind::Invalid).map(|item| item.located.id.0);
+            report::json(&StepLine { epoch: step.from.epoch, offset: step.from.offset, rank, ids: ids.collect() });
+        }
+    }
+}
+
+/// Walks the steps as the nodes would: a block is fetched when a node first needs it and kept until it last does.
+fn costs(open: &OpenJob, args: &Args, batches: &BatchParams) -> Costs {
+    let order = open.job.order;
+    let nodes = args.world.div_ceil(args.ranks_per_node);
+    let mut costs = Costs { lanes: order.lanes, window: order.window, nodes, ..Costs::default() };
+    let mut uses: HashMap<(u32, u32), (u64, u64)> = HashMap::new();
+    let (mut rank_batches, mut same_block) = (0u64, 0u64);
+    let mut items = Vec::new();
+    let mut blocks: Vec<u32> = Vec::new();
+    for step in steps(open, args, batches) {
+        if costs.samples >= MOST_SAMPLES {
+            break;
+        }
+        for rank in 0..args.world {
+            open.plan.rank_items(&step, rank, args.world, &mut items);
+            blocks.clear();
+            blocks.extend(items.iter().filter(|item| item.kind != ItemKind::Invalid).map(|item| item.located.block));
+            costs.samples += blocks.len() as u64;
+            for block in &blocks {
+                let span = uses.entry((rank / args.ranks_per_node, *block)).or_insert((costs.steps, costs.steps));
+                span.1 = costs.steps;
+            }
+            blocks.sort_unstable();
+            let shared = blocks.chunk_by(|a, b| a == b).filter(|run| run.len() > 1).map(<[u32]>::len).sum::<usize>();
+            same_block += shared as u64;
+            rank_batches += 1;
+        }
+        costs.steps += 1;
+    }
+    let block_bytes = |block: u32| open.manifest.block(block).bytes;
+    let downloads: u64 = uses.keys().map(|(_, block)| block_bytes(*block)).sum();
+    let dataset: u64 = (0..open.manifest.block_count()).map(block_bytes).sum();
+    costs.downloads_per_dataset = downloads as f64 / dataset.max(1) as f64;
+    costs.same_block_samples_per_batch = same_block as f64 / rank_batches.max(1) as f64;
+    for node in 0..nodes {
+        let mut changes: Vec<(u64, bool, u64)> = Vec::new();
+        for ((_, block), (first, last)) in uses.iter().filter(|((of, _), _)| *of == node) {
+            changes.push((*first, true, block_bytes(*block)));
+            changes.push((*last + 1, false, block_bytes(*block)));
+        }
+        // At one step the blocks that end go first: `false` sorts before `true`.
+        changes.sort_unstable();
+        let (mut alive, mut bytes) = (0u64, 0u64);
+        for (_, begins, size) in changes {
+            if begins {
+                alive += 1;
+                bytes += size;
+            } else {
+                alive -= 1;
+                bytes -= size;
+            }
+            costs.blocks_alive_max = costs.blocks_alive_max.max(alive);
+            costs.cache_bytes_per_node = costs.cache_bytes_per_node.max(bytes);
+        }
+    }
+    costs
+}
+
+fn print_costs(open: &OpenJob, costs: &Costs) {
+    let Costs { steps, samples, lanes, window, nodes, .. } = costs;
+    println!(
+        "job `{}`: {} samples in {} blocks",
+        open.job.name,
+        report::grouped(open.plan.samples()),
+        open.manifest.block_count()
+    );
+    println!(
+        "looked at {steps} steps, {} samples, {nodes} nodes; {lanes} lanes, windows of {window}",
+        report::grouped(*samples)
+    );
+    println!("blocks alive at once      {} per node", costs.blocks_alive_max);
+    println!("cache needed              {} per node", report::bytes(costs.cache_bytes_per_node));
+    println!("downloads / dataset       {:.3}", costs.downloads_per_dataset);
+    println!("same-block samples        {:.1} per batch of a rank", costs.same_block_samples_per_batch);
+}

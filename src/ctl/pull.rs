@@ -1,0 +1,138 @@
+//! `spdl-ctl pull`: a trainer that trains nothing. Pulls as fast as it can, or at a rate, and shows figures.
+
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use spdl_client::{Builder, Client, Settings, core::Ways};
+use spdl_shard::Position;
+
+use super::{
+    CtlError, Outcome,
+    progress::Progress,
+    report,
+    tally::{PullReport, Tally},
+};
+
+/// Arguments of `pull`. What is not given comes from the `SPDL_*` variables that `Client::connect` reads.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Address of the coordinator; several separated by commas. [SPDL_COORD]
+    #[arg(long, value_name = "HOST:PORT")]
+    coord: Option<String>,
+    /// Name of the job. [SPDL_JOB]
+    #[arg(long)]
+    job: Option<String>,
+    /// Folder with `ca.pem`, `cert.pem` and `key.pem` of a client. [SPDL_CERTS]
+    #[arg(long, value_name = "DIR")]
+    certs: Option<PathBuf>,
+    /// Rank r.
+    #[arg(long, env = "RANK", default_value_t = 0)]
+    rank: u32,
+    /// World size W.
+    #[arg(long, env = "WORLD_SIZE", default_value_t = 1)]
+    world: u32,
+    /// Steps to pull; without it, to the end of the job.
+    #[arg(long)]
+    steps: Option<u64>,
+    /// Where to start; without it, at the last position that every rank had acknowledged.
+    #[arg(long, value_name = "EPOCH:OFFSET")]
+    from: Option<Position>,
+    /// Global batch, where it differs from the job's.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    global_batch: Option<u32>,
+    /// At most this many samples per second: a trainer that takes its time.
+    #[arg(long, value_name = "SAMPLES_PER_S")]
+    rate: Option<f64>,
+    /// How batches come: auto, local or quic. [SPDL_TRANSPORT]
+    #[arg(long)]
+    transport: Option<Ways>,
+    /// Batches filled, waiting or in hand. [SPDL_SLOTS]
+    #[arg(long)]
+    slots: Option<u32>,
+    /// Seconds to wait for a batch before saying why there is none. [SPDL_TIMEOUT_S]
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
+    /// Sums a digest of every byte.
+    #[arg(long)]
+    digest: bool,
+    /// Writes the ids of every batch, a line of JSON each: what `audit --trace` reads.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Prints the figures as one line of JSON, and no progress bar.
+    #[arg(long)]
+    json: bool,
+    /// With `--json`: prints lines of progress on the way.
+    #[arg(long, requires = "json")]
+    progress: bool,
+}
+
+/// Runs `pull`.
+pub(crate) fn run(args: Args) -> Outcome {
+    super::runtime()?.block_on(async {
+        let report = pull(&args).await?;
+        if args.json {
+            report::json(&report);
+        } else {
+            report.print();
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+async fn pull(args: &Args) -> Result<PullReport, CtlError> {
+    let mut loader = builder(args)?.connect(args.rank, args.world).await?;
+    let global_batch = u64::from(loader.session().global_batch);
+    let steps = args.steps.unwrap_or(u64::MAX).min(loader.steps_left());
+    let mut progress = match (args.json, args.progress) {
+        (false, _) => Progress::bar(Some(steps * (global_batch / u64::from(args.world))), "pulling"),
+        (true, true) => Progress::lines(),
+        (true, false) => Progress::Quiet,
+    };
+    let mut tally = Tally::new(args.digest, args.trace.as_deref())?;
+    let started = Instant::now();
+    let mut done = 0;
+    while done < steps
+        && let Some(batch) = loader.next().await?
+    {
+        tally.batch(&batch)?;
+        drop(batch);
+        done += 1;
+        let samples = loader.stats().samples;
+        progress.at(samples);
+        if let Some(rate) = args.rate.filter(|rate| *rate > 0.0) {
+            let due = started + Duration::from_secs_f64(samples as f64 / rate);
+            tokio::time::sleep_until(due.into()).await;
+        }
+    }
+    progress.finish();
+    let report = tally.finish(&loader)?;
+    loader.close().await;
+    Ok(report)
+}
+
+fn builder(args: &Args) -> Result<Builder, CtlError> {
+    let mut settings = Settings::from_env()?;
+    if let Some(coord) = &args.coord {
+        settings.name_coordinators(coord);
+    }
+    if let Some(job) = &args.job {
+        settings.job.clone_from(job);
+    }
+    if let Some(certs) = &args.certs {
+        settings.certs.clone_from(certs);
+    }
+    settings.ways = args.transport.unwrap_or(settings.ways);
+    settings.slots = args.slots.unwrap_or(settings.slots);
+    settings.timeout = args.timeout.map_or(settings.timeout, Duration::from_secs);
+    let mut builder = Client::builder().settings(settings);
+    if let Some(position) = args.from {
+        builder = builder.start(position);
+    }
+    if let Some(global_batch) = args.global_batch {
+        builder = builder.global_batch(global_batch);
+    }
+    Ok(builder)
+}

@@ -1,0 +1,169 @@
+//! A batch as files: each column as a NumPy array, pictures also as PNG, and what the entries are as JSON.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+use spdl_shard::job::{Column, ColumnKind, DType, ImageLayout};
+use spdl_wire::layout::{BatchView, ColumnLayout, Place, entry_flags};
+
+use crate::ctl::CtlError;
+
+/// `batch.json`.
+#[derive(Serialize)]
+struct Description {
+    epoch: u64,
+    offset: u64,
+    rank: u32,
+    world: u32,
+    entries: Vec<EntryLine>,
+}
+
+#[derive(Serialize)]
+struct EntryLine {
+    id: u64,
+    epoch: u64,
+    offset: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    flags: Vec<&'static str>,
+}
+
+/// Writes one batch into `folder`.
+pub(super) fn write(view: &BatchView<'_>, columns: &[Column], folder: &Path) -> Result<(), CtlError> {
+    fs::create_dir_all(folder).map_err(|source| CtlError::WriteFile { path: folder.to_owned(), source })?;
+    let header = view.header();
+    let entries = view.entries().map(|entry| EntryLine {
+        id: entry.id,
+        epoch: entry.epoch,
+        offset: entry.offset,
+        flags: flag_names(entry.flags),
+    });
+    let (epoch, offset, rank, world) = (header.epoch, header.offset, header.rank, header.world);
+    let description = Description { epoch, offset, rank, world, entries: entries.collect() };
+    let json = serde_json::to_vec_pretty(&description).expect("plain data serialises");
+    put(&folder.join("batch.json"), &json)?;
+    for (index, (column, layout)) in columns.iter().zip(view.layout().columns()).enumerate() {
+        let name = file_name(&column.name);
+        match &layout.place {
+            Place::Fixed { shape, .. } => {
+                let (header, values) = (npy_header(layout, view.len(), shape), npy_values(view, index, layout.dtype));
+                put(&folder.join(format!("{name}.npy")), &[header, values].concat())?;
+                if let ColumnKind::Image(image) = &column.kind
+                    && layout.dtype == DType::U8
+                {
+                    write_pictures(view, index, image.size, image.layout, &folder.join(&name))?;
+                }
+            }
+            Place::Ragged { .. } => {
+                for entry in 0..view.len() {
+                    put(&folder.join(format!("{name}-{entry:05}.bin")), view.sample_bytes(index, entry))?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn flag_names(flags: u32) -> Vec<&'static str> {
+    [
+        (entry_flags::INVALID, "invalid"),
+        (entry_flags::PADDING, "padding"),
+        (entry_flags::SUBSTITUTED, "substituted"),
+        (entry_flags::MASKED, "masked"),
+    ]
+    .into_iter()
+    .filter_map(|(bit, name)| (flags & bit != 0).then_some(name))
+    .collect()
+}
+
+/// A column's name as a file name: what could leave the folder is replaced.
+fn file_name(column: &str) -> String {
+    column.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect()
+}
+
+fn write_pictures(
+    view: &BatchView<'_>,
+    index: usize,
+    [height, width]: [u32; 2],
+    layout: ImageLayout,
+    prefix: &Path,
+) -> Result<(), CtlError> {
+    for entry in 0..view.len() {
+        let bytes = view.sample_bytes(index, entry);
+        let pixels = match layout {
+            ImageLayout::Nhwc => bytes.to_vec(),
+            ImageLayout::Nchw => interleave(bytes),
+        };
+        let path = PathBuf::from(format!("{}-{entry:05}.png", prefix.display()));
+        image::save_buffer(&path, &pixels, width, height, image::ExtendedColorType::Rgb8)
+            .map_err(|error| CtlError::WriteFile { path, source: io::Error::other(error) })?;
+    }
+    Ok(())
+}
+
+/// Three planes as interleaved RGB.
+fn interleave(planes: &[u8]) -> Vec<u8> {
+    let size = planes.len() / 3;
+    (0..size).flat_map(|pixel| [planes[pixel], planes[size + pixel], planes[2 * size + pixel]]).collect()
+}
+
+/// The head of an array file, format 1.0 (numpy.lib.format). NumPy has no bf16: such a column is written as f32.
+fn npy_header(layout: &ColumnLayout, entries: usize, shape: &[u32]) -> Vec<u8> {
+    let descr = match layout.dtype {
+        DType::U8 => "|u1",
+        DType::I32 => "<i4",
+        DType::I64 => "<i8",
+        DType::F16 => "<f2",
+        DType::F32 | DType::Bf16 => "<f4",
+        DType::F64 => "<f8",
+    };
+    let sides: String = shape.iter().map(|side| format!(" {side},")).collect();
+    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({entries},{sides}), }}");
+    let padded = (10 + text.len() + 1).next_multiple_of(64);
+    text.push_str(&" ".repeat(padded - 10 - text.len() - 1));
+    text.push('\n');
+    let length = u16::try_from(text.len()).expect("a few hundred characters");
+    [b"\x93NUMPY\x01\x00".as_slice(), &length.to_le_bytes(), text.as_bytes()].concat()
+}
+
+fn npy_values(view: &BatchView<'_>, index: usize, dtype: DType) -> Vec<u8> {
+    let bytes = view.column_bytes(index);
+    if dtype == DType::Bf16 {
+        // A bf16 is the upper half of an f32.
+        bytes.chunks_exact(2).flat_map(|value| [0, 0, value[0], value[1]]).collect()
+    } else {
+        bytes.to_vec()
+    }
+}
+
+fn put(path: &Path, bytes: &[u8]) -> Result<(), CtlError> {
+    fs::write(path, bytes).map_err(|source| CtlError::WriteFile { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_file_starts_as_numpy_wants_it() {
+        let place = Place::Fixed { offset: 0, sample_bytes: 12, shape: vec![2, 2, 3] };
+        let layout = ColumnLayout { name: "image".into(), dtype: DType::U8, place };
+        let header = npy_header(&layout, 5, &[2, 2, 3]);
+        assert_eq!(header.len() % 64, 0);
+        let text = std::str::from_utf8(&header[10..]).unwrap();
+        assert!(text.starts_with("{'descr': '|u1', 'fortran_order': False, 'shape': (5, 2, 2, 3,), }"), "{text}");
+        assert!(text.ends_with('\n'));
+    }
+
+    #[test]
+    fn a_column_name_cannot_leave_the_folder() {
+        assert_eq!(file_name("../a b"), ".._a_b");
+    }
+
+    #[test]
+    fn planes_become_pixels() {
+        assert_eq!(interleave(&[1, 2, 3, 4, 5, 6]), [1, 3, 5, 2, 4, 6]);
+    }
+}

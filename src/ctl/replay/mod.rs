@@ -1,0 +1,92 @@
+//! `spdl-ctl replay`: the exact batches of a position, made again in this process with no cluster.
+
+mod files;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use spdl_cluster::local;
+use spdl_shard::Position;
+
+use super::{
+    CtlError, Outcome,
+    job_file::{self, JobFileArg},
+    progress::Progress,
+    report,
+    tally::Tally,
+};
+
+/// Arguments of `replay`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    job: JobFileArg,
+    /// Position of the first batch, as a checkpoint or `pull` gives it.
+    #[arg(long, visible_alias = "position", default_value = "0:0", value_name = "EPOCH:OFFSET")]
+    from: Position,
+    /// Steps to replay.
+    #[arg(long, default_value_t = 1, conflicts_with = "all")]
+    steps: u64,
+    /// Replays to the end of the job.
+    #[arg(long)]
+    all: bool,
+    /// Rank whose batches are made.
+    #[arg(long, default_value_t = 0)]
+    rank: u32,
+    /// World size W; 1 gives the whole global batch.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    world: u32,
+    /// Global batch, where it differs from the job's.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    global_batch: Option<u32>,
+    /// Folder for the batches: `step-00000/` and on, with NumPy arrays, pictures and what each entry is.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Processor cores to use; all of them when not given.
+    #[arg(long)]
+    cores: Option<f64>,
+    /// Prints the figures, receipt and content digest as one line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `replay`.
+pub(crate) fn run(args: &Args) -> Outcome {
+    super::runtime()?.block_on(replay(args))
+}
+
+async fn replay(args: &Args) -> Outcome {
+    let file = job_file::read(&args.job.job)?;
+    let mut builder = local::builder(file).rank(args.rank, args.world).start(args.from);
+    if let Some(global_batch) = args.global_batch {
+        builder = builder.global_batch(global_batch);
+    }
+    let cores = args.cores.unwrap_or_else(|| std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64));
+    let mut loader = builder.cores(cores).open().await?;
+    let steps = if args.all { u64::MAX } else { args.steps };
+    let mut tally = Tally::new(true, None)?;
+    let mut progress = if args.json { Progress::Quiet } else { Progress::bar(None, "replaying") };
+    let mut done = 0;
+    while done < steps
+        && let Some(batch) = loader.next().await?
+    {
+        tally.batch(&batch)?;
+        if let Some(folder) = &args.out {
+            let columns = loader.job().columns.clone();
+            files::write(&batch.view(), &columns, &folder.join(format!("step-{done:05}")))?;
+        }
+        done += 1;
+        progress.at(loader.stats().samples);
+    }
+    progress.finish();
+    let report = tally.finish(&loader)?;
+    loader.close().await;
+    if args.json {
+        report::json(&report);
+    } else {
+        report.print();
+        if let Some(folder) = &args.out {
+            println!("{done} batches in {}", folder.display());
+        }
+    }
+    Ok::<_, CtlError>(ExitCode::SUCCESS)
+}

@@ -1,0 +1,250 @@
+//! The same loader in one process: no network, no certificates; the same samples, bytes and receipts.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use spdl_cluster::local;
+//! use spdl_shard::job::JobFile;
+//!
+//! let job = JobFile::parse(&std::fs::read_to_string("job.toml")?, "job.toml")?;
+//! let mut loader = local::builder(job).open().await?;
+//! while let Some(batch) = loader.next().await? {
+//!     let images = batch.column("image")?;
+//!     println!("{} {:?}", batch.from(), images.shape());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use spdl_client::{Batch, ClientError, FreeSlot, Serving, Source, SourceEvent, State, core::Progress};
+use spdl_shard::{
+    Position,
+    job::{JobError, JobFile},
+    order::{BatchParams, Plan, PlanError},
+    store::{DatasetStore, StoreError},
+};
+use spdl_wire::messages::{Refusal, Session, SessionId, Transport};
+use spdl_worker::{
+    budget::Budget,
+    feed::{FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, SlotFreer},
+};
+
+/// How long a call waits for a batch, unless told otherwise.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Slots of the loader: batches that are being filled, waiting, or in the trainer's hands.
+const DEFAULT_SLOTS: u32 = 4;
+
+/// A loader whose pipeline runs in this process.
+pub type Loader = spdl_client::Loader<InProcess>;
+
+/// A loader that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LocalError {
+    /// The job makes no sense, with this dataset or at all.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// The dataset cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The dataset cannot be ordered, or its epochs hold no batch.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// Rank, world or state do not fit the job.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The pipeline cannot start.
+    #[error(transparent)]
+    Feed(#[from] FeedError),
+}
+
+/// Settings of a [`Loader`].
+#[derive(Debug)]
+pub struct Builder {
+    job: JobFile,
+    rank: u32,
+    world: u32,
+    start: Start,
+    global_batch: Option<u32>,
+    slots: u32,
+    timeout: Duration,
+    budget: Budget,
+}
+
+#[derive(Debug)]
+enum Start {
+    At(Position),
+    State(State),
+}
+
+/// Settings for a loader of this job.
+#[must_use]
+pub fn builder(job: JobFile) -> Builder {
+    Builder::new(job)
+}
+
+impl Builder {
+    /// The only rank of a world of one, from the start, with the default budget.
+    fn new(job: JobFile) -> Self {
+        Self {
+            job,
+            rank: 0,
+            world: 1,
+            start: Start::At(Position::START),
+            global_batch: None,
+            slots: DEFAULT_SLOTS,
+            timeout: DEFAULT_TIMEOUT,
+            budget: Budget::default(),
+        }
+    }
+
+    /// Which share of each global batch this process takes. Default 0 of 1.
+    #[must_use]
+    pub const fn rank(mut self, rank: u32, world: u32) -> Self {
+        (self.rank, self.world) = (rank, world);
+        self
+    }
+
+    /// Where to start. Default 0:0.
+    #[must_use]
+    pub const fn start(mut self, position: Position) -> Self {
+        self.start = Start::At(position);
+        self
+    }
+
+    /// Goes on from a checkpoint; refused when it is of another job.
+    #[must_use]
+    pub const fn state(mut self, state: State) -> Self {
+        self.start = Start::State(state);
+        self
+    }
+
+    /// B, where it differs from the job's.
+    #[must_use]
+    pub const fn global_batch(mut self, global_batch: u32) -> Self {
+        self.global_batch = Some(global_batch);
+        self
+    }
+
+    /// Batches that are filled, waiting, or in the caller's hands. Default 4; more costs memory.
+    #[must_use]
+    pub const fn slots(mut self, slots: u32) -> Self {
+        self.slots = slots;
+        self
+    }
+
+    /// How long a call waits for a batch before it says why there is none. Default 60 s.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Cores, memory and disk that the pipeline may use. Default 40 % of the cores, 1 GiB, no disk cache.
+    #[must_use]
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = budget;
+        self
+    }
+
+    /// Processor cores that the pipeline may use. Default 40 % of them.
+    #[must_use]
+    pub const fn cores(mut self, cores: f64) -> Self {
+        self.budget.cores = cores;
+        self
+    }
+
+    /// Opens the dataset and starts the pipeline. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// [`LocalError`], with the thing named.
+    pub async fn open(self) -> Result<Loader, LocalError> {
+        let started = Instant::now();
+        self.job.check()?;
+        let manifest = DatasetStore::open(&self.job.dataset)?.manifest().await?;
+        let job = self.job.freeze(&manifest.facts())?;
+        let global_batch = self.global_batch.unwrap_or(job.global_batch);
+        let (rank, world) = (self.rank, self.world);
+        if rank >= world {
+            return Err(ClientError::from(Refusal::RankOutOfRange { rank, world }).into());
+        }
+        if world > global_batch {
+            return Err(ClientError::from(Refusal::WorldTooLarge { world, global_batch }).into());
+        }
+        let start = match self.start {
+            Start::At(position) => position,
+            Start::State(state) if state.fingerprint() == job.fingerprint() => state.position(),
+            Start::State(state) => {
+                let (theirs, ours) = (state.fingerprint(), job.fingerprint());
+                return Err(ClientError::from(Refusal::FingerprintDiffers { job: job.name, theirs, ours }).into());
+            }
+        };
+        let batches = BatchParams { global_batch, epochs: job.epochs, epoch_end: job.epoch_end };
+        Plan::new(&manifest.block_samples(), job.seed, job.order)?.check(&batches)?;
+        let session = Session { id: SessionId(0), job, world, global_batch, start };
+        let resources = Resources::new("in-process", self.budget)?;
+        let request =
+            FeedRequest { session: session.clone(), rank, from: start, slots: self.slots, slab: SlabKind::Private };
+        let source = InProcess::start(&resources, request)?;
+        Ok(spdl_client::Loader::new(source, Arc::new(session), rank, self.timeout, started))
+    }
+}
+
+/// A source of batches in this process.
+#[derive(Debug)]
+pub struct InProcess {
+    feed: RankFeed,
+    free: Arc<Freer>,
+}
+
+/// Gives a slot back to the feed when its batch is dropped.
+#[derive(Debug)]
+struct Freer(SlotFreer);
+
+impl FreeSlot for Freer {
+    fn free(&self, slot: u32) {
+        // Fails only when the feed is gone, and its slots with it.
+        let _ = self.0.free(slot);
+    }
+}
+
+impl InProcess {
+    fn start(resources: &Arc<Resources>, request: FeedRequest) -> Result<Self, FeedError> {
+        let feed = RankFeed::start(resources, request)?;
+        let free = Arc::new(Freer(feed.freer()));
+        Ok(Self { feed, free })
+    }
+}
+
+fn pipeline(error: FeedError) -> ClientError {
+    ClientError::Pipeline { message: error.to_string() }
+}
+
+impl Source for InProcess {
+    async fn next(&mut self) -> Result<SourceEvent, ClientError> {
+        match self.feed.next().await.map_err(pipeline)? {
+            FeedEvent::Filled { slot, used_bytes, .. } => {
+                let slot = self.feed.slab().read(slot).expect("the feed published this slot");
+                let batch = Batch::new(slot, used_bytes, self.feed.layout().clone(), self.free.clone())?;
+                Ok(SourceEvent::Batch(batch))
+            }
+            FeedEvent::End { position, .. } => Ok(SourceEvent::End(position)),
+        }
+    }
+
+    async fn explain(&mut self) -> String {
+        self.feed.stall().map_or_else(|| "a batch is about to be there".to_owned(), |stall| stall.to_string())
+    }
+
+    fn handed(&mut self, _: Progress) {}
+
+    fn serving(&self) -> Serving {
+        Serving { transport: Some(Transport::InProcess), home: None }
+    }
+
+    async fn close(&mut self) {}
+}
