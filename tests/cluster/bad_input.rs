@@ -1,0 +1,139 @@
+//! Mistakes of people and peers: each gets an error that names the thing and says what to do.
+
+use std::{fs, net::UdpSocket};
+
+use crate::processes::{Cluster, Dataset, Process, ctl, run};
+
+#[test]
+fn a_tar_that_is_cut_in_the_middle_is_refused_by_name() {
+    let dataset = Dataset::of_pictures(40, 20);
+    let shard = fs::read_dir(dataset.path("dataset"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "tar"))
+        .unwrap();
+    let bytes = fs::read(&shard).unwrap();
+    fs::write(&shard, &bytes[..bytes.len() / 2]).unwrap();
+    let name = shard.file_name().unwrap().to_str().unwrap();
+
+    run(ctl().arg("index").arg(dataset.path("dataset")).arg("--force")).error(&["error:", name]);
+
+    let job = dataset.job("cut", "");
+    let verify = run(ctl().arg("verify").arg(dataset.path("dataset")));
+    assert!(!verify.status.success() && verify.stdout.contains(name), "{}", verify.stdout);
+    let cluster = Cluster::start(1);
+    cluster.submit(&job);
+    run(&mut cluster.pull("cut", 0, 1, "node-0", &[])).error(&[name, "manifest says"]);
+}
+
+#[test]
+fn a_job_whose_dataset_was_replaced_is_refused_with_both_fingerprints() {
+    let dataset = Dataset::of_pictures(40, 20);
+    let job = dataset.job("replaced", "");
+    let cluster = Cluster::start(1);
+    cluster.submit(&job);
+    let frozen = run(&mut cluster.ctl("admin", ["job", "show", "replaced"])).json();
+    let mut pack = ctl();
+    pack.arg("pack").arg(dataset.path("pictures")).arg(dataset.path("dataset")).args(["--force", "--seed", "99"]);
+    assert!(run(&mut pack).status.success());
+    let ours = frozen["dataset_fingerprint"].as_str().unwrap();
+    run(&mut cluster.pull("replaced", 0, 1, "node-0", &[])).error(&["fingerprint", ours]);
+    run(cluster.ctl("admin", ["job", "submit"]).arg(&job)).error(&["job `replaced`", "fingerprint"]);
+}
+
+#[test]
+fn a_job_file_with_an_unknown_key_is_refused_with_its_line() {
+    let dataset = Dataset::of_pictures(10, 20);
+    let job = dataset.job("typo", "epoks = 3");
+    run(ctl().arg("plan").arg(&job)).error(&["typo.toml", "epoks", "line 5"]);
+}
+
+#[test]
+fn a_dataset_that_is_not_there_is_named() {
+    let dataset = Dataset::of_pictures(10, 20);
+    let job = dataset.job("gone", "");
+    fs::remove_dir_all(dataset.path("dataset")).unwrap();
+    run(ctl().arg("plan").arg(&job)).error(&["manifest.spdl", "hint:"]);
+    let cluster = Cluster::start(0);
+    run(cluster.ctl("admin", ["job", "submit"]).arg(&job)).error(&["job `gone`", "manifest.spdl"]);
+}
+
+#[test]
+fn a_job_that_nobody_submitted_is_refused_with_those_that_are_there() {
+    let dataset = Dataset::of_pictures(10, 20);
+    let cluster = Cluster::start(0);
+    cluster.submit(&dataset.job("known", "epoch_end = \"exact\""));
+    run(&mut cluster.pull("unknown", 0, 1, "node-0", &[])).error(&["job `unknown`", "known", "hint:"]);
+}
+
+#[test]
+fn a_port_where_nobody_listens_is_named() {
+    let cluster = Cluster::start(0);
+    // Bound and never answered, so that nobody else takes it.
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let mut pull = ctl();
+    pull.args(["pull", "--coord", &address, "--job", "any", "--rank", "0", "--world", "1", "--timeout", "2"]);
+    pull.arg("--certs").arg(cluster.certs("client"));
+    run(&mut pull).error(&[&address, "hint:"]);
+    run(ctl().args(["status", "--coord", &address, "--certs"]).arg(cluster.certs("admin"))).error(&[&address]);
+}
+
+#[test]
+fn a_certificate_of_another_cluster_is_refused() {
+    let (ours, theirs) = (Cluster::start(0), Cluster::start(0));
+    let mut pull = ctl();
+    pull.args(["pull", "--coord", &ours.address, "--job", "any", "--rank", "0", "--world", "1", "--timeout", "5"]);
+    pull.arg("--certs").arg(theirs.certs("client"));
+    run(&mut pull).error(&["certificate", &ours.address]);
+}
+
+#[test]
+fn a_certificate_of_the_wrong_role_is_refused() {
+    let dataset = Dataset::of_pictures(10, 20);
+    let cluster = Cluster::start(0);
+    let job = dataset.job("role", "epoch_end = \"exact\"");
+    run(cluster.ctl("worker", ["job", "submit"]).arg(&job)).error(&["worker", "may not"]);
+}
+
+#[test]
+fn a_rank_that_is_not_below_its_world_is_refused() {
+    let dataset = Dataset::of_pictures(40, 20);
+    let cluster = Cluster::start(0);
+    cluster.submit(&dataset.job("ranks", ""));
+    run(&mut cluster.pull("ranks", 2, 2, "node-0", &[])).error(&["rank 2", "world 2"]);
+}
+
+#[test]
+fn a_batch_that_the_dataset_cannot_fill_is_refused() {
+    let dataset = Dataset::of_pictures(10, 20);
+    run(ctl().arg("plan").arg(dataset.job("small", ""))).error(&["24", "10"]);
+}
+
+#[test]
+fn the_first_of_two_clients_with_one_rank_is_told_who_took_it() {
+    let dataset = Dataset::of_pictures(60, 20);
+    let cluster = Cluster::start(1);
+    cluster.submit(&dataset.job("twice", "epochs = 1000000"));
+    let mut first = cluster.pull("twice", 0, 1, "node-0", &["--rate", "50", "--progress"]);
+    first.stderr(std::process::Stdio::piped());
+    let mut first = Process::spawn(&mut first);
+    assert!(first.line()["progress"].is_u64());
+    let second = run(&mut cluster.pull("twice", 0, 1, "node-0", &["--steps", "2"])).json();
+    assert_eq!(second["batches"], 2);
+    let mut message = String::new();
+    std::io::Read::read_to_string(&mut first.child.stderr.take().unwrap(), &mut message).unwrap();
+    assert!(!first.child.wait().unwrap().success());
+    assert!(message.contains("superseded") && message.contains("rank 0") && message.contains("hint:"), "{message}");
+}
+
+#[test]
+fn a_rank_that_disagrees_with_its_session_is_told_both_values() {
+    let dataset = Dataset::of_pictures(60, 20);
+    let cluster = Cluster::start(1);
+    cluster.submit(&dataset.job("disagree", "epochs = 1000000"));
+    let mut first = Process::spawn(&mut cluster.pull("disagree", 0, 2, "node-0", &["--rate", "50", "--progress"]));
+    assert!(first.line()["progress"].is_u64());
+    let started = run(&mut cluster.pull("disagree", 1, 3, "node-0", &["--steps", "1"]));
+    started.error(&["world", "3", "2", "hint:"]);
+}

@@ -1,0 +1,91 @@
+//! Samples that are wrong: every rank still gets the same number of batches, by each policy of a job.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::processes::{Cluster, Dataset, ctl, run};
+
+/// A WebDataset shard made by `tar`: 48 pictures, of which four are wrong, each in its own way.
+fn dataset_with_four_bad_records() -> Dataset {
+    let dataset = Dataset { folder: tempfile::tempdir().expect("a temporary folder") };
+    let records = dataset.path("records");
+    fs::create_dir(&records).unwrap();
+    let pictures = spdl_cluster::pictures::Pictures::new();
+    for index in 0..48 {
+        let mut picture = pictures.picture(3, index);
+        let mut label = (index % 7).to_string();
+        match index {
+            5 => picture.truncate(picture.len() / 2),
+            14 => picture.clear(),
+            23 => label = "dog".to_owned(),
+            32 => picture = b"this is no picture".to_vec(),
+            _ => {}
+        }
+        fs::write(records.join(format!("{index:04}.jpg")), picture).unwrap();
+        fs::write(records.join(format!("{index:04}.cls")), label).unwrap();
+    }
+    fs::create_dir(dataset.path("dataset")).unwrap();
+    let mut tar = std::process::Command::new("tar");
+    tar.arg("-cf").arg(dataset.path("dataset/part-0.tar")).args(["--sort=name", "-C"]).arg(&records).arg(".");
+    assert!(run(&mut tar).status.success());
+    let report = run(ctl().arg("index").arg(dataset.path("dataset")).arg("--json")).json();
+    assert_eq!(report["samples"], 48);
+    dataset
+}
+
+fn two_ranks(dataset: &Dataset, policy: &str) -> Vec<Value> {
+    let job =
+        dataset.job(policy, &format!("bad_samples = \"{policy}\"\nmax_bad_fraction = 0.5\nepoch_end = \"exact\""));
+    let cluster = Cluster::start(1);
+    cluster.submit(&job);
+    let reports = cluster.pull_all(policy, 2, &["node-0", "elsewhere"], &[]);
+    assert_eq!(reports[0]["batches"], reports[1]["batches"]);
+    let seen = cluster.wait_for("a ledger of four bad samples", |status| status["jobs"][0]["bad_sample_count"] == 4);
+    let causes = seen["jobs"][0]["bad_sample_list"].to_string();
+    for part in ["part-0.tar", "0005", "0014", "0023", "dog", "0032"] {
+        assert!(causes.contains(part), "`{part}` is not in {causes}");
+    }
+    reports
+}
+
+#[test]
+fn bad_samples_are_substituted_and_every_rank_gets_the_same_number_of_batches() {
+    let dataset = dataset_with_four_bad_records();
+    let reports = two_ranks(&dataset, "substitute");
+    let count = |field: &str| reports.iter().map(|report| report[field].as_u64().unwrap()).sum::<u64>();
+    assert_eq!((count("samples"), count("substituted"), count("masked")), (48, 4, 0));
+
+    // The receipt is the plan's, once the plan knows which samples were bad.
+    let mut audit = ctl();
+    audit.arg("audit").arg(dataset.path("substitute.toml")).args(["--bad-samples", "5,14,23,32", "--json"]);
+    reports.iter().for_each(|report| {
+        audit.args(["--receipt", report["receipt"].as_str().unwrap()]);
+    });
+    assert_eq!(run(&mut audit).json()["equal"], true);
+}
+
+#[test]
+fn bad_samples_are_masked_where_the_job_says_so() {
+    let reports = two_ranks(&dataset_with_four_bad_records(), "mask");
+    let count = |field: &str| reports.iter().map(|report| report[field].as_u64().unwrap()).sum::<u64>();
+    assert_eq!((count("samples"), count("substituted"), count("masked")), (48, 0, 4));
+}
+
+#[test]
+fn a_bad_sample_fails_the_job_where_the_job_says_so() {
+    let dataset = dataset_with_four_bad_records();
+    let job = dataset.job("strict", "bad_samples = \"fail\"\nshuffle = false");
+    let cluster = Cluster::start(1);
+    cluster.submit(&job);
+    run(&mut cluster.pull("strict", 0, 1, "node-0", &[])).error(&["`part-0.tar`", "`0005`", "column `image`"]);
+}
+
+#[test]
+fn too_many_bad_samples_fail_the_job_with_the_count_and_the_causes() {
+    let dataset = dataset_with_four_bad_records();
+    let job = dataset.job("limit", "max_bad_fraction = 0.05\nepoch_end = \"exact\"\nepochs = 20");
+    let cluster = Cluster::start(1);
+    cluster.submit(&job);
+    run(&mut cluster.pull("limit", 0, 1, "node-0", &[])).error(&["job `limit`", "bad", "part-0.tar"]);
+}

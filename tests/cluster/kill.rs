@@ -1,0 +1,113 @@
+//! `kill -9` of any process leaves nothing behind that the next one stumbles over; a stopped trainer costs no memory.
+
+use std::{collections::BTreeSet, fs, time::Duration};
+
+use rustix::process::Signal;
+
+use crate::processes::{Cluster, Dataset, Process, run, sum};
+
+fn shared_memory() -> BTreeSet<String> {
+    let names = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    names.map(|entry| entry.file_name().to_string_lossy().into_owned()).filter(|name| name.contains("spdl")).collect()
+}
+
+/// Files of the cluster's folder that could be a lock or a leftover.
+fn leftovers(cluster: &Cluster) -> Vec<String> {
+    let names = fs::read_dir(cluster.folder.path()).unwrap().flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.contains("lock") || name.contains("tmp")).collect()
+}
+
+#[test]
+fn a_killed_worker_and_coordinator_restart_on_the_same_addresses() {
+    let dataset = Dataset::of_pictures(60, 20);
+    let mut cluster = Cluster::start(1);
+    cluster.submit(&dataset.job("kill", ""));
+    let before = cluster.pull_all("kill", 2, &["node-0"], &["--from", "0:0"]);
+
+    let socket = cluster.workers[0].socket.clone();
+    cluster.workers[0].process.kill();
+    cluster.coordinator.as_mut().unwrap().kill();
+    assert!(socket.exists(), "kill -9 leaves the socket's file; it must not block the next worker");
+    cluster.start_coordinator();
+    let socket = socket.to_str().unwrap().to_owned();
+    cluster.start_worker("node-0", &["--socket", &socket]);
+
+    let after = cluster.pull_all("kill", 2, &["node-0"], &["--from", "0:0"]);
+    assert!(after.iter().all(|report| report["transport"] == "local"), "{after:?}");
+    assert_eq!(sum(&before, "content_digest"), sum(&after, "content_digest"));
+    assert!(shared_memory().is_empty(), "{:?}", shared_memory());
+    assert!(leftovers(&cluster).is_empty(), "{:?}", leftovers(&cluster));
+}
+
+#[test]
+fn a_killed_trainer_gives_its_slots_back_at_once() {
+    let dataset = Dataset::of_pictures(60, 20);
+    let cluster = Cluster::start(1);
+    cluster.submit(&dataset.job("trainer", "epochs = 1000000"));
+    for node in ["node-0", "elsewhere"] {
+        let mut rank = Process::spawn(&mut cluster.pull("trainer", 0, 1, node, &["--progress"]));
+        assert!(rank.line()["progress"].is_u64());
+        rank.kill();
+        cluster.wait_for("a worker without ranks", |status| {
+            status["workers"][0]["ranks"].as_array().is_some_and(Vec::is_empty)
+        });
+    }
+    assert!(shared_memory().is_empty(), "{:?}", shared_memory());
+}
+
+#[test]
+fn a_second_worker_on_a_socket_in_use_is_refused_by_name() {
+    let cluster = Cluster::start(1);
+    let socket = cluster.workers[0].socket.clone();
+    let mut second = cluster.ctl("worker", ["worker", "--listen", "127.0.0.1:0", "--socket"]);
+    run(second.arg(&socket)).error(&[socket.to_str().unwrap(), "hint:"]);
+}
+
+#[test]
+fn a_second_coordinator_on_a_state_in_use_is_refused_by_name() {
+    let cluster = Cluster::start(0);
+    let mut second = crate::processes::ctl();
+    second.args(["coord", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--state"]).arg(cluster.path("state"));
+    run(&mut second).error(&["state", "hint:"]);
+}
+
+/// Resident memory of a process, in bytes.
+fn resident_bytes(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
+    let line = text.lines().find(|line| line.starts_with("VmRSS:")).expect("a line for resident memory");
+    line.split_whitespace().nth(1).expect("a number").parse::<u64>().expect("a number") * 1024
+}
+
+/// The worker may use 256 MiB for slots and cache; its code, stacks and decoders' scratch come on top.
+const WORKER_LIMIT_BYTES: u64 = (256 + 96) << 20;
+
+#[test]
+fn memory_stays_within_the_budget_while_the_trainer_is_stopped() {
+    let dataset = Dataset::of_pictures(400, 100);
+    let cluster = Cluster::start(1);
+    cluster.submit(&dataset.job("stopped", "epochs = 1000000"));
+    let mut ranks: Vec<Process> = ["node-0", "elsewhere"]
+        .iter()
+        .enumerate()
+        .map(|(rank, node)| Process::spawn(&mut cluster.pull("stopped", rank as u32, 2, node, &["--progress"])))
+        .collect();
+    for rank in &mut ranks {
+        assert!(rank.line()["progress"].is_u64());
+        rank.signal(Signal::STOP);
+    }
+    // The minute is what is tested: nothing is waited for.
+    let worker = cluster.workers[0].process.pid();
+    let mut most = 0;
+    for _ in 0..60 {
+        std::thread::sleep(Duration::from_secs(1));
+        most = most.max(resident_bytes(worker));
+    }
+    assert!(most <= WORKER_LIMIT_BYTES, "{most} bytes resident, {WORKER_LIMIT_BYTES} allowed");
+    for rank in &ranks {
+        rank.signal(Signal::CONT);
+    }
+    for rank in &mut ranks {
+        assert!(rank.line()["progress"].is_u64(), "the trainer goes on");
+    }
+}

@@ -1,0 +1,8 @@
+//! What crosses crates: real processes, real sockets, real files.
+
+mod bad_input;
+mod bad_samples;
+mod kill;
+#[path = "../support/processes.rs"]
+mod processes;
+mod same_stream;

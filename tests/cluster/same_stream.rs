@@ -1,0 +1,95 @@
+//! One stream, whoever delivers it: in process, over shared memory, over QUIC and from replay; whatever the
+//! world size and the number of workers.
+
+use serde_json::Value;
+
+use crate::processes::{Cluster, Dataset, ctl, run, sum};
+
+fn digests(reports: &[Value]) -> (String, String) {
+    (sum(reports, "receipt"), sum(reports, "content_digest"))
+}
+
+#[test]
+fn receipt_and_content_are_the_same_in_every_way_of_delivery() {
+    let dataset = Dataset::of_pictures(120, 32);
+    let job = dataset.job("same", "epochs = 2\nepoch_end = \"exact\"");
+
+    let replay = |further: &[&str]| {
+        let mut command = ctl();
+        command.arg("replay").arg(&job).args(["--from", "0:0", "--all", "--json"]).args(further);
+        run(&mut command).json()
+    };
+    let alone = replay(&[]);
+    let expected = digests(std::slice::from_ref(&alone));
+    let audit = run(ctl().arg("audit").arg(&job).arg("--json")).json();
+    assert_eq!(audit["plan_receipt"].as_str(), Some(expected.0.as_str()));
+    assert_eq!(alone["samples"], 240);
+    let halves = [replay(&["--rank", "0", "--world", "2"]), replay(&["--rank", "1", "--world", "2"])];
+    assert_eq!(digests(&halves), expected, "in process at world 2");
+
+    for workers in [1, 3] {
+        let cluster = Cluster::start(workers);
+        cluster.submit(&job);
+        for (world, nodes, transport) in
+            [(1, ["node-0"], "local"), (2, ["node-0"], "local"), (4, ["elsewhere"], "quic"), (1, ["elsewhere"], "quic")]
+        {
+            let reports = cluster.pull_all("same", world, &nodes, &["--from", "0:0"]);
+            let what = format!("{workers} workers, world {world}, {transport}");
+            assert!(reports.iter().all(|report| report["transport"] == transport), "{what}: {reports:?}");
+            assert_eq!(digests(&reports), expected, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_run_resumes_in_the_middle_of_an_epoch_at_another_world_size() {
+    let dataset = Dataset::of_pictures(120, 32);
+    let job = dataset.job("resume", "epochs = 2\nepoch_end = \"exact\"");
+    let cluster = Cluster::start(1);
+    cluster.submit(&job);
+    let mut reports = cluster.pull_all("resume", 4, &["node-0"], &["--steps", "3", "--from", "0:0"]);
+    assert_eq!(reports[0]["position"], "0:72");
+    reports.extend(cluster.pull_all("resume", 3, &["elsewhere"], &["--from", "0:72"]));
+    let audit = run(ctl().arg("audit").arg(&job).arg("--json")).json();
+    assert_eq!(sum(&reports, "receipt"), audit["plan_receipt"].as_str().unwrap());
+}
+
+#[test]
+fn a_run_without_a_state_goes_on_from_the_last_acknowledged_position() {
+    let dataset = Dataset::of_pictures(60, 32);
+    let job = dataset.job("again", "epochs = 1");
+    let cluster = Cluster::start(1);
+    cluster.submit(&job);
+    let first = cluster.pull_all("again", 2, &["node-0"], &["--steps", "1"]);
+    let second = cluster.pull_all("again", 2, &["node-0"], &[]);
+    let audit = run(ctl().arg("audit").arg(&job).arg("--json")).json();
+    let reports: Vec<Value> = first.into_iter().chain(second).collect();
+    assert_eq!(sum(&reports, "receipt"), audit["plan_receipt"].as_str().unwrap(), "{reports:?}");
+}
+
+#[test]
+fn the_trace_of_every_rank_passes_the_audit_and_a_missing_one_does_not() {
+    let dataset = Dataset::of_pictures(60, 32);
+    let job = dataset.job("trace", "epochs = 1");
+    let cluster = Cluster::start(1);
+    cluster.submit(&job);
+    let traces = [cluster.path("0.jsonl"), cluster.path("1.jsonl")];
+    for (rank, trace) in traces.iter().enumerate() {
+        let trace = trace.to_str().unwrap();
+        // Rank 1 joins the session that rank 0 has begun, or one of its own: each pulls its own share.
+        let mut pull = cluster.pull("trace", rank as u32, 2, "node-0", &["--from", "0:0", "--trace", trace]);
+        run(&mut pull).json();
+    }
+    let audit = |traces: &[std::path::PathBuf]| {
+        let mut command = ctl();
+        command.arg("audit").arg(&job).arg("--json");
+        traces.iter().for_each(|trace| {
+            command.arg("--trace").arg(trace);
+        });
+        run(&mut command)
+    };
+    assert_eq!(audit(&traces).json()["equal"], true);
+    let lost = audit(&traces[..1]);
+    assert!(!lost.status.success());
+    assert!(lost.stdout.contains("are missing"), "{}", lost.stdout);
+}
