@@ -7,6 +7,8 @@ mod batch;
 mod deal;
 mod epoch;
 mod permutation;
+#[cfg(test)]
+mod statistics;
 
 pub use batch::{BatchParams, Item, ItemKind, Step};
 
