@@ -105,3 +105,47 @@ impl Windows {
         first + self.key.with(window).permute(end - first, offset - first)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: u64 = 100;
+    const LEN: u64 = 10_050;
+
+    fn windows(seed: u64, size: u64, len: u64) -> [Windows; 2] {
+        Windows::both(Key::new(seed, Purpose::WindowStart), Key::new(seed, Purpose::Window), size, len)
+    }
+
+    #[test]
+    fn each_pass_permutes_the_lane_and_moves_nothing_out_of_its_window() {
+        for (seed, size, len) in [(1, 100, 10_050), (2, 7, 50), (3, 1, 9), (4, 8, 8), (5, 99, 100), (6, 50, 3)] {
+            for pass in windows(seed, size, len) {
+                let mut places: Vec<u64> = (0..len).map(|offset| pass.permute(offset)).collect();
+                assert!(places.iter().zip(0..).all(|(place, offset)| place.abs_diff(offset) < size));
+                places.sort_unstable();
+                assert!(places.into_iter().eq(0..len));
+            }
+        }
+    }
+
+    #[test]
+    fn the_second_pass_lets_samples_cross_the_borders_of_the_first() {
+        let [straight, brick] = windows(1, SIZE, LEN);
+        let window = |offset: u64| (offset + SIZE - straight.start) / SIZE;
+        let crossed = |place: &dyn Fn(u64) -> u64| (0..LEN).filter(|x| window(*x) != window(place(*x))).count() as u64;
+        assert_eq!(crossed(&|x| straight.permute(x)), 0, "one pass alone has hard borders");
+        let both = crossed(&|x| straight.permute(brick.permute(x)));
+        assert!((LEN * 2 / 5..LEN * 3 / 5).contains(&both), "{both} of {LEN} cross, about half should");
+        let farthest = (0..LEN).map(|x| straight.permute(brick.permute(x)).abs_diff(x)).max().unwrap();
+        assert!(farthest <= SIZE * 3 / 2, "{farthest}");
+    }
+
+    #[test]
+    fn a_window_of_the_whole_lane_is_one_window() {
+        for size in [50, 51, u64::MAX] {
+            let [straight, brick] = windows(9, size, 50);
+            assert_eq!((straight.start, straight.size, brick.start, brick.size), (0, 50, 0, 50));
+        }
+    }
+}
