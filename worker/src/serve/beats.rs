@@ -20,6 +20,8 @@ const FIRST_RETRY: Duration = Duration::from_millis(100);
 const MAX_RETRY: Duration = Duration::from_secs(2);
 /// Bad samples that go with one beat; the others go with the next.
 const BAD_PER_BEAT: usize = 256;
+/// Until the next beat after one that was refused.
+const REFUSED_MS: u64 = 500;
 /// The limits of what a coordinator may set.
 const BEAT_MS: std::ops::RangeInclusive<u64> = 20..=60_000;
 
@@ -83,7 +85,7 @@ impl Beats {
                 other => {
                     tracing::warn!(coordinator = self.coordinator, reply = ?other, "coordinator refuses our beat");
                     self.is_heard.send_replace(false);
-                    u64::try_from(MAX_RETRY.as_millis()).unwrap_or(u64::MAX)
+                    REFUSED_MS
                 }
             };
             let pause = Duration::from_millis(pause_ms.clamp(*BEAT_MS.start(), *BEAT_MS.end()));

@@ -1,0 +1,140 @@
+//! How near a rank's feed comes to the bare decoding of the same samples on as many threads, in images per second.
+//!
+//! `cargo bench --bench feed [-- --images N] [--threads T] [--epochs E]`
+
+use std::{path::Path, sync::Arc, time::Instant};
+
+use bytes::Bytes;
+use rayon::prelude::*;
+use spdl_cluster::pictures::Pictures;
+use spdl_shard::{
+    Position, SampleId,
+    dataset::{PackOptions, Source, pack},
+    job::{Job, JobFile},
+    manifest::Manifest,
+    store::DatasetStore,
+};
+use spdl_wire::messages::{Session, SessionId};
+use spdl_worker::{
+    budget::Budget,
+    decode::{Decoder, SampleKey, Target},
+    feed::{FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},
+};
+
+const COLUMNS: &str = r#"
+    [[column]]
+    name = "image"
+    from = "jpg"
+    decode = "image"
+    ops = [{ random_resized_crop = { size = 224 } }, { random_flip = {} }]
+    [[column]]
+    name = "label"
+    from = "cls"
+    decode = "int"
+"#;
+
+fn argument(name: &str, default: u64) -> u64 {
+    let mut arguments = std::env::args().skip_while(|argument| argument != name).skip(1);
+    arguments.next().map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{name} {value}")))
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn main() {
+    // Other harnesses start every target; only `cargo bench` asks for figures.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return;
+    }
+    let images = argument("--images", 1000);
+    let epochs = argument("--epochs", 3);
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
+    let threads = argument("--threads", cores);
+    let directory = tempfile::tempdir().expect("a directory for temporary files");
+    let store = dataset(directory.path(), images).await;
+    let manifest = store.manifest().await.expect("the manifest just written");
+    let text = format!(
+        "name = \"bench\"\ndataset = \"{}\"\nseed = 1\nglobal_batch = 64\nepochs = {epochs}\n{COLUMNS}",
+        store.url()
+    );
+    let job = JobFile::parse(&text, "bench").and_then(|file| file.freeze(&manifest.facts())).expect("a valid job");
+    println!("{images} pictures, {threads} decoding threads, random_resized_crop 224, batch 64, u8");
+    let bare = bare(&store, &manifest, &job, threads as usize, epochs).await;
+    println!("{:32} {bare:8.0} images/s", "bare decoding, bytes in memory");
+    for (name, memory_bytes) in [("feed, 1 GiB", 1 << 30), ("feed, 48 MiB: records only", 48 << 20)] {
+        let rate = feed(&job, threads as f64, memory_bytes, 1).await;
+        println!("{name:32} {rate:8.0} images/s  {:.2} of bare", rate / bare);
+    }
+    let rate = feed(&job, threads as f64, 1 << 30, 4).await;
+    println!("{:32} {rate:8.0} images/s  {:.2} of bare", "feed, 4 ranks", rate / bare);
+}
+
+async fn dataset(directory: &Path, images: u64) -> DatasetStore {
+    let folder = directory.join("pictures");
+    Pictures::new().write_image_folder(&folder, images, 1, |_| {}).expect("pictures are written");
+    let to = directory.join("packed");
+    let store = DatasetStore::create_with(to.to_str().expect("UTF-8"), &Default::default()).expect("a folder");
+    let options = PackOptions::new(Source::ImageFolder(folder));
+    pack(&store, &options, &|_| {}).await.expect("pictures are packed");
+    store
+}
+
+/// Decodes every sample of the dataset, `epochs` times, with all bytes in memory and nothing around it.
+async fn bare(store: &DatasetStore, manifest: &Manifest, job: &Job, threads: usize, epochs: u64) -> f64 {
+    let mut samples: Vec<[(String, Bytes); 2]> = Vec::new();
+    for shard in manifest.shards() {
+        let index = store.index(&shard).await.expect("the index just written");
+        let object = store.object().get_opts(&store.shard_path(&shard), Default::default()).await.expect("the shard");
+        let bytes = object.bytes().await.expect("the shard");
+        samples.extend(index.records().map(|record| {
+            ["jpg", "cls"].map(|name| {
+                let field = record.field(name).expect("every record has both");
+                (name.to_owned(), bytes.slice(field.offset as usize..field.offset as usize + field.bytes as usize))
+            })
+        }));
+    }
+    let decoder = Decoder::new(job, manifest.classes()).expect("a valid job");
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+    let started = Instant::now();
+    pool.install(|| {
+        for epoch in 0..epochs {
+            samples.par_iter().enumerate().for_each(|(id, fields)| {
+                let (mut image, mut label) = (vec![0_u8; 224 * 224 * 3], [0_u8; 8]);
+                let key = SampleKey { epoch, id: SampleId(id as u64), sample_in_record: 0 };
+                let field = |name: &str| fields.iter().find(|(field, _)| field == name).map(|(_, bytes)| bytes.clone());
+                let mut targets = [Target::Fixed(&mut image), Target::Fixed(&mut label)];
+                decoder.decode_sample(key, &field, &mut targets).expect("a good picture");
+            });
+        }
+    });
+    (samples.len() as u64 * epochs) as f64 / started.elapsed().as_secs_f64()
+}
+
+/// Pulls the whole job with `world` ranks.
+async fn feed(job: &Job, cores: f64, memory_bytes: u64, world: u32) -> f64 {
+    let resources = Resources::new("bench", Budget { cores, memory_bytes, disk: None }).expect("threads");
+    let session =
+        Session { id: SessionId(1), job: job.clone(), world, global_batch: job.global_batch, start: Position::START };
+    let started = Instant::now();
+    let ranks = (0..world).map(|rank| tokio::spawn(drain(resources.clone(), session.clone(), rank)));
+    let mut entries = 0;
+    for rank in ranks.collect::<Vec<_>>() {
+        entries += rank.await.expect("no panic");
+    }
+    entries as f64 / started.elapsed().as_secs_f64()
+}
+
+async fn drain(resources: Arc<Resources>, session: Session, rank: u32) -> u64 {
+    let request = FeedRequest { session, rank, from: Position::START, slots: 0, slab: SlabKind::Private };
+    let mut feed = RankFeed::start(&resources, request).expect("memory for the slots");
+    let mut entries = 0;
+    loop {
+        match feed.next().await.expect("a good dataset") {
+            FeedEvent::Filled { slot, used_bytes, .. } => {
+                let batch = feed.slab().read(slot).expect("a filled slot");
+                entries += feed.layout().read(&batch[..used_bytes as usize]).expect("a batch").len() as u64;
+                drop(batch);
+                feed.free(slot).expect("a lent slot");
+            }
+            FeedEvent::End { .. } => return entries,
+        }
+    }
+}
