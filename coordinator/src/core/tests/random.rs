@@ -8,37 +8,15 @@ use spdl_wire::messages::{Join, RankBeat, WorkerBeat, WorkerId};
 
 use crate::core::testing::{World, beat, join, worker};
 
+/// The session of a beat or a leave counts back from the newest.
 #[derive(Clone, Debug)]
 enum Event {
-    Worker {
-        id: u64,
-        draining: bool,
-    },
-    Close {
-        id: u64,
-    },
-    Join {
-        rank: u32,
-        world: u32,
-        nonce: u64,
-        start: Option<u64>,
-    },
-    /// `session` counts back from the newest.
-    Beat {
-        session: u64,
-        rank: u32,
-        nonce: u64,
-        offset: u64,
-        unreachable: Option<u64>,
-    },
-    Leave {
-        session: u64,
-        rank: u32,
-        nonce: u64,
-    },
-    Pass {
-        ms: u64,
-    },
+    Worker { id: u64, draining: bool },
+    Close { id: u64 },
+    Join { rank: u32, world: u32, nonce: u64, start: Option<u64> },
+    Beat { session: u64, rank: u32, nonce: u64, offset: u64, unreachable: Option<u64> },
+    Leave { session: u64, rank: u32, nonce: u64 },
+    Pass { ms: u64 },
     Restart,
 }
 
