@@ -1,0 +1,243 @@
+//! What it costs to talk: the codec, handing a batch over on the local channel, and batches over QUIC on loopback beside
+//! a bare stream with the same settings.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use spdl_shard::{
+    Fingerprint, Position,
+    job::{BadSamples, EpochEnd, Job, OrderParams},
+};
+use spdl_wire::{
+    certs::{ClusterCa, Identity, LEAF_VALIDITY, Role},
+    codec,
+    frame::{self, Message},
+    home::{self, Attach, ClientReceiver, ClientSender, HomeListener, HomeReceiver, HomeSender},
+    local::{Allow, LocalListener},
+    messages::{FromHome, Home, NodeId, Session, SessionId, StageFigures, ToCoordinator, ToHome, WorkerBeat, WorkerId},
+    quic::{self, QuicSettings},
+    slab::Slab,
+};
+use tokio::runtime::Runtime;
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// 64 pictures of 224 x 224, as u8.
+const BATCH_BYTES: usize = 64 * 224 * 224 * 3;
+const SLOTS: u32 = 4;
+
+fn session() -> Box<Session> {
+    let job = Job {
+        name: "bench".into(),
+        dataset: "/data".into(),
+        dataset_fingerprint: Fingerprint(1),
+        samples: 1,
+        seed: 1,
+        global_batch: 64,
+        epochs: 1,
+        epoch_end: EpochEnd::Drop,
+        bad_samples: BadSamples::Fail,
+        max_bad_fraction: 0.0,
+        order: OrderParams { version: 1, lanes: 1, window: 1, shuffle: true },
+        columns: vec![],
+    };
+    Box::new(Session { id: SessionId(1), job, world: 1, global_batch: 64, start: Position::new(0, 0) })
+}
+
+fn wish() -> Attach {
+    Attach { session: session(), rank: 0, from: Position::new(0, 0), slots: SLOTS, client: "bench".into() }
+}
+
+fn round_trip<M: Message>(message: &M, bytes: &mut Vec<u8>) -> M {
+    bytes.clear();
+    frame::append_frame(message, bytes).expect("it encodes");
+    frame::take_frame(bytes).expect("it decodes").expect("it is whole")
+}
+
+fn codecs(criterion: &mut Criterion) {
+    let stages = vec![StageFigures { name: "decode".into(), items: 1 << 40, ..StageFigures::default() }; 8];
+    let home = Home {
+        worker: WorkerId(1),
+        name: "worker-0".into(),
+        node: NodeId("node-0".into()),
+        quic: SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)),
+        socket: Some("/run/spdl/worker.sock".into()),
+    };
+    let beat = WorkerBeat { home, cores: 8.0, draining: false, ranks: vec![], stages, bad_samples: vec![] };
+    let beat = ToCoordinator::WorkerBeat(beat);
+    let filled = FromHome::Filled { sequence: 1000, slot: 3, used_bytes: BATCH_BYTES as u64 };
+    let Attach { session, rank, from, slots, client } = wish();
+    let attach = ToHome::Attach { session, rank, from, slots, client };
+    let mut encoded = Vec::new();
+    codec::encode(&beat, &mut encoded).expect("it encodes");
+    let mut group = criterion.benchmark_group("codec");
+    let mut bytes = Vec::new();
+    group.bench_function("filled, there and back", |bencher| bencher.iter(|| round_trip(&filled, &mut bytes)));
+    group.bench_function("attach, there and back", |bencher| bencher.iter(|| round_trip(&attach, &mut bytes)));
+    group.bench_function(format!("heartbeat of {} bytes, there and back", encoded.len()), |bencher| {
+        bencher.iter(|| round_trip(&beat, &mut bytes));
+    });
+    group.finish();
+}
+
+/// A runtime of one thread, as each end of a channel has in a process of its own.
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts")
+}
+
+fn identities(dir: &Path) -> [Identity; 2] {
+    let ca = ClusterCa::open_or_create(dir).expect("a CA is made");
+    [Role::Worker, Role::Client]
+        .map(|role| ca.issue(role, "bench", &[], LEAF_VALIDITY).and_then(|issued| issued.identity()).expect("issued"))
+}
+
+/// Both ends of a channel: the home on a thread of its own that runs `serve`, the client here.
+fn channel<F>(over_quic: bool, serve: impl FnOnce(Slab, HomeSender, HomeReceiver) -> F + Send + 'static) -> Client
+where
+    F: Future<Output = ()>,
+{
+    let dir = tempfile::tempdir().expect("a folder");
+    let socket = dir.path().join("home.sock");
+    let [worker, client] = identities(dir.path());
+    let (ready, listening) = mpsc::channel();
+    let path = socket.clone();
+    let home = thread::spawn(move || {
+        runtime().block_on(async move {
+            let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+            let endpoint = quic::server_endpoint(any, &worker, &QuicSettings::default()).expect("bound");
+            let local = LocalListener::bind(&path, Allow::default()).expect("bound");
+            ready.send(endpoint.local_addr().expect("bound")).expect("the client waits");
+            let request = HomeListener::start(Some(local), Some(endpoint)).accept().await.expect("a client");
+            let slab = request.new_slab(SLOTS, BATCH_BYTES).expect("memory");
+            let (sender, receiver) = request.attached(&slab).await.expect("attached");
+            serve(slab, sender, receiver).await;
+        });
+    });
+    let address = listening.recv().expect("the home listens");
+    let runtime = runtime();
+    let (sender, receiver) = runtime.block_on(async {
+        if over_quic {
+            let endpoint = quic::client_endpoint(&client, &QuicSettings::default()).expect("bound");
+            let connection = quic::connect(&endpoint, address, Role::Worker, TIMEOUT).await.expect("connected");
+            home::attach_quic(connection, wish(), BATCH_BYTES, TIMEOUT).await.expect("attached")
+        } else {
+            home::attach_local(&socket, wish(), BATCH_BYTES, TIMEOUT).await.expect("attached")
+        }
+    });
+    Client { runtime, sender, receiver, home, _dir: dir }
+}
+
+struct Client {
+    runtime: Runtime,
+    sender: ClientSender,
+    receiver: ClientReceiver,
+    home: thread::JoinHandle<()>,
+    _dir: tempfile::TempDir,
+}
+
+impl Client {
+    /// Takes `count` batches, giving each back at once.
+    fn take(&mut self, count: u64) -> Duration {
+        self.runtime.block_on(async {
+            let start = Instant::now();
+            for _ in 0..count {
+                match self.receiver.recv().await.expect("the home is there") {
+                    FromHome::Filled { slot, .. } => self.sender.free(slot).await.expect("the home is there"),
+                    other => panic!("{other:?}"),
+                }
+            }
+            start.elapsed()
+        })
+    }
+
+    fn end(self) {
+        drop((self.sender, self.receiver, self.runtime));
+        self.home.join().expect("the home ends");
+    }
+}
+
+/// Delivers batches through up to `in_flight` slots until the client leaves.
+async fn deliver(slab: Slab, mut sender: HomeSender, mut receiver: HomeReceiver, in_flight: u32) {
+    let mut sequence = 0;
+    loop {
+        while SLOTS - slab.free_slots() >= in_flight {
+            if !matches!(receiver.recv().await, Ok(Some(ToHome::Freed { .. }))) {
+                return;
+            }
+        }
+        let slot = slab.take_any().expect("a slot is free").publish();
+        if sender.deliver(sequence, slot, BATCH_BYTES as u64).await.is_err() {
+            return;
+        }
+        sequence += 1;
+    }
+}
+
+fn hand_off(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("local hand-off");
+    for (name, in_flight) in [("one batch, there and its slot back", 1), ("per batch, four slots", SLOTS)] {
+        let mut client = channel(false, move |slab, sender, receiver| deliver(slab, sender, receiver, in_flight));
+        group.bench_function(name, |bencher| bencher.iter_custom(|count| client.take(count)));
+        client.end();
+    }
+    group.finish();
+}
+
+fn quic_bulk(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("quic on loopback");
+    group.throughput(Throughput::Bytes(BATCH_BYTES as u64)).sample_size(10);
+    let mut client = channel(true, |slab, sender, receiver| deliver(slab, sender, receiver, SLOTS));
+    group.bench_function("batches", |bencher| bencher.iter_custom(|count| client.take(count)));
+    client.end();
+
+    let dir = tempfile::tempdir().expect("a folder");
+    let [worker, client] = identities(dir.path());
+    let (ready, listening) = mpsc::channel();
+    let server = thread::spawn(move || {
+        runtime().block_on(async move {
+            let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+            let endpoint = quic::server_endpoint(any, &worker, &QuicSettings::default()).expect("bound");
+            ready.send(endpoint.local_addr().expect("bound")).expect("the client waits");
+            let incoming = endpoint.accept().await.expect("a client");
+            let (connection, _) = quic::handshake(incoming, &[Role::Client], TIMEOUT).await.expect("a client");
+            let mut stream = connection.open_uni().await.expect("a stream");
+            let bytes = vec![0; BATCH_BYTES];
+            while stream.write_all(&bytes).await.is_ok() {}
+        });
+    });
+    let address = listening.recv().expect("the server listens");
+    let runtime = runtime();
+    let (connection, mut stream) = runtime.block_on(async {
+        let endpoint = quic::client_endpoint(&client, &QuicSettings::default()).expect("bound");
+        let connection = quic::connect(&endpoint, address, Role::Worker, TIMEOUT).await.expect("connected");
+        let stream = connection.accept_uni().await.expect("a stream");
+        (connection, stream)
+    });
+    let mut buffer = vec![0; BATCH_BYTES];
+    group.bench_function("bare stream", |bencher| {
+        bencher.iter_custom(|count| {
+            runtime.block_on(async {
+                let start = Instant::now();
+                for _ in 0..count {
+                    stream.read_exact(&mut buffer).await.expect("the server is there");
+                }
+                start.elapsed()
+            })
+        });
+    });
+    group.finish();
+    drop((stream, connection, runtime));
+    server.join().expect("the server ends");
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().warm_up_time(Duration::from_secs(1)).measurement_time(Duration::from_secs(3));
+    targets = codecs, hand_off, quic_bulk
+}
+criterion_main!(benches);
