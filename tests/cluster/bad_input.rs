@@ -53,9 +53,9 @@ fn a_dataset_that_is_not_there_is_named() {
     let dataset = Dataset::of_pictures(10, 20);
     let job = dataset.job("gone", "");
     fs::remove_dir_all(dataset.path("dataset")).unwrap();
-    run(ctl().arg("plan").arg(&job)).error(&["manifest.spdl", "hint:"]);
+    run(ctl().arg("plan").arg(&job)).error(&["dataset` does not exist", "hint:"]);
     let cluster = Cluster::start(0);
-    run(cluster.ctl("admin", ["job", "submit"]).arg(&job)).error(&["job `gone`", "manifest.spdl"]);
+    run(cluster.ctl("admin", ["job", "submit"]).arg(&job)).error(&["job `gone`", "dataset` does not exist"]);
 }
 
 #[test]

@@ -78,7 +78,12 @@ fn a_bad_sample_fails_the_job_where_the_job_says_so() {
     let job = dataset.job("strict", "bad_samples = \"fail\"\nshuffle = false");
     let cluster = Cluster::start(1);
     cluster.submit(&job);
-    run(&mut cluster.pull("strict", 0, 1, "node-0", &[])).error(&["`part-0.tar`", "`0005`", "column `image`"]);
+    run(&mut cluster.pull("strict", 0, 1, "node-0", &[])).error(&[
+        "job `strict`",
+        "`part-0.tar`",
+        "0005",
+        "column `image`",
+    ]);
 }
 
 #[test]

@@ -30,8 +30,7 @@ fn a_killed_worker_and_coordinator_restart_on_the_same_addresses() {
     cluster.coordinator.as_mut().unwrap().kill();
     assert!(socket.exists(), "kill -9 leaves the socket's file; it must not block the next worker");
     cluster.start_coordinator();
-    let socket = socket.to_str().unwrap().to_owned();
-    cluster.start_worker("node-0", &["--socket", &socket]);
+    cluster.start_worker_on("node-0", &socket, &[]);
 
     let after = cluster.pull_all("kill", 2, &["node-0"], &["--from", "0:0"]);
     assert!(after.iter().all(|report| report["transport"] == "local"), "{after:?}");
@@ -60,8 +59,8 @@ fn a_killed_trainer_gives_its_slots_back_at_once() {
 fn a_second_worker_on_a_socket_in_use_is_refused_by_name() {
     let cluster = Cluster::start(1);
     let socket = cluster.workers[0].socket.clone();
-    let mut second = cluster.ctl("worker", ["worker", "--listen", "127.0.0.1:0", "--socket"]);
-    run(second.arg(&socket)).error(&[socket.to_str().unwrap(), "hint:"]);
+    let mut second = cluster.ctl("worker", ["worker", "--listen", "127.0.0.1:0"]);
+    run(second.arg("--socket").arg(&socket)).error(&[socket.to_str().unwrap(), "hint:"]);
 }
 
 #[test]

@@ -17,10 +17,10 @@ use std::{
 use serde_json::Value;
 
 /// No test process lives longer than this.
-pub const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// `spdl-ctl`, told to end with this test.
-pub fn ctl() -> Command {
+pub(crate) fn ctl() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spdl-ctl"));
     command.arg("--die-with-parent").stdin(Stdio::null());
     for (name, _) in std::env::vars_os() {
@@ -32,16 +32,16 @@ pub fn ctl() -> Command {
 }
 
 /// A finished command: what it printed and how it ended.
-pub struct Finished {
-    pub status: ExitStatus,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Finished {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Finished {
     /// The last line on standard output, as JSON.
     #[track_caller]
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         assert!(self.status.success(), "{}\n{}\n{}", self.status, self.stdout, self.stderr);
         let line = self.stdout.lines().last().unwrap_or_default();
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: `{line}`\n{}", self.stderr))
@@ -49,7 +49,7 @@ impl Finished {
 
     /// Standard error of a command that must have failed, checked to hold each of `parts`.
     #[track_caller]
-    pub fn error(&self, parts: &[&str]) -> &str {
+    pub(crate) fn error(&self, parts: &[&str]) -> &str {
         assert!(!self.status.success(), "it should fail, but printed {}", self.stdout);
         for part in parts {
             assert!(self.stderr.contains(part), "`{part}` is not in:\n{}", self.stderr);
@@ -61,7 +61,7 @@ impl Finished {
 
 /// Runs a command to its end; kills it at the limit.
 #[track_caller]
-pub fn run(command: &mut Command) -> Finished {
+pub(crate) fn run(command: &mut Command) -> Finished {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
     let watchdog = Watchdog::over(child.id());
     let Output { status, stdout, stderr } = child.wait_with_output().expect("the program can be waited for");
@@ -108,32 +108,32 @@ impl Drop for Watchdog {
 }
 
 /// Sends a signal to a process that may be gone.
-pub fn signal(pid: u32, signal: rustix::process::Signal) {
+pub(crate) fn signal(pid: u32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a process id is not zero");
     let _ = rustix::process::kill_process(pid, signal);
 }
 
 /// A running server or rank; killed when dropped.
-pub struct Process {
-    pub child: Child,
-    pub output: BufReader<ChildStdout>,
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    pub(crate) output: BufReader<ChildStdout>,
     _watchdog: Watchdog,
 }
 
 impl Process {
-    pub fn spawn(command: &mut Command) -> Self {
+    pub(crate) fn spawn(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
         Self { _watchdog: Watchdog::over(child.id()), child, output }
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// The next line of standard output, as JSON.
     #[track_caller]
-    pub fn line(&mut self) -> Value {
+    pub(crate) fn line(&mut self) -> Value {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("standard output is text");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: `{line}`"))
@@ -141,7 +141,7 @@ impl Process {
 
     /// Waits for the end and gives the last line of standard output, as JSON.
     #[track_caller]
-    pub fn finish(mut self) -> Value {
+    pub(crate) fn finish(mut self) -> Value {
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).expect("standard output is text");
         let status = self.child.wait().expect("the process can be waited for");
@@ -149,12 +149,12 @@ impl Process {
         serde_json::from_str(rest.lines().last().unwrap_or_default()).unwrap_or_else(|error| panic!("{error}: {rest}"))
     }
 
-    pub fn signal(&self, which: rustix::process::Signal) {
+    pub(crate) fn signal(&self, which: rustix::process::Signal) {
         signal(self.pid(), which);
     }
 
     /// `kill -9`, and waits until it is gone.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -167,13 +167,13 @@ impl Drop for Process {
 }
 
 /// A folder with a dataset and a job file.
-pub struct Dataset {
-    pub folder: tempfile::TempDir,
+pub(crate) struct Dataset {
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl Dataset {
     /// Packs `count` pictures of the demo into shards of `records` each.
-    pub fn of_pictures(count: u64, records: u64) -> Self {
+    pub(crate) fn of_pictures(count: u64, records: u64) -> Self {
         let dataset = Self { folder: tempfile::tempdir().expect("a temporary folder") };
         let source = dataset.path("pictures");
         spdl_cluster::pictures::Pictures::new()
@@ -186,18 +186,18 @@ impl Dataset {
         dataset
     }
 
-    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+    pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// Writes a job file of this dataset: pictures of 64 pixels, their class, and their bytes as they are.
-    pub fn job(&self, name: &str, keys: &str) -> PathBuf {
+    pub(crate) fn job(&self, name: &str, keys: &str) -> PathBuf {
         let raw = "[[column]]\nname = \"raw\"\nfrom = \"jpg\"\ndecode = \"bytes\"\nmax_bytes = 400000\n";
         self.write_job(name, &format!("global_batch = 24\n{keys}"), 64, raw)
     }
 
     /// Writes a job file as a training run has it: pictures of 224 pixels and their class, batches of 64.
-    pub fn training_job(&self, name: &str, epochs: u64) -> PathBuf {
+    pub(crate) fn training_job(&self, name: &str, epochs: u64) -> PathBuf {
         self.write_job(name, &format!("global_batch = 64\nepochs = {epochs}"), 224, "")
     }
 
@@ -216,24 +216,23 @@ impl Dataset {
 }
 
 /// A coordinator and its workers.
-pub struct Cluster {
-    pub folder: tempfile::TempDir,
-    pub coordinator: Option<Process>,
-    pub address: String,
-    pub http: String,
-    pub workers: Vec<Worker>,
+pub(crate) struct Cluster {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) coordinator: Option<Process>,
+    pub(crate) address: String,
+    pub(crate) http: String,
+    pub(crate) workers: Vec<Worker>,
 }
 
-/// A worker and what it said when it was ready.
-pub struct Worker {
-    pub process: Process,
-    pub socket: PathBuf,
-    pub ready: Value,
+/// A worker and its socket.
+pub(crate) struct Worker {
+    pub(crate) process: Process,
+    pub(crate) socket: PathBuf,
 }
 
 impl Cluster {
     /// Starts a coordinator and `workers` workers, each on a node of its own: `node-0`, `node-1`, ...
-    pub fn start(workers: usize) -> Self {
+    pub(crate) fn start(workers: usize) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut cluster = Self {
             folder,
@@ -254,16 +253,16 @@ impl Cluster {
         cluster
     }
 
-    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+    pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    pub fn certs(&self, role: &str) -> PathBuf {
+    pub(crate) fn certs(&self, role: &str) -> PathBuf {
         self.path("certs").join(role)
     }
 
     /// Starts the coordinator, on the addresses it had before when it is a restart.
-    pub fn start_coordinator(&mut self) {
+    pub(crate) fn start_coordinator(&mut self) {
         let mut command = ctl();
         command.args(["coord", "--listen", &self.address, "--http", &self.http, "--state"]).arg(self.path("state"));
         let mut process = Process::spawn(&mut command);
@@ -274,33 +273,38 @@ impl Cluster {
     }
 
     /// Starts a worker on `node`, with further arguments.
-    pub fn start_worker(&mut self, node: &str, further: &[&str]) -> &mut Worker {
+    pub(crate) fn start_worker(&mut self, node: &str, further: &[&str]) -> &mut Worker {
         let socket = self.path(format!("{}.sock", self.workers.len()));
+        self.start_worker_on(node, &socket, further)
+    }
+
+    /// The same with its socket at a path.
+    pub(crate) fn start_worker_on(&mut self, node: &str, socket: &Path, further: &[&str]) -> &mut Worker {
         let mut command = ctl();
         command.args(["worker", "--coord", &self.address, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
         command.args(["--cores", "1", "--memory", "256MiB", "--name", node]);
-        command.arg("--certs").arg(self.certs("worker")).arg("--socket").arg(&socket).args(further);
+        command.arg("--certs").arg(self.certs("worker")).arg("--socket").arg(socket).args(further);
         command.env("SPDL_NODE", node);
         let mut process = Process::spawn(&mut command);
-        let ready = process.line();
-        self.workers.push(Worker { process, socket, ready });
+        process.line();
+        self.workers.push(Worker { process, socket: socket.to_owned() });
         self.workers.last_mut().expect("one was pushed")
     }
 
     /// `spdl-ctl` with this cluster's address and the certificates of `role`.
-    pub fn ctl<I: AsRef<OsStr>>(&self, role: &str, args: impl IntoIterator<Item = I>) -> Command {
+    pub(crate) fn ctl<I: AsRef<OsStr>>(&self, role: &str, args: impl IntoIterator<Item = I>) -> Command {
         let mut command = ctl();
         command.args(args).args(["--coord", &self.address]).arg("--certs").arg(self.certs(role));
         command
     }
 
     #[track_caller]
-    pub fn submit(&self, job: &Path) {
+    pub(crate) fn submit(&self, job: &Path) {
         run(self.ctl("admin", ["job", "submit"]).arg(job).arg("--json")).json();
     }
 
     /// A rank on `node` that pulls `job`.
-    pub fn pull(&self, job: &str, rank: u32, world: u32, node: &str, further: &[&str]) -> Command {
+    pub(crate) fn pull(&self, job: &str, rank: u32, world: u32, node: &str, further: &[&str]) -> Command {
         let mut command = self.ctl("client", ["pull", "--json", "--digest", "--job", job]);
         command.args(["--rank", &rank.to_string(), "--world", &world.to_string()]).args(further).env("SPDL_NODE", node);
         command
@@ -308,7 +312,7 @@ impl Cluster {
 
     /// All ranks of one launch, to their end.
     #[track_caller]
-    pub fn pull_all(&self, job: &str, world: u32, nodes: &[&str], further: &[&str]) -> Vec<Value> {
+    pub(crate) fn pull_all(&self, job: &str, world: u32, nodes: &[&str], further: &[&str]) -> Vec<Value> {
         let start = |rank: u32| {
             let node = nodes[rank as usize % nodes.len()];
             Process::spawn(&mut self.pull(job, rank, world, node, further))
@@ -318,13 +322,13 @@ impl Cluster {
     }
 
     #[track_caller]
-    pub fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         run(self.ctl("admin", ["status"]).arg("--json")).json()
     }
 
     /// Asks for the status until `holds` is true of it.
     #[track_caller]
-    pub fn wait_for(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn wait_for(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let started = Instant::now();
         loop {
             let status = self.status();
@@ -338,7 +342,7 @@ impl Cluster {
 
 /// The sum of a 128-bit digest over the ranks.
 #[track_caller]
-pub fn sum(reports: &[Value], field: &str) -> String {
+pub(crate) fn sum(reports: &[Value], field: &str) -> String {
     let digest = |report: &Value| u128::from_str_radix(report[field].as_str().expect("a digest"), 16).expect("hex");
     format!("{:032x}", reports.iter().map(digest).fold(0, u128::wrapping_add))
 }
