@@ -88,7 +88,8 @@ impl Coordinator {
             }
             rank.unreachable.remove(&id);
         }
-        let level = if why == "left" { LogLevel::Info } else { LogLevel::Warn };
+        // A worker that was leaving anyway may be seen to close its connection first.
+        let level = if homeless == 0 { LogLevel::Info } else { LogLevel::Warn };
         self.log(level, format!("worker `{}` {why}; {homeless} ranks need another home", worker.home.name));
     }
 
