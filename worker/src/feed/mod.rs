@@ -94,6 +94,8 @@ pub struct RankFeed {
     layout: Arc<Layout>,
     progress: Arc<Progress>,
     events: mpsc::UnboundedReceiver<Result<FeedEvent, FeedError>>,
+    /// The end or the error, once it has come.
+    last: Option<Result<FeedEvent, FeedError>>,
     driver: AbortHandle,
     _reservation: SlabReservation,
 }
@@ -159,7 +161,7 @@ impl RankFeed {
         };
         let driver = tokio::spawn(driver.run(from)).abort_handle();
         let view = FeedView::new(resources, &session, rank, slab.slots(), progress.clone());
-        Ok(Self { view, slab, layout, progress, events, driver, _reservation: reservation })
+        Ok(Self { view, slab, layout, progress, events, last: None, driver, _reservation: reservation })
     }
 
     /// The slots.
@@ -174,16 +176,22 @@ impl RankFeed {
         &self.layout
     }
 
-    /// The next event; dropping the future loses none. After [`FeedEvent::End`] or an error there is nothing more.
+    /// The next event; dropping the future loses none. After [`FeedEvent::End`] or an error
+    /// it is that again.
     ///
     /// # Errors
     /// [`FeedError`] when the rank cannot be fed any longer.
     pub async fn next(&mut self) -> Result<FeedEvent, FeedError> {
-        let event = self.events.recv().await;
-        if matches!(event, Some(Ok(FeedEvent::Filled { .. }))) {
-            self.progress.take();
+        if let Some(last) = &self.last {
+            return last.clone();
         }
-        event.unwrap_or_else(|| Err(FeedError::Panicked { job: self.view.job().to_owned() }))
+        let event = self.events.recv().await;
+        let event = event.unwrap_or_else(|| Err(FeedError::Panicked { job: self.view.job().to_owned() }));
+        match event {
+            Ok(FeedEvent::Filled { .. }) => self.progress.take(),
+            _ => self.last = Some(event.clone()),
+        }
+        event
     }
 
     /// A handle that gives slots back.

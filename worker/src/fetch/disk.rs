@@ -137,7 +137,7 @@ impl DiskCache {
         match fs::read(self.path(key)) {
             Ok(content) if content.len() as u64 == bytes => Some(Pieces::new(vec![(offset, Bytes::from(content))])),
             _ => {
-                self.discard(key);
+                self.remove(&mut self.files.lock(), key);
                 None
             }
         }
@@ -211,8 +211,13 @@ impl DiskCache {
     pub(crate) fn discard(&self, key: &BlockKey) {
         let mut files = self.files.lock();
         *files.discards.entry(*key).or_default() += 1;
+        self.remove(&mut files, key);
+    }
+
+    fn remove(&self, files: &mut Files, key: &BlockKey) {
         if files.known.contains_key(key) {
             files.forget(key);
+            // It is known no more, so whatever is still there is written over.
             let _ = fs::remove_file(self.path(key));
         }
     }
@@ -226,8 +231,7 @@ impl DiskCache {
     fn evict_oldest(&self, files: &mut Files) {
         if let Some((_, key)) = files.by_use.first_key_value() {
             let key = *key;
-            files.forget(&key);
-            let _ = fs::remove_file(self.path(&key));
+            self.remove(files, &key);
         }
     }
 
@@ -283,6 +287,9 @@ mod tests {
         fs::write(cache.path(&key(1)), b"short").unwrap();
         assert!(cache.read(&key(1), 5, 100).is_none());
         assert!(!cache.path(&key(1)).exists());
+        cache.write(&key(1), &pieces(1), 0);
+        assert!(cache.read(&key(1), 5, 100).is_some());
+        cache.discard(&key(1));
         cache.write(&key(1), &pieces(1), 0);
         assert!(cache.read(&key(1), 5, 100).is_none(), "fetched before it was found wrong");
         cache.write(&key(1), &pieces(1), cache.discards(&key(1)));

@@ -14,15 +14,24 @@ use crate::feed::FeedView;
 #[derive(Debug)]
 pub(crate) struct Ranks {
     limit: usize,
-    seats: Mutex<(u64, BTreeMap<u64, Arc<OnceLock<(FeedView, Transport)>>>)>,
+    seats: Mutex<Seats>,
 }
+
+#[derive(Debug, Default)]
+struct Seats {
+    last: u64,
+    by_number: BTreeMap<u64, Sitter>,
+}
+
+/// Who sits there, once somebody does.
+type Sitter = Arc<OnceLock<(FeedView, Transport)>>;
 
 /// One rank's seat; free again when dropped.
 #[derive(Debug)]
 pub(crate) struct Seat {
     ranks: Arc<Ranks>,
     number: u64,
-    taken: Arc<OnceLock<(FeedView, Transport)>>,
+    taken: Sitter,
 }
 
 impl Ranks {
@@ -37,20 +46,20 @@ impl Ranks {
     /// A seat; `None` when all are taken.
     pub(crate) fn seat(self: &Arc<Self>) -> Option<Seat> {
         let mut seats = self.seats.lock();
-        let (next, seats) = &mut *seats;
-        if seats.len() >= self.limit {
+        if seats.by_number.len() >= self.limit {
             return None;
         }
-        *next += 1;
-        let taken = Arc::new(OnceLock::new());
-        seats.insert(*next, taken.clone());
-        Some(Seat { ranks: self.clone(), number: *next, taken })
+        seats.last += 1;
+        let number = seats.last;
+        let taken = Sitter::default();
+        seats.by_number.insert(number, taken.clone());
+        Some(Seat { ranks: self.clone(), number, taken })
     }
 
     /// How each of the ranks stands.
     pub(crate) fn figures(&self) -> Vec<RankFigures> {
         let seats = self.seats.lock();
-        let taken = seats.1.values().filter_map(|seat| seat.get());
+        let taken = seats.by_number.values().filter_map(|seat| seat.get());
         taken.map(|(view, transport)| view.figures(*transport)).collect()
     }
 }
@@ -64,7 +73,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.ranks.seats.lock().1.remove(&self.number);
+        self.ranks.seats.lock().by_number.remove(&self.number);
     }
 }
 

@@ -5,7 +5,6 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use parking_lot::Mutex;
 use spdl_shard::{Fingerprint, Position, job::Job};
 use spdl_wire::{
     certs::{ClusterCa, LEAF_VALIDITY},

@@ -131,6 +131,22 @@ async fn a_store_that_fails_and_lies_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cache_without_room_fetches_records_and_gives_the_same() {
+    let scene = Scene::new(&[5], TWO_EPOCHS);
+    let (expected, _) = run(&resources(PLENTY, None), &scene.session(1), Position::START).await.unwrap();
+    let resources = resources(PLENTY, None);
+    let mut feed = start(&resources, &scene.session(1), 0, Position::START);
+    resources.fetcher.set_memory(0);
+    let (seen, steps) = drain(&mut feed).await.unwrap();
+    assert!(seen == expected);
+    assert_eq!(resources.memory_bytes().1, 0);
+    let end = feed.next().await.unwrap();
+    assert!(
+        matches!(end, FeedEvent::End { sequence, position } if sequence == steps && position == Position::new(2, 0))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_that_stay_wrong_end_the_feed_and_name_the_record() {
     let scene = Scene::new(&[], TWO_EPOCHS);
     let path = scene.directory.path().join("1.tar");
