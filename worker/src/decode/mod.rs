@@ -78,13 +78,15 @@ pub enum DecoderError {
 
 /// Decodes the samples of one job. Cheap to clone; every thread can use the same one.
 #[derive(Clone)]
-pub struct Decoder(Arc<Inner>);
+pub struct Decoder {
+    inner: Arc<Inner>,
+    limits: PictureLimits,
+}
 
 struct Inner {
     seed: u64,
     columns: Vec<Prepared>,
     classes: HashMap<String, i64>,
-    limits: PictureLimits,
 }
 
 struct Prepared {
@@ -110,25 +112,20 @@ impl Decoder {
             return Err(DecoderError::NoClasses { job: job.name.clone(), column: column.name.clone() });
         }
         let columns = job.columns.iter().map(Prepared::new).collect();
-        Ok(Self(Arc::new(Inner { seed: job.seed, columns, classes: numbers, limits: PictureLimits::default() })))
+        let inner = Arc::new(Inner { seed: job.seed, columns, classes: numbers });
+        Ok(Self { inner, limits: PictureLimits::default() })
     }
 
     /// The same decoder with other limits on pictures.
     #[must_use]
     pub fn with_limits(self, limits: PictureLimits) -> Self {
-        let inner = Arc::try_unwrap(self.0).unwrap_or_else(|shared| Inner {
-            seed: shared.seed,
-            columns: shared.columns.iter().map(|prepared| Prepared::new(&prepared.column)).collect(),
-            classes: shared.classes.clone(),
-            limits,
-        });
-        Self(Arc::new(Inner { limits, ..inner }))
+        Self { limits, ..self }
     }
 
     /// Every field that a column may read: what a partial fetch of a record has to bring.
     pub fn field_names(&self) -> impl Iterator<Item = &str> {
         let mut names = BTreeSet::new();
-        for Prepared { column, .. } in &self.0.columns {
+        for Prepared { column, .. } in &self.inner.columns {
             names.extend(column.from.iter().map(String::as_str));
             if let ColumnKind::Image(image) = &column.kind {
                 names.extend(image.ops.iter().filter_map(|op| match op {
@@ -155,13 +152,11 @@ impl Decoder {
         field: &dyn Fn(&str) -> Option<Bytes>,
         targets: &mut [Target<'_>],
     ) -> Result<(), BadSampleCause> {
-        let inner = &*self.0;
-        assert_eq!(targets.len(), inner.columns.len(), "targets, one for each column");
+        assert_eq!(targets.len(), self.inner.columns.len(), "targets, one for each column");
         let mut record = Record::new(field, key.sample_in_record);
         SCRATCH.with_borrow_mut(|scratch| {
-            for (prepared, target) in inner.columns.iter().zip(targets) {
-                inner
-                    .decode_column(prepared, key, &mut record, scratch, target)
+            for (prepared, target) in self.inner.columns.iter().zip(targets) {
+                self.decode_column(prepared, key, &mut record, scratch, target)
                     .map_err(|problem| BadSampleCause { column: prepared.column.name.clone(), problem })?;
             }
             Ok(())
@@ -179,7 +174,7 @@ impl Prepared {
     }
 }
 
-impl Inner {
+impl Decoder {
     fn decode_column(
         &self,
         Prepared { column, writer }: &Prepared,
@@ -225,7 +220,7 @@ impl Inner {
             return Err(BadSampleProblem::Empty { field: field.to_owned() });
         }
         let picture = picture::open(bytes, field, self.limits)?;
-        let mut draw = Draw::new(self.seed, key.epoch, key.id.0);
+        let mut draw = Draw::new(self.inner.seed, key.epoch, key.id.0);
         let plan = geometry::plan(picture.seen(), &image.ops, &mut draw, |field| record.pixel_box(field))?;
         let (Some(x), Some(y)) = (plan.x, plan.y) else {
             writer.blacken(out);
@@ -253,7 +248,7 @@ impl Inner {
         out: &mut [u8],
     ) -> Result<(), BadSampleProblem> {
         let class = &record.object(field)?.class;
-        match self.classes.get(class.trim()) {
+        match self.inner.classes.get(class.trim()) {
             Some(number) => scalar::write_integer(*number, dtype, field, || number.to_string(), out),
             None => {
                 let class = cause::quoted(class.as_bytes());

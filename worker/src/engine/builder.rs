@@ -31,13 +31,17 @@ pub struct Stages<T> {
     names: Vec<String>,
     /// What must not be zero.
     counts: Vec<(String, usize)>,
-    /// Starts all stages, given what stands behind the last and the capacity of the queue in between.
-    start: Box<dyn FnOnce(&mut Start, Arc<Live>, usize) -> Receiver<Message<T>> + Send>,
+    start: Starter<T>,
 }
+
+/// Starts all stages, given what stands behind the last and the capacity of the queue in between.
+type Starter<T> = Box<dyn FnOnce(&mut Start, Arc<Live>, usize) -> Receiver<Message<T>> + Send>;
+/// Runs a task of a stage.
+type Spawn = dyn Fn(&Live, BoxFuture<'static, ()>);
 
 /// What stages need to start.
 struct Start {
-    spawn: Box<dyn Fn(&Live, BoxFuture<'static, ()>)>,
+    spawn: Box<Spawn>,
     pool: Arc<ThreadPool>,
     live: Vec<Arc<Live>>,
     source: Option<std::io::Result<JoinHandle<()>>>,

@@ -12,20 +12,26 @@ pub(super) struct Library<'b> {
     decoder: Box<dyn ImageDecoder + 'b>,
 }
 
-/// What a decoder may allocate for each pixel that the limits allow, in bytes: its output and a copy of it.
-const BYTES_PER_PIXEL: u64 = 32;
+/// Bytes of a decoded pixel that the limits on pixels are meant for: 8-bit RGB with alpha. Where pixels are wider,
+/// fewer are allowed.
+const BYTES_PER_PIXEL: u64 = 4;
 
 pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Turn, Library<'_>), Failure> {
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(other)?;
     if reader.format().is_none() {
         return Err(other("the bytes are of no format that is known"));
     }
+    let bytes = limits.pixels.saturating_mul(BYTES_PER_PIXEL);
     let mut allowed = Limits::default();
-    allowed.max_alloc = Some(limits.pixels.saturating_mul(BYTES_PER_PIXEL));
+    // A decoder may hold the picture twice.
+    allowed.max_alloc = Some(bytes.saturating_mul(2));
     reader.limits(allowed);
     let mut decoder = reader.into_decoder().map_err(other)?;
     let (width, height) = decoder.dimensions();
     let stored = checked_size(width, height, limits)?;
+    if decoder.total_bytes() > bytes {
+        return Err(Failure::TooLarge(stored));
+    }
     let turn = decoder.orientation().map(Turn::from).unwrap_or_default();
     Ok((stored, turn, Library { decoder: Box::new(decoder) }))
 }

@@ -85,11 +85,13 @@ fn a_picture_that_claims_to_be_huge_is_refused_before_it_is_decoded() {
     assert!(error.contains("is a picture of 65535x65535; the limits are 16384 a side"), "{error}");
 
     let cat = encoded(&DynamicImage::ImageRgb8(reference(CAT).to_rgb8()), ImageFormat::Png);
+    let wide = encoded(&DynamicImage::ImageRgba16(reference(CAT).to_rgba16()), ImageFormat::Png);
     for (limits, bytes) in [
         (PictureLimits { side_pixels: 239, pixels: 1 << 27 }, CAT),
         (PictureLimits { side_pixels: 239, pixels: 1 << 27 }, &cat),
         (PictureLimits { side_pixels: 16_384, pixels: 240 * 160 - 1 }, CAT),
         (PictureLimits { side_pixels: 16_384, pixels: 240 * 160 - 1 }, &cat),
+        (PictureLimits { side_pixels: 16_384, pixels: 240 * 160 * 2 - 1 }, &wide),
     ] {
         let decoder = Decoder::new(&job(&[&image_column(RESIZE, "")]), CLASSES).unwrap().with_limits(limits);
         let field = |_: &str| Some(Bytes::copy_from_slice(bytes));

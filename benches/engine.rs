@@ -1,0 +1,39 @@
+//! What the pipeline engine costs per item: operations that do nothing, so that only the engine is left.
+//!
+//! `cargo bench --bench engine`
+
+use std::{convert::Infallible, hint::black_box, time::Duration};
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use spdl_worker::engine::{Op, Order, Pipeline};
+
+const ITEMS: u64 = 10_000;
+
+/// Starts a pipeline of one pipe, takes all items, and stops it.
+fn run(op: Op<u64, u64>, concurrency: usize) {
+    let plan = Pipeline::builder().source(0..ITEMS).pipe("nothing", op, concurrency).sink(16);
+    let pipeline = plan.build(2).expect("the pipeline starts");
+    for item in pipeline.iter(Duration::from_secs(60)) {
+        black_box(item.expect("nothing fails"));
+    }
+    pipeline.stop();
+}
+
+fn engine(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("engine");
+    group.throughput(Throughput::Elements(ITEMS)).sample_size(10);
+    for concurrency in [1, 4] {
+        for order in [Order::Input, Order::Completion] {
+            let asynchronous = || Op::asynchronous(async |item| Ok::<_, Infallible>(item)).order(order);
+            let id = BenchmarkId::new(format!("asynchronous/{order:?}"), concurrency);
+            group.bench_function(id, |bencher| bencher.iter(|| run(asynchronous(), concurrency)));
+            let cpu = || Op::cpu(Ok::<_, Infallible>).order(order);
+            let id = BenchmarkId::new(format!("cpu/{order:?}"), concurrency);
+            group.bench_function(id, |bencher| bencher.iter(|| run(cpu(), concurrency)));
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, engine);
+criterion_main!(benches);
