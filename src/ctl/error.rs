@@ -28,39 +28,44 @@ pub(crate) enum CtlError {
     #[error("world {world} is more than the global batch of {global_batch}")]
     WorldTooLarge { world: u32, global_batch: u32 },
     #[error(transparent)]
-    Job(#[from] JobError),
+    Job(Box<JobError>),
     #[error(transparent)]
     Plan(#[from] PlanError),
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(Box<StoreError>),
     #[error(transparent)]
     Dataset(Box<DatasetError>),
     #[error(transparent)]
-    Cert(#[from] CertError),
+    Cert(Box<CertError>),
     #[error(transparent)]
-    Quic(#[from] QuicError),
+    Quic(Box<QuicError>),
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(Box<ClientError>),
     #[error(transparent)]
-    Local(#[from] LocalError),
+    Local(Box<LocalError>),
     #[error(transparent)]
-    Refused(#[from] Refusal),
-    #[error("{}", spdl_coordinator::error_text(.0))]
-    Coordinator(#[from] StartError),
+    Refused(Box<Refusal>),
+    #[error("{}", spdl_coordinator::error_text(.0.as_ref()))]
+    Coordinator(Box<StartError>),
     #[error(transparent)]
-    Worker(#[from] spdl_worker::cli::CliError),
+    Worker(Box<spdl_worker::cli::CliError>),
 }
 
 impl CtlError {
     /// What to do about it, where that is known.
     pub(crate) fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::Client(error) | Self::Local(LocalError::Client(error)) => return error.hint().map(str::to_owned),
-            Self::Store(error) | Self::Local(LocalError::Store(error)) => return error.hint().map(str::to_owned),
+            Self::Client(error) => return error.hint().map(str::to_owned),
+            Self::Store(error) => return error.hint().map(str::to_owned),
+            Self::Local(error) => match error.as_ref() {
+                LocalError::Client(error) => return error.hint().map(str::to_owned),
+                LocalError::Store(error) => return error.hint().map(str::to_owned),
+                _ => return None,
+            },
             Self::Coordinator(error) => return error.hint().map(Into::into),
             Self::Worker(error) => return error.hint().map(str::to_owned),
             Self::Dataset(error) => return error.hint().map(str::to_owned),
-            Self::Refused(refusal) => return ClientError::from(refusal.clone()).hint().map(str::to_owned),
+            Self::Refused(refusal) => return ClientError::Refused((**refusal).clone()).hint().map(str::to_owned),
             Self::RankOutOfRange { .. } => "ranks are 0 to world - 1",
             Self::WorldTooLarge { .. } => "every rank must get a sample per step: raise the batch or use fewer ranks",
             Self::Cert(_) => "`spdl-ctl cert` issues certificates from the CA in the coordinator's state folder",
@@ -70,4 +75,28 @@ impl CtlError {
         };
         Some(hint.to_owned())
     }
+}
+
+/// Large errors are boxed: a command's result stays small.
+macro_rules! from_boxed {
+    ($($variant:ident: $error:ty,)*) => {$(
+        impl From<$error> for CtlError {
+            fn from(error: $error) -> Self {
+                Self::$variant(Box::new(error))
+            }
+        }
+    )*};
+}
+
+from_boxed! {
+    Job: JobError,
+    Dataset: DatasetError,
+    Store: StoreError,
+    Cert: CertError,
+    Quic: QuicError,
+    Client: ClientError,
+    Local: LocalError,
+    Refused: Refusal,
+    Coordinator: StartError,
+    Worker: spdl_worker::cli::CliError,
 }

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use spdl_shard::{
-    dataset::{Annotations, DatasetError, DatasetReport, Overwrite, PackOptions, PackOrder, Source, pack},
+    dataset::{Annotations, DatasetReport, Overwrite, PackOptions, PackOrder, Source, pack},
     store::{DatasetStore, StoreOptions},
 };
 
@@ -103,11 +103,5 @@ pub(crate) fn print(made: &DatasetReport, json: bool) {
     println!("fingerprint {}", made.fingerprint);
     for note in &made.notes {
         println!("note: {note}");
-    }
-}
-
-impl From<DatasetError> for CtlError {
-    fn from(error: DatasetError) -> Self {
-        Self::Dataset(Box::new(error))
     }
 }

@@ -4,5 +4,6 @@ mod bad_input;
 mod bad_samples;
 mod kill;
 #[path = "../support/processes.rs"]
+#[allow(dead_code, reason = "the benches use the rest")]
 mod processes;
 mod same_stream;
