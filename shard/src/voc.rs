@@ -146,6 +146,21 @@ mod tests {
     }
 
     #[test]
+    fn a_cut_is_an_error_and_no_changed_byte_is_a_panic() {
+        for length in 0..TWO.len() {
+            assert!(Annotation::parse(&TWO.as_bytes()[..length]).is_err(), "{length}");
+        }
+        for at in 0..TWO.len() {
+            for byte in [0, b'<', b'&', b'9', 0xff] {
+                let mut xml = TWO.as_bytes().to_vec();
+                xml[at] = byte;
+                let objects = Annotation::parse(&xml).map_or(Vec::new(), |annotation| annotation.objects);
+                assert!(objects.iter().all(|object| object.xmax >= object.xmin && object.ymax >= object.ymin));
+            }
+        }
+    }
+
+    #[test]
     fn hostile_xml_is_refused() {
         let bomb = "<!DOCTYPE a [<!ENTITY b \"bbbbbbbb\"><!ENTITY c \"&b;&b;&b;\">]><annotation>&c;</annotation>";
         assert!(matches!(Annotation::parse(bomb.as_bytes()), Err(VocError::Syntax(_))));

@@ -108,7 +108,14 @@ impl DatasetStore {
     /// If it cannot be read or is another one.
     pub async fn index(&self, shard: &Shard<'_>) -> Result<RecordIndex, StoreError> {
         let name = format!("{}{INDEX_SUFFIX}", shard.url);
-        let bytes = self.read(&name, shard.index_bytes.min(MAX_INDEX_BYTES)).await?;
+        let limit_bytes = shard.index_bytes.min(MAX_INDEX_BYTES);
+        let bytes = self.read(&name, limit_bytes).await.map_err(|error| match error {
+            StoreError::TooLarge { url, bytes, .. } if limit_bytes == shard.index_bytes => {
+                let problem = format!("the manifest says {limit_bytes} bytes, the store says {bytes}");
+                StoreError::Changed { url, problem }
+            }
+            error => error,
+        })?;
         let index = RecordIndex::open(bytes, shard.index_hash);
         let index = index.map_err(|source| StoreError::Format { url: self.url_of(&name), source })?;
         if (index.record_count(), index.sample_count()) == (shard.records, shard.samples)
