@@ -19,13 +19,13 @@ use super::{
 /// Arguments of `pull`. What is not given comes from the `SPDL_*` variables that `Client::connect` reads.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Address of the coordinator; several separated by commas. [SPDL_COORD]
+    /// Address of the coordinator; several separated by commas. (SPDL_COORD)
     #[arg(long, value_name = "HOST:PORT")]
     coord: Option<String>,
-    /// Name of the job. [SPDL_JOB]
+    /// Name of the job. (SPDL_JOB)
     #[arg(long)]
     job: Option<String>,
-    /// Folder with `ca.pem`, `cert.pem` and `key.pem` of a client. [SPDL_CERTS]
+    /// Folder with `ca.pem`, `cert.pem` and `key.pem` of a client. (SPDL_CERTS)
     #[arg(long, value_name = "DIR")]
     certs: Option<PathBuf>,
     /// Rank r.
@@ -46,13 +46,13 @@ pub(crate) struct Args {
     /// At most this many samples per second: a trainer that takes its time.
     #[arg(long, value_name = "SAMPLES_PER_S")]
     rate: Option<f64>,
-    /// How batches come: auto, local or quic. [SPDL_TRANSPORT]
+    /// How batches come: auto, local or quic. (SPDL_TRANSPORT)
     #[arg(long)]
     transport: Option<Ways>,
-    /// Batches filled, waiting or in hand. [SPDL_SLOTS]
+    /// Batches filled, waiting or in hand. (SPDL_SLOTS)
     #[arg(long)]
     slots: Option<u32>,
-    /// Seconds to wait for a batch before saying why there is none. [SPDL_TIMEOUT_S]
+    /// Seconds to wait for a batch before saying why there is none. (SPDL_TIMEOUT_S)
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
     /// Sums a digest of every byte.
