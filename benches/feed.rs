@@ -6,7 +6,7 @@ use std::{path::Path, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use rayon::prelude::*;
-use spdl_cluster::pictures::Pictures;
+use spdl_cluster::pictures::write_image_folder;
 use spdl_shard::{
     Position, SampleId,
     dataset::{PackOptions, Source, pack},
@@ -69,7 +69,7 @@ async fn main() {
 
 async fn dataset(directory: &Path, images: u64) -> DatasetStore {
     let folder = directory.join("pictures");
-    Pictures::new().write_image_folder(&folder, images, 1, |_| {}).expect("pictures are written");
+    write_image_folder(&folder, images, 1, |_| {}).expect("pictures are written");
     let to = directory.join("packed");
     let store = DatasetStore::create_with(to.to_str().expect("UTF-8"), &Default::default()).expect("a folder");
     let options = PackOptions::new(Source::ImageFolder(folder));

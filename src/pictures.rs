@@ -115,29 +115,6 @@ impl Pictures {
         encode(&pixels, width as u16, height as u16, quality)
     }
 
-    /// Writes pictures `0..count` of the set `seed` under `dir`, one folder for each class; calls `progress` with the
-    /// number written so far, from any thread.
-    ///
-    /// # Errors
-    /// What the file system says; folders that exist are used, files that exist are overwritten.
-    pub fn write_image_folder(
-        &self,
-        dir: &Path,
-        count: u64,
-        seed: u64,
-        progress: impl Fn(u64) + Sync,
-    ) -> io::Result<()> {
-        let folders: Vec<_> = Self::classes().map(|class| dir.join(class)).collect();
-        folders.iter().try_for_each(fs::create_dir_all)?;
-        let written = AtomicU64::new(0);
-        (0..count).into_par_iter().try_for_each(|index| {
-            let path = folders[Self::class(index) as usize].join(format!("{index:07}.jpg"));
-            fs::write(path, self.picture(seed, index))?;
-            progress(written.fetch_add(1, Ordering::Relaxed) + 1);
-            Ok(())
-        })
-    }
-
     /// A random part of a photograph, resized to `width` x `height`: RGB bytes.
     fn crop(&self, photograph: usize, (width, height): (u32, u32), draws: &mut Draws) -> Vec<u8> {
         let source = &self.photographs[photograph];
@@ -202,6 +179,24 @@ impl Look {
             pixel[channel] = (coloured + 128 + self.lift + noise).clamp(0, 255) as u8;
         }
     }
+}
+
+/// Writes pictures `0..count` of the set `seed` under `dir`, one folder for each class; calls `progress` with the number
+/// written so far, from any thread.
+///
+/// # Errors
+/// What the file system says; folders that exist are used, files that exist are overwritten.
+pub fn write_image_folder(dir: &Path, count: u64, seed: u64, progress: impl Fn(u64) + Sync) -> io::Result<()> {
+    let pictures = Pictures::new();
+    let folders: Vec<_> = Pictures::classes().map(|class| dir.join(class)).collect();
+    folders.iter().try_for_each(fs::create_dir_all)?;
+    let written = AtomicU64::new(0);
+    (0..count).into_par_iter().try_for_each(|index| {
+        let path = folders[Pictures::class(index) as usize].join(format!("{index:07}.jpg"));
+        fs::write(path, pictures.picture(seed, index))?;
+        progress(written.fetch_add(1, Ordering::Relaxed) + 1);
+        Ok(())
+    })
 }
 
 /// The typed call compiles one pixel type of the thirteen, which spares a minute of compilation.
@@ -281,7 +276,7 @@ mod tests {
         let seen = |written| {
             calls.fetch_max(written, Ordering::Relaxed);
         };
-        Pictures::new().write_image_folder(dir.path(), 20, 5, seen).unwrap();
+        write_image_folder(dir.path(), 20, 5, seen).unwrap();
         assert_eq!(calls.into_inner(), 20);
         for (class, name) in Pictures::classes().enumerate() {
             let files = fs::read_dir(dir.path().join(name)).unwrap().count() as u64;

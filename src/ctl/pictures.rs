@@ -23,8 +23,7 @@ pub(crate) struct Args {
 /// Runs `pictures`.
 pub(crate) fn run(args: &Args) -> Outcome {
     let bar = progress::samples_bar(args.quiet, args.count, "making pictures");
-    spdl_cluster::pictures::Pictures::new()
-        .write_image_folder(&args.folder, args.count, args.seed, |_| bar.inc(1))
+    spdl_cluster::pictures::write_image_folder(&args.folder, args.count, args.seed, |_| bar.inc(1))
         .map_err(|source| CtlError::WriteFile { path: args.folder.clone(), source })?;
     bar.finish();
     Ok(ExitCode::SUCCESS)

@@ -1,5 +1,10 @@
 //! Others' software: the Python package `webdataset`, the S3 protocol.
 
+#[path = "../support/processes.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod processes;
+mod s3_job;
 mod s3_server;
 #[path = "../support/mod.rs"]
 mod support;
+mod webdataset;

@@ -176,9 +176,7 @@ impl Dataset {
     pub(crate) fn of_pictures(count: u64, records: u64) -> Self {
         let dataset = Self { folder: tempfile::tempdir().expect("a temporary folder") };
         let source = dataset.path("pictures");
-        spdl_cluster::pictures::Pictures::new()
-            .write_image_folder(&source, count, 7, |_| {})
-            .expect("pictures are written");
+        spdl_cluster::pictures::write_image_folder(&source, count, 7, |_| {}).expect("pictures are written");
         let mut pack = ctl();
         pack.arg("pack").arg(&source).arg(dataset.path("dataset"));
         pack.args(["--records-per-shard", &records.to_string(), "--block-size", "512KiB", "--json"]);

@@ -6,7 +6,6 @@
 use std::env;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use futures::TryStreamExt;
@@ -117,12 +116,17 @@ impl S3Server {
         self.url(path)
     }
 
+    /// The keys of all objects under `path`.
+    pub(crate) async fn keys(&self, path: &str) -> Vec<object_store::path::Path> {
+        let client = self.client();
+        let keys = client.list(Some(&self.key(path))).map_ok(|object| object.location);
+        keys.try_collect().await.expect("a bucket that can be listed")
+    }
+
     /// Deletes what the tests uploaded; needed on an endpoint that outlives them.
     pub(crate) async fn clear(&self) {
-        let client = Arc::new(self.client());
-        let keys = client.list(Some(&self.key(""))).map_ok(|object| object.location);
-        let keys: Vec<_> = keys.try_collect().await.expect("a bucket that can be listed");
-        for key in keys {
+        let client = self.client();
+        for key in self.keys("").await {
             client.delete(&key).await.unwrap_or_else(|error| panic!("delete {key}: {error}"));
         }
     }

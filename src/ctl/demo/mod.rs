@@ -160,7 +160,7 @@ async fn make_dataset(args: &Args, folder: &Path) -> Result<(), CtlError> {
     {
         let (source, images, bar) = (source.clone(), args.images, bar.clone());
         tokio::task::spawn_blocking(move || {
-            spdl_cluster::pictures::Pictures::new().write_image_folder(&source, images, 1, |_| bar.inc(1))
+            spdl_cluster::pictures::write_image_folder(&source, images, 1, |_| bar.inc(1))
         })
         .await
         .expect("making pictures does not panic")
