@@ -1,0 +1,81 @@
+//! The order's cost per sample, on a small plan and on one of 10^10 samples in 10^6 blocks.
+//!
+//! `cargo bench --bench order`. Times are per call of `at`, and per batch for `rank_items`, with the
+//! throughput in samples; `epoch` is the price of the first look at a lane in a new epoch, per block.
+
+use std::{hint::black_box, time::Duration};
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use spdl_shard::{
+    Fingerprint, Position,
+    job::{DatasetFacts, EpochEnd, OrderParams},
+    order::{BatchParams, Plan},
+};
+
+const WORLD: u32 = 8;
+
+struct Dataset {
+    name: &'static str,
+    blocks: u32,
+    samples_per_block: u32,
+    global_batch: u32,
+}
+
+const DATASETS: [Dataset; 2] = [
+    Dataset { name: "10^6 samples in 10^4 blocks", blocks: 10_000, samples_per_block: 100, global_batch: 256 },
+    Dataset { name: "10^10 samples in 10^6 blocks", blocks: 1_000_000, samples_per_block: 10_000, global_batch: 4096 },
+];
+
+impl Dataset {
+    fn plan(&self) -> Plan {
+        let samples = u64::from(self.blocks) * u64::from(self.samples_per_block);
+        let facts = DatasetFacts { fingerprint: Fingerprint(0), samples, blocks: u64::from(self.blocks) };
+        let order = OrderParams::default_for(&facts, self.global_batch, true);
+        Plan::new(&vec![self.samples_per_block; self.blocks as usize], 17, order).unwrap()
+    }
+}
+
+fn order(criterion: &mut Criterion) {
+    for dataset in DATASETS {
+        let plan = dataset.plan();
+        let mut group = criterion.benchmark_group(dataset.name);
+        group.warm_up_time(Duration::from_secs(1)).measurement_time(Duration::from_secs(3)).sample_size(30);
+
+        group.throughput(Throughput::Elements(1));
+        let (mut offset, stride) = (0, plan.samples() / 3 * 2 + 1);
+        group.bench_function("at, anywhere", |bencher| {
+            bencher.iter(|| {
+                offset = (offset + stride) % plan.samples();
+                black_box(plan.at(1, offset))
+            });
+        });
+
+        let batch =
+            BatchParams { global_batch: dataset.global_batch, epochs: u64::MAX, epoch_end: EpochEnd::Continuous };
+        group.throughput(Throughput::Elements(u64::from(dataset.global_batch / WORLD)));
+        let (mut from, mut items) = (Position::new(1, plan.samples() / 2), Vec::new());
+        group.bench_function("rank_items, one rank of eight", |bencher| {
+            bencher.iter(|| {
+                let step = plan.step(from, &batch).unwrap();
+                plan.rank_items(&step, 3, WORLD, &mut items);
+                from = step.next;
+                black_box(items.len())
+            });
+        });
+
+        group.throughput(Throughput::Elements(u64::from(dataset.blocks / plan.lanes())));
+        let mut epoch = 2;
+        group.bench_function("epoch, one lane's first sample", |bencher| {
+            bencher.iter(|| {
+                epoch += 1;
+                black_box(plan.at(epoch, 0))
+            });
+        });
+
+        group.sample_size(10).throughput(Throughput::Elements(u64::from(dataset.blocks)));
+        group.bench_function("new plan", |bencher| bencher.iter(|| black_box(dataset.plan())));
+    }
+}
+
+criterion_group!(benches, order);
+criterion_main!(benches);
