@@ -6,8 +6,9 @@ use spdl_shard::{
     dataset::{IndexOptions, ShardList, index},
     store::DatasetStore,
 };
+use spdl_worker::size::parse_bytes;
 
-use super::{Outcome, pack, progress::Progress, size::Bytes};
+use super::{Outcome, pack, progress::Progress};
 
 /// Arguments of `index`.
 #[derive(Debug, clap::Args)]
@@ -30,8 +31,8 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
     classes: Vec<String>,
     /// Size that blocks are cut at: the unit of shuffle, fetch and cache.
-    #[arg(long, default_value = "8MiB")]
-    block_size: Bytes,
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_bytes)]
+    block_size: u64,
     /// Replaces a manifest that is there.
     #[arg(long)]
     force: bool,
@@ -47,7 +48,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         name: args.name,
         boxes: args.boxes,
         classes: args.classes,
-        block_bytes: args.block_size.0,
+        block_bytes: args.block_size,
         overwrite: pack::overwrite(args.force),
         ..IndexOptions::default()
     };

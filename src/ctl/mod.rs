@@ -15,7 +15,6 @@ mod progress;
 mod pull;
 mod replay;
 mod report;
-mod size;
 mod status;
 mod tally;
 mod verify;

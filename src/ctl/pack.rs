@@ -6,8 +6,9 @@ use spdl_shard::{
     dataset::{Annotations, DatasetReport, Overwrite, PackOptions, PackOrder, Source, pack},
     store::{DatasetStore, StoreOptions},
 };
+use spdl_worker::size::parse_bytes;
 
-use super::{CtlError, Outcome, progress::Progress, report, size::Bytes};
+use super::{CtlError, Outcome, progress::Progress, report};
 
 /// Arguments of `pack`.
 #[derive(Debug, clap::Args)]
@@ -35,14 +36,14 @@ pub(crate) struct Args {
     #[arg(long)]
     no_shuffle: bool,
     /// Size that shards are closed at.
-    #[arg(long, default_value = "256MiB")]
-    shard_size: Bytes,
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
+    shard_size: u64,
     /// Records that shards are closed at.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     records_per_shard: Option<u32>,
     /// Size that blocks are cut at: the unit of shuffle, fetch and cache.
-    #[arg(long, default_value = "8MiB")]
-    block_size: Bytes,
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_bytes)]
+    block_size: u64,
     /// Replaces a dataset that is there.
     #[arg(long)]
     force: bool,
@@ -62,9 +63,9 @@ pub(crate) fn run(args: Args) -> Outcome {
         },
         classes: args.classes,
         order: if args.no_shuffle { PackOrder::AsListed } else { PackOrder::Shuffled { seed: args.seed } },
-        shard_bytes: args.shard_size.0,
+        shard_bytes: args.shard_size,
         shard_records: args.records_per_shard,
-        block_bytes: args.block_size.0,
+        block_bytes: args.block_size,
         overwrite: overwrite(args.force),
         ..PackOptions::new(source)
     };

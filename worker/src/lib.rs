@@ -10,3 +10,4 @@ pub mod figures;
 mod http;
 mod metrics;
 pub mod serve;
+pub mod size;

@@ -1,7 +1,5 @@
 //! The command line of `spdl-worker`, which `spdl-ctl worker` shares. The environment is read here and nowhere else.
 
-mod size;
-
 use std::{
     io::{self, Write},
     net::SocketAddr,
@@ -9,7 +7,6 @@ use std::{
     sync::Arc,
 };
 
-use size::{parse_bytes, parse_cores};
 use spdl_wire::{
     certs::{CertError, Identity},
     local::Allow,
@@ -25,6 +22,7 @@ use crate::{
     feed::{FeedError, Resources},
     http,
     serve::{DEFAULT_RANKS, ServeError, Worker, WorkerSettings},
+    size::{parse_bytes, parse_cores},
 };
 
 /// Downloads, decodes and batches samples for the ranks that the coordinator sends to it.

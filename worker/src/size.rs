@@ -4,7 +4,7 @@
 ///
 /// # Errors
 /// What is wrong with the text.
-pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = (&text[..digits], text[digits..].trim());
     let factor: u64 = match unit.to_ascii_lowercase().as_str() {
@@ -31,7 +31,7 @@ pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 /// What is wrong with the text.
-pub(super) fn parse_cores(text: &str, cores: f64) -> Result<f64, String> {
+pub fn parse_cores(text: &str, cores: f64) -> Result<f64, String> {
     let wrong = || format!("`{text}` is no number of cores; write, for example, 6 or 40%");
     let value = match text.strip_suffix('%') {
         Some(percent) => percent.trim().parse::<f64>().map_err(|_| wrong())? / 100.0 * cores,
