@@ -12,5 +12,7 @@ pub mod layout;
 pub mod local;
 pub mod messages;
 pub mod node;
+#[doc(hidden)]
+pub mod planted;
 pub mod quic;
 pub mod slab;

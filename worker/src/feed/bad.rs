@@ -1,14 +1,45 @@
-//! The ledger of bad samples: each distinct one is counted and logged once, and too many of them end the job.
+//! Bad samples: what is done about one, and the ledger in which each distinct one is counted and logged once. Too many of
+//! them end the job.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use spdl_shard::{Fingerprint, job::Job};
+use spdl_shard::{
+    Fingerprint, Position,
+    job::{BadSamples, Job},
+    order::{Located, Plan},
+};
 use spdl_wire::messages::BadSample;
 
+/// Substitutes that are tried for one bad sample.
+const MAX_SUBSTITUTES: u32 = 64;
 /// Causes that an error about too many bad samples tells of.
 const TOLD_CAUSES: usize = 3;
 /// Bad samples that are kept for the coordinator until it has heard of them; beyond it they are only counted.
 const UNREPORTED_LIMIT: usize = 4096;
+
+/// What is done about a bad sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// The job fails.
+    Fail,
+    /// The entry stays zero and flagged.
+    Mask,
+    /// This sample takes its place.
+    Substitute(Located),
+    /// Too many substitutes were bad as well.
+    GiveUp,
+}
+
+/// What `policy` does about a bad sample at this position, after so many attempts at a substitute.
+#[must_use]
+pub fn remedy(policy: BadSamples, plan: &Plan, at: Position, attempts: u32) -> Remedy {
+    match policy {
+        BadSamples::Fail => Remedy::Fail,
+        BadSamples::Mask => Remedy::Mask,
+        BadSamples::Substitute if attempts >= MAX_SUBSTITUTES => Remedy::GiveUp,
+        BadSamples::Substitute => Remedy::Substitute(plan.substitute(at.epoch, at.offset, attempts)),
+    }
+}
 
 /// More bad samples than the job allows.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -31,7 +62,7 @@ pub struct TooManyBad {
 
 /// The bad samples that this process has met, for all jobs.
 #[derive(Debug, Default)]
-pub(crate) struct BadLedger {
+pub struct BadLedger {
     jobs: HashMap<Fingerprint, JobLedger>,
     unreported: VecDeque<BadSample>,
 }
@@ -44,7 +75,10 @@ struct JobLedger {
 
 impl BadLedger {
     /// Notes a bad sample of the job with this fingerprint.
-    pub(crate) fn record(&mut self, job: &Job, fingerprint: Fingerprint, sample: BadSample) -> Result<(), TooManyBad> {
+    ///
+    /// # Errors
+    /// [`TooManyBad`] when the job has more of them than it allows.
+    pub fn record(&mut self, job: &Job, fingerprint: Fingerprint, sample: BadSample) -> Result<(), TooManyBad> {
         let ledger = self.jobs.entry(fingerprint).or_default();
         if ledger.distinct.insert(sample.sample.0) {
             let BadSample { shard, key, cause, .. } = &sample;
@@ -70,12 +104,13 @@ impl BadLedger {
     }
 
     /// The oldest that the coordinator has not acknowledged, at most `limit`.
-    pub(crate) fn unreported(&self, limit: usize) -> Vec<BadSample> {
+    #[must_use]
+    pub fn unreported(&self, limit: usize) -> Vec<BadSample> {
         self.unreported.iter().take(limit).cloned().collect()
     }
 
     /// The coordinator has heard of the oldest `count`.
-    pub(crate) fn acknowledge(&mut self, count: usize) {
+    pub fn acknowledge(&mut self, count: usize) {
         self.unreported.drain(..count.min(self.unreported.len()));
     }
 }

@@ -4,10 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use spdl_shard::{
-    job::BadSamples,
-    order::{Item, ItemKind, Located, Step},
-};
+use spdl_shard::order::{Item, ItemKind, Located, Step};
 use spdl_wire::{
     layout::{Header, Place, entry_flags},
     messages::BadSample,
@@ -17,14 +14,13 @@ use tokio::sync::oneshot;
 
 use super::{
     Feed, FeedError,
+    bad::{Remedy, remedy},
     portion::{Canvas, Fetched, SampleTask, Unfinished, Why, decode_portion, locate_in},
     progress::Wait,
     steps::PlannedStep,
 };
 use crate::fetch::FetchError;
 
-/// Substitutes that are tried for one bad sample.
-const MAX_SUBSTITUTES: u32 = 64;
 /// How often bytes are fetched that turn out wrong.
 const MAX_WRONG_FETCHES: u32 = 3;
 
@@ -190,19 +186,20 @@ impl Filling {
     fn settle_bad(&mut self, mut task: SampleTask, shard: String, key: String, cause: String) -> Result<(), FeedError> {
         let feed = self.feed.clone();
         let job = &feed.session.job;
-        if job.bad_samples == BadSamples::Fail {
+        let remedy = remedy(job.bad_samples, &feed.plan, task.at, task.attempts);
+        if remedy == Remedy::Fail {
             return Err(FeedError::BadSample { job: job.name.clone(), shard, key, cause });
         }
         let bad = BadSample { job: job.name.clone(), sample: task.id, shard, key, cause: cause.clone() };
         feed.resources.bad.lock().record(job, feed.job_fingerprint, bad)?;
-        if job.bad_samples == BadSamples::Mask {
-            return Ok(());
-        }
-        if task.attempts >= MAX_SUBSTITUTES {
-            let (job, attempts) = (job.name.clone(), task.attempts);
-            return Err(FeedError::NoSubstitute { job, position: task.at, attempts, cause });
-        }
-        let Located { id, block, .. } = feed.plan.substitute(task.at.epoch, task.at.offset, task.attempts);
+        let Located { id, block, .. } = match remedy {
+            Remedy::Substitute(located) => located,
+            Remedy::Mask => return Ok(()),
+            Remedy::Fail | Remedy::GiveUp => {
+                let (job, attempts) = (job.name.clone(), task.attempts);
+                return Err(FeedError::NoSubstitute { job, position: task.at, attempts, cause });
+            }
+        };
         task = SampleTask {
             id,
             flags: task.flags | entry_flags::SUBSTITUTED,

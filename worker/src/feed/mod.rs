@@ -4,6 +4,7 @@
 //! parallel straight into a slot, and publishes the slots in order. It is pulled: with no free slot it does nothing.
 
 mod bad;
+pub mod core;
 mod dataset;
 mod error;
 mod fill;
@@ -14,9 +15,9 @@ mod steps;
 mod turns;
 mod view;
 
-use std::{sync::Arc, time::Instant};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
-use futures::{StreamExt, stream::FuturesOrdered};
+use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use spdl_shard::{
     Fingerprint, Position,
     job::Job,
@@ -30,9 +31,13 @@ use spdl_wire::{
 use tokio::{sync::mpsc, task::AbortHandle};
 
 pub use bad::TooManyBad;
+#[doc(hidden)]
+pub use bad::{BadLedger, Remedy, remedy};
+use core::{Effect, FeedCore};
 use dataset::Dataset;
 pub use dataset::{StoreAccess, WrapStore};
 pub use error::FeedError;
+use fill::FilledBatch;
 use progress::{Phase, Progress};
 pub use resources::{DEFAULT_SLOTS, MAX_SLOTS, Resources};
 use resources::{SlabReservation, check_session};
@@ -116,13 +121,13 @@ impl SlotFreer {
         if !self.slab.release(slot) {
             return Err(FeedError::NotLent { slot });
         }
-        self.note_released();
+        self.note_released(slot);
         Ok(())
     }
 
     /// A slot was released in the slab by somebody else.
-    pub fn note_released(&self) {
-        self.progress.free();
+    pub fn note_released(&self, slot: u32) {
+        self.progress.free(slot);
     }
 }
 
@@ -148,7 +153,8 @@ impl RankFeed {
             rank,
             source: Arc::new(source),
         })?;
-        let progress = Arc::new(Progress::new(Instant::now()));
+        let (progress, freed) = Progress::new(Instant::now());
+        let progress = Arc::new(progress);
         let (events_out, events) = mpsc::unbounded_channel();
         let driver = Driver {
             resources: resources.clone(),
@@ -159,7 +165,7 @@ impl RankFeed {
             progress: progress.clone(),
             events: events_out,
         };
-        let driver = tokio::spawn(driver.run(from)).abort_handle();
+        let driver = tokio::spawn(driver.run(from, freed)).abort_handle();
         let view = FeedView::new(resources, &session, rank, slab.slots(), progress.clone());
         Ok(Self { view, slab, layout, progress, events, last: None, driver, _reservation: reservation })
     }
@@ -260,42 +266,56 @@ const fn batch_params(session: &Session) -> BatchParams {
 }
 
 impl Driver {
-    async fn run(self, from: Position) {
-        let result = self.feed(from).await;
+    async fn run(self, from: Position, freed: mpsc::UnboundedReceiver<u32>) {
+        let result = self.feed(from, freed).await;
         self.progress.enter(Phase::Over);
         // Nobody listens any more when the feed was dropped.
         let _ = self.events.send(result);
     }
 
-    async fn feed(&self, from: Position) -> Result<FeedEvent, FeedError> {
+    /// Carries out what the core wants, up to the end.
+    async fn feed(&self, from: Position, mut freed: mpsc::UnboundedReceiver<u32>) -> Result<FeedEvent, FeedError> {
         let feed = Arc::new(self.open().await?);
-        let params = batch_params(&feed.session);
-        let fetcher = feed.resources.fetcher.clone();
+        let mut core = FeedCore::new(feed.plan.samples(), batch_params(&feed.session), from, self.slab.slots());
         let ranks = (self.rank, feed.session.world);
-        let mut steps = Steps::new(feed.plan.clone(), params, ranks, from, feed.dataset.clone(), fetcher);
-        let mut filling = FuturesOrdered::new();
-        let mut sequence = 0;
+        let mut steps = Steps::new(feed.plan.clone(), ranks, feed.dataset.clone(), feed.resources.fetcher.clone());
+        let mut filling = FuturesUnordered::new();
+        let mut done = BTreeMap::new();
         loop {
-            while let Some(slot) = self.slab.take_any() {
-                let Some(planned) = steps.next() else { break };
-                filling.push_back(fill::fill(feed.clone(), sequence, planned, slot));
-                sequence += 1;
-            }
-            steps.look_ahead();
-            if filling.is_empty() && steps.is_over() {
-                return Ok(FeedEvent::End { sequence, position: steps.planned_to() });
-            }
-            self.progress.enter(if filling.is_empty() { Phase::NoSlot } else { Phase::Filling });
-            tokio::select! {
-                Some(filled) = filling.next() => {
-                    let fill::FilledBatch { sequence, slot, used_bytes } = filled?;
-                    let slot = slot.publish();
-                    self.progress.publish();
-                    let _ = self.events.send(Ok(FeedEvent::Filled { sequence, slot, used_bytes }));
+            while let Some(effect) = core.poll_effect() {
+                match effect {
+                    Effect::Prepare(step) => steps.prepare(step),
+                    Effect::Fill { sequence, slot, step } => {
+                        let slot = self.slab.try_take(slot).expect("a slot that the core has filled is free");
+                        let filled = fill::fill(feed.clone(), sequence, steps.take(step), slot);
+                        filling.push(filled.map(move |filled| (sequence, filled)));
+                    }
+                    Effect::HandOver { sequence, .. } => {
+                        self.publish(done.remove(&sequence).expect("what is handed over is done")?);
+                    }
+                    Effect::Fail { sequence } => {
+                        let failed: Result<FilledBatch, _> = done.remove(&sequence).expect("what failed is done");
+                        return Err(failed.expect_err("the core was told that it failed"));
+                    }
+                    Effect::End { sequence, position } => return Ok(FeedEvent::End { sequence, position }),
                 }
-                () = self.progress.freed_one() => {}
+            }
+            self.progress.enter(if core.is_filling() { Phase::Filling } else { Phase::NoSlot });
+            tokio::select! {
+                Some((sequence, filled)) = filling.next() => {
+                    if filled.is_ok() { core.handle_filled(sequence) } else { core.handle_failed(sequence) }
+                    done.insert(sequence, filled);
+                }
+                Some(slot) = freed.recv() => assert!(core.handle_freed(slot), "slot {slot} was freed and not lent"),
             }
         }
+    }
+
+    fn publish(&self, batch: FilledBatch) {
+        let FilledBatch { sequence, slot, used_bytes } = batch;
+        let slot = slot.publish();
+        self.progress.publish();
+        let _ = self.events.send(Ok(FeedEvent::Filled { sequence, slot, used_bytes }));
     }
 
     async fn open(&self) -> Result<Feed, FeedError> {

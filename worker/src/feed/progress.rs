@@ -10,7 +10,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::mpsc;
 
 /// What one rank has got, shared by whoever fills, frees and asks.
 #[derive(Debug)]
@@ -20,7 +20,8 @@ pub(crate) struct Progress {
     taken: AtomicU64,
     freed: AtomicU64,
     is_cancelled: AtomicBool,
-    freed_one: Notify,
+    /// Slots that were freed, for the driver.
+    to_driver: mpsc::UnboundedSender<u32>,
     waits: Mutex<Waits>,
 }
 
@@ -61,15 +62,18 @@ pub(crate) enum Wait {
 }
 
 impl Progress {
-    pub(crate) fn new(now: Instant) -> Self {
-        Self {
+    /// The progress of a rank that starts, and where its driver hears of freed slots.
+    pub(crate) fn new(now: Instant) -> (Self, mpsc::UnboundedReceiver<u32>) {
+        let (to_driver, freed) = mpsc::unbounded_channel();
+        let progress = Self {
             published: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             freed: AtomicU64::new(0),
             is_cancelled: AtomicBool::new(false),
-            freed_one: Notify::new(),
+            to_driver,
             waits: Mutex::new(Waits { phase: (Phase::Opening, now), batches: BTreeMap::new() }),
-        }
+        };
+        (progress, freed)
     }
 
     pub(crate) fn publish(&self) {
@@ -85,14 +89,11 @@ impl Progress {
         self.published() > self.taken.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn free(&self) {
+    /// A slot was freed; each is told once between two publications, so the channel holds no more than there are slots.
+    pub(crate) fn free(&self, slot: u32) {
         self.freed.fetch_add(1, Ordering::Relaxed);
-        self.freed_one.notify_one();
-    }
-
-    /// Waits for a slot to be freed, or returns at once when one was since the last call.
-    pub(crate) async fn freed_one(&self) {
-        self.freed_one.notified().await;
+        // Nobody listens any more once all batches are out.
+        let _ = self.to_driver.send(slot);
     }
 
     pub(crate) fn published(&self) -> u64 {

@@ -2,17 +2,10 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use spdl_shard::{
-    Position,
-    order::{BatchParams, Item, ItemKind, Plan, Step},
-};
+use spdl_shard::order::{Item, ItemKind, Plan, Step};
 
 use super::dataset::Dataset;
 use crate::fetch::{BlockHold, Fetcher};
-
-/// Steps beyond those being filled whose blocks are fetched ahead. Raised, blocks of the far future take the room of
-/// those of the near one; lowered, a slow object is noticed later.
-const STEPS_AHEAD: usize = 16;
 
 /// One batch of a rank, before it is filled.
 #[derive(Debug)]
@@ -32,15 +25,12 @@ pub(crate) struct Group {
     pub(crate) entries: Vec<u32>,
 }
 
-/// Walks the plan of one rank.
+/// The steps of one rank that come and are not filled yet.
 #[derive(Debug)]
 pub(crate) struct Steps {
     plan: Plan,
-    params: BatchParams,
     rank: u32,
     world: u32,
-    from: Position,
-    is_over: bool,
     is_first: bool,
     ahead: VecDeque<PlannedStep>,
     dataset: Arc<Dataset>,
@@ -48,48 +38,12 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    pub(crate) fn new(
-        plan: Plan,
-        params: BatchParams,
-        (rank, world): (u32, u32),
-        from: Position,
-        dataset: Arc<Dataset>,
-        fetcher: Arc<Fetcher>,
-    ) -> Self {
-        let ahead = VecDeque::new();
-        Self { plan, params, rank, world, from, is_over: false, is_first: true, ahead, dataset, fetcher }
+    pub(crate) fn new(plan: Plan, (rank, world): (u32, u32), dataset: Arc<Dataset>, fetcher: Arc<Fetcher>) -> Self {
+        Self { plan, rank, world, is_first: true, ahead: VecDeque::new(), dataset, fetcher }
     }
 
-    /// Where the next step that was not planned yet starts; after the last one, where the stream ends.
-    pub(crate) const fn planned_to(&self) -> Position {
-        self.from
-    }
-
-    /// Whether the last step was planned.
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over && self.ahead.is_empty()
-    }
-
-    /// The next batch; `None` after the last.
-    pub(crate) fn next(&mut self) -> Option<PlannedStep> {
-        if self.ahead.is_empty() {
-            self.plan_one();
-        }
-        self.ahead.pop_front()
-    }
-
-    /// Plans on, and sets the blocks of the coming steps on their way.
-    pub(crate) fn look_ahead(&mut self) {
-        while self.ahead.len() < STEPS_AHEAD && !self.is_over {
-            self.plan_one();
-        }
-    }
-
-    fn plan_one(&mut self) {
-        let Some(step) = self.plan.step(self.from, &self.params) else {
-            self.is_over = true;
-            return;
-        };
+    /// Sets the blocks of a step on their way.
+    pub(crate) fn prepare(&mut self, step: Step) {
         let mut items = Vec::new();
         self.plan.rank_items(&step, self.rank, self.world, &mut items);
         let groups = group(&items);
@@ -99,8 +53,14 @@ impl Steps {
             holds.extend(groups.iter().filter_map(|group| self.fetcher.prefetch(&self.dataset.place(group.block))));
         }
         self.is_first = false;
-        self.from = step.next;
         self.ahead.push_back(PlannedStep { step, items, groups, holds });
+    }
+
+    /// The oldest prepared step, to be filled.
+    pub(crate) fn take(&mut self, step: Step) -> PlannedStep {
+        let planned = self.ahead.pop_front().expect("a step is prepared before it is filled");
+        assert_eq!(planned.step, step, "steps are filled in the order in which they were prepared");
+        planned
     }
 }
 

@@ -121,7 +121,7 @@ async fn listen(
 ) -> Result<(), ChannelError> {
     while let Some(message) = receiver.recv().await? {
         match message {
-            ToHome::Freed { .. } => freer.note_released(),
+            ToHome::Freed { slot } => freer.note_released(slot),
             ToHome::Explain => {
                 // The receiver lives as long as this conversation.
                 let _ = questions.send(FromHome::Explained(view.stall())).await;

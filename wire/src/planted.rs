@@ -1,0 +1,93 @@
+//! Bugs on purpose: the simulator switches one on and has to find it. Without the feature `planted`, which only the
+//! simulator enables, [`has`] is `false` for the compiler too, and nothing of them is left in the code.
+
+/// A bug that a core can be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Bug {
+    /// The coordinator does not advance a rank on what it acknowledges.
+    ForgetAcknowledged,
+    /// The coordinator starts a session one sample after the position that all ranks had acknowledged.
+    ResumePlusOne,
+    /// The coordinator takes the furthest rank's position for that of all.
+    ResumeAtFurthest,
+    /// The coordinator gives a new session the world of the one before.
+    StaleWorld,
+    /// The coordinator answers before, and without, making a new session durable.
+    ForgetPersist,
+    /// The coordinator does not take a silent worker for dead, nor one that a rank cannot reach.
+    DeadHome,
+    /// The coordinator lets ranks of a superseded session go on.
+    KeepSuperseded,
+    /// The coordinator takes back an older acknowledged position from a beat that was overtaken.
+    TakeBackAcknowledged,
+    /// The coordinator does not make bad samples durable.
+    ForgetBadSamples,
+    /// The client hands over a batch that its trainer has had.
+    HandOverStale,
+    /// The client hands over what comes over a link that it has left.
+    TrustLeftLink,
+    /// The client resumes at a new home from the position that it began at.
+    ResumeAtStart,
+    /// The client gives a slot back when it hands the batch over.
+    FreeEarly,
+    /// The client forgets the slots of a link that it has left.
+    ForgetLeftSlots,
+    /// The client joins a session that the coordinator forgot as if it were a new launch.
+    RejoinAsNew,
+    /// The worker fills a slot again before it is freed.
+    ReuseLentSlot,
+    /// The worker hands batches over as they are filled.
+    HandOverUnordered,
+    /// The worker ends when all steps are planned, and not when all are handed over.
+    EndEarly,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 18] = [
+        Self::ForgetAcknowledged,
+        Self::ResumePlusOne,
+        Self::ResumeAtFurthest,
+        Self::StaleWorld,
+        Self::ForgetPersist,
+        Self::DeadHome,
+        Self::KeepSuperseded,
+        Self::TakeBackAcknowledged,
+        Self::ForgetBadSamples,
+        Self::HandOverStale,
+        Self::TrustLeftLink,
+        Self::ResumeAtStart,
+        Self::FreeEarly,
+        Self::ForgetLeftSlots,
+        Self::RejoinAsNew,
+        Self::ReuseLentSlot,
+        Self::HandOverUnordered,
+        Self::EndEarly,
+    ];
+}
+
+#[cfg(feature = "planted")]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+}
+
+/// Gives the cores that run on this thread this bug, or none.
+#[cfg(feature = "planted")]
+pub fn plant(bug: Option<Bug>) {
+    PLANTED.set(bug);
+}
+
+/// Whether the cores on this thread have this bug.
+#[cfg(feature = "planted")]
+#[must_use]
+pub fn has(bug: Bug) -> bool {
+    PLANTED.get() == Some(bug)
+}
+
+/// Whether the cores on this thread have this bug: no.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+#[must_use]
+pub const fn has(_: Bug) -> bool {
+    false
+}

@@ -1,0 +1,333 @@
+//! The scheduling of one rank's feed as a state machine: which step is filled into which slot, and what is handed over
+//! when. No clock and no I/O, and nothing here knows of bytes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use spdl_shard::{
+    Position,
+    order::{BatchParams, Step},
+};
+use spdl_wire::planted::{Bug, has};
+
+/// Steps beyond those being filled whose blocks are fetched ahead. Raised, blocks of the far future take the room of
+/// those of the near one; lowered, a slow object is noticed later.
+const STEPS_AHEAD: usize = 16;
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// This step comes: set its blocks on their way. Steps come in order, each before its [`Effect::Fill`].
+    Prepare(Step),
+    /// Fill the slot with the step, and report [`FeedCore::handle_filled`] or [`FeedCore::handle_failed`].
+    Fill {
+        /// Number of the batch, from 0.
+        sequence: u64,
+        /// Which slot.
+        slot: u32,
+        /// What to fill it with.
+        step: Step,
+    },
+    /// The filled slot is the trainer's, until [`FeedCore::handle_freed`].
+    HandOver {
+        /// Number of the batch.
+        sequence: u64,
+        /// Which slot.
+        slot: u32,
+    },
+    /// No batch follows; the last effect.
+    End {
+        /// Number of batches.
+        sequence: u64,
+        /// Where the stream ends.
+        position: Position,
+    },
+    /// This batch failed, and it is its turn; the last effect.
+    Fail {
+        /// Number of the batch.
+        sequence: u64,
+    },
+}
+
+/// What became of a batch before its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Filled,
+    Failed,
+}
+
+/// In whose hands a slot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotUse {
+    Free,
+    Filling { sequence: u64 },
+    Lent,
+}
+
+/// Keeps the slots of one rank filled. Call [`new`](Self::new), then any `handle_*`, and after each of them carry out
+/// what [`poll_effect`](Self::poll_effect) yields, in order.
+#[derive(Debug)]
+pub struct FeedCore {
+    samples: u64,
+    params: BatchParams,
+    /// Where the next step that was not planned yet starts; after the last one, where the stream ends.
+    planned_to: Position,
+    is_planned: bool,
+    ahead: VecDeque<Step>,
+    slots: Vec<SlotUse>,
+    /// The next batch to be filled.
+    next_fill: u64,
+    /// The next batch to be handed over.
+    next_turn: u64,
+    /// Batches that are done before their turn; never more than slots.
+    done: BTreeMap<u64, Outcome>,
+    is_over: bool,
+    effects: VecDeque<Effect>,
+}
+
+impl FeedCore {
+    /// A rank whose first batch starts at `from`, in a dataset of `samples`, with so many slots, all free.
+    #[must_use]
+    pub fn new(samples: u64, params: BatchParams, from: Position, slots: u32) -> Self {
+        let mut core = Self {
+            samples,
+            params,
+            planned_to: from,
+            is_planned: false,
+            ahead: VecDeque::new(),
+            slots: vec![SlotUse::Free; slots as usize],
+            next_fill: 0,
+            next_turn: 0,
+            done: BTreeMap::new(),
+            is_over: false,
+            effects: VecDeque::new(),
+        };
+        core.fill_free_slots();
+        core
+    }
+
+    /// A slot is filled with its batch.
+    pub fn handle_filled(&mut self, sequence: u64) {
+        self.take_outcome(sequence, Outcome::Filled);
+    }
+
+    /// A batch cannot be filled.
+    pub fn handle_failed(&mut self, sequence: u64) {
+        self.take_outcome(sequence, Outcome::Failed);
+    }
+
+    /// The trainer is done with a slot. False when it was not lent.
+    pub fn handle_freed(&mut self, slot: u32) -> bool {
+        let Some(state @ SlotUse::Lent) = self.slots.get_mut(slot as usize) else { return false };
+        *state = SlotUse::Free;
+        self.fill_free_slots();
+        true
+    }
+
+    /// The next thing to do.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Whether batches are being filled, or wait for one before them.
+    #[must_use]
+    pub const fn is_filling(&self) -> bool {
+        self.next_turn < self.next_fill
+    }
+
+    /// Slots that the trainer has.
+    #[must_use]
+    pub fn lent(&self) -> usize {
+        self.slots.iter().filter(|state| **state == SlotUse::Lent).count()
+    }
+
+    fn take_outcome(&mut self, sequence: u64, outcome: Outcome) {
+        let (next_turn, next_fill) = (self.next_turn, self.next_fill);
+        assert!(
+            (next_turn..next_fill).contains(&sequence) && !self.done.contains_key(&sequence),
+            "batch {sequence} is done where {next_turn} to {next_fill} are being filled"
+        );
+        if self.is_over {
+            return;
+        }
+        self.done.insert(sequence, outcome);
+        if has(Bug::HandOverUnordered) {
+            self.done.remove(&sequence);
+            return self.hand_over(sequence, self.next_turn);
+        }
+        while let Some(outcome) = self.done.remove(&self.next_turn) {
+            if outcome == Outcome::Failed {
+                self.is_over = true;
+                return self.effects.push_back(Effect::Fail { sequence: self.next_turn });
+            }
+            self.hand_over(self.next_turn, self.next_turn);
+        }
+        self.fill_free_slots();
+    }
+
+    fn hand_over(&mut self, filled: u64, sequence: u64) {
+        let slot = self.slots.iter().position(|state| *state == SlotUse::Filling { sequence: filled });
+        let slot = slot.expect("a batch that is being filled has a slot");
+        self.slots[slot] = if has(Bug::ReuseLentSlot) { SlotUse::Free } else { SlotUse::Lent };
+        self.next_turn += 1;
+        self.effects.push_back(Effect::HandOver { sequence, slot: slot as u32 });
+        if has(Bug::HandOverUnordered) {
+            self.fill_free_slots();
+        }
+    }
+
+    /// Has every free slot filled as long as there are steps, plans ahead, and ends after the last batch.
+    fn fill_free_slots(&mut self) {
+        while !self.is_over
+            && let Some(slot) = self.slots.iter().position(|state| *state == SlotUse::Free)
+            && let Some(step) = self.next_step()
+        {
+            let sequence = self.next_fill;
+            self.slots[slot] = SlotUse::Filling { sequence };
+            self.next_fill += 1;
+            self.effects.push_back(Effect::Fill { sequence, slot: slot as u32, step });
+        }
+        while self.ahead.len() < STEPS_AHEAD && self.plan_one() {}
+        let is_last_out = !self.is_filling() || has(Bug::EndEarly);
+        if !self.is_over && self.is_planned && self.ahead.is_empty() && is_last_out {
+            self.is_over = true;
+            self.effects.push_back(Effect::End { sequence: self.next_turn, position: self.planned_to });
+        }
+    }
+
+    fn next_step(&mut self) -> Option<Step> {
+        if self.ahead.is_empty() {
+            self.plan_one();
+        }
+        self.ahead.pop_front()
+    }
+
+    /// Whether there was one.
+    fn plan_one(&mut self) -> bool {
+        if self.is_planned || self.is_over {
+            return false;
+        }
+        let Some(step) = self.params.step(self.samples, self.planned_to) else {
+            self.is_planned = true;
+            return false;
+        };
+        self.planned_to = step.next;
+        self.ahead.push_back(step);
+        self.effects.push_back(Effect::Prepare(step));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spdl_shard::job::EpochEnd;
+
+    use super::*;
+
+    /// A core for 100 samples in batches of 10, and what it wants done, `Prepare` aside.
+    struct Feed(FeedCore);
+
+    impl Feed {
+        fn new(from: u64, slots: u32) -> Self {
+            let params = BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop };
+            Self(FeedCore::new(100, params, Position::new(0, from), slots))
+        }
+
+        fn effects(&mut self) -> Vec<Effect> {
+            let all = std::iter::from_fn(|| self.0.poll_effect());
+            all.filter(|effect| !matches!(effect, Effect::Prepare(_))).collect()
+        }
+
+        fn filled(&mut self, sequence: u64) -> Vec<Effect> {
+            self.0.handle_filled(sequence);
+            self.effects()
+        }
+
+        fn freed(&mut self, slot: u32) -> Vec<Effect> {
+            assert!(self.0.handle_freed(slot));
+            self.effects()
+        }
+    }
+
+    fn fill(sequence: u64, slot: u32, from: u64) -> Effect {
+        let params = BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop };
+        Effect::Fill { sequence, slot, step: params.step(100, Position::new(0, from)).unwrap() }
+    }
+
+    #[test]
+    fn every_slot_is_filled_and_none_again_before_it_is_freed() {
+        let mut feed = Feed::new(0, 2);
+        assert_eq!(feed.effects(), [fill(0, 0, 0), fill(1, 1, 10)]);
+        assert_eq!(feed.filled(0), [Effect::HandOver { sequence: 0, slot: 0 }]);
+        assert_eq!(feed.filled(1), [Effect::HandOver { sequence: 1, slot: 1 }]);
+        assert!(!feed.0.is_filling());
+        assert_eq!(feed.freed(1), [fill(2, 1, 20)]);
+        assert_eq!(feed.0.lent(), 1);
+        assert!(!feed.0.handle_freed(1), "it is being filled");
+        assert!(!feed.0.handle_freed(2), "there is no such slot");
+    }
+
+    #[test]
+    fn batches_are_handed_over_in_order_however_they_are_filled() {
+        let mut feed = Feed::new(0, 3);
+        feed.effects();
+        assert_eq!(feed.filled(2), []);
+        assert_eq!(feed.filled(1), []);
+        let in_order = [0, 1, 2].map(|sequence| Effect::HandOver { sequence, slot: sequence as u32 });
+        assert_eq!(feed.filled(0), in_order);
+    }
+
+    #[test]
+    fn the_end_follows_the_last_batch_and_does_not_wait_for_slots() {
+        let mut feed = Feed::new(80, 3);
+        assert_eq!(feed.effects(), [fill(0, 0, 80), fill(1, 1, 90)]);
+        assert_eq!(feed.filled(1), []);
+        let end = Effect::End { sequence: 2, position: Position::new(1, 0) };
+        let expected = [Effect::HandOver { sequence: 0, slot: 0 }, Effect::HandOver { sequence: 1, slot: 1 }, end];
+        assert_eq!(feed.filled(0), expected);
+        assert_eq!(feed.freed(0), [], "nothing follows");
+    }
+
+    #[test]
+    fn a_rank_past_the_last_step_ends_at_once() {
+        let end = Effect::End { sequence: 0, position: Position::new(0, 100) };
+        assert_eq!(Feed::new(100, 2).effects(), [end]);
+    }
+
+    #[test]
+    fn a_batch_that_fails_ends_the_feed_in_its_turn_and_not_before() {
+        let mut feed = Feed::new(0, 3);
+        feed.effects();
+        feed.0.handle_failed(1);
+        assert_eq!(feed.effects(), []);
+        let expected = [Effect::HandOver { sequence: 0, slot: 0 }, Effect::Fail { sequence: 1 }];
+        assert_eq!(feed.filled(0), expected);
+        assert_eq!(feed.filled(2), [], "nothing follows");
+        assert_eq!(feed.freed(0), []);
+    }
+
+    #[test]
+    fn the_blocks_of_the_coming_steps_are_prepared_once_each_and_in_order() {
+        let mut feed = FeedCore::new(
+            1000,
+            BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop },
+            Position::START,
+            2,
+        );
+        let mut prepared = Vec::new();
+        let mut filled = 0;
+        while let Some(effect) = feed.poll_effect() {
+            match effect {
+                Effect::Prepare(step) => prepared.push(step.from.offset),
+                Effect::Fill { sequence, slot, step } => {
+                    assert!(prepared.contains(&step.from.offset), "prepared before it is filled");
+                    feed.handle_filled(sequence);
+                    filled = slot;
+                }
+                Effect::HandOver { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(feed.handle_freed(filled));
+        assert_eq!(prepared, (0..2 + STEPS_AHEAD as u64).map(|step| step * 10).collect::<Vec<_>>());
+    }
+}
