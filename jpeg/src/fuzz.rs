@@ -1,0 +1,49 @@
+//! What a fuzzer calls.
+
+use std::cell::RefCell;
+
+use crate::{Axis, Error, Jpeg, Limits, Request, Rgb, Scratch};
+
+thread_local! {
+    static SCRATCHES: RefCell<[Scratch; 2]> = RefCell::new([Scratch::new(), Scratch::portable()]);
+}
+
+/// Decodes any bytes in a few ways: nothing may panic, and vector instructions may not change anything.
+///
+/// # Panics
+/// When they do.
+#[doc(hidden)]
+pub fn fuzz(bytes: &[u8]) {
+    let limits = Limits { side_pixels: 4096, pixels: 1 << 18 };
+    let Ok(jpeg) = Jpeg::open(bytes, limits) else { return };
+    let [width, height] = jpeg.size();
+    // Where to cut is a matter of the picture, so that all places come up.
+    let seed = bytes.iter().fold(0u32, |seed, byte| seed.wrapping_mul(31).wrapping_add(u32::from(*byte)));
+    let cut = |size: u32, seed: u32, pixels: u32| {
+        let from = seed % size;
+        let length = 1 + seed / size % (size - from);
+        Axis {
+            readable: (from, from + length),
+            from: f64::from(from),
+            extent: f64::from(length),
+            pixels,
+            reversed: seed & 1 == 1,
+        }
+    };
+    let whole =
+        |size: u32| Axis { readable: (0, size), from: 0.0, extent: f64::from(size), pixels: size, reversed: false };
+    for request in [
+        Request { x: whole(width), y: whole(height), transposed: false },
+        Request { x: cut(width, seed >> 3, 20), y: cut(height, seed >> 5, 9), transposed: seed & 4 == 4 },
+        Request { x: cut(width, seed >> 7, 3), y: cut(height, seed >> 1, 2), transposed: seed & 8 == 8 },
+    ] {
+        let [columns, rows] = request.result_size().map(|side| side as usize);
+        let render = |scratch: &mut Scratch| -> Result<Vec<u8>, Error> {
+            let mut out = vec![0; columns * rows * 3];
+            jpeg.render(&request, scratch, &mut Rgb::new(&mut out, columns))?;
+            Ok(out)
+        };
+        let [vector, portable] = SCRATCHES.with_borrow_mut(|scratches| scratches.each_mut().map(render));
+        assert!(vector == portable, "vector instructions change {request:?}");
+    }
+}

@@ -1,0 +1,332 @@
+//! The markers in front of the entropy-coded data.
+
+use crate::{
+    error::{Error, Unsupported},
+    limits::Limits,
+};
+
+/// Where a coefficient of the zigzag order lies in its block, row by row. Places behind the last lead to a dump.
+pub(crate) const NATURAL: [u8; 64] = [
+    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
+    28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
+    47, 55, 62, 63,
+];
+
+/// One colour component.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Component {
+    id: u8,
+    /// Blocks of an MCU across and down.
+    pub(crate) sampling: [u32; 2],
+    quant: u8,
+    pub(crate) dc: u8,
+    pub(crate) ac: u8,
+}
+
+/// A Huffman table as it is written: how many codes of each length, and the symbols in order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HuffmanSpec<'b> {
+    pub(crate) counts: &'b [u8; 16],
+    pub(crate) symbols: &'b [u8],
+}
+
+/// A baseline JPEG whose header is read.
+#[derive(Clone, Debug)]
+pub struct Jpeg<'b> {
+    pub(crate) bytes: &'b [u8],
+    pub(crate) size: [u32; 2],
+    pub(crate) components: [Component; 3],
+    pub(crate) component_count: usize,
+    /// MCUs between restart markers; 0 for none.
+    pub(crate) restart_interval: u32,
+    quants: [Option<[u16; 64]>; 4],
+    dc: [Option<HuffmanSpec<'b>>; 4],
+    ac: [Option<HuffmanSpec<'b>>; 4],
+    /// Where the entropy-coded data begins.
+    pub(crate) scan_at: usize,
+    exif: Option<&'b [u8]>,
+    adobe_transform: Option<u8>,
+}
+
+impl<'b> Jpeg<'b> {
+    /// Reads the header of a picture.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for what another decoder may be able to do; the others mean that the picture is bad.
+    pub fn open(bytes: &'b [u8], limits: Limits) -> Result<Self, Error> {
+        if !bytes.starts_with(&[0xff, 0xd8]) {
+            return Err(Error::Corrupt("no start marker"));
+        }
+        let mut jpeg = Self {
+            bytes,
+            size: [0; 2],
+            components: [Component::default(); 3],
+            component_count: 0,
+            restart_interval: 0,
+            quants: [None; 4],
+            dc: [None; 4],
+            ac: [None; 4],
+            scan_at: 0,
+            exif: None,
+            adobe_transform: None,
+        };
+        let mut at = 2;
+        loop {
+            let (marker, body, next) = segment(bytes, at)?;
+            at = next;
+            match marker {
+                0xc0 | 0xc1 => jpeg.read_frame(body, limits)?,
+                0xc2 => return Err(Error::Unsupported(Unsupported::Progressive)),
+                0xc9..=0xcf => return Err(Error::Unsupported(Unsupported::Arithmetic)),
+                0xc3 | 0xc5..=0xc7 | 0xde => return Err(Error::Unsupported(Unsupported::OtherProcess)),
+                0xc4 => jpeg.read_huffman(body)?,
+                0xda => {
+                    jpeg.scan_at = at;
+                    jpeg.read_scan(body)?;
+                    break;
+                }
+                0xdb => jpeg.read_quants(body)?,
+                0xdd => {
+                    let interval = body.first_chunk::<2>().ok_or(Error::Corrupt("a short restart interval"))?;
+                    jpeg.restart_interval = u32::from(u16::from_be_bytes(*interval));
+                }
+                0xe1 if jpeg.exif.is_none() => jpeg.exif = body.strip_prefix(b"Exif\0\0"),
+                0xee if body.starts_with(b"Adobe") => jpeg.adobe_transform = body.get(11).copied(),
+                _ => {}
+            }
+        }
+        jpeg.check()?;
+        if !has_end(bytes, jpeg.scan_at) {
+            return Err(Error::Truncated);
+        }
+        Ok(jpeg)
+    }
+
+    /// Width and height in pixels, each at least 1.
+    #[must_use]
+    pub fn size(&self) -> [u32; 2] {
+        self.size
+    }
+
+    /// The body of the EXIF segment, from its TIFF header on.
+    #[must_use]
+    pub fn exif(&self) -> Option<&'b [u8]> {
+        self.exif
+    }
+
+    /// MCUs between restart markers; 0 when there are none.
+    #[must_use]
+    pub fn restart_interval(&self) -> u32 {
+        self.restart_interval
+    }
+
+    /// Pixels of an MCU across and down.
+    #[must_use]
+    pub fn mcu_pixels(&self) -> [u32; 2] {
+        self.components[0].sampling.map(|blocks| blocks * 8)
+    }
+
+    /// MCUs of the picture across and down.
+    #[must_use]
+    pub fn mcus(&self) -> [u32; 2] {
+        let mcu = self.mcu_pixels();
+        [self.size[0].div_ceil(mcu[0]), self.size[1].div_ceil(mcu[1])]
+    }
+
+    pub(crate) fn components(&self) -> &[Component] {
+        &self.components[..self.component_count]
+    }
+
+    pub(crate) fn quant(&self, component: &Component) -> &[u16; 64] {
+        self.quants[usize::from(component.quant)].as_ref().expect("checked when the header was read")
+    }
+
+    pub(crate) fn dc_spec(&self, component: &Component) -> HuffmanSpec<'b> {
+        self.dc[usize::from(component.dc)].expect("checked when the header was read")
+    }
+
+    pub(crate) fn ac_spec(&self, component: &Component) -> HuffmanSpec<'b> {
+        self.ac[usize::from(component.ac)].expect("checked when the header was read")
+    }
+
+    fn read_frame(&mut self, body: &[u8], limits: Limits) -> Result<(), Error> {
+        if self.component_count > 0 {
+            return Err(Error::Corrupt("two frame headers"));
+        }
+        let [precision, h1, h0, w1, w0, count, ..] = *body else { return Err(Error::Corrupt("a short frame header")) };
+        if precision != 8 {
+            return Err(Error::Unsupported(Unsupported::Precision));
+        }
+        let [height, width] = [[h1, h0], [w1, w0]].map(|side| u32::from(u16::from_be_bytes(side)));
+        if height == 0 {
+            return Err(Error::Unsupported(Unsupported::LateHeight));
+        }
+        if width == 0 {
+            return Err(Error::Corrupt("a width of 0"));
+        }
+        if width.max(height) > limits.side_pixels || u64::from(width) * u64::from(height) > limits.pixels {
+            return Err(Error::TooLarge { width, height });
+        }
+        self.size = [width, height];
+        if count != 1 && count != 3 {
+            return Err(Error::Unsupported(Unsupported::Components));
+        }
+        self.component_count = usize::from(count);
+        let (components, rest) = body[6..].as_chunks::<3>();
+        if components.len() != self.component_count || !rest.is_empty() {
+            return Err(Error::Corrupt("a frame header of the wrong length"));
+        }
+        for (component, &[id, sampling, quant]) in self.components.iter_mut().zip(components) {
+            let sampling = [u32::from(sampling >> 4), u32::from(sampling & 15)];
+            if sampling.iter().any(|blocks| !(1..=4).contains(blocks)) || quant > 3 {
+                return Err(Error::Corrupt("a frame header with impossible numbers"));
+            }
+            *component = Component { id, sampling, quant, dc: 0, ac: 0 };
+        }
+        Ok(())
+    }
+
+    fn read_huffman(&mut self, mut body: &'b [u8]) -> Result<(), Error> {
+        while let Some((&class_and_slot, rest)) = body.split_first() {
+            let (counts, rest) = rest.split_first_chunk::<16>().ok_or(Error::Corrupt("a short Huffman table"))?;
+            let symbols = counts.iter().map(|count| usize::from(*count)).sum();
+            let (symbols, rest) = rest.split_at_checked(symbols).ok_or(Error::Corrupt("a short Huffman table"))?;
+            let tables = match class_and_slot >> 4 {
+                0 => &mut self.dc,
+                1 => &mut self.ac,
+                _ => return Err(Error::Corrupt("a Huffman table of no class")),
+            };
+            let slot = tables.get_mut(usize::from(class_and_slot & 15));
+            *slot.ok_or(Error::Corrupt("a Huffman table of no slot"))? = Some(HuffmanSpec { counts, symbols });
+            body = rest;
+        }
+        Ok(())
+    }
+
+    fn read_quants(&mut self, mut body: &[u8]) -> Result<(), Error> {
+        const SHORT: Error = Error::Corrupt("a short quantisation table");
+        while let Some((&wide_and_slot, rest)) = body.split_first() {
+            let mut quant = [0; 64];
+            body = if wide_and_slot >> 4 == 0 {
+                let (values, rest) = rest.split_first_chunk::<64>().ok_or(SHORT)?;
+                for (value, at) in values.iter().zip(NATURAL) {
+                    quant[usize::from(at)] = u16::from(*value);
+                }
+                rest
+            } else {
+                let (values, rest) = rest.split_first_chunk::<128>().ok_or(SHORT)?;
+                for (value, at) in values.as_chunks::<2>().0.iter().zip(NATURAL) {
+                    quant[usize::from(at)] = u16::from_be_bytes(*value);
+                }
+                rest
+            };
+            let slot = self.quants.get_mut(usize::from(wide_and_slot & 15));
+            *slot.ok_or(Error::Corrupt("a quantisation table of no slot"))? = Some(quant);
+        }
+        Ok(())
+    }
+
+    fn read_scan(&mut self, body: &[u8]) -> Result<(), Error> {
+        if self.component_count == 0 {
+            return Err(Error::Corrupt("a scan without a frame"));
+        }
+        let Some((&count, rest)) = body.split_first() else { return Err(Error::Corrupt("a short scan header")) };
+        if usize::from(count) != self.component_count {
+            return Err(Error::Unsupported(Unsupported::SeveralScans));
+        }
+        let Some((selectors, &[first, last, approximation])) = rest.split_last_chunk::<3>() else {
+            return Err(Error::Corrupt("a short scan header"));
+        };
+        let (selectors, rest) = selectors.as_chunks::<2>();
+        if selectors.len() != usize::from(count) || !rest.is_empty() {
+            return Err(Error::Corrupt("a scan header of the wrong length"));
+        }
+        if [first, last, approximation] != [0, 63, 0] {
+            return Err(Error::Corrupt("a scan of a part of the coefficients"));
+        }
+        for (component, &[id, tables]) in self.components.iter_mut().zip(selectors) {
+            if component.id != id {
+                return Err(Error::Corrupt("a scan of unknown components"));
+            }
+            (component.dc, component.ac) = (tables >> 4, tables & 15);
+        }
+        Ok(())
+    }
+
+    /// What the header must be as a whole.
+    fn check(&mut self) -> Result<(), Error> {
+        for component in self.components() {
+            let slot = |tables: &[Option<HuffmanSpec<'_>>; 4], at: u8| {
+                tables.get(usize::from(at)).is_some_and(Option::is_some)
+            };
+            if self.quants[usize::from(component.quant)].is_none() {
+                return Err(Error::Corrupt("no quantisation table"));
+            }
+            if !slot(&self.dc, component.dc) || !slot(&self.ac, component.ac) {
+                return Err(Error::Corrupt("no Huffman table"));
+            }
+        }
+        if self.component_count == 1 {
+            // The blocks of a single component come row by row, whatever its factors are.
+            self.components[0].sampling = [1, 1];
+            return Ok(());
+        }
+        if self.adobe_transform == Some(0) || self.components.map(|component| component.id) == *b"RGB" {
+            return Err(Error::Unsupported(Unsupported::ColourSpace));
+        }
+        let [luma, chroma @ ..] = self.components.map(|component| component.sampling);
+        if luma.iter().any(|blocks| *blocks > 2) || chroma != [[1, 1]; 2] {
+            return Err(Error::Unsupported(Unsupported::Sampling));
+        }
+        Ok(())
+    }
+}
+
+/// The marker at `at` or behind fill bytes, the body of its segment, and where the next one begins.
+fn segment(bytes: &[u8], mut at: usize) -> Result<(u8, &[u8], usize), Error> {
+    if *bytes.get(at).ok_or(Error::Truncated)? != 0xff {
+        return Err(Error::Corrupt("no marker where one must be"));
+    }
+    while *bytes.get(at).ok_or(Error::Truncated)? == 0xff {
+        at += 1;
+    }
+    let marker = bytes[at];
+    at += 1;
+    match marker {
+        0x01 => return Ok((marker, &[], at)),
+        0x00 | 0xd0..=0xd9 => return Err(Error::Corrupt("a marker that does not belong into a header")),
+        _ => {}
+    }
+    let length = bytes.get(at..at + 2).ok_or(Error::Truncated)?;
+    let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
+    if length < 2 {
+        return Err(Error::Corrupt("a segment shorter than its length"));
+    }
+    let body = bytes.get(at + 2..at + length).ok_or(Error::Truncated)?;
+    Ok((marker, body, at + length))
+}
+
+/// Whether there is an end marker behind `at`, where a scan begins.
+fn has_end(bytes: &[u8], mut at: usize) -> bool {
+    const END: u8 = 0xd9;
+    // Nearly every file ends with its marker, and inside of a scan these two bytes cannot be anything else.
+    if bytes[at..].ends_with(&[0xff, END]) {
+        return true;
+    }
+    while let Some(found) = bytes.get(at..).and_then(|rest| rest.iter().position(|byte| *byte == 0xff)) {
+        at += found + 1;
+        match bytes.get(at) {
+            Some(&END) => return true,
+            // A fill byte, a stuffed zero, a restart marker or one without a length.
+            Some(0xff) => {}
+            Some(0x00 | 0x01 | 0xd0..=0xd8) => at += 1,
+            // A segment: an end marker inside of it is not the picture's.
+            Some(_) => match bytes.get(at + 1..at + 3) {
+                Some(length) => at += 1 + usize::from(u16::from_be_bytes([length[0], length[1]])),
+                None => return false,
+            },
+            None => return false,
+        }
+    }
+    false
+}

@@ -1,0 +1,195 @@
+//! Huffman tables for looking up: what a code means together with how long it and its value are, so that the next
+//! symbol can be looked up before this one's value is known.
+
+use crate::{error::Error, header::HuffmanSpec};
+
+/// Bits that [`Lookup`]'s table is indexed by. Longer codes are rare.
+const LOOKUP_BITS: u32 = 10;
+/// Bits that [`Skip`]'s table is indexed by.
+const SKIP_BITS: u32 = 12;
+/// How far the end of a block leads: behind every coefficient.
+pub(crate) const END_OF_BLOCK: usize = 128;
+
+/// The last coefficient of a block.
+pub(crate) const LAST: usize = 63;
+
+/// What a code means: bits 0..6 the length of code and value, 8..16 how many coefficients it leads on, 16..22 the
+/// length of the code, 24..30 63 less the length of the value. 0 is no code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry(u32);
+
+impl Entry {
+    const NONE: Self = Self(0);
+
+    fn new(length: u32, size: u32, ahead: usize) -> Self {
+        Self((length + size) | (ahead as u32) << 8 | length << 16 | (63 - size) << 24)
+    }
+
+    /// Bits of code and value.
+    #[inline(always)]
+    pub(crate) fn bits(self) -> u32 {
+        self.0 & 63
+    }
+
+    /// Coefficients that it leads on.
+    #[inline(always)]
+    pub(crate) fn ahead(self) -> usize {
+        (self.0 >> 8 & 0xff) as usize
+    }
+
+    /// Its value; the code stands at the top of `reservoir`.
+    #[inline(always)]
+    pub(crate) fn value(self, reservoir: u64) -> i32 {
+        let behind = reservoir << (self.0 >> 16 & 63);
+        let shift = self.0 >> 24;
+        let magnitude = ((behind >> 1) >> shift) as i32;
+        // A value whose first bit is 0 is negative: its bits less 2^size - 1.
+        let negative = !(behind as i64) >> 63;
+        magnitude + (negative as i32 & (1 - (1 << (63 - shift))))
+    }
+}
+
+/// Which symbols a table has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Dc,
+    Ac,
+}
+
+/// Finds one symbol.
+#[derive(Clone, Debug)]
+pub(crate) struct Lookup {
+    fast: [Entry; 1 << LOOKUP_BITS],
+    class: Class,
+    /// By length: one past the last code, its first bit at bit 15; and what leads from a code to its symbol.
+    limits: [u32; 17],
+    offsets: [i32; 17],
+    symbols: [u8; 256],
+}
+
+/// Finds as many symbols of one block as fit into the index. In an entry bits 0..6 are the length of their codes and
+/// values, the others how many coefficients they lead on; 0 where not even one code fits.
+#[derive(Clone, Debug)]
+pub(crate) struct Skip(Box<[u16; 1 << SKIP_BITS]>);
+
+impl Lookup {
+    /// A table for the first coefficients of blocks.
+    pub(crate) fn dc(spec: HuffmanSpec<'_>) -> Result<Self, Error> {
+        Self::new(spec, Class::Dc)
+    }
+
+    /// A table for all other coefficients.
+    pub(crate) fn ac(spec: HuffmanSpec<'_>) -> Result<Self, Error> {
+        Self::new(spec, Class::Ac)
+    }
+
+    fn new(spec: HuffmanSpec<'_>, class: Class) -> Result<Self, Error> {
+        const BROKEN: Error = Error::Corrupt("a Huffman table with too many codes");
+        let mut table =
+            Self { fast: [Entry::NONE; 1 << LOOKUP_BITS], class, limits: [0; 17], offsets: [0; 17], symbols: [0; 256] };
+        table.symbols.get_mut(..spec.symbols.len()).ok_or(BROKEN)?.copy_from_slice(spec.symbols);
+        let (mut code, mut first) = (0u32, 0usize);
+        for (length, count) in (1u32..).zip(spec.counts) {
+            let count = usize::from(*count);
+            table.offsets[length as usize] = first as i32 - code as i32;
+            for &symbol in &spec.symbols[first..first + count] {
+                if code >= 1 << length {
+                    return Err(BROKEN);
+                }
+                if length <= LOOKUP_BITS {
+                    let at = (code << (LOOKUP_BITS - length)) as usize;
+                    table.fast[at..at + (1 << (LOOKUP_BITS - length))].fill(class.entry(length, symbol));
+                }
+                code += 1;
+            }
+            first += count;
+            table.limits[length as usize] = code << (16 - length);
+            code <<= 1;
+        }
+        Ok(table)
+    }
+
+    /// The entry of the code at the top of `reservoir`, whose first 16 bits are valid.
+    #[inline(always)]
+    pub(crate) fn find(&self, reservoir: u64) -> Entry {
+        let entry = self.fast[(reservoir >> (64 - LOOKUP_BITS)) as usize];
+        if entry != Entry::NONE { entry } else { self.find_long(reservoir) }
+    }
+
+    /// No code at all ends the block at a place that no block ends at.
+    #[cold]
+    #[inline(never)]
+    fn find_long(&self, reservoir: u64) -> Entry {
+        let bits = (reservoir >> 48) as u32;
+        for length in LOOKUP_BITS + 1..=16 {
+            if bits < self.limits[length as usize] {
+                let at = self.offsets[length as usize] + (bits >> (16 - length)) as i32;
+                return self.class.entry(length, self.symbols[at as usize & 255]);
+            }
+        }
+        NO_CODE
+    }
+}
+
+/// Bits that are no code: they lead further than any code.
+const NO_CODE: Entry = Entry(16 | 255 << 8 | 16 << 16 | 63 << 24);
+/// Bits of the longest value of 8-bit pictures.
+const VALUE_BITS: u32 = 11;
+/// Bits of the longest code with its value.
+pub(crate) const SYMBOL_BITS: u32 = 16 + VALUE_BITS;
+
+impl Class {
+    fn entry(self, length: u32, symbol: u8) -> Entry {
+        let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
+        match self {
+            Self::Dc if u32::from(symbol) > VALUE_BITS => NO_CODE,
+            Self::Dc => Entry::new(length, u32::from(symbol), 1),
+            Self::Ac if size > VALUE_BITS => NO_CODE,
+            Self::Ac if size == 0 && run < 15 => Entry::new(length, 0, END_OF_BLOCK),
+            Self::Ac => Entry::new(length, size, run + 1),
+        }
+    }
+}
+
+impl Skip {
+    pub(crate) fn new(spec: HuffmanSpec<'_>) -> Self {
+        let mut single = [Entry::NONE; 1 << SKIP_BITS];
+        let (mut code, mut first) = (0u32, 0usize);
+        for (length, count) in (1..=SKIP_BITS).zip(spec.counts) {
+            for &symbol in &spec.symbols[first..first + usize::from(*count)] {
+                let at = (code << (SKIP_BITS - length)) as usize;
+                single[at..at + (1 << (SKIP_BITS - length))].fill(Class::Ac.entry(length, symbol));
+                code += 1;
+            }
+            first += usize::from(*count);
+            code <<= 1;
+        }
+        let mut table = Box::new([0; 1 << SKIP_BITS]);
+        for (index, entry) in table.iter_mut().enumerate() {
+            let (mut bits, mut ahead) = (0, 0);
+            loop {
+                let next = single[(index << bits) & ((1 << SKIP_BITS) - 1)];
+                let length = next.0 >> 16 & 63;
+                // Of no use is what stands on bits that are not there, or leads further than a block has coefficients.
+                let is_known = next != Entry::NONE && bits + length <= SKIP_BITS;
+                if !is_known || (next.ahead() < END_OF_BLOCK && ahead + next.ahead() > LAST) {
+                    break;
+                }
+                bits += next.bits();
+                ahead += next.ahead();
+                if ahead > LAST || bits >= SKIP_BITS {
+                    break;
+                }
+            }
+            *entry = (bits | (ahead as u32) << 6) as u16;
+        }
+        Self(table)
+    }
+
+    /// Bits and coefficients of the symbols at the top of `reservoir`; 0 bits when its first code is a long one.
+    #[inline(always)]
+    pub(crate) fn find(&self, reservoir: u64) -> (u32, usize) {
+        let entry = self.0[(reservoir >> (64 - SKIP_BITS)) as usize];
+        (u32::from(entry & 63), usize::from(entry >> 6))
+    }
+}

@@ -1,0 +1,151 @@
+//! What of a picture has to be decoded for a crop, and at which scale.
+
+use crate::{
+    header::{Component, Jpeg},
+    kernel::STRIP,
+    taps::{Axis, Taps},
+};
+
+/// Which part of a picture becomes which pixels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Request {
+    /// Across the picture as it is stored.
+    pub x: Axis,
+    /// Down the picture as it is stored.
+    pub y: Axis,
+    /// The result's rows are the stored picture's columns.
+    pub transposed: bool,
+}
+
+impl Request {
+    /// Columns and rows of the result.
+    #[must_use]
+    pub fn result_size(&self) -> [u32; 2] {
+        let size = [self.x.pixels, self.y.pixels];
+        if self.transposed { [size[1], size[0]] } else { size }
+    }
+}
+
+/// Samples of one component, laid out column by column as the result is seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Plane {
+    /// Its place among the samples of all.
+    pub(crate) start: usize,
+    /// Bytes from one column to the next.
+    pub(crate) stride: usize,
+    /// Samples of a block on a side: 8, 4, 2 or 1.
+    pub(crate) points: u32,
+    /// Blocks of an MCU across and down the stored picture.
+    pub(crate) blocks: [u32; 2],
+    /// Whether it has half of luma's samples, across and down the stored picture.
+    pub(crate) is_halved: [bool; 2],
+}
+
+/// Weights along one axis of the stored picture, for luma and what has as many samples, and for what has half.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AxisTaps {
+    pub(crate) whole: Taps,
+    pub(crate) halved: Taps,
+}
+
+/// A planned crop.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Plan {
+    /// MCUs across and down the stored picture: first and one past the last.
+    pub(crate) mcus: [(u32, u32); 2],
+    pub(crate) planes: [Plane; 3],
+    /// Bytes of all planes.
+    pub(crate) bytes: usize,
+    /// Across and down the stored picture.
+    pub(crate) taps: [AxisTaps; 2],
+    /// First sample down the planes as the result is seen that is resampled: for what is whole, for what is halved.
+    pub(crate) tops: [u32; 2],
+    /// Samples down from there, a multiple of 16.
+    pub(crate) heights: [u32; 2],
+}
+
+/// Smallest number of samples for a block's side that still covers the result.
+fn points(request: &Request) -> u32 {
+    let covers = |axis: &Axis, points: u32| axis.extent * f64::from(points) / 8.0 >= f64::from(axis.pixels);
+    [1, 2, 4].into_iter().find(|points| covers(&request.x, *points) && covers(&request.y, *points)).unwrap_or(8)
+}
+
+fn plane(component: &Component, luma: &Component, luma_points: u32) -> Plane {
+    let mut ratio = [0, 1].map(|axis| luma.sampling[axis] / component.sampling[axis]);
+    let mut points = luma_points;
+    // A component with fewer samples is reduced less, where that makes up for it on both axes.
+    while points < 8 && ratio == [2, 2] {
+        (points, ratio) = (points * 2, [1, 1]);
+    }
+    Plane { points, blocks: component.sampling, is_halved: ratio.map(|ratio| ratio == 2), ..Plane::default() }
+}
+
+impl Plan {
+    pub(crate) fn make(&mut self, jpeg: &Jpeg<'_>, request: &Request) {
+        let components = jpeg.components();
+        let luma_points = points(request);
+        for (plane_of, component) in self.planes.iter_mut().zip(components) {
+            *plane_of = plane(component, &components[0], luma_points);
+        }
+        let planes = &mut self.planes[..components.len()];
+        for (axis, wanted) in [request.x, request.y].into_iter().enumerate() {
+            let AxisTaps { whole, halved } = &mut self.taps[axis];
+            let size = (jpeg.size[axis] * luma_points).div_ceil(8);
+            whole.build(&wanted, luma_points, size);
+            whole.measure();
+            let per_mcu = |plane: &Plane| plane.points * plane.blocks[axis];
+            let mcus = |range: (u32, u32), samples: u32| (range.0 / samples, range.1.div_ceil(samples));
+            let mut range = mcus(whole.range, per_mcu(&planes[0]));
+            if let Some(chroma) = planes.get(1).filter(|plane| plane.is_halved[axis]) {
+                halved.build_halved(whole, size.div_ceil(2));
+                halved.measure();
+                let other = mcus(halved.range, per_mcu(chroma));
+                range = (range.0.min(other.0), range.1.max(other.1));
+            }
+            self.mcus[axis] = range;
+        }
+        self.lay_out(components.len(), request);
+    }
+
+    fn lay_out(&mut self, components: usize, request: &Request) {
+        let [across, down] = if request.transposed { [1, 0] } else { [0, 1] };
+        let reversed = [request.x.reversed, request.y.reversed];
+        for halved in [false, true] {
+            let Some(plane) = self.planes[..components].iter().find(|plane| plane.is_halved[across] == halved) else {
+                continue;
+            };
+            let origin = self.mcus[across].0 * plane.points * plane.blocks[across];
+            self.taps[across].of_mut(halved).lay_out(origin, reversed[across], STRIP);
+        }
+        for halved in [false, true] {
+            let Some(plane) = self.planes[..components].iter().find(|plane| plane.is_halved[down] == halved) else {
+                continue;
+            };
+            let origin = self.mcus[down].0 * plane.points * plane.blocks[down];
+            let taps = self.taps[down].of_mut(halved);
+            let top = (taps.range.0 - origin) / STRIP as u32 * STRIP as u32;
+            self.tops[usize::from(halved)] = top;
+            self.heights[usize::from(halved)] = (taps.range.1 - origin - top).next_multiple_of(STRIP as u32);
+            taps.lay_out(origin + top, reversed[down], 1);
+        }
+        self.bytes = 0;
+        for plane in &mut self.planes[..components] {
+            let samples = |axis: usize| (self.mcus[axis].1 - self.mcus[axis].0) * plane.points * plane.blocks[axis];
+            plane.stride = samples(down).next_multiple_of(32) as usize;
+            plane.start = self.bytes;
+            // Weights of 0 may stand on columns behind the last.
+            let pairs = self.taps[across].of(plane.is_halved[across]).pairs_per_pixel;
+            self.bytes += plane.stride * (samples(across) as usize + 2 * pairs);
+        }
+    }
+}
+
+impl AxisTaps {
+    pub(crate) fn of(&self, halved: bool) -> &Taps {
+        if halved { &self.halved } else { &self.whole }
+    }
+
+    fn of_mut(&mut self, halved: bool) -> &mut Taps {
+        if halved { &mut self.halved } else { &mut self.whole }
+    }
+}

@@ -1,0 +1,259 @@
+//! From a request to pixels.
+
+use crate::{
+    bits::Order,
+    error::Error,
+    header::{Component, HuffmanSpec, Jpeg},
+    huffman::{Lookup, Skip},
+    kernel::{Kernel, Portable, STRIP, Values, Work},
+    output::{Layout, Output},
+    plan::{Plan, Request},
+    scan::{Scan, Tables},
+    window::Window,
+};
+
+/// A thread's memory, which is used again for the next picture.
+#[derive(Debug)]
+pub struct Scratch {
+    window: Window,
+    tables: Cached,
+    plan: Plan,
+    samples: Vec<u8>,
+    tile: Vec<Values>,
+    strips: [Vec<Values>; 3],
+    orders: [Order; 2],
+    instructions: Instructions,
+}
+
+/// Samples are kept for the next picture up to this many bytes, so that one giant does not stay for ever.
+const KEPT_BYTES: usize = 64 << 20;
+
+#[derive(Clone, Copy, Debug)]
+enum Instructions {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2(crate::vector::Avx2),
+}
+
+/// Tables that were built for the last picture: most pictures have the same.
+#[derive(Debug)]
+struct Cached {
+    dc: [Option<Built<Lookup>>; 4],
+    ac: [Option<Built<(Lookup, Skip)>>; 4],
+    quants: [[i16; 64]; 3],
+}
+
+/// A table, and what it was built from.
+type Built<T> = (Spec, Box<T>);
+
+/// What a table is built from.
+#[derive(Debug, PartialEq, Eq)]
+struct Spec {
+    counts: [u8; 16],
+    symbols: Vec<u8>,
+}
+
+impl Spec {
+    fn is(&self, spec: HuffmanSpec<'_>) -> bool {
+        self.counts == *spec.counts && self.symbols == spec.symbols
+    }
+
+    fn of(spec: HuffmanSpec<'_>) -> Self {
+        Self { counts: *spec.counts, symbols: spec.symbols.to_vec() }
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Scratch {
+    /// Memory for a thread.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(Instructions::detect())
+    }
+
+    /// The same, for a decoder without vector instructions: slower, with the same results.
+    #[must_use]
+    pub fn portable() -> Self {
+        Self::with(Instructions::Portable)
+    }
+
+    fn with(instructions: Instructions) -> Self {
+        Self {
+            window: Window::default(),
+            tables: Cached { dc: Default::default(), ac: Default::default(), quants: [[0; 64]; 3] },
+            plan: Plan::default(),
+            samples: Vec::new(),
+            tile: Vec::new(),
+            strips: Default::default(),
+            orders: [Order::new(false), Order::new(true)],
+            instructions,
+        }
+    }
+}
+
+impl Instructions {
+    fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(avx2) = crate::vector::Avx2::detect() {
+            return Self::Avx2(avx2);
+        }
+        Self::Portable
+    }
+}
+
+impl Jpeg<'_> {
+    /// Decodes what a request wants.
+    ///
+    /// # Errors
+    /// When the picture is broken or cut off where it is read. The output may have got some of it, or none.
+    ///
+    /// # Panics
+    /// When the request does not lie within the picture.
+    pub fn render(&self, request: &Request, scratch: &mut Scratch, output: &mut impl Output) -> Result<(), Error> {
+        self.check_request(request);
+        let instructions = scratch.instructions;
+        let work = Render { jpeg: self, request, scratch, output };
+        match instructions {
+            Instructions::Portable => work.run(Portable),
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2(avx2) => avx2.run(work),
+        }
+    }
+
+    fn check_request(&self, request: &Request) {
+        for (axis, size) in [request.x, request.y].iter().zip(self.size) {
+            let (low, high) = axis.readable;
+            assert!(low < high && high <= size, "pixels {low} to {high} of {size}");
+            assert!(axis.pixels > 0, "no pixels");
+            let end = axis.from + axis.extent;
+            assert!(axis.from >= 0.0 && axis.extent > 0.0 && end <= f64::from(size) + 1.0, "{axis:?} of {size}");
+        }
+    }
+
+    /// Refuses a picture that is too short for its size before memory is taken for it: a block has two codes at least.
+    fn check_length(&self, plan: &Plan) -> Result<(), Error> {
+        let [_, (_, bottom)] = plan.mcus;
+        let blocks: u32 = self.components().iter().map(|component| component.sampling[0] * component.sampling[1]).sum();
+        let first_of_last_row = u64::from(bottom - 1) * u64::from(self.mcus()[0]);
+        let bits = first_of_last_row * u64::from(blocks) * 2;
+        if bits / 8 > (self.bytes.len() - self.scan_at) as u64 { Err(Error::Truncated) } else { Ok(()) }
+    }
+}
+
+/// The work of [`Jpeg::render`], to be compiled for several kinds of processor.
+struct Render<'w, 'b, O> {
+    jpeg: &'w Jpeg<'b>,
+    request: &'w Request,
+    scratch: &'w mut Scratch,
+    output: &'w mut O,
+}
+
+impl<O: Output> Work for Render<'_, '_, O> {
+    type Outcome = Result<(), Error>;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> Result<(), Error> {
+        let Self { jpeg, request, scratch, output } = self;
+        let Scratch { window, tables, plan, samples, tile, strips, orders, .. } = scratch;
+        plan.make(jpeg, request);
+        jpeg.check_length(plan)?;
+        samples.truncate(KEPT_BYTES.max(plan.bytes));
+        samples.shrink_to(KEPT_BYTES.max(plan.bytes));
+        samples.resize(plan.bytes, 0);
+        let order = &orders[usize::from(request.transposed)];
+        let tables = tables.of(jpeg, request.transposed)?;
+        Scan::new(jpeg, plan, request.transposed, &tables, order, window).run(
+            kernel,
+            jpeg,
+            plan,
+            request.transposed,
+            samples,
+        )?;
+        resample(kernel, jpeg.component_count, plan, request, samples, tile, strips, output);
+        Ok(())
+    }
+}
+
+impl Cached {
+    /// The tables of a picture's components.
+    fn of(&mut self, jpeg: &Jpeg<'_>, transposed: bool) -> Result<[Tables<'_>; 3], Error> {
+        for (quant, component) in self.quants.iter_mut().zip(jpeg.components()) {
+            let written = jpeg.quant(component);
+            for (at, value) in quant.iter_mut().enumerate() {
+                *value = written[if transposed { at >> 3 | (at & 7) << 3 } else { at }] as i16;
+            }
+            let (slot, spec) = (&mut self.dc[usize::from(component.dc)], jpeg.dc_spec(component));
+            if !slot.as_ref().is_some_and(|(of, _)| of.is(spec)) {
+                *slot = Some((Spec::of(spec), Box::new(Lookup::dc(spec)?)));
+            }
+            let (slot, spec) = (&mut self.ac[usize::from(component.ac)], jpeg.ac_spec(component));
+            if !slot.as_ref().is_some_and(|(of, _)| of.is(spec)) {
+                *slot = Some((Spec::of(spec), Box::new((Lookup::ac(spec)?, Skip::new(spec)))));
+            }
+        }
+        const BUILT: &str = "built above";
+        let of = |component: &Component, quant| {
+            let (_, dc) = self.dc[usize::from(component.dc)].as_ref().expect(BUILT);
+            let (lookup, skip) = &*self.ac[usize::from(component.ac)].as_ref().expect(BUILT).1;
+            Tables { dc, ac: lookup, skip, quant }
+        };
+        let first = of(&jpeg.components[0], &self.quants[0]);
+        let mut tables = [first; 3];
+        for (at, component) in jpeg.components().iter().enumerate() {
+            tables[at] = of(component, &self.quants[at]);
+        }
+        Ok(tables)
+    }
+}
+
+/// Resamples the planes and hands the pixels over.
+#[allow(clippy::too_many_arguments)]
+#[inline(always)]
+fn resample<K: Kernel, O: Output>(
+    kernel: K,
+    components: usize,
+    plan: &Plan,
+    request: &Request,
+    samples: &[u8],
+    tile: &mut Vec<Values>,
+    strips: &mut [Vec<Values>; 3],
+    output: &mut O,
+) {
+    let [columns, rows] = request.result_size().map(|side| side as usize);
+    let [across, down] = if request.transposed { [1, 0] } else { [0, 1] };
+    let is_interleaved = O::LAYOUT == Layout::Interleaved;
+    for x in (0..columns).step_by(STRIP) {
+        for (plane, strip) in plan.planes[..components].iter().zip(&mut *strips) {
+            let taps = plan.taps[across].of(plane.is_halved[across]);
+            let halved = usize::from(plane.is_halved[down]);
+            let (top, height) = (plan.tops[halved] as usize, plan.heights[halved] as usize);
+            let firsts = taps.firsts[x..].first_chunk().expect("filled up to a multiple of the strip");
+            let pairs = &taps.pairs[x * taps.pairs_per_pixel..][..STRIP * taps.pairs_per_pixel];
+            let taps = plan.taps[down].of(plane.is_halved[down]);
+            // Weights of 0 may stand on rows behind the last.
+            tile.resize(height + 2 * taps.pairs_per_pixel, [0; STRIP]);
+            for (chunk, out) in tile.as_chunks_mut::<STRIP>().0[..height / STRIP].iter_mut().enumerate() {
+                kernel.across(samples, plane.start + top + chunk * STRIP, plane.stride, firsts, pairs, out);
+            }
+            strip.resize(rows, [0; STRIP]);
+            let pairs = taps.pairs.chunks_exact(taps.pairs_per_pixel);
+            for ((out, pairs), first) in strip.iter_mut().zip(pairs).zip(&taps.firsts) {
+                *out = kernel.down(&tile[*first as usize..], pairs);
+            }
+        }
+        let count = STRIP.min(columns - x);
+        let [luma, blue, red] = &*strips;
+        for y in 0..rows {
+            let pixels = match components {
+                1 => kernel.grey(&luma[y], is_interleaved),
+                _ => kernel.colour([&luma[y], &blue[y], &red[y]], is_interleaved),
+            };
+            output.put(x, y, &pixels, count);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! The walk through the entropy-coded data: to the MCUs of the crop, past all others.
+
+use crate::{
+    bits::{Bits, Block, Order},
+    error::Error,
+    header::Jpeg,
+    huffman::{Lookup, Skip},
+    idct::{self, Place},
+    kernel::Kernel,
+    plan::Plan,
+    window::{End, Window},
+};
+
+/// Blocks of an MCU at most: four of luma, two of chroma.
+const BLOCKS: usize = 6;
+
+/// The tables of one component.
+#[derive(Clone, Copy)]
+pub(crate) struct Tables<'t> {
+    pub(crate) dc: &'t Lookup,
+    pub(crate) ac: &'t Lookup,
+    pub(crate) skip: &'t Skip,
+    pub(crate) quant: &'t [i16; 64],
+}
+
+/// One block of an MCU.
+#[derive(Clone, Copy)]
+struct Part<'t> {
+    component: usize,
+    tables: Tables<'t>,
+    points: u32,
+    /// Samples from one MCU to the next.
+    step: usize,
+    /// Place in its MCU, across and down the stored picture.
+    at: [u32; 2],
+}
+
+/// A walk.
+pub(crate) struct Scan<'s, 'b> {
+    raw: &'b [u8],
+    window: &'s mut Window,
+    bits: Bits,
+    last: [i32; 3],
+    /// The MCU that comes next.
+    mcu: u32,
+    /// MCUs between restart markers, or so many that there are none.
+    interval: u32,
+    parts: [Part<'s>; BLOCKS],
+    part_count: usize,
+    order: &'s Order,
+}
+
+impl<'s, 'b> Scan<'s, 'b> {
+    pub(crate) fn new(
+        jpeg: &Jpeg<'b>,
+        plan: &Plan,
+        transposed: bool,
+        tables: &[Tables<'s>; 3],
+        order: &'s Order,
+        window: &'s mut Window,
+    ) -> Self {
+        let none = Part { component: 0, tables: tables[0], points: 8, step: 0, at: [0; 2] };
+        let (mut parts, mut part_count) = ([none; BLOCKS], 0);
+        for (component, (plane, tables)) in plan.planes.iter().zip(tables).enumerate().take(jpeg.component_count) {
+            let samples = (plane.points * plane.blocks[0]) as usize;
+            let step = if transposed { samples } else { samples * plane.stride };
+            for down in 0..plane.blocks[1] {
+                for across in 0..plane.blocks[0] {
+                    parts[part_count] =
+                        Part { component, tables: *tables, points: plane.points, step, at: [across, down] };
+                    part_count += 1;
+                }
+            }
+        }
+        let interval = if jpeg.restart_interval == 0 { u32::MAX } else { jpeg.restart_interval };
+        let mut scan = Self {
+            raw: jpeg.bytes,
+            window,
+            bits: Bits::default(),
+            last: [0; 3],
+            mcu: 0,
+            interval,
+            parts,
+            part_count,
+            order,
+        };
+        scan.start_segment(jpeg.scan_at);
+        scan
+    }
+
+    /// Decodes the crop's MCUs into the planes.
+    #[inline(always)]
+    pub(crate) fn run<K: Kernel>(
+        &mut self,
+        kernel: K,
+        jpeg: &Jpeg<'_>,
+        plan: &Plan,
+        transposed: bool,
+        samples: &mut [u8],
+    ) -> Result<(), Error> {
+        let [(left, right), (top, bottom)] = plan.mcus;
+        let row_mcus = jpeg.mcus()[0];
+        for row in top..bottom {
+            let (first, end) = (row * row_mcus + left, row * row_mcus + right);
+            let mut mcu = first;
+            while mcu < end {
+                self.seek(mcu)?;
+                let count = end.min(self.segment_end(mcu)) - mcu;
+                let starts = self.parts.map(|part| {
+                    let plane = &plan.planes[part.component];
+                    let at = [mcu - first, row - top];
+                    let [x, y] = [0, 1].map(|axis| (at[axis] * plane.blocks[axis] + part.at[axis]) * plane.points);
+                    let [p, q] = if transposed { [y, x] } else { [x, y] };
+                    Place { start: plane.start + p as usize * plane.stride + q as usize, stride: plane.stride }
+                });
+                self.decode(kernel, count, starts, samples)?;
+                mcu += count;
+            }
+        }
+        self.finish()
+    }
+
+    fn start_segment(&mut self, at: usize) {
+        self.window.start(self.raw, at);
+        (self.bits, self.last) = (Bits::default(), [0; 3]);
+    }
+
+    fn segment_end(&self, mcu: u32) -> u32 {
+        (mcu / self.interval).saturating_add(1).saturating_mul(self.interval)
+    }
+
+    /// Goes on to an MCU that has not been read: past whole segments without reading them.
+    #[inline(always)]
+    fn seek(&mut self, mcu: u32) -> Result<(), Error> {
+        let segment = mcu / self.interval;
+        // The segment of the last MCU that was read, which may have been its last.
+        let mut current = self.mcu.saturating_sub(1) / self.interval;
+        if current < segment {
+            if self.mcu > 0 && self.mcu.is_multiple_of(self.interval) {
+                self.finish()?;
+            }
+            let mut at = self.window.at();
+            while current < segment {
+                let marker = next_marker(self.raw, at)?;
+                if self.raw[marker + 1] != 0xd0 + (current & 7) as u8 {
+                    return Err(Error::Corrupt("a restart marker out of turn"));
+                }
+                at = marker + 2;
+                current += 1;
+            }
+            self.start_segment(at);
+            self.mcu = segment * self.interval;
+        }
+        let count = mcu - self.mcu;
+        self.skip(count)
+    }
+
+    /// Makes sure that the next MCU can be read without looking for the window's end.
+    #[inline(always)]
+    fn ensure(raw: &[u8], window: &mut Window, bits: &mut Bits) -> Result<(), Error> {
+        if bits.at() <= window.safe() { Ok(()) } else { Self::refill(raw, window, bits) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refill(raw: &[u8], window: &mut Window, bits: &mut Bits) -> Result<(), Error> {
+        if window.end() != End::Open {
+            return Err(early_end(window.end()));
+        }
+        window.advance(raw, bits.at());
+        bits.rewind();
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn skip(&mut self, count: u32) -> Result<(), Error> {
+        let mut bits = self.bits;
+        for _ in 0..count {
+            Self::ensure(self.raw, self.window, &mut bits)?;
+            let window = self.window.bytes();
+            for part in &self.parts[..self.part_count] {
+                let Tables { dc, ac, skip, .. } = part.tables;
+                if !bits.skip_block(window, (dc, ac, skip), &mut self.last[part.component]) {
+                    return Err(Error::Corrupt("coefficients that are none"));
+                }
+            }
+        }
+        self.bits = bits;
+        self.mcu += count;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn decode<K: Kernel>(
+        &mut self,
+        kernel: K,
+        count: u32,
+        mut places: [Place; BLOCKS],
+        samples: &mut [u8],
+    ) -> Result<(), Error> {
+        let mut blocks = [Block::ZERO; BLOCKS];
+        let mut bits = self.bits;
+        let parts = &self.parts[..self.part_count];
+        for _ in 0..count {
+            Self::ensure(self.raw, self.window, &mut bits)?;
+            let window = self.window.bytes();
+            for (part, block) in parts.iter().zip(&mut blocks) {
+                let Tables { dc, ac, skip, .. } = part.tables;
+                let (wanted, last) = (wanted(part.points), &mut self.last[part.component]);
+                if !bits.block(window, (dc, ac, skip), wanted, self.order, last, block) {
+                    return Err(Error::Corrupt("coefficients that are none"));
+                }
+            }
+            transform(kernel, parts, &blocks, &places, samples);
+            for (place, part) in places.iter_mut().zip(parts) {
+                place.start += part.step;
+            }
+        }
+        self.bits = bits;
+        self.mcu += count;
+        Ok(())
+    }
+
+    /// Checks that what was read was there.
+    fn finish(&self) -> Result<(), Error> {
+        let is_there = self.window.end() == End::Open || self.bits.used_within(self.window.filled());
+        if is_there { Ok(()) } else { Err(early_end(self.window.end())) }
+    }
+}
+
+/// The last place in the zigzag order that a block of this size needs.
+#[inline(always)]
+fn wanted(points: u32) -> usize {
+    match points {
+        8 => 63,
+        4 => 24,
+        2 => 4,
+        _ => 0,
+    }
+}
+
+#[inline(always)]
+fn transform<K: Kernel>(
+    kernel: K,
+    parts: &[Part<'_>],
+    blocks: &[Block; BLOCKS],
+    places: &[Place; BLOCKS],
+    samples: &mut [u8],
+) {
+    let mut waiting = None;
+    for (at, part) in parts.iter().enumerate() {
+        let (block, quant) = (&blocks[at].0, part.tables.quant);
+        match part.points {
+            8 => match waiting.take() {
+                None => waiting = Some(at),
+                Some(first) => pair(kernel, parts, blocks, places, [first, at], samples),
+            },
+            4 => idct::half(block, quant, samples, places[at]),
+            2 => idct::quarter(block, quant, samples, places[at]),
+            _ => idct::eighth(block, quant, samples, places[at]),
+        }
+    }
+    if let Some(first) = waiting {
+        pair(kernel, parts, blocks, places, [first; 2], samples);
+    }
+}
+
+#[inline(always)]
+fn pair<K: Kernel>(
+    kernel: K,
+    parts: &[Part<'_>],
+    blocks: &[Block; BLOCKS],
+    places: &[Place; BLOCKS],
+    pair: [usize; 2],
+    samples: &mut [u8],
+) {
+    let quants = pair.map(|at| parts[at].tables.quant);
+    kernel.full_pair(pair.map(|at| &blocks[at]), quants, samples, pair.map(|at| places[at]));
+}
+
+fn early_end(end: End) -> Error {
+    match end {
+        End::Bytes | End::Marker(0xd9) => Error::Truncated,
+        _ => Error::Corrupt("a segment that ends early"),
+    }
+}
+
+/// The place of the next marker from `at` on.
+fn next_marker(raw: &[u8], mut at: usize) -> Result<usize, Error> {
+    loop {
+        let found =
+            raw.get(at..).and_then(|rest| rest.iter().position(|byte| *byte == 0xff)).ok_or(Error::Truncated)?;
+        at += found;
+        match raw.get(at + 1) {
+            None => return Err(Error::Truncated),
+            Some(0x00) => at += 2,
+            Some(0xff) => at += 1,
+            Some(_) => return Ok(at),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Which samples of a plane make up each pixel of the result, and with which weights: antialiased bilinear, as PIL's
+//! (the triangle's support grows with the scale), along one axis.
+
+/// One axis of what is wanted: `extent` pixels of the picture from `from` on become `pixels` pixels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Axis {
+    /// Pixels of the picture that may be read: first and one past the last.
+    pub readable: (u32, u32),
+    /// Start in the picture.
+    pub from: f64,
+    /// Length in the picture; positive.
+    pub extent: f64,
+    /// Pixels of the result.
+    pub pixels: u32,
+    /// The result's first pixel is the picture's last.
+    pub reversed: bool,
+}
+
+/// The sum of a pixel's weights.
+pub(crate) const ONE: u32 = 1 << 14;
+
+/// Weights of samples for every pixel of an axis.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Taps {
+    /// The first sample of each pixel.
+    starts: Vec<u32>,
+    /// Where each pixel's weights begin, and where the last one's end.
+    ends: Vec<u32>,
+    weights: Vec<u32>,
+    /// Samples that are read: first and one past the last.
+    pub(crate) range: (u32, u32),
+    /// Weights of each pixel, two to an entry, in the order of the result.
+    pub(crate) pairs: Vec<[i16; 2]>,
+    pub(crate) pairs_per_pixel: usize,
+    /// The first sample of each pixel, counted from the first one of the plane, in the order of the result.
+    pub(crate) firsts: Vec<u32>,
+}
+
+impl Taps {
+    /// Weights on a plane that shows `numerator / 8` samples for every pixel of the picture, `size` of them in all.
+    pub(crate) fn build(&mut self, axis: &Axis, numerator: u32, size: u32) {
+        let density = f64::from(numerator) / 8.0;
+        let low = f64::from((axis.readable.0 * numerator / 8).min(size - 1));
+        let high = f64::from((axis.readable.1 * numerator).div_ceil(8).clamp(low as u32 + 1, size));
+        let (from, step) = (axis.from * density, axis.extent * density / f64::from(axis.pixels));
+        let radius = step.max(1.0);
+        self.clear();
+        for pixel in 0..axis.pixels {
+            let center = from + (f64::from(pixel) + 0.5) * step;
+            let first = (center - radius + 0.5).floor().clamp(low, high - 1.0);
+            let end = (center + radius + 0.5).floor().clamp(first + 1.0, high);
+            self.push_triangle(first as u32, end as u32, center, radius);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.starts.clear();
+        self.ends.clear();
+        self.ends.push(0);
+        self.weights.clear();
+    }
+
+    /// Adds a pixel's weights: a triangle of a radius round its centre, on the samples from `first` to before `end`.
+    fn push_triangle(&mut self, first: u32, end: u32, center: f64, radius: f64) {
+        let weight = |sample: u32| (radius - (f64::from(sample) + 0.5 - center).abs()).max(0.0);
+        let sum: f64 = (first..end).map(weight).sum();
+        if sum <= 0.0 {
+            // A pixel whose centre rounding has put beside what may be read.
+            self.push(first, [ONE]);
+            return;
+        }
+        let scale = f64::from(ONE) / sum;
+        let (mut running, mut given) = (0.0, 0);
+        let rounded = (first..end).map(|sample| {
+            // Each is what the rounded sum grows by, so that together they are exactly 1.
+            running += weight(sample) * scale;
+            let weight = (running + 0.5) as u32 - given;
+            given += weight;
+            weight
+        });
+        self.push(first, rounded);
+    }
+
+    fn push(&mut self, first: u32, weights: impl IntoIterator<Item = u32>) {
+        let start = self.weights.len();
+        self.weights.extend(weights);
+        let zeros = self.weights[start..].iter().take_while(|weight| **weight == 0).count();
+        self.weights.drain(start..start + zeros);
+        while self.weights.len() > start && self.weights.last() == Some(&0) {
+            self.weights.pop();
+        }
+        self.starts.push(first + zeros as u32);
+        self.ends.push(self.weights.len() as u32);
+    }
+
+    /// Weights on a plane of half the samples, `size` in all, that is first doubled as libjpeg does: each new sample is
+    /// three parts of the nearest old one and one part of the next nearest.
+    pub(crate) fn build_halved(&mut self, whole: &Self, size: u32) {
+        self.clear();
+        let mut quarters = Vec::new();
+        for (pixel, &first) in whole.starts.iter().enumerate() {
+            let weights = &whole.weights[whole.ends[pixel] as usize..whole.ends[pixel + 1] as usize];
+            let start = (first.div_ceil(2).max(1) - 1).min(size - 1);
+            quarters.clear();
+            quarters.resize(weights.len() / 2 + 3, 0);
+            for (sample, weight) in (first..).zip(weights) {
+                let near = (sample / 2).min(size - 1);
+                let next = if sample % 2 == 0 { near.saturating_sub(1) } else { (near + 1).min(size - 1) };
+                quarters[(near - start) as usize] += 3 * weight;
+                quarters[(next - start) as usize] += weight;
+            }
+            let (mut running, mut given) = (0, 0);
+            let rounded = quarters.iter().map(|weight| {
+                running += weight;
+                let weight = (running + 2) / 4 - given;
+                given += weight;
+                weight
+            });
+            let rounded: Vec<u32> = rounded.collect();
+            self.push(start, rounded);
+        }
+    }
+
+    /// Finds out which samples are read.
+    pub(crate) fn measure(&mut self) {
+        let end = |pixel: usize| self.starts[pixel] + self.ends[pixel + 1] - self.ends[pixel];
+        let first = self.starts.iter().min().copied().unwrap_or(0);
+        let end = (0..self.starts.len()).map(end).max().unwrap_or(0);
+        self.range = (first, end);
+    }
+
+    /// Lays the weights out for a plane that begins at sample `origin`; the pixels are filled up with empty ones to a
+    /// multiple of `multiple`.
+    pub(crate) fn lay_out(&mut self, origin: u32, reversed: bool, multiple: usize) {
+        let pixels = self.starts.len();
+        let longest = (0..pixels).map(|pixel| self.ends[pixel + 1] - self.ends[pixel]).max().unwrap_or(1);
+        self.pairs_per_pixel = longest.div_ceil(2).max(1) as usize;
+        let padded = pixels.next_multiple_of(multiple);
+        self.pairs.clear();
+        self.pairs.resize(padded * self.pairs_per_pixel, [0; 2]);
+        self.firsts.clear();
+        self.firsts.resize(padded, 0);
+        for pixel in 0..pixels {
+            let at = if reversed { pixels - 1 - pixel } else { pixel };
+            let weights = &self.weights[self.ends[pixel] as usize..self.ends[pixel + 1] as usize];
+            self.firsts[at] = self.starts[pixel] - origin;
+            let pairs = &mut self.pairs[at * self.pairs_per_pixel..][..self.pairs_per_pixel];
+            for (weight, place) in weights.iter().zip(pairs.as_flattened_mut()) {
+                *place = *weight as i16;
+            }
+        }
+    }
+}

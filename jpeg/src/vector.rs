@@ -1,0 +1,303 @@
+//! The inner loops with AVX2.
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::*;
+
+use crate::{
+    bits::Block,
+    idct::{EVEN, FIRST_SHIFT, ODD, Place, SECOND_SHIFT},
+    kernel::{ACROSS_SHIFT, COLOUR, DOWN_SHIFT, FRACTION_BITS, Kernel, STRIP, Values, Work},
+};
+
+/// Proof that the processor has AVX2 and the instructions that came with it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Avx2(());
+
+impl Avx2 {
+    pub(crate) fn detect() -> Option<Self> {
+        let has =
+            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2");
+        has.then_some(Self(()))
+    }
+
+    /// Does work that is compiled for these instructions.
+    #[inline(always)]
+    pub(crate) fn run<W: Work>(self, work: W) -> W::Outcome {
+        #[target_feature(enable = "avx2,bmi1,bmi2")]
+        fn with<W: Work>(avx2: Avx2, work: W) -> W::Outcome {
+            work.run(avx2)
+        }
+        // SAFETY: `self` is the proof that the processor has these instructions.
+        unsafe { with(self, work) }
+    }
+}
+
+impl Kernel for Avx2 {
+    #[inline(always)]
+    fn full_pair(self, blocks: [&Block; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [Place; 2]) {
+        // SAFETY: `self` is the proof that the processor has these instructions.
+        unsafe { full_pair(blocks, quants, out, places) }
+    }
+
+    #[inline(always)]
+    fn across(
+        self,
+        plane: &[u8],
+        from: usize,
+        stride: usize,
+        firsts: &[u32; STRIP],
+        pairs: &[[i16; 2]],
+        out: &mut [Values; STRIP],
+    ) {
+        // SAFETY: `self` is the proof that the processor has these instructions.
+        unsafe { across(plane, from, stride, firsts, pairs, out) }
+    }
+
+    #[inline(always)]
+    fn down(self, tile: &[Values], pairs: &[[i16; 2]]) -> Values {
+        // SAFETY: `self` is the proof that the processor has these instructions.
+        unsafe { down(tile, pairs) }
+    }
+
+    #[inline(always)]
+    fn colour(self, values: [&Values; 3], interleaved: bool) -> [u8; 3 * STRIP] {
+        // SAFETY: `self` is the proof that the processor has these instructions.
+        unsafe { colour(values, interleaved) }
+    }
+
+    #[inline(always)]
+    fn grey(self, luma: &Values, interleaved: bool) -> [u8; 3 * STRIP] {
+        // SAFETY: `self` is the proof that the processor has these instructions.
+        unsafe { grey(luma, interleaved) }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load(values: &Values) -> __m256i {
+    // SAFETY: 32 bytes are read from a reference to as many.
+    unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store(values: &mut Values, vector: __m256i) {
+    // SAFETY: 32 bytes are written to a reference to as many.
+    unsafe { _mm256_storeu_si256(values.as_mut_ptr().cast(), vector) }
+}
+
+/// 16 bytes from `at` on.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load16(bytes: &[u8], at: usize) -> __m128i {
+    let bytes: &[u8; 16] = bytes[at..at + 16].first_chunk().expect("16 bytes");
+    // SAFETY: 16 bytes are read from a reference to as many.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// A row of each block, one in each half.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn rows(low: &[i16; 64], high: &[i16; 64], row: usize) -> __m256i {
+    let [low, high] = [low, high].map(|of| -> &[i16; 8] { of[row * 8..row * 8 + 8].try_into().expect("8 values") });
+    // SAFETY: 16 bytes are read from each of two references to as many.
+    unsafe { _mm256_loadu2_m128i(high.as_ptr().cast(), low.as_ptr().cast()) }
+}
+
+/// Two factors for neighbours, everywhere.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn factors(first: i16, second: i16) -> __m256i {
+    _mm256_set1_epi32(i32::from(first as u16) | i32::from(second) << 16)
+}
+
+/// One pass of the transform over eight vectors of 16-bit values, to eight of 16 bits.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn pass<const SHIFT: i32>(input: [__m256i; 8]) -> [__m256i; 8] {
+    let pairs =
+        |a: usize, b: usize| [_mm256_unpacklo_epi16(input[a], input[b]), _mm256_unpackhi_epi16(input[a], input[b])];
+    let (ends, middle) = (pairs(0, 4), pairs(2, 6));
+    let (low, high) = (pairs(1, 3), pairs(5, 7));
+    let round = _mm256_set1_epi32(1 << (SHIFT - 1));
+    let mut halves = [[_mm256_setzero_si256(); 8]; 2];
+    for half in 0..2 {
+        let sum = _mm256_add_epi32(_mm256_madd_epi16(ends[half], factors(1 << 13, 1 << 13)), round);
+        let difference = _mm256_add_epi32(_mm256_madd_epi16(ends[half], factors(1 << 13, -(1 << 13))), round);
+        let outer = _mm256_madd_epi16(middle[half], factors(EVEN[0][0], EVEN[0][1]));
+        let inner = _mm256_madd_epi16(middle[half], factors(EVEN[1][0], EVEN[1][1]));
+        let even = [
+            _mm256_add_epi32(sum, outer),
+            _mm256_add_epi32(difference, inner),
+            _mm256_sub_epi32(difference, inner),
+            _mm256_sub_epi32(sum, outer),
+        ];
+        for at in 0..4 {
+            let by = ODD[at];
+            let odd = _mm256_add_epi32(
+                _mm256_madd_epi16(low[half], factors(by[0], by[1])),
+                _mm256_madd_epi16(high[half], factors(by[2], by[3])),
+            );
+            halves[half][at] = _mm256_srai_epi32::<SHIFT>(_mm256_add_epi32(even[at], odd));
+            halves[half][7 - at] = _mm256_srai_epi32::<SHIFT>(_mm256_sub_epi32(even[at], odd));
+        }
+    }
+    std::array::from_fn(|at| _mm256_packs_epi32(halves[0][at], halves[1][at]))
+}
+
+/// Turns each half's eight by eight values.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn turn(v: [__m256i; 8]) -> [__m256i; 8] {
+    let a: [__m256i; 8] = std::array::from_fn(|at| {
+        let (low, high) = (v[at / 2 * 2], v[at / 2 * 2 + 1]);
+        if at % 2 == 0 { _mm256_unpacklo_epi16(low, high) } else { _mm256_unpackhi_epi16(low, high) }
+    });
+    // a: 0 = rows 0,1 columns 0-3; 1 = rows 0,1 columns 4-7; 2, 3 = rows 2,3; ...
+    let b = |half: usize, group: usize, high: bool| {
+        let (first, second) = (a[group * 4 + half], a[group * 4 + 2 + half]);
+        if high { _mm256_unpackhi_epi32(first, second) } else { _mm256_unpacklo_epi32(first, second) }
+    };
+    std::array::from_fn(|column| {
+        let (half, high) = (column / 4, column / 2 % 2 == 1);
+        let (top, bottom) = (b(half, 0, high), b(half, 1, high));
+        if column % 2 == 0 { _mm256_unpacklo_epi64(top, bottom) } else { _mm256_unpackhi_epi64(top, bottom) }
+    })
+}
+
+#[target_feature(enable = "avx2")]
+fn full_pair(blocks: [&Block; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [Place; 2]) {
+    let input: [__m256i; 8] = std::array::from_fn(|row| {
+        _mm256_mullo_epi16(rows(&blocks[0].0, &blocks[1].0, row), rows(quants[0], quants[1], row))
+    });
+    let between = turn(pass::<{ FIRST_SHIFT as i32 }>(input));
+    let columns = pass::<{ SECOND_SHIFT as i32 }>(between);
+    for place in places {
+        assert!(out.len() >= place.start + 7 * place.stride + 8, "a block at {place:?} of {}", out.len());
+    }
+    let middle = _mm256_set1_epi8(-128);
+    let start: [*mut u8; 2] = places.map(|place| out[place.start..].as_mut_ptr());
+    for pair in 0..4 {
+        // Each half: eight samples of a column, eight of the next.
+        let packed = _mm256_xor_si256(_mm256_packs_epi16(columns[2 * pair], columns[2 * pair + 1]), middle);
+        let halves = [_mm256_castsi256_si128(packed), _mm256_extracti128_si256::<1>(packed)];
+        for block in 0..2 {
+            let stride = places[block].stride;
+            // SAFETY: the assertion above has `out` reach eight bytes beyond the start of the block's last column.
+            unsafe {
+                _mm_storel_epi64(start[block].add(2 * pair * stride).cast(), halves[block]);
+                let second = start[block].add((2 * pair + 1) * stride);
+                _mm_storel_epi64(second.cast(), _mm_unpackhi_epi64(halves[block], halves[block]));
+            }
+        }
+    }
+}
+
+#[target_feature(enable = "avx2")]
+fn across(
+    plane: &[u8],
+    from: usize,
+    stride: usize,
+    firsts: &[u32; STRIP],
+    pairs: &[[i16; 2]],
+    out: &mut [Values; STRIP],
+) {
+    let pairs_per_pixel = pairs.len() / STRIP;
+    let round = _mm256_set1_epi32(1 << (ACROSS_SHIFT - 1));
+    let mut columns = [_mm256_setzero_si256(); STRIP];
+    for (pixel, column) in columns.iter_mut().enumerate() {
+        let mut at = firsts[pixel] as usize * stride + from;
+        let mut sums = [round; 2];
+        for pair in &pairs[pixel * pairs_per_pixel..][..pairs_per_pixel] {
+            let weights = factors(pair[0], pair[1]);
+            let (first, second) = (load16(plane, at), load16(plane, at + stride));
+            let low = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(first, second));
+            let high = _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(first, second));
+            sums[0] = _mm256_add_epi32(sums[0], _mm256_madd_epi16(low, weights));
+            sums[1] = _mm256_add_epi32(sums[1], _mm256_madd_epi16(high, weights));
+            at += 2 * stride;
+        }
+        let [low, high] = sums.map(|sum| _mm256_srai_epi32::<{ ACROSS_SHIFT as i32 }>(sum));
+        // Halves: values 0-3 and 8-11, 4-7 and 12-15.
+        *column = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(low, high));
+    }
+    let [left, right] = [0, 8].map(|first| turn(std::array::from_fn(|at| columns[first + at])));
+    for row in 0..8 {
+        store(&mut out[row], _mm256_permute2x128_si256::<0x20>(left[row], right[row]));
+        store(&mut out[row + 8], _mm256_permute2x128_si256::<0x31>(left[row], right[row]));
+    }
+}
+
+#[target_feature(enable = "avx2")]
+fn down(tile: &[Values], pairs: &[[i16; 2]]) -> Values {
+    let mut sums = [_mm256_set1_epi32(1 << (DOWN_SHIFT - 1)); 2];
+    for (rows, pair) in tile.as_chunks::<2>().0.iter().zip(pairs) {
+        let weights = factors(pair[0], pair[1]);
+        let (first, second) = (load(&rows[0]), load(&rows[1]));
+        sums[0] = _mm256_add_epi32(sums[0], _mm256_madd_epi16(_mm256_unpacklo_epi16(first, second), weights));
+        sums[1] = _mm256_add_epi32(sums[1], _mm256_madd_epi16(_mm256_unpackhi_epi16(first, second), weights));
+    }
+    let [low, high] = sums.map(|sum| _mm256_srai_epi32::<{ DOWN_SHIFT as i32 }>(sum));
+    let mut values = [0; STRIP];
+    store(&mut values, _mm256_packs_epi32(low, high));
+    values
+}
+
+#[target_feature(enable = "avx2")]
+fn colour([luma, blue, red]: [&Values; 3], interleaved: bool) -> [u8; 3 * STRIP] {
+    let half = _mm256_set1_epi16(128 << FRACTION_BITS);
+    let (y, b, r) = (load(luma), _mm256_sub_epi16(load(blue), half), _mm256_sub_epi16(load(red), half));
+    let [red_r, red_g, blue_g, blue_b] = COLOUR;
+    let part = |value: __m256i, of: i16| _mm256_mulhrs_epi16(value, _mm256_set1_epi16(of));
+    let rgb = [
+        _mm256_add_epi16(_mm256_add_epi16(y, r), part(r, red_r)),
+        _mm256_sub_epi16(_mm256_add_epi16(_mm256_sub_epi16(y, r), part(r, red_g)), part(b, blue_g)),
+        _mm256_sub_epi16(_mm256_add_epi16(_mm256_add_epi16(y, b), b), part(b, blue_b)),
+    ];
+    place(rgb, interleaved)
+}
+
+#[target_feature(enable = "avx2")]
+fn grey(luma: &Values, interleaved: bool) -> [u8; 3 * STRIP] {
+    place([load(luma); 3], interleaved)
+}
+
+/// Rounds to bytes and lays them out.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn place(rgb: [__m256i; 3], interleaved: bool) -> [u8; 3 * STRIP] {
+    let round = _mm256_set1_epi16(1 << (FRACTION_BITS - 1));
+    let channels = rgb.map(|channel| {
+        let whole = _mm256_srai_epi16::<{ FRACTION_BITS as i32 }>(_mm256_add_epi16(channel, round));
+        _mm_packus_epi16(_mm256_castsi256_si128(whole), _mm256_extracti128_si256::<1>(whole))
+    });
+    let mut out = [0; 3 * STRIP];
+    for (third, place) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+        let bytes = if interleaved {
+            let [r, g, b] = std::array::from_fn(|channel| _mm_shuffle_epi8(channels[channel], shuffle(third, channel)));
+            _mm_or_si128(_mm_or_si128(r, g), b)
+        } else {
+            channels[third]
+        };
+        // SAFETY: 16 bytes are written to a reference to as many.
+        unsafe { _mm_storeu_si128(place.as_mut_ptr().cast(), bytes) };
+    }
+    out
+}
+
+/// Which bytes of a channel's 16 go where in a third of 48 interleaved ones.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn shuffle(third: usize, channel: usize) -> __m128i {
+    const MASKS: [[[i8; 16]; 3]; 3] = {
+        let mut masks = [[[-1; 16]; 3]; 3];
+        let mut byte = 0;
+        while byte < 48 {
+            masks[byte / 16][byte % 3][byte % 16] = (byte / 3) as i8;
+            byte += 1;
+        }
+        masks
+    };
+    // SAFETY: 16 bytes are read from a reference to as many.
+    unsafe { _mm_loadu_si128(MASKS[third][channel].as_ptr().cast()) }
+}

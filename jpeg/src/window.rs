@@ -1,0 +1,130 @@
+//! The entropy-coded data without the zeros that are stuffed behind bytes of 255, a window of it at a time.
+
+/// Bytes of zeros behind the data, or of data that may be read in one go: more than the longest MCU of six blocks of
+/// 64 symbols of 31 bits has.
+pub(crate) const SLACK_BYTES: usize = 2048;
+const WINDOW_BYTES: usize = 32 << 10;
+
+/// Why a window does not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// There is more.
+    Open,
+    /// The second byte of a marker, whose first is at the window's place.
+    Marker(u8),
+    /// The bytes of the file.
+    Bytes,
+}
+
+/// Bytes without stuffing.
+#[derive(Debug)]
+pub(crate) struct Window {
+    bytes: Vec<u8>,
+    filled: usize,
+    /// Place in the file of what comes behind the window.
+    at: usize,
+    end: End,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { bytes: vec![0; WINDOW_BYTES + SLACK_BYTES + 64], filled: 0, at: 0, end: End::Open }
+    }
+}
+
+impl Window {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(crate) fn filled(&self) -> usize {
+        self.filled
+    }
+
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
+    pub(crate) fn end(&self) -> End {
+        self.end
+    }
+
+    /// Up to where an MCU may begin without another look at the window.
+    pub(crate) fn safe(&self) -> usize {
+        match self.end {
+            End::Open => self.filled.saturating_sub(SLACK_BYTES),
+            // What is read ahead does not count as used.
+            _ => self.filled + 8,
+        }
+    }
+
+    /// Begins anew at a place of the file.
+    pub(crate) fn start(&mut self, raw: &[u8], at: usize) {
+        (self.filled, self.at, self.end) = (0, at, End::Open);
+        self.fill(raw);
+    }
+
+    /// Forgets the first `used` bytes and reads on.
+    pub(crate) fn advance(&mut self, raw: &[u8], used: usize) {
+        self.bytes.copy_within(used..self.filled, 0);
+        self.filled -= used;
+        self.fill(raw);
+    }
+
+    fn fill(&mut self, raw: &[u8]) {
+        let (mut from, mut to) = (self.at, self.filled);
+        self.end = loop {
+            if to >= WINDOW_BYTES {
+                break End::Open;
+            }
+            let room = WINDOW_BYTES - to;
+            let copied = copy_plain(&raw[from..], &mut self.bytes[to..], room);
+            (from, to) = (from + copied, to + copied);
+            match raw.get(from..) {
+                None | Some([]) => break End::Bytes,
+                Some([0xff, 0x00, ..]) => {
+                    self.bytes[to] = 0xff;
+                    (from, to) = (from + 2, to + 1);
+                }
+                // Any number of fill bytes may stand in front of a marker.
+                Some([0xff, 0xff, ..]) => from += 1,
+                Some([0xff, marker, ..]) => break End::Marker(*marker),
+                Some([0xff]) => {
+                    from += 1;
+                    break End::Bytes;
+                }
+                Some(_) => {}
+            }
+        };
+        (self.at, self.filled) = (from, to);
+        if self.end != End::Open {
+            self.bytes[to..to + SLACK_BYTES + 16].fill(0);
+        }
+    }
+}
+
+/// Copies up to the first byte of 255, and some `room` bytes at most; says how many. `to` has 8 bytes more than `room`.
+fn copy_plain(from: &[u8], to: &mut [u8], room: usize) -> usize {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let mut at = 0;
+    while at < room
+        && let Some(chunk) = from.get(at..at + 8)
+    {
+        let word = u64::from_le_bytes(chunk.try_into().expect("8 bytes"));
+        to[at..at + 8].copy_from_slice(chunk);
+        let full = ((word & LOW) + ONES) & word & !LOW;
+        if full != 0 {
+            return at + full.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    while at < room
+        && let Some(&byte) = from.get(at)
+        && byte != 0xff
+    {
+        to[at] = byte;
+        at += 1;
+    }
+    at
+}
