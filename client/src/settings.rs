@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
-use spdl_wire::slab::MAX_SLOTS;
+use spdl_wire::{coordinators::Addresses, slab::MAX_SLOTS};
 
 use crate::{ClientError, core::Ways};
 
@@ -14,8 +14,8 @@ const DEFAULT_TIMEOUT_S: u64 = 300;
 /// Settings of a client, from `SPDL_*` variables or set one by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `SPDL_COORD`: addresses of the coordinator, `HOST:PORT`, several separated by commas. No default.
-    pub coordinators: Vec<String>,
+    /// `SPDL_COORD`: address of the coordinator, `HOST:PORT`, or of all of them, separated by commas. No default.
+    pub coordinators: String,
     /// `SPDL_JOB`: the job's name. No default.
     pub job: String,
     /// `SPDL_CERTS`: folder with `ca.pem`, `cert.pem` and `key.pem` of a client. No default.
@@ -38,7 +38,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            coordinators: Vec::new(),
+            coordinators: String::new(),
             job: String::new(),
             certs: PathBuf::new(),
             ways: Ways::Auto,
@@ -62,7 +62,7 @@ impl Settings {
     fn from_variables(variable: impl Fn(&'static str) -> Option<String>) -> Result<Self, ClientError> {
         let default = Self::default();
         Ok(Self {
-            coordinators: addresses(&variable("SPDL_COORD").unwrap_or_default()),
+            coordinators: variable("SPDL_COORD").unwrap_or_default(),
             job: variable("SPDL_JOB").unwrap_or_default(),
             certs: variable("SPDL_CERTS").map(PathBuf::from).unwrap_or_default(),
             ways: variable("SPDL_TRANSPORT").map_or(Ok(default.ways), |text| text.parse())?,
@@ -73,9 +73,16 @@ impl Settings {
         })
     }
 
-    /// Takes the coordinator's addresses from a text with commas between them.
-    pub fn name_coordinators(&mut self, text: &str) {
-        self.coordinators = addresses(text);
+    /// The coordinators' addresses.
+    ///
+    /// # Errors
+    /// [`ClientError::Setting`] when they are missing or make no sense.
+    pub fn addresses(&self) -> Result<Addresses, ClientError> {
+        let wrong = |error: spdl_wire::coordinators::AddressError| ClientError::Setting {
+            name: "SPDL_COORD",
+            problem: error.to_string(),
+        };
+        self.coordinators.parse().map_err(wrong)
     }
 
     /// Checks that everything is there and makes sense.
@@ -84,16 +91,7 @@ impl Settings {
     /// [`ClientError::Setting`] for the first that does not.
     pub fn check(&self) -> Result<(), ClientError> {
         let wrong = |name, problem: &str| Err(ClientError::Setting { name, problem: problem.to_owned() });
-        if self.coordinators.is_empty() {
-            return wrong("SPDL_COORD", "is missing; give the coordinator's address as HOST:PORT");
-        }
-        for address in &self.coordinators {
-            let port =
-                address.rsplit_once(':').and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
-            if port.is_none_or(|port| port == 0) {
-                return wrong("SPDL_COORD", &format!("is `{address}`, not HOST:PORT"));
-            }
-        }
+        self.addresses()?;
         if self.job.is_empty() {
             return wrong("SPDL_JOB", "is missing; give the job's name");
         }
@@ -108,11 +106,6 @@ impl Settings {
         }
         Ok(())
     }
-}
-
-/// `a:1, b:2` as a list.
-fn addresses(text: &str) -> Vec<String> {
-    text.split(',').map(str::trim).filter(|address| !address.is_empty()).map(str::to_owned).collect()
 }
 
 fn number<T: FromStr>(name: &'static str, text: Option<String>, default: T) -> Result<T, ClientError> {
@@ -154,7 +147,7 @@ mod tests {
     #[test]
     fn variables_become_settings_and_the_rest_has_its_default() {
         let settings = read(&NEEDED).unwrap();
-        assert_eq!(settings.coordinators, ["head:7000", "[::1]:7001"]);
+        assert_eq!(settings.addresses().unwrap().to_string(), "head:7000,[::1]:7001");
         assert_eq!((settings.slots, settings.timeout, settings.ways), (4, Duration::from_secs(300), Ways::Auto));
         let more = [("SPDL_SLOTS", "8"), ("SPDL_TIMEOUT_S", "5"), ("SPDL_TRANSPORT", "quic"), ("SPDL_NODE", "n1")];
         let settings = read(&[&NEEDED[..], &more].concat()).unwrap();

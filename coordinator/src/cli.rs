@@ -1,12 +1,17 @@
 //! The command line of `spdl-coord`, which `spdl-ctl coord` shares. The environment is read here and nowhere else.
 
-use std::{io::Write, net::SocketAddr, path::PathBuf};
+use std::{
+    io::Write,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     core::Config,
-    shell::{Server, Settings, StartError},
+    shell::{Authority, Server, Settings, StartError},
+    state::StateLocation,
 };
 
 /// Holds jobs and sessions, and tells ranks which worker to pull their batches from.
@@ -18,9 +23,28 @@ pub struct Args {
     /// TCP address for /healthz, /readyz, /metrics and /status, which have no access control; port 0 takes a free one.
     #[arg(long, env = "SPDL_COORD_HTTP", value_name = "ADDRESS", default_value = "127.0.0.1:7401")]
     pub http: SocketAddr,
-    /// Directory of the durable state and, in `ca`, the cluster's CA; both are made at first start.
-    #[arg(long, env = "SPDL_COORD_STATE", value_name = "DIR", default_value = "spdl-state")]
-    pub state: PathBuf,
+    /// Where the durable state is: a directory, for one coordinator, made at first start; or
+    /// etcd://HOST:PORT,.../PREFIX, for several of which one leads.
+    #[arg(long, env = "SPDL_COORD_STATE", value_name = "DIR|etcd://...", default_value = "spdl-state")]
+    pub state: StateLocation,
+    /// Directory of the cluster's CA, which issues this coordinator's certificate; the same for all coordinators.
+    /// Default, where the state is in a directory: `ca` in it, made at first start.
+    #[arg(long, env = "SPDL_COORD_CA", value_name = "DIR", conflicts_with = "certs")]
+    pub ca: Option<PathBuf>,
+    /// Directory with a coordinator's certificate (ca.pem, cert.pem, key.pem), instead of the CA with its key.
+    #[arg(long, env = "SPDL_COORD_CERTS", value_name = "DIR")]
+    pub certs: Option<PathBuf>,
+    /// Address that others reach this coordinator at, which one on stand-by tells; default: --listen, where that is one.
+    #[arg(long, env = "SPDL_COORD_ADVERTISE", value_name = "HOST:PORT")]
+    pub advertise: Option<String>,
+    /// Directory with ca.pem, and perhaps cert.pem and key.pem, to talk TLS to etcd; without it, plain HTTP.
+    #[arg(long, env = "SPDL_COORD_ETCD_CERTS", value_name = "DIR")]
+    pub etcd_certs: Option<PathBuf>,
+    /// Silence, in seconds, after which another coordinator leads. Raised: nobody leads for longer when the leader is
+    /// killed; lowered: an etcd that is slow for as long unseats it.
+    #[arg(long, env = "SPDL_COORD_LEASE_S", value_name = "S", default_value_t = 5,
+          value_parser = clap::value_parser!(u64).range(2..=600))]
+    pub lease_s: u64,
     /// Directory of job files (*.toml) to load; those that cannot be are tried again every 5 s.
     #[arg(long, env = "SPDL_COORD_JOBS", value_name = "DIR")]
     pub jobs: Option<PathBuf>,
@@ -46,6 +70,14 @@ impl Args {
             listen: self.listen,
             http: self.http,
             state: self.state.clone(),
+            authority: match (&self.ca, &self.certs) {
+                (Some(ca), _) => Authority::Ca(ca.clone()),
+                (None, Some(certs)) => Authority::Issued(certs.clone()),
+                (None, None) => Authority::OfState,
+            },
+            etcd_certs: self.etcd_certs.clone(),
+            lease_s: self.lease_s,
+            advertise: self.advertise.clone(),
             jobs: self.jobs.clone(),
             name: self.name.clone(),
             sans: self.sans.clone(),
@@ -54,20 +86,27 @@ impl Args {
     }
 }
 
-/// Serves until SIGTERM or SIGINT, then stops within two seconds; a second signal ends the process at once. When it is
-/// ready it prints one line of JSON: `{"quic":"..","http":"..","state":".."}`.
+/// Serves until SIGTERM or SIGINT, then stops within two seconds; a second signal ends the process at once. When it
+/// listens it prints one line of JSON: `{"quic":"..","http":"..","state":".."}`.
 ///
 /// # Errors
 /// [`StartError`].
 pub async fn run(args: Args) -> Result<(), StartError> {
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     let (Ok(mut terminate), Ok(mut interrupt)) = signals else { panic!("no signal handler can be set: {signals:?}") };
-    let server = Server::start(args.settings()).await?;
-    let state = std::path::absolute(&args.state).unwrap_or(args.state);
+    let server = tokio::select! {
+        server = Server::start(args.settings()) => server?,
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    };
+    let state = match &args.state {
+        StateLocation::Directory(path) => absolute(path),
+        etcd @ StateLocation::Etcd { .. } => etcd.to_string(),
+    };
     let ready = serde_json::json!({
         "quic": server.quic().to_string(),
         "http": server.http().to_string(),
-        "state": state.to_string_lossy(),
+        "state": state,
     });
     // Whoever started us may not be reading: that is no reason to stop.
     let mut stdout = std::io::stdout();
@@ -82,4 +121,8 @@ pub async fn run(args: Args) -> Result<(), StartError> {
         _ = terminate.recv() => std::process::exit(1),
         _ = interrupt.recv() => std::process::exit(1),
     }
+}
+
+fn absolute(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).to_string_lossy().into_owned()
 }

@@ -6,7 +6,7 @@ use spdl_client::ClientError;
 use spdl_cluster::local::LocalError;
 use spdl_coordinator::StartError;
 use spdl_shard::{dataset::DatasetError, job::JobError, order::PlanError, store::StoreError};
-use spdl_wire::{certs::CertError, messages::Refusal, quic::QuicError};
+use spdl_wire::{certs::CertError, coordinators::AskError, messages::Refusal, quic::QuicError};
 
 /// An error for standard error. The text names the thing; [`CtlError::hint`] says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +40,8 @@ pub(crate) enum CtlError {
     #[error(transparent)]
     Quic(Box<QuicError>),
     #[error(transparent)]
+    Ask(Box<AskError>),
+    #[error(transparent)]
     Client(Box<ClientError>),
     #[error(transparent)]
     Local(Box<LocalError>),
@@ -69,7 +71,10 @@ impl CtlError {
             Self::RankOutOfRange { .. } => "ranks are 0 to world - 1",
             Self::WorldTooLarge { .. } => "every rank must get a sample per step: raise the batch or use fewer ranks",
             Self::Cert(_) => "`spdl-ctl cert` issues certificates from the CA in the coordinator's state folder",
-            Self::Quic(_) => "check the address (UDP) and that the certificates are of the same cluster",
+            Self::Ask(error) if error.is_leaderless() => {
+                "no coordinator leads: see their logs, and whether etcd answers them"
+            }
+            Self::Ask(_) | Self::Quic(_) => "check the address (UDP) and that the certificates are of the same cluster",
             Self::Reply { .. } => "use the same version of spdl-ctl and spdl-coord",
             _ => return None,
         };
@@ -94,6 +99,7 @@ from_boxed! {
     Store: StoreError,
     Cert: CertError,
     Quic: QuicError,
+    Ask: AskError,
     Client: ClientError,
     Local: LocalError,
     Refused: Refusal,

@@ -92,7 +92,11 @@ impl Command {
             Self::Job(args) => job::run(args),
             Self::Cert(args) => cert::run(&args),
             Self::Coord(args) => {
-                runtime()?.block_on(spdl_coordinator::cli::run(args))?;
+                let runtime = runtime()?;
+                let result = runtime.block_on(spdl_coordinator::cli::run(args));
+                // A name server or a disk that hangs holds nobody up.
+                runtime.shutdown_background();
+                result?;
                 Ok(ExitCode::SUCCESS)
             }
             Self::Worker(args) => {

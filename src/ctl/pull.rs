@@ -116,7 +116,7 @@ async fn pull(args: &Args) -> Result<PullReport, CtlError> {
 fn builder(args: &Args) -> Result<Builder, CtlError> {
     let mut settings = Settings::from_env()?;
     if let Some(coord) = &args.coord {
-        settings.name_coordinators(coord);
+        settings.coordinators.clone_from(coord);
     }
     if let Some(job) = &args.job {
         settings.job.clone_from(job);

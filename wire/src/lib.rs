@@ -6,6 +6,7 @@
 
 pub mod certs;
 pub mod codec;
+pub mod coordinators;
 pub mod frame;
 pub mod home;
 pub mod layout;

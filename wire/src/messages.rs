@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use spdl_shard::{Fingerprint, Position, Receipt, SampleId, job::Job};
 
 /// Version of every message here. Peers with another one are refused with both numbers.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;
 
 /// A session: the ranks of one launch of a trainer on a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -300,6 +300,12 @@ pub enum Refusal {
     OverLimit { subject: String, actual: String, limit: String },
     #[error("internal: {cause}")]
     Internal { cause: String },
+    #[error("coordinator does not lead: {cause}")]
+    NotLeader {
+        /// The address of the one that does, where it is known.
+        leader: Option<String>,
+        cause: String,
+    },
 }
 
 /// What a client says to its home.

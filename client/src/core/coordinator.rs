@@ -128,7 +128,9 @@ impl SessionCore {
                     .push_back(Effect::Warn(format!("coordinator does not know session {}; joining", session.0)));
                 self.pause(now_ms);
             }
-            FromCoordinator::Refused(Refusal::Internal { cause }) => self.on_unanswered(now_ms, cause),
+            FromCoordinator::Refused(Refusal::Internal { cause } | Refusal::NotLeader { cause, .. }) => {
+                self.on_unanswered(now_ms, cause);
+            }
             FromCoordinator::Refused(refusal) => self.fail(refusal.into()),
             other => self.on_unanswered(now_ms, format!("it gave an answer to another question: {other:?}")),
         }

@@ -26,7 +26,7 @@ impl Builder {
 
     /// The coordinator's address, or several separated by commas: `HOST:PORT`.
     pub fn coordinator(mut self, addresses: &str) -> Self {
-        self.settings.name_coordinators(addresses);
+        addresses.clone_into(&mut self.settings.coordinators);
         self
     }
 

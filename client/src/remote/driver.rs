@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use quinn::Endpoint;
 use spdl_shard::job::Job;
 use spdl_wire::{
+    coordinators::Addresses,
     home::Attach,
     layout::Layout,
     messages::{Session, Stall, ToCoordinator},
@@ -61,7 +62,7 @@ impl Driver {
         core: SessionCore,
         rank: u32,
         endpoint: Endpoint,
-        addresses: Vec<String>,
+        addresses: Addresses,
     ) -> (Remote, oneshot::Receiver<Result<Box<Session>, ClientError>>) {
         let (to_inputs, inputs) = mpsc::unbounded_channel();
         let (questions, asked) = mpsc::unbounded_channel();

@@ -156,6 +156,7 @@ async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientE
     if rank >= world {
         return Err(spdl_wire::messages::Refusal::RankOutOfRange { rank, world }.into());
     }
+    let addresses = settings.addresses()?;
     let endpoint = endpoint(&settings)?;
     let system = |action| move |error: std::io::Error| ClientError::System { action, cause: error.to_string() };
     let intent = Intent {
@@ -171,11 +172,11 @@ async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientE
         slots: settings.slots,
         ways: settings.ways,
         socket: settings.socket.clone(),
-        coordinators: settings.coordinators.join(","),
+        coordinators: addresses.to_string(),
     };
     let join_timeout_ms = u64::try_from(settings.timeout.as_millis()).unwrap_or(u64::MAX);
     let core = SessionCore::new(intent, Timing { join_timeout_ms, ..Timing::default() }, 0);
-    let (remote, joined) = Driver::start(core, rank, endpoint, settings.coordinators);
+    let (remote, joined) = Driver::start(core, rank, endpoint, addresses);
     let session: Box<Session> = joined.await.unwrap_or(Err(ClientError::Closed))?;
     Ok(Loader::new(remote, Arc::from(session), rank, settings.timeout, started))
 }

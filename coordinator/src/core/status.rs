@@ -16,6 +16,11 @@ const SHOWN_BAD_SAMPLES: usize = 20;
 pub struct Status {
     pub version: String,
     pub protocol_version: u16,
+    /// Whether this coordinator leads; on stand-by it knows of nothing below.
+    pub leads: bool,
+    /// The address of the one that leads, where it is another one and known.
+    pub leader: Option<String>,
+    /// Time since start; of one that leads among several, since it leads.
     pub uptime_ms: u64,
     pub jobs: Vec<JobStatus>,
     /// Job files of the jobs directory that gave no job.
@@ -136,6 +141,22 @@ pub struct ServedRank {
 }
 
 impl Status {
+    /// That of a coordinator on stand-by, which knows at most who leads.
+    #[must_use]
+    pub fn stand_by(leader: Option<String>, uptime_ms: u64) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol_version: PROTOCOL_VERSION,
+            leads: false,
+            leader,
+            uptime_ms,
+            jobs: Vec::new(),
+            job_problems: Vec::new(),
+            sessions: Vec::new(),
+            workers: Vec::new(),
+        }
+    }
+
     /// As one JSON object.
     #[must_use]
     pub fn to_json(&self) -> String {
@@ -150,6 +171,8 @@ impl Coordinator {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             protocol_version: PROTOCOL_VERSION,
+            leads: true,
+            leader: None,
             uptime_ms: self.now_ms - self.started_ms,
             jobs: self.jobs.values().map(|state| self.job_status(state)).collect(),
             job_problems: self

@@ -11,7 +11,7 @@ use spdl_wire::{
 };
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use super::driver::Driver;
+use super::seat::Seat;
 use crate::{
     core::{ConnectionId, Peer},
     error_text,
@@ -22,7 +22,7 @@ const MAX_CONNECTIONS: usize = 100_000;
 
 /// Lets peers in until the endpoint is closed, and ends when the last one is gone. Peers that go because of `stopping`
 /// are not dead. Dropped, it drops all connections.
-pub(crate) async fn accept(endpoint: quinn::Endpoint, driver: Arc<Driver>, stopping: Arc<AtomicBool>) {
+pub(crate) async fn accept(endpoint: quinn::Endpoint, seat: Arc<Seat>, stopping: Arc<AtomicBool>) {
     let next_id = AtomicU64::new(0);
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut running = JoinSet::new();
@@ -37,28 +37,28 @@ pub(crate) async fn accept(endpoint: quinn::Endpoint, driver: Arc<Driver>, stopp
             continue;
         };
         let id = ConnectionId(next_id.fetch_add(1, Ordering::Relaxed));
-        let (driver, stopping) = (Arc::clone(&driver), Arc::clone(&stopping));
+        let (seat, stopping) = (Arc::clone(&seat), Arc::clone(&stopping));
         running.spawn(async move {
             let _permit = permit;
-            if let Err(error) = serve(incoming, id, &driver).await {
+            if let Err(error) = serve(incoming, id, &seat).await {
                 tracing::warn!("a peer was not let in: {}", error_text(&error));
             } else if !stopping.load(Ordering::Relaxed) {
-                driver.closed(id);
+                seat.closed(id);
             }
         });
     }
     while running.join_next().await.is_some() {}
 }
 
-async fn serve(incoming: quinn::Incoming, id: ConnectionId, driver: &Arc<Driver>) -> Result<(), QuicError> {
+async fn serve(incoming: quinn::Incoming, id: ConnectionId, seat: &Arc<Seat>) -> Result<(), QuicError> {
     let (connection, peer) = handshake(incoming, &[Role::Worker, Role::Client, Role::Admin], HANDSHAKE_TIMEOUT).await?;
     let peer = Arc::new(Peer { connection: id, role: peer.role, name: peer.name });
     tracing::debug!("{} `{}` connected from {}", peer.role, peer.name, connection.remote_address());
     let handler = {
-        let (driver, peer) = (Arc::clone(driver), Arc::clone(&peer));
+        let (seat, peer) = (Arc::clone(seat), Arc::clone(&peer));
         move |request| {
-            let (driver, peer) = (Arc::clone(&driver), Arc::clone(&peer));
-            async move { driver.request(&peer, request).await }
+            let (seat, peer) = (Arc::clone(&seat), Arc::clone(&peer));
+            async move { seat.request(&peer, request).await }
         }
     };
     let why = serve_requests(connection, handler).await;

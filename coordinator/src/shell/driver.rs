@@ -8,45 +8,53 @@ use spdl_wire::messages::{FromCoordinator, Refusal, ToCoordinator};
 
 use super::{
     dataset::Datasets,
-    metrics::{Outcome, Requests},
     writer::{StateWriter, Written},
 };
 use crate::{
     core::{
-        Answer, Config, ConnectionId, Coordinator, Effect, LogLevel, LogLine, NearestThenLeastLoaded, Peer, Status,
+        Answer, Config, ConnectionId, Coordinator, Durable, Effect, LogLevel, LogLine, NearestThenLeastLoaded, Peer,
+        Status,
     },
     error_text,
-    state::{StateError, StateStore},
+    state::StateStore,
 };
 
-/// The core with everything it needs of the world. Shared by all tasks.
+/// The core with everything it needs of the world, while this coordinator leads. Shared by all tasks.
 pub(crate) struct Driver {
     core: Mutex<Coordinator>,
     writer: StateWriter,
+    is_shared: bool,
     started: Instant,
     datasets: Datasets,
-    requests: Requests,
 }
 
 impl Driver {
-    pub(crate) fn start(config: Config, store: Box<dyn StateStore>) -> Result<Arc<Self>, StateError> {
-        let core = Coordinator::new(config, Box::new(NearestThenLeastLoaded), store.load()?, 0);
-        Ok(Arc::new(Self {
+    /// Goes on from `durable`, which is what `store` holds.
+    pub(crate) fn start(config: Config, durable: Durable, store: Box<dyn StateStore>) -> Arc<Self> {
+        let core = Coordinator::new(config, Box::new(NearestThenLeastLoaded), durable, 0);
+        Arc::new(Self {
             core: Mutex::new(core),
+            is_shared: store.is_shared(),
             writer: StateWriter::start(store),
             started: Instant::now(),
             datasets: Datasets::default(),
-            requests: Requests::default(),
-        }))
+        })
     }
 
-    /// Answers a request, once what follows from it is durable. Where it cannot be made durable, only those who ask
-    /// for a job to be kept or removed are refused: a full disk stops no running rank.
+    /// Answers a request, once what follows from it is durable. Where it cannot be made durable, only those are refused
+    /// who ask for a job to be kept or removed: a full disk stops no running rank. Where another coordinator can go on
+    /// from the state, those who join are refused too: the other one would give their session's id to another.
     pub(crate) async fn request(&self, peer: &Peer, request: ToCoordinator) -> FromCoordinator {
-        let name = request_name(&request);
-        let needs_disk = matches!(request, ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. });
-        let (answer, written) = self.act(|core, now_ms| core.handle_request(now_ms, peer, request));
-        let reply = match answer {
+        let must_last = match request {
+            ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. } => true,
+            ToCoordinator::Join(_) => self.is_shared,
+            _ => false,
+        };
+        let (answer, mut written) = self.act(|core, now_ms| core.handle_request(now_ms, peer, request));
+        if must_last && written.is_none() {
+            written = Some(self.writer.write(Vec::new()));
+        }
+        match answer {
             Answer::CreateJob { toml, origin } => {
                 let reply = self.create_job(&toml, &origin).await;
                 if let FromCoordinator::Refused(refusal) = &reply {
@@ -55,20 +63,17 @@ impl Driver {
                 reply
             }
             Answer::Reply(reply) => match wait(written).await {
-                Err(cause) if needs_disk => FromCoordinator::Refused(Refusal::Internal { cause }),
+                Err(cause) if must_last => FromCoordinator::Refused(Refusal::Internal { cause }),
                 _ => reply,
             },
-        };
-        let is_refused = matches!(reply, FromCoordinator::Refused(_));
-        self.requests.count(name, if is_refused { Outcome::Refused } else { Outcome::Done });
-        reply
+        }
     }
 
     /// Makes a job of a job file's text.
     pub(crate) async fn create_job(&self, toml: &str, origin: &str) -> FromCoordinator {
         let job: Result<Job, Refusal> = self.datasets.freeze(toml, origin).await;
         let (reply, written) = self.act(|core, now_ms| core.handle_job(now_ms, job));
-        match wait(written).await {
+        match wait(Some(written.unwrap_or_else(|| self.writer.write(Vec::new())))).await {
             Ok(()) => reply,
             Err(cause) => FromCoordinator::Refused(Refusal::Internal { cause }),
         }
@@ -100,10 +105,6 @@ impl Driver {
             core.status()
         })
         .0
-    }
-
-    pub(crate) fn requests(&self) -> &Requests {
-        &self.requests
     }
 
     /// Why changes are not durable at the moment, when they are not.
@@ -139,19 +140,5 @@ fn print(LogLine { level, text }: &LogLine) {
         LogLevel::Info => tracing::info!("{text}"),
         LogLevel::Warn => tracing::warn!("{text}"),
         LogLevel::Error => tracing::error!("{text}"),
-    }
-}
-
-const fn request_name(request: &ToCoordinator) -> &'static str {
-    match request {
-        ToCoordinator::WorkerBeat(_) => "worker_beat",
-        ToCoordinator::WorkerLeave { .. } => "worker_leave",
-        ToCoordinator::Join(_) => "join",
-        ToCoordinator::RankBeat(_) => "rank_beat",
-        ToCoordinator::RankLeave(_) => "rank_leave",
-        ToCoordinator::SubmitJob { .. } => "submit_job",
-        ToCoordinator::RemoveJob { .. } => "remove_job",
-        ToCoordinator::DescribeJob { .. } => "describe_job",
-        ToCoordinator::Status => "status",
     }
 }

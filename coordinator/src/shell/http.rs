@@ -13,41 +13,41 @@ use axum::{
     routing::get,
 };
 
-use super::{driver::Driver, metrics};
+use super::{metrics, seat::Seat};
 
 #[derive(Clone)]
 struct Shared {
-    driver: Arc<Driver>,
+    seat: Arc<Seat>,
     stopping: Arc<AtomicBool>,
 }
 
 /// `/healthz`, `/readyz`, `/metrics`, `/status`.
-pub(crate) fn router(driver: Arc<Driver>, stopping: Arc<AtomicBool>) -> Router {
+pub(crate) fn router(seat: Arc<Seat>, stopping: Arc<AtomicBool>) -> Router {
     Router::new()
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics_text))
         .route("/status", get(status))
-        .with_state(Shared { driver, stopping })
+        .with_state(Shared { seat, stopping })
 }
 
 async fn ready(State(shared): State<Shared>) -> Response {
-    let problem = match shared.driver.state_problem() {
-        _ if shared.stopping.load(Ordering::Relaxed) => Some("stopping".to_owned()),
-        problem => problem,
+    let readiness = match shared.seat.readiness() {
+        _ if shared.stopping.load(Ordering::Relaxed) => Err("stopping".to_owned()),
+        readiness => readiness,
     };
-    match problem {
-        None => "ready\n".into_response(),
-        Some(problem) => (StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n")).into_response(),
+    match readiness {
+        Ok(text) => format!("{text}\n").into_response(),
+        Err(problem) => (StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n")).into_response(),
     }
 }
 
 async fn metrics_text(State(shared): State<Shared>) -> impl IntoResponse {
-    let problem = shared.driver.state_problem();
-    let text = metrics::text(&shared.driver.status(), shared.driver.requests(), problem.as_deref());
+    let problem = shared.seat.state_problem();
+    let text = metrics::text(&shared.seat.status(), shared.seat.requests(), problem.as_deref());
     ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
 }
 
 async fn status(State(shared): State<Shared>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "application/json")], shared.driver.status().to_json())
+    ([(CONTENT_TYPE, "application/json")], shared.seat.status().to_json())
 }

@@ -7,16 +7,9 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::core::Status;
+use spdl_wire::messages::{FromCoordinator, ToCoordinator};
 
-/// What became of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// It was done.
-    Done,
-    /// It was refused.
-    Refused,
-}
+use crate::core::Status;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
@@ -34,12 +27,25 @@ struct JobLabels {
 pub(crate) struct Requests(Family<RequestLabels, Counter>);
 
 impl Requests {
-    pub(crate) fn count(&self, request: &'static str, outcome: Outcome) {
-        let outcome = match outcome {
-            Outcome::Done => "done",
-            Outcome::Refused => "refused",
-        };
+    /// Counts a request of that [name](request_name) and what became of it.
+    pub(crate) fn count(&self, request: &'static str, reply: &FromCoordinator) {
+        let outcome = if matches!(reply, FromCoordinator::Refused(_)) { "refused" } else { "done" };
         self.0.get_or_create(&RequestLabels { request, outcome }).inc();
+    }
+}
+
+/// What a request is called.
+pub(crate) const fn request_name(request: &ToCoordinator) -> &'static str {
+    match request {
+        ToCoordinator::WorkerBeat(_) => "worker_beat",
+        ToCoordinator::WorkerLeave { .. } => "worker_leave",
+        ToCoordinator::Join(_) => "join",
+        ToCoordinator::RankBeat(_) => "rank_beat",
+        ToCoordinator::RankLeave(_) => "rank_leave",
+        ToCoordinator::SubmitJob { .. } => "submit_job",
+        ToCoordinator::RemoveJob { .. } => "remove_job",
+        ToCoordinator::DescribeJob { .. } => "describe_job",
+        ToCoordinator::Status => "status",
     }
 }
 
@@ -47,7 +53,10 @@ impl Requests {
 pub(crate) fn text(status: &Status, requests: &Requests, state_problem: Option<&str>) -> String {
     let mut registry = Registry::default();
     registry.register("spdl_coordinator_requests", "Requests answered", requests.0.clone());
-    single(&mut registry, "spdl_coordinator_uptime_seconds", "Time since start", status.uptime_ms as f64 / 1e3);
+    let leads = f64::from(u8::from(status.leads));
+    single(&mut registry, "spdl_coordinator_leads", "1 while this coordinator leads, 0 on stand-by", leads);
+    let help = "Time since start, or since it leads";
+    single(&mut registry, "spdl_coordinator_uptime_seconds", help, status.uptime_ms as f64 / 1e3);
     single(&mut registry, "spdl_coordinator_jobs", "Jobs", status.jobs.len() as f64);
     let help = "Job files that gave no job";
     single(&mut registry, "spdl_coordinator_job_problems", help, status.job_problems.len() as f64);

@@ -3,9 +3,11 @@
 mod connections;
 mod dataset;
 mod driver;
+mod election;
 mod http;
 mod job_files;
 mod metrics;
+mod seat;
 mod writer;
 
 use std::{
@@ -19,22 +21,30 @@ use std::{
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use spdl_wire::{
-    certs::{CertError, ClusterCa, LEAF_VALIDITY, Role},
+    certs::{CertError, ClusterCa, Identity, LEAF_VALIDITY, Role},
+    coordinators::Addresses,
     quic::{QuicError, QuicSettings, server_endpoint},
 };
 use tokio::{net::TcpListener, sync::Notify, task::JoinSet};
 
-use self::driver::Driver;
+use self::{
+    driver::Driver,
+    election::{Election, Holder},
+    seat::Seat,
+};
 use crate::{
     core::Config,
-    state::{EmbeddedState, StateError},
+    state::{EmbeddedState, EtcdError, Gateway, Keys, StateError, StateLocation, StateStore, Tenure},
 };
 
 /// How often the core is told that time has passed; a fraction of any sensible liveness timeout.
 const TICK: Duration = Duration::from_millis(200);
 /// What a stop may take before connections are cut.
-const STOP_TIMEOUT: Duration = Duration::from_millis(1_500);
+const STOP_TIMEOUT: Duration = Duration::from_millis(1_400);
+/// What writing the last changes may take of it.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(800);
 /// The CA's directory in the state directory.
 pub const CA_DIRECTORY: &str = "ca";
 
@@ -45,8 +55,18 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// TCP address for HTTP; port 0 takes a free one.
     pub http: SocketAddr,
-    /// Directory of the durable state and the cluster's CA.
-    pub state: PathBuf,
+    /// Where the durable state is.
+    pub state: StateLocation,
+    /// Where its certificate comes from.
+    pub authority: Authority,
+    /// Folder with `ca.pem`, and perhaps `cert.pem` and `key.pem`, to talk TLS to etcd; without it, plain HTTP.
+    pub etcd_certs: Option<PathBuf>,
+    /// Seconds without a word from the one that leads, after which another one does. etcd gives no less than about two.
+    /// Default: 5. Raised: nobody leads for longer when the leader is killed; lowered: an etcd that is slow for as long
+    /// unseats it.
+    pub lease_s: u64,
+    /// `HOST:PORT` where others reach it. Default: `listen`, where that names an address.
+    pub advertise: Option<String>,
     /// Directory of job files to load.
     pub jobs: Option<PathBuf>,
     /// Name in its certificate.
@@ -55,6 +75,17 @@ pub struct Settings {
     pub sans: Vec<String>,
     /// The core's knobs.
     pub config: Config,
+}
+
+/// Where a coordinator's certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Authority {
+    /// The CA beside the state: made at first start. Not for a state in etcd, where each would make its own.
+    OfState,
+    /// The CA in this folder. Coordinators of one cluster share it.
+    Ca(PathBuf),
+    /// A folder with `ca.pem`, `cert.pem` and `key.pem` of a coordinator.
+    Issued(PathBuf),
 }
 
 /// A coordinator that cannot start.
@@ -68,6 +99,14 @@ pub enum StartError {
     Certificate(#[from] CertError),
     #[error(transparent)]
     Quic(#[from] QuicError),
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
+    #[error("certificate of `{name}` is for a {role}, not for a coordinator")]
+    Role { name: String, role: Role },
+    #[error("a coordinator whose state is in etcd shares its cluster's CA with others, and is not told where it is")]
+    NoAuthority,
+    #[error("`{address}` is not HOST:PORT, where others could reach this coordinator")]
+    Advertise { address: String },
     #[error("cannot listen on `{address}` for HTTP")]
     Http { address: SocketAddr, source: io::Error },
 }
@@ -80,6 +119,11 @@ impl StartError {
             Self::State(StateError::Locked { .. }) => Some("is a coordinator running already? see --state"),
             Self::Quic(QuicError::Bind { .. }) => Some("choose another address or port with --listen"),
             Self::Http { .. } => Some("choose another address or port with --http"),
+            Self::NoAuthority | Self::Certificate(CertError::NoCa { .. }) => Some(
+                "`spdl-ctl cert --ca DIR` makes a CA; give all coordinators a copy with --ca, or each a certificate of \
+                 the role coordinator with --certs",
+            ),
+            Self::Role { .. } => Some("`spdl-ctl cert --role coordinator` issues one"),
             _ => None,
         }
     }
@@ -90,36 +134,52 @@ pub struct Server {
     quic: SocketAddr,
     http: SocketAddr,
     endpoint: quinn::Endpoint,
-    driver: Arc<Driver>,
+    seat: Arc<Seat>,
+    election: Option<Arc<Election>>,
     stopping: Arc<AtomicBool>,
     stop_http: Arc<Notify>,
     http_task: JoinSet<()>,
     connections: JoinSet<()>,
+    /// What runs while it leads, or the election.
     tasks: JoinSet<()>,
 }
 
 impl Server {
-    /// Opens the state, the CA and the ports, and serves. Call it in a tokio runtime.
+    /// Opens the state, the CA and the ports, and serves: at once where the state is in a directory, where it is in etcd
+    /// whenever it is this coordinator's turn. Call it in a tokio runtime.
     ///
     /// # Errors
     /// [`StartError`].
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
         // First, as its lock keeps two coordinators off one directory.
-        let state = EmbeddedState::open(&settings.state)?;
-        let ca = ClusterCa::open_or_create(&settings.state.join(CA_DIRECTORY))?;
-        let identity = ca.issue(Role::Coordinator, &settings.name, &settings.sans, LEAF_VALIDITY)?.identity()?;
+        let embedded = match &settings.state {
+            StateLocation::Directory(directory) => Some(EmbeddedState::open(directory)?),
+            StateLocation::Etcd { .. } => None,
+        };
+        let identity = identity(&settings)?;
         let http_error = |source| StartError::Http { address: settings.http, source };
         let listener = TcpListener::bind(settings.http).await.map_err(http_error)?;
         let http = listener.local_addr().map_err(http_error)?;
         let endpoint = server_endpoint(settings.listen, &identity, &QuicSettings::default())?;
         let bound = |source| StartError::Quic(QuicError::Bind { address: settings.listen, source });
         let quic = endpoint.local_addr().map_err(bound)?;
-        let driver = Driver::start(settings.config, Box::new(state))?;
 
+        let seat = Seat::new();
+        let mut tasks = JoinSet::new();
+        let mut election = None;
+        if let Some(state) = embedded {
+            let driver = Driver::start(settings.config, state.load()?, Box::new(state));
+            tasks = reign(&driver, settings.jobs);
+            seat.lead(driver, Tenure::for_life());
+        } else {
+            let elected = Arc::new(stand(&settings, quic, Arc::clone(&seat))?);
+            tasks.spawn(Arc::clone(&elected).run());
+            election = Some(elected);
+        }
         let stopping = Arc::new(AtomicBool::new(false));
         let stop_http = Arc::new(Notify::new());
         let mut http_task = JoinSet::new();
-        let router = http::router(Arc::clone(&driver), Arc::clone(&stopping));
+        let router = http::router(Arc::clone(&seat), Arc::clone(&stopping));
         let stopped = Arc::clone(&stop_http);
         http_task.spawn(async move {
             let serve = axum::serve(listener, router).with_graceful_shutdown(async move { stopped.notified().await });
@@ -127,14 +187,9 @@ impl Server {
                 tracing::error!("HTTP ended: {error}");
             }
         });
-        let mut tasks = JoinSet::new();
         let mut connections = JoinSet::new();
-        connections.spawn(connections::accept(endpoint.clone(), Arc::clone(&driver), Arc::clone(&stopping)));
-        tasks.spawn(tick(Arc::clone(&driver)));
-        if let Some(directory) = settings.jobs {
-            tasks.spawn(job_files::watch(Arc::clone(&driver), directory));
-        }
-        Ok(Self { quic, http, endpoint, driver, stopping, stop_http, http_task, connections, tasks })
+        connections.spawn(connections::accept(endpoint.clone(), Arc::clone(&seat), Arc::clone(&stopping)));
+        Ok(Self { quic, http, endpoint, seat, election, stopping, stop_http, http_task, connections, tasks })
     }
 
     /// Where it listens for QUIC.
@@ -149,22 +204,79 @@ impl Server {
         self.http
     }
 
-    /// Stops within two seconds: nobody new is let in, peers are told, everything is durable.
+    /// Stops within two seconds: nobody new is let in, peers are told, everything is durable, another one can lead.
     pub async fn stop(mut self) {
         self.stopping.store(true, Ordering::Relaxed);
         // Closed first and dropped when the word has gone out: a connection that is dropped closes without a reason.
         self.endpoint.close(0_u32.into(), b"the coordinator is stopping");
-        self.tasks.shutdown().await;
         self.stop_http.notify_one();
         let tidy = async {
             ended(&mut self.connections).await;
-            self.driver.flush().await;
+            if let Some(driver) = self.seat.driver() {
+                let _ = tokio::time::timeout(FLUSH_TIMEOUT, driver.flush()).await;
+            }
+            self.tasks.shutdown().await;
+            if let Some(election) = &self.election {
+                election.resign().await;
+            }
             tokio::join!(self.endpoint.wait_idle(), ended(&mut self.http_task));
         };
         let _ = tokio::time::timeout(STOP_TIMEOUT, tidy).await;
+        self.tasks.shutdown().await;
         self.connections.shutdown().await;
         self.http_task.shutdown().await;
     }
+}
+
+fn identity(settings: &Settings) -> Result<Identity, StartError> {
+    let ca = match (&settings.authority, &settings.state) {
+        (Authority::OfState, StateLocation::Directory(state)) => ClusterCa::open_or_create(&state.join(CA_DIRECTORY))?,
+        (Authority::OfState, StateLocation::Etcd { .. }) => return Err(StartError::NoAuthority),
+        (Authority::Ca(folder), _) => ClusterCa::open(folder)?,
+        (Authority::Issued(folder), _) => {
+            let identity = Identity::load(folder)?;
+            if identity.role() != Role::Coordinator {
+                return Err(StartError::Role { name: identity.name().to_owned(), role: identity.role() });
+            }
+            return Ok(identity);
+        }
+    };
+    Ok(ca.issue(Role::Coordinator, &settings.name, &settings.sans, LEAF_VALIDITY)?.identity()?)
+}
+
+/// A coordinator that is to lead when it is its turn.
+fn stand(settings: &Settings, quic: SocketAddr, seat: Arc<Seat>) -> Result<Election, StartError> {
+    let StateLocation::Etcd { members, prefix } = &settings.state else {
+        unreachable!("a state in a directory is one coordinator's alone")
+    };
+    let listening = (!quic.ip().is_unspecified()).then(|| quic.to_string());
+    let address = settings.advertise.clone().or(listening);
+    if let Some(address) = address.as_ref().filter(|address| address.parse::<Addresses>().is_err()) {
+        return Err(StartError::Advertise { address: address.clone() });
+    }
+    // A few members can be asked in the time of a lease.
+    let timeout = Duration::from_secs(settings.lease_s) / 5;
+    Ok(Election {
+        gateway: Arc::new(Gateway::new(members, settings.etcd_certs.as_deref(), timeout)?),
+        keys: Keys::new(prefix.clone()),
+        state: settings.state.to_string().into(),
+        holder: Holder { name: settings.name.clone(), address },
+        lease_s: settings.lease_s,
+        seat,
+        config: settings.config,
+        jobs: settings.jobs.clone(),
+        lease: Mutex::default(),
+    })
+}
+
+/// What runs while a coordinator leads.
+fn reign(driver: &Arc<Driver>, jobs: Option<PathBuf>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(tick(Arc::clone(driver)));
+    if let Some(directory) = jobs {
+        tasks.spawn(job_files::watch(Arc::clone(driver), directory));
+    }
+    tasks
 }
 
 async fn ended(tasks: &mut JoinSet<()>) {

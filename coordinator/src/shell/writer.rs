@@ -1,20 +1,26 @@
 //! The thread that makes changes durable, so that nobody who holds the core waits for a disk.
 //!
-//! Changes that wait together are written together. When the disk refuses, they are kept and tried again.
+//! Changes that wait together are written together. When the disk refuses, they are kept and tried again; when another
+//! coordinator leads, they are dropped.
 
 use std::{
     sync::{Arc, mpsc},
-    thread::JoinHandle,
     time::Duration,
 };
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::{core::Change, error_text, state::StateStore};
+use crate::{
+    core::Change,
+    error_text,
+    state::{StateError, StateStore},
+};
 
 /// How often writing is tried again after it failed.
 const RETRY: Duration = Duration::from_secs(1);
+/// How long a writer that is dropped is waited for: a state that hangs is left to itself.
+const DROP_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// What became of the changes: `Err` says why they are not durable yet.
 pub(crate) type Written = oneshot::Receiver<Result<(), String>>;
@@ -24,10 +30,11 @@ struct Request {
     done: oneshot::Sender<Result<(), String>>,
 }
 
-/// A handle to the thread; dropped, it waits for what was handed over.
+/// A handle to the thread; dropped, it waits for what was handed over, but not for long.
 pub(crate) struct StateWriter {
     requests: Option<mpsc::Sender<Request>>,
-    thread: Option<JoinHandle<()>>,
+    /// Closed when the thread has ended.
+    ended: Mutex<mpsc::Receiver<()>>,
     problem: Arc<Mutex<Option<String>>>,
 }
 
@@ -35,12 +42,16 @@ impl StateWriter {
     pub(crate) fn start(store: Box<dyn StateStore>) -> Self {
         let (requests, inbox) = mpsc::channel();
         let problem = Arc::new(Mutex::new(None));
+        let (ends, ended) = mpsc::channel();
         let work = Work { store, pending: Vec::new(), problem: Arc::clone(&problem) };
-        let thread = std::thread::Builder::new()
+        std::thread::Builder::new()
             .name("spdl-state".to_owned())
-            .spawn(move || work.run(&inbox))
+            .spawn(move || {
+                work.run(&inbox);
+                drop::<mpsc::Sender<()>>(ends);
+            })
             .expect("a thread can be started");
-        Self { requests: Some(requests), thread: Some(thread), problem }
+        Self { requests: Some(requests), ended: Mutex::new(ended), problem }
     }
 
     /// Hands changes over. They are written in the order of these calls.
@@ -60,9 +71,7 @@ impl StateWriter {
 impl Drop for StateWriter {
     fn drop(&mut self) {
         drop(self.requests.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        let _ = self.ended.get_mut().recv_timeout(DROP_TIMEOUT);
     }
 }
 
@@ -109,6 +118,11 @@ impl Work {
             }
             Err(error) => {
                 let text = error_text(&error);
+                if matches!(error, StateError::Deposed { .. }) {
+                    // Whoever leads goes on from what was written, and is told the rest by those it concerns.
+                    self.pending.clear();
+                    return Err(text);
+                }
                 if self.problem.lock().replace(text.clone()).is_none() {
                     tracing::error!("{text}; it is tried again every {} s", RETRY.as_secs());
                 }

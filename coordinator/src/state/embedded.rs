@@ -10,7 +10,7 @@ use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefini
 use serde::{Serialize, de::DeserializeOwned};
 use spdl_shard::SampleId;
 
-use super::{StateError, StateStore};
+use super::{StateError, StateStore, restored};
 use crate::core::{BadSampleCause, BadSampleRecord, Change, Durable, JobRecord, SessionRecord};
 
 /// Version of what the tables below hold.
@@ -107,15 +107,8 @@ impl EmbeddedState {
     fn jobs(&self) -> Result<Vec<JobRecord>, StateError> {
         let mut jobs = Vec::new();
         for (subject, bytes) in self.values(JOBS, |name| format!("job `{name}`"))? {
-            let mut record: JobRecord = self.parse(&subject, &bytes)?;
-            record.job.max_bad_fraction = f64::from_bits(record.max_bad_fraction_bits);
-            let actual = record.job.fingerprint();
-            if actual != record.fingerprint {
-                let cause =
-                    format!("it was written with fingerprint {} and reads back as {actual}", record.fingerprint);
-                return Err(self.damaged(&subject, cause));
-            }
-            jobs.push(record);
+            let record = self.parse(&subject, &bytes)?;
+            jobs.push(restored(record).map_err(|cause| self.damaged(&subject, cause))?);
         }
         Ok(jobs)
     }

@@ -5,14 +5,21 @@
 #[cfg(test)]
 mod conformance;
 mod embedded;
+mod etcd;
+mod location;
 mod memory;
+mod tenure;
 
 use std::path::PathBuf;
 
 pub use embedded::EmbeddedState;
+pub use etcd::EtcdError;
+pub(crate) use etcd::{Committed, Condition, EtcdState, Gateway, Granted, Keys, Op};
+pub use location::{LocationError, StateLocation};
 pub use memory::MemoryState;
+pub use tenure::Tenure;
 
-use crate::core::{Change, Durable};
+use crate::core::{Change, Durable, JobRecord};
 
 /// Keeps the durable state.
 pub trait StateStore: Send {
@@ -22,11 +29,29 @@ pub trait StateStore: Send {
     /// When it cannot be read, or is not what this program wrote.
     fn load(&self) -> Result<Durable, StateError>;
 
-    /// Makes changes durable, in order and all or none: when this returns, they survive a crash.
+    /// Makes changes durable, in order and each whole: when this returns, they survive a crash.
     ///
     /// # Errors
-    /// When they could not be written; none of them is then kept.
+    /// When they could not be written; at most some of the first are then kept. Applying all of them again does no harm.
     fn apply(&mut self, changes: &[Change]) -> Result<(), StateError>;
+
+    /// Whether another coordinator can go on from it at any time: what is not in it may then not be promised to anybody.
+    fn is_shared(&self) -> bool {
+        false
+    }
+}
+
+/// A job as it was before it was written as JSON.
+///
+/// # Errors
+/// When it does not read back as it was, with the reason.
+fn restored(mut record: JobRecord) -> Result<JobRecord, String> {
+    record.job.max_bad_fraction = f64::from_bits(record.max_bad_fraction_bits);
+    let actual = record.job.fingerprint();
+    if actual != record.fingerprint {
+        return Err(format!("it was written with fingerprint {} and reads back as {actual}", record.fingerprint));
+    }
+    Ok(record)
 }
 
 /// The state cannot be read or written.
@@ -59,10 +84,16 @@ pub enum StateError {
         /// How.
         cause: String,
     },
-    /// The disk does not do what it should.
+    /// Another coordinator leads, or may do so.
+    #[error("state `{}` is no longer this coordinator's to write: its lease has run out", path.display())]
+    Deposed {
+        /// The place in etcd.
+        path: PathBuf,
+    },
+    /// The disk, or etcd, does not do what it should.
     #[error("state `{}` cannot be {action}", path.display())]
     Io {
-        /// The file.
+        /// The file, or the place in etcd.
         path: PathBuf,
         /// What was attempted: `opened`, `read` or `written`.
         action: &'static str,

@@ -103,7 +103,10 @@ impl Cluster {
 
     /// How to reach the coordinator as `role`.
     pub(super) fn connection(&self, role: Role) -> Connection {
-        Connection { coord: self.coordinator_addr.clone(), certs: self.certs(role) }
+        Connection {
+            coord: self.coordinator_addr.parse().expect("the coordinator said where it listens"),
+            certs: self.certs(role),
+        }
     }
 
     /// Asks every process to end, workers first, and waits.

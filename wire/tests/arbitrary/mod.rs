@@ -237,6 +237,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
             }
         }),
         text().prop_map(|cause| Refusal::Internal { cause }),
+        (option::of(text()), text()).prop_map(|(leader, cause)| Refusal::NotLeader { leader, cause }),
     ]
 }
 

@@ -9,6 +9,7 @@ use std::{
 
 use spdl_wire::{
     certs::{CertError, Identity},
+    coordinators::Addresses,
     local::Allow,
     node::this_node,
 };
@@ -28,9 +29,9 @@ use crate::{
 /// Downloads, decodes and batches samples for the ranks that the coordinator sends to it.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Coordinator to register with. It need not be up yet.
-    #[arg(long, env = "SPDL_COORD", value_name = "HOST:PORT")]
-    pub coord: String,
+    /// Coordinator to register with, or all of them, separated by commas. They need not be up yet.
+    #[arg(long, env = "SPDL_COORD", value_name = "HOST:PORT,...")]
+    pub coord: Addresses,
     /// Directory with the worker's certificate: ca.pem, cert.pem, key.pem (or ca.crt, tls.crt, tls.key).
     #[arg(long, env = "SPDL_CERTS", value_name = "DIR")]
     pub certs: PathBuf,
@@ -148,7 +149,7 @@ impl Args {
             advertise: self.advertise,
             socket: (!self.no_socket).then(|| self.socket.clone().unwrap_or_else(default_socket)),
             allow: Allow::uids(self.allow_uids.iter().copied()),
-            coordinator: self.coord.clone(),
+            coordinators: self.coord.clone(),
             node,
             ranks: self.ranks,
         })

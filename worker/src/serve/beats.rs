@@ -2,20 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use quinn::{Connection, Endpoint};
+use quinn::Endpoint;
 use spdl_wire::{
-    certs::Role,
+    coordinators::{Addresses, Asker, Search},
     messages::{FromCoordinator, Home, ToCoordinator, WorkerBeat},
-    quic::{self, QuicError},
 };
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use super::ranks::Ranks;
 use crate::{feed::Resources, fetch::Backoff};
 
-/// How long the coordinator may take to connect or to answer.
-const TIMEOUT: Duration = Duration::from_secs(5);
-/// Delays between attempts to reach it.
+/// How long a coordinator may take to connect or to answer.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Delays between attempts to reach one that leads.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const MAX_RETRY: Duration = Duration::from_secs(2);
 /// Bad samples that go with one beat; the others go with the next.
@@ -25,75 +24,72 @@ const REFUSED_MS: u64 = 500;
 /// The limits of what a coordinator may set.
 const BEAT_MS: std::ops::RangeInclusive<u64> = 20..=60_000;
 
+/// Asks the coordinators, for [`Beats`].
+pub(super) fn asker(endpoint: Endpoint, coordinators: Addresses) -> Mutex<Asker> {
+    Mutex::new(Asker::new(endpoint, Search::new(coordinators), TIMEOUT))
+}
+
 /// Who beats, and what there is to tell.
 #[derive(Debug)]
 pub(super) struct Beats {
-    pub(super) endpoint: Endpoint,
-    /// `host:port`.
-    pub(super) coordinator: String,
+    /// Held while beating; free for the goodbye when that has ended.
+    pub(super) asker: Mutex<Asker>,
     pub(super) home: Home,
     pub(super) resources: Arc<Resources>,
     pub(super) ranks: Arc<Ranks>,
-    /// Whether the coordinator has heard the last beat.
+    /// Whether a coordinator has heard the last beat.
     pub(super) is_heard: watch::Sender<bool>,
 }
 
 impl Beats {
-    /// Beats until it is dropped; connects again, with back-off, whenever the coordinator is away.
+    /// Beats until it is dropped; asks again, with back-off, whenever no coordinator answers.
     pub(super) async fn run(&self) {
+        let mut asker = self.asker.lock().await;
         let mut backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
         let mut was_told = false;
         loop {
-            let error = match self.connect().await {
-                Ok(connection) => {
-                    if was_told {
-                        tracing::info!(coordinator = self.coordinator, "reached the coordinator again");
-                    }
-                    (backoff, was_told) = (Backoff::new(FIRST_RETRY, MAX_RETRY), false);
-                    self.beat_on(&connection).await
-                }
-                Err(error) => error,
-            };
-            self.is_heard.send_replace(false);
-            if !was_told {
-                tracing::warn!(coordinator = self.coordinator, %error, "coordinator is away; serving goes on");
-                was_told = true;
-            }
-            tokio::time::sleep(backoff.delay(rand::random())).await;
-        }
-    }
-
-    async fn connect(&self) -> Result<Connection, QuicError> {
-        quic::connect_host(&self.endpoint, &self.coordinator, Role::Coordinator, TIMEOUT).await
-    }
-
-    /// Beats over one connection until it ends.
-    async fn beat_on(&self, connection: &Connection) -> QuicError {
-        loop {
             let beat = self.beat();
             let told = beat.bad_samples.len();
-            let reply = match quic::request(connection, &ToCoordinator::WorkerBeat(beat), TIMEOUT).await {
-                Ok(reply) => reply,
-                Err(error) => return error,
-            };
-            let pause_ms = match reply {
-                FromCoordinator::Heard { beat_ms, .. } => {
-                    self.resources.acknowledge_bad(told);
-                    self.is_heard.send_replace(true);
-                    if told == BAD_PER_BEAT { *BEAT_MS.start() } else { beat_ms }
+            match asker.ask(&ToCoordinator::WorkerBeat(beat), TIMEOUT).await {
+                Ok(reply) => {
+                    if was_told {
+                        tracing::info!(coordinators = %asker.coordinators(), "reached a coordinator again");
+                    }
+                    (backoff, was_told) = (Backoff::new(FIRST_RETRY, MAX_RETRY), false);
+                    let pause = self.heard(&asker, reply, told);
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => {}
+                        () = asker.until_gone() => {}
+                    }
                 }
-                other => {
-                    tracing::warn!(coordinator = self.coordinator, reply = ?other, "coordinator refuses our beat");
+                Err(error) => {
                     self.is_heard.send_replace(false);
-                    REFUSED_MS
+                    if !was_told {
+                        let coordinators = asker.coordinators();
+                        tracing::warn!(%coordinators, %error, "coordinator is away; serving goes on");
+                        was_told = true;
+                    }
+                    tokio::time::sleep(backoff.delay(rand::random())).await;
                 }
-            };
-            let pause = Duration::from_millis(pause_ms.clamp(*BEAT_MS.start(), *BEAT_MS.end()));
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                error = quic::until_gone(connection) => return error,
             }
         }
+    }
+
+    /// Takes note of the reply to a beat that told of so many bad samples; the time until the next.
+    fn heard(&self, asker: &Asker, reply: FromCoordinator, told: usize) -> Duration {
+        let pause_ms = match reply {
+            FromCoordinator::Heard { beat_ms, .. } => {
+                self.resources.acknowledge_bad(told);
+                self.is_heard.send_replace(true);
+                if told == BAD_PER_BEAT { *BEAT_MS.start() } else { beat_ms }
+            }
+            other => {
+                tracing::warn!(coordinators = %asker.coordinators(), reply = ?other, "coordinator refuses our beat");
+                self.is_heard.send_replace(false);
+                REFUSED_MS
+            }
+        };
+        Duration::from_millis(pause_ms.clamp(*BEAT_MS.start(), *BEAT_MS.end()))
     }
 
     fn beat(&self) -> WorkerBeat {
@@ -107,14 +103,10 @@ impl Beats {
         }
     }
 
-    /// Says goodbye, if the coordinator can be reached.
+    /// Says goodbye, if a coordinator can be reached. Call it when beating has ended.
     pub(super) async fn leave(&self) {
-        let goodbye = async {
-            let connection = self.connect().await?;
-            let leave = ToCoordinator::WorkerLeave { worker: self.home.worker };
-            quic::request(&connection, &leave, TIMEOUT).await
-        };
-        match goodbye.await {
+        let leave = ToCoordinator::WorkerLeave { worker: self.home.worker };
+        match self.asker.lock().await.ask(&leave, TIMEOUT).await {
             Ok(_) => tracing::debug!("left the cluster"),
             Err(error) => tracing::debug!(%error, "left without a goodbye"),
         }

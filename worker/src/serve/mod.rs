@@ -20,6 +20,7 @@ use quinn::Endpoint;
 use ranks::Ranks;
 use spdl_wire::{
     certs::{Identity, Role},
+    coordinators::Addresses,
     home::HomeListener,
     local::{Allow, LocalError, LocalListener},
     messages::{Home, NodeId, WorkerId},
@@ -52,8 +53,8 @@ pub struct WorkerSettings {
     pub socket: Option<PathBuf>,
     /// Users that may use the socket, beside our own and root.
     pub allow: Allow,
-    /// `host:port` of the coordinator.
-    pub coordinator: String,
+    /// Where the coordinators are.
+    pub coordinators: Addresses,
     /// This node.
     pub node: NodeId,
     /// Ranks served at most. Default: [`DEFAULT_RANKS`].
@@ -79,10 +80,10 @@ pub enum ServeError {
     #[error(transparent)]
     Quic(#[from] QuicError),
     /// The address that clients are to use is not known.
-    #[error("address of this host towards coordinator `{coordinator}`: {source}")]
+    #[error("address of this host towards coordinator `{coordinators}`: {source}")]
     Advertise {
-        /// The coordinator.
-        coordinator: String,
+        /// The coordinators.
+        coordinators: Addresses,
         /// Why.
         source: io::Error,
     },
@@ -110,7 +111,7 @@ impl Worker {
     /// # Errors
     /// [`ServeError`].
     pub async fn start(settings: WorkerSettings, resources: Arc<Resources>) -> Result<Self, ServeError> {
-        let WorkerSettings { identity, listen, advertise, socket, allow, coordinator, node, ranks } = settings;
+        let WorkerSettings { identity, listen, advertise, socket, allow, coordinators, node, ranks } = settings;
         if identity.role() != Role::Worker {
             return Err(ServeError::Role { name: identity.name().to_owned(), role: identity.role() });
         }
@@ -119,9 +120,9 @@ impl Worker {
         let bound = endpoint.local_addr().map_err(|source| QuicError::Bind { address: listen, source })?;
         let quic = match advertise {
             Some(address) => address,
-            None => reachable(bound, &coordinator)
+            None => reachable(bound, &coordinators)
                 .await
-                .map_err(|source| ServeError::Advertise { coordinator: coordinator.clone(), source })?,
+                .map_err(|source| ServeError::Advertise { coordinators: coordinators.clone(), source })?,
         };
         let local = socket.as_deref().map(|path| LocalListener::bind(path, allow)).transpose()?;
         let home = Home {
@@ -134,8 +135,7 @@ impl Worker {
         let ranks = Ranks::new(ranks);
         let (is_heard_out, is_heard) = watch::channel(false);
         let beats = Arc::new(Beats {
-            endpoint: quic::client_endpoint(&identity, &quic_settings)?,
-            coordinator,
+            asker: beats::asker(quic::client_endpoint(&identity, &quic_settings)?, coordinators),
             home: home.clone(),
             resources: resources.clone(),
             ranks: ranks.clone(),
@@ -226,13 +226,20 @@ async fn is_true(flag: &mut watch::Receiver<bool>) {
 }
 
 /// The address under which others reach what is bound to `bound`: where that is any address of the host, the one that
-/// packets to the coordinator come from.
-async fn reachable(bound: SocketAddr, coordinator: &str) -> io::Result<SocketAddr> {
+/// packets to a coordinator come from.
+async fn reachable(bound: SocketAddr, coordinators: &Addresses) -> io::Result<SocketAddr> {
     if !bound.ip().is_unspecified() {
         return Ok(bound);
     }
     let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
-    for address in tokio::net::lookup_host(coordinator).await? {
+    let mut addresses = Vec::new();
+    for coordinator in coordinators.iter() {
+        match tokio::net::lookup_host(coordinator).await {
+            Ok(found) => addresses.extend(found),
+            Err(error) => last = error,
+        }
+    }
+    for address in addresses {
         let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         // Nothing is sent: connecting a datagram socket only chooses a route.
         let route = UdpSocket::bind((any, 0)).and_then(|socket| {

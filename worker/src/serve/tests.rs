@@ -43,7 +43,7 @@ impl Cluster {
             advertise: None,
             socket: Some(self.directory.path().join("worker.sock")),
             allow: Allow::default(),
-            coordinator: coordinator.to_string(),
+            coordinators: coordinator.to_string().parse().unwrap(),
             node: NodeId("here".into()),
             ranks: DEFAULT_RANKS,
         }

@@ -1,0 +1,213 @@
+//! Leading by lease: of the coordinators whose state is in one etcd, the one that made the leader's key leads, for as long
+//! as it renews the lease that the key hangs on.
+//!
+//! One that cannot renew it stops before anybody else can begin (see [`Tenure::end_of_lease`]), and begins anew, from what
+//! is stored, when it gets the key again.
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    driver::Driver,
+    reign,
+    seat::{Seat, StandBy},
+};
+use crate::{
+    core::Config,
+    error_text,
+    state::{Committed, Condition, EtcdError, EtcdState, Gateway, Granted, Keys, Op, StateError, Tenure},
+};
+
+/// Renewals of a lease in its time.
+const RENEWALS: u32 = 5;
+/// The longest value of a leader's key that is read.
+const MAX_HOLDER_BYTES: usize = 4 << 10;
+/// Time between two attempts to renew a lease after one that failed.
+const RETRY: Duration = Duration::from_millis(100);
+/// What giving up the lease may take.
+const RESIGN_TIMEOUT: Duration = Duration::from_millis(400);
+
+/// Who holds the leader's key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Holder {
+    pub(crate) name: String,
+    /// Where others reach it, where it knows.
+    pub(crate) address: Option<String>,
+}
+
+/// A coordinator among others.
+pub(crate) struct Election {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) keys: Keys,
+    /// Name of the state in errors.
+    pub(crate) state: PathBuf,
+    pub(crate) holder: Holder,
+    /// The lease asked for.
+    pub(crate) lease_s: u64,
+    pub(crate) seat: Arc<Seat>,
+    pub(crate) config: Config,
+    pub(crate) jobs: Option<PathBuf>,
+    /// The lease that is held, or may be.
+    pub(crate) lease: Mutex<Option<i64>>,
+}
+
+/// The key is ours.
+struct Won {
+    lease: Granted,
+    /// The revision in which the key was made.
+    term: i64,
+    /// When the lease was asked for.
+    asked: Instant,
+}
+
+impl Election {
+    /// Leads whenever it can. Runs until it is dropped.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let pause = (Duration::from_secs(self.lease_s) / 10).clamp(Duration::from_millis(100), Duration::from_secs(1));
+        let mut said = None;
+        loop {
+            let place = match self.campaign().await {
+                Ok(Ok(won)) => {
+                    said = None;
+                    let cause = self.lead(won).await;
+                    tracing::warn!("this coordinator does not lead any more: {cause}");
+                    StandBy::Leaderless { cause }
+                }
+                Ok(Err(holder)) => StandBy::Behind { address: holder.address, name: holder.name },
+                Err(error) => StandBy::Leaderless { cause: error_text(&error) },
+            };
+            if said.as_ref() != Some(&place) {
+                match &place {
+                    StandBy::Behind { name, .. } => tracing::info!("on stand-by: `{name}` leads"),
+                    StandBy::Leaderless { cause } => tracing::warn!("no coordinator leads: {cause}"),
+                }
+                said = Some(place.clone());
+            }
+            self.seat.stand_by(place);
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Tries to become the leader; otherwise says who is.
+    async fn campaign(&self) -> Result<Result<Won, Holder>, EtcdError> {
+        // One that may have been won without the word getting through, or that was lost without being given up.
+        let old = *self.lease.lock();
+        if let Some(old) = old {
+            self.gateway.revoke(old).await?;
+            *self.lease.lock() = None;
+        }
+        let key = self.keys.leader();
+        if let Some(held) = self.gateway.read(&key).await? {
+            return Ok(Err(Holder::of(&held.value)));
+        }
+        let asked = Instant::now();
+        let lease = self.gateway.grant(self.lease_s).await?;
+        *self.lease.lock() = Some(lease.id);
+        let value = serde_json::to_vec(&self.holder).expect("plain data serialises");
+        let condition = Condition { key: key.clone(), created: 0 };
+        match self.gateway.commit(&condition, &[Op::Put { key, value, lease: Some(lease.id) }]).await? {
+            Committed::Done { revision } => Ok(Ok(Won { lease, term: revision, asked })),
+            Committed::Unmet { held } => Ok(Err(Holder::of(&held.map(|held| held.value).unwrap_or_default()))),
+        }
+    }
+
+    /// Leads until it cannot any more; says why.
+    async fn lead(&self, won: Won) -> String {
+        let ttl = Duration::from_secs(won.lease.ttl_s);
+        let tenure = Tenure::until(Tenure::end_of_lease(won.asked, ttl));
+        let why = tokio::select! {
+            why = self.renew(won.lease, ttl, &tenure) => why,
+            error = self.reign(won.term, &tenure) => error_text(&error),
+        };
+        tenure.end();
+        why
+    }
+
+    /// Reads the state and serves from it; ends only when it cannot be read.
+    async fn reign(&self, term: i64, tenure: &Tenure) -> StateError {
+        let opened =
+            EtcdState::open(Arc::clone(&self.gateway), self.keys.clone(), term, tenure.clone(), self.state.clone());
+        let (store, durable) = match opened.await {
+            Ok(opened) => opened,
+            Err(error) => {
+                tracing::error!("this coordinator cannot lead: {}", error_text(&error));
+                return error;
+            }
+        };
+        tracing::info!(
+            "this coordinator leads, with {} jobs and {} sessions",
+            durable.jobs.len(),
+            durable.sessions.len()
+        );
+        let driver = Driver::start(self.config, durable, Box::new(store));
+        self.seat.lead(Arc::clone(&driver), tenure.clone());
+        let mut tasks = reign(&driver, self.jobs.clone());
+        drop(driver);
+        while tasks.join_next().await.is_some() {}
+        std::future::pending().await
+    }
+
+    /// Renews the lease; ends when it is lost, or may soon be.
+    async fn renew(&self, lease: Granted, ttl: Duration, tenure: &Tenure) -> String {
+        let period = ttl / RENEWALS;
+        let mut last = "etcd was not asked in time".to_owned();
+        let mut pause = period;
+        loop {
+            let left = tenure.left().unwrap_or(period);
+            tokio::time::sleep(pause.min(left)).await;
+            if !tenure.holds() {
+                return last;
+            }
+            let asked = Instant::now();
+            match self.gateway.keep_alive(lease.id).await {
+                Ok(Some(ttl_s)) => {
+                    tenure.extend(Tenure::end_of_lease(asked, Duration::from_secs(ttl_s)));
+                    pause = period;
+                }
+                Ok(None) => return "its lease has run out".to_owned(),
+                Err(error) => {
+                    last = error_text(&error);
+                    pause = RETRY;
+                }
+            }
+        }
+    }
+
+    /// Gives up the lease, so that another one can lead at once. To be called when [`run`](Self::run) has ended.
+    pub(crate) async fn resign(&self) {
+        let lease = *self.lease.lock();
+        if let Some(lease) = lease {
+            // Where it does not get through, the lease runs out.
+            let _ = tokio::time::timeout(RESIGN_TIMEOUT, self.gateway.revoke(lease)).await;
+        }
+    }
+}
+
+impl Holder {
+    /// What the leader's key holds; one whose value makes no sense leads all the same.
+    fn of(value: &[u8]) -> Self {
+        let readable = (value.len() <= MAX_HOLDER_BYTES).then(|| serde_json::from_slice(value).ok()).flatten();
+        readable.unwrap_or_else(|| Self { name: "another coordinator".to_owned(), address: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_is_read_as_it_is_written_and_nonsense_is_another_one() {
+        let holder = Holder { name: "a".to_owned(), address: Some("h:1".to_owned()) };
+        assert_eq!(Holder::of(&serde_json::to_vec(&holder).unwrap()), holder);
+        let long = serde_json::to_vec(&Holder { name: "a".repeat(MAX_HOLDER_BYTES), address: None }).unwrap();
+        for nonsense in [b"".as_slice(), b"{", &long] {
+            assert_eq!(Holder::of(nonsense).name, "another coordinator");
+        }
+    }
+}

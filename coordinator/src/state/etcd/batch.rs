@@ -1,0 +1,270 @@
+//! From changes to transactions that etcd takes, as plain data.
+//!
+//! A transaction of etcd has 128 steps and 1.5 MiB at most, and no key twice. Changes are packed into as few as that
+//! allows, in order and each change whole; a value too long for one is put in parts that nobody sees until the last
+//! transaction names them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::{
+    gateway::Op,
+    keys::{Keys, end_of},
+};
+use crate::core::Change;
+
+/// Steps of a transaction.
+const MAX_OPS: usize = 100;
+/// Bytes of keys and values of a transaction.
+const MAX_BYTES: usize = 1 << 20;
+/// A longer value is put in parts of this length.
+pub(super) const PART_BYTES: usize = 512 << 10;
+/// What a value in parts begins with at its own key; JSON does not.
+const SPLIT: &str = "split:";
+
+/// What is known of the stored state without asking.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    /// The job of each session.
+    pub(super) sessions: BTreeMap<u64, String>,
+    pub(super) last_session: u64,
+    /// Keys whose values lie in parts.
+    pub(super) split: BTreeSet<String>,
+}
+
+/// How a value lies at its key.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Stored<'a> {
+    Whole(&'a [u8]),
+    Parts { made: &'a str, count: usize },
+}
+
+/// Reads what lies at a key; `None` for parts that cannot be.
+pub(super) fn stored(value: &[u8]) -> Option<Stored<'_>> {
+    let Some(text) = value.strip_prefix(SPLIT.as_bytes()) else { return Some(Stored::Whole(value)) };
+    let (made, count) = std::str::from_utf8(text).ok()?.split_once(':')?;
+    Some(Stored::Parts { made, count: count.parse().ok()? })
+}
+
+/// Packs changes.
+pub(super) struct Batch<'a> {
+    keys: &'a Keys,
+    known: &'a mut Known,
+    /// Distinguishes parts of different times.
+    made: String,
+    number: usize,
+    transactions: Vec<Vec<Op>>,
+    /// The transaction that is being filled: the last step for each key.
+    open: BTreeMap<String, Op>,
+    open_bytes: usize,
+}
+
+impl<'a> Batch<'a> {
+    /// `made` is another text for each batch that is tried.
+    pub(super) const fn new(keys: &'a Keys, known: &'a mut Known, made: String) -> Self {
+        Self { keys, known, made, number: 0, transactions: Vec::new(), open: BTreeMap::new(), open_bytes: 0 }
+    }
+
+    /// The transactions, to be carried out in order.
+    pub(super) fn of(mut self, changes: &[Change]) -> Vec<Vec<Op>> {
+        for change in changes {
+            self.add(change);
+        }
+        self.cut();
+        self.transactions
+    }
+
+    fn add(&mut self, change: &Change) {
+        match change {
+            Change::PutJob(record) => self.put(self.keys.job(&record.job.name), json(record), None),
+            Change::PutSession(record) => {
+                let last = (record.id.0 > self.known.last_session).then_some(record.id.0);
+                self.known.last_session = self.known.last_session.max(record.id.0);
+                self.known.sessions.insert(record.id.0, record.job.clone());
+                let last = last.map(|last| put(self.keys.last_session(), last.to_string().into_bytes()));
+                self.put(self.keys.session(record.id.0), json(record), last);
+            }
+            Change::PutBadSample(record) => {
+                let value = record.named.as_ref().map(json).unwrap_or_default();
+                self.put(self.keys.bad_sample(&record.job, record.sample.0), value, None);
+            }
+            Change::DeleteSession(id) => {
+                self.known.sessions.remove(&id.0);
+                let steps = self.deletion(self.keys.session(id.0));
+                self.together(steps);
+            }
+            Change::DeleteJob(name) => self.delete_job(name),
+        }
+    }
+
+    fn delete_job(&mut self, name: &str) {
+        let mut steps = self.deletion(self.keys.job(name));
+        let bad = self.keys.bad_samples_of(name);
+        steps.push(Op::DeleteRange { end: end_of(&bad), key: bad });
+        for (id, _) in self.known.sessions.extract_if(.., |_, job| job == name).collect::<Vec<_>>() {
+            steps.extend(self.deletion(self.keys.session(id)));
+        }
+        // Nothing in the same transaction may lie in the ranges that are deleted.
+        self.cut();
+        self.together(steps);
+        self.cut();
+    }
+
+    /// The steps that delete a key and its parts.
+    fn deletion(&mut self, key: String) -> Vec<Op> {
+        let parts = self.known.split.remove(&key).then(|| self.keys.parts(&key));
+        let parts = parts.map(|parts| Op::DeleteRange { end: end_of(&parts), key: parts });
+        std::iter::once(Op::Delete { key }).chain(parts).collect()
+    }
+
+    /// Puts a value, and what goes with it.
+    fn put(&mut self, key: String, value: Vec<u8>, with: Option<Op>) {
+        if value.len() > PART_BYTES {
+            return self.put_in_parts(key, &value, with);
+        }
+        let parts = self.known.split.remove(&key).then(|| self.keys.parts(&key));
+        let parts = parts.map(|parts| Op::DeleteRange { end: end_of(&parts), key: parts });
+        self.together([Some(put(key, value)), with, parts].into_iter().flatten().collect());
+    }
+
+    fn put_in_parts(&mut self, key: String, value: &[u8], with: Option<Op>) {
+        self.cut();
+        let made = format!("{}-{}", self.made, self.number);
+        self.number += 1;
+        let parts = value.chunks(PART_BYTES);
+        let count = parts.len();
+        for (number, part) in parts.enumerate() {
+            self.transactions.push(vec![put(self.keys.part(&key, &made, number), part.to_vec())]);
+        }
+        // Whatever other parts there are were made before, or by an attempt that did not get to its end.
+        let (all, own) = (self.keys.parts(&key), self.keys.parts_made(&key, &made));
+        let before = Op::DeleteRange { key: all.clone(), end: own.clone() };
+        let after = Op::DeleteRange { key: end_of(&own), end: end_of(&all) };
+        let head = put(key.clone(), format!("{SPLIT}{made}:{count}").into_bytes());
+        self.together([Some(head), with, Some(before), Some(after)].into_iter().flatten().collect());
+        self.cut();
+        self.known.split.insert(key);
+    }
+
+    /// Adds steps that belong together.
+    fn together(&mut self, steps: Vec<Op>) {
+        let bytes: usize = steps.iter().map(Op::bytes).sum();
+        if self.open.len() + steps.len() > MAX_OPS || self.open_bytes + bytes > MAX_BYTES {
+            self.cut();
+        }
+        self.open_bytes += bytes;
+        for step in steps {
+            self.open.insert(step.key().to_owned(), step);
+        }
+    }
+
+    /// Ends the transaction that is being filled.
+    fn cut(&mut self) {
+        let steps = std::mem::take(&mut self.open);
+        self.open_bytes = 0;
+        if !steps.is_empty() {
+            self.transactions.push(steps.into_values().collect());
+        }
+    }
+}
+
+impl Op {
+    fn key(&self) -> &str {
+        match self {
+            Self::Put { key, .. } | Self::Delete { key } | Self::DeleteRange { key, .. } => key,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Put { key, value, .. } => key.len() + value.len(),
+            Self::Delete { key } => key.len(),
+            Self::DeleteRange { key, end } => key.len() + end.len(),
+        }
+    }
+}
+
+const fn put(key: String, value: Vec<u8>) -> Op {
+    Op::Put { key, value, lease: None }
+}
+
+fn json(record: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(record).expect("plain data serialises")
+}
+
+#[cfg(test)]
+mod tests {
+    use spdl_shard::SampleId;
+    use spdl_wire::messages::SessionId;
+
+    use super::*;
+    use crate::core::{BadSampleRecord, JobRecord, testing};
+
+    fn keys() -> Keys {
+        Keys::new("p".to_owned())
+    }
+
+    fn pack(known: &mut Known, changes: &[Change]) -> Vec<Vec<Op>> {
+        Batch::new(&keys(), known, "m".to_owned()).of(changes)
+    }
+
+    fn bad(sample: u64) -> Change {
+        Change::PutBadSample(BadSampleRecord { job: "j".to_owned(), sample: SampleId(sample), named: None })
+    }
+
+    fn job(name: &str, failed: Option<String>) -> Change {
+        let job = testing::job(name);
+        Change::PutJob(JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits: 0, failed, job })
+    }
+
+    #[test]
+    fn many_changes_are_as_few_transactions_as_etcd_takes_and_none_is_lost() {
+        let changes: Vec<Change> = (0..1_000).map(bad).collect();
+        let transactions = pack(&mut Known::default(), &changes);
+        assert_eq!(transactions.len(), 10);
+        assert!(transactions.iter().all(|steps| steps.len() <= MAX_OPS));
+        assert_eq!(transactions.concat().len(), 1_000);
+    }
+
+    #[test]
+    fn of_steps_on_one_key_a_transaction_has_the_last() {
+        let changes = [bad(1), bad(1), Change::DeleteSession(SessionId(3)), Change::DeleteSession(SessionId(3))];
+        let transactions = pack(&mut Known::default(), &changes);
+        assert_eq!(transactions.concat().len(), 2);
+    }
+
+    #[test]
+    fn a_job_goes_alone_with_all_that_is_its_own() {
+        let mut known = Known::default();
+        known.sessions = [(3, "j".to_owned()), (4, "k".to_owned()), (5, "j".to_owned())].into();
+        let transactions = pack(&mut known, &[bad(1), Change::DeleteJob("j".to_owned()), bad(2)]);
+        assert_eq!(transactions.iter().map(Vec::len).collect::<Vec<_>>(), [1, 4, 1]);
+        assert_eq!(known.sessions, [(4, "k".to_owned())].into());
+    }
+
+    #[test]
+    fn a_long_value_is_put_in_parts_that_its_key_names_last() {
+        let mut known = Known::default();
+        let long = job("a", Some("x".repeat(PART_BYTES + 1)));
+        let transactions = pack(&mut known, std::slice::from_ref(&long));
+        assert_eq!(transactions.len(), 3);
+        assert!(transactions.iter().all(|steps| steps.iter().map(Op::bytes).sum::<usize>() <= MAX_BYTES));
+        let Op::Put { value, .. } = &transactions[2][0] else { panic!("{transactions:?}") };
+        assert_eq!(stored(value), Some(Stored::Parts { made: "m-0", count: 2 }));
+        assert!(known.split.contains("p/jobs/a"));
+        let shorter = pack(&mut known, &[job("a", None)]);
+        assert!(matches!(&shorter.concat()[..], [Op::Put { .. }, Op::DeleteRange { .. }]), "{shorter:?}");
+        assert!(known.split.is_empty());
+    }
+
+    #[test]
+    fn what_lies_at_a_key_is_whole_or_in_parts_or_neither() {
+        assert_eq!(stored(b"{}"), Some(Stored::Whole(b"{}")));
+        assert_eq!(stored(b""), Some(Stored::Whole(b"")));
+        assert_eq!(stored(b"split:a:7"), Some(Stored::Parts { made: "a", count: 7 }));
+        for wrong in ["split:", "split:a", "split:a:x", "split:a:-1"] {
+            assert_eq!(stored(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+}

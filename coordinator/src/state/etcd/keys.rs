@@ -1,0 +1,90 @@
+//! What lies where in etcd. All keys begin with the prefix of the cluster:
+//!
+//! ```text
+//! PREFIX/leader                who leads; hangs on its lease
+//! PREFIX/format                version of the rest
+//! PREFIX/last_session          the highest session id ever given
+//! PREFIX/jobs/NAME             a job, as JSON
+//! PREFIX/sessions/ID           a session, as JSON; the id has 20 digits, so that the order of keys is that of ids
+//! PREFIX/bad/JOB/SAMPLE        a bad sample; empty where only its id is kept
+//! PREFIX/parts/KEY/MADE/N      a value that is too long for one request: its own key then holds `split:MADE:COUNT`
+//! ```
+
+/// The keys of one cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    /// `prefix` has no slash at its end.
+    pub(crate) const fn new(prefix: String) -> Self {
+        Self { prefix }
+    }
+
+    pub(crate) fn leader(&self) -> String {
+        format!("{}/leader", self.prefix)
+    }
+
+    pub(super) fn format(&self) -> String {
+        format!("{}/format", self.prefix)
+    }
+
+    pub(super) fn last_session(&self) -> String {
+        format!("{}/last_session", self.prefix)
+    }
+
+    /// Where all jobs lie.
+    pub(super) fn jobs(&self) -> String {
+        format!("{}/jobs/", self.prefix)
+    }
+
+    pub(super) fn job(&self, name: &str) -> String {
+        format!("{}{name}", self.jobs())
+    }
+
+    /// Where all sessions lie.
+    pub(super) fn sessions(&self) -> String {
+        format!("{}/sessions/", self.prefix)
+    }
+
+    pub(super) fn session(&self, id: u64) -> String {
+        format!("{}{id:020}", self.sessions())
+    }
+
+    /// Where all bad samples lie.
+    pub(super) fn bad_samples(&self) -> String {
+        format!("{}/bad/", self.prefix)
+    }
+
+    /// Where those of a job lie: its name has no slash.
+    pub(super) fn bad_samples_of(&self, job: &str) -> String {
+        format!("{}{job}/", self.bad_samples())
+    }
+
+    pub(super) fn bad_sample(&self, job: &str, sample: u64) -> String {
+        format!("{}{sample:020}", self.bad_samples_of(job))
+    }
+
+    /// Where the parts of a long value lie, whenever they were made.
+    pub(super) fn parts(&self, key: &str) -> String {
+        let key = key.strip_prefix(&self.prefix).expect("all keys begin with the prefix");
+        format!("{}/parts{key}/", self.prefix)
+    }
+
+    /// Where the parts that were made at once lie.
+    pub(super) fn parts_made(&self, key: &str, made: &str) -> String {
+        format!("{}{made}/", self.parts(key))
+    }
+
+    pub(super) fn part(&self, key: &str, made: &str, number: usize) -> String {
+        format!("{}{number:06}", self.parts_made(key, made))
+    }
+}
+
+/// The end of the range of all keys that begin with `folder`, which ends with a slash.
+pub(super) fn end_of(folder: &str) -> String {
+    let path = folder.strip_suffix('/').expect("a folder ends with a slash");
+    // The character after the slash.
+    format!("{path}0")
+}

@@ -1,0 +1,202 @@
+//! The durable state in etcd, for coordinators of which one leads.
+//!
+//! Every write is a transaction on condition that the leader's key is still the one that this coordinator made, so one
+//! that was deposed, however late it comes back, writes nothing.
+
+mod batch;
+mod encoding;
+mod gateway;
+mod keys;
+#[cfg(test)]
+mod tests;
+
+use std::{path::PathBuf, sync::Arc};
+
+use serde::de::DeserializeOwned;
+use spdl_shard::SampleId;
+use tokio::runtime::Handle;
+
+pub use self::gateway::EtcdError;
+use self::{
+    batch::{Batch, Known, Stored, stored},
+    gateway::KeyValue,
+    keys::end_of,
+};
+pub(crate) use self::{
+    gateway::{Committed, Condition, Gateway, Granted, Op},
+    keys::Keys,
+};
+use super::{StateError, StateStore, Tenure, restored};
+use crate::core::{BadSampleRecord, Change, Durable};
+
+/// Version of what the keys hold.
+const FORMAT: u64 = 1;
+/// Values of this length or less are read in pages of 1,000; longer ones, a few at a time.
+const SMALL_PAGE: usize = 1_000;
+const LARGE_PAGE: usize = 4;
+
+/// The state in etcd, for as long as this coordinator leads.
+pub(crate) struct EtcdState {
+    gateway: Arc<Gateway>,
+    keys: Keys,
+    /// The leader's key as this coordinator made it.
+    condition: Condition,
+    tenure: Tenure,
+    known: Known,
+    /// Counts what was tried to be written.
+    attempts: u64,
+    /// What it is called in errors.
+    name: PathBuf,
+    runtime: Handle,
+}
+
+impl EtcdState {
+    /// Reads the state, or begins it, as the leader whose key was made in revision `term`. Call it in a tokio runtime.
+    ///
+    /// # Errors
+    /// As [`StateStore::load`].
+    pub(crate) async fn open(
+        gateway: Arc<Gateway>,
+        keys: Keys,
+        term: i64,
+        tenure: Tenure,
+        name: PathBuf,
+    ) -> Result<(Self, Durable), StateError> {
+        let condition = Condition { key: keys.leader(), created: term };
+        let (known, runtime) = (Known::default(), Handle::current());
+        let mut state = Self { gateway, keys, condition, tenure, known, attempts: 0, name, runtime };
+        state.check_format().await?;
+        let (durable, known) = state.read().await?;
+        state.known = known;
+        Ok((state, durable))
+    }
+
+    async fn check_format(&self) -> Result<(), StateError> {
+        let key = self.keys.format();
+        let Some(found) = self.gateway.read(&key).await.map_err(|error| self.io("read", error))? else {
+            let value = FORMAT.to_string().into_bytes();
+            return self.commit(&[Op::Put { key, value, lease: None }]).await;
+        };
+        let actual = self.parse("format", &found.value)?;
+        if actual != FORMAT {
+            return Err(StateError::Format { path: self.name.clone(), actual, expected: FORMAT });
+        }
+        Ok(())
+    }
+
+    async fn read(&self) -> Result<(Durable, Known), StateError> {
+        let mut durable = Durable::default();
+        let mut known = Known::default();
+        for (key, value) in self.values(&self.keys.jobs(), LARGE_PAGE, &mut known).await? {
+            let record = self.parse(&format!("job `{key}`"), &value)?;
+            durable.jobs.push(restored(record).map_err(|cause| self.damaged(&format!("job `{key}`"), cause))?);
+        }
+        for (key, value) in self.values(&self.keys.sessions(), LARGE_PAGE, &mut known).await? {
+            let record: crate::core::SessionRecord = self.parse(&format!("session {key}"), &value)?;
+            known.sessions.insert(record.id.0, record.job.clone());
+            durable.sessions.push(record);
+        }
+        for (key, value) in self.values(&self.keys.bad_samples(), SMALL_PAGE, &mut known).await? {
+            let subject = format!("bad sample `{key}`");
+            let parsed = key.split_once('/').and_then(|(job, sample)| Some((job, sample.parse().ok()?)));
+            let (job, sample) = parsed.ok_or_else(|| self.damaged(&subject, "it is no job and number".to_owned()))?;
+            let named = if value.is_empty() { None } else { Some(self.parse(&subject, &value)?) };
+            durable.bad_samples.push(BadSampleRecord { job: job.to_owned(), sample: SampleId(sample), named });
+        }
+        let last = self.gateway.read(&self.keys.last_session()).await.map_err(|error| self.io("read", error))?;
+        known.last_session = last.map_or(Ok(0), |found| self.parse("last session", &found.value))?;
+        durable.last_session = known.last_session;
+        Ok((durable, known))
+    }
+
+    /// What lies in a folder, by name, in order. Values in parts are put together, and noted.
+    async fn values(&self, folder: &str, page: usize, known: &mut Known) -> Result<Vec<(String, Vec<u8>)>, StateError> {
+        let mut values = Vec::new();
+        for found in self.folder(folder, page).await? {
+            let key = String::from_utf8_lossy(&found.key).into_owned();
+            let name = key[folder.len()..].to_owned();
+            let value = match stored(&found.value) {
+                Some(Stored::Whole(_)) => found.value,
+                Some(Stored::Parts { made, count }) => {
+                    let parts = self.folder(&self.keys.parts_made(&key, made), LARGE_PAGE).await?;
+                    if parts.len() != count {
+                        return Err(self.damaged(&name, format!("it has {} of {count} parts", parts.len())));
+                    }
+                    known.split.insert(key);
+                    parts.into_iter().flat_map(|part| part.value).collect()
+                }
+                None => return Err(self.damaged(&name, "its parts are not named".to_owned())),
+            };
+            values.push((name, value));
+        }
+        Ok(values)
+    }
+
+    async fn folder(&self, folder: &str, page: usize) -> Result<Vec<KeyValue>, StateError> {
+        let (mut start, end) = (folder.as_bytes().to_vec(), end_of(folder));
+        let mut found = Vec::new();
+        loop {
+            let more = self.gateway.page(&start, &end, page).await.map_err(|error| self.io("read", error))?;
+            let is_last = more.len() < page;
+            if let Some(last) = more.last() {
+                // The first key after it.
+                start = [last.key.as_slice(), &[0]].concat();
+            }
+            found.extend(more);
+            if is_last {
+                return Ok(found);
+            }
+        }
+    }
+
+    async fn write(&mut self, changes: &[Change]) -> Result<(), StateError> {
+        self.attempts += 1;
+        let made = format!("{}-{}", self.condition.created, self.attempts);
+        let mut known = self.known.clone();
+        for steps in Batch::new(&self.keys, &mut known, made).of(changes) {
+            self.commit(&steps).await?;
+        }
+        self.known = known;
+        Ok(())
+    }
+
+    async fn commit(&self, steps: &[Op]) -> Result<(), StateError> {
+        if !self.tenure.holds() {
+            return Err(StateError::Deposed { path: self.name.clone() });
+        }
+        match self.gateway.commit(&self.condition, steps).await.map_err(|error| self.io("written", error))? {
+            Committed::Done { .. } => Ok(()),
+            Committed::Unmet { .. } => {
+                self.tenure.end();
+                Err(StateError::Deposed { path: self.name.clone() })
+            }
+        }
+    }
+
+    fn parse<T: DeserializeOwned>(&self, subject: &str, bytes: &[u8]) -> Result<T, StateError> {
+        serde_json::from_slice(bytes).map_err(|error| self.damaged(subject, error.to_string()))
+    }
+
+    fn damaged(&self, subject: &str, cause: String) -> StateError {
+        StateError::Damaged { path: self.name.clone(), subject: subject.to_owned(), cause }
+    }
+
+    fn io(&self, action: &'static str, source: EtcdError) -> StateError {
+        StateError::Io { path: self.name.clone(), action, source: source.into() }
+    }
+}
+
+impl StateStore for EtcdState {
+    fn load(&self) -> Result<Durable, StateError> {
+        self.runtime.block_on(self.read()).map(|(durable, _)| durable)
+    }
+
+    fn apply(&mut self, changes: &[Change]) -> Result<(), StateError> {
+        let runtime = self.runtime.clone();
+        runtime.block_on(self.write(changes))
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,173 @@
+//! The state in a real etcd: the conformance suite, long values, and leaders that are none any more.
+
+#[path = "../../../../tests/support/etcd.rs"]
+mod server;
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use server::Etcd;
+use spdl_shard::Position;
+use spdl_wire::messages::{NodeId, SessionId};
+use tokio::runtime::Runtime;
+
+use super::{batch::PART_BYTES, *};
+use crate::{
+    core::{RankRecord, SessionRecord},
+    state::conformance,
+};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Clusters in one etcd.
+struct Clusters {
+    etcd: Etcd,
+    runtime: Runtime,
+    next: AtomicU64,
+}
+
+impl Clusters {
+    fn start() -> Option<Self> {
+        Some(Self { etcd: Etcd::start()?, runtime: Runtime::new().unwrap(), next: AtomicU64::new(0) })
+    }
+
+    fn gateway(&self) -> Arc<Gateway> {
+        let members = [self.etcd.address.clone()];
+        Arc::new(Gateway::new(&members, None, Duration::from_millis(500)).unwrap())
+    }
+
+    fn fresh(&self) -> Keys {
+        Keys::new(format!("test/{}", self.next.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Becomes the leader of a cluster, whoever was before.
+    fn lead(&self, keys: &Keys) -> EtcdState {
+        let gateway = self.gateway();
+        let key = keys.leader();
+        self.runtime.block_on(async {
+            if let Some(held) = gateway.read(&key).await.unwrap() {
+                let theirs = Condition { key: key.clone(), created: held.create_revision };
+                gateway.commit(&theirs, &[Op::Delete { key: key.clone() }]).await.unwrap();
+            }
+            let put = Op::Put { key: key.clone(), value: b"{}".to_vec(), lease: None };
+            let made = gateway.commit(&Condition { key, created: 0 }, &[put]).await.unwrap();
+            let Committed::Done { revision } = made else { panic!("{made:?}") };
+            let tenure = Tenure::until(Instant::now() + HOUR);
+            EtcdState::open(gateway, keys.clone(), revision, tenure, "etcd://test".into()).await.unwrap().0
+        })
+    }
+}
+
+fn session(id: u64, world: u32) -> SessionRecord {
+    let rank = |rank| RankRecord {
+        rank,
+        nonce: u64::MAX - u64::from(rank),
+        client: format!("process {rank} on a-host-with-a-name"),
+        node: NodeId("0d0f4bd1-4f5f-4d4e-8f7e-0123456789ab".to_owned()),
+        acknowledged: Position::new(1, u64::from(rank)),
+        left: false,
+    };
+    SessionRecord {
+        id: SessionId(id),
+        job: "j".to_owned(),
+        world,
+        global_batch: world,
+        start: Position::START,
+        superseded_by: None,
+        ranks: (0..world).map(rank).collect(),
+    }
+}
+
+#[test]
+fn state_in_etcd_conforms() {
+    let Some(clusters) = Clusters::start() else { return };
+    let current = std::cell::RefCell::new(clusters.fresh());
+    conformance::run(|state: Option<EtcdState>| {
+        if state.is_none() {
+            current.replace(clusters.fresh());
+        }
+        clusters.lead(&current.borrow())
+    });
+}
+
+#[test]
+fn a_session_too_long_for_one_request_is_kept_whole_and_leaves_nothing_behind() {
+    let Some(clusters) = Clusters::start() else { return };
+    let keys = clusters.fresh();
+    let mut state = clusters.lead(&keys);
+    let long = session(7, 10_000);
+    assert!(serde_json::to_vec(&long).unwrap().len() > 2 * PART_BYTES);
+    for _ in 0..2 {
+        state.apply(&[Change::PutSession(long.clone())]).unwrap();
+        assert_eq!(state.load().unwrap().sessions, [long.clone()]);
+    }
+    let mut state = clusters.lead(&keys);
+    let parts = keys.parts(&keys.session(7));
+    let count = |state: &EtcdState| clusters.runtime.block_on(state.folder(&parts, LARGE_PAGE)).unwrap().len();
+    assert!(count(&state) > 2);
+    state.apply(&[Change::PutSession(session(7, 2))]).unwrap();
+    assert_eq!(state.load().unwrap().sessions, [session(7, 2)]);
+    assert_eq!(count(&state), 0);
+    state.apply(&[Change::PutSession(long), Change::DeleteJob("j".to_owned())]).unwrap();
+    assert_eq!(state.load().unwrap().sessions, []);
+    assert_eq!(count(&state), 0);
+}
+
+#[test]
+fn more_than_a_page_of_bad_samples_is_read_in_order() {
+    let Some(clusters) = Clusters::start() else { return };
+    let keys = clusters.fresh();
+    let bad = |sample| BadSampleRecord { job: "j".to_owned(), sample: SampleId(sample), named: None };
+    let samples: Vec<BadSampleRecord> = (0..2 * SMALL_PAGE as u64).map(bad).collect();
+    let changes: Vec<Change> = samples.iter().rev().cloned().map(Change::PutBadSample).collect();
+    clusters.lead(&keys).apply(&changes).unwrap();
+    assert_eq!(clusters.lead(&keys).load().unwrap().bad_samples, samples);
+}
+
+#[test]
+fn a_deposed_leader_writes_nothing_however_sure_of_itself_it_is() {
+    let Some(clusters) = Clusters::start() else { return };
+    let keys = clusters.fresh();
+    let mut first = clusters.lead(&keys);
+    first.apply(&[Change::PutSession(session(1, 1))]).unwrap();
+    let second = clusters.lead(&keys);
+    assert!(first.tenure.holds(), "its clock says that it leads");
+    let before = clusters.etcd.revision();
+    for _ in 0..2 {
+        let error = first.apply(&[Change::PutSession(session(2, 1)), Change::DeleteSession(SessionId(1))]);
+        assert!(matches!(error, Err(StateError::Deposed { .. })), "{error:?}");
+        assert!(!first.tenure.holds(), "it knows now");
+    }
+    assert_eq!(clusters.etcd.revision(), before);
+    assert_eq!(second.load().unwrap().sessions, [session(1, 1)]);
+}
+
+#[test]
+fn an_etcd_that_hangs_or_is_gone_is_an_error_that_may_pass() {
+    let Some(mut clusters) = Clusters::start() else { return };
+    let mut state = clusters.lead(&clusters.fresh());
+    let change = [Change::PutSession(session(1, 1))];
+    clusters.etcd.pause();
+    let error = state.apply(&change).unwrap_err();
+    assert!(error.is_retryable() && crate::error_text(&error).contains(&clusters.etcd.address), "{error:?}");
+    clusters.etcd.go_on();
+    state.apply(&change).unwrap();
+    clusters.etcd.kill();
+    assert!(state.apply(&change).unwrap_err().is_retryable());
+    clusters.etcd.restart();
+    state.apply(&change).unwrap();
+    assert_eq!(state.load().unwrap().sessions, [session(1, 1)]);
+}
+
+#[test]
+fn state_of_another_format_is_refused_with_both_numbers() {
+    let Some(clusters) = Clusters::start() else { return };
+    let keys = clusters.fresh();
+    let state = clusters.lead(&keys);
+    let put = Op::Put { key: keys.format(), value: b"99".to_vec(), lease: None };
+    clusters.runtime.block_on(state.commit(&[put])).unwrap();
+    let again = clusters.runtime.block_on(state.check_format()).unwrap_err();
+    assert!(matches!(again, StateError::Format { actual: 99, expected: FORMAT, .. }), "{again:?}");
+}

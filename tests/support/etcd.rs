@@ -1,0 +1,147 @@
+//! A real etcd on loopback: the one on the path, or Debian's, unpacked into the build directory without root.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Generous: it only matters when something hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running etcd of one member; killed when dropped.
+pub(crate) struct Etcd {
+    binary: PathBuf,
+    data: tempfile::TempDir,
+    /// `host:port` for clients.
+    pub(crate) address: String,
+    child: Child,
+}
+
+impl Etcd {
+    /// Starts one with nothing in it. `None` where there is no etcd; why is printed.
+    pub(crate) fn start() -> Option<Self> {
+        let binary = match binary() {
+            Ok(binary) => binary,
+            Err(reason) => {
+                eprintln!("skipped: no etcd: {reason}");
+                return None;
+            }
+        };
+        let data = tempfile::tempdir().expect("a temporary folder");
+        let free = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it is bound");
+        let address = free.to_string();
+        let child = spawn(&binary, data.path(), &address);
+        let etcd = Self { binary, data, address, child };
+        etcd.wait();
+        Some(etcd)
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Starts it again with what it had.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        self.child = spawn(&self.binary, self.data.path(), &self.address);
+        self.wait();
+    }
+
+    /// Stops it where it is; its sockets stay open.
+    pub(crate) fn pause(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::STOP).expect("etcd runs");
+    }
+
+    /// Lets it go on.
+    pub(crate) fn go_on(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::CONT).expect("etcd runs");
+    }
+
+    /// The number of changes that it has taken so far.
+    #[allow(dead_code, reason = "not every test asks")]
+    pub(crate) fn revision(&self) -> u64 {
+        let answer = http(&self.address, "POST /v3/kv/range", r#"{"key":"AA=="}"#).expect("etcd answers");
+        let (_, rest) = answer.split_once("\"revision\":\"").unwrap_or_else(|| panic!("no revision in {answer}"));
+        rest.split('"').next().and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{answer}"))
+    }
+
+    fn wait(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while !http(&self.address, "GET /health", "").is_some_and(|answer| answer.contains("\"true\"")) {
+            assert!(Instant::now() < deadline, "etcd does not get well");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn spawn(binary: &Path, data: &Path, address: &str) -> Child {
+    let client = format!("http://{address}");
+    // It does not outlive the test, however that ends.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(binary).arg("--data-dir").arg(data);
+    command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+    // It is alone: nobody ever connects to it as a peer.
+    command.args(["--listen-peer-urls", "http://127.0.0.1:0", "--initial-advertise-peer-urls", "http://127.0.0.1:1"]);
+    command.args(["--initial-cluster", "default=http://127.0.0.1:1"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("etcd starts")
+}
+
+/// One request over HTTP; the whole answer, where there is one.
+fn http(address: &str, request: &str, body: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let length = body.len();
+    write!(stream, "{request} HTTP/1.0\r\nHost: etcd\r\nContent-Length: {length}\r\n\r\n{body}").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+fn binary() -> Result<PathBuf, String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if let Some(found) = std::env::split_paths(&path).map(|folder| folder.join("etcd")).find(|file| file.is_file()) {
+        return Ok(found);
+    }
+    let test = std::env::current_exe().map_err(|error| error.to_string())?;
+    let target = test.ancestors().nth(3).ok_or("the test does not lie in a build directory")?;
+    let unpacked = target.join("etcd");
+    let binary = unpacked.join("usr/bin/etcd");
+    // Tests of several crates may come here at once.
+    let lock = fs::File::open(target).map_err(|error| error.to_string())?;
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).map_err(|error| error.to_string())?;
+    if !binary.is_file() {
+        unpack(target, &unpacked)?;
+    }
+    if binary.is_file() { Ok(binary) } else { Err(format!("Debian's package has no `{}`", binary.display())) }
+}
+
+/// Fetches Debian's package and unpacks it into `folder`, which is there only when all of it is.
+fn unpack(target: &Path, folder: &Path) -> Result<(), String> {
+    let work = tempfile::tempdir_in(target).map_err(|error| error.to_string())?;
+    let run = |command: &mut Command| match command.current_dir(work.path()).stdin(Stdio::null()).output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Err(error) => Err(format!("{command:?}: {error}")),
+    };
+    run(Command::new("apt-get").args(["download", "--quiet", "etcd-server"]))?;
+    let files = fs::read_dir(work.path()).map_err(|error| error.to_string())?.flatten();
+    let package = files.map(|file| file.path()).find(|path| path.extension().is_some_and(|end| end == "deb"));
+    let package = package.ok_or("apt-get has fetched nothing")?;
+    run(Command::new("dpkg-deb").arg("-x").arg(package).arg("unpacked"))?;
+    fs::rename(work.path().join("unpacked"), folder).map_err(|error| error.to_string())
+}

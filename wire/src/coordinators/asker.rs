@@ -1,0 +1,149 @@
+//! Asks the coordinator that leads, over one connection that is kept.
+
+use std::time::Duration;
+
+use quinn::{Connection, Endpoint};
+
+use super::{Addresses, Search};
+use crate::{
+    certs::Role,
+    messages::{FromCoordinator, Refusal, ToCoordinator},
+    quic::{Close, QuicError, connect_host, request, until_gone},
+};
+
+/// Nobody who leads has answered.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", self.text())]
+pub struct AskError {
+    /// What came of each that was asked.
+    outcomes: Vec<(String, Outcome)>,
+}
+
+#[derive(Debug)]
+enum Outcome {
+    StandsBy(Refusal),
+    Failed(QuicError),
+}
+
+impl AskError {
+    fn text(&self) -> String {
+        let one = |(address, outcome): &(String, Outcome)| match outcome {
+            Outcome::StandsBy(refusal) => format!("`{address}`: {refusal}"),
+            Outcome::Failed(error) => format!("`{address}`: {error}"),
+        };
+        self.outcomes.iter().map(one).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Whether a coordinator was there that waits for one to lead.
+    #[must_use]
+    pub fn is_leaderless(&self) -> bool {
+        self.outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::StandsBy(_)))
+    }
+
+    /// Whether nobody listens at any address, as before a coordinator has started.
+    #[must_use]
+    pub fn is_nobody_there(&self) -> bool {
+        self.outcomes.iter().all(|(_, outcome)| matches!(outcome, Outcome::Failed(QuicError::PortClosed { .. })))
+    }
+
+    /// Whether the same may go better later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.outcomes.iter().any(|(_, outcome)| match outcome {
+            Outcome::StandsBy(_) => true,
+            Outcome::Failed(error) => error.is_retryable(),
+        })
+    }
+}
+
+/// Asks one question after the other. A question whose answer was lost is asked again, of another coordinator or the
+/// next time: all questions can be.
+#[derive(Debug)]
+pub struct Asker {
+    endpoint: Endpoint,
+    search: Search,
+    connect_timeout: Duration,
+    /// Whose it is, and the connection.
+    connection: Option<(String, Connection)>,
+}
+
+impl Asker {
+    /// Asks over `endpoint`. `connect_timeout`: how long reaching one coordinator may take; raised, one whose host is gone
+    /// costs more.
+    #[must_use]
+    pub const fn new(endpoint: Endpoint, search: Search, connect_timeout: Duration) -> Self {
+        Self { endpoint, search, connect_timeout, connection: None }
+    }
+
+    /// The coordinators.
+    #[must_use]
+    pub const fn coordinators(&self) -> &Addresses {
+        self.search.known()
+    }
+
+    /// Asks whoever leads; `timeout` is for one answer. A refusal is an answer, except for
+    /// [`Refusal::NotLeader`].
+    ///
+    /// # Errors
+    /// [`AskError`] when everyone was asked and nobody who leads has answered.
+    pub async fn ask(&mut self, question: &ToCoordinator, timeout: Duration) -> Result<FromCoordinator, AskError> {
+        let mut outcomes = Vec::new();
+        let mut address = self.search.begin();
+        loop {
+            let (outcome, next) = match self.ask_one(&address, question, timeout).await {
+                Ok(FromCoordinator::Refused(refusal @ Refusal::NotLeader { .. })) => {
+                    let Refusal::NotLeader { leader, .. } = &refusal else { unreachable!("it was just matched") };
+                    let next = self.search.refused(leader.as_deref());
+                    (Outcome::StandsBy(refusal), next)
+                }
+                Ok(answer) => {
+                    self.search.answered();
+                    return Ok(answer);
+                }
+                Err(error) => (Outcome::Failed(error), self.search.failed()),
+            };
+            outcomes.push((address, outcome));
+            match next {
+                Some(next) => address = next,
+                None => return Err(AskError { outcomes }),
+            }
+        }
+    }
+
+    async fn ask_one(
+        &mut self,
+        address: &str,
+        question: &ToCoordinator,
+        timeout: Duration,
+    ) -> Result<FromCoordinator, QuicError> {
+        let connection = match self.connection.take() {
+            Some((of, connection)) if of == address && connection.close_reason().is_none() => connection,
+            other => {
+                if let Some((_, connection)) = other {
+                    Close::Done.close(&connection, "another coordinator is asked");
+                }
+                connect_host(&self.endpoint, address, Role::Coordinator, self.connect_timeout).await?
+            }
+        };
+        let answer = request(&connection, question, timeout).await;
+        match &answer {
+            Ok(_) => self.connection = Some((address.to_owned(), connection)),
+            Err(_) => Close::Done.close(&connection, "no answer came"),
+        }
+        answer
+    }
+
+    /// Waits until the connection that questions go over is gone; at once where there is none.
+    pub async fn until_gone(&self) {
+        if let Some((_, connection)) = &self.connection {
+            until_gone(connection).await;
+        }
+    }
+
+    /// Ends the conversation.
+    pub fn close(&mut self, reason: &str) {
+        if let Some((_, connection)) = self.connection.take() {
+            Close::Done.close(&connection, reason);
+        }
+    }
+}
