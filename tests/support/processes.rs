@@ -270,7 +270,7 @@ impl Cluster {
         self.coordinator = Some(process);
     }
 
-    /// Starts a worker on `node`, with further arguments.
+    /// Starts a worker on `node`, with one core and 256 MiB unless `further` arguments say otherwise.
     pub(crate) fn start_worker(&mut self, node: &str, further: &[&str]) -> &mut Worker {
         let socket = self.path(format!("{}.sock", self.workers.len()));
         self.start_worker_on(node, &socket, further)
@@ -280,7 +280,7 @@ impl Cluster {
     pub(crate) fn start_worker_on(&mut self, node: &str, socket: &Path, further: &[&str]) -> &mut Worker {
         let mut command = ctl();
         command.args(["worker", "--coord", &self.address, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
-        command.args(["--cores", "1", "--memory", "256MiB", "--name", node]);
+        command.args(["--name", node]).env("SPDL_WORKER_CORES", "1").env("SPDL_WORKER_MEMORY", "256MiB");
         command.arg("--certs").arg(self.certs("worker")).arg("--socket").arg(socket).args(further);
         command.env("SPDL_NODE", node);
         let mut process = Process::spawn(&mut command);
