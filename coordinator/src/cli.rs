@@ -48,8 +48,8 @@ pub struct Args {
     /// Directory of job files (*.toml) to load; those that cannot be are tried again every 5 s.
     #[arg(long, env = "SPDL_COORD_JOBS", value_name = "DIR")]
     pub jobs: Option<PathBuf>,
-    /// Silence, in milliseconds, after which a worker or rank is taken for dead. Raised: ranks of a worker that hangs
-    /// wait longer for another one.
+    /// Silence, in milliseconds, after which a worker or rank is taken for dead, and how long a worker has to be there
+    /// before ranks are moved to it. Raised: ranks of a worker that hangs wait longer for another one.
     #[arg(long, env = "SPDL_COORD_LIVENESS_MS", value_name = "MS", default_value_t = 5_000,
           value_parser = clap::value_parser!(u64).range(100..=600_000))]
     pub liveness_ms: u64,
@@ -81,7 +81,7 @@ impl Args {
             jobs: self.jobs.clone(),
             name: self.name.clone(),
             sans: self.sans.clone(),
-            config: Config { beat_ms, liveness_ms: self.liveness_ms, ..Config::default() },
+            config: Config { beat_ms, liveness_ms: self.liveness_ms, move_ms: self.liveness_ms, ..Config::default() },
         }
     }
 }

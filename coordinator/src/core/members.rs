@@ -2,7 +2,7 @@
 
 use spdl_wire::messages::{FromCoordinator, Home, RankFigures, Refusal, SessionId, StageFigures, WorkerBeat, WorkerId};
 
-use super::{Candidate, ConnectionId, Coordinator, LogLevel, MAX_WORKERS, over_limit};
+use super::{Candidate, ConnectionId, Coordinator, LogLevel, MAX_WORKERS, over_limit, session::RankState};
 
 /// A worker that is alive.
 #[derive(Clone, Debug)]
@@ -10,6 +10,8 @@ pub(super) struct Worker {
     pub(super) home: Home,
     pub(super) cores: f64,
     pub(super) draining: bool,
+    /// When it was first heard.
+    pub(super) joined_ms: u64,
     pub(super) heard_ms: u64,
     pub(super) connection: ConnectionId,
     pub(super) ranks: Vec<RankFigures>,
@@ -43,7 +45,9 @@ impl Coordinator {
         for bad in beat.bad_samples {
             self.record_bad_sample(&beat.home.name, bad);
         }
+        let joined_ms = self.workers.get(&id).map_or(self.now_ms, |worker| worker.joined_ms);
         let worker = Worker {
+            joined_ms,
             home: beat.home,
             cores: beat.cores,
             draining: beat.draining,
@@ -74,6 +78,7 @@ impl Coordinator {
         let rank = self.sessions.get_mut(&session).and_then(|session| session.ranks.get_mut(&rank));
         if let Some(rank) = rank.filter(|rank| rank.is_settling && rank.home.is_none()) {
             rank.home = Some(worker);
+            rank.looked_ms = self.now_ms;
             rank.is_settling = false;
         }
     }
@@ -93,32 +98,48 @@ impl Coordinator {
         self.log(level, format!("worker `{}` {why}; {homeless} ranks need another home", worker.home.name));
     }
 
-    /// The rank's home: the one it has, unless that is dead, draining or out of its reach and there is another.
+    /// The rank's home: the one it has, unless that is dead, draining or out of its reach, or there is a better one.
     pub(super) fn place(&mut self, session: SessionId, rank: u32) -> Option<Home> {
         let state = &self.sessions[&session].ranks[&rank];
-        let (now_ms, config) = (self.now_ms, self.config);
-        let within_reach = |id: &WorkerId| state.unreachable.get(id).is_none_or(|until_ms| *until_ms <= now_ms);
         let current = state.home.filter(|id| self.workers.contains_key(id));
-        if let Some(id) = current {
-            let worker = &self.workers[&id];
-            if !worker.draining && within_reach(&id) {
-                return Some(worker.home.clone());
+        let choice = match current.filter(|id| !self.workers[id].draining && self.is_within_reach(state, *id)) {
+            // Not at every beat: a look is at all ranks.
+            Some(home) if !self.is_due(state.looked_ms) => return Some(self.workers[&home].home.clone()),
+            Some(home) => self.better(state, home).or(Some(home)),
+            None if state.is_settling && self.now_ms <= self.started_ms + self.config.liveness_ms => return None,
+            None => {
+                let all = self.candidates();
+                let near: Vec<Candidate<'_>> =
+                    all.iter().filter(|c| self.is_within_reach(state, c.worker)).cloned().collect();
+                // Out of reach is better than none: it may be a passing thing, and the rank goes on trying.
+                let choice = self.placement.choose(&state.node, &near).or(current);
+                choice.or_else(|| self.placement.choose(&state.node, &all))
             }
-        }
-        let settled_ms = self.started_ms + config.liveness_ms;
-        if state.is_settling && now_ms <= settled_ms {
-            return None;
-        }
-        let all = self.candidates();
-        let near: Vec<Candidate<'_>> = all.iter().filter(|c| within_reach(&c.worker)).cloned().collect();
-        let choice = self.placement.choose(&state.node, &near);
-        // Out of reach is better than none: it may be a passing thing, and the rank goes on trying.
-        let choice = choice.or(current).or_else(|| self.placement.choose(&state.node, &all));
+        };
+        let now_ms = self.now_ms;
         let state = self.sessions.get_mut(&session).and_then(|session| session.ranks.get_mut(&rank));
         let state = state.expect("it was found above");
         state.home = choice;
+        state.looked_ms = now_ms;
         state.is_settling = false;
         choice.map(|id| self.workers[&id].home.clone())
+    }
+
+    /// A home to exchange a good one for, which has been there for a while.
+    fn better(&self, rank: &RankState, current: WorkerId) -> Option<WorkerId> {
+        let is_there = |id: WorkerId| self.is_due(self.workers[&id].joined_ms) && self.is_within_reach(rank, id);
+        let candidates = self.candidates().into_iter().filter(|c| c.worker == current || is_there(c.worker));
+        let candidates: Vec<Candidate<'_>> = candidates.collect();
+        self.placement.better(&rank.node, current, &candidates)
+    }
+
+    /// Whether what is so since then has lasted long enough to move a rank for it.
+    fn is_due(&self, since_ms: u64) -> bool {
+        self.now_ms.saturating_sub(since_ms) >= self.config.move_ms
+    }
+
+    fn is_within_reach(&self, rank: &RankState, worker: WorkerId) -> bool {
+        rank.unreachable.get(&worker).is_none_or(|until_ms| *until_ms <= self.now_ms)
     }
 
     /// The workers that take ranks, with how many they have.

@@ -53,11 +53,15 @@ pub struct Config {
     /// How long a rank that could not reach a worker is kept from it, in milliseconds. Default 30,000. Raised: a
     /// rank stays longer on another node after its own worker is back.
     pub unreachable_ms: u64,
+    /// How long a worker has to be there, and a rank to be with its home, before the rank is moved to a better one, in
+    /// milliseconds. Default 5,000. Raised: a new worker gets work later; lowered: one that comes and goes
+    /// interrupts its ranks more often.
+    pub move_ms: u64,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { beat_ms: 1_000, liveness_ms: 5_000, persist_ms: 1_000, unreachable_ms: 30_000 }
+        Self { beat_ms: 1_000, liveness_ms: 5_000, persist_ms: 1_000, unreachable_ms: 30_000, move_ms: 5_000 }
     }
 }
 

@@ -15,21 +15,36 @@ pub struct Candidate<'a> {
     pub ranks: u32,
 }
 
-/// A policy that chooses homes. It is asked only when a rank has none or has to leave the one it has, so a home
-/// stays as long as it lives.
+/// A policy that chooses homes.
 pub trait Placement: Send {
-    /// The home for a rank on `node`; `None` only where there is no candidate.
+    /// The home for a rank on `node` that has none, or has to leave the one it has; `None` only where there is no
+    /// candidate.
     fn choose(&self, node: &NodeId, candidates: &[Candidate<'_>]) -> Option<WorkerId>;
+
+    /// A home so much better than `current`, which is one of the candidates and counts this rank, that moving the
+    /// rank there is worth the interruption. Ranks that follow the advice one after the other must come to rest.
+    fn better(&self, node: &NodeId, current: WorkerId, candidates: &[Candidate<'_>]) -> Option<WorkerId>;
+}
+
+impl Candidate<'_> {
+    /// Ranks per core when it has `ranks` of them.
+    fn load(&self, ranks: u32) -> f64 {
+        f64::from(ranks) / if self.cores > 0.0 { self.cores } else { 1.0 }
+    }
 }
 
 /// The worker on the rank's node if there is one, else whichever has the fewest ranks per core once it has this
 /// one too. Ties go to the lower id, so that the same figures give the same home.
+///
+/// A rank moves to its own node as soon as there is a worker, and between workers that are equally near when the
+/// new home, with this rank, has fewer ranks per core than the old one has with it. Each such move makes the load more
+/// even, so no sequence of them returns to where it was.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NearestThenLeastLoaded;
 
 impl Placement for NearestThenLeastLoaded {
     fn choose(&self, node: &NodeId, candidates: &[Candidate<'_>]) -> Option<WorkerId> {
-        let load = |c: &Candidate<'_>| f64::from(c.ranks + 1) / if c.cores > 0.0 { c.cores } else { 1.0 };
+        let load = |candidate: &Candidate<'_>| candidate.load(candidate.ranks.saturating_add(1));
         candidates
             .iter()
             .min_by(|a, b| {
@@ -37,20 +52,45 @@ impl Placement for NearestThenLeastLoaded {
             })
             .map(|candidate| candidate.worker)
     }
+
+    fn better(&self, node: &NodeId, current: WorkerId, candidates: &[Candidate<'_>]) -> Option<WorkerId> {
+        let of = |id| candidates.iter().find(|candidate| candidate.worker == id);
+        let others: Vec<Candidate<'_>> = candidates.iter().filter(|other| other.worker != current).cloned().collect();
+        let best = self.choose(node, &others)?;
+        let (ours, theirs) = (of(current)?, of(best)?);
+        let is_better = match (ours.node == node, theirs.node == node) {
+            (false, true) => true,
+            (true, false) => false,
+            _ => theirs.load(theirs.ranks.saturating_add(1)) < ours.load(ours.ranks),
+        };
+        is_better.then_some(best)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn choose(node: &str, workers: &[(u64, &str, f64, u32)]) -> Option<u64> {
+    /// Id, node, cores and ranks.
+    type Figures = (u64, &'static str, f64, u32);
+
+    fn with<T>(workers: &[Figures], ask: impl FnOnce(&[Candidate<'_>]) -> T) -> T {
         let nodes: Vec<NodeId> = workers.iter().map(|worker| NodeId(worker.1.to_owned())).collect();
         let candidates: Vec<Candidate<'_>> = workers
             .iter()
             .zip(&nodes)
             .map(|(&(id, _, cores, ranks), node)| Candidate { worker: WorkerId(id), node, cores, ranks })
             .collect();
-        NearestThenLeastLoaded.choose(&NodeId(node.to_owned()), &candidates).map(|worker| worker.0)
+        ask(&candidates)
+    }
+
+    fn choose(node: &str, workers: &[Figures]) -> Option<u64> {
+        with(workers, |candidates| NearestThenLeastLoaded.choose(&NodeId(node.to_owned()), candidates)).map(|id| id.0)
+    }
+
+    fn better(node: &str, current: u64, workers: &[Figures]) -> Option<u64> {
+        let (node, current) = (NodeId(node.to_owned()), WorkerId(current));
+        with(workers, |candidates| NearestThenLeastLoaded.better(&node, current, candidates)).map(|id| id.0)
     }
 
     #[test]
@@ -84,5 +124,62 @@ mod tests {
     #[test]
     fn no_candidate_is_no_home() {
         assert_eq!(choose("a", &[]), None);
+    }
+
+    #[test]
+    fn a_rank_moves_to_its_own_node_however_busy_that_is_and_never_away_from_it() {
+        let workers = [(1, "a", 64.0, 1), (2, "b", 1.0, 7)];
+        assert_eq!(better("b", 1, &workers), Some(2));
+        assert_eq!(better("b", 2, &workers), None);
+    }
+
+    #[test]
+    fn a_rank_moves_only_where_it_makes_the_load_more_even() {
+        assert_eq!(better("c", 1, &[(1, "a", 4.0, 3), (2, "b", 4.0, 1)]), Some(2));
+        assert_eq!(better("c", 1, &[(1, "a", 4.0, 2), (2, "b", 4.0, 1)]), None, "the other would have two instead");
+        assert_eq!(better("c", 1, &[(1, "a", 4.0, 1), (2, "b", 64.0, 0)]), Some(2), "1/64 is less than 1/4");
+        assert_eq!(better("c", 1, &[(1, "a", 4.0, 1)]), None);
+    }
+
+    #[test]
+    fn two_workers_on_the_ranks_node_share_its_ranks_evenly() {
+        let workers = [(1, "a", 4.0, 4), (2, "a", 4.0, 0), (3, "b", 64.0, 0)];
+        assert_eq!(better("a", 1, &workers), Some(2));
+    }
+
+    #[test]
+    fn ranks_that_follow_the_advice_come_to_rest_with_an_even_load() {
+        let nodes = ["a", "b", "c", "d"].map(|name| NodeId(name.to_owned()));
+        let cores = [4.0, 4.0, 8.0, 1.0];
+        for crowded in 0..cores.len() {
+            let mut homes = [crowded; 17];
+            let mut moves = 0;
+            loop {
+                let before = moves;
+                for rank in 0..homes.len() {
+                    let count = |worker| homes.iter().filter(|home| **home == worker).count() as u32;
+                    let candidates: Vec<Candidate<'_>> = (0..cores.len())
+                        .map(|at| Candidate {
+                            worker: WorkerId(at as u64),
+                            node: &nodes[at],
+                            cores: cores[at],
+                            ranks: count(at),
+                        })
+                        .collect();
+                    let elsewhere = NodeId("elsewhere".to_owned());
+                    let current = WorkerId(homes[rank] as u64);
+                    if let Some(home) = NearestThenLeastLoaded.better(&elsewhere, current, &candidates) {
+                        homes[rank] = home.0 as usize;
+                        moves += 1;
+                    }
+                }
+                assert!(moves <= homes.len(), "{moves} moves of {} ranks", homes.len());
+                if moves == before {
+                    break;
+                }
+            }
+            let counts = [0, 1, 2, 3].map(|worker| homes.iter().filter(|home| **home == worker).count());
+            assert_eq!(counts, [4, 4, 8, 1], "from all on worker {crowded}");
+        }
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct RankState {
     pub(super) waited_ms: u64,
     pub(super) transport: Option<Transport>,
     pub(super) home: Option<WorkerId>,
+    /// When its home was last looked for, or looked at.
+    pub(super) looked_ms: u64,
     /// Workers it said it cannot reach, and until when that is believed.
     pub(super) unreachable: BTreeMap<WorkerId, u64>,
     /// It was read from the durable state, and its home is yet to say so.
@@ -54,6 +56,7 @@ impl RankState {
             waited_ms: 0,
             transport: None,
             home: None,
+            looked_ms: now_ms,
             unreachable: BTreeMap::new(),
             is_settling: false,
         }
@@ -100,6 +103,7 @@ impl SessionState {
                     waited_ms: 0,
                     transport: None,
                     home: None,
+                    looked_ms: now_ms,
                     unreachable: BTreeMap::new(),
                     is_settling: true,
                 };

@@ -36,13 +36,85 @@ fn a_rank_without_a_home_gets_one_when_a_worker_comes() {
     assert_eq!(world.beat(beat(1, 0, 10, 0)), Ok(Some(1)));
 }
 
+/// Lets seconds pass in which workers and ranks beat; the homes of ranks `0..ranks` at each.
+fn seconds(world: &mut World, seconds: u32, workers: &[WorkerBeat], ranks: u32) -> Vec<Vec<u64>> {
+    let mut homes = Vec::new();
+    for _ in 0..seconds {
+        world.pass_ms(1_000);
+        for worker in workers {
+            world.worker(worker.clone());
+        }
+        let home = |rank| world.beat(beat(1, rank, 10 + u64::from(rank), 0)).unwrap().unwrap();
+        homes.push((0..ranks).map(home).collect());
+    }
+    homes
+}
+
 #[test]
-fn a_rank_keeps_its_home_though_a_better_one_comes() {
+fn a_rank_moves_to_a_worker_that_comes_to_its_node_and_stays() {
     let mut world = World::new();
     world.worker(worker(1, "b"));
     world.join(Join { node: NodeId("a".into()), ..join(0, 2, 10) });
     world.worker(worker(2, "a"));
-    assert_eq!(world.beat(beat(1, 0, 10, 0)), Ok(Some(1)));
+    assert_eq!(world.beat(beat(1, 0, 10, 0)), Ok(Some(1)), "it has to prove itself first");
+    let homes = seconds(&mut world, 60, &[worker(1, "b"), worker(2, "a")], 1).concat();
+    let moved = homes.iter().position(|home| *home == 2).unwrap();
+    assert!(moved <= 10 && homes[moved..].iter().all(|home| *home == 2), "{homes:?}");
+}
+
+#[test]
+fn a_worker_that_comes_and_goes_on_a_ranks_node_does_not_get_it() {
+    let mut world = World::new();
+    world.join(Join { node: NodeId("a".into()), ..join(0, 2, 10) });
+    for life in 0..20 {
+        let homes = seconds(&mut world, 3, &[worker(1, "b"), worker(2 + life, "a")], 1).concat();
+        assert!(life == 0 || homes.iter().all(|home| *home == 1), "life {life}: {homes:?}");
+        world.close(2 + life);
+        seconds(&mut world, 1, &[worker(1, "b")], 1);
+    }
+}
+
+#[test]
+fn a_new_worker_gets_its_share_of_ranks_that_have_no_worker_on_their_node() {
+    let mut world = World::new();
+    world.worker(worker(1, "x"));
+    for rank in 0..6 {
+        world.join(join(rank, 6, 10 + u64::from(rank)));
+    }
+    let workers = [worker(1, "x"), worker(2, "y"), worker(3, "z")];
+    let homes = seconds(&mut world, 60, &workers, 6);
+    let mut last = homes.last().unwrap().clone();
+    assert!(homes[20..].iter().all(|homes| *homes == last), "they come to rest: {homes:?}");
+    last.sort_unstable();
+    assert_eq!(last, [1, 1, 2, 2, 3, 3]);
+}
+
+#[test]
+fn the_ranks_of_a_dead_node_spread_over_the_living_and_come_back_to_it() {
+    let mut world = World::new();
+    let workers = [worker(1, "a"), worker(2, "b"), worker(3, "c")];
+    workers.iter().for_each(|beat| drop(world.worker(beat.clone())));
+    for rank in 0..4 {
+        world.join(Join { node: NodeId("a".into()), ..join(rank, 4, 10 + u64::from(rank)) });
+    }
+    assert_eq!(seconds(&mut world, 1, &workers, 4), [[1, 1, 1, 1]]);
+    world.close(1);
+    let mut homes = seconds(&mut world, 1, &workers[1..], 4).concat();
+    homes.sort_unstable();
+    assert_eq!(homes, [2, 2, 3, 3]);
+    assert_eq!(seconds(&mut world, 20, &workers, 4).last().unwrap(), &[1, 1, 1, 1]);
+}
+
+#[test]
+fn a_rank_is_not_moved_to_a_better_home_that_it_cannot_reach() {
+    let mut world = placed();
+    let workers = [worker(1, "a"), worker(2, "b")];
+    seconds(&mut world, 10, &workers, 1);
+    assert_eq!(world.beat(unreachable(1)), Ok(Some(2)));
+    let homes = seconds(&mut world, 25, &workers, 1).concat();
+    assert!(homes.iter().all(|home| *home == 2), "{homes:?}");
+    let homes = seconds(&mut world, 15, &workers, 1).concat();
+    assert_eq!(homes.last(), Some(&1), "its own node's worker is tried again after a while");
 }
 
 #[test]
@@ -84,7 +156,7 @@ fn a_worker_that_is_silent_for_the_liveness_timeout_is_dead_and_welcome_back() {
     }
     assert_eq!(world.beat(beat(1, 0, 10, 96)), Ok(Some(2)));
     world.worker(worker(1, "a"));
-    assert_eq!(world.beat(beat(1, 0, 10, 96)), Ok(Some(2)), "its rank stays where it is");
+    assert_eq!(world.beat(beat(1, 0, 10, 96)), Ok(Some(2)), "its rank stays where it is for a while");
     let (_, home) = world.try_join(Join { node: NodeId("a".into()), ..join(1, 2, 11) }).unwrap();
     assert_eq!(home, Some(1), "new ranks come to it");
 }
