@@ -170,7 +170,12 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(os("handler of SIGINT"))?;
     let name = args.name.clone().map_or_else(host_name, Ok).map_err(os("name of the host"))?;
     let resources = Resources::new(&name, args.budget()?)?;
-    let worker = Arc::new(Worker::start(args.settings(&name)?, resources).await?);
+    // The coordinator's name may take long to resolve.
+    let worker = tokio::select! {
+        worker = Worker::start(args.settings(&name)?, resources) => Arc::new(worker?),
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    };
     let (http, serving_http) = match args.http {
         Some(address) => {
             let listener = TcpListener::bind(address).await.map_err(os(&format!("HTTP on {address}")))?;

@@ -39,6 +39,17 @@ pub(super) struct Beats {
     pub(super) ranks: Arc<Ranks>,
     /// Whether a coordinator has heard the last beat.
     pub(super) is_heard: watch::Sender<bool>,
+    pub(super) draining: watch::Sender<Draining>,
+}
+
+/// Whether the worker takes no more ranks, and who knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Draining {
+    #[default]
+    No,
+    Yes,
+    /// A coordinator has heard it.
+    Heard,
 }
 
 impl Beats {
@@ -47,8 +58,10 @@ impl Beats {
         let mut asker = self.asker.lock().await;
         let mut backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
         let mut was_told = false;
+        let mut draining = self.draining.subscribe();
         loop {
-            let beat = self.beat();
+            let beat = self.beat(*draining.borrow_and_update() != Draining::No);
+            let is_draining = beat.draining;
             let told = beat.bad_samples.len();
             match asker.ask(&ToCoordinator::WorkerBeat(beat), TIMEOUT).await {
                 Ok(reply) => {
@@ -56,9 +69,11 @@ impl Beats {
                         tracing::info!(coordinators = %asker.coordinators(), "reached a coordinator again");
                     }
                     (backoff, was_told) = (Backoff::new(FIRST_RETRY, MAX_RETRY), false);
-                    let pause = self.heard(&asker, reply, told);
+                    let pause = self.heard(&asker, reply, told, is_draining);
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
+                        // This is told at once.
+                        _ = draining.wait_for(|state| *state == Draining::Yes), if !is_draining => {}
                         () = asker.until_gone() => {}
                     }
                 }
@@ -76,11 +91,14 @@ impl Beats {
     }
 
     /// Takes note of the reply to a beat that told of so many bad samples; the time until the next.
-    fn heard(&self, asker: &Asker, reply: FromCoordinator, told: usize) -> Duration {
+    fn heard(&self, asker: &Asker, reply: FromCoordinator, told: usize, is_draining: bool) -> Duration {
         let pause_ms = match reply {
             FromCoordinator::Heard { beat_ms, .. } => {
                 self.resources.acknowledge_bad(told);
                 self.is_heard.send_replace(true);
+                if is_draining {
+                    self.draining.send_replace(Draining::Heard);
+                }
                 if told == BAD_PER_BEAT { *BEAT_MS.start() } else { beat_ms }
             }
             other => {
@@ -92,15 +110,22 @@ impl Beats {
         Duration::from_millis(pause_ms.clamp(*BEAT_MS.start(), *BEAT_MS.end()))
     }
 
-    fn beat(&self) -> WorkerBeat {
+    fn beat(&self, draining: bool) -> WorkerBeat {
         WorkerBeat {
             home: self.home.clone(),
             cores: self.resources.budget().cores,
-            draining: false,
+            draining,
             ranks: self.ranks.figures(),
             stages: self.resources.stages(),
             bad_samples: self.resources.bad_samples(BAD_PER_BEAT),
         }
+    }
+
+    /// Takes no more ranks from here on; returns when a coordinator has heard it.
+    pub(super) async fn drain(&self) {
+        let mut draining = self.draining.subscribe();
+        self.draining.send_replace(Draining::Yes);
+        let _ = draining.wait_for(|state| *state == Draining::Heard).await.map(drop);
     }
 
     /// Says goodbye, if a coordinator can be reached. Call it when beating has ended.

@@ -35,10 +35,24 @@ use crate::feed::Resources;
 
 /// Ranks that a worker serves at most, unless told otherwise.
 pub const DEFAULT_RANKS: usize = 256;
-/// How long the coordinator is waited for when the worker leaves.
-const GOODBYE: Duration = Duration::from_millis(500);
-/// How long clients have to take their leave.
-const FAREWELL: Duration = Duration::from_millis(1_000);
+/// How long the coordinator is waited for, when it is told that the worker drains and when it is told that it is gone.
+const GOODBYE: Duration = Duration::from_millis(300);
+/// How long clients are served on until they have found other homes.
+const HAND_OVER: Duration = Duration::from_millis(900);
+/// How long those that found none have to take their leave.
+const FAREWELL: Duration = Duration::from_millis(300);
+
+/// How far a worker is from leaving.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Departure {
+    /// It stays.
+    #[default]
+    Open,
+    /// Its ranks are to find other homes, and are served until they do.
+    Announced,
+    /// Who is still there is let go.
+    Due,
+}
 
 /// How a worker is set up.
 #[derive(Clone, Debug)]
@@ -99,7 +113,7 @@ pub struct Worker {
     beats: Arc<Beats>,
     beating: JoinHandle<()>,
     serving: JoinHandle<()>,
-    leaving: watch::Sender<bool>,
+    departure: watch::Sender<Departure>,
     is_heard: watch::Receiver<bool>,
     /// Whether all ranks have left after the worker said that it leaves.
     is_served: watch::Receiver<bool>,
@@ -140,11 +154,12 @@ impl Worker {
             resources: resources.clone(),
             ranks: ranks.clone(),
             is_heard: is_heard_out,
+            draining: watch::Sender::default(),
         });
-        let (leaving, left) = watch::channel(false);
+        let (departure, departs) = watch::channel(Departure::Open);
         let listener = HomeListener::start(local, Some(endpoint.clone()));
         let (served, is_served) = watch::channel(false);
-        let serving = serve(listener, resources.clone(), ranks.clone(), left);
+        let serving = serve(listener, resources.clone(), ranks.clone(), departs);
         let serving = tokio::spawn(async move {
             serving.await;
             served.send_replace(true);
@@ -153,7 +168,7 @@ impl Worker {
             let beats = beats.clone();
             async move { beats.run().await }
         });
-        Ok(Self { home, endpoint, resources, ranks, beats, beating, serving, leaving, is_heard, is_served })
+        Ok(Self { home, endpoint, resources, ranks, beats, beating, serving, departure, is_heard, is_served })
     }
 
     /// How it can be reached.
@@ -178,14 +193,18 @@ impl Worker {
         self.is_heard.clone()
     }
 
-    /// Leaves the cluster: the coordinator is told, then the clients, who find other homes. Takes at most two seconds.
+    /// Leaves the cluster within two seconds: the coordinator is told not to send anybody, the clients to find other
+    /// homes. They are served until they have, or until the time is up.
     pub async fn leave(&self) {
-        self.beating.abort();
         // Whoever cannot be reached in time finds out by itself.
-        let _ = tokio::time::timeout(GOODBYE, self.beats.leave()).await;
-        self.leaving.send_replace(true);
+        let _ = tokio::time::timeout(GOODBYE, self.beats.drain()).await;
         let mut is_served = self.is_served.clone();
-        let _ = tokio::time::timeout(FAREWELL, is_true(&mut is_served)).await;
+        for (departure, patience) in [(Departure::Announced, HAND_OVER), (Departure::Due, FAREWELL)] {
+            self.departure.send_replace(departure);
+            let _ = tokio::time::timeout(patience, is_served.wait_for(|is_served| *is_served)).await;
+        }
+        self.beating.abort();
+        let _ = tokio::time::timeout(GOODBYE, self.beats.leave()).await;
     }
 }
 
@@ -202,27 +221,27 @@ async fn serve(
     mut listener: HomeListener,
     resources: Arc<Resources>,
     ranks: Arc<Ranks>,
-    mut leaving: watch::Receiver<bool>,
+    mut departure: watch::Receiver<Departure>,
 ) {
     let mut served = JoinSet::new();
     loop {
         let request = tokio::select! {
-            () = is_true(&mut leaving) => break,
+            () = comes(&mut departure, Departure::Announced) => break,
             request = listener.accept() => match request {
                 Some(request) => request,
                 None => break,
             },
             Some(_) = served.join_next() => continue,
         };
-        served.spawn(rank::serve(request, resources.clone(), ranks.clone(), leaving.clone()));
+        served.spawn(rank::serve(request, resources.clone(), ranks.clone(), departure.clone()));
     }
     drop(listener);
     while served.join_next().await.is_some() {}
 }
 
-/// Waits until the flag is set, or nobody is left to set it.
-async fn is_true(flag: &mut watch::Receiver<bool>) {
-    let _ = flag.wait_for(|is_set| *is_set).await.map(drop);
+/// Waits until the departure has come so far, or nobody is left to announce it.
+async fn comes(departure: &mut watch::Receiver<Departure>, stage: Departure) {
+    let _ = departure.wait_for(|departure| *departure >= stage).await.map(drop);
 }
 
 /// The address under which others reach what is bound to `bound`: where that is any address of the host, the one that

@@ -8,7 +8,7 @@ use spdl_wire::{
 };
 use tokio::sync::{mpsc, watch};
 
-use super::{is_true, ranks::Ranks};
+use super::{Departure, comes, ranks::Ranks};
 use crate::feed::{FeedEvent, FeedRequest, FeedView, RankFeed, Resources, SlabKind, SlotFreer};
 
 /// Questions of one client that are not answered yet; more are not read.
@@ -21,6 +21,8 @@ enum Ending {
     Gone(Result<(), ChannelError>),
     /// The home has nothing more to say.
     Said(FromHome),
+    /// The worker leaves, and the client has found no other home in time.
+    Dismissed,
 }
 
 /// Answers `request` and feeds the rank until it goes, cannot be fed any longer, or the worker leaves.
@@ -28,7 +30,7 @@ pub(super) async fn serve(
     request: AttachRequest,
     resources: Arc<Resources>,
     ranks: Arc<Ranks>,
-    leaving: watch::Receiver<bool>,
+    departure: watch::Receiver<Departure>,
 ) {
     let transport = request.transport();
     let (rank, job, client) = (request.rank, request.session.job.name.clone(), request.client.clone());
@@ -51,9 +53,10 @@ pub(super) async fn serve(
     };
     seat.taken_by(feed.view().clone(), transport);
     tracing::info!(job, rank, client, ?transport, "attached");
-    match converse(feed, &mut sender, receiver, leaving).await {
+    match converse(feed, &mut sender, receiver, departure).await {
         Ending::Gone(Ok(())) => tracing::info!(job, rank, client, "client left"),
         Ending::Gone(Err(error)) => tracing::info!(job, rank, client, %error, "client is gone"),
+        Ending::Dismissed => tracing::warn!(job, rank, client, "left a rank that found no other home"),
         Ending::Said(last) => {
             if let FromHome::Fault { message, .. } = &last {
                 tracing::error!(job, rank, client, message, "rank cannot be fed any longer");
@@ -71,12 +74,12 @@ async fn converse(
     mut feed: RankFeed,
     sender: &mut HomeSender,
     receiver: HomeReceiver,
-    leaving: watch::Receiver<bool>,
+    departure: watch::Receiver<Departure>,
 ) -> Ending {
     let (questions, asked) = mpsc::channel(QUESTIONS);
     let (freer, view) = (feed.freer(), feed.view().clone());
     tokio::select! {
-        ending = speak(&mut feed, sender, asked, leaving) => ending,
+        ending = speak(&mut feed, sender, asked, departure) => ending,
         ending = listen(receiver, freer, view, questions) => Ending::Gone(ending),
     }
 }
@@ -85,13 +88,21 @@ async fn speak(
     feed: &mut RankFeed,
     sender: &mut HomeSender,
     mut asked: mpsc::Receiver<FromHome>,
-    mut leaving: watch::Receiver<bool>,
+    mut departure: watch::Receiver<Departure>,
 ) -> Ending {
     let mut is_over = false;
+    let mut stage = Departure::Announced;
     loop {
         let said = tokio::select! {
             biased;
-            () = is_true(&mut leaving) => return Ending::Said(FromHome::Leaving),
+            () = comes(&mut departure, stage) => {
+                if *departure.borrow() == Departure::Due {
+                    return Ending::Dismissed;
+                }
+                // It is served until it has found another home.
+                stage = Departure::Due;
+                sender.send(&FromHome::Leaving).await
+            }
             Some(answer) = asked.recv() => sender.send(&answer).await,
             event = feed.next(), if !is_over => match event {
                 Ok(FeedEvent::Filled { sequence, slot, used_bytes }) => {

@@ -272,7 +272,7 @@ async fn serving_goes_on_while_the_coordinator_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_leaves_tells_the_coordinator_and_its_clients() {
+async fn a_worker_that_leaves_drains_and_tells_the_coordinator_and_its_clients() {
     let (cluster, scene) = (Cluster::new(), Scene::new(&[], JOB));
     let mut coordinator = Coordinator::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 0);
     let worker = Worker::start(cluster.settings(coordinator.address), resources(PLENTY, None)).await.unwrap();
@@ -291,9 +291,10 @@ async fn a_worker_that_leaves_tells_the_coordinator_and_its_clients() {
         }
     };
     let (home, ()) = tokio::join!(leaving, hear);
+    coordinator.beat_with(|beat| beat.draining).await;
     loop {
         match coordinator.next().await {
-            ToCoordinator::WorkerBeat(_) => {}
+            ToCoordinator::WorkerBeat(beat) => assert!(beat.draining, "it does not change its mind"),
             ToCoordinator::WorkerLeave { worker } => break assert_eq!(worker, home.worker),
             other => panic!("{other:?}"),
         }
