@@ -187,15 +187,34 @@ impl Look {
 /// # Errors
 /// What the file system says; folders that exist are used, files that exist are overwritten.
 pub fn write_image_folder(dir: &Path, count: u64, seed: u64, progress: impl Fn(u64) + Sync) -> io::Result<()> {
+    write_image_folder_while(dir, count, seed, |written| {
+        progress(written);
+        true
+    })
+}
+
+/// The same for as long as `progress` returns true; then an error of the kind [`Interrupted`](io::ErrorKind::Interrupted)
+/// says that some are missing. Each picture is there whole or not at all.
+///
+/// # Errors
+/// As [`write_image_folder`].
+pub fn write_image_folder_while(
+    dir: &Path,
+    count: u64,
+    seed: u64,
+    progress: impl Fn(u64) -> bool + Sync,
+) -> io::Result<()> {
     let pictures = Pictures::new();
     let folders: Vec<_> = Pictures::classes().map(|class| dir.join(class)).collect();
     folders.iter().try_for_each(fs::create_dir_all)?;
     let written = AtomicU64::new(0);
     (0..count).into_par_iter().try_for_each(|index| {
-        let path = folders[Pictures::class(index) as usize].join(format!("{index:07}.jpg"));
-        fs::write(path, pictures.picture(seed, index))?;
-        progress(written.fetch_add(1, Ordering::Relaxed) + 1);
-        Ok(())
+        let folder = &folders[Pictures::class(index) as usize];
+        let partial = folder.join(format!("{index:07}.partial"));
+        fs::write(&partial, pictures.picture(seed, index))?;
+        fs::rename(&partial, folder.join(format!("{index:07}.jpg")))?;
+        let goes_on = progress(written.fetch_add(1, Ordering::Relaxed) + 1);
+        if goes_on { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
     })
 }
 

@@ -8,7 +8,7 @@ use spdl_shard::{
 };
 use spdl_worker::size::parse_bytes;
 
-use super::{Outcome, pack, progress::Progress};
+use super::{Outcome, interrupt, pack, progress::Progress};
 
 /// Arguments of `index`.
 #[derive(Debug, clap::Args)]
@@ -52,7 +52,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         overwrite: pack::overwrite(args.force),
         ..IndexOptions::default()
     };
-    let report = super::runtime()?.block_on(async {
+    let report = interrupt::run_or_drop(async {
         let from = DatasetStore::open(&args.dataset)?;
         let to = DatasetStore::open(args.out.as_deref().unwrap_or(&args.dataset))?;
         let bar = Progress::of_dataset(args.json, "indexing");

@@ -6,6 +6,7 @@ mod coordinator;
 mod demo;
 mod error;
 mod index;
+mod interrupt;
 mod job;
 mod job_file;
 mod pack;

@@ -3,12 +3,17 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use spdl_shard::{
-    dataset::{Annotations, DatasetReport, Overwrite, PackOptions, PackOrder, Source, pack},
+    dataset::{Annotations, DatasetReport, Overwrite, PackOptions, PackOrder, Source, pack_until},
     store::{DatasetStore, StoreOptions},
 };
 use spdl_worker::size::parse_bytes;
 
-use super::{CtlError, Outcome, progress::Progress, report};
+use super::{
+    CtlError, Outcome,
+    interrupt::{self, Interrupt},
+    progress::Progress,
+    report,
+};
 
 /// Arguments of `pack`.
 #[derive(Debug, clap::Args)]
@@ -69,16 +74,21 @@ pub(crate) fn run(args: Args) -> Outcome {
         overwrite: overwrite(args.force),
         ..PackOptions::new(source)
     };
-    let report = super::runtime()?.block_on(write(&args.dataset, &options, args.json))?;
+    let report = interrupt::run(|interrupt| write(&args.dataset, &options, args.json, interrupt))?;
     print(&report, args.json);
     Ok(ExitCode::SUCCESS)
 }
 
-/// Packs, with a bar unless `quiet`.
-pub(crate) async fn write(dataset: &str, options: &PackOptions, quiet: bool) -> Result<DatasetReport, CtlError> {
+/// Packs, with a bar unless `quiet`; leaves nothing behind when interrupted.
+pub(crate) async fn write(
+    dataset: &str,
+    options: &PackOptions,
+    quiet: bool,
+    mut interrupt: Interrupt,
+) -> Result<DatasetReport, CtlError> {
     let store = DatasetStore::create_with(dataset, &StoreOptions::from_env())?;
     let bar = Progress::of_dataset(quiet, "packing");
-    Ok(pack(&store, options, &|progress| bar.dataset_at(progress)).await?)
+    Ok(pack_until(&store, options, &|progress| bar.dataset_at(progress), interrupt.asked()).await?)
 }
 
 /// What `--force` means.

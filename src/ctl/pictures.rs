@@ -1,8 +1,15 @@
 //! `spdl-ctl pictures`: writes the demo's pictures, for trying the other commands.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-use super::{CtlError, Outcome, progress};
+use indicatif::ProgressBar;
+use spdl_cluster::pictures::write_image_folder_while;
+
+use super::{CtlError, Outcome, interrupt::Interrupt, progress};
 
 /// Arguments of `pictures`.
 #[derive(Debug, clap::Args)]
@@ -23,8 +30,25 @@ pub(crate) struct Args {
 /// Runs `pictures`.
 pub(crate) fn run(args: &Args) -> Outcome {
     let bar = progress::samples_bar(args.quiet, args.count, "making pictures");
-    spdl_cluster::pictures::write_image_folder(&args.folder, args.count, args.seed, |_| bar.inc(1))
-        .map_err(|source| CtlError::WriteFile { path: args.folder.clone(), source })?;
+    write(&args.folder, args.count, args.seed, &bar, &Interrupt::listen()?)?;
     bar.finish();
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes pictures until they are all there or the command is interrupted.
+pub(crate) fn write(
+    folder: &Path,
+    count: u64,
+    seed: u64,
+    bar: &ProgressBar,
+    interrupt: &Interrupt,
+) -> Result<(), CtlError> {
+    let go_on = |_| {
+        bar.inc(1);
+        !interrupt.is_asked()
+    };
+    write_image_folder_while(folder, count, seed, go_on).map_err(|source| match source.kind() {
+        io::ErrorKind::Interrupted => CtlError::Interrupted,
+        _ => CtlError::WriteFile { path: folder.to_owned(), source },
+    })
 }

@@ -58,6 +58,12 @@ pub(crate) struct StepLine {
     pub(crate) offset: u64,
     pub(crate) rank: u32,
     pub(crate) ids: Vec<u64>,
+    /// In a trace: where in the stream each of them is, as `[epoch, offset]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) positions: Vec<[u64; 2]>,
+    /// In a trace: how long the batch was waited for, joining and all that came before the first one included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) waited_ms: Option<u64>,
 }
 
 /// What a plan costs.
@@ -124,7 +130,9 @@ fn print_ids(open: &OpenJob, args: &Args, batches: &BatchParams, ranks: std::ops
         for rank in ranks.clone() {
             open.plan.rank_items(&step, rank, args.world, &mut items);
             let ids = items.iter().filter(|item| item.kind != ItemKind::Invalid).map(|item| item.located.id.0);
-            report::json(&StepLine { epoch: step.from.epoch, offset: step.from.offset, rank, ids: ids.collect() });
+            let (epoch, offset) = (step.from.epoch, step.from.offset);
+            let line = StepLine { epoch, offset, rank, ids: ids.collect(), positions: Vec::new(), waited_ms: None };
+            report::json(&line);
         }
     }
 }

@@ -6,11 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_client::{Builder, Client, Settings, core::Ways};
+use spdl_client::{Builder, Client, Settings, State, core::Ways};
 use spdl_shard::Position;
 
 use super::{
     CtlError, Outcome,
+    interrupt::{self, Interrupt},
     progress::Progress,
     report,
     tally::{PullReport, Tally},
@@ -40,6 +41,10 @@ pub(crate) struct Args {
     /// Where to start; without it, at the last position that every rank had acknowledged.
     #[arg(long, value_name = "EPOCH:OFFSET")]
     from: Option<Position>,
+    /// Where to start, as a checkpoint has it: the `state` that `pull --json` reports. Refused where it is of another
+    /// job, dataset or pipeline.
+    #[arg(long, value_name = "STATE", conflicts_with = "from")]
+    state: Option<State>,
     /// Global batch, where it differs from the job's.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     global_batch: Option<u32>,
@@ -58,7 +63,8 @@ pub(crate) struct Args {
     /// Sums a digest of every byte.
     #[arg(long)]
     digest: bool,
-    /// Writes the ids of every batch, a line of JSON each: what `audit --trace` reads.
+    /// Writes the ids of every batch, where in the stream they are and how long it was waited for, a line of JSON
+    /// each: what `audit --trace` reads.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Prints the figures as one line of JSON, and no progress bar.
@@ -69,21 +75,28 @@ pub(crate) struct Args {
     progress: bool,
 }
 
-/// Runs `pull`.
+/// How long saying goodbye may take once the command is interrupted.
+const GOODBYE: Duration = Duration::from_millis(1_000);
+
+/// Runs `pull`. Interrupted, it reports what it has had so far, and fails.
 pub(crate) fn run(args: Args) -> Outcome {
-    super::runtime()?.block_on(async {
-        let report = pull(&args).await?;
+    interrupt::run(async |mut interrupt| {
+        let report = pull(&args, &mut interrupt).await?;
         if args.json {
             report::json(&report);
         } else {
             report.print();
         }
-        Ok(ExitCode::SUCCESS)
+        if interrupt.is_asked() { Err(CtlError::Interrupted) } else { Ok(ExitCode::SUCCESS) }
     })
 }
 
-async fn pull(args: &Args) -> Result<PullReport, CtlError> {
-    let mut loader = builder(args)?.connect(args.rank, args.world).await?;
+async fn pull(args: &Args, interrupt: &mut Interrupt) -> Result<PullReport, CtlError> {
+    let mut waiting = Instant::now();
+    let mut loader = tokio::select! {
+        loader = builder(args)?.connect(args.rank, args.world) => loader?,
+        () = interrupt.asked() => return Err(CtlError::Interrupted),
+    };
     let global_batch = u64::from(loader.session().global_batch);
     let steps = args.steps.unwrap_or(u64::MAX).min(loader.steps_left());
     let mut progress = match (args.json, args.progress) {
@@ -94,22 +107,32 @@ async fn pull(args: &Args) -> Result<PullReport, CtlError> {
     let mut tally = Tally::new(args.digest, args.trace.as_deref())?;
     let started = Instant::now();
     let mut done = 0;
-    while done < steps
-        && let Some(batch) = loader.next().await?
-    {
-        tally.batch(&batch)?;
+    while done < steps {
+        let batch = tokio::select! {
+            batch = loader.next() => batch?,
+            () = interrupt.asked() => None,
+        };
+        let Some(batch) = batch else { break };
+        tally.batch(&batch, waiting.elapsed())?;
         drop(batch);
         done += 1;
         let samples = loader.stats().samples;
         progress.at(samples);
         if let Some(rate) = args.rate.filter(|rate| *rate > 0.0) {
             let due = started + Duration::from_secs_f64(samples as f64 / rate);
-            tokio::time::sleep_until(due.into()).await;
+            tokio::select! {
+                () = tokio::time::sleep_until(due.into()) => {}
+                () = interrupt.asked() => break,
+            }
         }
+        waiting = Instant::now();
     }
     progress.finish();
-    let report = tally.finish(&loader)?;
-    loader.close().await;
+    let report = tally.finish(&loader);
+    tokio::select! {
+        () = loader.close() => {}
+        () = async { interrupt.asked().await; tokio::time::sleep(GOODBYE).await } => {}
+    }
     Ok(report)
 }
 
@@ -130,6 +153,9 @@ fn builder(args: &Args) -> Result<Builder, CtlError> {
     let mut builder = Client::builder().settings(settings);
     if let Some(position) = args.from {
         builder = builder.start(position);
+    }
+    if let Some(state) = args.state {
+        builder = builder.state(state);
     }
     if let Some(global_batch) = args.global_batch {
         builder = builder.global_batch(global_batch);

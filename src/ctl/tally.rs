@@ -2,12 +2,13 @@
 
 use std::{
     fs::File,
-    io::{BufWriter, Write},
+    io::Write,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
-use spdl_client::{Batch, ContentDigest, Loader, Source};
+use spdl_client::{Batch, ContentDigest, Loader, Source, State};
 use spdl_shard::Receipt;
 use spdl_wire::{layout::entry_flags, messages::Transport};
 
@@ -24,11 +25,15 @@ pub(crate) struct PullReport {
     pub(crate) first_batch_s: f64,
     pub(crate) wait_ms_p50: f64,
     pub(crate) wait_ms_p99: f64,
+    /// Longest wait for a batch, joining and all that came before the first one included.
+    pub(crate) wait_ms_max: u64,
     pub(crate) substituted: u64,
     pub(crate) masked: u64,
     pub(crate) transport: Transport,
-    /// Where the next batch would start: what a checkpoint would hold.
+    /// Where the next batch would start.
     pub(crate) position: String,
+    /// What a checkpoint would hold; `pull --state` goes on from it.
+    pub(crate) state: State,
     pub(crate) receipt: Receipt,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) content_digest: Option<ContentDigest>,
@@ -39,23 +44,27 @@ pub(crate) struct PullReport {
 pub(crate) struct Tally {
     substituted: u64,
     masked: u64,
+    longest_wait_ms: u64,
     digest: Option<ContentDigest>,
-    trace: Option<(BufWriter<File>, PathBuf)>,
+    trace: Option<(File, PathBuf)>,
 }
 
 impl Tally {
     /// `digest`: sums a digest of every byte; `trace`: writes the ids of every batch there.
     pub(crate) fn new(digest: bool, trace: Option<&Path>) -> Result<Self, CtlError> {
         let open = |path: &Path| match File::create(path) {
-            Ok(file) => Ok((BufWriter::new(file), path.to_owned())),
+            Ok(file) => Ok((file, path.to_owned())),
             Err(source) => Err(CtlError::WriteFile { path: path.to_owned(), source }),
         };
         let trace = trace.map(open).transpose()?;
         Ok(Self { digest: digest.then(ContentDigest::default), trace, ..Self::default() })
     }
 
-    /// Counts a batch.
-    pub(crate) fn batch(&mut self, batch: &Batch) -> Result<(), CtlError> {
+    /// Counts a batch that came after a wait. Its line of the trace is written at once, and whole: whatever ends
+    /// this process, what it has taken is on record.
+    pub(crate) fn batch(&mut self, batch: &Batch, waited: Duration) -> Result<(), CtlError> {
+        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        self.longest_wait_ms = self.longest_wait_ms.max(waited_ms);
         for entry in batch.entries() {
             self.substituted += u64::from(entry.flags & entry_flags::SUBSTITUTED != 0);
             self.masked += u64::from(entry.flags & entry_flags::MASKED != 0);
@@ -65,22 +74,21 @@ impl Tally {
         }
         if let Some((file, path)) = &mut self.trace {
             let header = batch.header();
+            let (epoch, offset, rank) = (header.epoch, header.offset, header.rank);
             let valid = batch.entries().filter(|entry| entry.flags & entry_flags::INVALID == 0);
-            let ids = valid.map(|entry| entry.id).collect();
-            let line = StepLine { epoch: header.epoch, offset: header.offset, rank: header.rank, ids };
-            let text = serde_json::to_string(&line).expect("plain data serialises");
-            writeln!(file, "{text}").map_err(|source| CtlError::WriteFile { path: path.clone(), source })?;
+            let (ids, positions) = valid.map(|entry| (entry.id, [entry.epoch, entry.offset])).unzip();
+            let line = StepLine { epoch, offset, rank, ids, positions, waited_ms: Some(waited_ms) };
+            let mut text = serde_json::to_string(&line).expect("plain data serialises");
+            text.push('\n');
+            file.write_all(text.as_bytes()).map_err(|source| CtlError::WriteFile { path: path.clone(), source })?;
         }
         Ok(())
     }
 
     /// The report of a loader that has done its part.
-    pub(crate) fn finish<S: Source>(mut self, loader: &Loader<S>) -> Result<PullReport, CtlError> {
-        if let Some((file, path)) = &mut self.trace {
-            file.flush().map_err(|source| CtlError::WriteFile { path: path.clone(), source })?;
-        }
+    pub(crate) fn finish<S: Source>(self, loader: &Loader<S>) -> PullReport {
         let stats = loader.stats();
-        Ok(PullReport {
+        PullReport {
             samples: stats.samples,
             batches: stats.batches,
             bytes: stats.bytes,
@@ -89,13 +97,15 @@ impl Tally {
             first_batch_s: stats.first_batch_s.unwrap_or_default(),
             wait_ms_p50: stats.wait_ms_p50,
             wait_ms_p99: stats.wait_ms_p99,
+            wait_ms_max: self.longest_wait_ms,
             substituted: self.substituted,
             masked: self.masked,
             transport: stats.serving.transport.unwrap_or(Transport::InProcess),
             position: loader.position().to_string(),
+            state: loader.state(),
             receipt: loader.receipt(),
             content_digest: self.digest,
-        })
+        }
     }
 }
 
@@ -111,7 +121,8 @@ impl PullReport {
         );
         let Self { images_per_s, seconds, first_batch_s, .. } = self;
         println!("{images_per_s:.0} images/s over {seconds:.2} s; first batch after {first_batch_s:.3} s");
-        println!("waiting for a batch: p50 {:.2} ms, p99 {:.2} ms", self.wait_ms_p50, self.wait_ms_p99);
+        let Self { wait_ms_p50, wait_ms_p99, wait_ms_max, .. } = self;
+        println!("waiting for a batch: p50 {wait_ms_p50:.2} ms, p99 {wait_ms_p99:.2} ms, at most {wait_ms_max} ms");
         if self.substituted + self.masked > 0 {
             println!("bad samples: {} substituted, {} masked", self.substituted, self.masked);
         }

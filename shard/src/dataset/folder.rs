@@ -87,10 +87,15 @@ pub(super) async fn write_manifest(to: &DatasetStore, manifest: ManifestBuilder)
 pub(super) async fn remove_stale(to: &DatasetStore, old: Vec<String>, new: &Manifest) -> Result<(), DatasetError> {
     let kept: std::collections::HashSet<&str> = new.shards().map(|shard| shard.url).collect();
     for shard in old.iter().filter(|shard| !kept.contains(shard.as_str())) {
-        remove(to, shard).await?;
-        remove(to, &format!("{shard}{INDEX_SUFFIX}")).await?;
+        remove_shard(to, shard).await?;
     }
     Ok(())
+}
+
+/// Removes a shard and its index, where they are there.
+pub(super) async fn remove_shard(to: &DatasetStore, shard: &str) -> Result<(), DatasetError> {
+    remove(to, shard).await?;
+    remove(to, &format!("{shard}{INDEX_SUFFIX}")).await
 }
 
 /// The dataset's name: the one that is given, or the last part of its folder's URL.

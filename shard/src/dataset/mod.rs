@@ -13,7 +13,7 @@ mod verify;
 
 pub use folder::Overwrite;
 pub use index::{IndexOptions, ShardList, index};
-pub use pack::{PackOptions, PackOrder, pack};
+pub use pack::{PackOptions, PackOrder, pack, pack_until};
 pub use report::{DatasetReport, Progress};
 pub use source::{Annotations, Source};
 pub use verify::{Fault, VerifyOptions, VerifyReport, verify};
@@ -70,6 +70,12 @@ pub enum DatasetError {
         origin: String,
         /// What was looked for.
         problem: String,
+    },
+    /// Packing was given up because it was asked to.
+    #[error("packing `{url}` was stopped before its manifest was written")]
+    Stopped {
+        /// The dataset that is not there.
+        url: String,
     },
 }
 

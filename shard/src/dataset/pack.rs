@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::{
     Annotations, DEFAULT_SHARD_BYTES, DatasetError, DatasetReport, Progress, Source,
     catalog::Catalog,
-    folder::{Overwrite, add_shard, dataset_name, make_room, remove_stale, write_manifest},
+    folder::{Overwrite, add_shard, dataset_name, make_room, remove_shard, remove_stale, write_manifest},
     report::Tally,
     source::{Pictures, wrong},
     upload::ShardUpload,
@@ -113,6 +113,19 @@ pub async fn pack(
     options: &PackOptions,
     progress: &(dyn Fn(Progress) + Send + Sync),
 ) -> Result<DatasetReport, DatasetError> {
+    pack_until(to, options, progress, std::future::pending()).await
+}
+
+/// The same, given up when `stop` is ready: the shards that it has written are removed again.
+///
+/// # Errors
+/// As [`pack`], and [`DatasetError::Stopped`].
+pub async fn pack_until(
+    to: &DatasetStore,
+    options: &PackOptions,
+    progress: &(dyn Fn(Progress) + Send + Sync),
+    stop: impl Future<Output = ()>,
+) -> Result<DatasetReport, DatasetError> {
     options.check()?;
     let source = options.clone();
     let listed = tokio::task::spawn_blocking(move || source.source.list(source.classes.as_deref())).await;
@@ -120,7 +133,11 @@ pub async fn pack(
     let replaced = make_room(to, options.overwrite).await?;
 
     let mut packing = Packing::new(to, options, &pictures, progress);
-    if let Err(error) = packing.all(&pictures).await {
+    let packed = tokio::select! {
+        packed = packing.all(&pictures) => packed,
+        () = stop => Err(DatasetError::Stopped { url: to.url().to_owned() }),
+    };
+    if let Err(error) = packed {
         packing.abort().await;
         return Err(error);
     }
@@ -138,6 +155,8 @@ struct Packing<'a> {
     progress: &'a (dyn Fn(Progress) + Send + Sync),
     done: Progress,
     open: Option<ShardUpload<'a>>,
+    /// Shards that were finished, or nearly.
+    finished: u64,
     manifest: ManifestBuilder,
     tally: Tally,
 }
@@ -152,7 +171,7 @@ impl<'a> Packing<'a> {
         let done = Progress { total_records: Some(pictures.pictures.len() as u64), ..Progress::default() };
         let manifest = ManifestBuilder::new(&dataset_name(to, options.name.as_deref()));
         let tally = Tally { skipped_files: pictures.skipped_files, ..Tally::default() };
-        Self { to, options, progress, done, open: None, manifest, tally }
+        Self { to, options, progress, done, open: None, finished: 0, manifest, tally }
     }
 
     async fn all(&mut self, pictures: &Arc<Pictures>) -> Result<(), DatasetError> {
@@ -182,7 +201,7 @@ impl<'a> Packing<'a> {
             self.close().await?;
         }
         if self.open.is_none() {
-            let name = format!("shard-{:06}.tar", self.done.shards);
+            let name = shard_name(self.done.shards);
             let boxes = self.options.annotations.as_ref().map(|_| ANNOTATION_FIELD);
             let catalog = Catalog::new(&name, boxes, self.options.block_bytes);
             self.open = Some(ShardUpload::start(self.to, name, catalog).await?);
@@ -194,6 +213,8 @@ impl<'a> Packing<'a> {
 
     async fn close(&mut self) -> Result<(), DatasetError> {
         if let Some(open) = self.open.take() {
+            // Counted first: a shard that is given up while it is finished may be there.
+            self.finished += 1;
             let mut shard = open.finish().await?;
             add_shard(&mut self.manifest, &shard)?;
             self.tally.add(&mut shard);
@@ -202,11 +223,19 @@ impl<'a> Packing<'a> {
         Ok(())
     }
 
+    /// Leaves nothing of what was written. The error that led here is the one to tell.
     async fn abort(self) {
         if let Some(open) = self.open {
             open.abort().await;
         }
+        for number in 0..self.finished {
+            let _ = remove_shard(self.to, &shard_name(number)).await;
+        }
     }
+}
+
+fn shard_name(number: u64) -> String {
+    format!("shard-{number:06}.tar")
 }
 
 enum Read {

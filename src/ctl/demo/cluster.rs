@@ -17,7 +17,8 @@ use tokio::{
 use crate::ctl::{CtlError, coordinator::Connection};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// For the workers together, and for the coordinator.
+const STOP_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Memory of one demo worker: slots and block cache.
 const WORKER_MEMORY: &str = "192MiB";
 
@@ -111,14 +112,23 @@ impl Cluster {
 
     /// Asks every process to end, workers first, and waits.
     pub(super) async fn stop(mut self) {
-        for server in self.servers.iter_mut().rev() {
-            if let Some(pid) = server.child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed())) {
-                // Fails only when the process is gone already.
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-            }
-            if timeout(STOP_TIMEOUT, server.child.wait()).await.is_err() {
+        let (coordinator, workers) = self.servers.split_at_mut(1);
+        for servers in [workers, coordinator] {
+            servers.iter().for_each(Server::ask_to_end);
+            let all_end = futures::future::join_all(servers.iter_mut().map(|server| server.child.wait()));
+            let ended = timeout(STOP_TIMEOUT, all_end).await.is_ok();
+            for server in servers.iter_mut().filter(|_| !ended) {
                 let _ = server.child.kill().await;
             }
+        }
+    }
+}
+
+impl Server {
+    fn ask_to_end(&self) {
+        if let Some(pid) = self.child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed())) {
+            // Fails only when the process is gone already.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
     }
 }

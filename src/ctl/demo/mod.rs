@@ -15,7 +15,7 @@ use spdl_shard::{
 };
 use spdl_wire::certs::Role;
 
-use super::{CtlError, Outcome, cert, job, job_file, progress::samples_bar, report};
+use super::{CtlError, Outcome, cert, interrupt::Interrupt, job, job_file, pictures, progress::samples_bar, report};
 use crate::ctl::tally::{PullReport, transport_name};
 use cluster::Cluster;
 
@@ -56,41 +56,45 @@ struct DemoReport {
 pub(crate) fn run(args: &Args) -> Outcome {
     // One thread: children that end with their parent end with the thread that started them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CtlError::Runtime)?;
-    runtime.block_on(async {
-        tokio::select! {
-            outcome = demo(args) => outcome,
-            signal = interrupted() => {
-                signal.map_err(CtlError::Runtime)?;
-                Err(CtlError::Interrupted)
-            }
-        }
-    })
+    runtime.block_on(demo(args, Interrupt::listen()?))
 }
 
-/// Waits for Ctrl-C or SIGTERM. What the demo holds (processes, its folder) goes when its future is dropped.
-async fn interrupted() -> std::io::Result<()> {
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        result = tokio::signal::ctrl_c() => result,
-        _ = terminate.recv() => Ok(()),
+async fn demo(args: &Args, mut interrupt: Interrupt) -> Outcome {
+    let folder = tempfile::Builder::new().prefix("spdl-demo-").tempdir().map_err(CtlError::Runtime)?;
+    make_dataset(args, folder.path(), &interrupt).await?;
+    let mut cluster = None;
+    let shown = tokio::select! {
+        shown = show(args, folder.path(), &mut cluster) => shown,
+        () = interrupt.asked() => Err(CtlError::Interrupted),
+    };
+    // Before their folder goes, however the demo ended.
+    if let Some(cluster) = cluster {
+        cluster.stop().await;
     }
+    drop(folder);
+    let summary = shown?;
+    if args.json {
+        report::json(&summary);
+    } else {
+        print(&summary);
+    }
+    Ok(if summary.receipt == summary.plan_receipt { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn demo(args: &Args) -> Outcome {
+/// Starts the processes and runs the ranks to their end.
+async fn show(args: &Args, folder: &Path, cluster: &mut Option<Cluster>) -> Result<DemoReport, CtlError> {
     let say = |text: String| {
         if !args.json {
             println!("{text}");
         }
     };
-    let folder = tempfile::Builder::new().prefix("spdl-demo-").tempdir().map_err(CtlError::Runtime)?;
-    make_dataset(args, folder.path()).await?;
-    let job_path = folder.path().join("demo.toml");
-    write(&job_path, &job_text(args, folder.path()))?;
+    let job_path = folder.join("demo.toml");
+    write(&job_path, &job_text(args, folder))?;
     let open = job_file::open(&job_path).await?;
     let batches = open.batches(None);
     open.plan.check(&batches)?;
 
-    let mut cluster = Cluster::start_coordinator(folder.path()).await?;
+    let cluster = cluster.insert(Cluster::start_coordinator(folder).await?);
     let ca = cluster.ca();
     for role in [Role::Worker, Role::Client, Role::Admin] {
         cert::issue(&ca, role, "demo", &cluster.certs(role))?;
@@ -102,16 +106,8 @@ async fn demo(args: &Args) -> Outcome {
     }
     job::submit(&cluster.connection(Role::Admin), &job_path).await?;
 
-    let ranks = ranks::run(&cluster, &open.plan, &batches, args.json).await?;
-    cluster.stop().await;
-    let summary = summarise(ranks, open.plan.receipt(Position::START, None, &batches));
-    drop(folder);
-    if args.json {
-        report::json(&summary);
-    } else {
-        print(&summary);
-    }
-    Ok(if summary.receipt == summary.plan_receipt { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let ranks = ranks::run(cluster, &open.plan, &batches, args.json).await?;
+    Ok(summarise(ranks, open.plan.receipt(Position::START, None, &batches)))
 }
 
 fn summarise(ranks: Vec<PullReport>, plan_receipt: Receipt) -> DemoReport {
@@ -153,22 +149,18 @@ fn print(report: &DemoReport) {
 }
 
 /// Makes pictures in class folders, packs them, and removes the folders.
-async fn make_dataset(args: &Args, folder: &Path) -> Result<(), CtlError> {
+async fn make_dataset(args: &Args, folder: &Path, interrupt: &Interrupt) -> Result<(), CtlError> {
     let source = folder.join("pictures");
     let dataset = folder.join("dataset");
     let bar = samples_bar(args.json, args.images, "making pictures");
     {
-        let (source, images, bar) = (source.clone(), args.images, bar.clone());
-        tokio::task::spawn_blocking(move || {
-            spdl_cluster::pictures::write_image_folder(&source, images, 1, |_| bar.inc(1))
-        })
-        .await
-        .expect("making pictures does not panic")
-        .map_err(|error| CtlError::WriteFile { path: folder.join("pictures"), source: error })?;
+        let (source, images, bar, interrupt) = (source.clone(), args.images, bar.clone(), interrupt.clone());
+        let making = move || pictures::write(&source, images, 1, &bar, &interrupt);
+        tokio::task::spawn_blocking(making).await.expect("making pictures does not panic")?;
     }
     bar.finish();
     let options = PackOptions { block_bytes: BLOCK_BYTES, ..PackOptions::new(Source::ImageFolder(source.clone())) };
-    super::pack::write(&dataset.display().to_string(), &options, args.json).await?;
+    super::pack::write(&dataset.display().to_string(), &options, args.json, interrupt.clone()).await?;
     std::fs::remove_dir_all(&source).map_err(|error| CtlError::WriteFile { path: source, source: error })
 }
 

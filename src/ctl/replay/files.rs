@@ -30,9 +30,20 @@ struct EntryLine {
     flags: Vec<&'static str>,
 }
 
-/// Writes one batch into `folder`.
+/// Writes one batch into `folder`. `batch.json` comes last: a folder without it is not whole.
 pub(super) fn write(view: &BatchView<'_>, columns: &[Column], folder: &Path) -> Result<(), CtlError> {
     fs::create_dir_all(folder).map_err(|source| CtlError::WriteFile { path: folder.to_owned(), source })?;
+    let description = folder.join("batch.json");
+    match fs::remove_file(&description) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            return Err(CtlError::WriteFile { path: description, source });
+        }
+        _ => write_columns(view, columns, folder)?,
+    }
+    put(&description, &describe(view))
+}
+
+fn describe(view: &BatchView<'_>) -> Vec<u8> {
     let header = view.header();
     let entries = view.entries().map(|entry| EntryLine {
         id: entry.id,
@@ -42,8 +53,10 @@ pub(super) fn write(view: &BatchView<'_>, columns: &[Column], folder: &Path) -> 
     });
     let (epoch, offset, rank, world) = (header.epoch, header.offset, header.rank, header.world);
     let description = Description { epoch, offset, rank, world, entries: entries.collect() };
-    let json = serde_json::to_vec_pretty(&description).expect("plain data serialises");
-    put(&folder.join("batch.json"), &json)?;
+    serde_json::to_vec_pretty(&description).expect("plain data serialises")
+}
+
+fn write_columns(view: &BatchView<'_>, columns: &[Column], folder: &Path) -> Result<(), CtlError> {
     for (index, (column, layout)) in columns.iter().zip(view.layout().columns()).enumerate() {
         let name = file_name(&column.name);
         match &layout.place {

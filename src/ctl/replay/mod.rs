@@ -2,13 +2,13 @@
 
 mod files;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Instant};
 
 use spdl_cluster::local;
 use spdl_shard::Position;
 
 use super::{
-    CtlError, Outcome,
+    CtlError, Outcome, interrupt,
     job_file::{self, JobFileArg},
     progress::Progress,
     report,
@@ -41,6 +41,9 @@ pub(crate) struct Args {
     /// Folder for the batches: `step-00000/` and on, with NumPy arrays, pictures and what each entry is.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Writes the ids of every batch, as `pull --trace` does.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Processor cores to use; all of them when not given.
     #[arg(long)]
     cores: Option<f64>,
@@ -51,7 +54,7 @@ pub(crate) struct Args {
 
 /// Runs `replay`.
 pub(crate) fn run(args: &Args) -> Outcome {
-    super::runtime()?.block_on(replay(args))
+    interrupt::run_or_drop(replay(args))
 }
 
 async fn replay(args: &Args) -> Outcome {
@@ -63,22 +66,25 @@ async fn replay(args: &Args) -> Outcome {
     let cores = args.cores.unwrap_or_else(|| std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64));
     let mut loader = builder.cores(cores).open().await?;
     let steps = if args.all { u64::MAX } else { args.steps };
-    let mut tally = Tally::new(true, None)?;
+    let mut tally = Tally::new(true, args.trace.as_deref())?;
     let mut progress = if args.json { Progress::Quiet } else { Progress::bar(None, "replaying") };
     let mut done = 0;
+    let mut waiting = Instant::now();
     while done < steps
         && let Some(batch) = loader.next().await?
     {
-        tally.batch(&batch)?;
+        tally.batch(&batch, waiting.elapsed())?;
         if let Some(folder) = &args.out {
             let columns = loader.job().columns.clone();
             files::write(&batch.view(), &columns, &folder.join(format!("step-{done:05}")))?;
         }
         done += 1;
         progress.at(loader.stats().samples);
+        drop(batch);
+        waiting = Instant::now();
     }
     progress.finish();
-    let report = tally.finish(&loader)?;
+    let report = tally.finish(&loader);
     loader.close().await;
     if args.json {
         report::json(&report);

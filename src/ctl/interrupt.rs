@@ -1,0 +1,88 @@
+//! Ctrl-C and SIGTERM: the first ends a command in good order, a second one ends the process at once.
+//!
+//! Only commands that have something to tidy listen; the others end by the signal itself.
+
+use std::{future::Future, process, thread, time::Duration};
+
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+};
+
+use super::CtlError;
+
+/// How long what a command has begun may take to end, once it is interrupted.
+const TIDY: Duration = Duration::from_millis(1_000);
+
+/// Whether this process was asked to end.
+#[derive(Clone, Debug)]
+pub(crate) struct Interrupt {
+    asked: watch::Receiver<bool>,
+}
+
+impl Interrupt {
+    /// Listens from here on, on a thread of its own: the second signal is heeded whatever the others are doing.
+    pub(crate) fn listen() -> Result<Self, CtlError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CtlError::Runtime)?;
+        let signals = {
+            let _context = runtime.enter();
+            let kinds = [SignalKind::interrupt(), SignalKind::terminate()];
+            kinds.map(signal)
+        };
+        let [interrupt, terminate] = signals;
+        let (mut interrupt, mut terminate) =
+            (interrupt.map_err(CtlError::Runtime)?, terminate.map_err(CtlError::Runtime)?);
+        let (ask, asked) = watch::channel(false);
+        let wait = async move {
+            either(&mut interrupt, &mut terminate).await;
+            ask.send_replace(true);
+            let code = either(&mut interrupt, &mut terminate).await;
+            process::exit(code);
+        };
+        let thread = thread::Builder::new().name("signals".to_owned());
+        thread.spawn(move || runtime.block_on(wait)).map_err(CtlError::Runtime)?;
+        Ok(Self { asked })
+    }
+
+    /// Waits for the first signal.
+    pub(crate) async fn asked(&mut self) {
+        // The sender lives as long as the process.
+        let _ = self.asked.wait_for(|asked| *asked).await.map(drop);
+    }
+
+    /// Whether it has come.
+    pub(crate) fn is_asked(&self) -> bool {
+        *self.asked.borrow()
+    }
+}
+
+/// Waits for either signal; the exit code that says which.
+async fn either(interrupt: &mut Signal, terminate: &mut Signal) -> i32 {
+    let kind = tokio::select! {
+        _ = interrupt.recv() => SignalKind::interrupt(),
+        _ = terminate.recv() => SignalKind::terminate(),
+    };
+    128 + kind.as_raw_value()
+}
+
+/// Runs a command that ends by itself when `Interrupt` says so, and what it leaves to the runtime for a moment.
+pub(crate) fn run<T, W>(work: impl FnOnce(Interrupt) -> W) -> Result<T, CtlError>
+where
+    W: Future<Output = Result<T, CtlError>>,
+{
+    let interrupt = Interrupt::listen()?;
+    let runtime = super::runtime()?;
+    let done = runtime.block_on(work(interrupt));
+    runtime.shutdown_timeout(TIDY);
+    done
+}
+
+/// The same for one that can be dropped at any time.
+pub(crate) fn run_or_drop<T>(work: impl Future<Output = Result<T, CtlError>>) -> Result<T, CtlError> {
+    run(|mut interrupt| async move {
+        tokio::select! {
+            done = work => done,
+            () = interrupt.asked() => Err(CtlError::Interrupted),
+        }
+    })
+}
