@@ -10,11 +10,16 @@ use prometheus_client::{
 };
 use spdl_wire::messages::{RankFigures, StageFigures};
 
-use crate::feed::Resources;
+use crate::{decode::PictureCounts, feed::Resources};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StageLabels {
     stage: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DecoderLabels {
+    decoder: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -48,11 +53,20 @@ pub(crate) fn text(resources: &Resources, ranks: &[RankFigures], is_heard: bool)
     single("spdl_worker_ranks", "Ranks served", ranks.len() as f64);
     let help = "1 while the coordinator answers beats";
     single("spdl_worker_coordinator_heard", help, f64::from(u8::from(is_heard)));
+    pictures(&mut registry, resources.pictures());
     stages(&mut registry, &resources.stages());
     per_rank(&mut registry, ranks);
     let mut text = String::new();
     encode(&mut text, &registry).expect("a string takes everything");
     text
+}
+
+fn pictures(registry: &mut Registry, counts: &PictureCounts) {
+    let family = Family::<DecoderLabels, Counter>::default();
+    for (decoder, count) in [("crop", counts.cropped()), ("whole", counts.whole())] {
+        family.get_or_create(&DecoderLabels { decoder }).inc_by(count);
+    }
+    registry.register("spdl_worker_pictures", "Pictures decoded: what their crop needs, or the whole", family);
 }
 
 fn stages(registry: &mut Registry, stages: &[StageFigures]) {

@@ -94,7 +94,11 @@ fn it_says_where_it_listens_answers_probes_and_leaves_on_sigterm() {
     assert!(http(&process, "/healthz").starts_with("HTTP/1.1 200"));
     assert!(http(&process, "/readyz").starts_with("HTTP/1.1 503"), "no coordinator has heard of it");
     let metrics = http(&process, "/metrics");
-    for line in ["spdl_worker_coordinator_heard 0", "spdl_worker_stage_items_total{stage=\"decode\"} 0"] {
+    for line in [
+        "spdl_worker_coordinator_heard 0",
+        "spdl_worker_stage_items_total{stage=\"decode\"} 0",
+        "spdl_worker_pictures_total{decoder=\"crop\"} 0",
+    ] {
         assert!(metrics.contains(line), "{metrics}");
     }
     signal(&process, "-TERM");

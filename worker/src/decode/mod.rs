@@ -28,7 +28,7 @@ use spdl_shard::{
 };
 
 pub use cause::{BadSampleCause, BadSampleProblem};
-pub use picture::PictureLimits;
+pub use picture::{PictureCounts, PictureLimits};
 
 use draw::Draw;
 use pixels::{Frame, Writer};
@@ -42,7 +42,6 @@ thread_local! {
 #[derive(Default)]
 struct Scratch {
     picture: picture::Scratch,
-    resampled: Vec<u8>,
 }
 
 /// Which sample, in which epoch: together with the job's seed the key of all randomness.
@@ -81,6 +80,7 @@ pub enum DecoderError {
 pub struct Decoder {
     inner: Arc<Inner>,
     limits: PictureLimits,
+    counts: Arc<PictureCounts>,
 }
 
 struct Inner {
@@ -113,13 +113,19 @@ impl Decoder {
         }
         let columns = job.columns.iter().map(Prepared::new).collect();
         let inner = Arc::new(Inner { seed: job.seed, columns, classes: numbers });
-        Ok(Self { inner, limits: PictureLimits::default() })
+        Ok(Self { inner, limits: PictureLimits::default(), counts: Arc::default() })
     }
 
     /// The same decoder with other limits on pictures.
     #[must_use]
     pub fn with_limits(self, limits: PictureLimits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// The same decoder, counting pictures there.
+    #[must_use]
+    pub fn with_counts(self, counts: Arc<PictureCounts>) -> Self {
+        Self { counts, ..self }
     }
 
     /// Every field that a column may read: what a partial fetch of a record has to bring.
@@ -226,18 +232,14 @@ impl Decoder {
             writer.blacken(out);
             return Ok(());
         };
-        let [stored_x, stored_y] = picture.turn.stored([x, y], picture.stored);
+        self.counts.count(picture.is_cropped());
+        let stored = picture.turn.stored([x, y], picture.stored);
         let turn = if plan.mirrored { picture.turn.mirrored() } else { picture.turn };
         let left = if plan.mirrored { x.size - x.place - x.pixels } else { x.place };
         let frame = Frame { place: [left, y.place], pixels: [x.pixels, y.pixels], turn };
-        let failed = |failure: picture::RenderError| failure.of(bytes, field, self.limits);
-        if writer.takes_as_is(&frame) {
-            return picture.render(stored_x, stored_y, &mut scratch.picture, out).map_err(failed);
-        }
-        scratch.resampled.resize(x.pixels as usize * y.pixels as usize * 3, 0);
-        picture.render(stored_x, stored_y, &mut scratch.picture, &mut scratch.resampled).map_err(failed)?;
-        writer.write(&scratch.resampled, &frame, out);
-        Ok(())
+        picture
+            .render(stored, (writer, &frame), &mut scratch.picture, out)
+            .map_err(|failure| failure.of(bytes, field, self.limits))
     }
 
     fn write_class(

@@ -1,9 +1,10 @@
 //! The last pass over a picture: turned, in the column's type and layout, written once into its place in the slot.
 
 use half::{bf16, f16};
+use spdl_jpeg::{Error, Layout, Output, STRIP_PIXELS};
 use spdl_shard::job::{DType, ImageColumn, ImageLayout};
 
-use super::picture::Turn;
+use super::picture::{CropRender, Turn};
 
 /// What 8-bit values become, by channel and value, as the little-endian bytes of the column's type.
 type Table<const N: usize> = Box<[[[u8; N]; 256]; 3]>;
@@ -81,6 +82,39 @@ impl Writer {
         }
     }
 
+    /// Has a picture decoded straight into its place; what it does not cover becomes black.
+    pub(crate) fn render(&self, frame: &Frame, out: &mut [u8], picture: CropRender<'_, '_>) -> Result<(), Error> {
+        assert_eq!(out.len(), self.bytes(), "bytes of a sample");
+        if frame.pixels != self.size {
+            self.blacken(out);
+        }
+        match &self.encoding {
+            Encoding::Bytes => self.render_as(frame, out, picture, |_, value| [value]),
+            Encoding::Half(table) => self.render_as(frame, out, picture, |c, value| table[c][usize::from(value)]),
+            Encoding::Single(table) => self.render_as(frame, out, picture, |c, value| table[c][usize::from(value)]),
+        }
+    }
+
+    fn render_as<const N: usize>(
+        &self,
+        frame: &Frame,
+        out: &mut [u8],
+        picture: CropRender<'_, '_>,
+        encode: impl Fn(usize, u8) -> [u8; N],
+    ) -> Result<(), Error> {
+        let [left, top] = frame.place.map(|place| place as usize);
+        let row_elements = self.size[0] as usize;
+        let (elements, _) = out.as_chunks_mut::<N>();
+        let start = top * row_elements + left;
+        match self.layout {
+            ImageLayout::Nhwc => picture.to(&mut Pixels { elements: &mut elements[start * 3..], row_elements, encode }),
+            ImageLayout::Nchw => {
+                let plane_elements = elements.len() / 3;
+                picture.to(&mut Planes { elements: &mut elements[start..], row_elements, plane_elements, encode })
+            }
+        }
+    }
+
     /// Writes a black picture.
     pub(crate) fn blacken(&self, out: &mut [u8]) {
         match &self.encoding {
@@ -126,6 +160,60 @@ impl Writer {
                             *element = encode(channel, rgb[source.at(x) + channel]);
                         }
                     }
+                }
+            }
+        }
+    }
+}
+
+/// Takes pixels one after the other.
+struct Pixels<'o, const N: usize, E> {
+    elements: &'o mut [[u8; N]],
+    row_elements: usize,
+    encode: E,
+}
+
+impl<const N: usize, E: Fn(usize, u8) -> [u8; N]> Output for Pixels<'_, N, E> {
+    const LAYOUT: Layout = Layout::Interleaved;
+
+    #[inline(always)]
+    fn put(&mut self, x: usize, y: usize, strip: &[u8; 3 * STRIP_PIXELS], count: usize) {
+        let start = (y * self.row_elements + x) * 3;
+        let put = |row: &mut [[u8; N]], strip: &[u8]| {
+            for (pixel, rgb) in row.as_chunks_mut::<3>().0.iter_mut().zip(strip.as_chunks::<3>().0) {
+                *pixel = [(self.encode)(0, rgb[0]), (self.encode)(1, rgb[1]), (self.encode)(2, rgb[2])];
+            }
+        };
+        // A length that the compiler knows is worth a case of its own.
+        if count == STRIP_PIXELS {
+            put(&mut self.elements[start..start + 3 * STRIP_PIXELS], strip);
+        } else {
+            put(&mut self.elements[start..start + 3 * count], &strip[..3 * count]);
+        }
+    }
+}
+
+/// Takes pixels one channel after the other.
+struct Planes<'o, const N: usize, E> {
+    elements: &'o mut [[u8; N]],
+    row_elements: usize,
+    plane_elements: usize,
+    encode: E,
+}
+
+impl<const N: usize, E: Fn(usize, u8) -> [u8; N]> Output for Planes<'_, N, E> {
+    const LAYOUT: Layout = Layout::Planar;
+
+    #[inline(always)]
+    fn put(&mut self, x: usize, y: usize, strip: &[u8; 3 * STRIP_PIXELS], count: usize) {
+        for (channel, strip) in strip.as_chunks::<STRIP_PIXELS>().0.iter().enumerate() {
+            let start = channel * self.plane_elements + y * self.row_elements + x;
+            let encode = |value: u8| (self.encode)(channel, value);
+            if count == STRIP_PIXELS {
+                self.elements[start..start + STRIP_PIXELS].copy_from_slice(&strip.map(encode));
+            } else {
+                for (element, value) in self.elements[start..start + count].iter_mut().zip(strip) {
+                    *element = encode(*value);
                 }
             }
         }

@@ -324,7 +324,7 @@ impl Driver {
         let plan = dataset.plan(&session.job)?;
         let order = |source| FeedError::Order { job: session.job.name.clone(), source: Arc::new(source) };
         plan.check(&batch_params(session)).map_err(order)?;
-        let decoder = Decoder::new(&session.job, dataset.manifest().classes())?;
+        let decoder = Decoder::new(&session.job, dataset.manifest().classes())?.with_counts(resources.pictures.clone());
         Ok(Feed {
             resources: resources.clone(),
             session: session.clone(),

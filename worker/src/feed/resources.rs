@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     budget::{Budget, MemoryShares},
+    decode::PictureCounts,
     fetch::{FetchSettings, Fetcher},
     figures::Stage,
 };
@@ -44,6 +45,7 @@ pub struct Resources {
     pub(crate) datasets: Datasets,
     pub(crate) bad: Mutex<BadLedger>,
     pub(crate) stages: Stages,
+    pub(crate) pictures: Arc<PictureCounts>,
 }
 
 /// Figures of the path of a batch.
@@ -92,6 +94,7 @@ impl Resources {
             datasets: Datasets::new(shares.index_bytes, access),
             bad: Mutex::default(),
             stages: Stages { fetch, decode: Arc::new(Stage::new("decode")), batch: Arc::new(Stage::new("batch")) },
+            pictures: Arc::default(),
             budget,
         }))
     }
@@ -112,6 +115,12 @@ impl Resources {
     #[must_use]
     pub fn stages(&self) -> Vec<StageFigures> {
         [&self.stages.fetch, &self.stages.decode, &self.stages.batch].map(|stage| stage.figures()).into()
+    }
+
+    /// Pictures that were decoded.
+    #[must_use]
+    pub fn pictures(&self) -> &PictureCounts {
+        &self.pictures
     }
 
     /// Bytes of slabs and of cached blocks just then.

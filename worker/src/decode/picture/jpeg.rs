@@ -1,4 +1,5 @@
-//! JPEG by zune-jpeg, strictly: what is cut off or broken is an error, never a picture with grey below.
+//! JPEGs of the kinds that the crop decoder leaves to a library, by zune-jpeg, strictly: what is cut off or broken is an
+//! error, never a picture with grey below.
 
 use image::metadata::Orientation;
 use zune_jpeg::{

@@ -1,7 +1,11 @@
 //! From the bytes of a picture to the pixels that a plan wants. Two steps, so that a crop is planned on the header
 //! before anything is decoded: [`open`] reads the header, [`Picture::render`] writes the planned pixels in place.
-//! A decoder that only decodes what the crop needs is one more [`Source`].
+//!
+//! Most JPEGs go to the crop decoder, which decodes what the plan needs and no more. For all other pictures a library
+//! decodes the whole, and what the plan needs is resampled from that.
 
+mod counts;
+mod crop;
 mod jpeg;
 mod library;
 mod resample;
@@ -9,12 +13,15 @@ mod turn;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+pub use counts::PictureCounts;
+pub(crate) use crop::Render as CropRender;
 pub(crate) use resample::Resampler;
 pub(crate) use turn::Turn;
 
 use super::{
     cause::{BadSampleProblem, reason},
     geometry::Span,
+    pixels::{Frame, Writer},
 };
 
 /// The largest picture that is decoded: a few bytes of a hostile one can claim gigabytes.
@@ -43,6 +50,7 @@ pub(crate) struct Picture<'b> {
 
 /// The decoders.
 enum Source<'b> {
+    Crop(Box<spdl_jpeg::Jpeg<'b>>),
     Jpeg(Box<jpeg::Jpeg<'b>>),
     Library(library::Library<'b>),
 }
@@ -58,8 +66,10 @@ enum Failure {
 /// Memory that is used again for the next picture.
 #[derive(Default)]
 pub(crate) struct Scratch {
+    crop: spdl_jpeg::Scratch,
     pixels: Vec<u8>,
     resampler: Resampler,
+    resampled: Vec<u8>,
 }
 
 /// A picture's memory is kept for the next one up to this many bytes, so that one giant does not stay for ever.
@@ -68,7 +78,9 @@ const KEPT_BYTES: usize = 64 << 20;
 /// Reads a picture's header.
 pub(crate) fn open<'b>(bytes: &'b [u8], field: &str, limits: PictureLimits) -> Result<Picture<'b>, BadSampleProblem> {
     let outcome = guarded(|| {
-        if jpeg::is_jpeg(bytes) {
+        if let Some((stored, turn, jpeg)) = crop::open(bytes, limits)? {
+            Ok((stored, turn, Source::Crop(Box::new(jpeg))))
+        } else if jpeg::is_jpeg(bytes) {
             jpeg::open(bytes, limits).map(|(stored, turn, jpeg)| (stored, turn, Source::Jpeg(Box::new(jpeg))))
         } else {
             library::open(bytes, limits).map(|(stored, turn, library)| (stored, turn, Source::Library(library)))
@@ -114,25 +126,64 @@ impl Picture<'_> {
         self.turn.seen(self.stored)
     }
 
-    /// Decodes and resamples; `x` and `y` are in the picture as stored. Writes `y.pixels` rows of `x.pixels` RGB
-    /// pixels to `out`, without gaps.
-    pub(crate) fn render(self, x: Span, y: Span, scratch: &mut Scratch, out: &mut [u8]) -> Result<(), RenderError> {
-        let [width, height] = self.stored;
-        let bytes = width as usize * height as usize * 3;
-        scratch.pixels.truncate(KEPT_BYTES.max(bytes));
-        scratch.pixels.shrink_to(KEPT_BYTES.max(bytes));
-        // A decoder may leave gaps where a picture is odd: they are black, not what the last picture left there.
-        scratch.pixels.clear();
-        scratch.pixels.resize(bytes, 0);
-        let pixels = &mut scratch.pixels;
-        let outcome = guarded(|| match self.source {
-            Source::Jpeg(jpeg) => jpeg.decode(pixels),
-            Source::Library(library) => library.decode(pixels),
-        });
-        outcome.map_err(RenderError)?;
-        scratch.resampler.resample(&scratch.pixels, self.stored, x, y, out);
-        Ok(())
+    /// Decodes, resamples and writes the pixels of `frame` to a sample's place; `x` and `y` are in the picture as
+    /// stored. What the frame does not cover becomes black.
+    pub(crate) fn render(
+        self,
+        [x, y]: [Span; 2],
+        (writer, frame): (&Writer, &Frame),
+        scratch: &mut Scratch,
+        out: &mut [u8],
+    ) -> Result<(), RenderError> {
+        let bytes = x.pixels as usize * y.pixels as usize * 3;
+        match self.source {
+            Source::Crop(jpeg) => {
+                let outcome = guarded(|| crop::render(&jpeg, [x, y], (writer, frame), &mut scratch.crop, out));
+                outcome.map_err(RenderError)
+            }
+            source if writer.takes_as_is(frame) => whole(source, self.stored, [x, y], scratch, out),
+            source => {
+                let mut resampled = std::mem::take(&mut scratch.resampled);
+                resampled.resize(bytes, 0);
+                let outcome = whole(source, self.stored, [x, y], scratch, &mut resampled);
+                if outcome.is_ok() {
+                    writer.write(&resampled, frame, out);
+                }
+                scratch.resampled = resampled;
+                outcome
+            }
+        }
     }
+
+    /// Whether the crop decoder decodes it.
+    pub(crate) fn is_cropped(&self) -> bool {
+        matches!(self.source, Source::Crop(_))
+    }
+}
+
+/// Decodes the whole picture, and resamples it to `y.pixels` rows of `x.pixels` RGB pixels, without gaps.
+fn whole(
+    source: Source<'_>,
+    [width, height]: [u32; 2],
+    [x, y]: [Span; 2],
+    scratch: &mut Scratch,
+    out: &mut [u8],
+) -> Result<(), RenderError> {
+    let bytes = width as usize * height as usize * 3;
+    scratch.pixels.truncate(KEPT_BYTES.max(bytes));
+    scratch.pixels.shrink_to(KEPT_BYTES.max(bytes));
+    // A decoder may leave gaps where a picture is odd: they are black, not what the last picture left there.
+    scratch.pixels.clear();
+    scratch.pixels.resize(bytes, 0);
+    let pixels = &mut scratch.pixels;
+    let outcome = guarded(|| match source {
+        Source::Crop(_) => unreachable!("its pixels are written as they are decoded"),
+        Source::Jpeg(jpeg) => jpeg.decode(pixels),
+        Source::Library(library) => library.decode(pixels),
+    });
+    outcome.map_err(RenderError)?;
+    scratch.resampler.resample(&scratch.pixels, [width, height], x, y, out);
+    Ok(())
 }
 
 /// Why [`Picture::render`] failed.

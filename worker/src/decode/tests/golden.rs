@@ -28,12 +28,12 @@ fn decoded_samples_never_change() {
         ("turned astronaut, train", digest(ASTRONAUT_EXIF, train, "")),
     ];
     let expected = [
-        ("cat, train", "78860005116ec64b19053a575e4eb084"),
-        ("cat, evaluate", "24d0e0ab7c4100737ca938735e9ac755"),
-        ("cat, train, normalised", "f28e5aa21a37779658661d1ef3e8cacd"),
+        ("cat, train", "f43a06fa6b21ebbcccb785ddcc2d58eb"),
+        ("cat, evaluate", "0d9241a1272353856718575bbe886927"),
+        ("cat, train, normalised", "5ae2c65a054e7fda0f53f6b7797bcc01"),
         ("progressive coffee, train", "5dc28b0f14c8a9aec19e63a3d26172a3"),
         ("CMYK coffee, evaluate", "a085dd5a0c9bbfd649afdb041991aaaf"),
-        ("turned astronaut, train", "71715734fc5f2b31d0090c44f3245859"),
+        ("turned astronaut, train", "cb1faac557f11882601e16c273f42f5c"),
     ];
     assert_eq!(actual.each_ref().map(|(name, digest)| (*name, digest.as_str())), expected);
 }

@@ -65,6 +65,11 @@ fn whole(bytes: &[u8], [height, width]: [u32; 2]) -> Vec<u8> {
     picture(&format!("{{ resize = {{ size = [{height}, {width}] }} }}"), "", bytes).unwrap()
 }
 
+/// The same as a picture.
+fn seen(bytes: &[u8], [height, width]: [u32; 2]) -> DynamicImage {
+    image::RgbImage::from_raw(width, height, whole(bytes, [height, width])).expect("bytes of that size").into()
+}
+
 /// The picture by the crate `image`, turned upright.
 fn reference(bytes: &[u8]) -> DynamicImage {
     let reader = image::ImageReader::new(Cursor::new(bytes)).with_guessed_format().unwrap();

@@ -1,0 +1,68 @@
+//! JPEGs of which no more is decoded than what the plan needs.
+
+use image::metadata::Orientation;
+use spdl_jpeg::{Axis, Error, Jpeg, Limits, Request, Scratch};
+
+use super::{Failure, PictureLimits, Turn, other};
+use crate::decode::{
+    geometry::Span,
+    pixels::{Frame, Writer},
+};
+
+/// `None` for what a library has to decode.
+pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 2], Turn, Jpeg<'_>)>, Failure> {
+    if !super::jpeg::is_jpeg(bytes) {
+        return Ok(None);
+    }
+    let PictureLimits { side_pixels, pixels } = limits;
+    let jpeg = match Jpeg::open(bytes, Limits { side_pixels, pixels }) {
+        Ok(jpeg) => jpeg,
+        // Where a header is odd, the library has the last word.
+        Err(Error::Unsupported(_) | Error::Corrupt(_)) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let turn = jpeg.exif().and_then(Orientation::from_exif_chunk).map(Turn::from).unwrap_or_default();
+    Ok(Some((jpeg.size(), turn, jpeg)))
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Truncated => Self::Truncated,
+            Error::TooLarge { width, height } => Self::TooLarge([width, height]),
+            error => other(error),
+        }
+    }
+}
+
+/// Decodes, resamples and writes; `x` and `y` are in the picture as stored.
+pub(super) fn render(
+    jpeg: &Jpeg<'_>,
+    [x, y]: [Span; 2],
+    (writer, frame): (&Writer, &Frame),
+    scratch: &mut Scratch,
+    out: &mut [u8],
+) -> Result<(), Failure> {
+    let Turn { transposed, columns_reversed, rows_reversed } = frame.turn;
+    let request = Request { x: axis(x, columns_reversed), y: axis(y, rows_reversed), transposed };
+    Ok(writer.render(frame, out, Render { jpeg, request, scratch })?)
+}
+
+fn axis(span: Span, reversed: bool) -> Axis {
+    // A span that was turned round can begin a rounding error before the picture.
+    let from = span.from.max(f64::from(span.readable.0));
+    Axis { readable: span.readable, from, extent: span.extent, pixels: span.pixels, reversed }
+}
+
+/// A picture that is ready to be decoded to an output.
+pub(crate) struct Render<'r, 'b> {
+    jpeg: &'r Jpeg<'b>,
+    request: Request,
+    scratch: &'r mut Scratch,
+}
+
+impl Render<'_, '_> {
+    pub(crate) fn to(self, output: &mut impl spdl_jpeg::Output) -> Result<(), Error> {
+        self.jpeg.render(&self.request, self.scratch, output)
+    }
+}
