@@ -68,7 +68,15 @@ fn codecs(criterion: &mut Criterion) {
         quic: SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)),
         socket: Some("/run/spdl/worker.sock".into()),
     };
-    let beat = WorkerBeat { home, cores: 8.0, draining: false, ranks: vec![], stages, bad_samples: vec![] };
+    let beat = WorkerBeat {
+        home,
+        cores: 8.0,
+        draining: false,
+        ranks: vec![],
+        stages,
+        store: Default::default(),
+        bad_samples: vec![],
+    };
     let beat = ToCoordinator::WorkerBeat(beat);
     let filled = FromHome::Filled { sequence: 1000, slot: 3, used_bytes: BATCH_BYTES as u64 };
     let Attach { session, rank, from, slots, client } = wish();

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use spdl_coordinator::core::{JobStatus, RankStatus, SessionStatus, Status, WorkerStatus};
-use spdl_wire::messages::{FromCoordinator, ToCoordinator};
+use spdl_wire::messages::{FromCoordinator, StoreFigures, ToCoordinator};
 
 use super::{CtlError, Outcome, coordinator::Connection, tally::transport_name};
 
@@ -64,6 +64,12 @@ fn print_worker(worker: &WorkerStatus) {
             stage.p99_ns as f64 / 1e6,
         );
     }
+    let StoreFigures { retries, hedges, hedge_wins, wrong_bytes, cache_faults, .. } = worker.store;
+    println!(
+        "  stores     {:>9} requests, {retries} retries, {hedges} hedges ({hedge_wins} won), {wrong_bytes} wrong bytes, \
+         {cache_faults} faults of the disk cache",
+        worker.store.requests
+    );
     for (rank, stall) in worker.ranks.iter().filter_map(|rank| rank.stall.as_ref().map(|stall| (rank, stall))) {
         println!("  rank {} of session {}: {stall}", rank.rank, rank.session);
     }

@@ -107,6 +107,8 @@ pub struct WorkerBeat {
     pub ranks: Vec<RankFigures>,
     /// Figures of its stages.
     pub stages: Vec<StageFigures>,
+    /// What went wrong with its stores.
+    pub store: StoreFigures,
     /// Samples found bad since the last beat that was answered.
     pub bad_samples: Vec<BadSample>,
 }
@@ -170,6 +172,29 @@ pub struct StageFigures {
     pub p50_ns: u64,
     pub p90_ns: u64,
     pub p99_ns: u64,
+}
+
+/// What went wrong with the stores and the disk cache of a worker since it started, and was mended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreFigures {
+    /// Requests, hedges among them.
+    pub requests: u64,
+    /// Requests made again because the last one failed.
+    pub retries: u64,
+    /// Requests given up because the store was silent or took too long.
+    pub timeouts: u64,
+    /// Requests that the store refused.
+    pub refusals: u64,
+    /// Second requests beside a slow first one.
+    pub hedges: u64,
+    /// Of these, how many answered before the first.
+    pub hedge_wins: u64,
+    /// Blocks, indexes and manifests whose bytes came wrong.
+    pub wrong_bytes: u64,
+    /// Entries of the disk cache that were damaged, or could not be written.
+    pub cache_faults: u64,
+    /// For how long requests for an object have failed, in milliseconds: the longest of all objects, 0 for none.
+    pub trouble_ms: u64,
 }
 
 /// A sample whose bytes are right and do not decode.

@@ -8,7 +8,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
-use spdl_wire::messages::{RankFigures, StageFigures};
+use spdl_wire::messages::{RankFigures, StageFigures, StoreFigures};
 
 use crate::{decode::PictureCounts, feed::Resources};
 
@@ -54,6 +54,7 @@ pub(crate) fn text(resources: &Resources, ranks: &[RankFigures], is_heard: bool)
     let help = "1 while the coordinator answers beats";
     single("spdl_worker_coordinator_heard", help, f64::from(u8::from(is_heard)));
     pictures(&mut registry, resources.pictures());
+    stores(&mut registry, &resources.store_figures());
     stages(&mut registry, &resources.stages());
     per_rank(&mut registry, ranks);
     let mut text = String::new();
@@ -67,6 +68,37 @@ fn pictures(registry: &mut Registry, counts: &PictureCounts) {
         family.get_or_create(&DecoderLabels { decoder }).inc_by(count);
     }
     registry.register("spdl_worker_pictures", "Pictures decoded: what their crop needs, or the whole", family);
+}
+
+fn stores(registry: &mut Registry, figures: &StoreFigures) {
+    let StoreFigures {
+        requests,
+        retries,
+        timeouts,
+        refusals,
+        hedges,
+        hedge_wins,
+        wrong_bytes,
+        cache_faults,
+        trouble_ms,
+    } = *figures;
+    let mut counter = |name: &str, help: &str, value: u64| {
+        let counter = Counter::<u64>::default();
+        counter.inc_by(value);
+        registry.register(name, help, counter);
+    };
+    counter("spdl_worker_store_requests", "Requests to stores, hedges among them", requests);
+    counter("spdl_worker_store_retries", "Requests that were made again because the last one failed", retries);
+    counter("spdl_worker_store_timeouts", "Requests given up because the store was silent or took too long", timeouts);
+    counter("spdl_worker_store_refusals", "Requests that the store refused", refusals);
+    counter("spdl_worker_store_hedges", "Second requests beside a slow first one", hedges);
+    counter("spdl_worker_store_hedge_wins", "Second requests that answered before the first", hedge_wins);
+    counter("spdl_worker_store_wrong_bytes", "Blocks, indexes and manifests whose bytes came wrong", wrong_bytes);
+    counter("spdl_worker_cache_faults", "Entries of the disk cache that were damaged or not written", cache_faults);
+    let gauge = Real::default();
+    gauge.set(trouble_ms as f64 / 1e3);
+    let help = "How long requests for an object have failed, the longest of all objects";
+    registry.register("spdl_worker_store_trouble_seconds", help, gauge);
 }
 
 fn stages(registry: &mut Registry, stages: &[StageFigures]) {

@@ -1,6 +1,8 @@
 //! Workers: who is there, and which of them is a rank's home.
 
-use spdl_wire::messages::{FromCoordinator, Home, RankFigures, Refusal, SessionId, StageFigures, WorkerBeat, WorkerId};
+use spdl_wire::messages::{
+    FromCoordinator, Home, RankFigures, Refusal, SessionId, StageFigures, StoreFigures, WorkerBeat, WorkerId,
+};
 
 use super::{Candidate, ConnectionId, Coordinator, LogLevel, MAX_WORKERS, over_limit, session::RankState};
 
@@ -16,6 +18,7 @@ pub(super) struct Worker {
     pub(super) connection: ConnectionId,
     pub(super) ranks: Vec<RankFigures>,
     pub(super) stages: Vec<StageFigures>,
+    pub(super) store: StoreFigures,
 }
 
 impl Coordinator {
@@ -55,6 +58,7 @@ impl Coordinator {
             connection,
             ranks: beat.ranks,
             stages: beat.stages,
+            store: beat.store,
         };
         self.workers.insert(id, worker);
         Ok(FromCoordinator::Heard { beat_ms: self.config.beat_ms, liveness_ms: self.config.liveness_ms })

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use spdl_shard::{Position, SampleId, job::BadSamples, job::EpochEnd, job::OrderParams};
-use spdl_wire::messages::{PROTOCOL_VERSION, StageFigures, Stall, Transport, WorkerId};
+use spdl_wire::messages::{PROTOCOL_VERSION, StageFigures, Stall, StoreFigures, Transport, WorkerId};
 
 use super::{Coordinator, jobs::JobState, session::SessionState};
 
@@ -125,6 +125,7 @@ pub struct WorkerStatus {
     /// The ranks it serves, as it says itself.
     pub ranks: Vec<ServedRank>,
     pub stages: Vec<StageFigures>,
+    pub store: StoreFigures,
 }
 
 /// How a worker stands with one of its ranks.
@@ -270,6 +271,7 @@ impl Coordinator {
                 })
                 .collect(),
             stages: worker.stages.clone(),
+            store: worker.store,
         }
     }
 }

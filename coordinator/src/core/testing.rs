@@ -74,6 +74,7 @@ pub(crate) fn worker(id: u64, node: &str) -> WorkerBeat {
         draining: false,
         ranks: Vec::new(),
         stages: Vec::new(),
+        store: Default::default(),
         bad_samples: Vec::new(),
     }
 }

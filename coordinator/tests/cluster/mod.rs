@@ -208,6 +208,7 @@ pub(crate) fn worker(id: u64) -> ToCoordinator {
         draining: false,
         ranks: Vec::new(),
         stages: Vec::new(),
+        store: Default::default(),
         bad_samples: Vec::new(),
     })
 }

@@ -113,7 +113,7 @@ impl StoreError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
-            Self::Failed { source, .. } => matches!(source, object_store::Error::Generic { .. }),
+            Self::Failed { source, .. } => !is_refusal(source),
             Self::Format { source, .. } => source.is_retryable(),
             _ => false,
         }
@@ -142,11 +142,40 @@ impl StoreError {
     }
 }
 
+/// How object_store begins its text for an answer with a status code.
+const STATUS: &str = "Server returned non-2xx status code: ";
+
+/// Whether the store, or its client, says that the same request will fail again: nothing there, no access, a request
+/// that makes no sense. All else may pass.
+#[must_use]
+pub fn is_refusal(error: &object_store::Error) -> bool {
+    use object_store::Error as E;
+    match error {
+        E::JoinError { .. } => false,
+        E::Generic { .. } => {
+            says_wrong_request(error)
+                || chain_says(error, METADATA_SERVICE)
+                || io_kind(error) == Some(std::io::ErrorKind::PermissionDenied)
+        }
+        _ => true,
+    }
+}
+
+/// Whether the store answered that the request is wrong: a status of 4xx that is not about time.
+fn says_wrong_request(error: &object_store::Error) -> bool {
+    chain(error).any(|error| {
+        let text = error.to_string();
+        let status = text.find(STATUS).and_then(|at| text.get(at + STATUS.len()..at + STATUS.len() + 3));
+        status.is_some_and(|status| status.starts_with('4') && !matches!(status, "408" | "429"))
+    })
+}
+
 /// Where object_store looks for credentials last: an address that answers on cloud machines only.
 const METADATA_SERVICE: &str = "169.254.169.254";
 
 /// The innermost error: the ones around it repeat it.
-fn cause(error: &object_store::Error) -> String {
+#[must_use]
+pub fn cause(error: &object_store::Error) -> String {
     let mut innermost: &dyn Error = error;
     while let Some(source) = innermost.source() {
         innermost = source;
@@ -154,7 +183,7 @@ fn cause(error: &object_store::Error) -> String {
     innermost.to_string()
 }
 
-fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+pub(super) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| -> Option<&'a (dyn Error + 'static)> {
         <dyn Error>::source(*error)
     })

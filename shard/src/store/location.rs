@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, str::FromStr, sync::Arc, time::Duration};
 
 use object_store::{
-    BackoffConfig, ClientConfigKey, ObjectStore, ObjectStoreScheme, RetryConfig, aws::AmazonS3Builder,
+    BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, ObjectStoreScheme, RetryConfig, aws::AmazonS3Builder,
     azure::MicrosoftAzureBuilder, gcp::GoogleCloudStorageBuilder, http::HttpBuilder, local::LocalFileSystem,
     path::Path,
 };
 use url::Url;
 
-use super::{DatasetStore, StoreError};
+use super::{DatasetStore, StoreError, attempt::Connector};
 
 /// Options of the stores, by the names of their environment variables.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +17,10 @@ pub struct StoreOptions(BTreeMap<String, String>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
+    /// A few quick retries inside each request.
     Read,
+    /// No retries and no time-outs but that of connecting: whoever asks decides about both.
+    ReadOnce,
     Write,
 }
 
@@ -60,7 +63,7 @@ pub(super) fn open(url_or_path: &str, options: &StoreOptions, access: Access) ->
     if access == Access::Write && scheme == ObjectStoreScheme::Http {
         return Err(bad("a web server can be read, not written; write to a folder or a bucket".to_owned()));
     }
-    let object = remote(&scheme, &url, options).map_err(|error| bad(error.to_string()))?;
+    let object = remote(&scheme, &url, options, access).map_err(|error| bad(error.to_string()))?;
     let object = object.ok_or_else(|| bad(format!("there is no store for `{}`", url.scheme())))?;
     Ok(DatasetStore { object, folder: path, url: shown(url).into(), keeps_etags: true })
 }
@@ -88,46 +91,70 @@ fn folder(path: &std::path::Path, given: &str, access: Access) -> Result<Dataset
     Ok(DatasetStore { object, folder: Path::default(), url: url.into(), keeps_etags: false })
 }
 
-/// A few quick retries inside a request; whoever has more patience retries around it, where it can tell why.
-fn retry() -> RetryConfig {
-    RetryConfig {
-        backoff: BackoffConfig {
-            init_backoff: Duration::from_millis(50),
-            max_backoff: Duration::from_secs(2),
-            base: 2.0,
-        },
-        max_retries: 3,
-        retry_timeout: Duration::from_secs(30),
+/// How the clients of a remote store behave.
+struct Manner {
+    retry: RetryConfig,
+    client: ClientOptions,
+    connector: Connector,
+}
+
+impl Manner {
+    fn of(access: Access) -> Self {
+        let backoff =
+            BackoffConfig { init_backoff: Duration::from_millis(50), max_backoff: Duration::from_secs(2), base: 2.0 };
+        let quick = RetryConfig { backoff, max_retries: 3, retry_timeout: Duration::from_secs(30) };
+        match access {
+            Access::Read | Access::Write => {
+                Self { retry: quick, client: ClientOptions::new(), connector: Connector::Plain }
+            }
+            Access::ReadOnce => Self {
+                retry: RetryConfig { max_retries: 0, ..quick },
+                client: ClientOptions::new().with_timeout_disabled(),
+                connector: Connector::Once,
+            },
+        }
     }
+}
+
+/// Sets up the builder of any store.
+macro_rules! builder {
+    ($builder:ty, $manner:expr) => {
+        <$builder>::new()
+            .with_retry($manner.retry)
+            .with_client_options($manner.client)
+            .with_http_connector($manner.connector)
+    };
 }
 
 fn remote(
     scheme: &ObjectStoreScheme,
     url: &Url,
     options: &StoreOptions,
+    access: Access,
 ) -> object_store::Result<Option<Arc<dyn ObjectStore>>> {
     // `http` in a URL or in an endpoint is the user's word for it.
     let plain_http = |url: &str| url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http:"));
+    let manner = Manner::of(access);
     Ok(Some(match scheme {
         ObjectStoreScheme::AmazonS3 => {
             let endpoint = ["AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"].into_iter();
             let allow_http = endpoint.filter_map(|name| options.0.get(name)).any(|endpoint| plain_http(endpoint));
-            let builder = AmazonS3Builder::new().with_url(url.as_str()).with_retry(retry()).with_allow_http(allow_http);
+            let builder = builder!(AmazonS3Builder, manner).with_url(url.as_str()).with_allow_http(allow_http);
             Arc::new(with_options(builder, options.for_store("AWS_"), AmazonS3Builder::with_config).build()?)
         }
         ObjectStoreScheme::GoogleCloudStorage => {
-            let builder = GoogleCloudStorageBuilder::new().with_url(url.as_str()).with_retry(retry());
+            let builder = builder!(GoogleCloudStorageBuilder, manner).with_url(url.as_str());
             Arc::new(
                 with_options(builder, options.for_store("GOOGLE_"), GoogleCloudStorageBuilder::with_config).build()?,
             )
         }
         ObjectStoreScheme::MicrosoftAzure => {
-            let builder = MicrosoftAzureBuilder::new().with_url(url.as_str()).with_retry(retry());
+            let builder = builder!(MicrosoftAzureBuilder, manner).with_url(url.as_str());
             Arc::new(with_options(builder, options.for_store("AZURE_"), MicrosoftAzureBuilder::with_config).build()?)
         }
         ObjectStoreScheme::Http => {
             let allow_http = plain_http(url.as_str()).to_string();
-            let builder = HttpBuilder::new().with_url(&url[..url::Position::BeforePath]).with_retry(retry());
+            let builder = builder!(HttpBuilder, manner).with_url(&url[..url::Position::BeforePath]);
             Arc::new(builder.with_config(ClientConfigKey::AllowHttp, allow_http).build()?)
         }
         _ => return Ok(None),

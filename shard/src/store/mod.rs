@@ -1,10 +1,12 @@
 //! Where a dataset lies: a folder on disk or on an object store, opened by its URL.
 
+mod attempt;
 mod error;
 mod location;
 mod read;
 
-pub use error::StoreError;
+pub use attempt::Busy;
+pub use error::{StoreError, cause, is_refusal};
 pub use location::StoreOptions;
 
 use std::sync::Arc;
@@ -48,6 +50,21 @@ impl DatasetStore {
     /// As [`open`](Self::open).
     pub fn open_with(url_or_path: &str, options: &StoreOptions) -> Result<Self, StoreError> {
         location::open(url_or_path, options, location::Access::Read)
+    }
+
+    /// [`open`](Self::open) for whoever decides about retries and time-outs himself: every request is made once and may
+    /// take forever, and a busy server's words are kept, see [`Busy`].
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_once(url_or_path: &str) -> Result<Self, StoreError> {
+        location::open(url_or_path, &StoreOptions::from_env(), location::Access::ReadOnce)
+    }
+
+    /// The same folder, read through another store that `wrap` makes of this one's.
+    #[must_use]
+    pub fn through(self, wrap: impl FnOnce(Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore>) -> Self {
+        Self { object: wrap(self.object), ..self }
     }
 
     /// Opens a folder to write to; a local one is made where it does not exist.

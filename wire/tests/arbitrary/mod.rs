@@ -156,6 +156,20 @@ fn stage_figures() -> impl Strategy<Value = StageFigures> {
     })
 }
 
+fn store_figures() -> impl Strategy<Value = StoreFigures> {
+    any::<[u64; 9]>().prop_map(|n| StoreFigures {
+        requests: n[0],
+        retries: n[1],
+        timeouts: n[2],
+        refusals: n[3],
+        hedges: n[4],
+        hedge_wins: n[5],
+        wrong_bytes: n[6],
+        cache_faults: n[7],
+        trouble_ms: n[8],
+    })
+}
+
 fn bad_sample() -> impl Strategy<Value = BadSample> {
     (text(), any::<u64>(), text(), text(), text()).prop_map(|(job, sample, shard, key, cause)| BadSample {
         job,
@@ -168,8 +182,9 @@ fn bad_sample() -> impl Strategy<Value = BadSample> {
 
 fn worker_beat() -> impl Strategy<Value = WorkerBeat> {
     let lists = (vec(rank_figures(), 0..3), vec(stage_figures(), 0..3), vec(bad_sample(), 0..3));
-    (home(), 0.0..1e3_f64, any::<bool>(), lists).prop_map(|(home, cores, draining, (ranks, stages, bad_samples))| {
-        WorkerBeat { home, cores, draining, ranks, stages, bad_samples }
+    (home(), 0.0..1e3_f64, any::<bool>(), lists, store_figures()).prop_map(|(home, cores, draining, lists, store)| {
+        let (ranks, stages, bad_samples) = lists;
+        WorkerBeat { home, cores, draining, ranks, stages, store, bad_samples }
     })
 }
 

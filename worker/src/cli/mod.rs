@@ -5,6 +5,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use spdl_wire::{
@@ -20,7 +21,8 @@ use tokio::{
 
 use crate::{
     budget::{Budget, DiskBudget, MIN_MEMORY_BYTES},
-    feed::{FeedError, Resources},
+    feed::{FeedError, Resources, StoreAccess},
+    fetch::RetrySettings,
     http,
     serve::{DEFAULT_RANKS, ServeError, Worker, WorkerSettings},
     size::{parse_bytes, parse_cores},
@@ -65,6 +67,14 @@ pub struct Args {
     /// Size of that directory. Raised: the disk fills up.
     #[arg(long, env = "SPDL_WORKER_CACHE_BYTES", value_name = "SIZE", default_value = "64GiB", value_parser = parse_bytes)]
     pub cache_bytes: u64,
+    /// Requests of a hundred that may be made a second time because the first is slow; 0 for none. Raised: the store has
+    /// more to do, and that when it is slow.
+    #[arg(long, env = "SPDL_WORKER_HEDGE_PERCENT", value_name = "PERCENT", default_value_t = 3.0)]
+    pub hedge_percent: f64,
+    /// Seconds that a store may be silent, before it answers or within an answer, until the request is made again. Raised:
+    /// a connection that hangs is given up later. Lowered: slow answers of a busy store are thrown away.
+    #[arg(long, env = "SPDL_WORKER_STORE_SILENCE_S", value_name = "SECONDS", default_value_t = 10.0)]
+    pub store_silence_s: f64,
     /// Ranks served at most.
     #[arg(long, env = "SPDL_WORKER_RANKS", value_name = "N", default_value_t = DEFAULT_RANKS)]
     pub ranks: usize,
@@ -140,6 +150,24 @@ impl Args {
         Ok(Budget { cores, memory_bytes: self.memory, disk })
     }
 
+    /// How patient these arguments are with stores.
+    ///
+    /// # Errors
+    /// [`CliError::Value`].
+    pub fn retry(&self) -> Result<RetrySettings, CliError> {
+        let value = |flag, problem: String| CliError::Value { flag, problem };
+        if !(0.0..=100.0).contains(&self.hedge_percent) {
+            return Err(value("--hedge-percent", format!("{} is not 0 to 100", self.hedge_percent)));
+        }
+        if !(0.001..=3600.0).contains(&self.store_silence_s) {
+            return Err(value("--store-silence-s", format!("{} is not 0.001 to 3600", self.store_silence_s)));
+        }
+        let silence_timeout = Duration::from_secs_f64(self.store_silence_s);
+        let request_timeout = RetrySettings::default().request_timeout.max(silence_timeout);
+        let hedge_percent = self.hedge_percent;
+        Ok(RetrySettings { hedge_percent, silence_timeout, request_timeout, ..RetrySettings::default() })
+    }
+
     fn settings(&self, name: &str) -> Result<WorkerSettings, CliError> {
         let node = this_node(self.node.as_deref()).map_err(|source| CliError::Os { what: "node id".into(), source })?;
         let default_socket = || std::env::temp_dir().join(format!("spdl-worker-{name}.sock"));
@@ -169,7 +197,8 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(os("handler of SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(os("handler of SIGINT"))?;
     let name = args.name.clone().map_or_else(host_name, Ok).map_err(os("name of the host"))?;
-    let resources = Resources::new(&name, args.budget()?)?;
+    let access = StoreAccess { retry: args.retry()?, wrap: None };
+    let resources = Resources::with_access(&name, args.budget()?, access)?;
     // The coordinator's name may take long to resolve.
     let worker = tokio::select! {
         worker = Worker::start(args.settings(&name)?, resources) => Arc::new(worker?),

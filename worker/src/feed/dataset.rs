@@ -15,18 +15,21 @@ use spdl_shard::{
 use tokio::sync::OnceCell;
 
 use super::FeedError;
-use crate::fetch::{Backoff, BlockKey, BlockPlace, MemoryCache, RetrySettings, ShardObject};
+use crate::fetch::{Backoff, BlockKey, BlockPlace, MemoryCache, PatientStore, Requests, RetrySettings, ShardObject};
 
 /// Datasets that stay open without a rank that reads them.
 const IDLE_DATASETS: usize = 4;
 /// Plans that a dataset keeps.
 const KEPT_PLANS: usize = 4;
+/// How often a manifest or an index is read that turns out damaged.
+const MAX_READS: u32 = 8;
 
 /// The open datasets of a process.
 #[derive(Debug)]
 pub(crate) struct Datasets {
     open: Mutex<HashMap<DatasetKey, Arc<OnceCell<Arc<Dataset>>>>>,
     indexes: Arc<Indexes>,
+    requests: Arc<Requests>,
     access: StoreAccess,
 }
 
@@ -51,8 +54,8 @@ impl fmt::Debug for StoreAccess {
 type DatasetKey = (String, Fingerprint);
 
 impl Datasets {
-    pub(crate) fn new(index_bytes: u64, access: StoreAccess) -> Self {
-        Self { open: Mutex::default(), indexes: Arc::new(Indexes::new(index_bytes)), access }
+    pub(crate) fn new(index_bytes: u64, requests: Arc<Requests>, access: StoreAccess) -> Self {
+        Self { open: Mutex::default(), indexes: Arc::new(Indexes::new(index_bytes)), requests, access }
     }
 
     /// The dataset of `job`: opened once however many ranks ask for it.
@@ -67,7 +70,7 @@ impl Datasets {
             }
             open.entry(key).or_default().clone()
         };
-        cell.get_or_try_init(|| Dataset::open(job, self.indexes.clone(), &self.access)).await.cloned()
+        cell.get_or_try_init(|| Dataset::open(job, self)).await.cloned()
     }
 }
 
@@ -81,14 +84,20 @@ pub(crate) struct Dataset {
     fingerprint: Fingerprint,
     plans: Mutex<Vec<(u64, OrderParams, Plan)>>,
     indexes: Arc<Indexes>,
-    retry: RetrySettings,
+    requests: Arc<Requests>,
+    /// As the job writes it.
+    url: Arc<str>,
 }
 
 impl Dataset {
-    async fn open(job: &Job, indexes: Arc<Indexes>, access: &StoreAccess) -> Result<Arc<Self>, FeedError> {
+    async fn open(job: &Job, Datasets { indexes, requests, access, .. }: &Datasets) -> Result<Arc<Self>, FeedError> {
         let store_error = |source| FeedError::Dataset { url: job.dataset.clone(), source: Arc::new(source) };
-        let store = DatasetStore::open(&job.dataset).map_err(store_error)?;
-        let manifest = again(&access.retry, || store.manifest()).await.map_err(store_error)?;
+        let url: Arc<str> = job.dataset.as_str().into();
+        let bare = DatasetStore::open_once(&url).map_err(store_error)?;
+        let shards = access.wrap.as_ref().map_or_else(|| bare.object(), |wrap| wrap(bare.object()));
+        let store =
+            bare.through(|inner| Arc::new(PatientStore { inner, dataset: url.clone(), requests: requests.clone() }));
+        let manifest = again(requests, || store.manifest()).await.map_err(store_error)?;
         let actual = manifest.fingerprint();
         if actual != job.dataset_fingerprint {
             return Err(FeedError::DatasetDiffers {
@@ -98,9 +107,8 @@ impl Dataset {
                 actual,
             });
         }
-        let shards = access.wrap.as_ref().map_or_else(|| store.object(), |wrap| wrap(store.object()));
-        let (plans, retry) = (Mutex::default(), access.retry.clone());
-        Ok(Arc::new(Self { store, shards, manifest, fingerprint: actual, plans, indexes, retry }))
+        let (plans, indexes, requests) = (Mutex::default(), indexes.clone(), requests.clone());
+        Ok(Arc::new(Self { store, shards, manifest, fingerprint: actual, plans, indexes, requests, url }))
     }
 
     pub(crate) const fn manifest(&self) -> &Manifest {
@@ -128,6 +136,7 @@ impl Dataset {
         let shard = self.manifest.shard(block.shard);
         let object = ShardObject {
             store: self.shards.clone(),
+            dataset: self.url.clone(),
             path: self.store.shard_path(&shard),
             url: shard.url.to_owned(),
             bytes: shard.bytes,
@@ -160,7 +169,7 @@ impl Dataset {
         let hold = IndexHold { indexes: self.indexes.clone(), id, cell };
         let open = || async {
             let shard = self.manifest.shard(shard);
-            again(&self.retry, || self.store.index(&shard))
+            again(&self.requests, || self.store.index(&shard))
                 .await
                 .map_err(|source| FeedError::Dataset { url: shard.url.to_owned(), source: Arc::new(source) })
         };
@@ -216,17 +225,23 @@ impl Indexes {
     }
 }
 
-/// Tries again, with back-off, what the store may yet do.
-async fn again<T, F>(retry: &RetrySettings, attempt: impl Fn() -> F) -> Result<T, StoreError>
+/// Reads again, with back-off, what came damaged; all other patience is with the requests.
+async fn again<T, F>(requests: &Requests, read: impl Fn() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
-    let mut backoff = Backoff::new(retry.first_delay, retry.max_delay);
-    for _ in 1..retry.attempts {
-        match attempt().await {
-            Err(error) if error.is_retryable() => tokio::time::sleep(backoff.delay(rand::random())).await,
+    let mut backoff = Backoff::new(requests.retry().first_delay, requests.retry().max_delay);
+    for _ in 1..MAX_READS {
+        match read().await {
+            Err(error) if error.is_retryable() => {
+                if let StoreError::Format { .. } = error {
+                    requests.note_wrong_bytes();
+                }
+                tracing::warn!(%error, "reading it again");
+                tokio::time::sleep(backoff.delay(rand::random())).await;
+            }
             result => return result,
         }
     }
-    attempt().await
+    read().await
 }

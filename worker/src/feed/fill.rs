@@ -15,14 +15,11 @@ use tokio::sync::oneshot;
 use super::{
     Feed, FeedError,
     bad::{Remedy, remedy},
-    portion::{Canvas, Fetched, SampleTask, Unfinished, Why, decode_portion, locate_in},
+    portion::{Canvas, Fetched, SampleTask, Unfinished, Why, WrongFetches, decode_portion, locate_in},
     progress::Wait,
     steps::PlannedStep,
 };
-use crate::fetch::FetchError;
-
-/// How often bytes are fetched that turn out wrong.
-const MAX_WRONG_FETCHES: u32 = 3;
+use crate::fetch::{BlockKey, FetchError};
 
 /// A slot that holds a batch, not published yet.
 #[derive(Debug)]
@@ -80,7 +77,7 @@ fn task(entry: u32, item: &Item) -> SampleTask {
         ItemKind::Padding => entry_flags::PADDING,
         ItemKind::Invalid => entry_flags::INVALID,
     };
-    SampleTask { entry, at: item.at, id: item.located.id, flags, attempts: 0, wrong_fetches: 0 }
+    SampleTask { entry, at: item.at, id: item.located.id, flags, attempts: 0, wrong: WrongFetches::default() }
 }
 
 fn items_of(items: &[Item], wanted: impl Fn(ItemKind) -> bool) -> Vec<SampleTask> {
@@ -106,9 +103,7 @@ impl Filling {
                     decoding = None;
                     let (idle, unfinished) = decoded?;
                     canvas = Some(idle);
-                    for sample in unfinished {
-                        self.settle(sample)?;
-                    }
+                    self.settle(unfinished)?;
                 }
                 else => return Ok(canvas.expect("nothing is being decoded")),
             }
@@ -142,6 +137,21 @@ impl Filling {
         self.fetching.push(fetch_group(self.feed.clone(), block, tasks).boxed());
     }
 
+    /// Fetches a block whose bytes were wrong, after a while: what hurt them may pass.
+    fn fetch_again(&mut self, block: u32, tasks: Vec<SampleTask>) {
+        let retry = self.feed.resources.fetcher.requests().retry();
+        let fetches = tasks.iter().map(|task| task.wrong.fetches).max().unwrap_or(1);
+        let limit = retry.first_delay.saturating_mul(1 << fetches.min(16)).min(retry.max_delay);
+        let delay = limit.mul_f64(rand::random());
+        *self.awaited.entry(block).or_default() += 1;
+        let feed = self.feed.clone();
+        let fetched = async move {
+            tokio::time::sleep(delay).await;
+            fetch_group(feed, block, tasks).await
+        };
+        self.fetching.push(fetched.boxed());
+    }
+
     /// Decodes what is ready, when it is this batch's turn.
     fn decode(&mut self, mut canvas: Canvas) -> impl Future<Output = Decoded> + Send + 'static {
         let portion = std::mem::take(&mut self.ready);
@@ -162,24 +172,37 @@ impl Filling {
         }
     }
 
-    /// Decides what becomes of a sample that was not decoded.
-    fn settle(&mut self, sample: Unfinished) -> Result<(), FeedError> {
+    /// Decides what becomes of samples that were not decoded.
+    fn settle(&mut self, unfinished: Vec<Unfinished>) -> Result<(), FeedError> {
+        let mut wrong: BTreeMap<u32, (BlockKey, Vec<SampleTask>)> = BTreeMap::new();
+        for sample in unfinished {
+            let key = sample.place.key;
+            if let Some(task) = self.settle_one(sample)? {
+                wrong.entry(key.block).or_insert((key, Vec::new())).1.push(task);
+            }
+        }
+        for (block, (key, tasks)) in wrong {
+            self.feed.resources.fetcher.discard(&key);
+            self.fetch_again(block, tasks);
+        }
+        Ok(())
+    }
+
+    /// The same for one; gives it back where its bytes are to be fetched again.
+    fn settle_one(&mut self, sample: Unfinished) -> Result<Option<SampleTask>, FeedError> {
         let Unfinished { mut task, place, key, why } = sample;
         let shard = place.shard.url.clone();
         match why {
             Why::NotIndexed { sample } => Err(FeedError::Index { shard, sample }),
             Why::WrongBytes { field, expected, actual } => {
-                self.feed.resources.fetcher.discard(&place.key);
-                task.wrong_fetches += 1;
-                if task.wrong_fetches >= MAX_WRONG_FETCHES {
-                    let attempts = task.wrong_fetches;
+                if !task.wrong.note(actual) {
+                    let attempts = task.wrong.fetches;
                     return Err(FetchError::WrongBytes { shard, key, field, expected, actual, attempts }.into());
                 }
                 tracing::warn!(shard, key, field, "wrong bytes; fetching them again");
-                self.fetch(place.key.block, vec![task]);
-                Ok(())
+                Ok(Some(task))
             }
-            Why::Bad(cause) => self.settle_bad(task, shard, key, cause),
+            Why::Bad(cause) => self.settle_bad(task, shard, key, cause).map(|()| None),
         }
     }
 
@@ -204,7 +227,7 @@ impl Filling {
             id,
             flags: task.flags | entry_flags::SUBSTITUTED,
             attempts: task.attempts + 1,
-            wrong_fetches: 0,
+            wrong: WrongFetches::default(),
             ..task
         };
         self.fetch(block, vec![task]);

@@ -11,6 +11,7 @@ mod fill;
 mod portion;
 mod progress;
 mod resources;
+mod stall;
 mod steps;
 mod turns;
 mod view;
@@ -102,6 +103,7 @@ pub struct RankFeed {
     /// The end or the error, once it has come.
     last: Option<Result<FeedEvent, FeedError>>,
     driver: AbortHandle,
+    stall_log: AbortHandle,
     _reservation: SlabReservation,
 }
 
@@ -167,7 +169,8 @@ impl RankFeed {
         };
         let driver = tokio::spawn(driver.run(from, freed)).abort_handle();
         let view = FeedView::new(resources, &session, rank, slab.slots(), progress.clone());
-        Ok(Self { view, slab, layout, progress, events, last: None, driver, _reservation: reservation })
+        let stall_log = tokio::spawn(stall::watch(view.clone(), rank)).abort_handle();
+        Ok(Self { view, slab, layout, progress, events, last: None, driver, stall_log, _reservation: reservation })
     }
 
     /// The slots.
@@ -231,6 +234,7 @@ impl Drop for RankFeed {
     fn drop(&mut self) {
         self.progress.cancel();
         self.driver.abort();
+        self.stall_log.abort();
     }
 }
 

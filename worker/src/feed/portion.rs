@@ -36,8 +36,31 @@ pub(crate) struct SampleTask {
     pub(crate) flags: u32,
     /// Substitutes that were tried before it.
     pub(crate) attempts: u32,
-    /// How often its bytes came and were wrong.
-    pub(crate) wrong_fetches: u32,
+    pub(crate) wrong: WrongFetches,
+}
+
+/// How often the bytes of a sample came and were wrong.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WrongFetches {
+    pub(crate) fetches: u32,
+    /// The last so many in the same way, with this checksum.
+    alike: u32,
+    checksum: u32,
+}
+
+impl WrongFetches {
+    /// A store that gives the same wrong bytes so often has no others.
+    const MAX_ALIKE: u32 = 4;
+    /// One whose bytes are wrong in so many ways does not mend.
+    const MAX: u32 = 16;
+
+    /// They were wrong once more: `false` when they are not worth fetching again.
+    pub(crate) fn note(&mut self, checksum: u32) -> bool {
+        self.alike = if self.fetches > 0 && self.checksum == checksum { self.alike + 1 } else { 1 };
+        self.checksum = checksum;
+        self.fetches += 1;
+        self.alike < Self::MAX_ALIKE && self.fetches < Self::MAX
+    }
 }
 
 /// Samples of one block, with their bytes.

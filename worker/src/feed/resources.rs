@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use spdl_wire::{
     layout::Layout,
-    messages::{BadSample, Session, StageFigures},
+    messages::{BadSample, Session, StageFigures, StoreFigures},
     slab::{MAX_SLAB_BYTES, slot_stride},
 };
 
@@ -84,14 +84,15 @@ impl Resources {
             retry: access.retry.clone(),
             ..FetchSettings::new(shares.pool_bytes, shares.transit_bytes)
         };
+        let fetcher = Fetcher::new(settings, budget.disk.as_ref(), fetch.clone());
         Ok(Arc::new(Self {
             name: name.to_owned(),
             shares,
             slab_bytes: Mutex::new(0),
             pool,
             turns: Turns::new(2 * threads),
-            fetcher: Fetcher::new(settings, budget.disk.as_ref(), fetch.clone()),
-            datasets: Datasets::new(shares.index_bytes, access),
+            datasets: Datasets::new(shares.index_bytes, fetcher.requests().clone(), access),
+            fetcher,
             bad: Mutex::default(),
             stages: Stages { fetch, decode: Arc::new(Stage::new("decode")), batch: Arc::new(Stage::new("batch")) },
             pictures: Arc::default(),
@@ -121,6 +122,12 @@ impl Resources {
     #[must_use]
     pub fn pictures(&self) -> &PictureCounts {
         &self.pictures
+    }
+
+    /// What went wrong with stores and the disk cache so far, and was mended.
+    #[must_use]
+    pub fn store_figures(&self) -> StoreFigures {
+        self.fetcher.store_figures()
     }
 
     /// Bytes of slabs and of cached blocks just then.

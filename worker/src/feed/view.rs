@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use spdl_shard::manifest::MANIFEST_NAME;
 use spdl_wire::messages::{RankFigures, Session, SessionId, Stall, Transport};
 
 use super::{
     Resources,
     progress::{Phase, Progress, Wait},
 };
+use crate::fetch::Fetcher;
 
 /// Tells how a rank stands. Cheap to clone; outlives the feed.
 #[derive(Clone, Debug)]
@@ -22,6 +24,7 @@ struct Rank {
     rank: u32,
     slots: u32,
     progress: Arc<Progress>,
+    fetcher: Arc<Fetcher>,
 }
 
 impl FeedView {
@@ -40,6 +43,7 @@ impl FeedView {
             rank,
             slots,
             progress,
+            fetcher: resources.fetcher.clone(),
         }))
     }
 
@@ -52,19 +56,28 @@ impl FeedView {
     /// What the next batch waits for; `None` when it is there, or about to be.
     #[must_use]
     pub fn stall(&self) -> Option<Stall> {
-        let Rank { worker, job, dataset, rank, slots, progress, .. } = &*self.0;
+        let Rank { worker, job, dataset, rank, slots, progress, fetcher, .. } = &*self.0;
         if progress.has_batch() {
             return None;
         }
         let (phase, wait, since) = progress.waiting();
+        let trouble = |object: &str| {
+            let trouble = fetcher.trouble(dataset, object);
+            trouble.map_or_else(String::new, |trouble| format!("; {trouble}"))
+        };
         let (stage, waiting_for) = match (phase, wait) {
             (Phase::Over, _) | (Phase::Filling, None) => return None,
             (_, Some(Wait::Decode)) => ("decode", format!("samples of rank {rank} of job `{job}` to be decoded")),
             (_, Some(Wait::Block { block, shard, others })) => {
                 let others = if others > 0 { format!(" and {others} others") } else { String::new() };
-                ("fetch", format!("block {block} of shard `{shard}`{others}"))
+                let trouble = trouble(&shard);
+                let what = format!("block {block} of shard `{shard}`{others} for rank {rank} of job `{job}`{trouble}");
+                ("fetch", what)
             }
-            (Phase::Opening, None) => ("open", format!("dataset `{dataset}` to be opened")),
+            (Phase::Opening, None) => {
+                let trouble = trouble(MANIFEST_NAME);
+                ("open", format!("dataset `{dataset}` to be opened for rank {rank} of job `{job}`{trouble}"))
+            }
             (Phase::NoSlot, None) => {
                 ("hand-over", format!("the trainer to give back one of {slots} slots of rank {rank}"))
             }

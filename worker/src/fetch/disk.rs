@@ -1,19 +1,39 @@
 //! A folder of blocks with a byte budget. It touches only files that carry its own kind of name, and a disk that is
 //! full or broken costs a warning, never a block.
+//!
+//! A file is named after the dataset's fingerprint and the block's number, and ends with a seal: a hash over that name,
+//! the block's place in its shard, and its bytes. What a crash or another program left there is no block.
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fs, io,
+    fs,
+    io::{self, Write},
     path::PathBuf,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
 };
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use spdl_shard::Fingerprint;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::{BlockKey, pieces::Pieces};
 use crate::budget::DiskBudget;
+
+/// Bytes of the seal at the end of a file.
+const SEAL_BYTES: usize = 16;
+/// For so long nothing is written after a disk has failed; it doubles from there.
+const FIRST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(600);
+/// No block takes as long to write: a temporary file of that age is nobody's.
+const MAX_WRITE: Duration = Duration::from_secs(3600);
+
+/// Tells this life of the process from another with the same id: in a container every worker is process 1.
+static LIFE: LazyLock<u32> = LazyLock::new(rand::random);
 
 /// Blocks on disk, by key. All methods block on the disk.
 #[derive(Debug)]
@@ -21,8 +41,29 @@ pub(crate) struct DiskCache {
     directory: PathBuf,
     budget_bytes: u64,
     files: Mutex<Files>,
-    writes: AtomicBool,
+    pause: Mutex<Pause>,
     temporary: AtomicU64,
+    faults: AtomicU64,
+}
+
+/// Since when, and for how long, nothing is written.
+#[derive(Debug, Default)]
+struct Pause {
+    since: Option<Instant>,
+    length: Duration,
+}
+
+impl Pause {
+    fn is_on(&self) -> bool {
+        self.since.is_some_and(|since| since.elapsed() < self.length)
+    }
+
+    /// Begins, or goes on for longer: gives how long.
+    fn extend(&mut self) -> Duration {
+        self.length = (self.length * 2).clamp(FIRST_PAUSE, MAX_PAUSE);
+        self.since = Some(Instant::now());
+        self.length
+    }
 }
 
 #[derive(Debug, Default)]
@@ -79,11 +120,29 @@ fn parse_name(name: &str) -> Option<BlockKey> {
     (file_name(&key) == name).then_some(key)
 }
 
-/// The process that a temporary file `blk-FINGERPRINT-N.PID-COUNT.tmp` belongs to.
-fn temporary_owner(name: &str) -> Option<u32> {
-    let (block, rest) = name.strip_suffix(".tmp")?.split_once('.')?;
-    parse_name(block)?;
-    rest.split_once('-')?.0.parse().ok()
+/// What the seal of a block's file has to be.
+fn seal<'a>(key: &BlockKey, offset: u64, bytes: u64, content: impl Iterator<Item = &'a [u8]>) -> [u8; SEAL_BYTES] {
+    let mut hash = Xxh3::new();
+    hash.update(file_name(key).as_bytes());
+    hash.update(&offset.to_le_bytes());
+    hash.update(&bytes.to_le_bytes());
+    content.for_each(|piece| hash.update(piece));
+    hash.digest128().to_le_bytes()
+}
+
+/// Whether a file is `blk-FINGERPRINT-N.PID-LIFE-COUNT.tmp`, half written by a process that is gone.
+fn is_leftover(name: &str, modified: Option<SystemTime>) -> bool {
+    let parts = || {
+        let (block, rest) = name.strip_suffix(".tmp")?.split_once('.')?;
+        parse_name(block)?;
+        let (pid, life) = rest.split_once('-')?;
+        Some((pid.parse::<u32>().ok()?, life.split_once('-').map_or(life, |(life, _)| life).parse::<u32>().ok()?))
+    };
+    let Some((pid, life)) = parts() else { return false };
+    let is_old = modified.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > MAX_WRITE);
+    let is_alive =
+        if pid == std::process::id() { life == *LIFE } else { PathBuf::from(format!("/proc/{pid}")).exists() };
+    is_old || !is_alive
 }
 
 impl DiskCache {
@@ -93,8 +152,9 @@ impl DiskCache {
             directory: budget.directory.clone(),
             budget_bytes: budget.bytes,
             files: Mutex::default(),
-            writes: AtomicBool::new(true),
+            pause: Mutex::default(),
             temporary: AtomicU64::new(0),
+            faults: AtomicU64::new(0),
         };
         match cache.load() {
             Ok(()) => Some(cache),
@@ -118,7 +178,7 @@ impl DiskCache {
                 if meta.is_file() {
                     found.push((meta.modified().ok(), key, meta.len()));
                 }
-            } else if temporary_owner(name).is_some_and(|pid| !PathBuf::from(format!("/proc/{pid}")).exists()) {
+            } else if is_leftover(name, entry.metadata().and_then(|meta| meta.modified()).ok()) {
                 let _ = fs::remove_file(entry.path());
             }
         }
@@ -131,16 +191,36 @@ impl DiskCache {
         Ok(())
     }
 
-    /// The block, where it is there and as long as it should be.
+    /// The block, where it is there, whole and sealed.
     pub(crate) fn read(&self, key: &BlockKey, offset: u64, bytes: u64) -> Option<Pieces> {
         self.known(key)?;
-        match fs::read(self.path(key)) {
-            Ok(content) if content.len() as u64 == bytes => Some(Pieces::new(vec![(offset, Bytes::from(content))])),
-            _ => {
-                self.remove(&mut self.files.lock(), key);
-                None
-            }
+        let content = self.read_file(key, bytes).ok().filter(|file| {
+            let (content, found) = file.split_at(bytes as usize);
+            found == seal(key, offset, bytes, std::iter::once(content))
+        });
+        if content.is_none() {
+            self.faults.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(file = %self.path(key).display(), "not the block that it should be; fetching it again");
+            self.remove(&mut self.files.lock(), key);
         }
+        let content = Bytes::from(content?).slice(..bytes as usize);
+        Some(Pieces::new(vec![(offset, content)]))
+    }
+
+    /// The file of a block of so many bytes.
+    fn read_file(&self, key: &BlockKey, bytes: u64) -> io::Result<Vec<u8>> {
+        let path = self.path(key);
+        let length = fs::metadata(&path)?.len();
+        if length != bytes + SEAL_BYTES as u64 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let content = fs::read(path)?;
+        if content.len() as u64 == length { Ok(content) } else { Err(io::ErrorKind::InvalidData.into()) }
+    }
+
+    /// Entries that were no blocks, and blocks that could not be written.
+    pub(crate) fn faults(&self) -> u64 {
+        self.faults.load(Ordering::Relaxed)
     }
 
     /// Whether the block is there; counts as a use.
@@ -155,56 +235,70 @@ impl DiskCache {
         self.files.lock().discards.get(key).copied().unwrap_or(0)
     }
 
-    /// Keeps a block that was fetched after `discards`. After a failure that making room does not mend, nothing more is
-    /// written.
-    pub(crate) fn write(&self, key: &BlockKey, pieces: &Pieces, discards: u32) {
-        let bytes = pieces.bytes();
-        if bytes > self.budget_bytes || !self.writes.load(Ordering::Relaxed) || self.known(key).is_some() {
+    /// Keeps a block that starts at `offset` of its shard and was fetched after `discards`. After a failure that making
+    /// room does not mend, nothing more is written for a while.
+    pub(crate) fn write(&self, key: &BlockKey, offset: u64, pieces: &Pieces, discards: u32) {
+        let bytes = pieces.bytes() + SEAL_BYTES as u64;
+        if bytes > self.budget_bytes || self.pause.lock().is_on() || self.known(key).is_some() {
             return;
         }
         self.make_room(&mut self.files.lock(), bytes);
-        let written = self.try_write(key, pieces, discards).or_else(|_| {
-            let mut files = self.files.lock();
-            let halved = files.used_bytes / 2;
-            while files.used_bytes > halved {
-                self.evict_oldest(&mut files);
+        let written = self.try_write(key, offset, pieces, discards).or_else(|error| {
+            match error.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => self.halve(),
+                io::ErrorKind::NotFound => fs::create_dir_all(&self.directory)?,
+                _ => return Err(error),
             }
-            drop(files);
-            self.try_write(key, pieces, discards)
+            self.try_write(key, offset, pieces, discards)
         });
         match written {
-            Ok(()) => self.files.lock().add(*key, bytes),
+            Ok(()) => *self.pause.lock() = Pause::default(),
             Err(error) => {
-                if self.writes.swap(false, Ordering::Relaxed) {
-                    let directory = self.directory.display();
+                self.faults.fetch_add(1, Ordering::Relaxed);
+                let mut pause = self.pause.lock();
+                if !pause.is_on() {
+                    let (seconds, directory) = (pause.extend().as_secs(), self.directory.display());
                     tracing::warn!(
-                        "disk cache `{directory}` takes no more blocks, going on with what is there: {error}"
+                        "disk cache `{directory}` takes no blocks; trying again in {seconds} s, till then with what \
+                         is there: {error}"
                     );
                 }
             }
         }
     }
 
-    fn try_write(&self, key: &BlockKey, pieces: &Pieces, discards: u32) -> io::Result<()> {
+    fn try_write(&self, key: &BlockKey, offset: u64, pieces: &Pieces, discards: u32) -> io::Result<()> {
         let count = self.temporary.fetch_add(1, Ordering::Relaxed);
-        let temporary = self.directory.join(format!("{}.{}-{count}.tmp", file_name(key), std::process::id()));
+        let name = format!("{}.{}-{}-{count}.tmp", file_name(key), std::process::id(), *LIFE);
+        let temporary = self.directory.join(name);
+        let bytes = pieces.bytes();
         let write = || {
             let mut file = fs::File::create_new(&temporary)?;
-            for bytes in pieces.iter() {
-                io::Write::write_all(&mut file, bytes)?;
+            for piece in pieces.iter() {
+                file.write_all(piece)?;
             }
+            file.write_all(&seal(key, offset, bytes, pieces.iter().map(|piece| &**piece)))?;
             drop(file);
             let mut files = self.files.lock();
             if files.discards.get(key).copied().unwrap_or(0) != discards {
                 return fs::remove_file(&temporary);
             }
             fs::rename(&temporary, self.path(key))?;
-            files.add(*key, pieces.bytes());
+            files.add(*key, bytes + SEAL_BYTES as u64);
             Ok(())
         };
         write().inspect_err(|_| {
             let _ = fs::remove_file(&temporary);
         })
+    }
+
+    /// Gives half of the room back: somebody else needs it.
+    fn halve(&self) {
+        let mut files = self.files.lock();
+        let halved = files.used_bytes / 2;
+        while files.used_bytes > halved {
+            self.evict_oldest(&mut files);
+        }
     }
 
     /// Throws a block out because it is wrong.
@@ -261,12 +355,17 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let stranger = directory.path().join("blk-notours");
         fs::write(&stranger, vec![0; 1000]).unwrap();
-        let leftover = directory.path().join(format!("{}.4294967295-0.tmp", file_name(&key(9))));
-        fs::write(&leftover, b"half").unwrap();
+        let pid = std::process::id();
+        let leftovers = [("4294967295", "7"), (&pid.to_string(), &(*LIFE ^ 1).to_string())]
+            .map(|(pid, life)| directory.path().join(format!("{}.{pid}-{life}-0.tmp", file_name(&key(9)))));
+        let being_written = directory.path().join(format!("{}.{pid}-{}-0.tmp", file_name(&key(8)), *LIFE));
+        leftovers.iter().chain([&being_written]).for_each(|file| fs::write(file, b"half").unwrap());
         let cache = open(directory.path());
-        assert!(!leftover.exists(), "what a dead process left half written goes");
+        assert!(leftovers.iter().all(|file| !file.exists()), "what dead processes left half written goes");
+        assert!(being_written.exists(), "another cache of this process may be writing it");
+        fs::remove_file(being_written).unwrap();
         for block in 0..3 {
-            cache.write(&key(block), &pieces(block as u8), 0);
+            cache.write(&key(block), 5, &pieces(block as u8), 0);
         }
         assert!(cache.read(&key(0), 5, 100).is_none(), "the oldest made room");
         drop(cache);
@@ -280,30 +379,65 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_wrong_length_is_no_block() {
+    fn what_a_crash_or_another_version_left_is_no_block() {
+        let directory = tempfile::tempdir().unwrap();
+        let garbage: [(&str, fn(&mut Vec<u8>)); 4] = [
+            ("short", |file| file.truncate(5)),
+            ("longer", |file| file.push(0)),
+            ("zeros, as a power cut leaves them", |file| file.fill(0)),
+            ("one bit", |file| file[50] ^= 4),
+        ];
+        for (faults, (what, hurt)) in (1..).zip(garbage) {
+            let cache = open(directory.path());
+            cache.write(&key(1), 5, &pieces(1), 0);
+            let mut file = fs::read(cache.path(&key(1))).unwrap();
+            hurt(&mut file);
+            fs::write(cache.path(&key(1)), file).unwrap();
+            assert!(cache.read(&key(1), 5, 100).is_none(), "{what}");
+            assert!(!cache.path(&key(1)).exists(), "{what}");
+            assert_eq!(cache.faults(), 1, "fault {faults}");
+        }
+        let cache = open(directory.path());
+        cache.write(&key(1), 5, &pieces(1), 0);
+        assert!(cache.read(&key(1), 6, 100).is_none(), "the same bytes at another place are another block");
+        let other = BlockKey { dataset: Fingerprint(0xdef), block: 1 };
+        cache.write(&key(1), 5, &pieces(1), 0);
+        fs::copy(cache.path(&key(1)), cache.path(&other)).unwrap();
+        assert!(open(directory.path()).read(&other, 5, 100).is_none(), "and so are those of another version");
+        assert!(open(directory.path()).read(&key(1), 5, 100).is_some());
+    }
+
+    #[test]
+    fn a_block_that_was_found_wrong_does_not_come_back() {
         let directory = tempfile::tempdir().unwrap();
         let cache = open(directory.path());
-        cache.write(&key(1), &pieces(1), 0);
-        fs::write(cache.path(&key(1)), b"short").unwrap();
-        assert!(cache.read(&key(1), 5, 100).is_none());
-        assert!(!cache.path(&key(1)).exists());
-        cache.write(&key(1), &pieces(1), 0);
-        assert!(cache.read(&key(1), 5, 100).is_some());
+        cache.write(&key(1), 5, &pieces(1), 0);
         cache.discard(&key(1));
-        cache.write(&key(1), &pieces(1), 0);
+        cache.write(&key(1), 5, &pieces(1), 0);
         assert!(cache.read(&key(1), 5, 100).is_none(), "fetched before it was found wrong");
-        cache.write(&key(1), &pieces(1), cache.discards(&key(1)));
+        cache.write(&key(1), 5, &pieces(1), cache.discards(&key(1)));
         assert!(cache.read(&key(1), 5, 100).is_some());
     }
 
     #[test]
-    fn a_folder_that_vanishes_or_never_was_is_done_without() {
+    fn a_folder_that_vanishes_comes_back_and_one_that_cannot_be_is_done_without() {
         let directory = tempfile::tempdir().unwrap();
-        let cache = open(&directory.path().join("cache"));
-        fs::remove_dir_all(directory.path().join("cache")).unwrap();
-        cache.write(&key(1), &pieces(1), 0);
-        cache.write(&key(2), &pieces(2), 0);
+        let folder = directory.path().join("cache");
+        let cache = open(&folder);
+        fs::remove_dir_all(&folder).unwrap();
+        cache.write(&key(1), 5, &pieces(1), 0);
+        assert!(cache.read(&key(1), 5, 100).is_some());
+        fs::remove_dir_all(&folder).unwrap();
+        fs::write(&folder, b"a file in its place").unwrap();
         assert!(cache.read(&key(1), 5, 100).is_none());
+        cache.write(&key(2), 5, &pieces(2), 0);
+        assert!(cache.pause.lock().is_on() && cache.faults() > 0);
+        fs::remove_file(&folder).unwrap();
+        cache.write(&key(2), 5, &pieces(2), 0);
+        assert!(!folder.exists(), "nothing is tried until the pause is over");
+        *cache.pause.lock() = Pause::default();
+        cache.write(&key(2), 5, &pieces(2), 0);
+        assert!(cache.read(&key(2), 5, 100).is_some());
         let file = directory.path().join("file");
         fs::write(&file, b"").unwrap();
         assert!(DiskCache::open(&DiskBudget { directory: file, bytes: 1 }).is_none());

@@ -24,24 +24,10 @@ pub enum FetchError {
         /// What the store said.
         source: Arc<object_store::Error>,
     },
-    /// The bytes did not come, however often they were asked for.
-    #[error("bytes {start}..{end} of shard `{shard}` did not come in {attempts} attempts: {cause}")]
-    Unreachable {
-        /// URL of the shard.
-        shard: String,
-        /// First byte.
-        start: u64,
-        /// The byte after the last.
-        end: u64,
-        /// How often they were asked for.
-        attempts: u32,
-        /// What the last attempt ended with.
-        cause: String,
-    },
     /// The bytes came and are wrong, however often they were fetched.
     #[error(
         "field `{field}` of record `{key}` in shard `{shard}` has checksum {actual:08x} where the index says \
-         {expected:08x}, in each of {attempts} fetches"
+         {expected:08x}, after {attempts} fetches: the shard is damaged, or was replaced"
     )]
     WrongBytes {
         /// URL of the shard.
@@ -63,6 +49,6 @@ impl FetchError {
     /// Whether another worker, or the same one later, might do better.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::WrongBytes { .. })
+        matches!(self, Self::WrongBytes { .. })
     }
 }

@@ -23,6 +23,8 @@ use parking_lot::Mutex;
 pub enum Fault {
     /// An answer like 503.
     Unavailable,
+    /// An answer like 403.
+    Denied,
     /// The connection ends half way.
     Cut,
     /// One bit is wrong.
@@ -112,6 +114,9 @@ impl ObjectStore for FlakyStore {
         let fault_now = self.next_fault();
         match fault_now {
             Some(Fault::Unavailable) => return Err(fault("503 slow down")),
+            Some(Fault::Denied) => {
+                return Err(Error::PermissionDenied { path: location.to_string(), source: "403 forbidden".into() });
+            }
             Some(Fault::Hang) => std::future::pending().await,
             _ => {}
         }

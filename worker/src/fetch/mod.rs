@@ -4,14 +4,19 @@
 //! records that a batch needs are fetched, for one use. So any memory budget makes progress, a large one without
 //! fetching anything twice. Everything stops when it is dropped.
 
+mod attempt;
 mod backoff;
 mod disk;
 mod error;
 #[cfg(any(test, feature = "test-util"))]
 pub mod flaky;
+mod hedge;
 mod memory;
 mod object;
+mod patient;
 mod pieces;
+mod requests;
+mod trouble;
 
 use std::{
     ops::Range,
@@ -31,9 +36,12 @@ use disk::DiskCache;
 pub use error::FetchError;
 pub(crate) use memory::MemoryCache;
 use memory::Released;
-use object::Requests;
-pub use object::{RetrySettings, ShardObject};
+pub use object::ShardObject;
+pub(crate) use patient::PatientStore;
 use pieces::Pieces;
+pub(crate) use requests::Requests;
+pub use requests::RetrySettings;
+use spdl_wire::messages::StoreFigures;
 
 use crate::{budget::DiskBudget, figures::Stage};
 
@@ -95,7 +103,7 @@ pub struct Fetcher {
     disk: Option<Arc<DiskCache>>,
     transit: Arc<Semaphore>,
     transit_kib: u32,
-    requests: Requests,
+    requests: Arc<Requests>,
     /// Fetches ahead of need leave some requests to what a batch waits for.
     ahead: Semaphore,
 }
@@ -181,7 +189,7 @@ impl Fetcher {
             disk: disk.and_then(DiskCache::open).map(Arc::new),
             transit: Arc::new(Semaphore::new(transit_kib as usize)),
             transit_kib,
-            requests: Requests { permits: Semaphore::new(settings.requests.max(1)), retry: settings.retry, stage },
+            requests: Arc::new(Requests::new(settings.requests, settings.retry, stage)),
             ahead: Semaphore::new((settings.requests * 3 / 4).max(1)),
         })
     }
@@ -217,6 +225,28 @@ impl Fetcher {
         Some(BlockHold { fetcher: self.clone(), key, id, load: load.clone() })
     }
 
+    /// The way to the stores, for what is not a block.
+    pub(crate) const fn requests(&self) -> &Arc<Requests> {
+        &self.requests
+    }
+
+    /// What went wrong with stores and cache so far, and was mended.
+    #[must_use]
+    pub fn store_figures(&self) -> StoreFigures {
+        let cache_faults = self.disk.as_ref().map_or(0, |disk| disk.faults());
+        StoreFigures { cache_faults, ..self.requests.figures() }
+    }
+
+    /// What keeps `shard`, or else another object of `dataset`, from coming: in words, where there is something.
+    pub(crate) fn trouble(&self, dataset: &str, shard: &str) -> Option<String> {
+        let wanted = |path: &object_store::path::Path| {
+            let object = path.as_ref();
+            let object = object.strip_suffix(spdl_shard::index::INDEX_SUFFIX).unwrap_or(object);
+            object.strip_suffix(shard).is_some_and(|folder| folder.is_empty() || folder.ends_with('/'))
+        };
+        self.requests.trouble(dataset, wanted).map(|trouble| trouble.to_string())
+    }
+
     async fn load(self: Arc<Self>, place: BlockPlace, id: u64, load: Arc<Load>) {
         let _ahead = self.ahead.acquire().await.expect("the semaphore is never closed");
         match self.whole(&place).await {
@@ -224,7 +254,7 @@ impl Fetcher {
                 load.state.send_replace(LoadState::Ready(pieces.clone()));
                 let hold = self.hold(&mut self.memory.lock(), place.key);
                 if let (Source::Store { discards }, Some(_hold)) = (from, hold) {
-                    self.keep_on_disk(place.key, pieces, discards).await;
+                    self.keep_on_disk(&place, pieces, discards).await;
                 }
             }
             Err(error) => {
@@ -248,10 +278,11 @@ impl Fetcher {
         Ok((pieces, Source::Store { discards }))
     }
 
-    async fn keep_on_disk(&self, key: BlockKey, pieces: Pieces, discards: u32) {
+    async fn keep_on_disk(&self, place: &BlockPlace, pieces: Pieces, discards: u32) {
         if let Some(disk) = self.disk.clone() {
+            let (key, offset) = (place.key, place.range.start);
             // A failed write has warned; a panic in it concerns no block.
-            let _ = tokio::task::spawn_blocking(move || disk.write(&key, &pieces, discards)).await;
+            let _ = tokio::task::spawn_blocking(move || disk.write(&key, offset, &pieces, discards)).await;
         }
     }
 
@@ -292,7 +323,7 @@ impl Fetcher {
         let pieces = if through_disk {
             let (pieces, from) = self.whole(place).await?;
             if let Source::Store { discards } = from {
-                self.keep_on_disk(place.key, pieces.clone(), discards).await;
+                self.keep_on_disk(place, pieces.clone(), discards).await;
             }
             pieces
         } else {
@@ -303,6 +334,7 @@ impl Fetcher {
 
     /// Forgets a block whose bytes turned out wrong, in memory and on disk.
     pub fn discard(&self, key: &BlockKey) {
+        self.requests.note_wrong_bytes();
         self.memory.lock().retire(key);
         if let Some(disk) = &self.disk {
             disk.discard(key);

@@ -24,8 +24,14 @@ async fn scene(blocks: u64) -> Scene {
     let path = Path::from("a.tar");
     inner.put(&path, content.clone().into()).await.unwrap();
     let store = Arc::new(FlakyStore::new(inner));
-    let shard =
-        ShardObject { store: store.clone(), path, url: "a.tar".into(), bytes: content.len() as u64, etag: None };
+    let shard = ShardObject {
+        store: store.clone(),
+        dataset: "data".into(),
+        path,
+        url: "a.tar".into(),
+        bytes: content.len() as u64,
+        etag: None,
+    };
     Scene { store, content, shard: Arc::new(shard) }
 }
 
@@ -38,10 +44,12 @@ impl Scene {
 
     fn fetcher(&self, memory_bytes: u64, disk: Option<&DiskBudget>) -> Arc<Fetcher> {
         let retry = RetrySettings {
-            attempts: 3,
+            refusals: 2,
             first_delay: Duration::from_millis(1),
             max_delay: Duration::from_millis(1),
-            request_timeout: Duration::from_millis(200),
+            request_timeout: Duration::from_secs(10),
+            silence_timeout: Duration::from_millis(200),
+            ..RetrySettings::default()
         };
         Fetcher::new(
             FetchSettings { retry, ..FetchSettings::new(memory_bytes, 4 << 10) },
@@ -110,18 +118,45 @@ async fn a_load_that_nobody_waits_for_is_given_up() {
 }
 
 #[tokio::test]
-async fn failed_cut_and_hanging_requests_are_repeated_and_no_more_often_than_allowed() {
+async fn failed_cut_and_hanging_requests_are_repeated_for_ever_and_refusals_are_believed() {
     let scene = scene(1).await;
     let fetcher = scene.fetcher(0, None);
     let block = scene.block(0);
-    scene.store.fail_next([Fault::Cut, Fault::Hang]);
+    scene.store.fail_next([Fault::Cut, Fault::Hang].into_iter().chain([Fault::Unavailable; 40]));
     scene.check(&fetcher.fetch(&block, vec![10..20]).await.unwrap(), 10..20);
-    scene.store.fail_next([Fault::Unavailable; 3]);
+    assert_eq!(scene.store.reads(), 43);
+    scene.store.fail_next([Fault::Denied]);
+    scene.check(&fetcher.fetch(&block, vec![10..20]).await.unwrap(), 10..20);
+    scene.store.fail_next([Fault::Denied, Fault::Unavailable, Fault::Denied]);
     let error = fetcher.fetch(&block, vec![10..20]).await.unwrap_err();
-    assert!(error.is_retryable());
-    let text = error.to_string();
-    assert!(text.contains("10..20") && text.contains("`a.tar`") && text.contains("503"), "{text}");
-    assert_eq!(scene.store.reads(), 6);
+    assert!(!error.is_retryable());
+    assert!(error.to_string().contains("`a.tar`") && error.to_string().contains("403"), "{error}");
+    let figures = fetcher.store_figures();
+    assert_eq!((figures.requests, figures.retries, figures.timeouts, figures.refusals), (48, 45, 1, 3));
+    assert_eq!(figures.trouble_ms, 0);
+}
+
+#[tokio::test]
+async fn what_keeps_a_shard_from_coming_is_told_while_it_does() {
+    let scene = scene(1).await;
+    let fetcher = scene.fetcher(0, None);
+    let block = scene.block(0);
+    scene.store.fail_every(1);
+    let told = async {
+        loop {
+            match fetcher.trouble("data", "a.tar") {
+                Some(told) if told.contains("3 in all") => return told,
+                _ => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let (fetched, ()) = tokio::join!(fetcher.fetch(&block, vec![10..20]), async {
+        let told = told.await;
+        assert!(told.contains("`a.tar`") && told.contains("503"), "{told}");
+        scene.store.fail_every(0);
+    });
+    scene.check(&fetched.unwrap(), 10..20);
+    assert_eq!(fetcher.trouble("data", "a.tar"), None);
 }
 
 #[tokio::test]
@@ -129,7 +164,7 @@ async fn a_failed_load_is_not_remembered() {
     let scene = scene(1).await;
     let fetcher = scene.fetcher(3 * BLOCK, None);
     let block = scene.block(0);
-    scene.store.fail_next([Fault::Unavailable; 3]);
+    scene.store.fail_next([Fault::Denied; 2]);
     assert!(fetcher.fetch(&block, vec![block.range.clone()]).await.is_err());
     assert_eq!(fetcher.memory_bytes(), 0);
     scene.check(&fetcher.fetch(&block, vec![block.range.clone()]).await.unwrap(), 0..BLOCK);

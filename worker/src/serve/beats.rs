@@ -117,6 +117,7 @@ impl Beats {
             draining,
             ranks: self.ranks.figures(),
             stages: self.resources.stages(),
+            store: self.resources.store_figures(),
             bad_samples: self.resources.bad_samples(BAD_PER_BEAT),
         }
     }

@@ -124,10 +124,10 @@ fn write_dataset(directory: &Path, bad: &[u64]) -> spdl_shard::job::DatasetFacts
 /// Means with little memory and little patience.
 pub(crate) fn resources(memory_bytes: u64, wrap: Option<WrapStore>) -> Arc<Resources> {
     let retry = RetrySettings {
-        attempts: 4,
+        refusals: 2,
         first_delay: Duration::from_millis(1),
         max_delay: Duration::from_millis(5),
-        request_timeout: Duration::from_secs(10),
+        ..RetrySettings::default()
     };
     let budget = Budget { cores: 2.0, memory_bytes, disk: None };
     Resources::with_access("test", budget, StoreAccess { retry, wrap }).unwrap()

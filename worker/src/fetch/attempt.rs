@@ -1,0 +1,199 @@
+//! One request to a store, once: how long it may be silent, and what its failure means.
+
+use std::{error::Error as _, sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt};
+use object_store::{
+    Attributes, Extensions, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, ObjectStoreExt,
+    client::HttpError, path::Path,
+};
+use spdl_shard::store::{Busy, cause, is_refusal};
+
+/// An object without a range is taken whole up to this size; a longer one is to be asked for in ranges.
+pub(crate) const WHOLE_BYTES: u64 = 8 << 20;
+
+/// Which object is asked for, and what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target<'a> {
+    pub(crate) store: &'a dyn ObjectStore,
+    /// URL of the dataset that it belongs to.
+    pub(crate) dataset: &'a Arc<str>,
+    pub(crate) path: &'a Path,
+    /// What the manifest says of it, where it does.
+    pub(crate) expected: Option<Expected<'a>>,
+}
+
+/// An object as the manifest describes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected<'a> {
+    pub(crate) bytes: u64,
+    pub(crate) etag: Option<&'a str>,
+}
+
+/// A whole answer.
+#[derive(Debug)]
+pub(crate) struct Got {
+    pub(crate) meta: ObjectMeta,
+    pub(crate) range: std::ops::Range<u64>,
+    pub(crate) attributes: Attributes,
+    pub(crate) extensions: Extensions,
+    /// `None` for an object that is too long to be taken whole.
+    pub(crate) bytes: Option<Bytes>,
+}
+
+/// A request that did not give what it should.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// The object is another one.
+    Changed { expected: String, actual: String },
+    /// The store says no.
+    Refused(object_store::Error),
+    /// It may do better.
+    Later { cause: String, retry_after: Option<Duration>, is_timeout: bool },
+}
+
+impl Failed {
+    fn later(cause: String) -> Self {
+        Self::Later { cause, retry_after: None, is_timeout: false }
+    }
+
+    pub(crate) fn timeout(what: &str, limit: Duration) -> Self {
+        let cause = format!("{what} within {:.1} s", limit.as_secs_f64());
+        Self::Later { cause, retry_after: None, is_timeout: true }
+    }
+}
+
+impl Target<'_> {
+    /// Asks once. The store may be silent for `silence` before the answer, and between any two pieces of it.
+    pub(crate) async fn ask(&self, options: GetOptions, silence: Duration) -> Result<Got, Failed> {
+        let (is_head, is_ranged) = (options.head, options.range.is_some());
+        let wanted_bytes = wanted_bytes(&options);
+        let answer = tokio::time::timeout(silence, self.store.get_opts(self.path, options)).await;
+        let answer = match answer.map_err(|_| Failed::timeout("no answer", silence))? {
+            Ok(answer) => answer,
+            Err(error) => return Err(self.classify(error, silence).await),
+        };
+        self.check(&answer.meta)?;
+        let GetResult { payload, meta, range, attributes, extensions } = answer;
+        let expected_bytes = range.end - range.start;
+        if wanted_bytes.is_some_and(|wanted| wanted < expected_bytes) {
+            return Err(Failed::later(format!("bytes {range:?} came, which were not asked for")));
+        }
+        let bytes = if is_head {
+            Some(Bytes::new())
+        } else if !is_ranged && expected_bytes > WHOLE_BYTES {
+            None
+        } else {
+            Some(body(payload, &meta, &range, silence).await?)
+        };
+        if let Some(came) = bytes.as_ref().map(|bytes| bytes.len() as u64)
+            && came != expected_bytes
+            && !is_head
+        {
+            return Err(Failed::later(format!("{came} bytes came of {expected_bytes}")));
+        }
+        Ok(Got { meta, range, attributes, extensions, bytes })
+    }
+
+    /// What a failed request means. One that was answered may have failed because the object is another: its size tells.
+    async fn classify(&self, error: object_store::Error, silence: Duration) -> Failed {
+        let was_answered = !is_of_transport(&error);
+        let is_there = !matches!(error, object_store::Error::NotFound { .. });
+        if self.expected.is_some()
+            && was_answered
+            && is_there
+            && let Ok(Ok(meta)) = tokio::time::timeout(silence, self.store.head(self.path)).await
+            && let Err(changed) = self.check(&meta)
+        {
+            return changed;
+        }
+        if is_refusal(&error) {
+            return Failed::Refused(error);
+        }
+        let retry_after = Busy::in_chain(&error).and_then(|busy| busy.retry_after);
+        Failed::Later { cause: cause(&error), retry_after, is_timeout: false }
+    }
+
+    fn check(&self, meta: &ObjectMeta) -> Result<(), Failed> {
+        let Some(Expected { bytes, etag }) = self.expected else { return Ok(()) };
+        if meta.size != bytes {
+            let (expected, actual) = (format!("{bytes} bytes"), format!("{} bytes", meta.size));
+            return Err(Failed::Changed { expected, actual });
+        }
+        match (etag, &meta.e_tag) {
+            (Some(expected), Some(actual)) if expected != actual => {
+                Err(Failed::Changed { expected: format!("etag {expected}"), actual: format!("etag {actual}") })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether no answer came, or one that says that the store is busy.
+fn is_of_transport(error: &object_store::Error) -> bool {
+    let mut next = error.source();
+    while let Some(error) = next {
+        if error.downcast_ref::<HttpError>().is_some() {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+/// How many bytes are asked for, where that is said.
+pub(crate) fn wanted_bytes(options: &GetOptions) -> Option<u64> {
+    match &options.range {
+        Some(GetRange::Bounded(range)) if !options.head => Some(range.end.saturating_sub(range.start)),
+        _ => None,
+    }
+}
+
+async fn body(
+    payload: GetResultPayload,
+    meta: &ObjectMeta,
+    range: &std::ops::Range<u64>,
+    silence: Duration,
+) -> Result<Bytes, Failed> {
+    match payload {
+        GetResultPayload::Stream(stream) => collect(stream, (range.end - range.start) as usize, silence).await,
+        // A file is read at once: as a stream it would come in small pieces.
+        payload => {
+            let (meta, range) = (meta.clone(), range.clone());
+            let (attributes, extensions) = (Attributes::default(), Extensions::default());
+            let file = GetResult { payload, meta, range, attributes, extensions };
+            file.bytes().await.map_err(|error| Failed::later(cause(&error)))
+        }
+    }
+}
+
+/// The pieces of a body, of which `expected_bytes` are to come.
+async fn collect(
+    mut stream: impl Stream<Item = object_store::Result<Bytes>> + Unpin,
+    expected_bytes: usize,
+    silence: Duration,
+) -> Result<Bytes, Failed> {
+    let mut all = BytesMut::new();
+    let mut came = 0;
+    while let Some(piece) = tokio::time::timeout(silence, stream.next())
+        .await
+        .map_err(|_| Failed::timeout(&format!("{came} bytes came of {expected_bytes}, and no more"), silence))?
+    {
+        let piece = piece.map_err(|error| {
+            Failed::later(format!("{came} bytes came of {expected_bytes}, then: {}", cause(&error)))
+        })?;
+        if came == 0 && piece.len() == expected_bytes {
+            return Ok(piece);
+        }
+        came += piece.len();
+        if came > expected_bytes {
+            return Err(Failed::later(format!("more than {expected_bytes} bytes came")));
+        }
+        if all.is_empty() {
+            all.reserve(expected_bytes);
+        }
+        all.extend_from_slice(&piece);
+    }
+    Ok(all.freeze())
+}

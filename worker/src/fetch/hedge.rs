@@ -1,0 +1,166 @@
+//! When a request is taken for slow, and whether a second one may run against it. Pure: it is told durations.
+//!
+//! A hedge goes out when a request has taken longer than the 99th percentile of recent ones of like size (J. Dean and
+//! L. A. Barroso, "The Tail at Scale", 2013). It is paid for from an allowance that finished requests earn, and there is
+//! none while the store fails: a store in trouble gets fewer requests, not more.
+
+use std::time::Duration;
+
+/// Requests of one size that are remembered.
+const RECENT: usize = 256;
+/// With fewer, nothing is known of their 99th percentile.
+const ENOUGH: usize = 64;
+/// How often it is computed anew, in requests.
+const REFRESH: usize = 16;
+/// Hedges that can be saved up.
+const MAX_SAVED: f64 = 4.0;
+/// A request is not taken for slow before: a hedge would save nothing that a batch feels.
+const MIN_DELAY: Duration = Duration::from_millis(10);
+/// Of the last 64 requests so many may have failed.
+const MAX_FAILED: u32 = 8;
+/// Sizes below 2^MIN_BITS bytes are alike, and so are those from 2^MAX_BITS on; between, each doubling is of its own.
+const MIN_BITS: u32 = 16;
+const MAX_BITS: u32 = 24;
+const CLASSES: usize = (MAX_BITS - MIN_BITS + 1) as usize;
+
+/// How fast requests have been lately, and what hedges there may be.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    classes: [Recent; CLASSES],
+    /// The last 64 requests, the newest in the lowest bit; a set bit failed.
+    failed: u64,
+    earned_per_request: f64,
+    saved: f64,
+}
+
+/// The durations of the last requests of like size.
+#[derive(Debug, Default)]
+struct Recent {
+    micros: Vec<u32>,
+    next: usize,
+    p99: Option<Duration>,
+    since_refresh: usize,
+}
+
+impl Pace {
+    /// Hedges for at most `percent` of all requests; none for 0.
+    pub(crate) fn new(percent: f64) -> Self {
+        Self { classes: Default::default(), failed: 0, earned_per_request: percent.max(0.0) / 100.0, saved: 0.0 }
+    }
+
+    /// A request for `bytes` ended well after `took`.
+    pub(crate) fn note_done(&mut self, bytes: u64, took: Duration) {
+        self.classes[class_of(bytes)].add(took);
+        self.failed <<= 1;
+        self.saved = (self.saved + self.earned_per_request).min(MAX_SAVED);
+    }
+
+    /// A request failed.
+    pub(crate) const fn note_failed(&mut self) {
+        self.failed = self.failed << 1 | 1;
+    }
+
+    /// After how long a request for `bytes` is taken for slow; `None` while that is not known, or hedges would do harm.
+    pub(crate) fn slow_after(&self, bytes: u64) -> Option<Duration> {
+        let p99 = self.classes[class_of(bytes)].p99?;
+        (self.earned_per_request > 0.0 && !self.is_failing()).then_some(p99.max(MIN_DELAY))
+    }
+
+    /// Takes a hedge from the allowance, where there is one left and the store does not fail.
+    pub(crate) fn take_hedge(&mut self) -> bool {
+        let may = self.saved >= 1.0 && !self.is_failing();
+        if may {
+            self.saved -= 1.0;
+        }
+        may
+    }
+
+    const fn is_failing(&self) -> bool {
+        self.failed.count_ones() > MAX_FAILED
+    }
+}
+
+impl Recent {
+    fn add(&mut self, took: Duration) {
+        let micros = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
+        if self.micros.len() < RECENT {
+            self.micros.push(micros);
+        } else {
+            self.micros[self.next] = micros;
+            self.next = (self.next + 1) % RECENT;
+        }
+        self.since_refresh += 1;
+        if self.micros.len() >= ENOUGH && (self.p99.is_none() || self.since_refresh >= REFRESH) {
+            self.since_refresh = 0;
+            let mut sorted = self.micros.clone();
+            let rank = (sorted.len() * 99).div_ceil(100) - 1;
+            let (_, p99, _) = sorted.select_nth_unstable(rank);
+            self.p99 = Some(Duration::from_micros((*p99).into()));
+        }
+    }
+}
+
+fn class_of(bytes: u64) -> usize {
+    let bits = u64::BITS - bytes.leading_zeros();
+    (bits.clamp(MIN_BITS, MAX_BITS) - MIN_BITS) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn paced(requests: u64) -> Pace {
+        let mut pace = Pace::new(3.0);
+        for request in 0..requests {
+            pace.note_done(MIB, Duration::from_millis(20 + request % 50));
+        }
+        pace
+    }
+
+    #[test]
+    fn slow_is_what_is_slower_than_the_p99_of_its_like() {
+        assert_eq!(paced(ENOUGH as u64 - 1).slow_after(MIB), None, "too few to tell");
+        let pace = paced(500);
+        assert_eq!(pace.slow_after(MIB).unwrap(), Duration::from_millis(69));
+        assert_eq!(pace.slow_after(MIB + 5).unwrap(), Duration::from_millis(69));
+        assert_eq!(pace.slow_after(4 * MIB), None, "nothing is known of longer ones");
+        let mut quick = Pace::new(3.0);
+        (0..100).for_each(|_| quick.note_done(10, Duration::from_micros(50)));
+        assert_eq!(quick.slow_after(10), Some(MIN_DELAY));
+    }
+
+    #[test]
+    fn hedges_are_a_few_per_cent_of_the_requests_however_slow_all_are() {
+        let (mut pace, mut hedges) = (paced(500), 0);
+        while pace.take_hedge() {
+            hedges += 1;
+        }
+        assert_eq!(f64::from(hedges), MAX_SAVED, "no more are saved up");
+        for _ in 0..1000 {
+            hedges += u32::from(pace.take_hedge());
+            pace.note_done(MIB, Duration::from_secs(1));
+        }
+        assert!((30..=34).contains(&hedges), "{hedges}");
+        let mut none = Pace::new(0.0);
+        (0..1000).for_each(|_| none.note_done(MIB, Duration::from_millis(1)));
+        assert!(none.slow_after(MIB).is_none() && !none.take_hedge());
+    }
+
+    #[test]
+    fn a_store_that_fails_gets_no_hedges_and_one_that_recovers_does() {
+        let mut pace = paced(500);
+        for request in 0..64 {
+            match request % 20 {
+                0 => pace.note_failed(),
+                _ => pace.note_done(MIB, Duration::from_millis(20)),
+            }
+        }
+        assert!(pace.slow_after(MIB).is_some(), "one request in twenty is no reason");
+        (0..9).for_each(|_| pace.note_failed());
+        assert!(pace.slow_after(MIB).is_none() && !pace.take_hedge());
+        (0..64).for_each(|_| pace.note_done(MIB, Duration::from_millis(20)));
+        assert!(pace.slow_after(MIB).is_some() && pace.take_hedge());
+    }
+}
