@@ -2,13 +2,13 @@
 
 mod cluster;
 
-use std::fs;
+use std::{ffi::OsStr, fs, path::Path};
 
 use cluster::{Coordinator, Peer, beat, command, dataset, job_text, join, worker};
 use rustix::process::Signal;
 use spdl_shard::Position;
 use spdl_wire::{
-    certs::Role,
+    certs::{ClusterCa, LEAF_VALIDITY, Role},
     messages::{FromCoordinator, Home, Refusal, Session, ToCoordinator, WorkerId},
 };
 
@@ -213,4 +213,46 @@ fn a_port_that_is_taken_is_named_with_the_option_to_choose_another() {
     let second = command(&folder.path().join("2"), &first.quic.to_string()).output().unwrap();
     let text = String::from_utf8(second.stderr).unwrap();
     assert!(text.contains(&first.quic.to_string()) && text.contains("--listen"), "{text}");
+}
+
+#[test]
+fn a_coordinator_with_its_state_in_etcd_wants_the_clusters_ca_and_a_certificate_of_its_role() {
+    let folder = tempfile::tempdir().unwrap();
+    let etcd = Path::new("etcd://127.0.0.1:1/spdl");
+    let ca = folder.path().join("ca");
+    let certs = folder.path().join("certs");
+    let text = |more: [&OsStr; 2]| {
+        let output = command(etcd, "127.0.0.1:0").args(more.iter().filter(|arg| !arg.is_empty())).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for more in [["".as_ref(), "".as_ref()], ["--ca".as_ref(), ca.as_os_str()]] {
+        let text = text(more);
+        assert!(text.contains("CA") && text.contains("hint: `spdl-ctl cert"), "{text}");
+    }
+    let issued = ClusterCa::open_or_create(&ca).unwrap().issue(Role::Worker, "w", &[], LEAF_VALIDITY).unwrap();
+    issued.write(&certs).unwrap();
+    let text = text(["--certs".as_ref(), certs.as_os_str()]);
+    assert!(text.contains("`w` is for a worker"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_coordinator_without_its_etcd_says_so_to_everyone_and_stops_in_good_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let ca = folder.path().join("ca");
+    ClusterCa::open_or_create(&ca).unwrap();
+    let more = ["--ca", ca.to_str().unwrap()];
+    let coordinator = Coordinator::start(Path::new("etcd://127.0.0.1:1/spdl"), &more);
+    let client = coordinator.try_connect(&ca, Role::Client).await.unwrap();
+    let reply = client.ask(join(0, 1, 10)).await;
+    let FromCoordinator::Refused(Refusal::NotLeader { leader: None, cause }) = reply else { panic!("{reply:?}") };
+    assert!(cause.contains("nobody"), "{cause}");
+    coordinator.wait_status(|status| status["leads"] == false && status["leader"].is_null());
+    let (code, text) = coordinator.get("/readyz");
+    assert!(code == 503 && text.contains("does not lead"), "{text}");
+    assert_eq!(coordinator.get("/healthz").0, 200);
+    coordinator.signal(Signal::TERM);
+    let reason = client.connection.closed().await.to_string();
+    assert!(reason.contains("stopping"), "the peer is told: {reason}");
+    assert_eq!(coordinator.wait(), Some(0));
 }

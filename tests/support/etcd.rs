@@ -21,12 +21,21 @@ pub(crate) struct Etcd {
     data: tempfile::TempDir,
     /// `host:port` for clients.
     pub(crate) address: String,
+    /// `host:port` where it says how it is, without TLS.
+    health: String,
+    /// Folder of the certificate with which it talks TLS, and asks others for theirs.
+    certs: Option<PathBuf>,
     child: Child,
 }
 
 impl Etcd {
     /// Starts one with nothing in it. `None` where there is no etcd; why is printed.
     pub(crate) fn start() -> Option<Self> {
+        Self::start_with(None)
+    }
+
+    /// The same over TLS, with the certificate in a folder.
+    pub(crate) fn start_with(certs: Option<&Path>) -> Option<Self> {
         let binary = match binary() {
             Ok(binary) => binary,
             Err(reason) => {
@@ -35,10 +44,11 @@ impl Etcd {
             }
         };
         let data = tempfile::tempdir().expect("a temporary folder");
-        let free = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it is bound");
-        let address = free.to_string();
-        let child = spawn(&binary, data.path(), &address);
-        let etcd = Self { binary, data, address, child };
+        let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let [address, health] = free.map(|listener| listener.local_addr().expect("it is bound").to_string());
+        let certs = certs.map(Path::to_owned);
+        let child = spawn(&binary, data.path(), &address, &health, certs.as_deref());
+        let etcd = Self { binary, data, address, health, certs, child };
         etcd.wait();
         Some(etcd)
     }
@@ -52,7 +62,7 @@ impl Etcd {
     /// Starts it again with what it had.
     pub(crate) fn restart(&mut self) {
         self.kill();
-        self.child = spawn(&self.binary, self.data.path(), &self.address);
+        self.child = spawn(&self.binary, self.data.path(), &self.address, &self.health, self.certs.as_deref());
         self.wait();
     }
 
@@ -76,7 +86,7 @@ impl Etcd {
 
     fn wait(&self) {
         let deadline = Instant::now() + PATIENCE;
-        while !http(&self.address, "GET /health", "").is_some_and(|answer| answer.contains("\"true\"")) {
+        while !http(&self.health, "GET /health", "").is_some_and(|answer| answer.contains("\"true\"")) {
             assert!(Instant::now() < deadline, "etcd does not get well");
             thread::sleep(Duration::from_millis(20));
         }
@@ -89,12 +99,17 @@ impl Drop for Etcd {
     }
 }
 
-fn spawn(binary: &Path, data: &Path, address: &str) -> Child {
-    let client = format!("http://{address}");
+fn spawn(binary: &Path, data: &Path, address: &str, health: &str, certs: Option<&Path>) -> Child {
+    let client = format!("{}://{address}", if certs.is_some() { "https" } else { "http" });
     // It does not outlive the test, however that ends.
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(binary).arg("--data-dir").arg(data);
     command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+    command.arg(format!("--listen-metrics-urls=http://{health}"));
+    if let Some(certs) = certs {
+        command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(certs.join("ca.pem"));
+        command.arg("--cert-file").arg(certs.join("cert.pem")).arg("--key-file").arg(certs.join("key.pem"));
+    }
     // It is alone: nobody ever connects to it as a peer.
     command.args(["--listen-peer-urls", "http://127.0.0.1:0", "--initial-advertise-peer-urls", "http://127.0.0.1:1"]);
     command.args(["--initial-cluster", "default=http://127.0.0.1:1"]);

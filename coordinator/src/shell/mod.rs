@@ -45,6 +45,8 @@ const TICK: Duration = Duration::from_millis(200);
 const STOP_TIMEOUT: Duration = Duration::from_millis(1_400);
 /// What writing the last changes may take of it.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(800);
+/// What a member of etcd may take at least: it writes to a disk.
+const MIN_ETCD_TIMEOUT: Duration = Duration::from_millis(500);
 /// The CA's directory in the state directory.
 pub const CA_DIRECTORY: &str = "ca";
 
@@ -255,7 +257,7 @@ fn stand(settings: &Settings, quic: SocketAddr, seat: Arc<Seat>) -> Result<Elect
         return Err(StartError::Advertise { address: address.clone() });
     }
     // A few members can be asked in the time of a lease.
-    let timeout = Duration::from_secs(settings.lease_s) / 5;
+    let timeout = (Duration::from_secs(settings.lease_s) / 5).max(MIN_ETCD_TIMEOUT);
     Ok(Election {
         gateway: Arc::new(Gateway::new(members, settings.etcd_certs.as_deref(), timeout)?),
         keys: Keys::new(prefix.clone()),

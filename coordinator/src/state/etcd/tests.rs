@@ -10,7 +10,10 @@ use std::{
 
 use server::Etcd;
 use spdl_shard::Position;
-use spdl_wire::messages::{NodeId, SessionId};
+use spdl_wire::{
+    certs::{ClusterCa, LEAF_VALIDITY, Role},
+    messages::{NodeId, SessionId},
+};
 use tokio::runtime::Runtime;
 
 use super::{batch::PART_BYTES, *};
@@ -170,4 +173,28 @@ fn state_of_another_format_is_refused_with_both_numbers() {
     clusters.runtime.block_on(state.commit(&[put])).unwrap();
     let again = clusters.runtime.block_on(state.check_format()).unwrap_err();
     assert!(matches!(again, StateError::Format { actual: 99, expected: FORMAT, .. }), "{again:?}");
+}
+
+#[test]
+fn over_tls_both_sides_show_certificates_and_one_without_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let certs = folder.path().join("certs");
+    let ca = ClusterCa::open_or_create(&folder.path().join("ca")).unwrap();
+    ca.issue(Role::Coordinator, "etcd", &[], LEAF_VALIDITY).unwrap().write(&certs).unwrap();
+    let Some(etcd) = Etcd::start_with(Some(&certs)) else { return };
+    let runtime = Runtime::new().unwrap();
+    let members = [etcd.address.clone()];
+    let gateway = |certs| Gateway::new(&members, certs, Duration::from_secs(5)).unwrap();
+    let condition = Condition { key: "a".to_owned(), created: 0 };
+    let put = Op::Put { key: "a".to_owned(), value: b"b".to_vec(), lease: None };
+    let (with, without) = (gateway(Some(certs.as_path())), gateway(None));
+    runtime.block_on(async {
+        with.commit(&condition, &[put]).await.unwrap();
+        assert_eq!(with.read("a").await.unwrap().unwrap().value, b"b");
+        let error = without.read("a").await.unwrap_err();
+        assert!(error.to_string().contains(&etcd.address), "{error}");
+    });
+    std::fs::remove_file(certs.join("key.pem")).unwrap();
+    let error = Gateway::new(&members, Some(&certs), Duration::from_secs(5)).unwrap_err();
+    assert!(error.to_string().contains("key.pem"), "{error}");
 }

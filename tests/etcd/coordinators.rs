@@ -1,0 +1,132 @@
+//! Three coordinators on one etcd, with workers and ranks that know all of them.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::{
+    etcd::Etcd,
+    processes::{Cluster, LIMIT, Process, ctl, run},
+};
+
+/// Short, so that the tests are; longer than a busy machine holds a process up.
+const LEASE_S: &str = "3";
+/// Time between two looks at something that is waited for.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A cluster with three coordinators.
+pub(crate) struct Coordinators {
+    pub(crate) etcd: Etcd,
+    /// Its address is that of all coordinators; it has none of its own.
+    pub(crate) cluster: Cluster,
+    pub(crate) each: Vec<Coordinator>,
+}
+
+/// One of them.
+pub(crate) struct Coordinator {
+    name: String,
+    pub(crate) process: Process,
+    pub(crate) quic: String,
+    pub(crate) http: String,
+}
+
+impl Coordinators {
+    /// Starts them, and workers on nodes of their own; `None` where there is no etcd.
+    pub(crate) fn start(workers: usize) -> Option<Self> {
+        let etcd = Etcd::start()?;
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (address, http) = (String::new(), String::new());
+        let cluster = Cluster { folder, coordinator: None, address, http, workers: vec![] };
+        for role in ["worker", "client", "admin"] {
+            let mut cert = ctl();
+            cert.arg("cert").arg("--ca").arg(cluster.path("ca")).arg("--out").arg(cluster.certs(role));
+            run(cert.args(["--role", role, "--name", "test", "--json"])).json();
+        }
+        let mut all = Self { etcd, cluster, each: Vec::new() };
+        for index in 0..3 {
+            let coordinator = all.spawn(&format!("coord-{index}"), "127.0.0.1:0", "127.0.0.1:0");
+            all.each.push(coordinator);
+        }
+        all.cluster.address = all.each.iter().map(|one| one.quic.as_str()).collect::<Vec<_>>().join(",");
+        for index in 0..workers {
+            all.cluster.start_worker(&format!("node-{index}"), &[]);
+        }
+        Some(all)
+    }
+
+    fn spawn(&self, name: &str, listen: &str, http: &str) -> Coordinator {
+        let mut command = ctl();
+        command.args(["coord", "--listen", listen, "--http", http, "--name", name, "--lease-s", LEASE_S]);
+        command.arg("--state").arg(format!("etcd://{}/test", self.etcd.address));
+        command.arg("--ca").arg(self.cluster.path("ca"));
+        let mut process = Process::spawn(&mut command);
+        let ready = process.line();
+        let address = |key: &str| ready[key].as_str().expect("an address").to_owned();
+        Coordinator { name: name.to_owned(), quic: address("quic"), http: address("http"), process }
+    }
+
+    /// Starts one that was killed again, on the same addresses.
+    pub(crate) fn restart(&mut self, at: usize) {
+        let Coordinator { name, quic, http, .. } = &self.each[at];
+        let again = self.spawn(name, quic, http);
+        self.each[at] = again;
+    }
+
+    /// Waits until one leads of whose status that is true; which.
+    #[track_caller]
+    pub(crate) fn wait_for_leader(&self, what: &str, mut holds: impl FnMut(&Value) -> bool) -> usize {
+        let started = Instant::now();
+        loop {
+            if let Some(leader) = self.each.iter().position(|one| one.leads_and(&mut holds)) {
+                return leader;
+            }
+            if started.elapsed() > LIMIT {
+                let said: Vec<_> =
+                    self.each.iter().map(|one| (get(&one.http, "/readyz"), get(&one.http, "/status"))).collect();
+                panic!("{what} did not come about: {said:#?}");
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Coordinator {
+    fn leads_and(&self, mut holds: impl FnMut(&Value) -> bool) -> bool {
+        let Some((200, body)) = get(&self.http, "/status") else { return false };
+        let status: Value = serde_json::from_str(&body).expect("the status is JSON");
+        status["leads"] == true && holds(&status)
+    }
+}
+
+/// Looks until there is something.
+#[track_caller]
+pub(crate) fn wait_until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(started.elapsed() < LIMIT, "{what} did not come about");
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// `GET path`: the status code and the body; `None` where nobody answers in a second.
+pub(crate) fn get(address: &str, path: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: spdl\r\nConnection: close\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+}
+
+/// Whether a status shows so many workers.
+pub(crate) fn has_workers(count: usize) -> impl Fn(&Value) -> bool {
+    move |status| status["workers"].as_array().is_some_and(|workers| workers.len() == count)
+}

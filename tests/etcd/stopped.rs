@@ -1,0 +1,77 @@
+//! A leader that was stopped past its lease, and goes on as if nothing had happened.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use spdl_wire::{
+    certs::{Identity, Role},
+    messages::{FromCoordinator, Join, NodeId, Refusal, ToCoordinator},
+    quic::{self, QuicSettings},
+};
+
+use crate::{
+    coordinators::{Coordinators, get},
+    processes::{Dataset, LIMIT},
+};
+
+fn join(nonce: u64) -> ToCoordinator {
+    ToCoordinator::Join(Join {
+        job: "stopped".to_owned(),
+        rank: 0,
+        world: 1,
+        global_batch: None,
+        start: None,
+        fingerprint: None,
+        node: NodeId("here".to_owned()),
+        client: "test".to_owned(),
+        nonce,
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_stopped_past_its_lease_neither_answers_as_one_nor_writes_when_it_goes_on() {
+    let Some(all) = Coordinators::start(0) else { return };
+    let dataset = Dataset::of_pictures(48, 24);
+    let submitted = dataset.job("stopped", "");
+    let (first, submitting) = (all.wait_for_leader("a leader", |_| true), submitted.clone());
+    all.cluster.submit(&submitting);
+    let identity = Identity::load(&all.cluster.certs("client")).unwrap();
+    let mut settings = QuicSettings::default();
+    // The connection outlives the stop, so that what was asked during it is heard after it.
+    settings.idle_timeout = LIMIT;
+    settings.keep_alive = Duration::from_secs(60);
+    let endpoint = quic::client_endpoint(&identity, &settings).unwrap();
+    let address = all.each[first].quic.parse().unwrap();
+    let connection = quic::connect(&endpoint, address, Role::Coordinator, LIMIT).await.unwrap();
+    let joined = quic::request(&connection, &join(1), LIMIT).await.unwrap();
+    assert!(matches!(joined, FromCoordinator::Joined { .. }), "{joined:?}");
+
+    all.each[first].process.signal(Signal::STOP);
+    // Each would begin a session, and so be written.
+    let late: Vec<_> = (2..10)
+        .map(|nonce| {
+            let connection = connection.clone();
+            tokio::spawn(async move { quic::request(&connection, &join(nonce), LIMIT).await })
+        })
+        .collect();
+    let second = tokio::task::block_in_place(|| {
+        all.wait_for_leader("another leader", |status| status["sessions"].as_array().is_some_and(|all| all.len() == 1))
+    });
+    assert_ne!(first, second);
+    let before = all.etcd.revision();
+    all.each[first].process.signal(Signal::CONT);
+    for answer in late {
+        match answer.await.unwrap() {
+            Ok(FromCoordinator::Refused(Refusal::NotLeader { .. })) | Err(_) => {}
+            other => panic!("it answers as the leader: {other:?}"),
+        }
+    }
+    // Once it says who leads it has been through an election, and whatever it had to write would be written.
+    let named = all.each[second].quic.clone();
+    tokio::task::block_in_place(|| {
+        crate::coordinators::wait_until("the stopped one knows who leads", || {
+            get(&all.each[first].http, "/readyz").filter(|(code, text)| *code == 200 && text.contains(&named))
+        })
+    });
+    assert_eq!(all.etcd.revision(), before, "nothing was written");
+}
