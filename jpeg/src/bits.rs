@@ -1,20 +1,26 @@
 //! The reservoir of bits, and the blocks of coefficients that are read from it.
 
-use crate::huffman::{END_OF_BLOCK, LAST, Lookup, SYMBOL_BITS, Skip};
+use crate::error::Error;
+use crate::huffman::{END_OF_BLOCK, LAST, Lookup, PAIR_SYMBOLS_BITS, Pair, Pairs, SYMBOL_BITS, Skip};
+use crate::window::{End, Window};
 
 /// Room for a block: 64 coefficients, and behind them a dump for what is none.
 #[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-pub(crate) struct Block(pub(crate) [i16; 64], [i16; 64]);
+#[repr(align(64))]
+pub(crate) struct Block([i16; 256]);
 
 impl Block {
-    pub(crate) const ZERO: Self = Self([0; 64], [0; 64]);
+    pub(crate) const ZERO: Self = Self([0; 256]);
+
+    /// Its coefficients.
+    #[inline(always)]
+    pub(crate) fn coefficients(&self) -> &[i16; 64] {
+        self.0.first_chunk().expect("as many and more")
+    }
 
     #[inline(always)]
-    fn put(&mut self, order: &Order, k: usize, value: i32) {
-        let at = usize::from(order.0[k & 0xff] & 127);
-        let place = if at < 64 { &mut self.0[at] } else { &mut self.1[at - 64] };
-        *place = value as i16;
+    fn put(&mut self, order: &Order, k: usize, value: i16) {
+        self.0[usize::from(order.0[k & 0xff])] = value;
     }
 }
 
@@ -45,20 +51,27 @@ pub(crate) struct Bits {
 }
 
 impl Bits {
-    /// Bytes of the window that the reservoir was filled from.
+    /// Checks that what was read was there.
+    pub(crate) fn check_used(&self, window: &Window) -> Result<(), Error> {
+        let is_there = window.end() == End::Open || self.at * 8 <= window.filled() * 8 + self.count as usize;
+        if is_there { Ok(()) } else { Err(window.early_end()) }
+    }
+
+    /// Makes sure that the next MCU can be read without looking for the window's end.
     #[inline(always)]
-    pub(crate) fn at(&self) -> usize {
-        self.at
+    pub(crate) fn ensure(&mut self, raw: &[u8], window: &mut Window) -> Result<(), Error> {
+        if self.at <= window.safe() { Ok(()) } else { self.move_window(raw, window) }
     }
 
-    /// Moves with the window, which has forgotten all bytes that the reservoir was filled from.
-    pub(crate) fn rewind(&mut self) {
+    #[cold]
+    #[inline(never)]
+    fn move_window(&mut self, raw: &[u8], window: &mut Window) -> Result<(), Error> {
+        if window.end() != End::Open {
+            return Err(window.early_end());
+        }
+        window.advance(raw, self.at);
         self.at = 0;
-    }
-
-    /// Bits of the window that were used, when that is at most `limit`.
-    pub(crate) fn used_within(&self, limit: usize) -> bool {
-        self.at * 8 <= limit * 8 + self.count as usize
+        Ok(())
     }
 
     /// At least 56 bits count.
@@ -78,7 +91,7 @@ impl Bits {
 
     /// Reads the difference of a first coefficient; `None` for bits that are no code. Leaves another symbol's bits.
     #[inline(always)]
-    fn difference(&mut self, window: &[u8], dc: &Lookup) -> Option<i32> {
+    pub(crate) fn difference(&mut self, window: &[u8], dc: &Lookup) -> Option<i32> {
         self.fill(window);
         let entry = dc.find(self.reservoir);
         let value = entry.value(self.reservoir);
@@ -86,10 +99,66 @@ impl Bits {
         (entry.ahead() == 1).then_some(value)
     }
 
-    /// Reads a block: its first coefficient is added to `last`, the others are stored as far as `wanted`, a place in
-    /// the zigzag order. False when the block has more coefficients than it can have, or a code that there is not.
+    /// Reads a block: its first coefficient is added to `last`. False when the block has more coefficients than it can
+    /// have, or a code that there is not.
     #[inline(always)]
     pub(crate) fn block(
+        &mut self,
+        window: &[u8],
+        (dc, ac, pairs): (&Lookup, &Lookup, &Pairs),
+        order: &Order,
+        last: &mut i32,
+        block: &mut Block,
+    ) -> bool {
+        block.0[..64].fill(0);
+        let Some(difference) = self.difference(window, dc) else { return false };
+        *last = last.wrapping_add(difference);
+        block.0[0] = *last as i16;
+        let mut k = 0;
+        const { assert!(SYMBOL_BITS + PAIR_SYMBOLS_BITS <= 56 && 2 * PAIR_SYMBOLS_BITS <= 56, "as much as was filled up") };
+        loop {
+            // What is left of the last filling is enough for one pair.
+            let mut pair = pairs.find(self.reservoir);
+            let mut next = k + pair.ahead();
+            if next < LAST {
+                k = self.put(pair, order, k, block);
+                self.fill(window);
+                pair = pairs.find(self.reservoir);
+                next = k + pair.ahead();
+                if next < LAST {
+                    k = self.put(pair, order, k, block);
+                    continue;
+                }
+            }
+            if is_end(next) {
+                self.put(pair, order, k, block);
+                return true;
+            }
+            // A long code, or a pair of which the second belongs to the next block.
+            let entry = ac.find(self.reservoir);
+            k += entry.ahead();
+            block.put(order, k, entry.value(self.reservoir) as i16);
+            self.take(entry.bits());
+            if k >= LAST {
+                return is_end(k);
+            }
+            self.fill(window);
+        }
+    }
+
+    /// Stores a pair's values behind place `k`. The second one first: where there is none it is stored where the first
+    /// belongs.
+    #[inline(always)]
+    fn put(&mut self, pair: Pair, order: &Order, k: usize, block: &mut Block) -> usize {
+        block.put(order, k + pair.ahead(), pair.second(self.reservoir));
+        block.put(order, k + pair.ahead_first(), pair.first(self.reservoir));
+        self.take(pair.bits());
+        k + pair.ahead()
+    }
+
+    /// Reads a block of which no more than the coefficients up to `wanted`, a place in the zigzag order, are stored.
+    #[inline(always)]
+    pub(crate) fn part_of_block(
         &mut self,
         window: &[u8],
         (dc, ac, skip): (&Lookup, &Lookup, &Skip),
@@ -98,24 +167,16 @@ impl Bits {
         last: &mut i32,
         block: &mut Block,
     ) -> bool {
-        block.0 = [0; 64];
+        block.0[..64].fill(0);
         let Some(difference) = self.difference(window, dc) else { return false };
         *last = last.wrapping_add(difference);
         block.0[0] = *last as i16;
         let mut k = 0;
-        const { assert!(2 * SYMBOL_BITS <= 56, "two symbols are read from what is filled up at once") };
         while k < wanted {
             self.fill(window);
             let entry = ac.find(self.reservoir);
             k += entry.ahead();
-            block.put(order, k, entry.value(self.reservoir));
-            self.take(entry.bits());
-            if k >= wanted {
-                break;
-            }
-            let entry = ac.find(self.reservoir);
-            k += entry.ahead();
-            block.put(order, k, entry.value(self.reservoir));
+            block.put(order, k, entry.value(self.reservoir) as i16);
             self.take(entry.bits());
         }
         if k < LAST { self.skip_rest(window, (ac, skip), k) } else { is_end(k) }
@@ -155,6 +216,29 @@ impl Bits {
                     break;
                 }
             }
+        }
+        is_end(k)
+    }
+}
+
+impl Bits {
+    /// Bits of a first coefficient, which is read.
+    pub(crate) fn difference_bits(&mut self, window: &[u8], dc: &Lookup) -> u32 {
+        self.fill(window);
+        let bits = dc.find(self.reservoir).bits();
+        self.take(bits);
+        bits
+    }
+
+    /// Reads a block's coefficients but the first, and passes the bits of each on.
+    pub(crate) fn copy_rest(&mut self, window: &[u8], ac: &Lookup, mut put: impl FnMut(u32, u32)) -> bool {
+        let mut k = 0;
+        while k < LAST {
+            self.fill(window);
+            let entry = ac.find(self.reservoir);
+            k += entry.ahead();
+            put((self.reservoir >> (64 - entry.bits())) as u32, entry.bits());
+            self.take(entry.bits());
         }
         is_end(k)
     }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::{Axis, Error, Jpeg, Limits, Request, Rgb, Scratch};
+use crate::{Axis, Error, Jpeg, Limits, Request, Rgb, Scratch, has_same_coefficients, rewrite};
 
 thread_local! {
     static SCRATCHES: RefCell<[Scratch; 2]> = RefCell::new([Scratch::new(), Scratch::portable()]);
@@ -32,6 +32,9 @@ pub fn fuzz(bytes: &[u8]) {
     };
     let whole =
         |size: u32| Axis { readable: (0, size), from: 0.0, extent: f64::from(size), pixels: size, reversed: false };
+    if let Ok(again) = rewrite(bytes, 1 + (seed >> 9 & 7) as u16, limits) {
+        assert_eq!(has_same_coefficients(bytes, &again, limits), Ok(true), "rewriting keeps the coefficients");
+    }
     for request in [
         Request { x: whole(width), y: whole(height), transposed: false },
         Request { x: cut(width, seed >> 3, 20), y: cut(height, seed >> 5, 9), transposed: seed & 4 == 4 },

@@ -282,6 +282,18 @@ impl<'b> Jpeg<'b> {
     }
 }
 
+/// The markers of a header that was read, each with its whole segment, up to the scan's.
+pub(crate) fn segments_before_scan(bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    let mut at = Some(2);
+    std::iter::from_fn(move || {
+        let (marker, body, next) = segment(bytes, at?).ok()?;
+        at = (marker != 0xda).then_some(next);
+        // Fill bytes stay away.
+        let start = if marker == 0x01 { next - 2 } else { next - body.len() - 4 };
+        Some((marker, &bytes[start..next]))
+    })
+}
+
 /// The marker at `at` or behind fill bytes, the body of its segment, and where the next one begins.
 fn segment(bytes: &[u8], mut at: usize) -> Result<(u8, &[u8], usize), Error> {
     if *bytes.get(at).ok_or(Error::Truncated)? != 0xff {

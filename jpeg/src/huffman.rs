@@ -5,6 +5,8 @@ use crate::{error::Error, header::HuffmanSpec};
 
 /// Bits that [`Lookup`]'s table is indexed by. Longer codes are rare.
 const LOOKUP_BITS: u32 = 10;
+/// Bits that [`Pairs`]' table is indexed by.
+const PAIR_BITS: u32 = 11;
 /// Bits that [`Skip`]'s table is indexed by.
 const SKIP_BITS: u32 = 12;
 /// How far the end of a block leads: behind every coefficient.
@@ -29,6 +31,11 @@ impl Entry {
     #[inline(always)]
     pub(crate) fn bits(self) -> u32 {
         self.0 & 63
+    }
+
+    /// Bits of the code.
+    fn code_bits(self) -> u32 {
+        self.0 >> 16 & 63
     }
 
     /// Coefficients that it leads on.
@@ -66,6 +73,17 @@ pub(crate) struct Lookup {
     offsets: [i32; 17],
     symbols: [u8; 256],
 }
+
+/// Finds one symbol, or two where the codes of both fit into the index. In an entry bits 0..6 are the length of all
+/// codes and values, 8..16 how many coefficients the first leads on, 16..24 both. Then for the first, and for the second,
+/// what shifts a value to the top (24..30, 40..46) and from there to the bottom (32..38, 48..54). 0 bits where not
+/// even one code fits, with as many coefficients as there are not.
+#[derive(Clone, Debug)]
+pub(crate) struct Pairs(Box<[Pair; 1 << PAIR_BITS]>);
+
+/// An entry of [`Pairs`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pair(u64);
 
 /// Finds as many symbols of one block as fit into the index. In an entry bits 0..6 are the length of their codes and
 /// values, the others how many coefficients they lead on; 0 where not even one code fits.
@@ -135,6 +153,8 @@ impl Lookup {
 const NO_CODE: Entry = Entry(16 | 255 << 8 | 16 << 16 | 63 << 24);
 /// Bits of the longest value of 8-bit pictures.
 const VALUE_BITS: u32 = 11;
+/// Bits of the longest pair.
+pub(crate) const PAIR_SYMBOLS_BITS: u32 = PAIR_BITS + VALUE_BITS;
 /// Bits of the longest code with its value.
 pub(crate) const SYMBOL_BITS: u32 = 16 + VALUE_BITS;
 
@@ -151,25 +171,120 @@ impl Class {
     }
 }
 
+/// Every index of so many bits, and the symbol that it begins with.
+fn singles<const SIZE: usize>(spec: HuffmanSpec<'_>) -> [Entry; SIZE] {
+    let bits = SIZE.ilog2();
+    let mut table = [Entry::NONE; SIZE];
+    let (mut code, mut first) = (0u32, 0usize);
+    for (length, count) in (1..=bits).zip(spec.counts) {
+        for &symbol in &spec.symbols[first..first + usize::from(*count)] {
+            let at = (code << (bits - length)) as usize;
+            table[at..at + (1 << (bits - length))].fill(Class::Ac.entry(length, symbol));
+            code += 1;
+        }
+        first += usize::from(*count);
+        code <<= 1;
+    }
+    table
+}
+
+impl Pair {
+    const NONE: Self = Self(255 << 16);
+
+    fn new(first: Entry, second: Option<Entry>) -> Self {
+        let size = |entry: Entry| entry.bits() - entry.code_bits();
+        let (bits, ahead) = second.map_or((0, 0), |second| (second.bits(), second.ahead()));
+        let to_top = second.map_or(0, |second| first.bits() + second.code_bits());
+        let to_bottom = second.map_or(0, |second| (64 - size(second)) & 63);
+        let bytes = [
+            first.bits() + bits,
+            first.ahead() as u32,
+            (first.ahead() + ahead) as u32,
+            first.code_bits(),
+            (64 - size(first)) & 63,
+            to_top,
+            to_bottom,
+            0,
+        ];
+        Self(u64::from_le_bytes(bytes.map(|byte| byte as u8)))
+    }
+
+    /// Bits of all codes and values.
+    #[inline(always)]
+    pub(crate) fn bits(self) -> u32 {
+        (self.0 & 63) as u32
+    }
+
+    /// Coefficients that the first symbol leads on.
+    #[inline(always)]
+    pub(crate) fn ahead_first(self) -> usize {
+        (self.0 >> 8 & 0xff) as usize
+    }
+
+    /// Coefficients that all symbols lead on.
+    #[inline(always)]
+    pub(crate) fn ahead(self) -> usize {
+        (self.0 >> 16 & 0xff) as usize
+    }
+
+    /// The value of the first symbol.
+    #[inline(always)]
+    pub(crate) fn first(self, reservoir: u64) -> i16 {
+        value(reservoir << (self.0 >> 24 & 63), self.0 >> 32)
+    }
+
+    /// The value of the second symbol; anything where there is none.
+    #[inline(always)]
+    pub(crate) fn second(self, reservoir: u64) -> i16 {
+        value(reservoir << (self.0 >> 40 & 63), self.0 >> 48)
+    }
+}
+
+/// The value at the top of `bits`, which `shift` shifts to the bottom. One whose first bit is 0 is negative: less its
+/// bits the other way round.
+#[inline(always)]
+fn value(bits: u64, shift: u64) -> i16 {
+    let negative = !(bits as i64 >> 63);
+    let magnitude = (bits ^ negative as u64) >> (shift & 63);
+    (magnitude as i16 ^ negative as i16).wrapping_sub(negative as i16)
+}
+
+impl Pairs {
+    pub(crate) fn new(spec: HuffmanSpec<'_>) -> Self {
+        let singles = singles::<{ 1 << PAIR_BITS }>(spec);
+        let mut table = Box::new([Pair::NONE; 1 << PAIR_BITS]);
+        for (index, pair) in table.iter_mut().enumerate() {
+            let first = singles[index];
+            // What has no value has to leave a zero, which the values of pairs cannot be: only the end of a block leaves
+            // nothing.
+            if first == Entry::NONE || (first.bits() == first.code_bits() && first.ahead() != END_OF_BLOCK) {
+                continue;
+            }
+            let second = singles[(index << first.bits().min(PAIR_BITS)) & ((1 << PAIR_BITS) - 1)];
+            let has_value = second.bits() > second.code_bits() || second.ahead() == END_OF_BLOCK;
+            let is_known = second != Entry::NONE && first.bits() + second.code_bits() <= PAIR_BITS;
+            let is_pair = is_known && has_value && first.ahead() <= LAST;
+            *pair = Pair::new(first, is_pair.then_some(second));
+        }
+        Self(table)
+    }
+
+    /// The symbols at the top of `reservoir`.
+    #[inline(always)]
+    pub(crate) fn find(&self, reservoir: u64) -> Pair {
+        self.0[(reservoir >> (64 - PAIR_BITS)) as usize]
+    }
+}
+
 impl Skip {
     pub(crate) fn new(spec: HuffmanSpec<'_>) -> Self {
-        let mut single = [Entry::NONE; 1 << SKIP_BITS];
-        let (mut code, mut first) = (0u32, 0usize);
-        for (length, count) in (1..=SKIP_BITS).zip(spec.counts) {
-            for &symbol in &spec.symbols[first..first + usize::from(*count)] {
-                let at = (code << (SKIP_BITS - length)) as usize;
-                single[at..at + (1 << (SKIP_BITS - length))].fill(Class::Ac.entry(length, symbol));
-                code += 1;
-            }
-            first += usize::from(*count);
-            code <<= 1;
-        }
+        let singles = singles::<{ 1 << SKIP_BITS }>(spec);
         let mut table = Box::new([0; 1 << SKIP_BITS]);
         for (index, entry) in table.iter_mut().enumerate() {
             let (mut bits, mut ahead) = (0, 0);
             loop {
-                let next = single[(index << bits) & ((1 << SKIP_BITS) - 1)];
-                let length = next.0 >> 16 & 63;
+                let next = singles[(index << bits) & ((1 << SKIP_BITS) - 1)];
+                let length = next.code_bits();
                 // Of no use is what stands on bits that are not there, or leads further than a block has coefficients.
                 let is_known = next != Entry::NONE && bits + length <= SKIP_BITS;
                 if !is_known || (next.ahead() < END_OF_BLOCK && ahead + next.ahead() > LAST) {

@@ -23,6 +23,9 @@ pub(crate) type Values = [i16; STRIP];
 
 /// The inner loops.
 pub(crate) trait Kernel: Copy {
+    /// Does work that is compiled for this kind of processor, in a function of its own.
+    fn run<W: Work>(self, work: W) -> W::Outcome;
+
     /// Transforms two blocks at full size; the second one may be the first.
     fn full_pair(self, blocks: [&Block; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [Place; 2]);
 
@@ -59,10 +62,14 @@ pub(crate) trait Work {
 pub(crate) struct Portable;
 
 impl Kernel for Portable {
+    fn run<W: Work>(self, work: W) -> W::Outcome {
+        work.run(self)
+    }
+
     fn full_pair(self, blocks: [&Block; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [Place; 2]) {
-        idct::full(&blocks[0].0, quants[0], out, places[0]);
+        idct::full(blocks[0].coefficients(), quants[0], out, places[0]);
         if places[1].start != places[0].start {
-            idct::full(&blocks[1].0, quants[1], out, places[1]);
+            idct::full(blocks[1].coefficients(), quants[1], out, places[1]);
         }
     }
 

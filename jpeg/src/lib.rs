@@ -25,6 +25,7 @@
 
 mod bits;
 mod error;
+mod floor;
 mod fuzz;
 mod header;
 mod huffman;
@@ -34,6 +35,7 @@ mod limits;
 mod output;
 mod plan;
 mod render;
+mod rewrite;
 mod scan;
 mod taps;
 #[cfg(target_arch = "x86_64")]
@@ -42,12 +44,15 @@ mod window;
 
 pub use error::{Error, Unsupported};
 #[doc(hidden)]
+pub use floor::{Floor, floor};
+#[doc(hidden)]
 pub use fuzz::fuzz;
 pub use header::Jpeg;
 pub use limits::Limits;
 pub use output::{Layout, Output, Rgb};
 pub use plan::Request;
 pub use render::Scratch;
+pub use rewrite::{has_same_coefficients, rewrite};
 pub use taps::Axis;
 
 /// Pixels that an [`Output`] gets at once, at most.

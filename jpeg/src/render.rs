@@ -4,7 +4,7 @@ use crate::{
     bits::Order,
     error::Error,
     header::{Component, HuffmanSpec, Jpeg},
-    huffman::{Lookup, Skip},
+    huffman::{Lookup, Pairs, Skip},
     kernel::{Kernel, Portable, STRIP, Values, Work},
     output::{Layout, Output},
     plan::{Plan, Request},
@@ -39,7 +39,7 @@ enum Instructions {
 #[derive(Debug)]
 struct Cached {
     dc: [Option<Built<Lookup>>; 4],
-    ac: [Option<Built<(Lookup, Skip)>>; 4],
+    ac: [Option<Built<(Lookup, Pairs, Skip)>>; 4],
     quants: [[i16; 64]; 3],
 }
 
@@ -119,7 +119,7 @@ impl Jpeg<'_> {
         let instructions = scratch.instructions;
         let work = Render { jpeg: self, request, scratch, output };
         match instructions {
-            Instructions::Portable => work.run(Portable),
+            Instructions::Portable => Portable.run(work),
             #[cfg(target_arch = "x86_64")]
             Instructions::Avx2(avx2) => avx2.run(work),
         }
@@ -193,14 +193,14 @@ impl Cached {
             }
             let (slot, spec) = (&mut self.ac[usize::from(component.ac)], jpeg.ac_spec(component));
             if !slot.as_ref().is_some_and(|(of, _)| of.is(spec)) {
-                *slot = Some((Spec::of(spec), Box::new((Lookup::ac(spec)?, Skip::new(spec)))));
+                *slot = Some((Spec::of(spec), Box::new((Lookup::ac(spec)?, Pairs::new(spec), Skip::new(spec)))));
             }
         }
         const BUILT: &str = "built above";
         let of = |component: &Component, quant| {
             let (_, dc) = self.dc[usize::from(component.dc)].as_ref().expect(BUILT);
-            let (lookup, skip) = &*self.ac[usize::from(component.ac)].as_ref().expect(BUILT).1;
-            Tables { dc, ac: lookup, skip, quant }
+            let (lookup, pairs, skip) = &*self.ac[usize::from(component.ac)].as_ref().expect(BUILT).1;
+            Tables { dc, ac: lookup, pairs, skip, quant }
         };
         let first = of(&jpeg.components[0], &self.quants[0]);
         let mut tables = [first; 3];

@@ -4,11 +4,11 @@ use crate::{
     bits::{Bits, Block, Order},
     error::Error,
     header::Jpeg,
-    huffman::{Lookup, Skip},
+    huffman::{Lookup, Pairs, Skip},
     idct::{self, Place},
-    kernel::Kernel,
+    kernel::{Kernel, Work},
     plan::Plan,
-    window::{End, Window},
+    window::Window,
 };
 
 /// Blocks of an MCU at most: four of luma, two of chroma.
@@ -19,6 +19,7 @@ const BLOCKS: usize = 6;
 pub(crate) struct Tables<'t> {
     pub(crate) dc: &'t Lookup,
     pub(crate) ac: &'t Lookup,
+    pub(crate) pairs: &'t Pairs,
     pub(crate) skip: &'t Skip,
     pub(crate) quant: &'t [i16; 64],
 }
@@ -104,7 +105,7 @@ impl<'s, 'b> Scan<'s, 'b> {
             let (first, end) = (row * row_mcus + left, row * row_mcus + right);
             let mut mcu = first;
             while mcu < end {
-                self.seek(mcu)?;
+                self.seek(kernel, mcu)?;
                 let count = end.min(self.segment_end(mcu)) - mcu;
                 let starts = self.parts.map(|part| {
                     let plane = &plan.planes[part.component];
@@ -113,7 +114,7 @@ impl<'s, 'b> Scan<'s, 'b> {
                     let [p, q] = if transposed { [y, x] } else { [x, y] };
                     Place { start: plane.start + p as usize * plane.stride + q as usize, stride: plane.stride }
                 });
-                self.decode(kernel, count, starts, samples)?;
+                kernel.run(Decode { scan: self, count, places: starts, samples })?;
                 mcu += count;
             }
         }
@@ -131,7 +132,7 @@ impl<'s, 'b> Scan<'s, 'b> {
 
     /// Goes on to an MCU that has not been read: past whole segments without reading them.
     #[inline(always)]
-    fn seek(&mut self, mcu: u32) -> Result<(), Error> {
+    fn seek<K: Kernel>(&mut self, kernel: K, mcu: u32) -> Result<(), Error> {
         let segment = mcu / self.interval;
         // The segment of the last MCU that was read, which may have been its last.
         let mut current = self.mcu.saturating_sub(1) / self.interval;
@@ -152,31 +153,14 @@ impl<'s, 'b> Scan<'s, 'b> {
             self.mcu = segment * self.interval;
         }
         let count = mcu - self.mcu;
-        self.skip(count)
-    }
-
-    /// Makes sure that the next MCU can be read without looking for the window's end.
-    #[inline(always)]
-    fn ensure(raw: &[u8], window: &mut Window, bits: &mut Bits) -> Result<(), Error> {
-        if bits.at() <= window.safe() { Ok(()) } else { Self::refill(raw, window, bits) }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn refill(raw: &[u8], window: &mut Window, bits: &mut Bits) -> Result<(), Error> {
-        if window.end() != End::Open {
-            return Err(early_end(window.end()));
-        }
-        window.advance(raw, bits.at());
-        bits.rewind();
-        Ok(())
+        if count == 0 { Ok(()) } else { kernel.run(Pass { scan: self, count }) }
     }
 
     #[inline(always)]
-    fn skip(&mut self, count: u32) -> Result<(), Error> {
+    fn pass(&mut self, count: u32) -> Result<(), Error> {
         let mut bits = self.bits;
         for _ in 0..count {
-            Self::ensure(self.raw, self.window, &mut bits)?;
+            bits.ensure(self.raw, self.window)?;
             let window = self.window.bytes();
             for part in &self.parts[..self.part_count] {
                 let Tables { dc, ac, skip, .. } = part.tables;
@@ -202,12 +186,17 @@ impl<'s, 'b> Scan<'s, 'b> {
         let mut bits = self.bits;
         let parts = &self.parts[..self.part_count];
         for _ in 0..count {
-            Self::ensure(self.raw, self.window, &mut bits)?;
+            bits.ensure(self.raw, self.window)?;
             let window = self.window.bytes();
             for (part, block) in parts.iter().zip(&mut blocks) {
-                let Tables { dc, ac, skip, .. } = part.tables;
-                let (wanted, last) = (wanted(part.points), &mut self.last[part.component]);
-                if !bits.block(window, (dc, ac, skip), wanted, self.order, last, block) {
+                let Tables { dc, ac, pairs, skip, .. } = part.tables;
+                let last = &mut self.last[part.component];
+                let is_block = if part.points == 8 {
+                    bits.block(window, (dc, ac, pairs), self.order, last, block)
+                } else {
+                    bits.part_of_block(window, (dc, ac, skip), wanted(part.points), self.order, last, block)
+                };
+                if !is_block {
                     return Err(Error::Corrupt("coefficients that are none"));
                 }
             }
@@ -223,8 +212,39 @@ impl<'s, 'b> Scan<'s, 'b> {
 
     /// Checks that what was read was there.
     fn finish(&self) -> Result<(), Error> {
-        let is_there = self.window.end() == End::Open || self.bits.used_within(self.window.filled());
-        if is_there { Ok(()) } else { Err(early_end(self.window.end())) }
+        self.bits.check_used(self.window)
+    }
+}
+
+/// Decodes so many MCUs.
+struct Decode<'d, 's, 'b> {
+    scan: &'d mut Scan<'s, 'b>,
+    count: u32,
+    places: [Place; BLOCKS],
+    samples: &'d mut [u8],
+}
+
+impl Work for Decode<'_, '_, '_> {
+    type Outcome = Result<(), Error>;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> Result<(), Error> {
+        self.scan.decode(kernel, self.count, self.places, self.samples)
+    }
+}
+
+/// Passes over so many MCUs.
+struct Pass<'d, 's, 'b> {
+    scan: &'d mut Scan<'s, 'b>,
+    count: u32,
+}
+
+impl Work for Pass<'_, '_, '_> {
+    type Outcome = Result<(), Error>;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, _: K) -> Result<(), Error> {
+        self.scan.pass(self.count)
     }
 }
 
@@ -232,7 +252,6 @@ impl<'s, 'b> Scan<'s, 'b> {
 #[inline(always)]
 fn wanted(points: u32) -> usize {
     match points {
-        8 => 63,
         4 => 24,
         2 => 4,
         _ => 0,
@@ -249,7 +268,7 @@ fn transform<K: Kernel>(
 ) {
     let mut waiting = None;
     for (at, part) in parts.iter().enumerate() {
-        let (block, quant) = (&blocks[at].0, part.tables.quant);
+        let (block, quant) = (blocks[at].coefficients(), part.tables.quant);
         match part.points {
             8 => match waiting.take() {
                 None => waiting = Some(at),
@@ -276,13 +295,6 @@ fn pair<K: Kernel>(
 ) {
     let quants = pair.map(|at| parts[at].tables.quant);
     kernel.full_pair(pair.map(|at| &blocks[at]), quants, samples, pair.map(|at| places[at]));
-}
-
-fn early_end(end: End) -> Error {
-    match end {
-        End::Bytes | End::Marker(0xd9) => Error::Truncated,
-        _ => Error::Corrupt("a segment that ends early"),
-    }
 }
 
 /// The place of the next marker from `at` on.

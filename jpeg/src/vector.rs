@@ -19,20 +19,20 @@ impl Avx2 {
             is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2");
         has.then_some(Self(()))
     }
+}
 
-    /// Does work that is compiled for these instructions.
+impl Kernel for Avx2 {
     #[inline(always)]
-    pub(crate) fn run<W: Work>(self, work: W) -> W::Outcome {
+    fn run<W: Work>(self, work: W) -> W::Outcome {
         #[target_feature(enable = "avx2,bmi1,bmi2")]
+        #[inline(never)]
         fn with<W: Work>(avx2: Avx2, work: W) -> W::Outcome {
             work.run(avx2)
         }
         // SAFETY: `self` is the proof that the processor has these instructions.
         unsafe { with(self, work) }
     }
-}
 
-impl Kernel for Avx2 {
     #[inline(always)]
     fn full_pair(self, blocks: [&Block; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [Place; 2]) {
         // SAFETY: `self` is the proof that the processor has these instructions.
@@ -168,7 +168,10 @@ fn turn(v: [__m256i; 8]) -> [__m256i; 8] {
 #[target_feature(enable = "avx2")]
 fn full_pair(blocks: [&Block; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [Place; 2]) {
     let input: [__m256i; 8] = std::array::from_fn(|row| {
-        _mm256_mullo_epi16(rows(&blocks[0].0, &blocks[1].0, row), rows(quants[0], quants[1], row))
+        _mm256_mullo_epi16(
+            rows(blocks[0].coefficients(), blocks[1].coefficients(), row),
+            rows(quants[0], quants[1], row),
+        )
     });
     let between = turn(pass::<{ FIRST_SHIFT as i32 }>(input));
     let columns = pass::<{ SECOND_SHIFT as i32 }>(between);
@@ -228,6 +231,7 @@ fn across(
     }
 }
 
+#[inline]
 #[target_feature(enable = "avx2")]
 fn down(tile: &[Values], pairs: &[[i16; 2]]) -> Values {
     let mut sums = [_mm256_set1_epi32(1 << (DOWN_SHIFT - 1)); 2];
@@ -243,6 +247,7 @@ fn down(tile: &[Values], pairs: &[[i16; 2]]) -> Values {
     values
 }
 
+#[inline]
 #[target_feature(enable = "avx2")]
 fn colour([luma, blue, red]: [&Values; 3], interleaved: bool) -> [u8; 3 * STRIP] {
     let half = _mm256_set1_epi16(128 << FRACTION_BITS);
@@ -257,6 +262,7 @@ fn colour([luma, blue, red]: [&Values; 3], interleaved: bool) -> [u8; 3 * STRIP]
     place(rgb, interleaved)
 }
 
+#[inline]
 #[target_feature(enable = "avx2")]
 fn grey(luma: &Values, interleaved: bool) -> [u8; 3 * STRIP] {
     place([load(luma); 3], interleaved)

@@ -1,5 +1,7 @@
 //! The entropy-coded data without the zeros that are stuffed behind bytes of 255, a window of it at a time.
 
+use crate::error::Error;
+
 /// Bytes of zeros behind the data, or of data that may be read in one go: more than the longest MCU of six blocks of
 /// 64 symbols of 31 bits has.
 pub(crate) const SLACK_BYTES: usize = 2048;
@@ -55,6 +57,14 @@ impl Window {
             End::Open => self.filled.saturating_sub(SLACK_BYTES),
             // What is read ahead does not count as used.
             _ => self.filled + 8,
+        }
+    }
+
+    /// What is wrong where more was wanted.
+    pub(crate) fn early_end(&self) -> Error {
+        match self.end {
+            End::Bytes | End::Marker(0xd9) => Error::Truncated,
+            _ => Error::Corrupt("a segment that ends early"),
         }
     }
 

@@ -11,7 +11,7 @@ fn part(picture: &Picture, [left, top, width, height]: [u32; 4]) -> Vec<u8> {
     rows.flat_map(|row| row[left as usize..(left + width) as usize].as_flattened().to_vec()).collect()
 }
 
-fn styles() -> impl Iterator<Item = Style> {
+pub(crate) fn styles() -> impl Iterator<Item = Style> {
     use SamplingFactor::{R_4_2_0, R_4_2_2, R_4_4_0, R_4_4_4};
     let plain = [R_4_2_0, R_4_2_2, R_4_4_0, R_4_4_4].map(|sampling| Style { sampling, ..STYLE });
     let coarse = plain.map(|style| Style { quality: 40, interval: 3, ..style });

@@ -32,8 +32,8 @@ fn bytes_changed_at_random_never_panic_and_mean_the_same_everywhere() {
     let mut draw = Draw(99);
     for (number, sampling) in [R_4_2_0, R_4_2_2, R_4_4_4].into_iter().enumerate() {
         let style = Style { sampling, interval: number as u16 * 3, ..STYLE };
-        let whole = encoded(&cut("coffee", [70, 50]), style);
-        for _ in 0..1500 {
+        let whole = encoded(&cut("coffee", [50, 40]), style);
+        for _ in 0..1000 {
             let mut bytes = whole.clone();
             for _ in 0..=draw.below(5) {
                 let at = draw.below(bytes.len());

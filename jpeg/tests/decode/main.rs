@@ -4,6 +4,7 @@ mod exact;
 mod hostile;
 mod plain;
 mod quality;
+mod rewrite;
 
 use std::cell::RefCell;
 

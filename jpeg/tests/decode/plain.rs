@@ -134,6 +134,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Picture {
                 let mut body = body;
                 while !body.is_empty() {
                     let table = &mut codes[usize::from(body[0])];
+                    table.clear();
                     let (mut code, mut symbol) = (0, 17);
                     for length in 1..=16 {
                         for _ in 0..body[length] {

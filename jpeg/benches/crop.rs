@@ -1,0 +1,227 @@
+//! Random resized crops to 224 on one thread: this decoder on plain and on crop-ready files, and others, in turn over
+//! the same pictures and crops. Time is the thread's time on a processor, so that a busy machine matters less; ratios
+//! count.
+//!
+//! `spdl-ctl pictures FOLDER --count 300`, then
+//! `cargo bench -p spdl-jpeg --features turbo --bench crop -- FOLDER [ROUNDS]`
+
+use std::{fs, path::Path, time::Duration};
+
+use fast_image_resize::{
+    FilterType, ResizeAlg, ResizeOptions, Resizer,
+    images::{TypedCroppedImage, TypedImage, TypedImageRef},
+    pixels::U8x3,
+};
+use spdl_jpeg::{Axis, Floor, Jpeg, Limits, Request, Rgb, Scratch, floor, rewrite};
+use zune_jpeg::{
+    JpegDecoder,
+    zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions},
+};
+
+const TARGET: u32 = 224;
+const ROUNDS: usize = 9;
+/// MCUs between the restart markers of crop-ready files.
+const INTERVALS: [u16; 3] = [2, 4, 8];
+
+/// Left, top, width and height.
+type Rect = [u32; 4];
+
+/// One way to get a crop.
+type Way<'w> = Box<dyn FnMut(usize, &mut [u8]) + 'w>;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let Some(folder) = arguments.first() else {
+        eprintln!("which folder of JPEGs? `spdl-ctl pictures FOLDER` makes one");
+        return;
+    };
+    let rounds = arguments.get(1).and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS);
+    let mut files = Vec::new();
+    read(Path::new(folder), &mut files);
+    let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
+    let crops: Vec<Rect> = files.iter().map(|bytes| random_resized_crop(open(bytes).size(), &mut draw)).collect();
+    let ready = INTERVALS.map(|interval| -> Vec<Vec<u8>> {
+        files.iter().map(|bytes| rewrite(bytes, interval, Limits::default()).expect("a baseline JPEG")).collect()
+    });
+
+    print_floor("plain", &files, &crops);
+    for (interval, files) in INTERVALS.iter().zip(&ready) {
+        print_floor(&format!("crop-ready, {interval} MCUs"), files, &crops);
+    }
+    let (files, crops) = (&files, &crops);
+    let mut ways: Vec<(String, Way<'_>)> = Vec::new();
+    #[cfg(has_turbo)]
+    ways.push(("libjpeg-turbo, region, DCT scaling".to_owned(), turbo::way(files, crops)));
+    ways.push(("zune-jpeg, all of the picture".to_owned(), zune(files, crops)));
+    ways.push(("plain files".to_owned(), ours(files, crops, Scratch::new())));
+    for (interval, files) in INTERVALS.iter().zip(&ready) {
+        ways.push((format!("crop-ready, {interval} MCUs"), ours(files, crops, Scratch::new())));
+    }
+    ways.push(("plain files, no vector instructions".to_owned(), ours(files, crops, Scratch::portable())));
+    race(&mut ways, files.len(), rounds);
+}
+
+fn race(ways: &mut [(String, Way<'_>)], count: usize, rounds: usize) {
+    let mut out = vec![0; (TARGET * TARGET * 3) as usize];
+    let mut times = vec![Vec::new(); ways.len()];
+    for _ in 0..rounds {
+        for ((_, way), times) in ways.iter_mut().zip(&mut times) {
+            let start = processor_time();
+            (0..count).for_each(|at| way(at, &mut out));
+            times.push((processor_time() - start).as_secs_f64());
+        }
+    }
+    println!("\n{:40} {:>10} {:>24}", "decoder", "images/s", "times the first (spread)");
+    for (at, (name, _)) in ways.iter().enumerate() {
+        let mut ratios: Vec<f64> = times[0].iter().zip(&times[at]).map(|(first, this)| first / this).collect();
+        let mut seconds = times[at].clone();
+        ratios.sort_by(f64::total_cmp);
+        seconds.sort_by(f64::total_cmp);
+        let (median, middle) = (seconds[rounds / 2], ratios[rounds / 2]);
+        let spread = format!("({:.2} to {:.2})", ratios[0], ratios[rounds - 1]);
+        println!("{name:40} {:10.0} {middle:8.2} {spread:>15}", count as f64 / median);
+    }
+}
+
+fn print_floor(name: &str, files: &[Vec<u8>], crops: &[Rect]) {
+    let floors: Vec<Floor> = files
+        .iter()
+        .zip(crops)
+        .map(|(bytes, rect)| floor(&open(bytes), &request(*rect)).expect("a whole JPEG"))
+        .collect();
+    let mean =
+        |of: &dyn Fn(&Floor) -> u64| floors.iter().map(|floor| of(floor) as f64).sum::<f64>() / floors.len() as f64;
+    let bytes = files.iter().map(Vec::len).sum::<usize>() as f64 / files.len() as f64;
+    println!("{name}: {} files of {bytes:.0} bytes; per picture, at the mean:", files.len());
+    for (at, what) in ["up to the crop's last row", "in the crop's MCUs", "in their segments"].into_iter().enumerate() {
+        let (bytes, symbols) = (mean(&|floor| floor.bits[at]) / 8.0, mean(&|floor| floor.symbols[at]));
+        println!("    {what:26} {bytes:8.0} bytes, {symbols:7.0} symbols");
+    }
+    let [blocks, samples, pixels] =
+        [mean(&|floor| floor.blocks), mean(&|floor| floor.samples), mean(&|floor| floor.pixels)];
+    println!("    {blocks:.0} blocks transformed, {samples:.0} samples, {pixels:.0} pixels");
+}
+
+fn ours<'w>(files: &'w [Vec<u8>], crops: &'w [Rect], mut scratch: Scratch) -> Way<'w> {
+    Box::new(move |at, out| {
+        let mut output = Rgb::new(out, TARGET as usize);
+        open(&files[at]).render(&request(crops[at]), &mut scratch, &mut output).expect("a whole JPEG");
+    })
+}
+
+fn zune<'w>(files: &'w [Vec<u8>], crops: &'w [Rect]) -> Way<'w> {
+    let (mut pixels, mut resizer) = (Vec::new(), Resizer::new());
+    Box::new(move |at, out| {
+        let options = DecoderOptions::default().set_strict_mode(true).jpeg_set_out_colorspace(ColorSpace::RGB);
+        let mut decoder = JpegDecoder::new_with_options(ZCursor::new(&files[at][..]), options);
+        decoder.decode_headers().expect("a JPEG");
+        let (width, height) = decoder.dimensions().expect("a JPEG with a size");
+        pixels.resize(width * height * 3, 0);
+        decoder.decode_into(&mut pixels).expect("a whole JPEG");
+        resize(&pixels, [width as u32, height as u32], crops[at], &mut resizer, out);
+    })
+}
+
+#[cfg(has_turbo)]
+mod turbo {
+    //! The best that libjpeg-turbo does: rows and columns of the crop, at the smallest scale that covers the result.
+    #![allow(unsafe_code)]
+
+    use super::{Rect, Resizer, TARGET, Way, resize};
+
+    unsafe extern "C" {
+        fn turbo_region(
+            bytes: *const u8,
+            length: usize,
+            rect: *mut u32,
+            target: *const u32,
+            out: *mut u8,
+            room: usize,
+        ) -> i32;
+    }
+
+    pub(super) fn way<'w>(files: &'w [Vec<u8>], crops: &'w [Rect]) -> Way<'w> {
+        let (mut pixels, mut resizer) = (vec![0; 64 << 20], Resizer::new());
+        Box::new(move |at, out| {
+            let (bytes, mut rect, target) = (&files[at], crops[at], [TARGET; 2]);
+            // SAFETY: every pointer is to as many values as `turbo.c` says, and it is told how many bytes there are.
+            let scale = unsafe {
+                let (rect, pixels, room) = (rect.as_mut_ptr(), pixels.as_mut_ptr(), pixels.len());
+                turbo_region(bytes.as_ptr(), bytes.len(), rect, target.as_ptr(), pixels, room)
+            };
+            assert!(scale > 0, "a whole JPEG");
+            let [left, row, width, height] = rect;
+            let used = (row * height * 3) as usize;
+            resize(&pixels[..used], [row, height], [left, 0, width, height], &mut resizer, out);
+        })
+    }
+}
+
+fn resize(pixels: &[u8], [width, height]: [u32; 2], rect: Rect, resizer: &mut Resizer, out: &mut [u8]) {
+    const INSIDE: &str = "a crop inside of its picture";
+    let picture = TypedImageRef::<U8x3>::from_buffer(width, height, pixels).expect(INSIDE);
+    let crop = TypedCroppedImage::new(picture, rect[0], rect[1], rect[2], rect[3]).expect(INSIDE);
+    let mut target = TypedImage::<U8x3>::from_buffer(TARGET, TARGET, out).expect(INSIDE);
+    let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear)).use_alpha(false);
+    resizer.resize_typed(&crop, &mut target, &options).expect(INSIDE);
+}
+
+fn open(bytes: &[u8]) -> Jpeg<'_> {
+    Jpeg::open(bytes, Limits::default()).expect("a baseline JPEG")
+}
+
+fn request([left, top, width, height]: Rect) -> Request {
+    let axis = |from: u32, length: u32| {
+        let readable = (from, from + length);
+        Axis { readable, from: f64::from(from), extent: f64::from(length), pixels: TARGET, reversed: false }
+    };
+    Request { x: axis(left, width), y: axis(top, height), transposed: false }
+}
+
+/// Pseudo-random numbers (xorshift).
+struct Draw(u64);
+
+impl Draw {
+    fn unit(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn below(&mut self, n: u32) -> u32 {
+        (self.unit() * f64::from(n)) as u32
+    }
+}
+
+/// As torchvision's, with its defaults.
+fn random_resized_crop([width, height]: [u32; 2], draw: &mut Draw) -> Rect {
+    loop {
+        let area = f64::from(width) * f64::from(height) * (0.08 + 0.92 * draw.unit());
+        let aspect = ((draw.unit() * 2.0 - 1.0) * (4.0f64 / 3.0).ln()).exp();
+        let [across, down] = [area * aspect, area / aspect].map(|square| square.sqrt().round() as u32);
+        if (1..=width).contains(&across) && (1..=height).contains(&down) {
+            return [draw.below(width - across + 1), draw.below(height - down + 1), across, down];
+        }
+    }
+}
+
+/// Time that this thread has had a processor for.
+fn processor_time() -> Duration {
+    let figures = fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
+    Duration::from_nanos(figures.split(' ').next().and_then(|ns| ns.parse().ok()).expect("a number"))
+}
+
+/// All JPEGs under a folder, in order of their names.
+fn read(folder: &Path, files: &mut Vec<Vec<u8>>) {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            read(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "jpg") {
+            files.push(fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
+        }
+    }
+}

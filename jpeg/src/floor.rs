@@ -1,0 +1,70 @@
+//! What a crop costs at least: what the benches set their figures against.
+
+use crate::{
+    error::Error,
+    header::Jpeg,
+    plan::{Plan, Request},
+    rewrite::Walk,
+};
+
+/// Amounts of work.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Floor {
+    /// Bits of the scan in front of the end of the crop's last row of MCUs, in the crop's MCUs, and in the restart
+    /// segments that have some of them.
+    pub bits: [u64; 3],
+    /// Symbols, likewise.
+    pub symbols: [u64; 3],
+    /// Blocks that are transformed.
+    pub blocks: u64,
+    /// Samples that are resampled.
+    pub samples: u64,
+    /// Pixels of the result.
+    pub pixels: u64,
+}
+
+/// Measures a request.
+///
+/// # Errors
+/// What is wrong with the picture.
+#[doc(hidden)]
+pub fn floor(jpeg: &Jpeg<'_>, request: &Request) -> Result<Floor, Error> {
+    let mut plan = Plan::default();
+    plan.make(jpeg, request);
+    let [(left, right), (top, bottom)] = plan.mcus;
+    let [columns, rows] = jpeg.mcus();
+    let mut walk = Walk::new(jpeg)?;
+    let mut floor = Floor { pixels: u64::from(request.x.pixels) * u64::from(request.y.pixels), ..Floor::default() };
+    // Of the segment so far, from behind the last MCU that was counted: what comes behind the crop is not read.
+    let mut segment = [0; 2];
+    for mcu in 0..columns * rows {
+        let (x, y) = (mcu % columns, mcu / columns);
+        if jpeg.restart_interval > 0 && mcu % jpeg.restart_interval == 0 {
+            segment = [0; 2];
+        }
+        walk.begin_mcu()?;
+        let mut counts = [0; 2];
+        let is_inside = (left..right).contains(&x) && (top..bottom).contains(&y);
+        for (at, component) in jpeg.components().iter().enumerate() {
+            for _ in 0..component.sampling[0] * component.sampling[1] {
+                let block = walk.measure_block(at)?;
+                counts = [counts[0] + block[0], counts[1] + block[1]];
+                floor.blocks += u64::from(is_inside);
+                floor.samples += u64::from(is_inside) * u64::from(plan.planes[at].points).pow(2);
+            }
+        }
+        segment = [segment[0] + counts[0], segment[1] + counts[1]];
+        let until_end = if y < bottom { counts } else { [0; 2] };
+        let inside = if is_inside { counts } else { [0; 2] };
+        let mut in_segments = [0; 2];
+        if is_inside {
+            (in_segments, segment) = (segment, [0; 2]);
+        }
+        for (at, counts) in [until_end, inside, in_segments].into_iter().enumerate() {
+            floor.symbols[at] += counts[0];
+            floor.bits[at] += counts[1];
+        }
+    }
+    Ok(floor)
+}

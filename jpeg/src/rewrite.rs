@@ -1,0 +1,237 @@
+//! Writing a picture anew with other restart markers: the same coefficients, cut into segments of another length, so
+//! that a crop is found without reading what lies before it.
+
+use crate::{
+    bits::{Bits, Block, Order},
+    error::Error,
+    header::{HuffmanSpec, Jpeg, segments_before_scan},
+    huffman::{Lookup, Pairs},
+    limits::Limits,
+    window::{End, Window},
+};
+
+/// A table of the standard's (K.3) with a code for every difference.
+const STANDARD_DC: HuffmanSpec<'static> = HuffmanSpec {
+    counts: &[0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0],
+    symbols: &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],
+};
+
+/// The picture with a restart marker behind every `interval` MCUs, or with none for 0: the same coefficients and the
+/// same other segments. What is written for every picture that [`Jpeg::open`] takes is again one.
+///
+/// # Errors
+/// What is wrong with the picture; all of it is read.
+pub fn rewrite(bytes: &[u8], interval: u16, limits: Limits) -> Result<Vec<u8>, Error> {
+    let jpeg = Jpeg::open(bytes, limits)?;
+    let mut walk = Walk::new(&jpeg)?;
+    let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 32);
+    out.extend([0xff, 0xd8]);
+    let mut scan_header = &bytes[..0];
+    for (marker, segment) in segments_before_scan(bytes) {
+        match marker {
+            0xdd => {}
+            0xda => scan_header = segment,
+            _ => out.extend(segment),
+        }
+    }
+    let mut codes = [[(0, 0); 12]; 3];
+    for (at, component) in jpeg.components().iter().enumerate() {
+        let spec = jpeg.dc_spec(component);
+        codes[at] = codes_of(spec).unwrap_or_else(|| {
+            // Where segments begin, differences are larger than the picture's own table may be made for.
+            out.extend([0xff, 0xc4, 0, 31, component.dc]);
+            out.extend(STANDARD_DC.counts);
+            out.extend(STANDARD_DC.symbols);
+            codes_of(STANDARD_DC).expect("it has all codes")
+        });
+    }
+    if interval > 0 {
+        out.extend([0xff, 0xdd, 0, 4]);
+        out.extend(interval.to_be_bytes());
+    }
+    out.extend(scan_header);
+    let mut writer = Writer { out, reservoir: 0, count: 0 };
+    let mut last = [0; 3];
+    let [columns, rows] = jpeg.mcus();
+    for mcu in 0..columns * rows {
+        if interval > 0 && mcu > 0 && mcu % u32::from(interval) == 0 {
+            writer.align();
+            writer.out.extend([0xff, 0xd0 + (mcu / u32::from(interval) - 1) as u8 % 8]);
+            last = [0; 3];
+        }
+        walk.begin_mcu()?;
+        for (at, component) in jpeg.components().iter().enumerate() {
+            for _ in 0..component.sampling[0] * component.sampling[1] {
+                walk.copy_block(at, &mut last[at], &codes[at], &mut writer)?;
+            }
+        }
+    }
+    walk.finish()?;
+    writer.align();
+    while walk.window.end() == End::Open {
+        // Bytes behind the last MCU that mean nothing.
+        walk.window.advance(bytes, walk.window.filled());
+    }
+    let mut out = writer.out;
+    out.extend(&bytes[walk.window.at()..]);
+    Ok(out)
+}
+
+/// Whether two pictures have the same size, quantisation and coefficients: the same pixels in every decoder.
+///
+/// # Errors
+/// What is wrong with one of the pictures; all of both is read.
+pub fn has_same_coefficients(one: &[u8], other: &[u8], limits: Limits) -> Result<bool, Error> {
+    let jpegs = [Jpeg::open(one, limits)?, Jpeg::open(other, limits)?];
+    let shape = |jpeg: &Jpeg<'_>| {
+        let components = jpeg.components().iter().map(|component| (component.sampling, *jpeg.quant(component)));
+        (jpeg.size, components.collect::<Vec<_>>())
+    };
+    if shape(&jpegs[0]) != shape(&jpegs[1]) {
+        return Ok(false);
+    }
+    let mut walks = [Walk::new(&jpegs[0])?, Walk::new(&jpegs[1])?];
+    let order = Order::new(false);
+    let mut blocks = [Block::ZERO; 2];
+    let [columns, rows] = jpegs[0].mcus();
+    for _ in 0..columns * rows {
+        for walk in &mut walks {
+            walk.begin_mcu()?;
+        }
+        for (at, component) in jpegs[0].components().iter().enumerate() {
+            for _ in 0..component.sampling[0] * component.sampling[1] {
+                for (walk, block) in walks.iter_mut().zip(&mut blocks) {
+                    walk.read_block(at, &order, block)?;
+                }
+                if blocks[0].coefficients() != blocks[1].coefficients() {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+    walks.iter().try_for_each(Walk::finish)?;
+    Ok(true)
+}
+
+/// The code of every difference's length, with its own length; `None` where one has none.
+fn codes_of(spec: HuffmanSpec<'_>) -> Option<[(u32, u32); 12]> {
+    let mut codes = [(0, 0); 12];
+    let (mut code, mut symbols) = (0, spec.symbols.iter());
+    for (length, count) in (1..).zip(spec.counts) {
+        for symbol in symbols.by_ref().take(usize::from(*count)) {
+            if let Some(place) = codes.get_mut(usize::from(*symbol)) {
+                *place = (code, length);
+            }
+            code += 1;
+        }
+        code <<= 1;
+    }
+    codes.iter().all(|(_, length)| *length > 0).then_some(codes)
+}
+
+/// The bits of a scan.
+struct Writer {
+    out: Vec<u8>,
+    reservoir: u64,
+    count: u32,
+}
+
+impl Writer {
+    /// Up to 32 bits, the lowest of `bits`.
+    fn put(&mut self, bits: u32, count: u32) {
+        self.reservoir = self.reservoir << count | u64::from(bits) & ((1 << count) - 1);
+        self.count += count;
+        while self.count >= 8 {
+            self.count -= 8;
+            let byte = (self.reservoir >> self.count) as u8;
+            self.out.push(byte);
+            if byte == 0xff {
+                self.out.push(0);
+            }
+        }
+    }
+
+    fn align(&mut self) {
+        self.put(!0, (8 - self.count) % 8);
+    }
+}
+
+/// A walk through all MCUs of a picture.
+pub(crate) struct Walk<'b> {
+    raw: &'b [u8],
+    window: Window,
+    bits: Bits,
+    last: [i32; 3],
+    interval: u32,
+    mcu: u32,
+    tables: Vec<(Lookup, Lookup, Pairs)>,
+}
+
+impl<'b> Walk<'b> {
+    pub(crate) fn new(jpeg: &Jpeg<'b>) -> Result<Self, Error> {
+        let table = |component| {
+            let ac = jpeg.ac_spec(component);
+            Ok((Lookup::dc(jpeg.dc_spec(component))?, Lookup::ac(ac)?, Pairs::new(ac)))
+        };
+        let tables = jpeg.components().iter().map(table).collect::<Result<_, _>>()?;
+        let mut window = Window::default();
+        window.start(jpeg.bytes, jpeg.scan_at);
+        let (raw, interval) = (jpeg.bytes, jpeg.restart_interval);
+        Ok(Self { raw, window, bits: Bits::default(), last: [0; 3], interval, mcu: 0, tables })
+    }
+
+    pub(crate) fn begin_mcu(&mut self) -> Result<(), Error> {
+        if self.interval > 0 && self.mcu > 0 && self.mcu.is_multiple_of(self.interval) {
+            self.finish()?;
+            if self.window.end() != End::Marker(0xd0 + (self.mcu / self.interval - 1) as u8 % 8) {
+                return Err(Error::Corrupt("a restart marker out of turn"));
+            }
+            self.window.start(self.raw, self.window.at() + 2);
+            (self.bits, self.last) = (Bits::default(), [0; 3]);
+        }
+        self.mcu += 1;
+        self.bits.ensure(self.raw, &mut self.window)
+    }
+
+    fn read_block(&mut self, component: usize, order: &Order, block: &mut Block) -> Result<(), Error> {
+        let (dc, ac, pairs) = &self.tables[component];
+        let last = &mut self.last[component];
+        let is_block = self.bits.block(self.window.bytes(), (dc, ac, pairs), order, last, block);
+        is_block.then_some(()).ok_or(Error::Corrupt("coefficients that are none"))
+    }
+
+    /// Copies a block's bits, but for its first coefficient, which is written as the difference from `last`.
+    fn copy_block(
+        &mut self,
+        component: usize,
+        last: &mut i32,
+        codes: &[(u32, u32); 12],
+        writer: &mut Writer,
+    ) -> Result<(), Error> {
+        let (dc, ac, _) = &self.tables[component];
+        let window = self.window.bytes();
+        let first = self.bits.difference(window, dc).ok_or(Error::Corrupt("coefficients that are none"))?;
+        self.last[component] = self.last[component].wrapping_add(first);
+        let difference = self.last[component].wrapping_sub(*last);
+        *last = self.last[component];
+        let size = 32 - difference.unsigned_abs().leading_zeros();
+        let &(code, length) = codes.get(size as usize).ok_or(Error::Corrupt("a coefficient beyond all bounds"))?;
+        writer.put(code, length);
+        writer.put(if difference < 0 { difference - 1 } else { difference } as u32, size);
+        let is_block = self.bits.copy_rest(window, ac, |bits, count| writer.put(bits, count));
+        is_block.then_some(()).ok_or(Error::Corrupt("coefficients that are none"))
+    }
+
+    /// Symbols and bits of a block.
+    pub(crate) fn measure_block(&mut self, component: usize) -> Result<[u64; 2], Error> {
+        let (dc, ac, _) = &self.tables[component];
+        let window = self.window.bytes();
+        let mut counts = [1, u64::from(self.bits.difference_bits(window, dc))];
+        let is_block = self.bits.copy_rest(window, ac, |_, bits| counts = [counts[0] + 1, counts[1] + u64::from(bits)]);
+        is_block.then_some(counts).ok_or(Error::Corrupt("coefficients that are none"))
+    }
+
+    fn finish(&self) -> Result<(), Error> {
+        self.bits.check_used(&self.window)
+    }
+}
