@@ -1,11 +1,13 @@
 //! Three coordinators on one etcd, with workers and ranks that know all of them.
 
 use std::{
+    fs,
     io::{Read, Write},
     net::TcpStream,
     time::{Duration, Instant},
 };
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
@@ -95,6 +97,16 @@ impl Coordinators {
 }
 
 impl Coordinator {
+    /// Stops it where it is, and waits until none of it runs.
+    pub(crate) fn stop(&self) {
+        self.process.signal(Signal::STOP);
+        let threads = format!("/proc/{}/task", self.process.pid());
+        let stands = |thread: fs::DirEntry| {
+            fs::read_to_string(thread.path().join("status")).is_ok_and(|status| status.contains("\nState:\tT"))
+        };
+        wait_until("it stands still", || fs::read_dir(&threads).ok()?.flatten().all(stands).then_some(()));
+    }
+
     fn leads_and(&self, mut holds: impl FnMut(&Value) -> bool) -> bool {
         let Some((200, body)) = get(&self.http, "/status") else { return false };
         let status: Value = serde_json::from_str(&body).expect("the status is JSON");

@@ -1,7 +1,5 @@
 //! A leader that was stopped past its lease, and goes on as if nothing had happened.
 
-use std::time::Duration;
-
 use rustix::process::Signal;
 use spdl_wire::{
     certs::{Identity, Role},
@@ -32,22 +30,17 @@ fn join(nonce: u64) -> ToCoordinator {
 async fn a_leader_stopped_past_its_lease_neither_answers_as_one_nor_writes_when_it_goes_on() {
     let Some(all) = Coordinators::start(0) else { return };
     let dataset = Dataset::of_pictures(48, 24);
-    let submitted = dataset.job("stopped", "");
-    let (first, submitting) = (all.wait_for_leader("a leader", |_| true), submitted.clone());
-    all.cluster.submit(&submitting);
+    all.cluster.submit(&dataset.job("stopped", ""));
+    let first = all.wait_for_leader("a leader", |status| status["jobs"].as_array().is_some_and(|jobs| jobs.len() == 1));
     let identity = Identity::load(&all.cluster.certs("client")).unwrap();
-    let mut settings = QuicSettings::default();
-    // The connection outlives the stop, so that what was asked during it is heard after it.
-    settings.idle_timeout = LIMIT;
-    settings.keep_alive = Duration::from_secs(60);
-    let endpoint = quic::client_endpoint(&identity, &settings).unwrap();
+    let endpoint = quic::client_endpoint(&identity, &QuicSettings::default()).unwrap();
     let address = all.each[first].quic.parse().unwrap();
     let connection = quic::connect(&endpoint, address, Role::Coordinator, LIMIT).await.unwrap();
     let joined = quic::request(&connection, &join(1), LIMIT).await.unwrap();
     assert!(matches!(joined, FromCoordinator::Joined { .. }), "{joined:?}");
 
-    all.each[first].process.signal(Signal::STOP);
-    // Each would begin a session, and so be written.
+    all.each[first].stop();
+    // Each would begin a session, and so be written. They wait in its socket.
     let late: Vec<_> = (2..10)
         .map(|nonce| {
             let connection = connection.clone();

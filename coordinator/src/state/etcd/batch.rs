@@ -236,8 +236,8 @@ mod tests {
 
     #[test]
     fn a_job_goes_alone_with_all_that_is_its_own() {
-        let mut known = Known::default();
-        known.sessions = [(3, "j".to_owned()), (4, "k".to_owned()), (5, "j".to_owned())].into();
+        let sessions = [(3, "j".to_owned()), (4, "k".to_owned()), (5, "j".to_owned())].into();
+        let mut known = Known { sessions, ..Known::default() };
         let transactions = pack(&mut known, &[bad(1), Change::DeleteJob("j".to_owned()), bad(2)]);
         assert_eq!(transactions.iter().map(Vec::len).collect::<Vec<_>>(), [1, 4, 1]);
         assert_eq!(known.sessions, [(4, "k".to_owned())].into());

@@ -104,7 +104,7 @@ fn a_session_too_long_for_one_request_is_kept_whole_and_leaves_nothing_behind() 
     assert!(serde_json::to_vec(&long).unwrap().len() > 2 * PART_BYTES);
     for _ in 0..2 {
         state.apply(&[Change::PutSession(long.clone())]).unwrap();
-        assert_eq!(state.load().unwrap().sessions, [long.clone()]);
+        assert_eq!(state.load().unwrap().sessions, std::slice::from_ref(&long));
     }
     let mut state = clusters.lead(&keys);
     let parts = keys.parts(&keys.session(7));
