@@ -14,7 +14,7 @@ pub enum Bug {
     StaleWorld,
     /// The coordinator answers before, and without, making a new session durable.
     ForgetPersist,
-    /// The coordinator does not take a silent worker for dead, nor one that a rank cannot reach.
+    /// The coordinator takes no worker for dead, whether it is silent, has closed or is out of a rank's reach.
     DeadHome,
     /// The coordinator lets ranks of a superseded session go on.
     KeepSuperseded,
@@ -22,12 +22,10 @@ pub enum Bug {
     TakeBackAcknowledged,
     /// The coordinator does not make bad samples durable.
     ForgetBadSamples,
-    /// The client hands over a batch that its trainer has had.
-    HandOverStale,
     /// The client hands over what comes over a link that it has left.
     TrustLeftLink,
-    /// The client resumes at a new home from the position that it began at.
-    ResumeAtStart,
+    /// The client resumes at a new home one step after the one that is next.
+    ResumeTooFar,
     /// The client gives a slot back when it hands the batch over.
     FreeEarly,
     /// The client forgets the slots of a link that it has left.
@@ -44,7 +42,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 17] = [
         Self::ForgetAcknowledged,
         Self::ResumePlusOne,
         Self::ResumeAtFurthest,
@@ -54,9 +52,8 @@ impl Bug {
         Self::KeepSuperseded,
         Self::TakeBackAcknowledged,
         Self::ForgetBadSamples,
-        Self::HandOverStale,
         Self::TrustLeftLink,
-        Self::ResumeAtStart,
+        Self::ResumeTooFar,
         Self::FreeEarly,
         Self::ForgetLeftSlots,
         Self::RejoinAsNew,

@@ -1,7 +1,10 @@
 //! The session's side towards the coordinator: joining, beating, being told.
 
 use spdl_shard::job::Job;
-use spdl_wire::messages::{FromCoordinator, Join, RankBeat, Refusal, Session, ToCoordinator};
+use spdl_wire::{
+    messages::{FromCoordinator, Join, RankBeat, Refusal, Session, ToCoordinator},
+    planted::{Bug, has},
+};
 
 use super::{Effect, SessionCore, flow::Stream};
 use crate::ClientError;
@@ -64,7 +67,7 @@ impl SessionCore {
         }
         let question = match self.membership.session() {
             Some(session) if !self.membership.rejoin => ToCoordinator::RankBeat(self.rank_beat(session)),
-            session => ToCoordinator::Join(self.join(session)),
+            session => ToCoordinator::Join(self.join(session.filter(|_| !has(Bug::RejoinAsNew)))),
         };
         self.membership.asking = true;
         self.membership.again = false;

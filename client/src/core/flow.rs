@@ -40,6 +40,11 @@ impl Stream {
         Self { samples: job.samples, batch: BatchParams { global_batch, ..job.into() }, expected: start }
     }
 
+    /// Position after the step that is next.
+    pub(super) fn after_next(&self) -> Position {
+        self.batch.step(self.samples, self.expected).map_or(self.expected, |step| step.next)
+    }
+
     fn judge(&mut self, arrival: Arrival) -> Result<Verdict, String> {
         let step = self.batch.step(self.samples, self.expected);
         match (arrival, step) {

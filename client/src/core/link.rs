@@ -1,6 +1,9 @@
 //! The session's side towards its home: attaching, being served, losing it, going on elsewhere.
 
-use spdl_wire::messages::{Home, Transport, WorkerId};
+use spdl_wire::{
+    messages::{Home, Transport, WorkerId},
+    planted::{Bug, has},
+};
 
 use super::{
     Effect, Event, LinkId, Phase, SessionCore, Way, Ways,
@@ -117,7 +120,9 @@ impl SessionCore {
         if now_ms < retry_at_ms || !self.may_attach() {
             return;
         }
-        let (home, from, slots) = (home.clone(), stream.expected, self.intent.slots);
+        let is_too_far = has(Bug::ResumeTooFar) && self.link.next_id > 0;
+        let from = if is_too_far { stream.after_next() } else { stream.expected };
+        let (home, slots) = (home.clone(), self.intent.slots);
         let way = match self.way_to(&home) {
             Ok(way) => way,
             Err(cause) => return self.lost(now_ms, &home, cause),
@@ -151,6 +156,7 @@ impl SessionCore {
         let idle = State::Idle { retry_at_ms: 0 };
         if let State::Attached { inflow, .. } = std::mem::replace(&mut self.link.state, idle)
             && inflow.held() > 0
+            && !has(Bug::ForgetLeftSlots)
         {
             self.left_behind.insert(id, inflow);
         }
@@ -217,6 +223,9 @@ impl SessionCore {
     /// A batch of a link that was left: the next link brings it again.
     fn discard_late(&mut self, event: Event) {
         if let Event::Filled { link, slot, .. } = event {
+            if has(Bug::TrustLeftLink) {
+                return self.effects.push_back(Effect::HandOver { link, slot });
+            }
             self.effects.push_back(Effect::Discard { link, slot });
         }
     }
@@ -258,6 +267,9 @@ impl SessionCore {
                 self.link.failures = 0;
                 self.link.cause = None;
                 self.effects.push_back(Effect::HandOver { link, slot });
+                if has(Bug::FreeEarly) {
+                    self.on_freed(link, slot);
+                }
             }
             Verdict::Stale { slot } => self.effects.push_back(Effect::Discard { link, slot }),
             Verdict::End { position } => {

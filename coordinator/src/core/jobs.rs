@@ -1,7 +1,10 @@
 //! Jobs: created once, never changed, failed by too many bad samples, removed by an admin.
 
 use spdl_shard::{Fingerprint, job::Job};
-use spdl_wire::messages::{BadSample, FromCoordinator, Refusal, SessionId};
+use spdl_wire::{
+    messages::{BadSample, FromCoordinator, Refusal, SessionId},
+    planted::{Bug, has},
+};
 
 use super::{Change, Coordinator, Effect, JobRecord, LogLevel, MAX_JOBS, NAMED_SAMPLES, ledger::Ledger, over_limit};
 
@@ -136,7 +139,9 @@ impl Coordinator {
                 lines.push((LogLevel::Warn, text));
             }
         }
-        self.effects.push_back(Effect::Persist(Change::PutBadSample(record)));
+        if !has(Bug::ForgetBadSamples) {
+            self.effects.push_back(Effect::Persist(Change::PutBadSample(record)));
+        }
         if state.failed.is_none() {
             state.failed = state.ledger.verdict(&state.job);
             if let Some(cause) = &state.failed {

@@ -1,7 +1,10 @@
 //! Ranks: joining a session or starting a new one, beating, leaving.
 
 use spdl_shard::Position;
-use spdl_wire::messages::{FromCoordinator, Join, RankBeat, Refusal, Session, SessionId};
+use spdl_wire::{
+    messages::{FromCoordinator, Join, RankBeat, Refusal, Session, SessionId},
+    planted::{Bug, has},
+};
 
 use super::{
     Change, Coordinator, Effect, LogLevel, MAX_WORLD, SUPERSEDED_SESSIONS, Successor, over_limit,
@@ -85,11 +88,13 @@ impl Coordinator {
         Ok(Seat::Free(session.id))
     }
 
+    /// The seat is durable before the rank hears of it: it would be free again after a crash, and a trainer that takes
+    /// the place of a dead one would be handed what that one has had, in the same session.
     fn sit_down(&mut self, id: SessionId, join: &Join) -> SessionId {
         let session = self.sessions.get_mut(&id).expect("a session with a free seat is there");
         let rank = RankState::joined(join, session.start, self.now_ms);
         session.ranks.insert(join.rank, rank);
-        session.dirty = true;
+        self.persist_session(id);
         id
     }
 
@@ -99,11 +104,14 @@ impl Coordinator {
         let job = &self.jobs[&join.job];
         let newest = job.sessions.last().copied();
         let acknowledged = newest.map(|id| self.sessions[&id].acknowledged());
+        let acknowledged =
+            acknowledged.map(|at| Position { offset: at.offset + u64::from(has(Bug::ResumePlusOne)), ..at });
         let start = join.start.or(acknowledged).unwrap_or(Position::START);
+        let before = newest.filter(|_| has(Bug::StaleWorld)).map(|id| self.sessions[&id].world);
         let session = SessionState {
             id,
             job: join.job.clone(),
-            world: join.world,
+            world: before.unwrap_or(join.world),
             global_batch: join.global_batch.unwrap_or(job.job.global_batch),
             start,
             superseded_by: None,
@@ -117,7 +125,9 @@ impl Coordinator {
         );
         self.log(LogLevel::Info, text);
         self.sessions.insert(id, session);
-        self.persist_session(id);
+        if !has(Bug::ForgetPersist) {
+            self.persist_session(id);
+        }
         if let Some(before) = newest {
             self.supersede(before, Successor { session: id, rank: join.rank, client: join.client.clone() });
         }

@@ -1,7 +1,10 @@
 //! Workers: who is there, and which of them is a rank's home.
 
-use spdl_wire::messages::{
-    FromCoordinator, Home, RankFigures, Refusal, SessionId, StageFigures, StoreFigures, WorkerBeat, WorkerId,
+use spdl_wire::{
+    messages::{
+        FromCoordinator, Home, RankFigures, Refusal, SessionId, StageFigures, StoreFigures, WorkerBeat, WorkerId,
+    },
+    planted::{Bug, has},
 };
 
 use super::{Candidate, ConnectionId, Coordinator, LogLevel, MAX_WORKERS, over_limit, session::RankState};
@@ -106,6 +109,9 @@ impl Coordinator {
     pub(super) fn place(&mut self, session: SessionId, rank: u32) -> Option<Home> {
         let state = &self.sessions[&session].ranks[&rank];
         let current = state.home.filter(|id| self.workers.contains_key(id));
+        if let Some(home) = current.filter(|_| has(Bug::DeadHome)) {
+            return Some(self.workers[&home].home.clone());
+        }
         let choice = match current.filter(|id| !self.workers[id].draining && self.is_within_reach(state, *id)) {
             // Not at every beat: a look is at all ranks.
             Some(home) if !self.is_due(state.looked_ms) => return Some(self.workers[&home].home.clone()),

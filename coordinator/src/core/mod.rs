@@ -25,7 +25,10 @@ pub use effect::{
 pub use ledger::{LEDGER_SAMPLES, Ledger, NAMED_SAMPLES};
 pub use placement::{Candidate, NearestThenLeastLoaded, Placement};
 pub use spdl_wire::certs::Role;
-use spdl_wire::messages::{FromCoordinator, Refusal, SessionId, ToCoordinator, WorkerId};
+use spdl_wire::{
+    messages::{FromCoordinator, Refusal, SessionId, ToCoordinator, WorkerId},
+    planted::{Bug, has},
+};
 pub use status::{BadSampleStatus, JobProblem, JobStatus, RankStatus, ServedRank, SessionStatus, Status, WorkerStatus};
 
 use self::{jobs::JobState, members::Worker, session::SessionState};
@@ -145,13 +148,25 @@ impl Coordinator {
         Answer::Reply(result.unwrap_or_else(FromCoordinator::Refused))
     }
 
+    /// Whether the answer may rest on what an earlier request has changed: it goes out when that is durable, also where
+    /// this request changes nothing. A rank that joins a session, or asks again, is otherwise told of one that a crash
+    /// undoes, and a worker drops a bad sample that another has told of and that is lost with both.
+    #[must_use]
+    pub fn answer_waits_for_earlier(request: &ToCoordinator) -> bool {
+        match request {
+            ToCoordinator::Join(_) => !has(Bug::ForgetPersist),
+            ToCoordinator::WorkerBeat(beat) => !beat.bad_samples.is_empty(),
+            _ => false,
+        }
+    }
+
     /// A connection is no more: its worker is dead at once. Ranks stay until they fall silent, for a client that
     /// only lost its connection comes back over another one.
     pub fn handle_closed(&mut self, now_ms: u64, connection: ConnectionId) {
         self.advance(now_ms);
         let gone: Vec<WorkerId> =
             self.workers.iter().filter(|(_, worker)| worker.connection == connection).map(|(id, _)| *id).collect();
-        for worker in gone {
+        for worker in gone.into_iter().filter(|_| !has(Bug::DeadHome)) {
             self.remove_worker(worker, "lost its connection");
         }
     }
@@ -203,7 +218,7 @@ impl Coordinator {
         let silent: Vec<WorkerId> = self
             .workers
             .iter()
-            .filter(|(_, worker)| now_ms.saturating_sub(worker.heard_ms) > liveness_ms)
+            .filter(|(_, worker)| now_ms.saturating_sub(worker.heard_ms) > liveness_ms && !has(Bug::DeadHome))
             .map(|(id, _)| *id)
             .collect();
         for worker in silent {

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use spdl_shard::{Position, Receipt};
-use spdl_wire::messages::{Join, NodeId, RankBeat, Refusal, SessionId, Transport, WorkerId};
+use spdl_wire::{
+    messages::{Join, NodeId, RankBeat, Refusal, SessionId, Transport, WorkerId},
+    planted::{Bug, has},
+};
 
 use super::effect::{RankRecord, SessionRecord, Successor};
 
@@ -74,7 +77,8 @@ impl RankState {
         if beat.transport.is_some() {
             self.transport = beat.transport;
         }
-        let is_new = beat.acknowledged > self.acknowledged && beat.acknowledged.offset <= samples;
+        let is_ahead = beat.acknowledged > self.acknowledged || has(Bug::TakeBackAcknowledged);
+        let is_new = is_ahead && beat.acknowledged.offset <= samples && !has(Bug::ForgetAcknowledged);
         if is_new {
             self.acknowledged = beat.acknowledged;
         }
@@ -149,7 +153,9 @@ impl SessionState {
     /// The last position that every rank has acknowledged; ranks that never joined are still at the start.
     pub(super) fn acknowledged(&self) -> Position {
         let everyone = self.ranks.len() == self.world as usize;
-        self.ranks.values().map(|rank| rank.acknowledged).min().filter(|_| everyone).unwrap_or(self.start)
+        let acknowledged = self.ranks.values().map(|rank| rank.acknowledged);
+        let of_all = if has(Bug::ResumeAtFurthest) { acknowledged.max() } else { acknowledged.min() };
+        of_all.filter(|_| everyone).unwrap_or(self.start)
     }
 
     /// Whether no rank takes part any longer.
@@ -184,7 +190,7 @@ impl SessionState {
 
     /// The refusal for those who still take part in a session that has a successor.
     pub(super) fn superseded(&self) -> Result<(), Refusal> {
-        self.superseded_by.as_ref().map_or(Ok(()), |successor| {
+        self.superseded_by.as_ref().filter(|_| !has(Bug::KeepSuperseded)).map_or(Ok(()), |successor| {
             Err(Refusal::SessionSuperseded {
                 job: self.job.clone(),
                 session: self.id,

@@ -50,8 +50,9 @@ impl Driver {
             ToCoordinator::Join(_) => self.is_shared,
             _ => false,
         };
+        let waits = must_last || Coordinator::answer_waits_for_earlier(&request);
         let (answer, mut written) = self.act(|core, now_ms| core.handle_request(now_ms, peer, request));
-        if must_last && written.is_none() {
+        if waits && written.is_none() {
             written = Some(self.writer.write(Vec::new()));
         }
         match answer {

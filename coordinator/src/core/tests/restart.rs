@@ -5,7 +5,7 @@ use spdl_wire::messages::{RankBeat, RankFigures, Refusal, SessionId, Transport, 
 
 use crate::core::{
     Change,
-    testing::{World, beat, join, worker},
+    testing::{World, bad_sample, beat, join, worker},
 };
 
 fn serving(id: u64, session: u64, rank: u32) -> WorkerBeat {
@@ -40,13 +40,36 @@ fn beats_of_running_sessions_are_recognised() {
 }
 
 #[test]
-fn a_rank_that_joined_in_the_last_moment_joins_again_and_is_in_the_same_session() {
+fn a_seat_that_a_rank_was_told_of_is_not_given_away_by_a_restart() {
     let mut world = World::new();
     world.join(join(0, 2, 10));
     world.join(join(1, 2, 11));
     world.restart();
-    assert_eq!(world.beat(beat(1, 1, 11, 96)), Err(Refusal::UnknownSession { session: SessionId(1) }));
-    assert_eq!(world.join(join(1, 2, 11)), 1);
+    assert_eq!(world.join(join(1, 2, 99)), 2, "another life of the rank starts another session");
+    let superseded = world.beat(beat(1, 1, 11, 96));
+    assert!(matches!(superseded, Err(Refusal::SessionSuperseded { .. })), "{superseded:?}");
+}
+
+#[test]
+fn a_rank_that_joined_in_the_last_moment_goes_on() {
+    let mut world = World::new();
+    world.join(join(0, 2, 10));
+    world.join(join(1, 2, 11));
+    world.restart();
+    world.beat(beat(1, 1, 11, 96)).unwrap();
+}
+
+#[test]
+fn an_answer_that_tells_of_what_others_have_changed_waits_until_that_is_durable() {
+    use crate::core::Coordinator;
+    use spdl_wire::messages::ToCoordinator;
+
+    let waits = |request| Coordinator::answer_waits_for_earlier(&request);
+    assert!(waits(ToCoordinator::Join(join(0, 2, 10))), "somebody else may have opened the session just then");
+    let told = WorkerBeat { bad_samples: vec![bad_sample(3)], ..worker(1, "a") };
+    assert!(waits(ToCoordinator::WorkerBeat(told)), "somebody else may have told of it just then");
+    assert!(!waits(ToCoordinator::WorkerBeat(worker(1, "a"))), "a slow disk takes no worker for dead");
+    assert!(!waits(ToCoordinator::RankBeat(beat(1, 0, 10, 96))));
 }
 
 #[test]

@@ -1,0 +1,484 @@
+//! A rank: the client's shell around its core, and the trainer that takes the batches.
+
+use std::{collections::BTreeMap, collections::VecDeque, rc::Rc};
+
+use spdl_client::{
+    ClientError,
+    core::{Effect, Event, Intent, LinkId, Progress, SessionCore, Timing, Way},
+};
+use spdl_shard::{Position, Receipt, SampleId};
+use spdl_wire::{
+    layout::entry_flags,
+    messages::{FromCoordinator, Home, Refusal, Session, Transport},
+};
+
+use crate::{
+    asking::Asking,
+    net::{ConnId, Message},
+    process::{Process, Running, Target},
+    slab::{Content, SharedSlab, slab},
+    worker::worker_at,
+    world::{Input, World},
+};
+
+/// How long a goodbye may take.
+const GOODBYE_US: u64 = 1_500_000;
+
+pub(crate) struct ClientProcess {
+    pub(crate) process: Process,
+    pub(crate) asking: Asking,
+    core: SessionCore,
+    pub(crate) launch: u64,
+    pub(crate) rank: u32,
+    pub(crate) session: Option<Session>,
+    /// Of the coordinator's state, when it gave the session.
+    era: u32,
+    links: BTreeMap<LinkId, LinkEnd>,
+    /// Came in and not handed over.
+    pending: BTreeMap<(LinkId, u32), Batch>,
+    ready: VecDeque<Ready>,
+    /// With the trainer.
+    held: VecDeque<Batch>,
+    is_busy: bool,
+    pub(crate) position: Position,
+    pub(crate) receipt: Receipt,
+    pub(crate) is_ended: bool,
+    is_closing: bool,
+    /// The core's inputs come in order, up to this time.
+    inbox_us: u64,
+    armed_us: Option<u64>,
+}
+
+/// The client's end of a link.
+struct LinkEnd {
+    conn: ConnId,
+    transport: Transport,
+    /// Once it is attached.
+    slab: Option<SharedSlab>,
+    next: u64,
+    early: BTreeMap<u64, Message>,
+}
+
+/// A batch in a slot.
+#[derive(Clone, Debug)]
+pub(crate) struct Batch {
+    link: LinkId,
+    slot: u32,
+    slab: SharedSlab,
+    content: Rc<Content>,
+}
+
+enum Ready {
+    Batch(Batch),
+    End(Position),
+}
+
+impl Batch {
+    /// Whether the slot holds what it held when the batch arrived.
+    fn is_whole(&self) -> bool {
+        self.slab.borrow()[self.slot as usize].as_ref() == Some(&self.content)
+    }
+}
+
+impl ClientProcess {
+    pub(crate) fn new(intent: Intent, timing: Timing, launch: u64, mut process: Process, now_us: u64) -> Self {
+        let rank = intent.rank;
+        process.running = Running::Yes;
+        let core = SessionCore::new(intent, timing, process.clock.read_ms(now_us));
+        Self {
+            process,
+            asking: Asking::default(),
+            core,
+            launch,
+            rank,
+            session: None,
+            era: 0,
+            links: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            ready: VecDeque::new(),
+            held: VecDeque::new(),
+            is_busy: false,
+            position: Position::START,
+            receipt: Receipt::default(),
+            is_ended: false,
+            is_closing: false,
+            inbox_us: 0,
+            armed_us: None,
+        }
+    }
+
+    fn batches(&self) -> usize {
+        let ready = self.ready.iter().filter(|ready| matches!(ready, Ready::Batch(_))).count();
+        self.pending.len() + ready + self.held.len()
+    }
+}
+
+impl World {
+    pub(crate) fn client_input(&mut self, client: usize, input: Input) {
+        let now_ms = self.clients[client].process.clock.read_ms(self.now_us);
+        let state = &mut self.clients[client];
+        match input {
+            Input::Wake => {
+                state.armed_us = None;
+                state.core.handle_timeout(now_ms);
+            }
+            Input::Core(event) => state.core.handle(now_ms, *event),
+            Input::Filled { link, sequence, batch } => {
+                let (slot, from, next) = (batch.slot, batch.content.from, batch.content.next);
+                state.pending.insert((link, slot), batch);
+                state.core.handle(now_ms, Event::Filled { link, sequence, slot, from, next });
+            }
+            Input::AnswerTimeout { id } => self.answer_timed_out(Target::Client(client), id),
+            Input::Trained => self.on_trained(client),
+            Input::Close => {
+                state.is_closing = true;
+                state.core.handle(now_ms, Event::Close);
+                self.to_self(GOODBYE_US, Target::Client(client), Input::Exit);
+            }
+            Input::Exit => return self.kill_client(client),
+            other => unreachable!("{other:?} is not for a client"),
+        }
+        self.after_client(client);
+    }
+
+    /// Does what the core wants, and what follows from it.
+    pub(crate) fn after_client(&mut self, client: usize) {
+        while let Some(effect) = self.clients[client].core.poll_effect() {
+            self.carry_out(client, effect);
+        }
+        if !self.clients[client].process.is_alive() {
+            return;
+        }
+        let state = &self.clients[client];
+        if state.is_closing && state.asking.is_idle() {
+            return self.kill_client(client);
+        }
+        self.check_limits(client);
+        self.arm(client);
+        self.train(client);
+    }
+
+    fn check_limits(&mut self, client: usize) {
+        let state = &self.clients[client];
+        let most = 2 * self.scenario.slots as usize - 1;
+        let (held, alive) = (state.core.slots_held(), state.batches());
+        if held > most || alive > most {
+            self.fail(format!("client {client} holds {held} slots and has {alive} batches; {most} are allowed"));
+        }
+    }
+
+    fn arm(&mut self, client: usize) {
+        let state = &mut self.clients[client];
+        let Some(wake_ms) = state.core.wake_ms() else { return };
+        let at_us = state.process.clock.true_us(wake_ms).max(self.now_us + 1);
+        if state.armed_us.is_none_or(|armed_us| at_us < armed_us) {
+            state.armed_us = Some(at_us);
+            self.to_self(at_us - self.now_us, Target::Client(client), Input::Wake);
+        }
+    }
+
+    /// Into the channel that the task of the core reads.
+    fn tell(&mut self, client: usize, input: Input) {
+        // Now and then the task does not get the processor.
+        let most_us = if self.dice.percent(15) { 50_000 } else { 500 };
+        let delay_us = self.dice.within(1, most_us);
+        let state = &mut self.clients[client];
+        state.inbox_us = (self.now_us + delay_us).max(state.inbox_us + 1);
+        let delay_us = state.inbox_us - self.now_us;
+        self.to_self(delay_us, Target::Client(client), input);
+    }
+
+    fn tell_core(&mut self, client: usize, event: Event) {
+        self.tell(client, Input::Core(Box::new(event)));
+    }
+
+    pub(crate) fn client_answered(&mut self, client: usize, answer: FromCoordinator) {
+        self.tell_core(client, Event::Answered(Box::new(answer)));
+    }
+
+    pub(crate) fn client_unanswered(&mut self, client: usize) {
+        self.tell_core(client, Event::Unanswered { cause: "nobody answers".into() });
+    }
+
+    fn carry_out(&mut self, client: usize, effect: Effect) {
+        match effect {
+            Effect::Ask(question) => self.ask(Target::Client(client), question),
+            Effect::Joined(session) => self.on_joined(client, *session),
+            Effect::Attach { link, home, way, from, slots } => self.attach(client, link, &home, &way, from, slots),
+            Effect::Detach { link } => self.detach(client, link),
+            Effect::Free { link, slot } => self.free(client, link, slot),
+            Effect::HandOver { link, slot } => {
+                let batch =
+                    self.clients[client].pending.remove(&(link, slot)).expect("a batch that came in is pending");
+                self.clients[client].ready.push_back(Ready::Batch(batch));
+            }
+            Effect::Discard { link, slot } => {
+                self.coverage.count("batch_of_a_left_link_discarded");
+                self.clients[client].pending.remove(&(link, slot));
+                self.tell_core(client, Event::Freed { link, slot });
+            }
+            Effect::End { position } => self.clients[client].ready.push_back(Ready::End(position)),
+            Effect::Fail(error) => self.on_failed(client, &error),
+            Effect::Warn(text) => self.on_warning(client, &text),
+        }
+    }
+
+    fn on_warning(&mut self, client: usize, text: &str) {
+        self.note(format_args!("client {client} says: {text}"));
+        for (part, name) in [
+            ("lost home", "home_lost"),
+            ("moving to home", "home_moved_by_the_coordinator"),
+            ("is going away", "home_left_politely"),
+            ("taking QUIC", "socket_failed_and_quic_taken"),
+            ("does not know session", "joined_again_after_a_forgotten_session"),
+        ] {
+            if text.contains(part) {
+                self.coverage.count(name);
+            }
+        }
+        // Nobody here breaks the protocol, so a home that is left for that is a fault of ours.
+        for wrong in ["it sent", "it filled", "it ended", "it attached"] {
+            if text.contains(wrong) {
+                self.fail(format!("client {client}: {text}"));
+            }
+        }
+    }
+
+    fn on_failed(&mut self, client: usize, error: &ClientError) {
+        self.note(format_args!("client {client} fails: {error}"));
+        match error {
+            ClientError::Refused(Refusal::SessionSuperseded { .. }) => self.coverage.count("client_failed_superseded"),
+            ClientError::Refused(Refusal::SessionDisagrees { .. }) => {
+                self.coverage.count("join_refused_as_it_disagrees")
+            }
+            error => self.fail(format!("client {client} fails: {error}")),
+        }
+        self.kill_client(client);
+    }
+
+    fn on_joined(&mut self, client: usize, session: Session) {
+        let state = &mut self.clients[client];
+        state.position = session.start;
+        self.oracle.joined(client, (state.era, state.rank), &session, &self.scenario);
+        state.session = Some(session);
+    }
+
+    fn attach(&mut self, client: usize, link: LinkId, home: &Home, way: &Way, from: Position, slots: u32) {
+        let worker = worker_at(home);
+        let transport = if *way == Way::Quic { Transport::Quic } else { Transport::Local };
+        let is_refused = !self.workers[worker].process.is_alive() || self.dice.percent(3);
+        if transport == Transport::Local && is_refused {
+            return self.tell_core(client, Event::LinkLost { link, cause: "its socket is refused".into() });
+        }
+        let conn = self.connect(Target::Client(client), Target::Worker(worker), transport);
+        let end = LinkEnd { conn, transport, slab: None, next: 0, early: BTreeMap::new() };
+        let state = &mut self.clients[client];
+        state.links.insert(link, end);
+        let session = Box::new(state.core.session().expect("a rank attaches after it joined").clone());
+        let rank = state.rank;
+        self.send(conn, 0, Message::Attach { session, rank, from, slots });
+    }
+
+    fn detach(&mut self, client: usize, link: LinkId) {
+        let state = &mut self.clients[client];
+        let Some(end) = state.links.remove(&link) else { return };
+        let dropped: Vec<u32> = state.pending.keys().filter(|(of, _)| *of == link).map(|(_, slot)| *slot).collect();
+        state.pending.retain(|(of, _), _| *of != link);
+        if state.batches() > 0 {
+            self.coverage.count("slots_left_behind");
+        }
+        for slot in dropped {
+            self.tell_core(client, Event::Freed { link, slot });
+        }
+        self.close(end.conn, 0);
+    }
+
+    fn free(&mut self, client: usize, link: LinkId, slot: u32) {
+        let state = &self.clients[client];
+        let of_it = |batch: &Batch| batch.link == link && batch.slot == slot;
+        let mut ready = state.ready.iter().filter_map(|ready| match ready {
+            Ready::Batch(batch) => Some(batch),
+            Ready::End(_) => None,
+        });
+        if ready.any(of_it) || state.held.iter().any(of_it) {
+            return self.fail(format!("client {client} gives slot {slot} back while its batch is in use"));
+        }
+        let Some(end) = self.clients[client].links.get(&link) else { return };
+        if end.transport == Transport::Quic {
+            let slab = end.slab.as_ref().expect("a slot that is freed came in");
+            slab.borrow_mut()[slot as usize] = None;
+        }
+        let conn = end.conn;
+        self.send(conn, 0, Message::Freed { slot });
+    }
+
+    pub(crate) fn client_lost(&mut self, client: usize, conn: ConnId, cause: &str) {
+        let mut links = self.clients[client].links.iter();
+        match links.find(|(_, end)| end.conn == conn).map(|(link, _)| *link) {
+            Some(link) => self.tell_core(client, Event::LinkLost { link, cause: cause.into() }),
+            None => self.asking_lost(Target::Client(client), conn),
+        }
+        self.after_client(client);
+    }
+
+    pub(crate) fn client_receives(&mut self, client: usize, conn: ConnId, message: Message) {
+        if let Message::Answer { era, id, body } = message {
+            if matches!(*body, FromCoordinator::Joined { .. }) {
+                self.clients[client].era = era;
+            }
+            self.answered(Target::Client(client), id, *body);
+            return self.after_client(client);
+        }
+        let mut links = self.clients[client].links.iter();
+        let Some(link) = links.find(|(_, end)| end.conn == conn).map(|(link, _)| *link) else { return };
+        match message {
+            Message::Attached { slots, slab: shared } => {
+                let end = self.clients[client].links.get_mut(&link).expect("it was just found");
+                end.slab = Some(shared.unwrap_or_else(|| slab(slots)));
+                self.tell_core(client, Event::Attached { link, slots });
+                self.hear_early(client, link);
+            }
+            Message::Leaving => self.tell_core(client, Event::Leaving { link }),
+            Message::Fault { message } => {
+                self.tell_core(client, Event::Fault { link, message, is_retryable: true });
+            }
+            Message::Filled { sequence, .. } | Message::End { sequence, .. } => {
+                let end = self.clients[client].links.get_mut(&link).expect("it was just found");
+                if sequence > end.next {
+                    self.coverage.count("batches_overtook_each_other");
+                }
+                end.early.insert(sequence, message);
+                self.hear_early(client, link);
+            }
+            other => unreachable!("{other:?} is not for a client"),
+        }
+    }
+
+    /// Passes on what came, in order where this client is one that puts it in order.
+    fn hear_early(&mut self, client: usize, link: LinkId) {
+        let is_unordered = self.scenario.is_unordered;
+        loop {
+            let end = self.clients[client].links.get_mut(&link).expect("it was found");
+            let Some(slab) = end.slab.clone() else { return };
+            let message = match end.early.first_entry() {
+                Some(first) if is_unordered || *first.key() == end.next => first.remove(),
+                _ => return,
+            };
+            match message {
+                Message::Filled { sequence, slot, content } => {
+                    end.next += 1;
+                    self.hear_filled(client, link, &slab, sequence, slot, content);
+                }
+                Message::End { sequence, position } => {
+                    self.tell_core(client, Event::End { link, sequence, position });
+                }
+                _ => unreachable!("only batches and the end are in order"),
+            }
+        }
+    }
+
+    fn hear_filled(
+        &mut self,
+        client: usize,
+        link: LinkId,
+        slab: &SharedSlab,
+        sequence: u64,
+        slot: u32,
+        content: Option<Rc<Content>>,
+    ) {
+        if let Some(content) = content {
+            let before = slab.borrow_mut()[slot as usize].replace(content);
+            if before.is_some() {
+                return self.fail(format!("client {client} is sent a batch into slot {slot}, which it has not freed"));
+            }
+        }
+        let Some(content) = slab.borrow()[slot as usize].clone() else {
+            return self.fail(format!("client {client} is told of slot {slot}, which holds no batch"));
+        };
+        let batch = Batch { link, slot, slab: slab.clone(), content };
+        self.tell(client, Input::Filled { link, sequence, batch });
+    }
+
+    /// The trainer takes its next batch, where it may.
+    pub(crate) fn train(&mut self, client: usize) {
+        let state = &self.clients[client];
+        let may = state.process.is_running() && !state.is_busy && !state.is_closing && !state.is_ended;
+        if !may || state.ready.is_empty() || !self.may_step(client) {
+            return;
+        }
+        match self.clients[client].ready.pop_front().expect("it is not empty") {
+            Ready::Batch(batch) => self.take(client, batch),
+            Ready::End(position) => self.take_end(client, position),
+        }
+        self.peers_may_step(client);
+    }
+
+    fn take(&mut self, client: usize, batch: Batch) {
+        if !batch.is_whole() {
+            return self.fail(format!("client {client} takes a batch from slot {} that has changed", batch.slot));
+        }
+        if let Err(problem) = self.oracle.took(client, &batch.content, &self.scenario, &mut self.coverage) {
+            return self.fail(format!("client {client}: {problem}"));
+        }
+        self.note(format_args!("client {client} takes {} to {}", batch.content.from, batch.content.next));
+        let state = &mut self.clients[client];
+        for entry in &batch.content.entries {
+            if entry.flags & (entry_flags::INVALID | entry_flags::PADDING) == 0 {
+                state.receipt.add_sample(entry.at, SampleId(entry.id));
+            }
+        }
+        state.position = batch.content.next;
+        state.held.push_back(batch);
+        state.is_busy = true;
+        self.handed(client);
+        let step_us = self.dice.within(1_000, self.scenario.step_us);
+        self.to_self(step_us, Target::Client(client), Input::Trained);
+    }
+
+    fn handed(&mut self, client: usize) {
+        let state = &self.clients[client];
+        let progress = Progress { position: state.position, receipt: state.receipt, waited_ms: 0 };
+        self.tell_core(client, Event::Handed(progress));
+    }
+
+    fn take_end(&mut self, client: usize, position: Position) {
+        self.note(format_args!("client {client} ends at {position}"));
+        let state = &mut self.clients[client];
+        state.position = state.position.max(position);
+        state.is_ended = true;
+        if let Err(problem) = self.oracle.ended(client, &self.scenario) {
+            return self.fail(format!("client {client}: {problem}"));
+        }
+        self.handed(client);
+        self.rank_ended(client);
+    }
+
+    /// A step is computed: what the trainer does not keep goes back.
+    fn on_trained(&mut self, client: usize) {
+        self.clients[client].is_busy = false;
+        while self.clients[client].held.len() > self.scenario.trainer_keeps {
+            let batch = self.clients[client].held.pop_front().expect("it is not empty");
+            if !batch.is_whole() {
+                let slot = batch.slot;
+                return self.fail(format!("client {client}: slot {slot} changed while the trainer had its batch"));
+            }
+            self.tell_core(client, Event::Freed { link: batch.link, slot: batch.slot });
+        }
+    }
+
+    /// The process is no more, however that came.
+    pub(crate) fn kill_client(&mut self, client: usize) {
+        let state = &mut self.clients[client];
+        if !state.process.is_alive() {
+            return;
+        }
+        state.process.running = Running::Dead;
+        state.links.clear();
+        state.pending.clear();
+        state.ready.clear();
+        state.held.clear();
+        self.note(format_args!("client {client} is gone"));
+        self.close_all(Target::Client(client));
+        self.rank_gone(client);
+    }
+}

@@ -1,0 +1,75 @@
+//! How often what happened, over all seeds: a run that meets nothing proves nothing.
+
+use std::collections::BTreeMap;
+
+/// What a few hundred seeds have to meet, each at least once.
+pub const EXPECTED: [&str; 34] = [
+    "session_begun",
+    "session_resumed_from_state",
+    "session_resumed_without_state",
+    "session_superseded",
+    "session_resized",
+    "joined_again_after_a_forgotten_session",
+    "join_repeated_after_a_lost_answer",
+    "join_refused_as_it_disagrees",
+    "home_lost",
+    "home_moved_by_the_coordinator",
+    "home_left_politely",
+    "home_out_of_reach",
+    "socket_failed_and_quic_taken",
+    "batch_of_a_left_link_discarded",
+    "slots_left_behind",
+    "batches_overtook_each_other",
+    "store_fault_moved_a_rank",
+    "bad_sample_substituted",
+    "bad_sample_masked",
+    "entry_padded",
+    "entry_invalid",
+    "epoch_crossed",
+    "rank_was_silent_for_longer_than_liveness",
+    "worker_was_silent_for_longer_than_liveness",
+    "worker_lost_its_connection",
+    "worker_was_stopped_for_longer_than_liveness",
+    "coordinator_crashed_after_persisting_before_replying",
+    "coordinator_crashed_before_persisting",
+    "coordinator_lost_its_state",
+    "question_unanswered",
+    "late_question_answered",
+    "packet_held_up_by_a_cut",
+    "connection_idled_out",
+    "client_failed_superseded",
+];
+
+/// Counts by name.
+#[derive(Clone, Debug, Default)]
+pub struct Coverage(BTreeMap<&'static str, u64>);
+
+impl Coverage {
+    pub(crate) fn count(&mut self, what: &'static str) {
+        *self.0.entry(what).or_default() += 1;
+    }
+
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: &Self) {
+        for (what, count) in &other.0 {
+            *self.0.entry(what).or_default() += count;
+        }
+    }
+
+    /// How often it happened.
+    #[must_use]
+    pub fn of(&self, what: &str) -> u64 {
+        self.0.get(what).copied().unwrap_or(0)
+    }
+
+    /// What of [`EXPECTED`] never happened.
+    #[must_use]
+    pub fn missing(&self) -> Vec<&'static str> {
+        EXPECTED.into_iter().filter(|what| self.of(what) == 0).collect()
+    }
+
+    /// All names and counts.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.0.iter().map(|(what, count)| (*what, *count))
+    }
+}

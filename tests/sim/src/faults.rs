@@ -1,0 +1,260 @@
+//! What goes wrong, and how it ends.
+
+use spdl_wire::messages::Transport;
+
+use crate::{
+    process::{Running, Target},
+    world::{Action, Event, Input, World},
+};
+
+/// A kind of fault. A seed has some of them, so that those it has meet often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    KillWorker,
+    LeaveWorker,
+    KillCoordinator,
+    StopCoordinatorInOrder,
+    WipeCoordinator,
+    PauseWorker,
+    PauseCoordinator,
+    PauseClient,
+    KillRank,
+    Relaunch,
+    /// Another launch while the one before goes on.
+    LaunchTwice,
+    CutOneWay,
+    CutBothWays,
+    SlowPath,
+    BreakConnection,
+    /// One end only: the other one is half-dead.
+    BreakOneEnd,
+    StoreAway,
+    StoreSlow,
+    StepClock,
+    SlowDisk,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Self; 20] = [
+        Self::KillWorker,
+        Self::LeaveWorker,
+        Self::KillCoordinator,
+        Self::StopCoordinatorInOrder,
+        Self::WipeCoordinator,
+        Self::PauseWorker,
+        Self::PauseCoordinator,
+        Self::PauseClient,
+        Self::KillRank,
+        Self::Relaunch,
+        Self::LaunchTwice,
+        Self::CutOneWay,
+        Self::CutBothWays,
+        Self::SlowPath,
+        Self::BreakConnection,
+        Self::BreakOneEnd,
+        Self::StoreAway,
+        Self::StoreSlow,
+        Self::StepClock,
+        Self::SlowDisk,
+    ];
+}
+
+impl World {
+    pub(crate) fn next_fault(&mut self) {
+        if self.now_us >= self.scenario.chaos_us {
+            return self.calm();
+        }
+        let fault = self.scenario.faults[self.dice.index(self.scenario.faults.len())];
+        self.note(format_args!("fault: {fault:?}"));
+        self.inject(fault);
+        let gap_us = self.dice.within(1_000, 2 * self.scenario.fault_gap_us);
+        self.schedule(gap_us, Event::World(Action::Fault));
+    }
+
+    /// How long something stays as it is: mostly short, sometimes longer than every timeout.
+    fn while_us(&mut self) -> u64 {
+        let most_us = self.dice.pick(&[50_000, 1_000_000, 7_000_000, 20_000_000]);
+        self.dice.within(1_000, most_us)
+    }
+
+    fn inject(&mut self, fault: Fault) {
+        let worker = self.dice.index(self.workers.len());
+        let for_us = self.while_us();
+        match fault {
+            Fault::KillWorker if self.workers[worker].process.is_alive() => {
+                self.kill_worker(worker);
+                self.schedule(for_us, Event::World(Action::Start(Target::Worker(worker))));
+            }
+            Fault::LeaveWorker if self.workers[worker].process.is_running() => {
+                self.leave_worker(worker);
+            }
+            Fault::KillCoordinator | Fault::StopCoordinatorInOrder | Fault::WipeCoordinator
+                if self.coordinator.process.is_running() =>
+            {
+                match fault {
+                    Fault::StopCoordinatorInOrder => self.stop_coordinator(),
+                    _ => self.kill_coordinator(),
+                }
+                if fault == Fault::WipeCoordinator && self.dice.percent(30) {
+                    self.wipe_coordinator();
+                }
+                self.schedule(for_us, Event::World(Action::Start(Target::Coordinator)));
+            }
+            Fault::PauseWorker => self.pause(Target::Worker(worker), for_us),
+            Fault::PauseCoordinator => self.pause(Target::Coordinator, for_us),
+            Fault::PauseClient => {
+                if let Some(client) = self.some_client() {
+                    self.pause(Target::Client(client), for_us);
+                }
+            }
+            Fault::KillRank => {
+                if let Some(client) = self.some_client() {
+                    self.kill_client(client);
+                }
+            }
+            Fault::Relaunch => self.relaunch(),
+            Fault::LaunchTwice => self.launch_after(1_000),
+            Fault::CutOneWay | Fault::CutBothWays => self.cut(fault == Fault::CutBothWays, for_us),
+            Fault::SlowPath => {
+                let (from, to) = (self.dice.index(self.paths.hosts()), self.dice.index(self.paths.hosts()));
+                self.paths.extra_us[from][to] = self.dice.pick(&[20_000, 200_000, 2_000_000]);
+                self.schedule(for_us, Event::World(Action::SpeedUp { from, to }));
+            }
+            Fault::BreakConnection | Fault::BreakOneEnd => self.break_some_connection(fault == Fault::BreakConnection),
+            Fault::StoreAway => self.store.away_until_us = self.now_us + for_us,
+            Fault::StoreSlow => self.store.slow_until_us = self.now_us + for_us,
+            Fault::StepClock => self.step_clock(worker),
+            Fault::SlowDisk => self.coordinator.slow_disk_until_us = self.now_us + for_us,
+            _ => {}
+        }
+    }
+
+    fn some_client(&mut self) -> Option<usize> {
+        let alive: Vec<usize> =
+            (0..self.clients.len()).filter(|client| self.clients[*client].process.is_alive()).collect();
+        (!alive.is_empty()).then(|| self.dice.pick(&alive))
+    }
+
+    fn cut(&mut self, is_both_ways: bool, for_us: u64) {
+        let hosts = self.paths.hosts();
+        let (from, to) = (self.dice.index(hosts), self.dice.index(hosts));
+        self.paths.cut(from, to);
+        self.schedule(for_us, Event::World(Action::Mend { from, to }));
+        if is_both_ways {
+            self.paths.cut(to, from);
+            self.schedule(for_us, Event::World(Action::Mend { from: to, to: from }));
+        }
+    }
+
+    fn break_some_connection(&mut self, is_both_ends: bool) {
+        let quic = self.conns.iter().filter(|(_, conn)| conn.transport == Transport::Quic || is_both_ends);
+        let all: Vec<u64> = quic.map(|(id, _)| *id).collect();
+        if all.is_empty() {
+            return;
+        }
+        let conn = self.dice.pick(&all);
+        let side = self.dice.index(2);
+        let sides: &[usize] = if is_both_ends { &[0, 1] } else { &[side] };
+        self.break_connection(conn, sides);
+    }
+
+    fn step_clock(&mut self, worker: usize) {
+        let client = self.some_client().map(Target::Client);
+        let targets = [Target::Coordinator, Target::Worker(worker), client.unwrap_or(Target::Coordinator)];
+        let target = self.dice.pick(&targets);
+        let step_ms = self.dice.pick(&[100, 2_000, 6_000, 60_000]);
+        self.process_mut(target).clock.step(step_ms);
+        if let Target::Client(_) = target {
+            self.to_self(1, target, Input::Wake);
+        }
+    }
+
+    fn pause(&mut self, target: Target, for_us: u64) {
+        if self.process(target).is_running() {
+            self.process_mut(target).running = Running::Stopped;
+            let life = self.process(target).life;
+            self.schedule(for_us, Event::World(Action::Resume { target, life }));
+            let liveness_us = self.scenario.config.liveness_ms * 1_000;
+            if for_us > liveness_us && matches!(target, Target::Worker(_)) {
+                self.coverage.count("worker_was_stopped_for_longer_than_liveness");
+            }
+            if for_us > liveness_us && matches!(target, Target::Client(_)) {
+                self.coverage.count("rank_was_silent_for_longer_than_liveness");
+            }
+        }
+    }
+
+    pub(crate) fn resume(&mut self, target: Target, life: u32) {
+        let process = self.process_mut(target);
+        if process.running != Running::Stopped || process.life != life {
+            return;
+        }
+        process.running = Running::Yes;
+        // What waited is dealt with before anything that comes from now on.
+        let held: Vec<Event> = process.held.drain(..).collect();
+        for event in held {
+            if target == Target::Coordinator {
+                // Requests are tasks of their own: those that waited together are dealt with in any order.
+                let is_question = matches!(event, Event::Packet { message: Some(_), .. });
+                let delay_us = if is_question { self.dice.within(0, 3_000) } else { 3_000 };
+                self.schedule(delay_us, event);
+            } else {
+                self.dispatch(event);
+            }
+        }
+        if let Target::Client(client) = target {
+            self.train(client);
+        }
+    }
+
+    pub(crate) fn start(&mut self, target: Target) {
+        if self.process(target).is_alive() {
+            return;
+        }
+        match target {
+            Target::Coordinator => self.start_coordinator(),
+            Target::Worker(worker) => self.start_worker(worker),
+            Target::Client(_) => unreachable!("ranks are launched"),
+        }
+    }
+
+    /// Nothing more goes wrong; some of what did stays so, as long as there is a worker.
+    fn calm(&mut self) {
+        self.note(format_args!("calm"));
+        self.is_calm = true;
+        self.paths.mend_all();
+        self.store.away_until_us = 0;
+        self.store.slow_until_us = 0;
+        let spared = self.dice.index(self.workers.len());
+        let keeps_one = self.dice.percent(50);
+        for worker in 0..self.workers.len() {
+            let stays = keeps_one && worker != spared && self.workers.len() > 1;
+            if !stays {
+                self.wake(Target::Worker(worker));
+                continue;
+            }
+            self.stay_away.push(worker);
+            if self.workers[worker].process.is_running() && self.dice.percent(50) {
+                self.workers[worker].process.running = Running::Stopped;
+            }
+        }
+        self.wake(Target::Coordinator);
+        for client in 0..self.clients.len() {
+            let life = self.clients[client].process.life;
+            self.resume(Target::Client(client), life);
+            // A session that is not full refuses a launch of another world, as long as one of its ranks lives.
+            if self.clients[client].launch != self.launcher.current.number {
+                self.to_self(5_000_000, Target::Client(client), Input::Exit);
+            }
+        }
+        if self.launcher.is_done() {
+            self.launch_after(1_000);
+        }
+    }
+
+    fn wake(&mut self, target: Target) {
+        let life = self.process(target).life;
+        self.resume(target, life);
+        self.start(target);
+    }
+}

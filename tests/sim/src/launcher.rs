@@ -1,0 +1,220 @@
+//! Who starts trainers: launches of a world of ranks, again after a failure, from a state or without, at other sizes.
+
+use spdl_client::core::{Intent, Timing};
+use spdl_shard::{Position, Receipt};
+
+use crate::{
+    client::ClientProcess,
+    process::{Process, Target},
+    scenario::Restarts,
+    worker::node_of,
+    world::{Action, Event, Input, World},
+};
+
+/// The trainer's launches, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Launcher {
+    pub(crate) current: Launch,
+    launches: u64,
+    /// Positions that trainers have saved.
+    states: Vec<Position>,
+    /// A launch is on its way.
+    is_pending: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Launch {
+    pub(crate) number: u64,
+    world: u32,
+    batch: Option<u32>,
+    /// The client of each rank.
+    ranks: Vec<Option<usize>>,
+    is_over: bool,
+}
+
+impl Launcher {
+    /// Whether the last launch got to the end of all epochs.
+    pub(crate) const fn is_done(&self) -> bool {
+        self.current.is_over && !self.is_pending
+    }
+}
+
+impl World {
+    /// Starts a launch; the one before, if it still runs, is left alone.
+    pub(crate) fn launch(&mut self) {
+        let (dice, scenario) = (&mut self.dice, &self.scenario);
+        let before = &self.launcher.current;
+        let is_resized = before.world == 0 || dice.percent(50);
+        let world = if is_resized { dice.within(1, u64::from(scenario.max_world)) as u32 } else { before.world };
+        let batch = if is_resized { scenario.other_batch(dice) } else { before.batch };
+        if before.world != 0 && before.world != world {
+            self.coverage.count("session_resized");
+        }
+        let start = match self.launcher.states.as_slice() {
+            _ if before.is_over && dice.percent(80) => Some(Position::START),
+            [] => None,
+            _ if dice.percent(40) => None,
+            states => Some(states[states.len() - 1 - dice.index(states.len().min(3))]),
+        };
+        self.launcher.launches += 1;
+        self.launcher.is_pending = false;
+        if before.is_over {
+            self.launcher.states.clear();
+        }
+        let number = self.launcher.launches;
+        let ranks = vec![None; world as usize];
+        self.note(format_args!("launch {number}: world {world}, batch {batch:?}, start {start:?}"));
+        self.launcher.current = Launch { number, world, batch, ranks, is_over: false };
+        let spread_us = self.dice.pick(&[1_000, 500_000, 6_000_000]);
+        for rank in 0..world {
+            let delay_us = self.dice.within(0, spread_us);
+            self.schedule(delay_us, Event::World(Action::StartRank { launch: number, rank, start }));
+        }
+    }
+
+    pub(crate) fn start_rank(&mut self, launch: u64, rank: u32, start: Option<Position>) {
+        let current = &self.launcher.current;
+        if launch != current.number || current.is_over || rank as usize >= current.ranks.len() {
+            return;
+        }
+        let client = self.clients.len();
+        let host = (rank as usize + launch as usize) % self.workers.len();
+        let fingerprint = start.filter(|_| self.dice.percent(80)).map(|_| self.scenario.job.fingerprint());
+        let current = &self.launcher.current;
+        let intent = Intent {
+            job: self.scenario.job.name.clone(),
+            rank,
+            world: current.world,
+            global_batch: current.batch,
+            start,
+            fingerprint,
+            node: node_of(host),
+            client: format!("c{client}"),
+            nonce: self.dice.bits(),
+            slots: self.scenario.slots,
+            ways: self.scenario.ways,
+            socket: None,
+            coordinators: "c".into(),
+        };
+        let mut process = Process::new(host);
+        process.start(self.now_us, self.scenario.drift, &mut self.dice);
+        // A coordinator that stays away for as long as it likes ends no launch here.
+        let timing = Timing { join_timeout_ms: 10_000_000, ..Timing::default() };
+        self.clients.push(ClientProcess::new(intent, timing, launch, process, self.now_us));
+        self.launcher.current.ranks[rank as usize] = Some(client);
+        self.after_client(client);
+    }
+
+    /// Whether the trainers have all done the step before this client's next.
+    pub(crate) fn may_step(&self, client: usize) -> bool {
+        let state = &self.clients[client];
+        let launch = &self.launcher.current;
+        if !self.scenario.is_lockstep || state.launch != launch.number {
+            return !self.scenario.is_lockstep;
+        }
+        let start = |client: &ClientProcess| client.session.as_ref().map(|session| session.start);
+        launch.ranks.iter().all(|peer| {
+            let Some(peer) = peer.map(|peer| &self.clients[peer]) else { return false };
+            start(peer) == start(state) && (peer.position >= state.position || peer.is_ended)
+        })
+    }
+
+    pub(crate) fn peers_may_step(&mut self, client: usize) {
+        let launch = &self.launcher.current;
+        let all: Vec<usize> = launch.ranks.iter().flatten().copied().filter(|peer| *peer != client).collect();
+        if self.clients[client].launch == launch.number && all.len() + 1 == launch.ranks.len() && self.dice.percent(20)
+        {
+            let ranks = self.launcher.current.ranks.iter().flatten();
+            let state = ranks.map(|rank| self.clients[*rank].position).min();
+            self.launcher.states.extend(state);
+        }
+        if self.scenario.is_lockstep {
+            for peer in all {
+                self.train(peer);
+            }
+        }
+    }
+
+    /// A rank has got to the end; when all have, they go.
+    pub(crate) fn rank_ended(&mut self, client: usize) {
+        let launch = &self.launcher.current;
+        if self.clients[client].launch != launch.number || launch.is_over {
+            return;
+        }
+        let ranks: Vec<usize> = launch.ranks.iter().flatten().copied().collect();
+        if ranks.is_empty()
+            || ranks.len() < launch.ranks.len()
+            || !ranks.iter().all(|rank| self.clients[*rank].is_ended)
+        {
+            return;
+        }
+        self.launcher.current.is_over = true;
+        self.coverage.count("launch_finished");
+        let mut receipts = Receipt::default();
+        for rank in &ranks {
+            receipts += self.clients[*rank].receipt;
+        }
+        let sessions: Vec<_> = ranks.iter().filter_map(|rank| self.clients[*rank].session.clone()).collect();
+        if sessions.iter().all(|session| session.id == sessions[0].id)
+            && let Err(problem) = self.oracle.finished(&ranks, &sessions[0], receipts)
+        {
+            self.fail(problem);
+        }
+        for rank in ranks {
+            let delay_us = self.dice.within(0, 300_000);
+            self.to_self(delay_us, Target::Client(rank), Input::Close);
+        }
+        if self.is_calm {
+            // Whoever is left of launches that nobody waits for would wait for the others of its launch.
+            for client in 0..self.clients.len() {
+                self.to_self(10_000_000, Target::Client(client), Input::Exit);
+            }
+        } else {
+            let delay_us = self.dice.within(100_000, 8_000_000);
+            self.launch_after(delay_us);
+        }
+    }
+
+    pub(crate) fn launch_after(&mut self, delay_us: u64) {
+        if !self.launcher.is_pending {
+            self.launcher.is_pending = true;
+            self.schedule(delay_us, Event::World(Action::Launch));
+        }
+    }
+
+    /// A rank's process has ended: too early, if it was to go on.
+    pub(crate) fn rank_gone(&mut self, client: usize) {
+        let state = &self.clients[client];
+        let launch = &self.launcher.current;
+        let is_current = launch.ranks.get(state.rank as usize) == Some(&Some(client));
+        if !is_current || launch.is_over {
+            return;
+        }
+        let (number, rank) = (launch.number, state.rank);
+        self.launcher.current.ranks[rank as usize] = None;
+        match self.scenario.restarts {
+            Restarts::Alone => {
+                let delay_us = self.dice.within(100_000, 3_000_000);
+                self.schedule(delay_us, Event::World(Action::StartRank { launch: number, rank, start: None }));
+            }
+            Restarts::Together => self.relaunch(),
+        }
+    }
+
+    /// Ends all ranks, in order or not, and launches again.
+    pub(crate) fn relaunch(&mut self) {
+        if self.launcher.is_pending {
+            return;
+        }
+        let delay_us = self.dice.pick(&[100_000, 1_000_000, 4_000_000, 9_000_000]);
+        self.launch_after(delay_us);
+        let ranks = std::mem::take(&mut self.launcher.current.ranks);
+        let is_polite = self.dice.percent(40);
+        for rank in ranks.into_iter().flatten() {
+            let is_late = self.dice.percent(10);
+            let delay_us = self.dice.within(0, if is_late { 12_000_000 } else { 1_000_000 });
+            let input = if is_polite { Input::Close } else { Input::Exit };
+            self.to_self(delay_us, Target::Client(rank), input);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Plays seeds on all cores, and says what they met, or how to play the one that failed.
+
+use std::{
+    process::ExitCode,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use clap::Parser;
+#[cfg(feature = "planted")]
+use spdl_sim::Outcome;
+use spdl_sim::{Coverage, run};
+#[cfg(feature = "planted")]
+use spdl_wire::planted::{Bug, plant};
+
+/// Every so many seeds one is played twice, to see that it does the same again.
+const TWICE: u64 = 100;
+
+/// Plays the cluster under virtual time with faults, once per seed.
+#[derive(Parser)]
+struct Arguments {
+    /// How many seeds. Default: 1 where --seed is given, else 1,000; with --planted, the most for each bug.
+    #[arg(long, value_name = "N")]
+    seeds: Option<u64>,
+    /// The first seed.
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// Prints everything that happens. Wants --seed.
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// Plants this bug, or each in turn, and wants it found.
+    #[arg(long, value_name = "NAME|all")]
+    planted: Option<String>,
+}
+
+fn main() -> ExitCode {
+    // What an assertion says is printed with its seed.
+    std::panic::set_hook(Box::new(|_| {}));
+    let arguments = Arguments::parse();
+    let first = arguments.seed.unwrap_or(0);
+    let count = arguments.seeds.unwrap_or(if arguments.seed.is_some() { 1 } else { 1_000 });
+    match &arguments.planted {
+        Some(name) => planted(name, first, count, arguments.trace),
+        None => play(first, count, arguments.trace),
+    }
+}
+
+fn play(first: u64, count: u64, is_shown: bool) -> ExitCode {
+    let started = Instant::now();
+    let sum = Mutex::new((Coverage::default(), 0));
+    let failed: Mutex<Option<(u64, String)>> = Mutex::new(None);
+    let next = AtomicU64::new(first);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..threads(count) {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + count {
+                        break;
+                    }
+                    let outcome = run(seed, is_shown);
+                    let problem = outcome.failure.clone().or_else(|| {
+                        let is_checked = seed % TWICE == 0 && !is_shown;
+                        (is_checked && run(seed, false).trace_hash != outcome.trace_hash)
+                            .then(|| "the same seed gave another trace".to_owned())
+                    });
+                    if let Some(problem) = problem {
+                        is_over.store(true, Ordering::Relaxed);
+                        let mut failed = failed.lock().expect("nobody panics with it");
+                        if failed.as_ref().is_none_or(|(other, _)| seed < *other) {
+                            *failed = Some((seed, problem));
+                        }
+                    }
+                    let mut sum = sum.lock().expect("nobody panics with it");
+                    sum.0.add(&outcome.coverage);
+                    sum.1 += outcome.virtual_ms;
+                    if count == 1 {
+                        println!("seed {seed}: trace {:016x}", outcome.trace_hash);
+                    }
+                }
+            });
+        }
+    });
+    let (coverage, virtual_ms) = sum.into_inner().expect("nobody panics with it");
+    if let Some((seed, problem)) = failed.into_inner().expect("nobody panics with it") {
+        println!("seed {seed} FAILED {problem}\nreplay: tests/sim/run --seed {seed} --trace");
+        return ExitCode::FAILURE;
+    }
+    if count > 1 {
+        for (what, times) in coverage.iter() {
+            println!("{times:>12}  {what}");
+        }
+        for what in coverage.missing() {
+            println!("       NEVER  {what}");
+        }
+    }
+    let (hours, seconds) = (virtual_ms / 3_600_000, started.elapsed().as_secs_f64());
+    println!("{count} seeds passed: {hours} h of virtual time in {seconds:.1} s");
+    ExitCode::SUCCESS
+}
+
+fn threads(count: u64) -> u64 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64).min(count)
+}
+
+#[cfg(not(feature = "planted"))]
+fn planted(_: &str, _: u64, _: u64, _: bool) -> ExitCode {
+    println!("this build has no planted bugs; start tests/sim/run, which builds one that has");
+    ExitCode::FAILURE
+}
+
+#[cfg(feature = "planted")]
+fn planted(name: &str, first: u64, count: u64, is_shown: bool) -> ExitCode {
+    let bugs: Vec<Bug> =
+        Bug::ALL.into_iter().filter(|bug| name == "all" || format!("{bug:?}").eq_ignore_ascii_case(name)).collect();
+    if bugs.is_empty() {
+        println!("there is no planted bug `{name}`; there are: {:?}", Bug::ALL);
+        return ExitCode::FAILURE;
+    }
+    let started = Instant::now();
+    let next = AtomicU64::new(0);
+    let escaped = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads(bugs.len() as u64) {
+            scope.spawn(|| {
+                while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
+                    plant(Some(*bug));
+                    let found: Option<(u64, Outcome)> = (first..first + count)
+                        .map(|seed| (seed, run(seed, is_shown)))
+                        .find(|(_, outcome)| outcome.failure.is_some());
+                    match found {
+                        Some((seed, outcome)) => {
+                            let problem: String = outcome.failure.unwrap_or_default().chars().take(160).collect();
+                            println!("{bug:?}: found by seed {seed}: {problem}");
+                        }
+                        None => {
+                            println!("{bug:?}: NOT FOUND within {count} seeds");
+                            escaped.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let (escaped, seconds) = (escaped.into_inner(), started.elapsed().as_secs_f64());
+    println!("{} of {} planted bugs found in {seconds:.1} s", bugs.len() as u64 - escaped, bugs.len());
+    if escaped == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

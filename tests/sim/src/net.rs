@@ -1,0 +1,351 @@
+//! Connections as they are: QUIC between hosts, which delivers, breaks after five silent seconds and notices a dead
+//! process within one; Unix sockets within a host, which notice at once. Single messages are delayed, never lost; with a
+//! connection goes everything that was on its way.
+
+use std::{collections::VecDeque, rc::Rc};
+
+use spdl_shard::Position;
+use spdl_wire::messages::{FromCoordinator, Session, ToCoordinator, Transport};
+
+use crate::{
+    process::{Running, Target},
+    slab::{Content, SharedSlab},
+    world::{Event, World},
+};
+
+/// A connection that hears nothing for this long is dead.
+const IDLE_US: u64 = 5_000_000;
+const KEEP_ALIVE_US: u64 = 1_000_000;
+
+/// One connection, ever.
+pub(crate) type ConnId = u64;
+
+/// Which end of a connection: whoever opened it is 0.
+pub(crate) type Side = usize;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Message {
+    Ask {
+        id: u64,
+        body: Box<ToCoordinator>,
+    },
+    /// In which era of the coordinator's state it was given.
+    Answer {
+        era: u32,
+        id: u64,
+        body: Box<FromCoordinator>,
+    },
+    Attach {
+        session: Box<Session>,
+        rank: u32,
+        from: Position,
+        slots: u32,
+    },
+    /// On a Unix socket the slab comes with it.
+    Attached {
+        slots: u32,
+        slab: Option<SharedSlab>,
+    },
+    /// Over QUIC with the batch's bytes.
+    Filled {
+        sequence: u64,
+        slot: u32,
+        content: Option<Rc<Content>>,
+    },
+    Freed {
+        slot: u32,
+    },
+    End {
+        sequence: u64,
+        position: Position,
+    },
+    Leaving,
+    Fault {
+        message: String,
+    },
+    Closed,
+}
+
+impl Message {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Ask { .. } => "ask",
+            Self::Answer { .. } => "answer",
+            Self::Attach { .. } => "attach",
+            Self::Attached { .. } => "attached",
+            Self::Filled { .. } => "filled",
+            Self::Freed { .. } => "freed",
+            Self::End { .. } => "end",
+            Self::Leaving => "leaving",
+            Self::Fault { .. } => "fault",
+            Self::Closed => "closed",
+        }
+    }
+
+    /// Requests and batches have streams of their own, and overtake each other.
+    const fn has_own_stream(&self) -> bool {
+        matches!(self, Self::Ask { .. } | Self::Answer { .. } | Self::Filled { .. })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) target: Target,
+    life: u32,
+    pub(crate) is_open: bool,
+    heard_us: u64,
+    /// Messages on their way to this end, in order.
+    coming: VecDeque<Message>,
+    last_us: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) ends: [End; 2],
+    pub(crate) transport: Transport,
+}
+
+/// Between hosts: how often each path is cut, and what is added to its delay.
+#[derive(Debug)]
+pub(crate) struct Paths {
+    cuts: Vec<Vec<u32>>,
+    pub(crate) extra_us: Vec<Vec<u64>>,
+}
+
+impl Paths {
+    pub(crate) fn new(hosts: usize) -> Self {
+        Self { cuts: vec![vec![0; hosts]; hosts], extra_us: vec![vec![0; hosts]; hosts] }
+    }
+
+    pub(crate) fn hosts(&self) -> usize {
+        self.cuts.len()
+    }
+
+    pub(crate) fn cut(&mut self, from: usize, to: usize) {
+        self.cuts[from][to] += 1;
+    }
+
+    pub(crate) fn mend(&mut self, from: usize, to: usize) {
+        self.cuts[from][to] = self.cuts[from][to].saturating_sub(1);
+    }
+
+    pub(crate) fn mend_all(&mut self) {
+        *self = Self::new(self.hosts());
+    }
+
+    fn is_cut(&self, from: usize, to: usize) -> bool {
+        from != to && self.cuts[from][to] > 0
+    }
+}
+
+impl World {
+    /// Opens a connection; whether anybody answers turns out later.
+    pub(crate) fn connect(&mut self, from: Target, to: Target, transport: Transport) -> ConnId {
+        let id = self.next_conn;
+        self.next_conn += 1;
+        let now_us = self.now_us;
+        let ends = [from, to].map(|target| End {
+            target,
+            life: self.process(target).life,
+            is_open: true,
+            heard_us: now_us,
+            coming: VecDeque::new(),
+            last_us: 0,
+        });
+        self.conns.insert(id, Conn { ends, transport });
+        if transport == Transport::Quic {
+            self.schedule(KEEP_ALIVE_US, Event::KeepAlive { conn: id });
+        }
+        id
+    }
+
+    /// Whether this process's end of it is open.
+    pub(crate) fn is_open(&self, conn: ConnId, side: Side) -> bool {
+        self.conns.get(&conn).is_some_and(|conn| conn.ends[side].is_open)
+    }
+
+    /// Sends to the other end.
+    pub(crate) fn send(&mut self, conn: ConnId, from: Side, message: Message) {
+        if !self.is_open(conn, from) {
+            return;
+        }
+        let delay_us = self.path_delay_us(conn, from);
+        self.send_after(delay_us, conn, from, message);
+    }
+
+    fn send_after(&mut self, delay_us: u64, conn: ConnId, from: Side, message: Message) {
+        let to = 1 - from;
+        let Some(Conn { ends, transport }) = self.conns.get_mut(&conn) else { return };
+        let on_its_own = *transport == Transport::Quic && message.has_own_stream();
+        let event = if on_its_own {
+            Event::Packet { conn, to, message: Some(message) }
+        } else {
+            ends[to].coming.push_back(message);
+            Event::Packet { conn, to, message: None }
+        };
+        let mut at_us = self.now_us + delay_us;
+        if !on_its_own {
+            at_us = at_us.max(ends[to].last_us + 1);
+            ends[to].last_us = at_us;
+        }
+        self.schedule_at(at_us, event);
+    }
+
+    fn path_delay_us(&mut self, conn: ConnId, from: Side) -> u64 {
+        let ends = &self.conns[&conn].ends;
+        let (here, there) = (self.process(ends[from].target).host, self.process(ends[1 - from].target).host);
+        let extra_us = self.paths.extra_us[here][there];
+        let most_us = if here == there { 100 } else { 2_000 };
+        20 + self.dice.within(0, most_us) + self.dice.within(0, extra_us)
+    }
+
+    /// Closes this end; the other one is told.
+    pub(crate) fn close(&mut self, conn: ConnId, side: Side) {
+        if self.is_open(conn, side) {
+            self.send(conn, side, Message::Closed);
+            self.shut(conn, side);
+        }
+    }
+
+    fn shut(&mut self, conn: ConnId, side: Side) {
+        let Some(state) = self.conns.get_mut(&conn) else { return };
+        state.ends[side].is_open = false;
+        if !state.ends[1 - side].is_open {
+            self.conns.remove(&conn);
+        }
+    }
+
+    /// A process is no more: the kernel closes its sockets, and its host refuses its UDP port, for whoever can ask.
+    pub(crate) fn close_all(&mut self, target: Target) {
+        let life = self.process(target).life;
+        let of_it = |end: &End| end.target == target && end.life == life && end.is_open;
+        let open: Vec<(ConnId, Side)> = self
+            .conns
+            .iter()
+            .flat_map(|(id, conn)| (0..2).filter(|side| of_it(&conn.ends[*side])).map(|side| (*id, side)))
+            .collect();
+        for (conn, side) in open {
+            let delay_us = match self.conns[&conn].transport {
+                Transport::Local => self.dice.within(10, 100),
+                _ => self.dice.within(1_000, 1_100_000),
+            };
+            self.send_after(delay_us, conn, side, Message::Closed);
+            self.shut(conn, side);
+        }
+    }
+
+    /// The connection breaks under both ends, or under one while the other waits for the idle timeout.
+    pub(crate) fn break_connection(&mut self, conn: ConnId, sides: &[Side]) {
+        for side in sides {
+            let Some(end) = self.conns.get(&conn).map(|conn| &conn.ends[*side]) else { return };
+            let (target, life) = (end.target, end.life);
+            let process = self.process(target);
+            if !end.is_open || process.life != life {
+                continue;
+            }
+            match process.running {
+                Running::Yes => {
+                    self.shut(conn, *side);
+                    self.lost(target, conn, "it was reset");
+                }
+                // It learns of it when it goes on.
+                Running::Stopped => {
+                    let closed = Event::Packet { conn, to: *side, message: Some(Message::Closed) };
+                    self.process_mut(target).held.push_back(closed);
+                }
+                Running::Dead => {}
+            }
+        }
+    }
+
+    pub(crate) fn on_packet(&mut self, conn: ConnId, to: Side, message: Option<Message>) {
+        let Some(state) = self.conns.get(&conn) else { return };
+        let (from_end, to_end) = (&state.ends[1 - to], &state.ends[to]);
+        if !to_end.is_open {
+            return;
+        }
+        let (from_life, to_life, target) = (from_end.life, to_end.life, to_end.target);
+        let sender = self.process(from_end.target);
+        let receiver = self.process(target);
+        let is_sender_there = from_end.is_open && sender.is_alive() && sender.life == from_life;
+        if self.paths.is_cut(sender.host, receiver.host) {
+            self.coverage.count("packet_held_up_by_a_cut");
+            if is_sender_there {
+                // Sent again and again until it arrives or the connection is given up.
+                let again_us = self.dice.within(100_000, 600_000);
+                self.schedule(again_us, Event::Packet { conn, to, message });
+            }
+            return;
+        }
+        if receiver.life != to_life || !receiver.is_alive() {
+            let is_back_free = !self.paths.is_cut(receiver.host, sender.host);
+            self.shut(conn, to);
+            if is_back_free {
+                self.send_after(self.now_us % 700, conn, to, Message::Closed);
+            }
+            return;
+        }
+        if receiver.running == Running::Stopped {
+            let packet = Event::Packet { conn, to, message };
+            return self.process_mut(target).held.push_back(packet);
+        }
+        let message = match message {
+            Some(message) => message,
+            None => {
+                let Some(message) = self.conns.get_mut(&conn).and_then(|conn| conn.ends[to].coming.pop_front()) else {
+                    return;
+                };
+                message
+            }
+        };
+        self.note(format_args!("conn {conn} brings {target:?} `{}`", message.name()));
+        if matches!(message, Message::Closed) {
+            self.shut(conn, to);
+            return self.lost(target, conn, "it was closed");
+        }
+        self.receive(target, conn, message);
+    }
+
+    fn receive(&mut self, target: Target, conn: ConnId, message: Message) {
+        match target {
+            Target::Coordinator => self.coordinator_receives(conn, message),
+            Target::Worker(worker) => self.worker_receives(worker, conn, message),
+            Target::Client(client) => self.client_receives(client, conn, message),
+        }
+    }
+
+    fn lost(&mut self, target: Target, conn: ConnId, cause: &str) {
+        self.note(format_args!("conn {conn} is lost to {target:?}: {cause}"));
+        match target {
+            Target::Coordinator => self.coordinator_lost(conn),
+            Target::Worker(worker) => self.worker_lost(worker, conn),
+            Target::Client(client) => self.client_lost(client, conn, cause),
+        }
+    }
+
+    pub(crate) fn on_keep_alive(&mut self, conn: ConnId) {
+        for side in 0..2 {
+            let Some(state) = self.conns.get(&conn) else { return };
+            let (end, peer) = (&state.ends[side], &state.ends[1 - side]);
+            let (process, other) = (self.process(end.target), self.process(peer.target));
+            if !end.is_open || process.life != end.life || !process.is_running() {
+                continue;
+            }
+            let is_heard = peer.is_open
+                && other.is_running()
+                && other.life == peer.life
+                && !self.paths.is_cut(other.host, process.host);
+            let (target, heard_us) = (end.target, end.heard_us);
+            if is_heard {
+                self.conns.get_mut(&conn).expect("it was just found").ends[side].heard_us = self.now_us;
+            } else if self.now_us - heard_us > IDLE_US {
+                self.coverage.count("connection_idled_out");
+                self.shut(conn, side);
+                self.lost(target, conn, "it was idle");
+            }
+        }
+        if self.conns.contains_key(&conn) {
+            self.schedule(KEEP_ALIVE_US, Event::KeepAlive { conn });
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! What must be true, seen from outside: it knows the plan, what was asked and answered, and what trainers were handed.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use spdl_coordinator::core::{Change, Durable};
+use spdl_shard::{
+    Position, Receipt, SampleId,
+    job::{BadSamples, EpochEnd},
+    order::{BatchParams, ItemKind},
+};
+use spdl_wire::{
+    layout::entry_flags,
+    messages::{FromCoordinator, Join, RankBeat, Refusal, Session, SessionId, ToCoordinator},
+};
+
+use crate::{
+    coverage::Coverage,
+    scenario::Scenario,
+    slab::{Content, Entry},
+};
+
+/// A session as its answers have described it.
+#[derive(Debug)]
+struct Known {
+    world: u32,
+    start: Position,
+    /// What each rank has acknowledged, and the nonce that it joined with.
+    ranks: BTreeMap<u32, (Position, u64)>,
+}
+
+impl Known {
+    /// The last position that every rank had acknowledged.
+    fn acknowledged(&self) -> Position {
+        let everyone = self.ranks.len() == self.world as usize;
+        self.ranks.values().map(|(at, _)| *at).min().filter(|_| everyone).unwrap_or(self.start)
+    }
+}
+
+/// Where a client is in its stream.
+#[derive(Debug)]
+struct Cursor {
+    /// Sessions that replace each other after a coordinator forgot one are one: the first.
+    stream: (u32, SessionId),
+    rank: u32,
+    world: u32,
+    params: BatchParams,
+    next: Position,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Oracle {
+    /// The coordinator's lost states.
+    era: u32,
+    known: BTreeMap<SessionId, Known>,
+    /// Acknowledged and not durable yet, since when.
+    lagging: VecDeque<(u64, SessionId, u32, Position)>,
+    durable: BTreeMap<(SessionId, u32), Position>,
+    /// Sessions that clients take part in.
+    adopted: BTreeSet<SessionId>,
+    bad_heard: BTreeSet<u64>,
+    cursors: BTreeMap<usize, Cursor>,
+    /// Every (epoch, offset) that was delivered, and the sample.
+    delivered: BTreeMap<(u32, SessionId), BTreeMap<Position, u64>>,
+}
+
+impl Oracle {
+    /// What a coordinator starts from.
+    pub(crate) fn coordinator_started(&mut self, state: &Durable) -> Result<(), String> {
+        self.lagging.clear();
+        self.durable.clear();
+        let before = std::mem::take(&mut self.known);
+        for session in &state.sessions {
+            let ranks = session.ranks.iter().map(|rank| (rank.rank, (rank.acknowledged, rank.nonce)));
+            for rank in &session.ranks {
+                self.durable.insert((session.id, rank.rank), rank.acknowledged);
+            }
+            let known = Known { world: session.world, start: session.start, ranks: ranks.collect() };
+            self.known.insert(session.id, known);
+        }
+        let oldest = self.known.keys().next().copied();
+        let lost =
+            self.adopted.iter().find(|id| !self.known.contains_key(id) && oldest.is_none_or(|oldest| **id > oldest));
+        if let Some(id) = lost {
+            return Err(format!("session {} was answered and is not durable; it had {:?}", id.0, before.get(id)));
+        }
+        let kept: BTreeSet<u64> = state.bad_samples.iter().map(|bad| bad.sample.0).collect();
+        match self.bad_heard.difference(&kept).next() {
+            Some(lost) => Err(format!("bad sample {lost} was heard of and is not durable")),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn coordinator_wiped(&mut self) {
+        self.era += 1;
+        self.known.clear();
+        self.adopted.clear();
+        self.bad_heard.clear();
+    }
+
+    pub(crate) fn adopted(&mut self, session: SessionId) {
+        self.adopted.insert(session);
+    }
+
+    pub(crate) const fn era(&self) -> u32 {
+        self.era
+    }
+
+    /// Told to the coordinator in that era, and heard by it.
+    pub(crate) fn bad_samples_heard(&mut self, told: &[(u32, u64)]) {
+        self.bad_heard.extend(told.iter().filter(|(era, _)| *era == self.era).map(|(_, sample)| *sample));
+    }
+
+    /// The coordinator asks for these to be made durable.
+    pub(crate) fn persisting(&mut self, changes: &[Change]) {
+        for change in changes {
+            let Change::PutSession(record) = change else { continue };
+            for rank in &record.ranks {
+                self.durable.insert((record.id, rank.rank), rank.acknowledged);
+            }
+            let durable = &self.durable;
+            self.lagging.retain(|(_, session, rank, at)| durable.get(&(*session, *rank)).is_none_or(|is| is < at));
+        }
+    }
+
+    /// After a tick, nothing that was acknowledged longer ago than that is not on its way to the disk.
+    pub(crate) fn ticked(&self, now_ms: u64, persist_ms: u64) -> Result<(), String> {
+        let newest = self.known.keys().next_back();
+        let late = self
+            .lagging
+            .iter()
+            .find(|(since_ms, session, ..)| Some(session) == newest && now_ms.saturating_sub(*since_ms) > persist_ms);
+        late.map_or(Ok(()), |late| Err(format!("{late:?} is not made durable at {now_ms}")))
+    }
+
+    /// The coordinator has decided on an answer.
+    pub(crate) fn answered(
+        &mut self,
+        now_ms: u64,
+        question: &ToCoordinator,
+        answer: &FromCoordinator,
+        coverage: &mut Coverage,
+    ) -> Result<(), String> {
+        match (question, answer) {
+            (ToCoordinator::Join(join), FromCoordinator::Joined { session, .. }) => {
+                self.on_join(join, session, coverage)
+            }
+            (ToCoordinator::RankBeat(beat), FromCoordinator::RankHeard { .. })
+            | (ToCoordinator::RankLeave(beat), FromCoordinator::Done) => {
+                if beat.unreachable.is_some() {
+                    coverage.count("home_out_of_reach");
+                }
+                self.on_beat(now_ms, beat)
+            }
+            (ToCoordinator::Join(join), FromCoordinator::Refused(Refusal::SessionSuperseded { .. })) => {
+                let is_current = self.known.last_key_value().is_some_and(|(_, known)| {
+                    known.ranks.get(&join.rank).is_some_and(|(_, nonce)| *nonce == join.nonce)
+                });
+                if is_current { Err("a rank of the newest session is told of a newer one".into()) } else { Ok(()) }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn on_join(&mut self, join: &Join, session: &Session, coverage: &mut Coverage) -> Result<(), String> {
+        let Session { id, world, start, .. } = *session;
+        if world != join.world || join.start.is_some_and(|wanted| wanted != start) {
+            return Err(format!("rank {} wants {:?} and gets world {world}, start {start}", join.rank, join));
+        }
+        let newest = self.known.last_key_value();
+        if newest.is_none_or(|(newest, _)| id > *newest) {
+            let before = newest.map_or(Position::START, |(_, known)| known.acknowledged());
+            let expected = join.start.unwrap_or(before);
+            if start != expected {
+                return Err(format!("session {} starts at {start} and not at {expected}", id.0));
+            }
+            coverage.count("session_begun");
+            if newest.is_some() {
+                coverage.count("session_superseded");
+                let is_resumed = start > Position::START;
+                let kind =
+                    if join.start.is_some() { "session_resumed_from_state" } else { "session_resumed_without_state" };
+                if is_resumed {
+                    coverage.count(kind);
+                }
+            }
+            let ranks = [(join.rank, (start, join.nonce))].into();
+            self.known.insert(id, Known { world, start, ranks });
+            return Ok(());
+        }
+        let Some(known) = self.known.get_mut(&id) else { return Err(format!("session {} comes out of nothing", id.0)) };
+        if (known.world, known.start) != (world, start) {
+            return Err(format!("session {} is {known:?} and is given as world {world}, start {start}", id.0));
+        }
+        match known.ranks.get(&join.rank) {
+            Some((_, nonce)) if *nonce == join.nonce => coverage.count("join_repeated_after_a_lost_answer"),
+            Some(_) => return Err(format!("rank {} of session {} is given away twice", join.rank, id.0)),
+            None => {
+                known.ranks.insert(join.rank, (start, join.nonce));
+            }
+        }
+        match self.known.last_key_value() {
+            Some((newest, _)) if *newest == id => Ok(()),
+            newest => Err(format!("session {} is joined, and has a successor: {newest:?}", id.0)),
+        }
+    }
+
+    fn on_beat(&mut self, now_ms: u64, beat: &RankBeat) -> Result<(), String> {
+        let newest = self.known.last_key_value().map(|(id, _)| *id);
+        if newest != Some(beat.session) {
+            return Err(format!("session {} has a successor, and its rank {} is heard", beat.session.0, beat.rank));
+        }
+        let known = self.known.get_mut(&beat.session).expect("it is the newest");
+        let Some((at, _)) = known.ranks.get_mut(&beat.rank) else {
+            return Err(format!("rank {} of session {} is heard and has not joined", beat.rank, beat.session.0));
+        };
+        if beat.acknowledged > *at {
+            *at = beat.acknowledged;
+            if self.durable.get(&(beat.session, beat.rank)).is_none_or(|durable| *durable < beat.acknowledged) {
+                self.lagging.push_back((now_ms, beat.session, beat.rank, beat.acknowledged));
+            }
+        }
+        Ok(())
+    }
+
+    /// A client takes part in a session, for the first time in its life.
+    pub(crate) fn joined(&mut self, client: usize, (era, rank): (u32, u32), session: &Session, scenario: &Scenario) {
+        let cursor = Cursor {
+            stream: (era, session.id),
+            rank,
+            world: session.world,
+            params: scenario.batch_params(session.global_batch),
+            next: session.start,
+        };
+        self.cursors.insert(client, cursor);
+    }
+
+    /// A trainer was handed a batch: it is the one that the undisturbed run hands over here.
+    pub(crate) fn took(
+        &mut self,
+        client: usize,
+        content: &Content,
+        scenario: &Scenario,
+        coverage: &mut Coverage,
+    ) -> Result<(), String> {
+        let cursor = self.cursors.get_mut(&client).ok_or("a batch came before the rank joined")?;
+        let step = scenario.plan.step(cursor.next, &cursor.params).ok_or("a batch came after the last one")?;
+        let Content { rank, world, from, next, ref entries } = *content;
+        if (rank, world, from, next) != (cursor.rank, cursor.world, step.from, step.next) {
+            return Err(format!("rank {rank} of {world} got {from} to {next}, where {step:?} is next for {cursor:?}"));
+        }
+        if step.from.epoch > cursor.next.epoch || step.next.epoch > step.from.epoch {
+            coverage.count("epoch_crossed");
+        }
+        let mut items = Vec::new();
+        scenario.plan.rank_items(&step, rank, world, &mut items);
+        let expected = items.iter().map(|item| expected_entry(item.at, item.located.id.0, item.kind, scenario));
+        if !expected.clone().eq(entries.iter().copied()) {
+            return Err(format!("at {from} it got {entries:?}, and not {:?}", expected.collect::<Vec<_>>()));
+        }
+        cursor.next = next;
+        let delivered = self.delivered.entry(cursor.stream).or_default();
+        for entry in entries.iter().filter(|entry| entry.flags & (entry_flags::INVALID | entry_flags::PADDING) == 0) {
+            if delivered.insert(entry.at, entry.id).is_some() {
+                return Err(format!("{} is delivered twice", entry.at));
+            }
+        }
+        Ok(())
+    }
+
+    /// A trainer was told that there is no more.
+    pub(crate) fn ended(&self, client: usize, scenario: &Scenario) -> Result<(), String> {
+        let cursor = self.cursors.get(&client).ok_or("the end came before the rank joined")?;
+        match scenario.plan.step(cursor.next, &cursor.params) {
+            Some(step) => Err(format!("the end came where {step:?} is next")),
+            None => Ok(()),
+        }
+    }
+
+    /// All ranks of a session have ended: together they got all that there is from its start on, each once, and their
+    /// receipts add up to it.
+    pub(crate) fn finished(&self, clients: &[usize], session: &Session, receipts: Receipt) -> Result<(), String> {
+        let cursors: Vec<&Cursor> = clients.iter().filter_map(|client| self.cursors.get(client)).collect();
+        let Some(stream) = cursors.first().map(|cursor| cursor.stream) else { return Ok(()) };
+        if cursors.iter().any(|cursor| cursor.stream != stream) {
+            return Ok(());
+        }
+        let nothing = BTreeMap::new();
+        let delivered = self.delivered.get(&stream).unwrap_or(&nothing);
+        let mut expected = all_positions(session);
+        if !delivered.keys().copied().eq(expected.by_ref()) {
+            let missing = all_positions(session).find(|at| !delivered.contains_key(at));
+            return Err(format!("session {} is over; not delivered: {missing:?}", session.id.0));
+        }
+        let mut receipt = Receipt::default();
+        for (at, id) in delivered {
+            receipt.add_sample(*at, SampleId(*id));
+        }
+        if receipt != receipts {
+            return Err(format!("receipts of session {} add up to {receipts}, not to {receipt}", session.id.0));
+        }
+        Ok(())
+    }
+}
+
+/// What an entry must be, by the plan and the list of bad samples.
+fn expected_entry(at: Position, mut id: u64, kind: ItemKind, scenario: &Scenario) -> Entry {
+    let mut flags = match kind {
+        ItemKind::Sample => 0,
+        ItemKind::Padding => entry_flags::PADDING,
+        ItemKind::Invalid => return Entry { at, id, flags: entry_flags::INVALID },
+    };
+    if scenario.bad.contains(&id) {
+        if scenario.job.bad_samples == BadSamples::Mask {
+            return Entry { at, id, flags: flags | entry_flags::MASKED };
+        }
+        flags |= entry_flags::SUBSTITUTED;
+        let substitutes = (0..).map(|attempt| scenario.plan.substitute(at.epoch, at.offset, attempt).id.0);
+        id = substitutes.into_iter().find(|id| !scenario.bad.contains(id)).expect("few samples are bad");
+    }
+    Entry { at, id, flags }
+}
+
+/// Every position that a session delivers, by arithmetic of its own and not the plan's.
+fn all_positions(session: &Session) -> impl Iterator<Item = Position> + use<> {
+    let (samples, batch) = (session.job.samples, u64::from(session.global_batch));
+    let (start, epochs, policy) = (session.start, session.job.epochs, session.job.epoch_end);
+    let first = start.epoch.min(epochs);
+    let left = samples * (epochs - first) - if first < epochs { start.offset.min(samples) } else { 0 };
+    let whole = left / batch * batch;
+    let of_epoch = move |epoch: u64| {
+        let from = if epoch == start.epoch { start.offset.min(samples) } else { 0 };
+        let count = if policy == EpochEnd::Drop { (samples - from) / batch * batch } else { samples - from };
+        (from..from + count).map(move |offset| Position::new(epoch, offset))
+    };
+    let all = (first..epochs).flat_map(of_epoch);
+    all.take(if policy == EpochEnd::Continuous { whole as usize } else { usize::MAX })
+}

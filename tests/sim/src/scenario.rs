@@ -1,0 +1,132 @@
+//! What a seed decides before anything happens: the job, the cluster, how fast everything is and what may go wrong.
+
+use std::collections::BTreeSet;
+
+use spdl_client::core::Ways;
+use spdl_coordinator::core::Config;
+use spdl_shard::{
+    Fingerprint,
+    job::{BadSamples, EpochEnd, Job, OrderParams},
+    order::{BatchParams, Plan},
+};
+
+use crate::{dice::Dice, faults::Fault};
+
+/// How a failed trainer is started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Restarts {
+    /// All ranks, from a state or without.
+    Together,
+    /// Only the rank that failed, without a state.
+    Alone,
+}
+
+/// A run's constants.
+#[derive(Debug)]
+pub(crate) struct Scenario {
+    pub(crate) job: Job,
+    pub(crate) plan: Plan,
+    /// Samples whose bytes do not decode.
+    pub(crate) bad: BTreeSet<u64>,
+    /// Hosts with a worker each; ranks are spread over them. The coordinator has one of its own.
+    pub(crate) workers: usize,
+    pub(crate) max_world: u32,
+    pub(crate) slots: u32,
+    /// Batches that the trainer keeps while it takes the next.
+    pub(crate) trainer_keeps: usize,
+    /// A rank takes a batch only when all have taken the one before.
+    pub(crate) is_lockstep: bool,
+    pub(crate) restarts: Restarts,
+    /// The client hears of QUIC batches as they come, and not in order.
+    pub(crate) is_unordered: bool,
+    pub(crate) ways: Ways,
+    pub(crate) config: Config,
+    pub(crate) step_us: u64,
+    pub(crate) fill_us: u64,
+    pub(crate) disk_us: u64,
+    /// Beats, deviation of clocks in parts per thousand.
+    pub(crate) drift: u64,
+    /// How long things go wrong, how often, and which.
+    pub(crate) chaos_us: u64,
+    pub(crate) fault_gap_us: u64,
+    pub(crate) faults: Vec<Fault>,
+}
+
+impl Scenario {
+    pub(crate) fn new(dice: &mut Dice) -> Self {
+        let (job, plan, bad) = dataset(dice);
+        let workers = dice.pick(&[1, 2, 2, 3, 3, 4]);
+        let slots = dice.within(2, 4) as u32;
+        let mut faults: Vec<Fault> = Fault::ALL.iter().copied().filter(|_| dice.percent(40)).collect();
+        if faults.is_empty() {
+            faults.push(Fault::KillWorker);
+        }
+        let liveness_ms = dice.pick(&[5_000, 5_000, 2_000]);
+        Self {
+            job,
+            plan,
+            bad,
+            workers,
+            max_world: dice.pick(&[1, 2, 3, 4, 4]),
+            slots,
+            trainer_keeps: dice.index(2),
+            is_lockstep: dice.percent(60),
+            restarts: if dice.percent(75) { Restarts::Together } else { Restarts::Alone },
+            is_unordered: dice.percent(30),
+            ways: dice.pick(&[Ways::Auto, Ways::Auto, Ways::Auto, Ways::Quic]),
+            config: Config { liveness_ms, ..Config::default() },
+            step_us: dice.pick(&[5_000, 50_000, 300_000, 1_000_000]),
+            fill_us: dice.pick(&[5_000, 50_000, 300_000]),
+            disk_us: dice.pick(&[200, 5_000, 200_000]),
+            drift: dice.pick(&[0, 10, 100]),
+            chaos_us: dice.within(5, 60) * 1_000_000,
+            fault_gap_us: dice.pick(&[300_000, 1_000_000, 3_000_000]),
+            faults,
+        }
+    }
+
+    pub(crate) fn batch_params(&self, global_batch: u32) -> BatchParams {
+        BatchParams { global_batch, ..(&self.job).into() }
+    }
+
+    /// B of a launch, where it is not the job's.
+    pub(crate) fn other_batch(&self, dice: &mut Dice) -> Option<u32> {
+        dice.percent(40).then(|| dice.within(u64::from(self.max_world), 16) as u32)
+    }
+}
+
+fn dataset(dice: &mut Dice) -> (Job, Plan, BTreeSet<u64>) {
+    let blocks: Vec<u32> = (0..dice.within(4, 24)).map(|_| dice.within(1, 16) as u32).collect();
+    let blocks = if blocks.iter().sum::<u32>() < 20 { vec![8; 5] } else { blocks };
+    let samples: u64 = blocks.iter().map(|block| u64::from(*block)).sum();
+    let global_batch = dice.within(4, 16) as u32;
+    let lanes = dice.pick(&[1, 2, 3, 4]);
+    let order = OrderParams {
+        version: 1,
+        lanes,
+        window: dice.within(1, samples / u64::from(lanes)),
+        shuffle: dice.percent(90),
+    };
+    let seed = dice.bits();
+    let plan = Plan::new(&blocks, seed, order).expect("these parameters make a stream");
+    let bad = if dice.percent(50) {
+        (0..dice.within(1, 4)).map(|_| dice.bits() % samples).collect()
+    } else {
+        BTreeSet::new()
+    };
+    let job = Job {
+        name: "train".into(),
+        dataset: "data".into(),
+        dataset_fingerprint: Fingerprint(1),
+        samples,
+        seed,
+        global_batch,
+        epochs: dice.within(1, 3),
+        epoch_end: dice.pick(&[EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact]),
+        bad_samples: dice.pick(&[BadSamples::Substitute, BadSamples::Substitute, BadSamples::Mask]),
+        max_bad_fraction: 1.0,
+        order,
+        columns: Vec::new(),
+    };
+    (job, plan, bad)
+}

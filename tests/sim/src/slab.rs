@@ -1,0 +1,33 @@
+//! What a slot holds, so that a batch that changes under its reader's eyes is seen to.
+
+use std::{cell::RefCell, rc::Rc};
+
+use spdl_shard::Position;
+
+/// An entry of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) at: Position,
+    pub(crate) id: u64,
+    pub(crate) flags: u32,
+}
+
+/// A batch's bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Content {
+    pub(crate) rank: u32,
+    pub(crate) world: u32,
+    pub(crate) from: Position,
+    pub(crate) next: Position,
+    pub(crate) entries: Vec<Entry>,
+}
+
+/// Slots; `None` where nothing, or half a batch, is.
+pub(crate) type Slab = Vec<Option<Rc<Content>>>;
+
+/// Memory that two processes may have mapped.
+pub(crate) type SharedSlab = Rc<RefCell<Slab>>;
+
+pub(crate) fn slab(slots: u32) -> SharedSlab {
+    Rc::new(RefCell::new(vec![None; slots as usize]))
+}

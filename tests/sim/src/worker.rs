@@ -1,0 +1,416 @@
+//! A worker's shell: ranks that attach, a store that may be away, beats to the coordinator.
+
+use std::{collections::BTreeMap, rc::Rc};
+
+use spdl_shard::{
+    Position, SampleId,
+    job::BadSamples,
+    order::{Item, ItemKind, Step},
+};
+use spdl_wire::{
+    layout::entry_flags,
+    messages::{
+        BadSample, FromCoordinator, Home, NodeId, RankFigures, Session, ToCoordinator, Transport, WorkerBeat, WorkerId,
+    },
+};
+use spdl_worker::feed::{
+    BadLedger, Remedy,
+    core::{Effect, FeedCore},
+    remedy,
+};
+
+use crate::{
+    asking::Asking,
+    net::{ConnId, Message},
+    process::{Process, Running, Target},
+    slab::{Content, Entry, SharedSlab, slab},
+    world::{Action, Event, Input, World},
+};
+
+/// As the shell's: bad samples that go with one beat.
+const BAD_PER_BEAT: usize = 256;
+/// When it leaves: how long the coordinator is waited for, how long clients are served on, and how long those have that
+/// found no other home.
+const GOODBYE_US: u64 = 300_000;
+const HAND_OVER_US: u64 = 900_000;
+const FAREWELL_US: u64 = 300_000;
+/// Attempts at a store that is away, each after a pause, before the rank is told.
+const STORE_ATTEMPTS: u32 = 8;
+const STORE_PAUSE_US: u64 = 400_000;
+
+pub(crate) struct WorkerProcess {
+    pub(crate) process: Process,
+    pub(crate) asking: Asking,
+    id: WorkerId,
+    feeds: BTreeMap<ConnId, Feed>,
+    bad: BadLedger,
+    /// Bad samples that went with the open beat.
+    told: Vec<(u32, u64)>,
+    backoff_us: u64,
+    departure: Departure,
+}
+
+/// How far a worker is from leaving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Departure {
+    Open,
+    /// The coordinator is told.
+    Draining,
+    /// Its ranks are told, and served until they have gone.
+    Announced,
+    /// Who is still there is let go.
+    Due,
+}
+
+/// A rank that is served.
+struct Feed {
+    /// Once its dataset is open.
+    core: Option<FeedCore>,
+    session: Session,
+    rank: u32,
+    from: Position,
+    slots: u32,
+    slab: SharedSlab,
+    /// What slots are being filled with.
+    filling: BTreeMap<u32, Rc<Content>>,
+    transport: Transport,
+    batches: u64,
+}
+
+/// A store that all workers read.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    pub(crate) away_until_us: u64,
+    pub(crate) slow_until_us: u64,
+}
+
+impl WorkerProcess {
+    pub(crate) fn new(host: usize) -> Self {
+        Self {
+            process: Process::new(host),
+            asking: Asking::default(),
+            id: WorkerId(0),
+            feeds: BTreeMap::new(),
+            bad: BadLedger::default(),
+            told: Vec::new(),
+            backoff_us: 0,
+            departure: Departure::Open,
+        }
+    }
+
+    pub(crate) fn serves(&self) -> usize {
+        self.feeds.len()
+    }
+}
+
+pub(crate) fn socket_of(worker: usize) -> String {
+    format!("/run/w{worker}.sock")
+}
+
+pub(crate) fn node_of(host: usize) -> NodeId {
+    NodeId(format!("n{host}"))
+}
+
+/// The worker that a home's address belongs to.
+pub(crate) fn worker_at(home: &Home) -> usize {
+    usize::from(home.quic.port() - 7500)
+}
+
+impl World {
+    pub(crate) fn start_worker(&mut self, worker: usize) {
+        let (now_us, drift) = (self.now_us, self.scenario.drift);
+        let state = &mut self.workers[worker];
+        state.process.start(now_us, drift, &mut self.dice);
+        state.id = WorkerId(self.dice.bits());
+        state.asking = Asking::default();
+        state.feeds.clear();
+        state.bad = BadLedger::default();
+        state.told.clear();
+        state.backoff_us = 100_000;
+        state.departure = Departure::Open;
+        self.to_self(100, Target::Worker(worker), Input::Beat);
+    }
+
+    pub(crate) fn kill_worker(&mut self, worker: usize) {
+        self.workers[worker].feeds.clear();
+        self.workers[worker].process.running = Running::Dead;
+        self.close_all(Target::Worker(worker));
+    }
+
+    /// SIGTERM: the coordinator is told, then the clients, who are served until they have gone or the time is up.
+    pub(crate) fn leave_worker(&mut self, worker: usize) {
+        if self.workers[worker].departure == Departure::Open {
+            self.workers[worker].departure = Departure::Draining;
+            self.ask_nothing_more(Target::Worker(worker));
+            self.beat(worker);
+            let goodbye_us = self.dice.within(1_000, GOODBYE_US);
+            self.to_self(goodbye_us, Target::Worker(worker), Input::Leave);
+        }
+    }
+
+    fn on_leave(&mut self, worker: usize) {
+        let target = Target::Worker(worker);
+        let conns: Vec<ConnId> = self.workers[worker].feeds.keys().copied().collect();
+        let (departure, next_us) = match self.workers[worker].departure {
+            Departure::Open | Departure::Draining => (Departure::Announced, HAND_OVER_US),
+            Departure::Announced => (Departure::Due, FAREWELL_US),
+            Departure::Due => {
+                let leave = ToCoordinator::WorkerLeave { worker: self.workers[worker].id };
+                self.ask_nothing_more(target);
+                self.ask(target, leave);
+                return self.to_self(GOODBYE_US, target, Input::Exit);
+            }
+        };
+        self.workers[worker].departure = departure;
+        for conn in conns {
+            match departure {
+                Departure::Announced => self.send(conn, 1, Message::Leaving),
+                _ => self.end_feed(worker, conn),
+            }
+        }
+        self.to_self(next_us, target, Input::Leave);
+    }
+
+    pub(crate) fn worker_input(&mut self, worker: usize, input: Input) {
+        let target = Target::Worker(worker);
+        match input {
+            Input::Beat if self.workers[worker].departure < Departure::Due => self.beat(worker),
+            Input::Beat => {}
+            Input::AnswerTimeout { id } => self.answer_timed_out(target, id),
+            Input::Opened { conn } => self.on_opened(worker, conn),
+            Input::FillDone { conn, sequence, attempts } => self.on_fill_done(worker, conn, sequence, attempts),
+            Input::Leave => self.on_leave(worker),
+            Input::Exit => {
+                self.kill_worker(worker);
+                let away_us = self.dice.within(1_000_000, 10_000_000);
+                self.schedule(away_us, Event::World(Action::Start(target)));
+            }
+            other => unreachable!("{other:?} is not for a worker"),
+        }
+    }
+
+    fn beat(&mut self, worker: usize) {
+        let state = &self.workers[worker];
+        let address = std::net::SocketAddr::from(([10, 0, 0, worker as u8], 7500 + worker as u16));
+        let home = Home {
+            worker: state.id,
+            name: format!("w{worker}"),
+            node: node_of(state.process.host),
+            quic: address,
+            socket: Some(socket_of(worker)),
+        };
+        let figures = |feed: &Feed| RankFigures {
+            session: feed.session.id,
+            rank: feed.rank,
+            transport: feed.transport,
+            batches: feed.batches,
+            ready: 0,
+            slots: feed.slots,
+            stall: None,
+        };
+        let bad_samples = state.bad.unreported(BAD_PER_BEAT);
+        let era = self.oracle.era();
+        let told = bad_samples.iter().map(|bad| (era, bad.sample.0)).collect();
+        let beat = WorkerBeat {
+            home,
+            cores: 4.0,
+            draining: state.departure > Departure::Open,
+            ranks: state.feeds.values().map(figures).collect(),
+            stages: Vec::new(),
+            store: Default::default(),
+            bad_samples,
+        };
+        self.workers[worker].told = told;
+        self.ask(Target::Worker(worker), ToCoordinator::WorkerBeat(beat));
+    }
+
+    pub(crate) fn worker_answered(&mut self, worker: usize, answer: &FromCoordinator) {
+        let state = &mut self.workers[worker];
+        let pause_us = match answer {
+            FromCoordinator::Heard { beat_ms, .. } => {
+                state.backoff_us = 100_000;
+                let told = std::mem::take(&mut state.told);
+                state.bad.acknowledge(told.len());
+                self.oracle.bad_samples_heard(&told);
+                beat_ms * 1_000
+            }
+            FromCoordinator::Done => return,
+            _ => 500_000,
+        };
+        self.to_self(pause_us, Target::Worker(worker), Input::Beat);
+    }
+
+    /// The coordinator is away: connect again after a pause.
+    pub(crate) fn worker_unanswered(&mut self, worker: usize) {
+        let state = &mut self.workers[worker];
+        let pause_us = state.backoff_us / 2 + self.dice.within(0, state.backoff_us / 2);
+        state.backoff_us = (state.backoff_us * 2).min(2_000_000);
+        self.to_self(pause_us, Target::Worker(worker), Input::Beat);
+    }
+
+    pub(crate) fn worker_lost(&mut self, worker: usize, conn: ConnId) {
+        if self.workers[worker].feeds.remove(&conn).is_none() {
+            self.asking_lost(Target::Worker(worker), conn);
+        }
+    }
+
+    pub(crate) fn worker_receives(&mut self, worker: usize, conn: ConnId, message: Message) {
+        match message {
+            Message::Answer { id, body, .. } => self.answered(Target::Worker(worker), id, *body),
+            Message::Attach { session, rank, from, slots } => self.on_attach(worker, conn, *session, rank, from, slots),
+            Message::Freed { slot } => {
+                let Some(feed) = self.workers[worker].feeds.get_mut(&conn) else { return };
+                let is_lent = feed.core.as_mut().is_some_and(|core| core.handle_freed(slot));
+                if !is_lent {
+                    return self.fail(format!("slot {slot} of worker {worker} was freed and not lent"));
+                }
+                self.carry_out_feed(worker, conn);
+            }
+            other => unreachable!("{other:?} is not for a worker"),
+        }
+    }
+
+    fn on_attach(&mut self, worker: usize, conn: ConnId, session: Session, rank: u32, from: Position, slots: u32) {
+        if self.workers[worker].departure >= Departure::Announced {
+            return self.close(conn, 1);
+        }
+        // Fewer are given where memory is short.
+        let slots = if self.dice.percent(10) { slots.min(2) } else { slots };
+        let transport = self.conns[&conn].transport;
+        let slab = slab(slots);
+        let shared = (transport == Transport::Local).then(|| slab.clone());
+        let feed =
+            Feed { core: None, session, rank, from, slots, slab, filling: BTreeMap::new(), transport, batches: 0 };
+        self.workers[worker].feeds.insert(conn, feed);
+        self.send(conn, 1, Message::Attached { slots, slab: shared });
+        let open_us = self.dice.within(100, 20_000);
+        self.to_self(open_us, Target::Worker(worker), Input::Opened { conn });
+    }
+
+    fn on_opened(&mut self, worker: usize, conn: ConnId) {
+        if self.now_us < self.store.away_until_us {
+            return self.to_self(STORE_PAUSE_US, Target::Worker(worker), Input::Opened { conn });
+        }
+        let Some(feed) = self.workers[worker].feeds.get_mut(&conn) else { return };
+        let params = self.scenario.batch_params(feed.session.global_batch);
+        feed.core = Some(FeedCore::new(self.scenario.plan.samples(), params, feed.from, feed.slots));
+        self.carry_out_feed(worker, conn);
+    }
+
+    fn carry_out_feed(&mut self, worker: usize, conn: ConnId) {
+        while let Some(feed) = self.workers[worker].feeds.get_mut(&conn)
+            && let Some(effect) = feed.core.as_mut().and_then(FeedCore::poll_effect)
+        {
+            match effect {
+                Effect::Prepare(_) => {}
+                Effect::Fill { sequence, slot, step } => self.fill(worker, conn, sequence, slot, &step),
+                Effect::HandOver { sequence, slot } => self.hand_over(worker, conn, sequence, slot),
+                Effect::End { sequence, position } => self.send(conn, 1, Message::End { sequence, position }),
+                Effect::Fail { sequence } => {
+                    let message = format!("batch {sequence}: the store is away");
+                    self.send(conn, 1, Message::Fault { message });
+                    self.end_feed(worker, conn);
+                }
+            }
+        }
+    }
+
+    fn end_feed(&mut self, worker: usize, conn: ConnId) {
+        self.workers[worker].feeds.remove(&conn);
+        self.close(conn, 1);
+    }
+
+    fn fill(&mut self, worker: usize, conn: ConnId, sequence: u64, slot: u32, step: &Step) {
+        let state = &mut self.workers[worker];
+        let feed = state.feeds.get_mut(&conn).expect("its effects are carried out");
+        // From now on the slot's memory is written to.
+        feed.slab.borrow_mut()[slot as usize] = None;
+        let mut items = Vec::new();
+        self.scenario.plan.rank_items(step, feed.rank, feed.session.world, &mut items);
+        let entries = items.iter().map(|item| {
+            let entry = decode(item, &self.scenario, &mut state.bad);
+            for (flag, name) in [
+                (entry_flags::SUBSTITUTED, "bad_sample_substituted"),
+                (entry_flags::MASKED, "bad_sample_masked"),
+                (entry_flags::PADDING, "entry_padded"),
+                (entry_flags::INVALID, "entry_invalid"),
+            ] {
+                if entry.flags & flag != 0 {
+                    self.coverage.count(name);
+                }
+            }
+            entry
+        });
+        let content = Content {
+            rank: feed.rank,
+            world: feed.session.world,
+            from: step.from,
+            next: step.next,
+            entries: entries.collect(),
+        };
+        feed.filling.insert(slot, Rc::new(content));
+        let is_slow = self.now_us < self.store.slow_until_us || self.dice.percent(2);
+        let fill_us = self.dice.within(500, self.scenario.fill_us) * if is_slow { 10 } else { 1 };
+        self.to_self(fill_us, Target::Worker(worker), Input::FillDone { conn, sequence, attempts: 0 });
+    }
+
+    fn on_fill_done(&mut self, worker: usize, conn: ConnId, sequence: u64, attempts: u32) {
+        let is_away = self.now_us < self.store.away_until_us;
+        let Some(core) = self.workers[worker].feeds.get_mut(&conn).and_then(|feed| feed.core.as_mut()) else { return };
+        if is_away && attempts < STORE_ATTEMPTS {
+            let again = Input::FillDone { conn, sequence, attempts: attempts + 1 };
+            return self.to_self(STORE_PAUSE_US, Target::Worker(worker), again);
+        }
+        if is_away {
+            self.coverage.count("store_fault_moved_a_rank");
+            core.handle_failed(sequence);
+        } else {
+            core.handle_filled(sequence);
+        }
+        self.carry_out_feed(worker, conn);
+    }
+
+    fn hand_over(&mut self, worker: usize, conn: ConnId, sequence: u64, slot: u32) {
+        let feed = self.workers[worker].feeds.get_mut(&conn).expect("its effects are carried out");
+        let content = feed.filling.remove(&slot).expect("what is handed over was filled");
+        feed.batches += 1;
+        feed.slab.borrow_mut()[slot as usize] = Some(content.clone());
+        let content = (feed.transport == Transport::Quic).then_some(content);
+        self.send(conn, 1, Message::Filled { sequence, slot, content });
+    }
+}
+
+/// An entry as the worker's policy for bad samples makes it.
+fn decode(item: &Item, scenario: &crate::scenario::Scenario, ledger: &mut BadLedger) -> Entry {
+    let mut flags = match item.kind {
+        ItemKind::Sample => 0,
+        ItemKind::Padding => entry_flags::PADDING,
+        ItemKind::Invalid => entry_flags::INVALID,
+    };
+    let mut id = item.located.id.0;
+    let mut attempts = 0;
+    while item.kind != ItemKind::Invalid && scenario.bad.contains(&id) {
+        let bad = BadSample {
+            job: scenario.job.name.clone(),
+            sample: SampleId(id),
+            shard: "s".into(),
+            key: "k".into(),
+            cause: "c".into(),
+        };
+        ledger.record(&scenario.job, spdl_shard::Fingerprint(1), bad).expect("any fraction may be bad");
+        match remedy(scenario.job.bad_samples, &scenario.plan, item.at, attempts) {
+            Remedy::Substitute(located) => {
+                id = located.id.0;
+                flags |= entry_flags::SUBSTITUTED;
+                attempts += 1;
+            }
+            Remedy::Mask => {
+                assert_eq!(scenario.job.bad_samples, BadSamples::Mask, "the job says what is done");
+                flags |= entry_flags::MASKED;
+                break;
+            }
+            other => unreachable!("{other:?} is no remedy for so few bad samples"),
+        }
+    }
+    Entry { at: item.at, id, flags }
+}

@@ -1,0 +1,314 @@
+//! The world of one seed: processes, connections and a queue of events in virtual time.
+
+use std::{
+    collections::{BTreeMap, BinaryHeap},
+    fmt::{self, Write as _},
+};
+
+use spdl_client::core::LinkId;
+use spdl_shard::Position;
+
+use crate::{
+    client::{Batch, ClientProcess},
+    coordinator::CoordinatorProcess,
+    coverage::Coverage,
+    dice::Dice,
+    launcher::Launcher,
+    net::{Conn, ConnId, Message, Paths, Side},
+    oracle::Oracle,
+    process::{Process, Running, Target},
+    scenario::Scenario,
+    worker::{Store, WorkerProcess},
+};
+
+/// After this long in calm everything has to be done.
+const CALM_US: u64 = 300_000_000;
+/// More events than any seed needs: something goes round in circles.
+const MAX_EVENTS: u64 = 3_000_000;
+
+/// Something that happens at a time.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// To a process, from itself; lost with its life, and held while it is stopped.
+    Input {
+        target: Target,
+        life: u32,
+        input: Input,
+    },
+    /// A message arrives at an end of a connection; without one, the oldest that is on its way there.
+    Packet {
+        conn: ConnId,
+        to: Side,
+        message: Option<Message>,
+    },
+    KeepAlive {
+        conn: ConnId,
+    },
+    World(Action),
+}
+
+/// What a process says to itself: timers, and channels between its tasks.
+#[derive(Debug)]
+pub(crate) enum Input {
+    AnswerTimeout { id: u64 },
+    Exit,
+    // The coordinator's.
+    Tick,
+    Written,
+    // A worker's.
+    Beat,
+    Leave,
+    Opened { conn: ConnId },
+    FillDone { conn: ConnId, sequence: u64, attempts: u32 },
+    // A client's.
+    Wake,
+    Core(Box<spdl_client::core::Event>),
+    Filled { link: LinkId, sequence: u64, batch: Batch },
+    Trained,
+    Close,
+}
+
+/// What happens to the world.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Action {
+    Fault,
+    Launch,
+    StartRank { launch: u64, rank: u32, start: Option<Position> },
+    Start(Target),
+    Resume { target: Target, life: u32 },
+    Mend { from: usize, to: usize },
+    SpeedUp { from: usize, to: usize },
+}
+
+#[derive(Debug)]
+struct Scheduled {
+    at_us: u64,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at_us, self.number) == (other.at_us, other.number)
+    }
+}
+impl Eq for Scheduled {}
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Scheduled {
+    /// The earliest is the greatest.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (other.at_us, other.number).cmp(&(self.at_us, self.number))
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) now_us: u64,
+    queue: BinaryHeap<Scheduled>,
+    scheduled: u64,
+    pub(crate) dice: Dice,
+    pub(crate) scenario: Scenario,
+    pub(crate) paths: Paths,
+    pub(crate) conns: BTreeMap<ConnId, Conn>,
+    pub(crate) next_conn: ConnId,
+    pub(crate) coordinator: CoordinatorProcess,
+    pub(crate) workers: Vec<WorkerProcess>,
+    pub(crate) clients: Vec<ClientProcess>,
+    pub(crate) launcher: Launcher,
+    pub(crate) store: Store,
+    pub(crate) oracle: Oracle,
+    pub(crate) coverage: Coverage,
+    pub(crate) is_calm: bool,
+    /// Workers that calm does not bring back.
+    pub(crate) stay_away: Vec<usize>,
+    failure: Option<String>,
+    trace: Trace,
+}
+
+/// A hash of everything that happened, and the lines for who wants to read them.
+struct Trace {
+    hash: u64,
+    line: String,
+    is_shown: bool,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, is_shown: bool) -> Self {
+        let mut dice = Dice::new(seed);
+        let scenario = Scenario::new(&mut dice);
+        let hosts = scenario.workers + 1;
+        Self {
+            now_us: 0,
+            queue: BinaryHeap::new(),
+            scheduled: 0,
+            dice,
+            paths: Paths::new(hosts),
+            conns: BTreeMap::new(),
+            next_conn: 0,
+            coordinator: CoordinatorProcess::new(scenario.workers),
+            workers: (0..scenario.workers).map(WorkerProcess::new).collect(),
+            clients: Vec::new(),
+            launcher: Launcher::default(),
+            store: Store::default(),
+            oracle: Oracle::default(),
+            coverage: Coverage::default(),
+            is_calm: false,
+            stay_away: Vec::new(),
+            failure: None,
+            trace: Trace { hash: 0xcbf2_9ce4_8422_2325, line: String::new(), is_shown },
+            scenario,
+        }
+    }
+
+    /// Lets everything happen: the hash of the trace and the number of events, or what is wrong.
+    pub(crate) fn run(&mut self) -> Result<(), String> {
+        if self.trace.is_shown {
+            println!("{:#?}", self.scenario);
+        }
+        self.start_coordinator();
+        for worker in 0..self.workers.len() {
+            self.start_worker(worker);
+        }
+        self.launch();
+        self.schedule(self.scenario.fault_gap_us, Event::World(Action::Fault));
+        let mut events = 0;
+        while self.failure.is_none() && !self.is_over() {
+            let Some(Scheduled { at_us, event, .. }) = self.queue.pop() else {
+                self.fail("nothing is to happen any more".into());
+                break;
+            };
+            self.now_us = at_us;
+            events += 1;
+            if events > MAX_EVENTS || at_us > self.scenario.chaos_us + 2 * self.scenario.fault_gap_us + CALM_US {
+                let status = self.coordinator.status().map(|status| status.to_json());
+                self.fail(format!("not done after {events} events; the coordinator has {status:?}"));
+                break;
+            }
+            self.dispatch(event);
+        }
+        match self.failure.take() {
+            Some(failure) => Err(failure),
+            None => self.check_end(),
+        }
+    }
+
+    pub(crate) const fn hash(&self) -> u64 {
+        self.trace.hash
+    }
+
+    /// All ranks have ended and gone, and nobody is left of older launches.
+    fn is_over(&self) -> bool {
+        self.is_calm
+            && self.launcher.is_done()
+            && self.clients.iter().all(|client| !client.process.is_alive())
+            && self.workers.iter().all(|worker| worker.serves() == 0 || !worker.process.is_running())
+    }
+
+    fn check_end(&self) -> Result<(), String> {
+        let Some(status) = self.coordinator.status() else { return Err("the coordinator is gone".into()) };
+        if status.sessions.len() > spdl_coordinator::core::SUPERSEDED_SESSIONS + 1 {
+            return Err(format!("{} sessions are remembered", status.sessions.len()));
+        }
+        if status.workers.len() > 2 * self.workers.len() {
+            return Err(format!("{} workers are remembered", status.workers.len()));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn dispatch(&mut self, event: Event) {
+        match event {
+            Event::Input { target, life, input } => {
+                let process = self.process_mut(target);
+                if process.life != life || !process.is_alive() {
+                    return;
+                }
+                if process.running == Running::Stopped {
+                    return process.held.push_back(Event::Input { target, life, input });
+                }
+                match target {
+                    Target::Coordinator => self.coordinator_input(input),
+                    Target::Worker(worker) => self.worker_input(worker, input),
+                    Target::Client(client) => self.client_input(client, input),
+                }
+            }
+            Event::Packet { conn, to, message } => self.on_packet(conn, to, message),
+            Event::KeepAlive { conn } => self.on_keep_alive(conn),
+            Event::World(action) => self.act(action),
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        if self.trace.is_shown || !matches!(action, Action::Fault) {
+            self.note(format_args!("{action:?}"));
+        }
+        match action {
+            Action::Fault => self.next_fault(),
+            Action::Launch => self.launch(),
+            Action::StartRank { launch, rank, start } => self.start_rank(launch, rank, start),
+            Action::Start(target) => {
+                if !self.stays_away(target) {
+                    self.start(target);
+                }
+            }
+            Action::Resume { target, life } => {
+                if !self.stays_away(target) {
+                    self.resume(target, life);
+                }
+            }
+            Action::Mend { from, to } => self.paths.mend(from, to),
+            Action::SpeedUp { from, to } => self.paths.extra_us[from][to] = 0,
+        }
+    }
+
+    fn stays_away(&self, target: Target) -> bool {
+        matches!(target, Target::Worker(worker) if self.stay_away.contains(&worker))
+    }
+
+    pub(crate) fn schedule(&mut self, delay_us: u64, event: Event) {
+        self.schedule_at(self.now_us + delay_us, event);
+    }
+
+    pub(crate) fn schedule_at(&mut self, at_us: u64, event: Event) {
+        self.scheduled += 1;
+        self.queue.push(Scheduled { at_us, number: self.scheduled, event });
+    }
+
+    pub(crate) fn process(&self, target: Target) -> &Process {
+        match target {
+            Target::Coordinator => &self.coordinator.process,
+            Target::Worker(worker) => &self.workers[worker].process,
+            Target::Client(client) => &self.clients[client].process,
+        }
+    }
+
+    pub(crate) fn process_mut(&mut self, target: Target) -> &mut Process {
+        match target {
+            Target::Coordinator => &mut self.coordinator.process,
+            Target::Worker(worker) => &mut self.workers[worker].process,
+            Target::Client(client) => &mut self.clients[client].process,
+        }
+    }
+
+    /// Something is wrong; the first thing counts.
+    pub(crate) fn fail(&mut self, problem: String) {
+        self.note(format_args!("WRONG: {problem}"));
+        let at_ms = self.now_us / 1_000;
+        self.failure.get_or_insert_with(|| format!("at {at_ms} ms: {problem}"));
+    }
+
+    /// A line of the trace.
+    pub(crate) fn note(&mut self, what: fmt::Arguments<'_>) {
+        let Trace { hash, line, is_shown } = &mut self.trace;
+        line.clear();
+        write!(line, "{:>12} {what}", self.now_us).expect("a string takes all");
+        for byte in line.bytes() {
+            *hash = (*hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        if *is_shown {
+            println!("{line}");
+        }
+    }
+}
