@@ -41,8 +41,15 @@ impl Coordinators {
     pub(crate) fn start(workers: usize) -> Option<Self> {
         let etcd = Etcd::start()?;
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let (address, http) = (String::new(), String::new());
-        let cluster = Cluster { folder, coordinator: None, address, http, workers: vec![] };
+        let cluster = Cluster {
+            folder,
+            coordinator: None,
+            address: String::new(),
+            http: String::new(),
+            workers: vec![],
+            coordinator_args: vec![],
+            environment: vec![],
+        };
         for role in ["worker", "client", "admin"] {
             let mut cert = ctl();
             cert.arg("cert").arg("--ca").arg(cluster.path("ca")).arg("--out").arg(cluster.certs(role));

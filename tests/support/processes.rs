@@ -8,7 +8,7 @@ use std::{
     process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -16,8 +16,19 @@ use std::{
 
 use serde_json::Value;
 
-/// No test process lives longer than this.
+/// No test process lives longer than this, and nothing is waited for longer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+static LIMIT_S: AtomicU64 = AtomicU64::new(LIMIT.as_secs());
+
+/// [`LIMIT`], or what was set in its place.
+pub(crate) fn limit() -> Duration {
+    Duration::from_secs(LIMIT_S.load(Ordering::Relaxed))
+}
+
+/// Sets [`limit`] for what is started from here on.
+pub(crate) fn set_limit(limit: Duration) {
+    LIMIT_S.store(limit.as_secs(), Ordering::Relaxed);
+}
 
 /// `spdl-ctl`, told to end with this test.
 pub(crate) fn ctl() -> Command {
@@ -65,7 +76,7 @@ pub(crate) fn run(command: &mut Command) -> Finished {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
     let watchdog = Watchdog::over(child.id());
     let Output { status, stdout, stderr } = child.wait_with_output().expect("the program can be waited for");
-    assert!(!watchdog.has_bitten(), "{command:?} did not end within {LIMIT:?}");
+    assert!(!watchdog.has_bitten(), "{command:?} did not end within {:?}", limit());
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Finished { status, stdout: text(stdout), stderr: text(stderr) }
 }
@@ -84,7 +95,7 @@ impl Watchdog {
         let thread = {
             let bitten = bitten.clone();
             thread::spawn(move || {
-                if ended.recv_timeout(LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                if ended.recv_timeout(limit()) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                     bitten.store(true, Ordering::Relaxed);
                     signal(pid, rustix::process::Signal::KILL);
                 }
@@ -149,8 +160,24 @@ impl Process {
         serde_json::from_str(rest.lines().last().unwrap_or_default()).unwrap_or_else(|error| panic!("{error}: {rest}"))
     }
 
+    /// Reads lines of progress until `samples` have come.
+    #[track_caller]
+    pub(crate) fn progress_to(&mut self, samples: u64) -> u64 {
+        loop {
+            let progress = self.line()["progress"].as_u64().expect("a line of progress");
+            if progress >= samples {
+                return progress;
+            }
+        }
+    }
+
     pub(crate) fn signal(&self, which: rustix::process::Signal) {
         signal(self.pid(), which);
+    }
+
+    /// Waits for the end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.child.wait().expect("the process can be waited for")
     }
 
     /// `kill -9`, and waits until it is gone.
@@ -220,17 +247,28 @@ pub(crate) struct Cluster {
     pub(crate) address: String,
     pub(crate) http: String,
     pub(crate) workers: Vec<Worker>,
+    /// Further arguments of the coordinator.
+    pub(crate) coordinator_args: Vec<String>,
+    /// Further variables of all processes.
+    pub(crate) environment: Vec<(String, String)>,
 }
 
-/// A worker and its socket.
+/// A worker: what was said when it was started.
 pub(crate) struct Worker {
     pub(crate) process: Process,
+    pub(crate) node: String,
     pub(crate) socket: PathBuf,
+    args: Vec<String>,
 }
 
 impl Cluster {
     /// Starts a coordinator and `workers` workers, each on a node of its own: `node-0`, `node-1`, ...
     pub(crate) fn start(workers: usize) -> Self {
+        Self::start_with(workers, &[], Vec::new())
+    }
+
+    /// The same with further arguments of the coordinator, and variables of all processes.
+    pub(crate) fn start_with(workers: usize, coordinator_args: &[&str], environment: Vec<(String, String)>) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut cluster = Self {
             folder,
@@ -238,6 +276,8 @@ impl Cluster {
             address: "127.0.0.1:0".into(),
             http: "127.0.0.1:0".into(),
             workers: vec![],
+            coordinator_args: coordinator_args.iter().map(|arg| (*arg).to_owned()).collect(),
+            environment,
         };
         cluster.start_coordinator();
         for role in ["worker", "client", "admin"] {
@@ -261,8 +301,9 @@ impl Cluster {
 
     /// Starts the coordinator, on the addresses it had before when it is a restart.
     pub(crate) fn start_coordinator(&mut self) {
-        let mut command = ctl();
+        let mut command = self.command();
         command.args(["coord", "--listen", &self.address, "--http", &self.http, "--state"]).arg(self.path("state"));
+        command.args(&self.coordinator_args);
         let mut process = Process::spawn(&mut command);
         let ready = process.line();
         self.address = ready["quic"].as_str().expect("an address").to_owned();
@@ -278,20 +319,40 @@ impl Cluster {
 
     /// The same with its socket at a path.
     pub(crate) fn start_worker_on(&mut self, node: &str, socket: &Path, further: &[&str]) -> &mut Worker {
+        let args: Vec<String> = further.iter().map(|arg| (*arg).to_owned()).collect();
+        let process = self.worker_process(node, socket, &args);
+        self.workers.push(Worker { process, node: node.to_owned(), socket: socket.to_owned(), args });
+        self.workers.last_mut().expect("one was pushed")
+    }
+
+    /// Starts a worker that has ended again, as it was.
+    pub(crate) fn restart_worker(&mut self, index: usize) {
+        let Worker { node, socket, args, .. } = &self.workers[index];
+        let process = self.worker_process(node, socket, args);
+        self.workers[index].process = process;
+    }
+
+    /// `spdl-ctl` with the variables of this cluster.
+    fn command(&self) -> Command {
         let mut command = ctl();
+        command.envs(self.environment.iter().cloned());
+        command
+    }
+
+    fn worker_process(&self, node: &str, socket: &Path, further: &[String]) -> Process {
+        let mut command = self.command();
         command.args(["worker", "--coord", &self.address, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
         command.args(["--name", node]).env("SPDL_WORKER_CORES", "1").env("SPDL_WORKER_MEMORY", "256MiB");
         command.arg("--certs").arg(self.certs("worker")).arg("--socket").arg(socket).args(further);
         command.env("SPDL_NODE", node);
         let mut process = Process::spawn(&mut command);
         process.line();
-        self.workers.push(Worker { process, socket: socket.to_owned() });
-        self.workers.last_mut().expect("one was pushed")
+        process
     }
 
     /// `spdl-ctl` with this cluster's address and the certificates of `role`.
     pub(crate) fn ctl<I: AsRef<OsStr>>(&self, role: &str, args: impl IntoIterator<Item = I>) -> Command {
-        let mut command = ctl();
+        let mut command = self.command();
         command.args(args).args(["--coord", &self.address]).arg("--certs").arg(self.certs(role));
         command
     }
@@ -333,9 +394,16 @@ impl Cluster {
             if holds(&status) {
                 return status;
             }
-            assert!(started.elapsed() < LIMIT, "{what} did not come about: {status}");
+            assert!(started.elapsed() < limit(), "{what} did not come about: {status}");
         }
     }
+}
+
+/// What an undisturbed run of the first steps of a job delivers, made again with no cluster.
+pub(crate) fn undisturbed(job: &Path, steps: u64, further: &[&str]) -> Value {
+    let mut replay = ctl();
+    replay.arg("replay").arg(job).args(["--from", "0:0", "--steps", &steps.to_string(), "--json"]).args(further);
+    run(&mut replay).json()
 }
 
 /// The sum of a 128-bit digest over the ranks.

@@ -1,0 +1,80 @@
+//! The disk of a worker's cache is full.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::{
+    processes::{Cluster, Dataset, undisturbed},
+    support::s3::S3Server,
+};
+
+/// A file system of two megabytes; unmounted when dropped.
+struct SmallDisk {
+    folder: PathBuf,
+}
+
+impl SmallDisk {
+    /// The reason, where it may not be mounted.
+    fn mount(folder: &Path) -> Result<Self, String> {
+        fs::create_dir(folder).map_err(|error| error.to_string())?;
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"]).arg(folder).output();
+        let mounted = mounted.map_err(|error| format!("mount: {error}"))?;
+        if !mounted.status.success() {
+            return Err(String::from_utf8_lossy(&mounted.stderr).trim().to_owned());
+        }
+        Ok(Self { folder: folder.to_owned() })
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily, as a worker may still be there when a test has failed.
+        let _ = Command::new("umount").arg("-l").arg(&self.folder).status();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_cache_that_is_full_is_done_without_and_nothing_of_others_is_deleted() {
+    let dataset = Dataset::of_pictures(60, 20);
+    let disk = match SmallDisk::mount(&dataset.path("disk")) {
+        Ok(disk) => disk,
+        Err(reason) => return println!("skipped: no file system can be mounted here: {reason}"),
+    };
+    let server = S3Server::start();
+    let url = server.upload(&dataset.path("dataset"), "full").await;
+    let job = dataset.job("full", "epochs = 3");
+    let text = fs::read_to_string(&job).unwrap();
+    let local = format!("{:?}", dataset.path("dataset"));
+    assert!(text.contains(&local), "{text}");
+    fs::write(&job, text.replace(&local, &format!("{url:?}"))).unwrap();
+
+    let cache = disk.folder.join("cache");
+    fs::create_dir(&cache).unwrap();
+    // A file that looks like nothing of ours, and one of half a megabyte that looks like much of ours.
+    let strangers = [("notes.txt", 10), ("blk-of-somebody-else", 512 << 10)];
+    strangers.iter().for_each(|(name, bytes)| fs::write(cache.join(name), vec![7; *bytes]).unwrap());
+
+    let environment = server.environment().map(|(name, value)| (name.to_owned(), value)).to_vec();
+    let mut cluster = Cluster::start_with(0, &[], environment);
+    let folder = cache.to_str().unwrap().to_owned();
+    cluster.start_worker("node-0", &["--cache-dir", &folder, "--cache-bytes", "1GiB"]);
+    cluster.submit(&job);
+    let report = cluster.pull_all("full", 1, &["node-0"], &["--from", "0:0"]).remove(0);
+    let steps = report["batches"].as_u64().unwrap();
+
+    // The same from the disk, where the dataset is too.
+    let local_job = dataset.job("full", "epochs = 3");
+    let alone = undisturbed(&local_job, steps, &[]);
+    assert_eq!(report["content_digest"], alone["content_digest"]);
+    for (name, bytes) in strangers {
+        assert_eq!(fs::read(cache.join(name)).unwrap(), vec![7; bytes], "{name}");
+    }
+    let ours = fs::read_dir(&cache).unwrap().flatten().map(|entry| entry.file_name().into_string().unwrap());
+    let ours: Vec<String> = ours.filter(|name| strangers.iter().all(|(stranger, _)| name != stranger)).collect();
+    assert!(ours.iter().any(|name| name.starts_with("blk-")), "something was kept: {ours:?}");
+    drop(cluster);
+    server.clear().await;
+}

@@ -1,0 +1,66 @@
+//! Who is killed when.
+
+use std::time::{Duration, Instant};
+
+use super::processes::Cluster;
+
+const WORKER_EVERY: Duration = Duration::from_secs(3);
+const COORDINATOR_EVERY: Duration = Duration::from_secs(10);
+
+/// Numbers that follow from a seed (SplitMix64).
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// One of `0..bound`.
+    pub(super) const fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+/// `kill -9` of a worker every 3 s and of the coordinator every 10 s; both are started again at once.
+pub(super) struct Faults {
+    random: Random,
+    next_worker: Instant,
+    next_coordinator: Instant,
+    pub(super) worker_kills: u64,
+    pub(super) coordinator_kills: u64,
+}
+
+impl Faults {
+    pub(super) fn new(random: Random) -> Self {
+        let now = Instant::now();
+        Self {
+            random,
+            next_worker: now + WORKER_EVERY,
+            next_coordinator: now + COORDINATOR_EVERY,
+            worker_kills: 0,
+            coordinator_kills: 0,
+        }
+    }
+
+    /// Does what is due.
+    pub(super) fn strike(&mut self, cluster: &mut Cluster) {
+        let now = Instant::now();
+        if now >= self.next_worker {
+            let index = self.random.below(cluster.workers.len() as u64) as usize;
+            cluster.workers[index].process.kill();
+            cluster.restart_worker(index);
+            self.worker_kills += 1;
+            self.next_worker = now + WORKER_EVERY;
+        }
+        if now >= self.next_coordinator {
+            cluster.coordinator.as_mut().expect("a coordinator").kill();
+            cluster.start_coordinator();
+            self.coordinator_kills += 1;
+            self.next_coordinator = now + COORDINATOR_EVERY;
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! One launch of the trainer: its ranks as processes, from a checkpoint to the next or to their end on the way.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{
+    faults::{Faults, Random},
+    processes::{Cluster, Process},
+};
+
+/// Nodes of the ranks: each worker's, and one without a worker.
+const NODES: [&str; 4] = ["node-0", "node-1", "elsewhere", "node-2"];
+/// Between two looks at the ranks and the clock.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What a launch is to do.
+pub(super) struct Launch<'a> {
+    /// Counted from 1.
+    pub(super) number: u64,
+    pub(super) world: u32,
+    /// Steps to the next checkpoint.
+    pub(super) steps: u64,
+    /// The state in the last one.
+    pub(super) state: Option<&'a str>,
+    /// Samples per second and rank.
+    pub(super) rate: f64,
+    /// When one of its ranks is killed.
+    pub(super) kill_after: Option<Duration>,
+}
+
+/// How it ended; with the traces of what its ranks were handed.
+pub(super) enum Ended {
+    /// Every rank came to the next checkpoint.
+    Checkpointed { reports: Vec<Value>, traces: Vec<PathBuf> },
+    /// A rank was killed, and the others were ended, as a launcher of trainers does.
+    Killed { traces: Vec<PathBuf> },
+}
+
+/// A rank and where it writes.
+struct Rank {
+    process: Process,
+    trace: PathBuf,
+    messages: PathBuf,
+}
+
+impl Launch<'_> {
+    /// Runs it while the faults strike.
+    pub(super) fn run(&self, cluster: &mut Cluster, faults: &mut Faults, random: &mut Random) -> Ended {
+        let started = Instant::now();
+        let mut ranks: Vec<Rank> = (0..self.world).map(|rank| self.start(cluster, rank)).collect();
+        let traces = ranks.iter().map(|rank| rank.trace.clone()).collect();
+        loop {
+            faults.strike(cluster);
+            if self.kill_after.is_some_and(|after| started.elapsed() >= after) {
+                let victim = random.below(ranks.len() as u64) as usize;
+                ranks[victim].process.kill();
+                ranks.iter().for_each(|rank| rank.process.signal(Signal::TERM));
+                for rank in &mut ranks {
+                    rank.process.wait();
+                }
+                return Ended::Killed { traces };
+            }
+            if ranks.iter_mut().all(Rank::has_ended) {
+                break;
+            }
+            thread::sleep(LOOK);
+        }
+        Ended::Checkpointed { reports: ranks.into_iter().map(|rank| rank.process.finish()).collect(), traces }
+    }
+
+    fn start(&self, cluster: &Cluster, rank: u32) -> Rank {
+        let file = |kind: &str| cluster.path(format!("launch-{}-rank-{rank}.{kind}", self.number));
+        let (trace, messages) = (file("jsonl"), file("log"));
+        let mut pull = cluster.pull("chaos", rank, self.world, NODES[rank as usize], &[]);
+        pull.args(["--steps", &self.steps.to_string(), "--rate", &self.rate.to_string()]);
+        match self.state {
+            Some(state) => pull.args(["--state", state]),
+            None => pull.args(["--from", "0:0"]),
+        };
+        pull.arg("--trace").arg(&trace).stderr(File::create(&messages).expect("a file for messages"));
+        Rank { process: Process::spawn(&mut pull), trace, messages }
+    }
+}
+
+impl Rank {
+    /// Whether it has come to its end.
+    ///
+    /// # Panics
+    /// When that is not the end it should have come to.
+    fn has_ended(&mut self) -> bool {
+        let Some(status) = self.process.child.try_wait().expect("the rank can be waited for") else { return false };
+        assert!(status.success(), "a rank ended with {status}:\n{}", text_of(&self.messages));
+        true
+    }
+}
+
+fn text_of(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}

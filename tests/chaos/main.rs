@@ -1,0 +1,67 @@
+//! Faults of real processes: killed, stopped and continued, told to end, cut off; and the same samples in spite of it.
+//! The names of the tests say the failure; docs/reliability.md lists them.
+
+mod coordinator;
+mod disk;
+mod network;
+#[path = "../support/processes.rs"]
+#[allow(dead_code, reason = "other test programs use the rest")]
+mod processes;
+mod rank;
+mod reliability;
+mod resume;
+mod signals;
+#[path = "../support/mod.rs"]
+mod support;
+mod worker;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use processes::{Cluster, Dataset, Process, undisturbed};
+
+/// Samples per second of a rank: a training run that is not in a hurry.
+const RATE: &str = "150";
+/// More than all slots of a rank hold: when so many samples have come, some of them were made after the fault.
+const BEYOND_SLOTS: u64 = 240;
+/// Global batch of [`Dataset::job`].
+const GLOBAL_BATCH: u64 = 24;
+
+/// A dataset with the job `j`, which has no end.
+fn endless() -> (Dataset, std::path::PathBuf) {
+    let dataset = Dataset::of_pictures(60, 20);
+    let job = dataset.job("j", "epochs = 1000000");
+    (dataset, job)
+}
+
+/// The only rank of the job `j`, on `node`; it goes on until it is told to end.
+fn only_rank(cluster: &Cluster, node: &str) -> Process {
+    let args = ["--from", "0:0", "--rate", RATE, "--progress"];
+    Process::spawn(&mut cluster.pull("j", 0, 1, node, &args))
+}
+
+/// Ends the only rank, and checks that it was handed what an undisturbed run hands over.
+#[track_caller]
+fn end_and_compare(mut rank: Process, job: &std::path::Path) {
+    rank.signal(Signal::TERM);
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut rank.output, &mut rest).expect("standard output is text");
+    assert!(!rank.wait().success(), "a rank that was told to end says so");
+    let report: Value = serde_json::from_str(rest.lines().last().expect("a report")).expect("a report in JSON");
+    let samples = report["samples"].as_u64().expect("a number");
+    let alone = undisturbed(job, samples / GLOBAL_BATCH, &[]);
+    for field in ["samples", "receipt", "content_digest", "position", "state"] {
+        assert_eq!(report[field], alone[field], "{field}");
+    }
+}
+
+/// The name of the home of rank 0 of the newest session, if it has one.
+fn home(status: &Value) -> Option<&str> {
+    rank_status(status, 0)["home"].as_str()
+}
+
+/// What the coordinator knows of a rank of the newest session.
+fn rank_status(status: &Value, rank: usize) -> &Value {
+    let sessions = status["sessions"].as_array().expect("a list of sessions");
+    &sessions.last().expect("a session")["ranks"][rank]
+}
