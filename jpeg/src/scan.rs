@@ -8,7 +8,7 @@ use crate::{
     idct::{self, Place},
     kernel::{Kernel, Work},
     plan::Plan,
-    window::Window,
+    window::{Window, find_full},
 };
 
 /// Blocks of an MCU at most: four of luma, two of chroma.
@@ -300,9 +300,7 @@ fn pair<K: Kernel>(
 /// The place of the next marker from `at` on.
 fn next_marker(raw: &[u8], mut at: usize) -> Result<usize, Error> {
     loop {
-        let found =
-            raw.get(at..).and_then(|rest| rest.iter().position(|byte| *byte == 0xff)).ok_or(Error::Truncated)?;
-        at += found;
+        at = find_full(raw, at).ok_or(Error::Truncated)?;
         match raw.get(at + 1) {
             None => return Err(Error::Truncated),
             Some(0x00) => at += 2,

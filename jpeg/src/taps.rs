@@ -27,6 +27,8 @@ pub(crate) struct Taps {
     /// Where each pixel's weights begin, and where the last one's end.
     ends: Vec<u32>,
     weights: Vec<u32>,
+    /// A pixel's weights in quarters, while they are made.
+    quarters: Vec<u32>,
     /// Samples that are read: first and one past the last.
     pub(crate) range: (u32, u32),
     /// Weights of each pixel, two to an entry, in the order of the result.
@@ -97,7 +99,7 @@ impl Taps {
     /// three parts of the nearest old one and one part of the next nearest.
     pub(crate) fn build_halved(&mut self, whole: &Self, size: u32) {
         self.clear();
-        let mut quarters = Vec::new();
+        let mut quarters = std::mem::take(&mut self.quarters);
         for (pixel, &first) in whole.starts.iter().enumerate() {
             let weights = &whole.weights[whole.ends[pixel] as usize..whole.ends[pixel + 1] as usize];
             let start = (first.div_ceil(2).max(1) - 1).min(size - 1);
@@ -116,9 +118,9 @@ impl Taps {
                 given += weight;
                 weight
             });
-            let rounded: Vec<u32> = rounded.collect();
             self.push(start, rounded);
         }
+        self.quarters = quarters;
     }
 
     /// Finds out which samples are read.

@@ -113,21 +113,40 @@ impl Window {
     }
 }
 
-/// Copies up to the first byte of 255, and some `room` bytes at most; says how many. `to` has 8 bytes more than `room`.
-fn copy_plain(from: &[u8], to: &mut [u8], room: usize) -> usize {
+/// The place of the first byte of 255 among eight, from 0; 8 when there is none.
+#[inline(always)]
+fn first_full(chunk: &[u8; 8]) -> usize {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     const ONES: u64 = 0x0101_0101_0101_0101;
+    let word = u64::from_le_bytes(*chunk);
+    let full = ((word & LOW) + ONES) & word & !LOW;
+    full.trailing_zeros() as usize / 8
+}
+
+/// The place of the first byte of 255 from `at` on.
+pub(crate) fn find_full(bytes: &[u8], mut at: usize) -> Option<usize> {
+    while let Some(chunk) = bytes.get(at..at + 8) {
+        let found = first_full(chunk.try_into().expect("8 bytes"));
+        at += found;
+        if found < 8 {
+            return Some(at);
+        }
+    }
+    bytes.get(at..)?.iter().position(|byte| *byte == 0xff).map(|found| at + found)
+}
+
+/// Copies up to the first byte of 255, and some `room` bytes at most; says how many. `to` has 8 bytes more than `room`.
+fn copy_plain(from: &[u8], to: &mut [u8], room: usize) -> usize {
     let mut at = 0;
     while at < room
         && let Some(chunk) = from.get(at..at + 8)
     {
-        let word = u64::from_le_bytes(chunk.try_into().expect("8 bytes"));
         to[at..at + 8].copy_from_slice(chunk);
-        let full = ((word & LOW) + ONES) & word & !LOW;
-        if full != 0 {
-            return at + full.trailing_zeros() as usize / 8;
+        let found = first_full(chunk.try_into().expect("8 bytes"));
+        at += found;
+        if found < 8 {
+            return at;
         }
-        at += 8;
     }
     while at < room
         && let Some(&byte) = from.get(at)

@@ -5,8 +5,8 @@ use std::{fs, path::Path, sync::Mutex};
 
 use spdl_shard::{
     dataset::{
-        Annotations, DatasetError, DatasetReport, Fault, IndexOptions, Overwrite, PackOptions, PackOrder, Progress,
-        ShardList, Source, VerifyReport, index, pack, verify,
+        Annotations, DatasetError, DatasetReport, Fault, IndexOptions, Jpegs, Overwrite, PackOptions, PackOrder,
+        Progress, ShardList, Source, VerifyReport, index, pack, verify,
     },
     manifest::Manifest,
     store::{DatasetStore, StoreOptions},
@@ -98,6 +98,36 @@ async fn a_folder_of_class_folders_becomes_shards_with_every_byte_where_the_inde
     let verified = verified(&to).await;
     assert_eq!((verified.faults, verified.records, verified.fields), (vec![], 60, 120));
     assert_eq!(verified.bytes, report.bytes);
+}
+
+#[tokio::test]
+async fn baseline_jpegs_are_made_crop_ready_without_loss_and_others_stay_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, to) = (folder.path().join("in"), folder.path().join("out"));
+    let photograph = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/photos/rocket.jpg")).unwrap();
+    let truncated = &photograph[..photograph.len() / 2];
+    write(root.join("a/whole.jpg"), &photograph);
+    write(root.join("a/truncated.jpg"), truncated);
+    write(root.join("a/other.png"), "no JPEG");
+    let options = PackOptions { jpegs: Jpegs::CropReady, ..PackOptions::new(Source::ImageFolder(root)) };
+    let report = packed(&options, &to).await.unwrap();
+    assert_eq!((report.records, report.crop_ready_pictures), (3, 1));
+
+    let limits = spdl_jpeg::Limits::default();
+    for (_, key, _, fields) in records(&to).await {
+        let (field, content) = &fields[0];
+        match &*key {
+            "a/whole" => {
+                let jpeg = spdl_jpeg::Jpeg::open(content, limits).unwrap();
+                assert_eq!(jpeg.restart_interval() * jpeg.mcu_pixels().iter().product::<u32>(), 1024);
+                assert_eq!(spdl_jpeg::has_same_coefficients(&photograph, content, limits), Ok(true));
+                assert!(content.len() as f64 <= photograph.len() as f64 * 1.02, "{} bytes", content.len());
+            }
+            "a/truncated" => assert_eq!(content, truncated),
+            _ => assert_eq!((&**field, &content[..]), ("png", &b"no JPEG"[..])),
+        }
+    }
+    assert_eq!(verified(&to).await.faults, vec![]);
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ mod verify;
 
 pub use folder::Overwrite;
 pub use index::{IndexOptions, ShardList, index};
-pub use pack::{PackOptions, PackOrder, pack, pack_until};
+pub use pack::{Jpegs, PackOptions, PackOrder, pack, pack_until};
 pub use report::{DatasetReport, Progress};
 pub use source::{Annotations, Source};
 pub use verify::{Fault, VerifyOptions, VerifyReport, verify};

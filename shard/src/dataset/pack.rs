@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures::{StreamExt, TryStreamExt, stream};
+use spdl_jpeg::{Jpeg, Limits};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
@@ -27,6 +28,9 @@ use crate::{
 const FILES_AT_ONCE: usize = 16;
 /// Largest file that is packed, in bytes: 1 GiB.
 const MAX_FILE_BYTES: u64 = 1 << 30;
+/// Pixels between the restart markers of crop-ready pictures: 4 to 16 MCUs. Lowered, less beside a crop is read; files
+/// grow by four bytes a marker.
+const CROP_READY_PIXELS: u32 = 1024;
 /// Field that annotations go into.
 const ANNOTATION_FIELD: &str = "xml";
 
@@ -52,6 +56,8 @@ pub struct PackOptions {
     /// Size that blocks are cut at, in bytes. Default: 8 MiB. Raised, requests are fewer and longer; the shuffle
     /// is coarser, or needs more memory to be as fine.
     pub block_bytes: u64,
+    /// Whether JPEGs are written anew, without loss, so that crops are read fast. Default: they stay as they are.
+    pub jpegs: Jpegs,
     /// What happens when there is something where the dataset should go. Default: refuse.
     pub overwrite: Overwrite,
 }
@@ -68,6 +74,17 @@ pub enum PackOrder {
     AsListed,
 }
 
+/// How JPEGs are packed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Jpegs {
+    /// Byte by byte.
+    #[default]
+    AsTheyAre,
+    /// Baseline ones with a restart marker behind every few MCUs, so that a decoder gets to a crop without reading what
+    /// lies before it: about 1 % larger, with the same coefficients. All others as they are.
+    CropReady,
+}
+
 impl PackOptions {
     /// The defaults for a source.
     #[must_use]
@@ -81,6 +98,7 @@ impl PackOptions {
             shard_bytes: DEFAULT_SHARD_BYTES,
             shard_records: None,
             block_bytes: DEFAULT_BLOCK_BYTES,
+            jpegs: Jpegs::AsTheyAre,
             overwrite: Overwrite::Refuse,
         }
     }
@@ -176,11 +194,16 @@ impl<'a> Packing<'a> {
 
     async fn all(&mut self, pictures: &Arc<Pictures>) -> Result<(), DatasetError> {
         let mut files = stream::iter(ordered(pictures, self.options.order))
-            .map(|number| read_record(Arc::clone(pictures), number, self.options.annotations.clone()))
+            .map(|number| {
+                read_record(Arc::clone(pictures), number, self.options.annotations.clone(), self.options.jpegs)
+            })
             .buffered(FILES_AT_ONCE);
         while let Some(record) = files.try_next().await? {
             match record {
-                Read::Record(record) => self.record(record).await?,
+                Read::Record(record, is_crop_ready) => {
+                    self.tally.crop_ready_pictures += u64::from(is_crop_ready);
+                    self.record(record).await?;
+                }
                 Read::NoAnnotation(picture) => {
                     self.tally.pictures_without_annotation += 1;
                     self.tally.odd.note(|| format!("`{picture}` has no annotation and was left out"));
@@ -239,8 +262,8 @@ fn shard_name(number: u64) -> String {
 }
 
 enum Read {
-    /// The members of a record, as they go into the tar.
-    Record(Vec<u8>),
+    /// The members of a record, as they go into the tar, and whether its picture was made crop-ready.
+    Record(Vec<u8>, bool),
     /// A picture that has none where annotations are wanted.
     NoAnnotation(String),
 }
@@ -249,6 +272,7 @@ async fn read_record(
     pictures: Arc<Pictures>,
     number: u32,
     annotations: Option<Annotations>,
+    jpegs: Jpegs,
 ) -> Result<Read, DatasetError> {
     let reading = tokio::task::spawn_blocking(move || {
         let picture = &pictures.pictures[number as usize];
@@ -263,6 +287,9 @@ async fn read_record(
         let mut record = Vec::new();
         let path = pictures.path(picture);
         let data = read_file(&path)?.ok_or_else(|| wrong(&path, "does not exist"))?;
+        let ready = if jpegs == Jpegs::CropReady { crop_ready(&data) } else { None };
+        let is_crop_ready = ready.is_some();
+        let data = ready.unwrap_or(data);
         append_member(&mut record, &format!("{key}.{}", picture.field()), &data);
         if let Some(label) = picture.label {
             append_member(&mut record, &format!("{key}.cls"), label.to_string().as_bytes());
@@ -270,9 +297,18 @@ async fn read_record(
         if let Some(annotation) = annotation {
             append_member(&mut record, &format!("{key}.{ANNOTATION_FIELD}"), &annotation);
         }
-        Ok(Read::Record(record))
+        Ok(Read::Record(record, is_crop_ready))
     });
     reading.await.expect("reading a picture does not panic")
+}
+
+/// The picture with more restart markers; `None` for what is no baseline JPEG, or broken. What is written has the
+/// coefficients of what was read, or it is not taken.
+fn crop_ready(picture: &[u8]) -> Option<Vec<u8>> {
+    let limits = Limits::default();
+    let [width, height] = Jpeg::open(picture, limits).ok()?.mcu_pixels();
+    let ready = spdl_jpeg::rewrite(picture, (CROP_READY_PIXELS / (width * height)) as u16, limits).ok()?;
+    spdl_jpeg::has_same_coefficients(picture, &ready, limits).ok()?.then_some(ready)
 }
 
 fn first_there(paths: &[PathBuf]) -> Result<Option<Vec<u8>>, DatasetError> {

@@ -50,6 +50,8 @@ pub struct DatasetReport {
     pub pictures_without_annotation: u64,
     /// Files that were left out because they are no pictures.
     pub skipped_files: u64,
+    /// Pictures that were made crop-ready; those that could not be are as they were.
+    pub crop_ready_pictures: u64,
     /// The first hundred of these, by name.
     pub notes: Vec<String>,
 }
@@ -60,6 +62,7 @@ pub(super) struct Tally {
     pub(super) odd: Oddities,
     pub(super) pictures_without_annotation: u64,
     pub(super) skipped_files: u64,
+    pub(super) crop_ready_pictures: u64,
     pub(super) bytes: u64,
 }
 
@@ -98,6 +101,7 @@ impl Tally {
             bad_annotations: self.odd.bad_annotations,
             pictures_without_annotation: self.pictures_without_annotation,
             skipped_files: self.skipped_files,
+            crop_ready_pictures: self.crop_ready_pictures,
             notes: self.odd.notes,
         }
     }
