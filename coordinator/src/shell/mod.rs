@@ -36,7 +36,7 @@ use self::{
 };
 use crate::{
     core::Config,
-    state::{EmbeddedState, EtcdError, Gateway, Keys, StateError, StateLocation, StateStore, Tenure},
+    state::{EmbeddedState, EtcdError, Gateway, Keys, StateError, StateLocation, StateStore, Tenure, Timeouts},
 };
 
 /// How often the core is told that time has passed; a fraction of any sensible liveness timeout.
@@ -45,7 +45,7 @@ const TICK: Duration = Duration::from_millis(200);
 const STOP_TIMEOUT: Duration = Duration::from_millis(1_400);
 /// What writing the last changes may take of it.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(800);
-/// What a member of etcd may take at least: it writes to a disk.
+/// What a member of etcd may take at least to answer.
 const MIN_ETCD_TIMEOUT: Duration = Duration::from_millis(500);
 /// The CA's directory in the state directory.
 pub const CA_DIRECTORY: &str = "ca";
@@ -257,9 +257,10 @@ fn stand(settings: &Settings, quic: SocketAddr, seat: Arc<Seat>) -> Result<Elect
         return Err(StartError::Advertise { address: address.clone() });
     }
     // A few members can be asked in the time of a lease.
-    let timeout = (Duration::from_secs(settings.lease_s) / 5).max(MIN_ETCD_TIMEOUT);
+    let lease = Duration::from_secs(settings.lease_s);
+    let timeouts = Timeouts { answer: (lease / 5).max(MIN_ETCD_TIMEOUT), commit: lease };
     Ok(Election {
-        gateway: Arc::new(Gateway::new(members, settings.etcd_certs.as_deref(), timeout)?),
+        gateway: Arc::new(Gateway::new(members, settings.etcd_certs.as_deref(), timeouts)?),
         keys: Keys::new(prefix.clone()),
         state: settings.state.to_string().into(),
         holder: Holder { name: settings.name.clone(), address },

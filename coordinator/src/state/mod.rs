@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 pub use embedded::EmbeddedState;
 pub use etcd::EtcdError;
-pub(crate) use etcd::{Committed, Condition, EtcdState, Gateway, Granted, Keys, Op};
+pub(crate) use etcd::{Committed, Condition, EtcdState, Gateway, Granted, Keys, Op, Timeouts};
 pub use location::{LocationError, StateLocation};
 pub use memory::MemoryState;
 pub use tenure::Tenure;

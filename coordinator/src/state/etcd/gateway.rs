@@ -18,6 +18,11 @@ use super::encoding::{encoded, number};
 /// The most that an answer may take: a page of a few large values, in base64.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
+/// The calls that make etcd write.
+const GRANT: &str = "lease/grant";
+const REVOKE: &str = "lease/revoke";
+const COMMIT: &str = "kv/txn";
+
 /// A call that did not do what it should.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -117,15 +122,23 @@ pub(crate) struct Gateway {
     http: reqwest::Client,
     endpoints: Vec<String>,
     current: AtomicUsize,
+    timeouts: Timeouts,
+}
+
+/// How long one member may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    /// To answer what it knows.
+    pub(crate) answer: Duration,
+    /// To write to its disk, which may be slow.
+    pub(crate) commit: Duration,
 }
 
 impl Gateway {
     /// `members` are `host:port`; with `certs`, a folder of `ca.pem` and perhaps `cert.pem` and `key.pem`, over TLS.
-    /// `timeout`: how long one member may take.
-    pub(crate) fn new(members: &[String], certs: Option<&Path>, timeout: Duration) -> Result<Self, EtcdError> {
+    pub(crate) fn new(members: &[String], certs: Option<&Path>, timeouts: Timeouts) -> Result<Self, EtcdError> {
         let mut builder = reqwest::Client::builder()
-            .timeout(timeout)
-            .connect_timeout(timeout)
+            .connect_timeout(timeouts.answer)
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy();
         if let Some(folder) = certs {
@@ -137,12 +150,12 @@ impl Gateway {
             file: certs.map_or_else(String::new, |folder| folder.display().to_string()),
             cause: crate::error_text(&error),
         })?;
-        Ok(Self { http, endpoints, current: AtomicUsize::new(0) })
+        Ok(Self { http, endpoints, current: AtomicUsize::new(0), timeouts })
     }
 
     /// A lease of at least `ttl_s` seconds.
     pub(crate) async fn grant(&self, ttl_s: u64) -> Result<Granted, EtcdError> {
-        self.call("lease/grant", &json!({ "TTL": ttl_s.to_string() }))
+        self.call(GRANT, &json!({ "TTL": ttl_s.to_string() }))
             .await
             .map(|lease: Lease| Granted { id: lease.id, ttl_s: u64::try_from(lease.ttl).unwrap_or(0) })
     }
@@ -159,7 +172,7 @@ impl Gateway {
 
     /// Ends a lease, and with it the keys that hang on it. One that has run out is as good.
     pub(crate) async fn revoke(&self, lease: i64) -> Result<(), EtcdError> {
-        match self.call::<Value>("lease/revoke", &json!({ "ID": lease.to_string() })).await {
+        match self.call::<Value>(REVOKE, &json!({ "ID": lease.to_string() })).await {
             Err(EtcdError::Refused { status: 404, .. }) | Ok(_) => Ok(()),
             Err(error) => Err(error),
         }
@@ -204,7 +217,7 @@ impl Gateway {
             "success": ops.iter().map(Op::to_json).collect::<Vec<_>>(),
             "failure": [{ "request_range": { "key": key } }],
         });
-        let mut answer: Transaction = self.call("kv/txn", &question).await?;
+        let mut answer: Transaction = self.call(COMMIT, &question).await?;
         if answer.succeeded {
             return Ok(Committed::Done { revision: answer.header.revision });
         }
@@ -236,7 +249,9 @@ impl Gateway {
             let error = error.without_url();
             EtcdError::Away { endpoint: endpoint.to_owned(), cause: crate::error_text(&error) }
         };
-        let request = self.http.post(format!("{endpoint}/v3/{method}")).body(body);
+        let is_write = matches!(method, COMMIT | GRANT | REVOKE);
+        let timeout = if is_write { self.timeouts.commit } else { self.timeouts.answer };
+        let request = self.http.post(format!("{endpoint}/v3/{method}")).body(body).timeout(timeout);
         let mut response = request.send().await.map_err(away)?;
         let status = response.status();
         let mut bytes = Vec::new();

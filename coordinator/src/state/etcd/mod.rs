@@ -23,7 +23,7 @@ use self::{
     keys::end_of,
 };
 pub(crate) use self::{
-    gateway::{Committed, Condition, Gateway, Granted, Op},
+    gateway::{Committed, Condition, Gateway, Granted, Op, Timeouts},
     keys::Keys,
 };
 use super::{StateError, StateStore, Tenure, restored};

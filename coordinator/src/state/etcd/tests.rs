@@ -22,6 +22,7 @@ use crate::{
     state::conformance,
 };
 
+const TIMEOUTS: Timeouts = Timeouts { answer: Duration::from_secs(1), commit: Duration::from_secs(2) };
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Clusters in one etcd.
@@ -38,7 +39,7 @@ impl Clusters {
 
     fn gateway(&self) -> Arc<Gateway> {
         let members = [self.etcd.address.clone()];
-        Arc::new(Gateway::new(&members, None, Duration::from_millis(500)).unwrap())
+        Arc::new(Gateway::new(&members, None, TIMEOUTS).unwrap())
     }
 
     fn fresh(&self) -> Keys {
@@ -184,7 +185,7 @@ fn over_tls_both_sides_show_certificates_and_one_without_is_told_so() {
     let Some(etcd) = Etcd::start_with(Some(&certs)) else { return };
     let runtime = Runtime::new().unwrap();
     let members = [etcd.address.clone()];
-    let gateway = |certs| Gateway::new(&members, certs, Duration::from_secs(5)).unwrap();
+    let gateway = |certs| Gateway::new(&members, certs, TIMEOUTS).unwrap();
     let condition = Condition { key: "a".to_owned(), created: 0 };
     let put = Op::Put { key: "a".to_owned(), value: b"b".to_vec(), lease: None };
     let (with, without) = (gateway(Some(certs.as_path())), gateway(None));
@@ -195,6 +196,6 @@ fn over_tls_both_sides_show_certificates_and_one_without_is_told_so() {
         assert!(error.to_string().contains(&etcd.address), "{error}");
     });
     std::fs::remove_file(certs.join("key.pem")).unwrap();
-    let error = Gateway::new(&members, Some(&certs), Duration::from_secs(5)).unwrap_err();
+    let error = Gateway::new(&members, Some(&certs), TIMEOUTS).unwrap_err();
     assert!(error.to_string().contains("key.pem"), "{error}");
 }
