@@ -27,8 +27,8 @@ fn watch(rank: &mut Process, time: Duration) {
 
 #[test]
 fn an_etcd_that_is_away_stops_no_running_rank_and_the_cluster_recovers_by_itself() {
+    let dataset = Dataset::of_pictures(48, 16);
     let Some(mut all) = Coordinators::start(2) else { return };
-    let dataset = Dataset::of_pictures(120, 40);
     let job = dataset.job("away", "epochs = 1000000");
     all.cluster.submit(&job);
     let mut rank = Process::spawn(&mut all.cluster.pull("away", 0, 1, "node-0", &["--progress", "--rate", "60"]));

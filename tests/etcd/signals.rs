@@ -39,8 +39,8 @@ fn a_leader_that_is_told_to_stop_hands_over_and_ends_in_good_order() {
 
 #[test]
 fn one_signal_ends_a_coordinator_while_etcd_hangs_and_a_second_one_at_once() {
-    let Some(mut all) = Coordinators::start(0) else { return };
     let dataset = Dataset::of_pictures(24, 24);
+    let Some(mut all) = Coordinators::start(0) else { return };
     all.cluster.submit(&dataset.job("signals", ""));
     let leader =
         all.wait_for_leader("a leader", |status| status["jobs"].as_array().is_some_and(|jobs| jobs.len() == 1));

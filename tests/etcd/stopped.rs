@@ -28,8 +28,8 @@ fn join(nonce: u64) -> ToCoordinator {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_stopped_past_its_lease_neither_answers_as_one_nor_writes_when_it_goes_on() {
-    let Some(all) = Coordinators::start(0) else { return };
     let dataset = Dataset::of_pictures(48, 24);
+    let Some(all) = Coordinators::start(0) else { return };
     all.cluster.submit(&dataset.job("stopped", ""));
     let first = all.wait_for_leader("a leader", |status| status["jobs"].as_array().is_some_and(|jobs| jobs.len() == 1));
     let identity = Identity::load(&all.cluster.certs("client")).unwrap();
