@@ -69,7 +69,7 @@ impl World {
         };
         self.asking(target).conn = Some(conn);
         self.send(conn, 0, Message::Ask { id, body: Box::new(body) });
-        self.to_self(timeout_us, target, Input::AnswerTimeout { id });
+        self.remind(timeout_us, target, Input::AnswerTimeout { id });
     }
 
     pub(crate) fn answered(&mut self, target: Target, id: u64, answer: FromCoordinator) {

@@ -133,7 +133,7 @@ impl World {
             Input::Close => {
                 state.is_closing = true;
                 state.core.handle(now_ms, Event::Close);
-                self.to_self(GOODBYE_US, Target::Client(client), Input::Exit);
+                self.remind(GOODBYE_US, Target::Client(client), Input::Exit);
             }
             Input::Exit => return self.kill_client(client),
             other => unreachable!("{other:?} is not for a client"),
@@ -173,7 +173,7 @@ impl World {
         let at_us = state.process.clock.true_us(wake_ms).max(self.now_us + 1);
         if state.armed_us.is_none_or(|armed_us| at_us < armed_us) {
             state.armed_us = Some(at_us);
-            self.to_self(at_us - self.now_us, Target::Client(client), Input::Wake);
+            self.remind(at_us - self.now_us, Target::Client(client), Input::Wake);
         }
     }
 
@@ -185,7 +185,7 @@ impl World {
         let state = &mut self.clients[client];
         state.inbox_us = (self.now_us + delay_us).max(state.inbox_us + 1);
         let delay_us = state.inbox_us - self.now_us;
-        self.to_self(delay_us, Target::Client(client), input);
+        self.remind(delay_us, Target::Client(client), input);
     }
 
     fn tell_core(&mut self, client: usize, event: Event) {
@@ -432,7 +432,7 @@ impl World {
         state.is_busy = true;
         self.handed(client);
         let step_us = self.dice.within(1_000, self.scenario.step_us);
-        self.to_self(step_us, Target::Client(client), Input::Trained);
+        self.remind(step_us, Target::Client(client), Input::Trained);
     }
 
     fn handed(&mut self, client: usize) {

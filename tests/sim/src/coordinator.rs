@@ -68,7 +68,7 @@ impl World {
         self.with_coordinator(None, false, |core, now_ms| {
             core.handle_job(now_ms, Ok(job));
         });
-        self.to_self(TICK_US, Target::Coordinator, Input::Tick);
+        self.remind(TICK_US, Target::Coordinator, Input::Tick);
     }
 
     /// Kills it. What was being written may have been written, and what was said after it was not.
@@ -170,7 +170,7 @@ impl World {
         let is_slow = self.now_us < coordinator.slow_disk_until_us;
         let most_us = if is_slow { 2_000_000 } else { self.scenario.disk_us };
         let delay_us = self.dice.within(50, most_us);
-        self.to_self(delay_us, Target::Coordinator, Input::Written);
+        self.remind(delay_us, Target::Coordinator, Input::Written);
     }
 
     pub(crate) fn coordinator_input(&mut self, input: Input) {
@@ -181,7 +181,7 @@ impl World {
                 if let Err(problem) = self.oracle.ticked(now_ms, self.scenario.config.persist_ms) {
                     self.fail(problem);
                 }
-                self.to_self(TICK_US, Target::Coordinator, Input::Tick);
+                self.remind(TICK_US, Target::Coordinator, Input::Tick);
             }
             Input::Written => {
                 let writes: Vec<Write> = self.coordinator.writing.drain(..).collect();
@@ -252,7 +252,7 @@ impl MaybeReply for Answer {
 
 impl World {
     /// An input to a process, from itself.
-    pub(crate) fn to_self(&mut self, delay_us: u64, target: Target, input: Input) {
+    pub(crate) fn remind(&mut self, delay_us: u64, target: Target, input: Input) {
         let life = self.process(target).life;
         self.schedule(delay_us, Event::Input { target, life, input });
     }

@@ -165,7 +165,7 @@ impl World {
         let step_ms = self.dice.pick(&[100, 2_000, 6_000, 60_000]);
         self.process_mut(target).clock.step(step_ms);
         if let Target::Client(_) = target {
-            self.to_self(1, target, Input::Wake);
+            self.remind(1, target, Input::Wake);
         }
     }
 
@@ -244,7 +244,7 @@ impl World {
             self.resume(Target::Client(client), life);
             // A session that is not full refuses a launch of another world, as long as one of its ranks lives.
             if self.clients[client].launch != self.launcher.current.number {
-                self.to_self(5_000_000, Target::Client(client), Input::Exit);
+                self.remind(5_000_000, Target::Client(client), Input::Exit);
             }
         }
         if self.launcher.is_done() {

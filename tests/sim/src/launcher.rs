@@ -162,12 +162,12 @@ impl World {
         }
         for rank in ranks {
             let delay_us = self.dice.within(0, 300_000);
-            self.to_self(delay_us, Target::Client(rank), Input::Close);
+            self.remind(delay_us, Target::Client(rank), Input::Close);
         }
         if self.is_calm {
             // Whoever is left of launches that nobody waits for would wait for the others of its launch.
             for client in 0..self.clients.len() {
-                self.to_self(10_000_000, Target::Client(client), Input::Exit);
+                self.remind(10_000_000, Target::Client(client), Input::Exit);
             }
         } else {
             let delay_us = self.dice.within(100_000, 8_000_000);
@@ -214,7 +214,7 @@ impl World {
             let is_late = self.dice.percent(10);
             let delay_us = self.dice.within(0, if is_late { 12_000_000 } else { 1_000_000 });
             let input = if is_polite { Input::Close } else { Input::Exit };
-            self.to_self(delay_us, Target::Client(rank), input);
+            self.remind(delay_us, Target::Client(rank), input);
         }
     }
 }

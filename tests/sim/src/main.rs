@@ -64,7 +64,7 @@ fn play(first: u64, count: u64, is_shown: bool) -> ExitCode {
                     }
                     let outcome = run(seed, is_shown);
                     let problem = outcome.failure.clone().or_else(|| {
-                        let is_checked = seed % TWICE == 0 && !is_shown;
+                        let is_checked = seed.is_multiple_of(TWICE) && !is_shown;
                         (is_checked && run(seed, false).trace_hash != outcome.trace_hash)
                             .then(|| "the same seed gave another trace".to_owned())
                     });

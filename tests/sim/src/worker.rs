@@ -128,7 +128,7 @@ impl World {
         state.told.clear();
         state.backoff_us = 100_000;
         state.departure = Departure::Open;
-        self.to_self(100, Target::Worker(worker), Input::Beat);
+        self.remind(100, Target::Worker(worker), Input::Beat);
     }
 
     pub(crate) fn kill_worker(&mut self, worker: usize) {
@@ -144,7 +144,7 @@ impl World {
             self.ask_nothing_more(Target::Worker(worker));
             self.beat(worker);
             let goodbye_us = self.dice.within(1_000, GOODBYE_US);
-            self.to_self(goodbye_us, Target::Worker(worker), Input::Leave);
+            self.remind(goodbye_us, Target::Worker(worker), Input::Leave);
         }
     }
 
@@ -158,7 +158,7 @@ impl World {
                 let leave = ToCoordinator::WorkerLeave { worker: self.workers[worker].id };
                 self.ask_nothing_more(target);
                 self.ask(target, leave);
-                return self.to_self(GOODBYE_US, target, Input::Exit);
+                return self.remind(GOODBYE_US, target, Input::Exit);
             }
         };
         self.workers[worker].departure = departure;
@@ -168,7 +168,7 @@ impl World {
                 _ => self.end_feed(worker, conn),
             }
         }
-        self.to_self(next_us, target, Input::Leave);
+        self.remind(next_us, target, Input::Leave);
     }
 
     pub(crate) fn worker_input(&mut self, worker: usize, input: Input) {
@@ -237,7 +237,7 @@ impl World {
             FromCoordinator::Done => return,
             _ => 500_000,
         };
-        self.to_self(pause_us, Target::Worker(worker), Input::Beat);
+        self.remind(pause_us, Target::Worker(worker), Input::Beat);
     }
 
     /// The coordinator is away: connect again after a pause.
@@ -245,7 +245,7 @@ impl World {
         let state = &mut self.workers[worker];
         let pause_us = state.backoff_us / 2 + self.dice.within(0, state.backoff_us / 2);
         state.backoff_us = (state.backoff_us * 2).min(2_000_000);
-        self.to_self(pause_us, Target::Worker(worker), Input::Beat);
+        self.remind(pause_us, Target::Worker(worker), Input::Beat);
     }
 
     pub(crate) fn worker_lost(&mut self, worker: usize, conn: ConnId) {
@@ -284,12 +284,12 @@ impl World {
         self.workers[worker].feeds.insert(conn, feed);
         self.send(conn, 1, Message::Attached { slots, slab: shared });
         let open_us = self.dice.within(100, 20_000);
-        self.to_self(open_us, Target::Worker(worker), Input::Opened { conn });
+        self.remind(open_us, Target::Worker(worker), Input::Opened { conn });
     }
 
     fn on_opened(&mut self, worker: usize, conn: ConnId) {
         if self.now_us < self.store.away_until_us {
-            return self.to_self(STORE_PAUSE_US, Target::Worker(worker), Input::Opened { conn });
+            return self.remind(STORE_PAUSE_US, Target::Worker(worker), Input::Opened { conn });
         }
         let Some(feed) = self.workers[worker].feeds.get_mut(&conn) else { return };
         let params = self.scenario.batch_params(feed.session.global_batch);
@@ -351,7 +351,7 @@ impl World {
         feed.filling.insert(slot, Rc::new(content));
         let is_slow = self.now_us < self.store.slow_until_us || self.dice.percent(2);
         let fill_us = self.dice.within(500, self.scenario.fill_us) * if is_slow { 10 } else { 1 };
-        self.to_self(fill_us, Target::Worker(worker), Input::FillDone { conn, sequence, attempts: 0 });
+        self.remind(fill_us, Target::Worker(worker), Input::FillDone { conn, sequence, attempts: 0 });
     }
 
     fn on_fill_done(&mut self, worker: usize, conn: ConnId, sequence: u64, attempts: u32) {
@@ -359,7 +359,7 @@ impl World {
         let Some(core) = self.workers[worker].feeds.get_mut(&conn).and_then(|feed| feed.core.as_mut()) else { return };
         if is_away && attempts < STORE_ATTEMPTS {
             let again = Input::FillDone { conn, sequence, attempts: attempts + 1 };
-            return self.to_self(STORE_PAUSE_US, Target::Worker(worker), again);
+            return self.remind(STORE_PAUSE_US, Target::Worker(worker), again);
         }
         if is_away {
             self.coverage.count("store_fault_moved_a_rank");
