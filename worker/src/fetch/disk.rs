@@ -381,7 +381,8 @@ mod tests {
     #[test]
     fn what_a_crash_or_another_version_left_is_no_block() {
         let directory = tempfile::tempdir().unwrap();
-        let garbage: [(&str, fn(&mut Vec<u8>)); 4] = [
+        type Damage = fn(&mut Vec<u8>);
+        let garbage: [(&str, Damage); 4] = [
             ("short", |file| file.truncate(5)),
             ("longer", |file| file.push(0)),
             ("zeros, as a power cut leaves them", |file| file.fill(0)),
