@@ -259,6 +259,8 @@ pub(crate) struct Worker {
     pub(crate) node: String,
     pub(crate) socket: PathBuf,
     args: Vec<String>,
+    /// What it said when it was ready.
+    pub(crate) ready: Value,
 }
 
 impl Cluster {
@@ -320,16 +322,17 @@ impl Cluster {
     /// The same with its socket at a path.
     pub(crate) fn start_worker_on(&mut self, node: &str, socket: &Path, further: &[&str]) -> &mut Worker {
         let args: Vec<String> = further.iter().map(|arg| (*arg).to_owned()).collect();
-        let process = self.worker_process(node, socket, &args);
-        self.workers.push(Worker { process, node: node.to_owned(), socket: socket.to_owned(), args });
+        let (process, ready) = self.worker_process(node, socket, &args);
+        self.workers.push(Worker { process, node: node.to_owned(), socket: socket.to_owned(), args, ready });
         self.workers.last_mut().expect("one was pushed")
     }
 
     /// Starts a worker that has ended again, as it was.
     pub(crate) fn restart_worker(&mut self, index: usize) {
         let Worker { node, socket, args, .. } = &self.workers[index];
-        let process = self.worker_process(node, socket, args);
-        self.workers[index].process = process;
+        let (process, ready) = self.worker_process(node, socket, args);
+        let worker = &mut self.workers[index];
+        (worker.process, worker.ready) = (process, ready);
     }
 
     /// `spdl-ctl` with the variables of this cluster.
@@ -339,15 +342,15 @@ impl Cluster {
         command
     }
 
-    fn worker_process(&self, node: &str, socket: &Path, further: &[String]) -> Process {
+    fn worker_process(&self, node: &str, socket: &Path, further: &[String]) -> (Process, Value) {
         let mut command = self.command();
         command.args(["worker", "--coord", &self.address, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
         command.args(["--name", node]).env("SPDL_WORKER_CORES", "1").env("SPDL_WORKER_MEMORY", "256MiB");
         command.arg("--certs").arg(self.certs("worker")).arg("--socket").arg(socket).args(further);
         command.env("SPDL_NODE", node);
         let mut process = Process::spawn(&mut command);
-        process.line();
-        process
+        let ready = process.line();
+        (process, ready)
     }
 
     /// `spdl-ctl` with this cluster's address and the certificates of `role`.

@@ -30,6 +30,8 @@ pub(crate) struct S3Server {
     prefix: String,
     access_key: String,
     secret_key: String,
+    /// Requests are not signed.
+    is_open: bool,
     own: Option<OwnServer>,
 }
 
@@ -47,12 +49,24 @@ impl S3Server {
             let variable = |name: &str| env::var(name).unwrap_or_else(|_| panic!("set {name} for {endpoint}"));
             let prefix = format!("spdl-test-{}", std::process::id());
             let (access_key, secret_key) = (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY"));
-            return Self { endpoint, bucket, prefix, access_key, secret_key, own: None };
+            return Self { endpoint, bucket, prefix, access_key, secret_key, is_open: false, own: None };
         }
+        Self::start_own(Some(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY)))
+    }
+
+    /// Starts a server that asks for no credentials: to whoever only reads, a web server.
+    pub(crate) fn start_open() -> Self {
+        Self::start_own(None)
+    }
+
+    fn start_own(auth: Option<SimpleAuth>) -> Self {
         let root = tempfile::tempdir().expect("a temporary folder");
         std::fs::create_dir(root.path().join(BUCKET)).expect("a folder for the bucket");
         let mut service = S3ServiceBuilder::new(FileSystem::new(root.path()).expect("a folder that is there"));
-        service.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
+        let is_open = auth.is_none();
+        if let Some(auth) = auth {
+            service.set_auth(auth);
+        }
         let (address, stop, thread) = serve(service.build());
         Self {
             endpoint: format!("http://{address}"),
@@ -60,6 +74,7 @@ impl S3Server {
             prefix: "data".to_owned(),
             access_key: ACCESS_KEY.to_owned(),
             secret_key: SECRET_KEY.to_owned(),
+            is_open,
             own: Some(OwnServer { stop: Some(stop), thread: Some(thread), _root: root }),
         }
     }
@@ -67,6 +82,16 @@ impl S3Server {
     /// The URL of `path` in the bucket: `s3://bucket/prefix/path`.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("s3://{}/{}/{path}", self.bucket, self.prefix)
+    }
+
+    /// The URL of `path` for whoever does not know that this is S3.
+    pub(crate) fn web_url(&self, path: &str) -> String {
+        format!("{}/{}/{}/{path}", self.endpoint, self.bucket, self.prefix)
+    }
+
+    /// The address of a server that we started.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.endpoint.strip_prefix("http://").and_then(|address| address.parse().ok()).expect("a server of our own")
     }
 
     /// The variables by which a process finds the endpoint and its credentials.
@@ -94,6 +119,7 @@ impl S3Server {
             .with_bucket_name(&self.bucket)
             .with_access_key_id(&self.access_key)
             .with_secret_access_key(secret_key)
+            .with_skip_signature(self.is_open)
             .build()
             .expect("a valid endpoint")
     }

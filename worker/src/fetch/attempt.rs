@@ -99,10 +99,11 @@ impl Target<'_> {
     /// What a failed request means. One that was answered may have failed because the object is another: its size tells.
     async fn classify(&self, error: object_store::Error, silence: Duration) -> Failed {
         let was_answered = !is_of_transport(&error);
-        let is_there = !matches!(error, object_store::Error::NotFound { .. });
+        use object_store::Error as E;
+        let may_tell = !matches!(error, E::NotFound { .. } | E::PermissionDenied { .. } | E::Unauthenticated { .. });
         if self.expected.is_some()
             && was_answered
-            && is_there
+            && may_tell
             && let Ok(Ok(meta)) = tokio::time::timeout(silence, self.store.head(self.path)).await
             && let Err(changed) = self.check(&meta)
         {

@@ -1,0 +1,71 @@
+//! What a bad store costs: a worker that reads through a proxy which disturbs it, against one that reads through the same
+//! proxy undisturbed, one after the other in each round.
+//!
+//! The disturbed run has 1 % bad records, a store that fails one request in twenty, and one object in a hundred ten times
+//! slower; the undisturbed one has the same dataset without bad records, and the same latency.
+//!
+//! `cargo bench --bench faults -- [--images N] [--rounds N] [--latency-ms N]`
+
+#[path = "../tests/support/processes.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod processes;
+#[path = "../tests/storage/stored.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod stored;
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::{path::Path, time::Duration};
+
+use processes::{Cluster, run};
+use serde_json::Value;
+use stored::Stored;
+use support::proxy::{Fault, Script};
+
+/// Pictures in a shard: an object of some 350 kB.
+const PER_SHARD: u64 = 8;
+const RANKS: u32 = 2;
+
+fn option(name: &str, default: u64) -> u64 {
+    let args: Vec<String> = std::env::args().collect();
+    let value = args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1));
+    value.map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// Images per second of all ranks together, of a worker that has read nothing yet, and what its stores cost it.
+fn pull(job: &Path, name: &str, stored: &Stored, script: Script) -> (f64, Value) {
+    let mut cluster = Cluster::start(0);
+    cluster.start_worker("node-0", &["--cores", "1", "--store-silence-s", "2"]);
+    cluster.submit(job);
+    stored.proxy.follow(script);
+    let reports = cluster.pull_all(name, RANKS, &["node-0"], &["--from", "0:0"]);
+    stored.proxy.follow(Script::default());
+    let rate = reports.iter().map(|report| report["images_per_s"].as_f64().expect("a number")).sum();
+    let status = run(cluster.ctl("admin", ["status"]).arg("--json")).json();
+    (rate, status["workers"][0]["store"].clone())
+}
+
+fn main() {
+    let (images, rounds) = (option("--images", 1600), option("--rounds", 3));
+    let latency = Duration::from_millis(option("--latency-ms", 15));
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let bad: Vec<u64> = (0..images).filter(|image| image % 100 == 50).collect();
+    let good = runtime.block_on(Stored::new(images, PER_SHARD, &[]));
+    let hurt = runtime.block_on(Stored::new(images, PER_SHARD, &bad));
+    let keys = "epochs = 2\nmax_bad_fraction = 0.02";
+    let (good_job, hurt_job) = (good.job_of("undisturbed", keys, 224), hurt.job_of("disturbed", keys, 224));
+    println!(
+        "{images} pictures in {} objects, 2 epochs, crop 224, {RANKS} ranks, {latency:?} a request",
+        images / PER_SHARD
+    );
+    println!("{:<14} {:>10} {:>8}  store", "", "images/s", "ratio");
+    for round in 0..rounds {
+        let quiet = Script { latency, ..Script::default() };
+        let (base, _) = pull(&good_job, "undisturbed", &good, quiet.clone());
+        println!("{:<14} {base:>10.0} {:>8.2}", "undisturbed", 1.0);
+        let faults = vec![Fault::Status(503, None), Fault::Reset, Fault::Truncated, Fault::FlippedByte];
+        let script = Script { seed: round + 1, one_request_in: 20, faults, one_slow_object_in: 100, ..quiet };
+        let (rate, store) = pull(&hurt_job, "disturbed", &hurt, script);
+        println!("{:<14} {rate:>10.0} {:>8.2}  {store}", "disturbed", rate / base);
+    }
+}

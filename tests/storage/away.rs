@@ -1,0 +1,100 @@
+//! A store that stays away: the job waits, says why, and goes on by itself.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::Instant,
+};
+
+use crate::{
+    processes::{Cluster, LIMIT, Process, ctl, run},
+    scene::{Scene, Settings},
+    stored::Stored,
+    support::proxy::Fault,
+};
+
+const FOR_EVER: u64 = 1 << 40;
+const BUSY: Fault = Fault::Status(503, None);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rank_waits_for_a_store_that_went_away_and_says_what_for() {
+    let scene = Scene::new(80, 8).await;
+    for (object, stage, fault) in
+        [(".tar", "fetch", BUSY), (".idx", "fetch", Fault::Reset), ("manifest.spdl", "open", BUSY)]
+    {
+        scene.proxy.order(object, if stage == "fetch" { 3 } else { 0 }, FOR_EVER, fault);
+        let mut fed = scene.feed(&scene.url, 1, &Settings::default()).await;
+        let stall = loop {
+            match fed.feed.stall().map(|stall| stall.to_string()) {
+                Some(stall) if stall.contains("have failed for") => break stall,
+                _ => {}
+            }
+            tokio::select! {
+                next = fed.next() => assert!(next.unwrap(), "the end came without the store"),
+                () = tokio::task::yield_now() => {}
+            }
+        };
+        for part in ["`here`", stage, object, "rank 0 of job `raw`", "in all, the last with"] {
+            assert!(stall.contains(part), "`{part}` is not in {stall}");
+        }
+        scene.proxy.forget_orders();
+        let delivered = fed.rest().await.unwrap();
+        assert_eq!(delivered.batches, scene.undisturbed(1).await);
+        assert!(delivered.store.retries > 0 && delivered.store.refusals == 0, "{:?}", delivered.store);
+    }
+}
+
+/// What a worker shows at /metrics.
+fn metrics(address: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("the worker's HTTP port");
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("text");
+    answer
+}
+
+fn metric(text: &str, name: &str) -> f64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("`{name}` is not in {text}")).parse().expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_whose_store_is_away_tells_the_trainer_and_the_operator_and_goes_on_when_it_is_back() {
+    let stored = Stored::new(64, 4, &[]).await;
+    let job = stored.job("patient", "epochs = 1");
+    let cluster = Cluster::start(1);
+    cluster.submit(&job);
+    stored.proxy.order(".tar", 2, FOR_EVER, BUSY);
+
+    // A trainer that does not want to wait hears which stage of which worker waits for which shard, and why.
+    run(&mut cluster.pull("patient", 0, 1, "node-0", &["--timeout", "3"])).error(&[
+        "rank 0 has waited",
+        "`fetch` of worker `node-0`",
+        ".tar`",
+        "have failed for",
+        "the server answered 503",
+    ]);
+
+    // One that waits gets everything.
+    let pull = Process::spawn(&mut cluster.pull("patient", 0, 1, "node-0", &["--timeout", "110"]));
+    let status = cluster.wait_for("a stall with its cause", |status| {
+        status["workers"][0]["ranks"].to_string().contains("the server answered 503")
+    });
+    let store = &status["workers"][0]["store"];
+    assert!(store["retries"].as_u64() > Some(0) && store["trouble_ms"].as_u64() > Some(0), "{store}");
+    let started = Instant::now();
+    let text = loop {
+        let text = metrics(cluster.workers[0].ready["http"].as_str().expect("an address"));
+        if metric(&text, "spdl_worker_store_trouble_seconds") > 0.0 {
+            break text;
+        }
+        assert!(started.elapsed() < LIMIT, "no trouble with the store: {text}");
+    };
+    assert!(metric(&text, "spdl_worker_store_retries_total") > 0.0);
+    stored.proxy.forget_orders();
+    let report = pull.finish();
+    assert_eq!(report["samples"], 64);
+    let mut audit = ctl();
+    audit.arg("audit").arg(&job).args(["--json", "--receipt", report["receipt"].as_str().expect("a receipt")]);
+    assert_eq!(run(&mut audit).json()["equal"], true);
+}

@@ -1,0 +1,56 @@
+//! A disk cache that is damaged, full or not to be had costs time, never a sample.
+
+use std::fs;
+
+use spdl_worker::budget::DiskBudget;
+
+use crate::scene::{Scene, Settings};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage_that_a_crash_left_in_the_cache_is_fetched_again_and_no_sample_is_wrong() {
+    let scene = Scene::new(24, 6).await;
+    let cache = tempfile::tempdir().unwrap();
+    let settings = Settings::with_disk(cache.path());
+    let expected = scene.undisturbed(1).await;
+    assert_eq!(scene.run(1, &settings).await.unwrap().batches, expected);
+    let asked = scene.proxy.requests().len();
+    assert_eq!(scene.run(1, &settings).await.unwrap().batches, expected);
+    let blocks = |paths: &[super::support::proxy::Request]| {
+        paths.iter().filter(|request| request.path.ends_with(".tar")).count()
+    };
+    assert_eq!(blocks(&scene.proxy.requests()[asked..]), 0, "all blocks came from the disk");
+
+    let asked = scene.proxy.requests().len();
+    for (number, file) in fs::read_dir(cache.path()).unwrap().map(|file| file.unwrap().path()).enumerate() {
+        let mut bytes = fs::read(&file).unwrap();
+        match number % 3 {
+            0 => bytes.fill(0),
+            1 => bytes.truncate(100),
+            _ => bytes[5_000] ^= 1,
+        }
+        fs::write(file, bytes).unwrap();
+    }
+    let delivered = scene.run(1, &settings).await.unwrap();
+    assert_eq!(delivered.batches, expected);
+    assert_eq!(blocks(&scene.proxy.requests()[asked..]), 12);
+    assert_eq!((delivered.store.cache_faults, delivered.store.wrong_bytes), (12, 0), "the store was not to blame");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cache_that_is_too_small_or_cannot_be_had_is_done_without() {
+    let scene = Scene::new(24, 6).await;
+    let expected = scene.undisturbed(2).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "not a folder").unwrap();
+    for (directory, bytes) in
+        [(folder.path().join("small"), 100_000), (folder.path().join("none"), 10), (file, 1 << 30)]
+    {
+        let settings = Settings { disk: Some(DiskBudget { directory, bytes }), ..Settings::default() };
+        assert_eq!(scene.run(2, &settings).await.unwrap().batches, expected);
+    }
+    let kept: u64 =
+        fs::read_dir(folder.path().join("small")).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum();
+    assert!(kept <= 100_000, "{kept}");
+    assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), "not a folder");
+}

@@ -1,0 +1,97 @@
+//! A shard that was replaced behind our back is refused by name, whatever else is there.
+
+use object_store::ObjectStoreExt;
+
+use crate::{
+    processes::{ctl, run},
+    scene::{Scene, Settings},
+    support::proxy::Fault,
+};
+
+impl Scene {
+    /// Has the dataset indexed where it is served, so that its manifest knows the store's etags.
+    async fn with_etags(&self) {
+        let out = self.folder.path().join("indexed");
+        std::fs::create_dir(&out).unwrap();
+        let mut index = ctl();
+        index.args(["index", &self.url, "--json", "--block-size", "48KiB", "--shards", &self.shards().join(",")]);
+        run(index.arg("--out").arg(&out)).json();
+        self.server.upload(&out, "set").await;
+        std::fs::copy(out.join("manifest.spdl"), self.folder.path().join("dataset/manifest.spdl")).unwrap();
+    }
+
+    /// Changes a byte of a shard's records, or its length.
+    async fn replace(&self, shard: &str, change: fn(&mut Vec<u8>)) {
+        let key = self.server.key(&format!("set/{shard}"));
+        let mut bytes = std::fs::read(self.folder.path().join("dataset").join(shard)).unwrap();
+        change(&mut bytes);
+        self.server.client().put(&key, bytes.into()).await.unwrap();
+    }
+}
+
+/// Other bytes in every record, and as many.
+fn other_bytes(bytes: &mut Vec<u8>) {
+    bytes.iter_mut().filter(|byte| **byte > 127).for_each(|byte| *byte ^= 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_of_another_size_is_refused_by_name() {
+    let scene = Scene::new(24, 6).await;
+    let shard = scene.shards().remove(2);
+    scene.replace(&shard, |bytes| bytes.truncate(bytes.len() - 1024)).await;
+    let error = scene.run(1, &Settings::default()).await.unwrap_err();
+    assert!(error.to_string().contains(&format!("shard `{shard}` changed")) && !error.is_retryable(), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_of_the_same_size_with_another_etag_is_refused_in_the_middle_of_a_run() {
+    let scene = Scene::new(24, 6).await;
+    scene.with_etags().await;
+    assert_eq!(scene.run(1, &Settings::default()).await.unwrap().batches, scene.undisturbed(1).await);
+    let shard = scene.shards().remove(2);
+    // The store has trouble with the shard, and when that is over it has another one.
+    scene.proxy.order(&shard, 1, 1 << 40, Fault::Status(503, None));
+    let mut fed = scene.feed(&scene.url, 1, &Settings::default()).await;
+    while !fed.feed.stall().is_some_and(|stall| stall.waiting_for.contains("have failed for")) {
+        tokio::select! {
+            next = fed.next() => assert!(next.unwrap(), "the end came without the shard"),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    scene.replace(&shard, other_bytes).await;
+    scene.proxy.forget_orders();
+    let error = fed.rest().await.unwrap_err();
+    for part in [&format!("shard `{shard}` changed"), "etag"] {
+        assert!(error.to_string().contains(part) && !error.is_retryable(), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_is_partly_in_the_disk_cache_is_refused_all_the_same() {
+    let scene = Scene::new(24, 6).await;
+    scene.with_etags().await;
+    let cache = tempfile::tempdir().unwrap();
+    let settings = Settings::with_disk(cache.path());
+    assert_eq!(scene.run(1, &settings).await.unwrap().batches, scene.undisturbed(1).await);
+    let mut blocks: Vec<_> = std::fs::read_dir(cache.path()).unwrap().map(|file| file.unwrap().path()).collect();
+    blocks.sort();
+    assert_eq!(blocks.len(), 12);
+    blocks.iter().step_by(2).for_each(|block| std::fs::remove_file(block).unwrap());
+    let shards = scene.shards();
+    for shard in &shards {
+        scene.replace(shard, other_bytes).await;
+    }
+    let error = scene.run(1, &settings).await.unwrap_err().to_string();
+    assert!(shards.iter().any(|shard| error.contains(&format!("shard `{shard}` changed"))), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_bytes_where_the_manifest_knows_no_etag_are_refused_by_their_checksums() {
+    let scene = Scene::new(24, 6).await;
+    let shard = scene.shards().remove(2);
+    scene.replace(&shard, other_bytes).await;
+    let error = scene.run(1, &Settings::default()).await.unwrap_err().to_string();
+    for part in [&format!("shard `{shard}`"), "checksum", "was replaced"] {
+        assert!(error.contains(part), "{error}");
+    }
+}

@@ -1,0 +1,168 @@
+//! A dataset on a web server behind the proxy, and a rank that is fed from it in this process.
+
+use std::{
+    fs,
+    hash::{DefaultHasher, Hasher},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use spdl_shard::{Position, job::JobFile, store::DatasetStore};
+use spdl_wire::messages::{Session, SessionId, StoreFigures};
+use spdl_worker::{
+    budget::{Budget, DiskBudget},
+    feed::{FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, StoreAccess},
+    fetch::RetrySettings,
+};
+
+use crate::{
+    processes::{ctl, run},
+    support::{proxy::Proxy, s3::S3Server},
+};
+
+/// No batch takes longer, whatever is wrong with the store.
+const LIMIT: Duration = Duration::from_secs(60);
+/// A memory so small that few blocks stay in it.
+const MEMORY_BYTES: u64 = 16 << 20;
+
+/// A dataset, its server and the proxy before it.
+pub(crate) struct Scene {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) server: S3Server,
+    pub(crate) proxy: Proxy,
+    /// Its URL by way of the proxy.
+    pub(crate) url: String,
+}
+
+/// What a rank got.
+#[derive(Debug)]
+pub(crate) struct Delivered {
+    /// Each batch's bytes, hashed.
+    pub(crate) batches: Vec<u64>,
+    pub(crate) store: StoreFigures,
+}
+
+impl Scene {
+    /// Packs `count` records of 20 kB, `per_shard` to a shard in blocks of two, and puts them on a server.
+    pub(crate) async fn new(count: u32, per_shard: u32) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (records, dataset) = (folder.path().join("records/class"), folder.path().join("dataset"));
+        fs::create_dir_all(&records).expect("a folder for the records");
+        for index in 0..count {
+            let bytes: Vec<u8> = (0..20_000u32).map(|at| (at.wrapping_mul(at ^ index) >> 3) as u8).collect();
+            fs::write(records.join(format!("{index:04}.jpg")), bytes).expect("a record is written");
+        }
+        let mut pack = ctl();
+        pack.arg("pack").arg(folder.path().join("records")).arg(&dataset).args(["--json", "--block-size", "48KiB"]);
+        run(pack.args(["--records-per-shard", &per_shard.to_string()])).json();
+        let server = S3Server::start_open();
+        server.upload(&dataset, "set").await;
+        let proxy = Proxy::start(server.address());
+        let url = proxy.before(&server.web_url("set"));
+        Self { folder, server, proxy, url }
+    }
+
+    /// The dataset as it lies on this disk.
+    pub(crate) fn local(&self) -> String {
+        self.folder.path().join("dataset").display().to_string()
+    }
+
+    /// The names of the shards.
+    pub(crate) fn shards(&self) -> Vec<String> {
+        let files = fs::read_dir(self.local()).expect("a folder");
+        let names = files.map(|file| file.expect("a file").file_name().to_string_lossy().into_owned());
+        let mut names: Vec<String> = names.filter(|name| name.ends_with(".tar")).collect();
+        names.sort();
+        names
+    }
+
+    /// A feed of the dataset at `url`: `epochs` of it.
+    pub(crate) async fn feed(&self, url: &str, epochs: u32, settings: &Settings) -> Fed {
+        let text = format!(
+            "name = \"raw\"\ndataset = {url:?}\nseed = 3\nglobal_batch = 4\nepochs = {epochs}\n\
+             [[column]]\nname = \"raw\"\nfrom = \"jpg\"\ndecode = \"bytes\"\nmax_bytes = 30000\n\
+             [[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"\n"
+        );
+        let facts = DatasetStore::open(&self.local()).unwrap().manifest().await.unwrap().facts();
+        let job = JobFile::parse(&text, "raw.toml").unwrap().freeze(&facts).unwrap();
+        Fed::start(job, settings)
+    }
+
+    /// What a rank gets of the dataset behind the proxy.
+    pub(crate) async fn run(&self, epochs: u32, settings: &Settings) -> Result<Delivered, FeedError> {
+        self.feed(&self.url, epochs, settings).await.rest().await
+    }
+
+    /// What it would get were nothing wrong.
+    pub(crate) async fn undisturbed(&self, epochs: u32) -> Vec<u64> {
+        self.feed(&self.local(), epochs, &Settings::default()).await.rest().await.unwrap().batches
+    }
+}
+
+/// What a run may be told.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) retry: RetrySettings,
+    pub(crate) disk: Option<DiskBudget>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let retry = RetrySettings {
+            first_delay: Duration::from_millis(5),
+            max_delay: Duration::from_millis(100),
+            silence_timeout: Duration::from_secs(1),
+            ..RetrySettings::default()
+        };
+        Self { retry, disk: None }
+    }
+}
+
+impl Settings {
+    pub(crate) fn with_disk(directory: &Path) -> Self {
+        Self { disk: Some(DiskBudget { directory: directory.to_owned(), bytes: 64 << 20 }), ..Self::default() }
+    }
+}
+
+/// A rank that is being fed.
+pub(crate) struct Fed {
+    pub(crate) feed: RankFeed,
+    pub(crate) resources: Arc<Resources>,
+    batches: Vec<u64>,
+}
+
+impl Fed {
+    fn start(job: spdl_shard::job::Job, settings: &Settings) -> Self {
+        let budget = Budget { cores: 1.0, memory_bytes: MEMORY_BYTES, disk: settings.disk.clone() };
+        let access = StoreAccess { retry: settings.retry.clone(), wrap: None };
+        let resources = Resources::with_access("here", budget, access).unwrap();
+        let global_batch = job.global_batch;
+        let session = Session { id: SessionId(1), job, world: 1, global_batch, start: Position::START };
+        let request = FeedRequest { session, rank: 0, from: Position::START, slots: 2, slab: SlabKind::Private };
+        let feed = RankFeed::start(&resources, request).unwrap();
+        Self { feed, resources, batches: Vec::new() }
+    }
+
+    /// Takes one batch; `false` at the end.
+    pub(crate) async fn next(&mut self) -> Result<bool, FeedError> {
+        match tokio::time::timeout(LIMIT, self.feed.next()).await.expect("a batch within the limit")? {
+            FeedEvent::Filled { slot, used_bytes, .. } => {
+                let bytes = self.feed.slab().read(slot).expect("the slot holds a batch");
+                let mut hash = DefaultHasher::new();
+                hash.write(&bytes[..used_bytes as usize]);
+                self.batches.push(hash.finish());
+                drop(bytes);
+                self.feed.free(slot)?;
+                Ok(true)
+            }
+            FeedEvent::End { .. } => Ok(false),
+        }
+    }
+
+    /// Takes all that is left.
+    pub(crate) async fn rest(mut self) -> Result<Delivered, FeedError> {
+        while self.next().await? {}
+        Ok(Delivered { batches: self.batches, store: self.resources.store_figures() })
+    }
+}
