@@ -3,6 +3,9 @@
 /// Largest annotation that is parsed, in bytes. Annotations seen in practice are a few kilobytes.
 pub const MAX_ANNOTATION_BYTES: usize = 1 << 20;
 const MAX_NODES: u32 = 1 << 17;
+/// Annotations have no attributes as a rule. The XML parser compares each of an element's with all before it, so that many
+/// would cost minutes.
+const MAX_ATTRIBUTES: usize = 1024;
 
 /// A picture's annotation.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,6 +33,9 @@ pub enum VocError {
     /// It is longer than [`MAX_ANNOTATION_BYTES`].
     #[error("annotation has {0} bytes, more than {MAX_ANNOTATION_BYTES}")]
     TooLong(usize),
+    /// It has more attributes than [any annotation](Annotation::parse) needs.
+    #[error("annotation has {0} `=`, more than {MAX_ATTRIBUTES}: this is no Pascal VOC")]
+    TooManyAttributes(usize),
     /// It is not UTF-8.
     #[error("annotation is not UTF-8")]
     NotUtf8,
@@ -60,6 +66,10 @@ impl Annotation {
     pub fn parse(xml: &[u8]) -> Result<Self, VocError> {
         if xml.len() > MAX_ANNOTATION_BYTES {
             return Err(VocError::TooLong(xml.len()));
+        }
+        let attributes = xml.iter().filter(|byte| **byte == b'=').count();
+        if attributes > MAX_ATTRIBUTES {
+            return Err(VocError::TooManyAttributes(attributes));
         }
         let xml = std::str::from_utf8(xml).map_err(|_| VocError::NotUtf8)?;
         let options = roxmltree::ParsingOptions { nodes_limit: MAX_NODES, ..Default::default() };
@@ -168,5 +178,8 @@ mod tests {
         assert!(Annotation::parse(deep.as_bytes()).is_err());
         assert!(matches!(Annotation::parse(&vec![b' '; MAX_ANNOTATION_BYTES + 1]), Err(VocError::TooLong(_))));
         assert!(matches!(Annotation::parse(b"<annotation>\xff</annotation>"), Err(VocError::NotUtf8)));
+        let attributes: String = (0..100_000).map(|number| format!(" a{number}=''")).collect();
+        let many = format!("<annotation{}/>", &attributes[..attributes.len().min(1_000_000)]);
+        assert!(matches!(Annotation::parse(many.as_bytes()), Err(VocError::TooManyAttributes(_))));
     }
 }

@@ -34,7 +34,7 @@ pub trait Message: Serialize + DeserializeOwned {
 
 impl Message for ToCoordinator {
     const NAME: &'static str = "request to the coordinator";
-    const MAX_BYTES: usize = 4 << 20;
+    const MAX_BYTES: usize = 2 << 20;
 }
 
 impl Message for FromCoordinator {

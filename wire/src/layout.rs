@@ -354,6 +354,12 @@ fn read_u64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
+/// The bytes from `from` to `to`; none where those are not there.
+fn slice(bytes: &[u8], from: u64, to: u64) -> &[u8] {
+    let place = |at| usize::try_from(at).unwrap_or(usize::MAX);
+    bytes.get(place(from)..place(to)).unwrap_or_default()
+}
+
 /// A slot, split for writing.
 #[derive(Debug)]
 pub struct SlotParts<'a> {
@@ -383,8 +389,8 @@ pub struct BatchView<'a> {
 }
 
 impl<'a> BatchView<'a> {
-    /// The view of a batch that [`Layout::read`] gave `header` for, without checking it again.
-    /// Bytes that have changed since give wrong samples or a panic.
+    /// The view of a batch that [`Layout::read`] gave `header` for, without checking it again. Where the region is shared
+    /// with a peer that writes to it in spite of its word, samples are wrong or empty, and nothing worse.
     #[must_use]
     pub const fn of_checked(layout: &'a Layout, bytes: &'a [u8], header: Header) -> Self {
         Self { layout, bytes, header }
@@ -433,8 +439,14 @@ impl<'a> BatchView<'a> {
     /// When there is no such column.
     #[must_use]
     pub fn column_bytes(&self, index: usize) -> &'a [u8] {
-        let span = self.span(index);
-        &self.bytes[span.offset as usize..(span.offset + span.bytes) as usize]
+        match self.layout.columns[index].place {
+            Place::Fixed { offset, sample_bytes, .. } => &self.bytes[offset..offset + self.len() * sample_bytes],
+            // Checked, and read again: a peer may have changed it.
+            Place::Ragged { .. } => {
+                let span = self.span(index);
+                slice(self.bytes, span.offset, span.offset.saturating_add(span.bytes))
+            }
+        }
     }
 
     /// The bytes of sample `entry` in column `index`.
@@ -449,7 +461,7 @@ impl<'a> BatchView<'a> {
             Place::Fixed { sample_bytes, .. } => &bytes[entry * sample_bytes..(entry + 1) * sample_bytes],
             Place::Ragged { offsets, .. } => {
                 let at = offsets + entry * 8;
-                &bytes[read_u64(self.bytes, at) as usize..read_u64(self.bytes, at + 8) as usize]
+                slice(bytes, read_u64(self.bytes, at), read_u64(self.bytes, at + 8))
             }
         }
     }

@@ -7,8 +7,11 @@
 pub mod certs;
 pub mod codec;
 pub mod coordinators;
+pub mod doorway;
 pub mod frame;
 pub mod home;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod layout;
 pub mod local;
 pub mod messages;
@@ -16,4 +19,7 @@ pub mod node;
 #[doc(hidden)]
 pub mod planted;
 pub mod quic;
+mod session;
 pub mod slab;
+
+pub use session::{MAX_BATCH_BYTES, SessionError};

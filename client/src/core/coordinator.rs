@@ -1,6 +1,5 @@
 //! The session's side towards the coordinator: joining, beating, being told.
 
-use spdl_shard::job::Job;
 use spdl_wire::{
     messages::{FromCoordinator, Join, RankBeat, Refusal, Session, ToCoordinator},
     planted::{Bug, has},
@@ -190,7 +189,10 @@ impl SessionCore {
                 return Err(ClientError::SessionDiffers { job, rank, field, theirs, ours });
             }
         }
-        check_size(&session.job, global_batch, world)?;
+        if let Err(error) = session.check(intent.rank) {
+            let job = session.job.name.clone();
+            return Err(ClientError::Refused(Refusal::JobInvalid { job, cause: error.to_string() }));
+        }
         if self.stream.is_none() {
             self.stream = Some(Stream::new(&session.job, global_batch, start));
             self.progress.position = start;
@@ -199,18 +201,4 @@ impl SessionCore {
         self.membership.session = Some(session);
         Ok(())
     }
-}
-
-/// A session of which no batch could be made.
-fn check_size(job: &Job, global_batch: u32, world: u32) -> Result<(), ClientError> {
-    if global_batch == 0 || world == 0 || job.samples == 0 || job.epochs == 0 {
-        return Err(ClientError::Refused(Refusal::JobInvalid {
-            job: job.name.clone(),
-            cause: format!(
-                "world {world}, global batch {global_batch}, {} samples, {} epochs: none may be 0",
-                job.samples, job.epochs
-            ),
-        }));
-    }
-    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use spdl_shard::{
     Fingerprint,
-    job::{BadSamples, EpochEnd, Job, OrderParams},
+    job::{BadSamples, Column, ColumnKind, DType, EpochEnd, Job, OrderParams},
 };
 use spdl_wire::messages::{Join, RankBeat, Refusal, SessionId, WorkerId};
 
@@ -27,7 +27,12 @@ pub(crate) fn job() -> Job {
         bad_samples: BadSamples::Substitute,
         max_bad_fraction: 0.001,
         order: OrderParams { version: 1, lanes: 1, window: 10, shuffle: true },
-        columns: vec![],
+        columns: vec![Column {
+            name: "label".into(),
+            from: vec!["cls".into()],
+            kind: ColumnKind::Int,
+            dtype: DType::I64,
+        }],
     }
 }
 

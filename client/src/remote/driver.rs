@@ -4,7 +4,6 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use quinn::Endpoint;
-use spdl_shard::job::Job;
 use spdl_wire::{
     coordinators::Addresses,
     home::Attach,
@@ -203,8 +202,7 @@ impl Driver {
     }
 
     fn on_joined(&mut self, session: Box<Session>) {
-        let capacity = Job::entries_per_rank(session.global_batch, session.world);
-        self.layout = Some(Arc::new(Layout::new(&session.job.columns, capacity)));
+        self.layout = Some(Arc::new(session.layout()));
         if let Some(joined) = self.joined.take() {
             let _ = joined.send(Ok(session));
         }

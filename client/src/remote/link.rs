@@ -38,6 +38,30 @@ pub(super) struct LinkTask {
     pub(super) inputs: UnboundedSender<Input>,
 }
 
+/// What a home may say only so often: what nobody asked for would otherwise pile up as fast as it comes.
+#[derive(Default)]
+struct Talk {
+    /// Explanations that were asked for and did not come yet.
+    asked: u32,
+    is_leaving: bool,
+}
+
+impl Talk {
+    /// Whether the home may say this now; if not, what it did.
+    fn allow(&mut self, message: &FromHome) -> Result<(), &'static str> {
+        match message {
+            FromHome::Explained(_) => {
+                self.asked = self.asked.checked_sub(1).ok_or("it explained what nobody asked")?;
+            }
+            FromHome::Leaving if std::mem::replace(&mut self.is_leaving, true) => {
+                return Err("it said twice that it leaves");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
 /// However a link's task ends, by a panic too, the core hears of it. It ignores what it knows already.
 struct Ended {
     link: LinkId,
@@ -87,14 +111,18 @@ impl LinkTask {
         let slots = receiver.slab().slots();
         self.tell(Event::Attached { link, slots });
         let free: Arc<dyn FreeSlot> = Arc::new(LinkSlots { link, inputs: self.inputs.clone() });
+        let mut talk = Talk::default();
         loop {
             let heard = tokio::select! {
                 biased;
                 command = commands.recv() => match command {
-                    Some(command) => match obey(&mut sender, command).await {
-                        Ok(()) => continue,
-                        Err(error) => return Some(self.lost(error)),
-                    },
+                    Some(command) => {
+                        talk.asked += u32::from(matches!(command, Command::Explain));
+                        match obey(&mut sender, command).await {
+                            Ok(()) => continue,
+                            Err(error) => return Some(self.lost(error)),
+                        }
+                    }
                     None => {
                         sender.close();
                         return None;
@@ -103,7 +131,10 @@ impl LinkTask {
                 heard = receiver.recv() => heard,
             };
             let event = match heard {
-                Ok(message) => self.take_in(&receiver, message, &free),
+                Ok(message) => match talk.allow(&message) {
+                    Ok(()) => self.take_in(&receiver, message, &free),
+                    Err(problem) => Some(Event::LinkLost { link, cause: problem.to_owned() }),
+                },
                 Err(error) => Some(self.lost(error)),
             };
             match event {

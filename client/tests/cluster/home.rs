@@ -2,11 +2,7 @@
 
 use std::{collections::VecDeque, net::SocketAddr};
 
-use spdl_shard::{
-    Position,
-    job::{DType, Job},
-    order::BatchParams,
-};
+use spdl_shard::{Position, job::DType, order::BatchParams};
 use spdl_wire::{
     certs::Role,
     home::{AttachRequest, ChannelError, HomeListener, HomeReceiver, HomeSender},
@@ -125,7 +121,7 @@ async fn serve_rank(request: AttachRequest, script: &Watched<Script>) -> Result<
         script.attached.push((from, transport));
         (script.early_steps, script.thens.pop_front())
     });
-    let layout = Layout::new(&session.job.columns, Job::entries_per_rank(session.global_batch, session.world));
+    let layout = session.layout();
     let slab = request.new_slab(request.slots, layout.slot_bytes()).unwrap();
     let offset = from.offset - early_steps * u64::from(session.global_batch);
     let mut rank = Rank {

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use spdl_client::{Batch, Builder, Client};
 use spdl_shard::{
     Fingerprint, Position,
-    job::{BadSamples, Column, ColumnKind, DType, EpochEnd, ImageColumn, ImageLayout, Job, OrderParams},
+    job::{BadSamples, Column, ColumnKind, DType, EpochEnd, ImageColumn, ImageLayout, ImageOp, Job, OrderParams, Size},
 };
 use spdl_wire::{
     certs::{ClusterCa, LEAF_VALIDITY, Role},
@@ -28,7 +28,9 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// 50 samples an epoch, two epochs, batches of 8: 6 steps an epoch, 12 in all.
 pub(crate) fn job() -> Job {
-    let image = ImageColumn { ops: vec![], layout: ImageLayout::Nhwc, normalise: None, size: [2, 3] };
+    let size = [2, 3];
+    let ops = vec![ImageOp::Resize { size: Size::HeightWidth(size) }];
+    let image = ImageColumn { ops, layout: ImageLayout::Nhwc, normalise: None, size };
     let columns = [
         ("image", ColumnKind::Image(image), DType::F32),
         ("text", ColumnKind::Bytes { max_bytes: 64 }, DType::U8),

@@ -40,6 +40,7 @@ impl Coordinator {
 
     /// Refuses what no session of the job could take.
     fn check_join(&self, join: &Join) -> Result<(), Refusal> {
+        super::limits::check_join(join)?;
         let state = self.job(&join.job)?;
         let Join { rank, world, .. } = *join;
         if rank >= world {

@@ -30,6 +30,7 @@ impl Coordinator {
         connection: ConnectionId,
         beat: WorkerBeat,
     ) -> Result<FromCoordinator, Refusal> {
+        super::limits::check_beat(&beat)?;
         let id = beat.home.worker;
         self.remove_predecessors(&beat.home);
         match self.workers.get(&id) {

@@ -7,6 +7,7 @@ mod effect;
 mod jobs;
 mod joins;
 mod ledger;
+mod limits;
 mod members;
 mod placement;
 mod session;

@@ -9,8 +9,6 @@ use spdl_shard::{
 use spdl_wire::messages::Refusal;
 use tokio::sync::Semaphore;
 
-/// Longest job file.
-pub(crate) const MAX_JOB_FILE_BYTES: usize = 1 << 20;
 /// Manifests that are read at once: each is held in memory while it is checked.
 const MANIFESTS_AT_ONCE: usize = 2;
 /// What reading a manifest may take before whoever asked is told that it did not work.
@@ -31,13 +29,6 @@ impl Datasets {
     /// The job that a job file describes.
     pub(crate) async fn freeze(&self, toml: &str, origin: &str) -> Result<Job, Refusal> {
         let invalid = |job: &str, cause: String| Refusal::JobInvalid { job: job.to_owned(), cause };
-        if toml.len() > MAX_JOB_FILE_BYTES {
-            return Err(Refusal::OverLimit {
-                subject: format!("the length of job file `{origin}`"),
-                actual: format!("{} bytes", toml.len()),
-                limit: format!("{MAX_JOB_FILE_BYTES} bytes"),
-            });
-        }
         let file = JobFile::parse(toml, origin).map_err(|error| match error {
             JobError::Syntax { source, .. } => invalid(origin, source.to_string().trim_end().to_owned()),
             other => invalid(origin, other.to_string()),

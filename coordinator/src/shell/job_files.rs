@@ -8,9 +8,10 @@ use std::{
     time::Duration,
 };
 
+use spdl_shard::job::MAX_JOB_FILE_BYTES;
 use spdl_wire::messages::FromCoordinator;
 
-use super::{dataset::MAX_JOB_FILE_BYTES, driver::Driver};
+use super::driver::Driver;
 use crate::error_text;
 
 /// How often files that gave no job yet, and new ones, are looked at.

@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 use spdl_wire::{
     certs::{CertError, ClusterCa, Identity, LEAF_VALIDITY, Role},
     coordinators::Addresses,
+    http::HttpListener,
     quic::{QuicError, QuicSettings, server_endpoint},
 };
 use tokio::{net::TcpListener, sync::Notify, task::JoinSet};
@@ -184,7 +185,8 @@ impl Server {
         let router = http::router(Arc::clone(&seat), Arc::clone(&stopping));
         let stopped = Arc::clone(&stop_http);
         http_task.spawn(async move {
-            let serve = axum::serve(listener, router).with_graceful_shutdown(async move { stopped.notified().await });
+            let serve = axum::serve(HttpListener::new(listener), router);
+            let serve = serve.with_graceful_shutdown(async move { stopped.notified().await });
             if let Err(error) = serve.await {
                 tracing::error!("HTTP ended: {error}");
             }

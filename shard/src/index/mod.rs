@@ -141,13 +141,17 @@ impl RecordIndex {
         &self.bytes[self.record_table + RECORD_BYTES * record as usize..][..RECORD_BYTES]
     }
 
-    fn field(&self, field: u32) -> Field<'_> {
-        let entry = &self.bytes[self.field_table + FIELD_BYTES * field as usize..][..FIELD_BYTES];
-        let name = u32_at(entry, 16) as usize;
+    /// Name number `name` of the table of names.
+    fn name(&self, name: usize) -> &str {
         let end = |name: usize| u32_at(&self.bytes, self.name_ends + 4 * name) as usize;
         let start = if name == 0 { 0 } else { end(name - 1) };
+        text(&self.bytes[self.names + start..self.names + end(name)])
+    }
+
+    fn field(&self, field: u32) -> Field<'_> {
+        let entry = &self.bytes[self.field_table + FIELD_BYTES * field as usize..][..FIELD_BYTES];
         Field {
-            name: text(&self.bytes[self.names + start..self.names + end(name)]),
+            name: self.name(u32_at(entry, 16) as usize),
             offset: u64_at(entry, 0),
             bytes: u32_at(entry, 8),
             crc32c: u32_at(entry, 12),

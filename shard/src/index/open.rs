@@ -1,5 +1,7 @@
 //! Opening a record index: every number is checked before anything relies on it.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 
 use super::{FIELD_BYTES, HEADER_BYTES, IndexError, KIND, MAX_NAMES, RECORD_BYTES, RecordIndex};
@@ -59,6 +61,13 @@ impl RecordIndex {
     fn check_names(&self) -> Result<(), IndexError> {
         let ends = (0..self.name_count()).map(|name| u32_at(&self.bytes, self.name_ends + 4 * name as usize));
         check_pieces(&self.bytes[self.names..self.keys], ends, "names of fields")?;
+        let mut names = HashSet::new();
+        for number in 0..self.name_count() {
+            let name = self.name(number as usize);
+            if !names.insert(name) {
+                return Err(wrong(&format!("it has the name `{name}` of a field twice")));
+            }
+        }
         let ends = (0..self.records).map(|record| u32_at(self.record_entry(record), 8));
         check_pieces(&self.bytes[self.keys..], ends, "keys")
     }

@@ -1,19 +1,16 @@
 //! A job as a user writes it (TOML, unknown keys refused), and the step from there to a valid [`Job`].
 
-use std::collections::HashSet;
-
 use serde::{Deserialize, Serialize};
 
 use super::{
     BadSamples, Column, ColumnKind, DType, DatasetFacts, EpochEnd, ImageColumn, ImageLayout, ImageOp, Job, JobError,
     Normalise, OrderParams,
+    check::{Keys, wrong},
 };
 
-/// The most pixels on a side, and the most bytes of a ragged sample: both bound a slot.
-const MAX_SIDE: u32 = 16_384;
-const MAX_RAGGED_BYTES: u32 = 1 << 30;
+/// Longest text of a job file, in bytes.
+pub const MAX_JOB_FILE_BYTES: usize = 1 << 20;
 const DEFAULT_RAGGED_BYTES: u32 = 1 << 20;
-const MAX_COLUMNS: usize = 64;
 
 /// A job file. Every key is explained in `examples/imagenet-train.toml`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -93,17 +90,15 @@ const fn default_bad_fraction() -> f64 {
     0.001
 }
 
-/// Reports a key of `job` whose value makes no sense.
-fn wrong(job: &str, key: impl Into<String>, problem: impl Into<String>) -> JobError {
-    JobError::Key { job: job.to_owned(), key: key.into(), problem: problem.into() }
-}
-
 impl JobFile {
     /// Reads a job file's text; `origin` names it in errors.
     ///
     /// # Errors
-    /// [`JobError::Syntax`] with line and column.
+    /// [`JobError::TooLong`] beyond [`MAX_JOB_FILE_BYTES`], [`JobError::Syntax`] with line and column.
     pub fn parse(text: &str, origin: &str) -> Result<Self, JobError> {
+        if text.len() > MAX_JOB_FILE_BYTES {
+            return Err(JobError::TooLong { origin: origin.to_owned(), bytes: text.len() });
+        }
         toml::from_str(text).map_err(|source| JobError::Syntax { origin: origin.to_owned(), source: Box::new(source) })
     }
 
@@ -113,22 +108,11 @@ impl JobFile {
     /// [`JobError::Key`] for the first value that makes no sense, [`JobError::Empty`] for a dataset without samples.
     pub fn freeze(&self, facts: &DatasetFacts) -> Result<Job, JobError> {
         let columns = self.check()?;
-        if facts.samples == 0 {
-            return Err(JobError::Empty { job: self.name.clone(), dataset: self.dataset.clone() });
-        }
         let mut order = OrderParams::default_for(facts, self.global_batch, self.shuffle);
         let written = self.order.unwrap_or_default();
-        if let Some(lanes) = written.lanes {
-            if u64::from(lanes) > facts.samples {
-                let problem = format!("is {lanes}, more than the dataset's {} samples", facts.samples);
-                return Err(wrong(&self.name, "`order.lanes`", problem));
-            }
-            order.lanes = lanes;
-        }
-        if let Some(window) = written.window {
-            order.window = window;
-        }
-        Ok(Job {
+        order.lanes = written.lanes.unwrap_or(order.lanes);
+        order.window = written.window.unwrap_or(order.window);
+        let job = Job {
             name: self.name.clone(),
             dataset: self.dataset.clone(),
             dataset_fingerprint: facts.fingerprint,
@@ -141,7 +125,9 @@ impl JobFile {
             max_bad_fraction: self.max_bad_fraction,
             order,
             columns,
-        })
+        };
+        job.check()?;
+        Ok(job)
     }
 
     /// Checks all that can be checked without the dataset.
@@ -149,57 +135,25 @@ impl JobFile {
     /// # Errors
     /// [`JobError::Key`] for the first value that makes no sense.
     pub fn check(&self) -> Result<Vec<Column>, JobError> {
-        let job = self.name.as_str();
-        let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        if job.is_empty() || job.len() > 128 || !job.chars().all(allowed) {
-            return Err(wrong(job, "`name`", "must be 1 to 128 of A-Z a-z 0-9 . _ -"));
+        let columns = self.column.iter().map(|column| column.read(&self.name)).collect::<Result<Vec<_>, _>>()?;
+        Keys {
+            name: &self.name,
+            dataset: &self.dataset,
+            global_batch: self.global_batch,
+            epochs: self.epochs,
+            max_bad_fraction: self.max_bad_fraction,
+            order: self.order.unwrap_or_default(),
+            columns: &columns,
         }
-        if self.dataset.is_empty() {
-            return Err(wrong(job, "`dataset`", "is empty; give the folder or URL that `spdl-ctl pack` wrote"));
-        }
-        if self.global_batch == 0 {
-            return Err(wrong(job, "`global_batch`", "must be at least 1"));
-        }
-        if self.epochs == 0 {
-            return Err(wrong(job, "`epochs`", "must be at least 1"));
-        }
-        if !(0.0..=1.0).contains(&self.max_bad_fraction) {
-            return Err(wrong(job, "`max_bad_fraction`", format!("is {}, not in 0..1", self.max_bad_fraction)));
-        }
-        if let Some(order) = self.order {
-            if order.lanes == Some(0) {
-                return Err(wrong(job, "`order.lanes`", "must be at least 1"));
-            }
-            if order.window == Some(0) {
-                return Err(wrong(job, "`order.window`", "must be at least 1"));
-            }
-        }
-        if self.column.is_empty() || self.column.len() > MAX_COLUMNS {
-            return Err(wrong(job, "`column`", format!("must be there 1 to {MAX_COLUMNS} times")));
-        }
-        let mut names = HashSet::new();
-        self.column
-            .iter()
-            .map(|column| {
-                if !names.insert(column.name.as_str()) {
-                    return Err(wrong(job, format!("column `{}`", column.name), "is there twice"));
-                }
-                column.check(job)
-            })
-            .collect()
+        .check()?;
+        Ok(columns)
     }
 }
 
 impl ColumnFile {
-    fn check(&self, job: &str) -> Result<Column, JobError> {
+    /// The column as it is written, without a look at its values.
+    fn read(&self, job: &str) -> Result<Column, JobError> {
         let fail = |key: &str, problem: String| Err(wrong(job, format!("column `{}`: `{key}`", self.name), problem));
-        if self.name.is_empty() {
-            return fail("name", "is empty".to_owned());
-        }
-        let from: Vec<String> = self.from.split('|').map(|field| field.trim().to_owned()).collect();
-        if from.iter().any(String::is_empty) {
-            return fail("from", format!("is `{}`; name a field, or several as `jpg|png`", self.from));
-        }
         for (key, set, decoder) in [
             ("ops", !self.ops.is_empty(), DecodeFile::Image),
             ("layout", self.layout.is_some(), DecodeFile::Image),
@@ -211,89 +165,29 @@ impl ColumnFile {
                 return fail(key, format!("is only for decode = \"{}\"", decoder.name()));
             }
         }
-        let (kind, dtypes): (_, &[DType]) = match self.decode {
+        let kind = match self.decode {
             DecodeFile::Image => {
-                (ColumnKind::Image(self.image(job)?), &[DType::U8, DType::F32, DType::F16, DType::Bf16])
+                let Some(size) = ImageColumn::final_size(&self.ops) else {
+                    let problem = "leave pictures of different sizes; end with random_resized_crop, center_crop or \
+                                   resize = { size = [height, width] }";
+                    return fail("ops", problem.to_owned());
+                };
+                let (ops, layout) = (self.ops.clone(), self.layout.unwrap_or_default());
+                ColumnKind::Image(ImageColumn { ops, layout, normalise: self.normalise, size })
             }
-            DecodeFile::Int => (ColumnKind::Int, &[DType::I64, DType::I32]),
-            DecodeFile::BoxClass => (ColumnKind::BoxClass, &[DType::I64, DType::I32]),
-            DecodeFile::Json => match self.path.as_deref() {
-                Some(path) if !path.is_empty() => (
-                    ColumnKind::Json { path: path.split('.').map(str::to_owned).collect() },
-                    &[DType::F64, DType::F32, DType::I64, DType::I32],
-                ),
-                _ => return fail("path", "is missing; write the keys to the number, as `camera.exposure`".to_owned()),
-            },
-            DecodeFile::Bytes => {
-                let max_bytes = self.max_bytes.unwrap_or(DEFAULT_RAGGED_BYTES);
-                if max_bytes == 0 || max_bytes > MAX_RAGGED_BYTES {
-                    return fail("max_bytes", format!("is {max_bytes}, not in 1..={MAX_RAGGED_BYTES}"));
+            DecodeFile::Int => ColumnKind::Int,
+            DecodeFile::BoxClass => ColumnKind::BoxClass,
+            DecodeFile::Json => {
+                let path = self.path.as_deref().filter(|path| !path.is_empty());
+                ColumnKind::Json {
+                    path: path.into_iter().flat_map(|path| path.split('.')).map(str::to_owned).collect(),
                 }
-                (ColumnKind::Bytes { max_bytes }, &[DType::U8])
             }
+            DecodeFile::Bytes => ColumnKind::Bytes { max_bytes: self.max_bytes.unwrap_or(DEFAULT_RAGGED_BYTES) },
         };
-        let dtype = self.dtype.unwrap_or(dtypes[0]);
-        if !dtypes.contains(&dtype) {
-            return fail(
-                "dtype",
-                format!("cannot be {dtype:?} for decode = \"{}\"", self.decode.name()).to_lowercase(),
-            );
-        }
-        if dtype == DType::U8 && self.normalise.is_some() {
-            return fail("normalise", "needs a float type; add dtype = \"f32\", \"f16\" or \"bf16\"".to_owned());
-        }
+        let from = self.from.split('|').map(|field| field.trim().to_owned()).collect();
+        let dtype = self.dtype.unwrap_or(kind.dtypes()[0]);
         Ok(Column { name: self.name.clone(), from, kind, dtype })
-    }
-
-    fn image(&self, job: &str) -> Result<ImageColumn, JobError> {
-        let fail = |key: &str, problem: String| Err(wrong(job, format!("column `{}`: `{key}`", self.name), problem));
-        let mut size = None;
-        for op in &self.ops {
-            match op {
-                ImageOp::RandomResizedCrop { scale, ratio, .. } => {
-                    let ordered = |[low, high]: [f32; 2]| low > 0.0 && low <= high && high.is_finite();
-                    if !ordered(*scale) || scale[1] > 1.0 {
-                        return fail("scale", format!("is {scale:?}; give [low, high] with 0 < low <= high <= 1"));
-                    }
-                    if !ordered(*ratio) {
-                        return fail("ratio", format!("is {ratio:?}; give [low, high] with 0 < low <= high"));
-                    }
-                }
-                ImageOp::RandomFlip { p } if !(0.0..=1.0).contains(p) => {
-                    return fail("random_flip", format!("has p = {p}, not in 0..1"));
-                }
-                ImageOp::CropBox { margin, .. } if !(0.0..=10.0).contains(margin) => {
-                    return fail("crop_box", format!("has margin = {margin}, not in 0..10"));
-                }
-                _ => {}
-            }
-            if let ImageOp::RandomResizedCrop { size, .. } | ImageOp::Resize { size } | ImageOp::CenterCrop { size } =
-                op
-                && size.height_width().iter().any(|side| !(1..=MAX_SIDE).contains(side))
-            {
-                return fail("size", format!("is {:?} pixels, not in 1..={MAX_SIDE}", size.height_width()));
-            }
-            size = op.output_size(size);
-        }
-        let Some(size) = size else {
-            return fail(
-                "ops",
-                "leave pictures of different sizes; end with random_resized_crop, center_crop or \
-                               resize = { size = [height, width] }"
-                    .to_owned(),
-            );
-        };
-        if let Some(normalise) = &self.normalise
-            && (normalise.std.iter().any(|std| !std.is_normal()) || normalise.mean.iter().any(|mean| !mean.is_finite()))
-        {
-            return fail("normalise", "has a std of zero or a value that is no number".to_owned());
-        }
-        Ok(ImageColumn {
-            ops: self.ops.clone(),
-            layout: self.layout.unwrap_or_default(),
-            normalise: self.normalise,
-            size,
-        })
     }
 }
 

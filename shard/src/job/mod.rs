@@ -3,12 +3,14 @@
 //! [`JobFile`] is what a user wrote; [`Job`] is what is valid. A job is immutable: everything that decides
 //! the stream, the frozen order parameters included, is in its [fingerprint](Job::fingerprint).
 
+mod check;
 mod column;
 mod file;
 mod size;
 
+pub use check::MAX_COLUMNS;
 pub use column::{Column, ColumnKind, DType, ImageColumn, ImageLayout, ImageOp, Normalise};
-pub use file::{ColumnFile, DecodeFile, JobFile, OrderFile};
+pub use file::{ColumnFile, DecodeFile, JobFile, MAX_JOB_FILE_BYTES, OrderFile};
 pub use size::Size;
 
 use serde::{Deserialize, Serialize};
@@ -100,6 +102,14 @@ pub struct Job {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
+    /// The text is longer than [`MAX_JOB_FILE_BYTES`].
+    #[error("job file `{origin}` is {bytes} bytes, more than {MAX_JOB_FILE_BYTES}")]
+    TooLong {
+        /// Where the text came from.
+        origin: String,
+        /// Its length.
+        bytes: usize,
+    },
     /// The text is not TOML, has a key that no job has, or a value of the wrong type.
     #[error("job file `{origin}`: {source}")]
     Syntax {
@@ -156,8 +166,9 @@ impl OrderParams {
     #[must_use]
     pub fn default_for(facts: &DatasetFacts, global_batch: u32, shuffle: bool) -> Self {
         let most = (facts.blocks / MIN_BLOCKS_PER_LANE).max(1);
-        let divides = |lanes: &u32| global_batch.is_multiple_of(*lanes) && u64::from(*lanes) <= most;
-        let lanes = (1..=global_batch).rev().find(divides).unwrap_or(1);
+        let divides = |lanes: &u32| global_batch.is_multiple_of(*lanes);
+        let largest = u32::try_from(most).unwrap_or(u32::MAX).min(global_batch);
+        let lanes = (1..=largest).rev().find(divides).unwrap_or(1);
         let samples_per_block = facts.samples.div_ceil(facts.blocks.max(1)).max(1);
         let blocks_per_window = u64::from(global_batch / lanes).max(1);
         let samples_per_lane = facts.samples.div_ceil(u64::from(lanes)).max(1);

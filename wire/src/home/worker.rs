@@ -7,25 +7,27 @@ use quinn::{Connection, Endpoint};
 use spdl_shard::Position;
 use tokio::{
     net::UnixStream,
-    sync::{Semaphore, mpsc, oneshot},
+    sync::{mpsc, oneshot},
     task::JoinSet,
 };
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::{ATTACH_TIMEOUT, CLOSE_TIMEOUT, ChannelError, Inbound, Outbound, ended};
 use crate::{
     certs::Role,
+    doorway::Doorway,
     frame::{FrameError, FrameReader, FrameWriter},
     local::{self, LocalListener},
     messages::{FromHome, Session, ToHome, Transport},
-    quic::{self, Close, HANDSHAKE_TIMEOUT},
+    quic::{self, Close, HANDSHAKE_TIMEOUT, QuicError},
     slab::{Slab, SlabError},
 };
 
 /// Who may attach.
 const CLIENTS: [Role; 2] = [Role::Client, Role::Admin];
-/// Connections that have not attached yet, at once.
+/// Connections that have not attached yet, at once: over QUIC, and over the socket, each of which takes a descriptor.
 const MAX_ARRIVING: usize = 256;
+const MAX_ARRIVING_LOCAL: usize = 64;
 /// How long accepting rests when the process is out of descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
@@ -41,13 +43,12 @@ impl HomeListener {
     #[must_use]
     pub fn start(local: Option<LocalListener>, quic: Option<Endpoint>) -> Self {
         let (door, arrived) = mpsc::channel(MAX_ARRIVING);
-        let room = Arc::new(Semaphore::new(MAX_ARRIVING));
         let mut tasks = JoinSet::new();
         if let Some(listener) = local {
-            tasks.spawn(listen_local(listener, door.clone(), Arc::clone(&room)));
+            tasks.spawn(listen_local(listener, door.clone()));
         }
         if let Some(endpoint) = quic {
-            tasks.spawn(listen_quic(endpoint, door, room));
+            tasks.spawn(listen_quic(endpoint, door));
         }
         Self { arrived, _tasks: tasks }
     }
@@ -59,10 +60,9 @@ impl HomeListener {
     }
 }
 
-async fn listen_local(listener: LocalListener, door: mpsc::Sender<AttachRequest>, room: Arc<Semaphore>) {
-    let mut arriving = JoinSet::new();
-    while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
-        while arriving.try_join_next().is_some() {}
+async fn listen_local(listener: LocalListener, door: mpsc::Sender<AttachRequest>) {
+    let mut arriving = Doorway::new(MAX_ARRIVING_LOCAL);
+    loop {
         let stream = match listener.accept().await {
             Ok(stream) => stream,
             Err(error) => {
@@ -73,7 +73,8 @@ async fn listen_local(listener: LocalListener, door: mpsc::Sender<AttachRequest>
         };
         let admitted = listener.admit(&stream);
         let door = door.clone();
-        arriving.spawn(async move {
+        let process = admitted.as_ref().map_or(0, |peer| peer.pid);
+        arriving.enter(process, async move {
             let (who, refusal) = match &admitted {
                 Ok(peer) => (format!("process {} of user {}", peer.pid, peer.uid), None),
                 Err(error) => (String::new(), Some(error.to_string())),
@@ -86,23 +87,20 @@ async fn listen_local(listener: LocalListener, door: mpsc::Sender<AttachRequest>
                 who,
             };
             arrive(control, refusal, door).await;
-            drop(permit);
         });
     }
 }
 
-async fn listen_quic(endpoint: Endpoint, door: mpsc::Sender<AttachRequest>, room: Arc<Semaphore>) {
-    let mut arriving = JoinSet::new();
-    while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
-        while arriving.try_join_next().is_some() {}
-        let Some(incoming) = endpoint.accept().await else { return };
+async fn listen_quic(endpoint: Endpoint, door: mpsc::Sender<AttachRequest>) {
+    let mut arriving = Doorway::new(MAX_ARRIVING);
+    while let Some(incoming) = endpoint.accept().await {
         let door = door.clone();
-        arriving.spawn(async move {
+        arriving.enter(incoming.remote_address().ip(), async move {
             match open_control(incoming).await {
                 Ok(control) => arrive(control, None, door).await,
+                Err(ChannelError::Quic(error @ QuicError::RoleNotAllowed { .. })) => warn!(%error, "refused a peer"),
                 Err(error) => debug!(%error, "a connection did not become a client"),
             }
-            drop(permit);
         });
     }
 }
@@ -245,7 +243,7 @@ impl AttachRequest {
     }
 }
 
-/// Slots that a connection still reads from, and how it says that it no longer does.
+/// Slots that the client was given and has not freed, and how its connection says that it no longer reads from one.
 type Loans = Arc<Mutex<HashMap<u32, oneshot::Receiver<()>>>>;
 
 /// What a home says to one rank.
@@ -267,12 +265,13 @@ impl HomeSender {
     /// # Panics
     /// When the slot is not published.
     pub async fn deliver(&mut self, sequence: u64, slot: u32, used_bytes: u64) -> Result<(), ChannelError> {
+        let (returned, is_returned) = oneshot::channel();
+        self.loans.lock().insert(slot, is_returned);
         let Some(connection) = &self.connection else {
+            drop(returned);
             return Ok(self.out.send(&FromHome::Filled { sequence, slot, used_bytes }).await?);
         };
         let batch = self.slab.read(slot).unwrap_or_else(|| panic!("slot {slot} is delivered unpublished"));
-        let (returned, is_returned) = oneshot::channel();
-        self.loans.lock().insert(slot, is_returned);
         let used_bytes = usize::try_from(used_bytes).expect("a slot lies in memory");
         Ok(quic::send_batch(connection, sequence, batch, used_bytes, returned).await?)
     }
@@ -324,11 +323,13 @@ impl HomeReceiver {
         if self.returning.is_none() {
             match self.frames.next::<ToHome>().await {
                 Ok(Some(ToHome::Freed { slot })) => {
-                    // Where nothing is on loan, a receiver whose sender is gone stands for it.
-                    let loan = self.loans.lock().remove(&slot).unwrap_or_else(|| oneshot::channel().1);
-                    self.returning = Some((slot, loan));
+                    let loan = self.loans.lock().remove(&slot);
+                    match loan {
+                        Some(loan) => self.returning = Some((slot, loan)),
+                        None => return Err(self.broken(format!("it freed slot {slot}, which it was not given"))),
+                    }
                 }
-                Ok(Some(ToHome::Attach { .. })) => return Err(ChannelError::protocol("it attached twice")),
+                Ok(Some(ToHome::Attach { .. })) => return Err(self.broken("it attached twice".to_owned())),
                 Ok(message) => return Ok(message),
                 Err(error @ (FrameError::Io(_) | FrameError::Cut { .. })) => {
                     return match ended(error, self.connection.as_ref()) {
@@ -348,9 +349,15 @@ impl HomeReceiver {
             let _ = loan.await;
         }
         let (slot, _) = self.returning.take().expect("set above");
-        if !self.slab.release(slot) {
-            return Err(ChannelError::protocol(format!("it freed slot {slot}, which it was not given")));
-        }
+        assert!(self.slab.release(slot), "slot {slot} was given, and nobody reads from it any more");
         Ok(Some(ToHome::Freed { slot }))
+    }
+
+    /// The client broke the protocol: it is told, where it can be, and the channel is of no more use.
+    fn broken(&self, problem: String) -> ChannelError {
+        if let Some(connection) = &self.connection {
+            Close::Protocol.close(connection, &problem);
+        }
+        ChannelError::protocol(problem)
     }
 }

@@ -16,16 +16,19 @@ pub enum Close {
     Role,
     /// The peer does not keep to the protocol.
     Protocol,
+    /// There is no room for one more.
+    Busy,
 }
 
 impl Close {
-    const ALL: [Self; 3] = [Self::Done, Self::Role, Self::Protocol];
+    const ALL: [Self; 4] = [Self::Done, Self::Role, Self::Protocol, Self::Busy];
 
     const fn code(self) -> u64 {
         match self {
             Self::Done => 0,
             Self::Role => 1,
             Self::Protocol => 2,
+            Self::Busy => 3,
         }
     }
 
@@ -63,12 +66,14 @@ pub enum QuicError {
     OurCluster { address: SocketAddr },
     #[error("`{address}` is not a {expected}: {reason}")]
     WrongRole { address: SocketAddr, expected: Role, reason: String },
-    #[error("`{address}` is the {role} `{name}`, which may not connect here")]
-    RoleNotAllowed { address: SocketAddr, role: Role, name: String },
+    #[error("`{address}` is the {role} `{name}`, which may not connect here, only: {allowed}")]
+    RoleNotAllowed { address: SocketAddr, role: Role, name: String, allowed: String },
     #[error("certificate of `{address}` {problem}")]
     Certificate { address: SocketAddr, problem: String },
     #[error("`{address}` refused us: {reason}")]
     Refused { address: SocketAddr, reason: String },
+    #[error("`{address}` has no room for us: {reason}")]
+    Busy { address: SocketAddr, reason: String },
     #[error("connection to `{address}` was closed")]
     Closed { address: SocketAddr },
     #[error("connection to `{address}` was lost: {source}")]
@@ -105,6 +110,7 @@ impl QuicError {
             | Self::PortClosed { .. }
             | Self::Timeout { .. }
             | Self::HandshakeTimeout { .. }
+            | Self::Busy { .. }
             | Self::Closed { .. }
             | Self::Lost { .. }
             | Self::NoReply { .. } => true,
@@ -132,6 +138,9 @@ impl QuicError {
                     return Self::Closed { address };
                 }
                 let reason = String::from_utf8_lossy(&close.reason).into_owned();
+                if code == Close::Busy.code() {
+                    return Self::Busy { address, reason };
+                }
                 let known = Close::ALL.iter().any(|close| close.code() == code);
                 Self::Refused { address, reason: if known { reason } else { format!("{reason} (code {code})") } }
             }

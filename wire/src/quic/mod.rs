@@ -63,8 +63,7 @@ pub fn server_endpoint(
 ) -> Result<Endpoint, QuicError> {
     let crypto = QuicServerConfig::try_from(identity.server_config()).expect("TLS 1.3 with AES-128-GCM");
     let mut config = ServerConfig::with_crypto(Arc::new(crypto));
-    config.transport_config(settings.transport());
-    config.max_incoming(settings.max_handshakes);
+    settings.limit_server(&mut config);
     endpoint(listen, Some(config), identity, settings)
 }
 
@@ -91,7 +90,7 @@ fn endpoint(
     let mut endpoint = Endpoint::new(settings.endpoint(), server, socket, runtime).map_err(bind)?;
     let crypto = QuicClientConfig::try_from(identity.client_config()).expect("TLS 1.3 with AES-128-GCM");
     let mut client = ClientConfig::new(Arc::new(crypto));
-    client.transport_config(settings.transport());
+    client.transport_config(settings.client_transport());
     endpoint.set_default_client_config(client);
     Ok(endpoint)
 }
@@ -175,10 +174,10 @@ pub async fn handshake(
         let connection = incoming.await.map_err(|error| QuicError::of(error, address))?;
         let peer = peer(&connection)?;
         if !allowed.contains(&peer.role) {
-            let names: Vec<&str> = allowed.iter().map(|role| role.name()).collect();
-            let reason = format!("a {} may not connect here, only: {}", peer.role, names.join(", "));
+            let allowed = allowed.iter().map(|role| role.name()).collect::<Vec<_>>().join(", ");
+            let reason = format!("a {} may not connect here, only: {allowed}", peer.role);
             Close::Role.close(&connection, &reason);
-            return Err(QuicError::RoleNotAllowed { address, role: peer.role, name: peer.name });
+            return Err(QuicError::RoleNotAllowed { address, role: peer.role, name: peer.name, allowed });
         }
         let mut stream = connection.open_uni().await.map_err(|error| QuicError::of(error, address))?;
         frame::write_frame(&mut stream, &Welcome).await.map_err(QuicError::Frame)?;

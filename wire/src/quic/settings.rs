@@ -3,14 +3,20 @@
 use std::{net::UdpSocket, sync::Arc, time::Duration};
 
 use quinn::{
-    AckFrequencyConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, congestion::CubicConfig,
+    AckFrequencyConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, TransportConfig,
+    congestion::CubicConfig,
 };
 use rustix::net::sockopt;
 
 use super::varint;
 
-/// Streams that a peer may have open at once in each direction: requests, and batches on their way.
-const MAX_STREAMS: u64 = 512;
+/// Batches that a home may have on their way to a client at once, each on a stream of its own.
+const MAX_BATCHES: u64 = 512;
+/// Requests that a client may have open at a server at once.
+const MAX_REQUESTS: u64 = 16;
+/// Bytes of connections in their handshake that a server holds until it looks at them: of one, and of all.
+const HANDSHAKE_BYTES: u64 = 64 << 10;
+const ALL_HANDSHAKE_BYTES: u64 = 8 << 20;
 
 /// How a QUIC endpoint behaves. The defaults are for bulk data in a data centre and on loopback.
 #[derive(Clone, Debug)]
@@ -24,6 +30,9 @@ pub struct QuicSettings {
     pub stream_window_bytes: u64,
     /// Bytes on their way in one connection, each direction. Default 64 MiB. Raised: as above.
     pub connection_window_bytes: u64,
+    /// Bytes that a client may send to a server beyond those that it has read, in all streams of a connection. Default 256
+    /// KiB: requests are short. Raised: more memory for a client to take that sends and is not read.
+    pub request_window_bytes: u64,
     /// Bytes sent before the first acknowledgement. Default 256 KiB. Raised: a burst that a slow path may drop. Below
     /// twice the largest payload, a probe for the payload's size on its way can hold back the notice of closing.
     pub initial_window_bytes: u64,
@@ -51,6 +60,7 @@ impl Default for QuicSettings {
             keep_alive: Duration::from_secs(1),
             stream_window_bytes: 16 << 20,
             connection_window_bytes: 64 << 20,
+            request_window_bytes: 256 << 10,
             initial_window_bytes: 256 << 10,
             max_udp_payload_bytes: 8952,
             initial_udp_payload_bytes: 1200,
@@ -63,7 +73,33 @@ impl Default for QuicSettings {
 }
 
 impl QuicSettings {
-    pub(super) fn transport(&self) -> Arc<TransportConfig> {
+    /// Of connections that we make: batches come in, on streams that the other side opens.
+    pub(super) fn client_transport(&self) -> Arc<TransportConfig> {
+        let mut config = self.transport();
+        config
+            .stream_receive_window(varint(self.stream_window_bytes))
+            .receive_window(varint(self.connection_window_bytes))
+            .max_concurrent_bidi_streams(varint(0))
+            .max_concurrent_uni_streams(varint(MAX_BATCHES));
+        Arc::new(config)
+    }
+
+    /// Of connections that others make: requests come in, and nothing else.
+    pub(super) fn limit_server(&self, server: &mut ServerConfig) {
+        let mut config = self.transport();
+        config
+            .stream_receive_window(varint(self.request_window_bytes))
+            .receive_window(varint(self.request_window_bytes))
+            .max_concurrent_bidi_streams(varint(MAX_REQUESTS))
+            .max_concurrent_uni_streams(varint(0));
+        server
+            .transport_config(Arc::new(config))
+            .max_incoming(self.max_handshakes)
+            .incoming_buffer_size(HANDSHAKE_BYTES)
+            .incoming_buffer_size_total(ALL_HANDSHAKE_BYTES);
+    }
+
+    fn transport(&self) -> TransportConfig {
         let mut acks = AckFrequencyConfig::default();
         acks.ack_eliciting_threshold(varint(self.ack_every_packets.into()));
         let mut discovery = MtuDiscoveryConfig::default();
@@ -75,19 +111,15 @@ impl QuicSettings {
             .congestion_controller_factory(Arc::new(congestion))
             .max_idle_timeout(IdleTimeout::try_from(self.idle_timeout).ok())
             .keep_alive_interval(Some(self.keep_alive))
-            .stream_receive_window(varint(self.stream_window_bytes))
-            .receive_window(varint(self.connection_window_bytes))
             .send_window(self.connection_window_bytes)
             // A batch goes out whole before the next: the trainer waits for the first, not for all of them.
             .send_fairness(false)
             .initial_mtu(self.initial_udp_payload_bytes.max(1200))
             .mtu_discovery_config(Some(discovery))
             .ack_frequency_config(Some(acks))
-            .max_concurrent_bidi_streams(varint(MAX_STREAMS))
-            .max_concurrent_uni_streams(varint(MAX_STREAMS))
             .datagram_receive_buffer_size(None)
             .enable_segmentation_offload(self.segmentation_offload);
-        Arc::new(config)
+        config
     }
 
     pub(super) fn endpoint(&self) -> EndpointConfig {

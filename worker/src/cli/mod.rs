@@ -11,6 +11,7 @@ use std::{
 use spdl_wire::{
     certs::{CertError, Identity},
     coordinators::Addresses,
+    http::HttpListener,
     local::Allow,
     node::this_node,
 };
@@ -210,7 +211,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
             let listener = TcpListener::bind(address).await.map_err(os(&format!("HTTP on {address}")))?;
             let bound = listener.local_addr().map_err(os("HTTP"))?;
             let router = http::router(worker.clone());
-            (Some(bound), Some(tokio::spawn(async move { axum::serve(listener, router).await })))
+            (Some(bound), Some(tokio::spawn(async move { axum::serve(HttpListener::new(listener), router).await })))
         }
         None => (None, None),
     };

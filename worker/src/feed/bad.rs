@@ -60,6 +60,10 @@ pub struct TooManyBad {
     pub causes: String,
 }
 
+/// Bytes of a shard's name, a key or a cause that are told. A tar may name its members with a megabyte each, and then a
+/// beat would be too long to be sent.
+const TEXT_BYTES: usize = 512;
+
 /// The bad samples that this process has met, for all jobs.
 #[derive(Debug, Default)]
 pub struct BadLedger {
@@ -78,7 +82,10 @@ impl BadLedger {
     ///
     /// # Errors
     /// [`TooManyBad`] when the job has more of them than it allows.
-    pub fn record(&mut self, job: &Job, fingerprint: Fingerprint, sample: BadSample) -> Result<(), TooManyBad> {
+    pub fn record(&mut self, job: &Job, fingerprint: Fingerprint, mut sample: BadSample) -> Result<(), TooManyBad> {
+        for text in [&mut sample.shard, &mut sample.key, &mut sample.cause] {
+            text.truncate(text.floor_char_boundary(TEXT_BYTES));
+        }
         let ledger = self.jobs.entry(fingerprint).or_default();
         if ledger.distinct.insert(sample.sample.0) {
             let BadSample { shard, key, cause, .. } = &sample;

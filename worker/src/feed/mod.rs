@@ -21,7 +21,6 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use spdl_shard::{
     Fingerprint, Position,
-    job::Job,
     order::{BatchParams, Plan},
 };
 use spdl_wire::{
@@ -40,8 +39,8 @@ pub use dataset::{StoreAccess, WrapStore};
 pub use error::FeedError;
 use fill::FilledBatch;
 use progress::{Phase, Progress};
+use resources::SlabReservation;
 pub use resources::{DEFAULT_SLOTS, MAX_SLOTS, Resources};
-use resources::{SlabReservation, check_session};
 use steps::Steps;
 pub use view::FeedView;
 
@@ -141,13 +140,12 @@ impl RankFeed {
     /// [`next`](Self::next).
     pub fn start(resources: &Arc<Resources>, request: FeedRequest) -> Result<Self, FeedError> {
         let FeedRequest { session, rank, from, slots, slab: kind } = request;
-        check_session(&session, rank).map_err(|problem| FeedError::Session {
+        session.check(rank).map_err(|error| FeedError::Session {
             job: session.job.name.clone(),
             rank,
-            problem,
+            problem: error.to_string(),
         })?;
-        let capacity = Job::entries_per_rank(session.global_batch, session.world);
-        let layout = Arc::new(Layout::new(&session.job.columns, capacity));
+        let layout = Arc::new(session.layout());
         let reservation = resources.reserve(&session, rank, slots, &layout)?;
         let make = if kind == SlabKind::Shared { Slab::shared } else { Slab::private };
         let slab = make(reservation.slots, layout.slot_bytes()).map_err(|source| FeedError::Slab {

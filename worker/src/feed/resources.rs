@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use spdl_wire::{
     layout::Layout,
     messages::{BadSample, Session, StageFigures, StoreFigures},
-    slab::{MAX_SLAB_BYTES, slot_stride},
+    slab::slot_stride,
 };
 
 use super::{
@@ -190,40 +190,4 @@ impl Drop for SlabReservation {
         *taken -= self.bytes;
         self.resources.fetcher.set_memory(self.resources.shares.pool_bytes - *taken);
     }
-}
-
-/// The most columns of a job.
-const MAX_COLUMNS: usize = 64;
-
-/// Whether this rank of this session, which may come from anybody with a certificate, is one that can be served.
-pub(crate) fn check_session(session: &Session, rank: u32) -> Result<(), String> {
-    let Session { job, world, global_batch, .. } = session;
-    if rank >= *world {
-        return Err(format!("rank {rank} is not below world {world}"));
-    }
-    if world > global_batch {
-        return Err(format!("world {world} is more than the global batch of {global_batch}"));
-    }
-    if !(1..=MAX_COLUMNS).contains(&job.columns.len()) {
-        return Err(format!("it has {} columns, not 1 to {MAX_COLUMNS}", job.columns.len()));
-    }
-    let entries = u128::from(spdl_shard::job::Job::entries_per_rank(*global_batch, *world));
-    let mut batch_bytes = entries * 64;
-    for column in &job.columns {
-        let sample_bytes = match (column.sample_shape(), &column.kind) {
-            (Some(shape), _) => {
-                shape.iter().map(|side| u128::from(*side)).product::<u128>() * column.dtype.bytes() as u128
-            }
-            (None, spdl_shard::job::ColumnKind::Bytes { max_bytes }) => u128::from(*max_bytes),
-            (None, _) => 0,
-        };
-        if sample_bytes == 0 {
-            return Err(format!("column `{}` has samples of no bytes", column.name));
-        }
-        batch_bytes += entries * (sample_bytes + 64);
-    }
-    if batch_bytes > u128::from(MAX_SLAB_BYTES / u64::from(MAX_SLOTS)) {
-        return Err(format!("a batch of {entries} samples takes {batch_bytes} bytes, more than a slab may hold"));
-    }
-    Ok(())
 }

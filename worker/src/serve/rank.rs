@@ -1,6 +1,6 @@
 //! Serving one rank, from its attach to its end.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use spdl_wire::{
     home::{AttachRequest, ChannelError, HomeReceiver, HomeSender},
@@ -13,6 +13,9 @@ use crate::feed::{FeedEvent, FeedRequest, FeedView, RankFeed, Resources, SlabKin
 
 /// Questions of one client that are not answered yet; more are not read.
 const QUESTIONS: usize = 4;
+
+/// How long a client may take to hear why it is not served any longer.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// What ended the service of a rank.
 #[derive(Debug)]
@@ -61,8 +64,8 @@ pub(super) async fn serve(
             if let FromHome::Fault { message, .. } = &last {
                 tracing::error!(job, rank, client, message, "rank cannot be fed any longer");
             }
-            // A client that is gone hears nothing.
-            let _ = sender.send(&last).await;
+            // A client that is gone hears nothing, and one that does not read must not keep its seat for it.
+            let _ = tokio::time::timeout(LAST_WORDS, sender.send(&last)).await;
         }
     }
     drop(seat);

@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use spdl_shard::{Fingerprint, Position, job::Job};
+use spdl_shard::{Fingerprint, Position};
 use spdl_wire::{
     certs::{ClusterCa, LEAF_VALIDITY},
     home::{self, Attach, ChannelError, ClientReceiver, ClientSender},
@@ -73,7 +73,7 @@ fn nowhere() -> SocketAddr {
 }
 
 fn layout_of(session: &Session) -> Layout {
-    Layout::new(&session.job.columns, Job::entries_per_rank(session.global_batch, session.world))
+    session.layout()
 }
 
 fn wish(session: Session, rank: u32) -> Attach {

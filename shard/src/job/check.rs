@@ -1,0 +1,259 @@
+//! What a job has to be, whether it was just written down or came from a peer: [`Job::check`].
+
+use std::collections::HashSet;
+
+use super::{Column, ColumnKind, DType, ImageColumn, ImageOp, Job, JobError, OrderFile};
+
+/// The most pixels on a side, and the most bytes of a ragged sample: both bound a slot.
+const MAX_SIDE: u32 = 16_384;
+const MAX_RAGGED_BYTES: u32 = 1 << 30;
+/// The most columns of a job.
+pub const MAX_COLUMNS: usize = 64;
+/// The most samples that a job delivers in all its epochs, so that sums of positions cannot overflow.
+const MAX_DELIVERED: u64 = 1 << 62;
+
+/// Reports a key of `job` whose value makes no sense.
+pub(super) fn wrong(job: &str, key: impl Into<String>, problem: impl Into<String>) -> JobError {
+    JobError::Key { job: job.to_owned(), key: key.into(), problem: problem.into() }
+}
+
+/// What can be checked without the dataset.
+pub(super) struct Keys<'a> {
+    pub(super) name: &'a str,
+    pub(super) dataset: &'a str,
+    pub(super) global_batch: u32,
+    pub(super) epochs: u64,
+    pub(super) max_bad_fraction: f64,
+    pub(super) order: OrderFile,
+    pub(super) columns: &'a [Column],
+}
+
+impl Keys<'_> {
+    pub(super) fn check(&self) -> Result<(), JobError> {
+        let job = self.name;
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if job.is_empty() || job.len() > 128 || !job.chars().all(allowed) {
+            let job: String = job.chars().take(128).collect();
+            return Err(wrong(&job, "`name`", "must be 1 to 128 of A-Z a-z 0-9 . _ -"));
+        }
+        if self.dataset.is_empty() {
+            return Err(wrong(job, "`dataset`", "is empty; give the folder or URL that `spdl-ctl pack` wrote"));
+        }
+        if self.global_batch == 0 {
+            return Err(wrong(job, "`global_batch`", "must be at least 1"));
+        }
+        if self.epochs == 0 {
+            return Err(wrong(job, "`epochs`", "must be at least 1"));
+        }
+        if !(0.0..=1.0).contains(&self.max_bad_fraction) {
+            return Err(wrong(job, "`max_bad_fraction`", format!("is {}, not in 0..1", self.max_bad_fraction)));
+        }
+        if self.order.lanes == Some(0) {
+            return Err(wrong(job, "`order.lanes`", "must be at least 1"));
+        }
+        if self.order.window == Some(0) {
+            return Err(wrong(job, "`order.window`", "must be at least 1"));
+        }
+        if self.columns.is_empty() || self.columns.len() > MAX_COLUMNS {
+            return Err(wrong(job, "`column`", format!("must be there 1 to {MAX_COLUMNS} times")));
+        }
+        let mut names = HashSet::new();
+        for column in self.columns {
+            if !names.insert(column.name.as_str()) {
+                return Err(wrong(job, format!("column `{}`", column.name), "is there twice"));
+            }
+            column.check(job)?;
+        }
+        Ok(())
+    }
+}
+
+impl Job {
+    /// Whether it is one that a job file can describe. A job that came from a peer may be anything else.
+    ///
+    /// # Errors
+    /// [`JobError::Key`] for the first value that makes no sense, [`JobError::Empty`] without samples.
+    pub fn check(&self) -> Result<(), JobError> {
+        let order = OrderFile { lanes: Some(self.order.lanes), window: Some(self.order.window) };
+        let Self { name, dataset, global_batch, epochs, max_bad_fraction, columns, .. } = self;
+        Keys {
+            name,
+            dataset,
+            global_batch: *global_batch,
+            epochs: *epochs,
+            max_bad_fraction: *max_bad_fraction,
+            order,
+            columns,
+        }
+        .check()?;
+        if self.samples == 0 {
+            return Err(JobError::Empty { job: name.clone(), dataset: dataset.clone() });
+        }
+        if self.samples.checked_mul(*epochs).is_none_or(|samples| samples > MAX_DELIVERED) {
+            let problem = format!("is {epochs}: with {} samples each that is more than 2^62 in all", self.samples);
+            return Err(wrong(name, "`epochs`", problem));
+        }
+        if u64::from(self.order.lanes) > self.samples {
+            let problem = format!("is {}, more than the dataset's {} samples", self.order.lanes, self.samples);
+            return Err(wrong(name, "`order.lanes`", problem));
+        }
+        Ok(())
+    }
+}
+
+impl ColumnKind {
+    /// The name of its decoder in a job file.
+    pub(super) const fn decoder(&self) -> &'static str {
+        match self {
+            Self::Image(_) => "image",
+            Self::Int => "int",
+            Self::Json { .. } => "json",
+            Self::Bytes { .. } => "bytes",
+            Self::BoxClass => "box_class",
+        }
+    }
+
+    /// The types its elements can have, the default first.
+    pub(super) const fn dtypes(&self) -> &'static [DType] {
+        match self {
+            Self::Image(_) => &[DType::U8, DType::F32, DType::F16, DType::Bf16],
+            Self::Int | Self::BoxClass => &[DType::I64, DType::I32],
+            Self::Json { .. } => &[DType::F64, DType::F32, DType::I64, DType::I32],
+            Self::Bytes { .. } => &[DType::U8],
+        }
+    }
+}
+
+impl Column {
+    fn check(&self, job: &str) -> Result<(), JobError> {
+        let fail = |key: &str, problem: String| Err(wrong(job, format!("column `{}`: `{key}`", self.name), problem));
+        if self.name.is_empty() {
+            return fail("name", "is empty".to_owned());
+        }
+        if self.from.is_empty() || self.from.iter().any(String::is_empty) {
+            return fail("from", format!("is `{}`; name a field, or several as `jpg|png`", self.from.join("|")));
+        }
+        if !self.kind.dtypes().contains(&self.dtype) {
+            let problem = format!("cannot be {:?} for decode = \"{}\"", self.dtype, self.kind.decoder());
+            return fail("dtype", problem.to_lowercase());
+        }
+        match &self.kind {
+            ColumnKind::Image(image) => image.check(job, self),
+            ColumnKind::Json { path } if path.is_empty() => {
+                fail("path", "is missing; write the keys to the number, as `camera.exposure`".to_owned())
+            }
+            ColumnKind::Bytes { max_bytes } if !(1..=MAX_RAGGED_BYTES).contains(max_bytes) => {
+                fail("max_bytes", format!("is {max_bytes}, not in 1..={MAX_RAGGED_BYTES}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl ImageColumn {
+    /// Height and width that `ops` give to every picture; `None` where pictures differ.
+    pub(super) fn final_size(ops: &[ImageOp]) -> Option<[u32; 2]> {
+        ops.iter().fold(None, |size, op| op.output_size(size))
+    }
+
+    fn check(&self, job: &str, column: &Column) -> Result<(), JobError> {
+        let fail = |key: &str, problem: String| Err(wrong(job, format!("column `{}`: `{key}`", column.name), problem));
+        for op in &self.ops {
+            if let Err((key, problem)) = op.check() {
+                return fail(key, problem);
+            }
+        }
+        if Self::final_size(&self.ops) != Some(self.size) {
+            return fail("ops", format!("do not end in pictures of {:?} pixels", self.size));
+        }
+        if column.dtype == DType::U8 && self.normalise.is_some() {
+            return fail("normalise", "needs a float type; add dtype = \"f32\", \"f16\" or \"bf16\"".to_owned());
+        }
+        if let Some(normalise) = &self.normalise
+            && (normalise.std.iter().any(|std| !std.is_normal()) || normalise.mean.iter().any(|mean| !mean.is_finite()))
+        {
+            return fail("normalise", "has a std of zero or a value that is no number".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl ImageOp {
+    /// What is wrong with it: the key, and how.
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        match self {
+            Self::RandomResizedCrop { scale, ratio, .. } => {
+                let ordered = |[low, high]: [f32; 2]| low > 0.0 && low <= high && high.is_finite();
+                if !ordered(*scale) || scale[1] > 1.0 {
+                    return Err(("scale", format!("is {scale:?}; give [low, high] with 0 < low <= high <= 1")));
+                }
+                if !ordered(*ratio) {
+                    return Err(("ratio", format!("is {ratio:?}; give [low, high] with 0 < low <= high")));
+                }
+            }
+            Self::RandomFlip { p } if !(0.0..=1.0).contains(p) => {
+                return Err(("random_flip", format!("has p = {p}, not in 0..1")));
+            }
+            Self::CropBox { margin, .. } if !(0.0..=10.0).contains(margin) => {
+                return Err(("crop_box", format!("has margin = {margin}, not in 0..10")));
+            }
+            _ => {}
+        }
+        if let Self::RandomResizedCrop { size, .. } | Self::Resize { size } | Self::CenterCrop { size } = self
+            && size.height_width().iter().any(|side| !(1..=MAX_SIDE).contains(side))
+        {
+            return Err(("size", format!("is {:?} pixels, not in 1..={MAX_SIDE}", size.height_width())));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Fingerprint,
+        job::{DatasetFacts, JobFile},
+    };
+
+    fn job() -> Job {
+        let text = "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n\
+            [[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\nops = [{ random_resized_crop = { size = 8 } }]\n\
+            [[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"";
+        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10 };
+        JobFile::parse(text, "job.toml").unwrap().freeze(&facts).unwrap()
+    }
+
+    /// A change to a job that a peer could make.
+    type Change = fn(&mut Job);
+
+    #[test]
+    fn a_job_that_no_job_file_describes_is_refused() {
+        job().check().unwrap();
+        let changes: [(Change, &str); 10] = [
+            (|job| job.samples = 0, "no samples"),
+            (|job| job.epochs = u64::MAX, "2^62"),
+            (|job| job.order.lanes = 101, "`order.lanes`"),
+            (|job| job.order.window = 0, "`order.window`"),
+            (|job| job.columns.clear(), "1 to 64 times"),
+            (|job| job.columns[1].dtype = DType::U8, "`dtype`"),
+            (|job| job.columns[0].dtype = DType::I64, "`dtype`"),
+            (|job| job.columns[1].kind = ColumnKind::Json { path: vec![] }, "`dtype`"),
+            (|job| job.columns[1].from.clear(), "`from`"),
+            (
+                |job| match &mut job.columns[0].kind {
+                    ColumnKind::Image(image) => image.size = [u32::MAX; 2],
+                    other => panic!("{other:?}"),
+                },
+                "do not end in pictures of [4294967295",
+            ),
+        ];
+        for (number, (change, expected)) in changes.into_iter().enumerate() {
+            let mut job = job();
+            change(&mut job);
+            let error = job.check().map_err(|error| error.to_string()).unwrap_err();
+            // Whole numbers may come from a document too.
+            assert!(error.contains(expected) || number == 7, "{expected}: {error}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The way in: peers that have knocked and are not let in yet. Bounded, so that whoever stays there for ever costs little,
+//! and never closed, so that he keeps nobody out.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::Hash,
+};
+
+use tokio::task::{AbortHandle, JoinSet};
+
+/// Attempts to get in, by who makes them. Dropped, it ends them.
+#[derive(Debug)]
+pub struct Doorway<K> {
+    most: usize,
+    tasks: JoinSet<()>,
+    /// The oldest first; some may be over.
+    attempts: VecDeque<(K, AbortHandle)>,
+}
+
+impl<K: Copy + Eq + Hash> Doorway<K> {
+    /// Room for so many attempts at once.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self { most: most.max(1), tasks: JoinSet::new(), attempts: VecDeque::new() }
+    }
+
+    /// Lets `who` try to get in. Where there is no room, the oldest attempt of whoever makes most of them ends: an honest
+    /// peer needs milliseconds, and gets in between the hundreds that an attacker holds open. Call it in a tokio runtime.
+    pub fn enter(&mut self, who: K, attempt: impl Future<Output = ()> + Send + 'static) {
+        while self.tasks.try_join_next().is_some() {}
+        self.attempts.retain(|(_, task)| !task.is_finished());
+        if self.attempts.len() >= self.most {
+            self.push_one_out();
+        }
+        self.attempts.push_back((who, self.tasks.spawn(attempt)));
+    }
+
+    fn push_one_out(&mut self) {
+        let mut counts: HashMap<K, usize> = HashMap::new();
+        for (who, _) in &self.attempts {
+            *counts.entry(*who).or_default() += 1;
+        }
+        let most = counts.values().max();
+        let place = self.attempts.iter().position(|(who, _)| counts.get(who) == most);
+        if let Some((_, task)) = place.and_then(|place| self.attempts.remove(place)) {
+            task.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// Says its number when it ends, however that comes about.
+    struct Told(u32, mpsc::UnboundedSender<u32>);
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            let _ = self.1.send(self.0);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_oldest_attempt_of_who_makes_most_makes_room() {
+        let (out, mut ended) = mpsc::unbounded_channel();
+        let mut doorway = Doorway::new(3);
+        let mut enter = |who: &'static str, number| {
+            let told = Told(number, out.clone());
+            doorway.enter(who, async move {
+                let _told = told;
+                std::future::pending().await
+            });
+        };
+        enter("honest", 0);
+        for number in 1..=4 {
+            enter("hostile", number);
+        }
+        assert_eq!((ended.recv().await, ended.recv().await), (Some(1), Some(2)));
+        drop(doorway);
+        let mut rest = [ended.recv().await, ended.recv().await, ended.recv().await];
+        rest.sort_unstable();
+        assert_eq!(rest, [Some(0), Some(3), Some(4)]);
+    }
+
+    #[tokio::test]
+    async fn those_that_are_in_take_no_room() {
+        let (out, mut entered) = mpsc::channel(10);
+        let mut doorway = Doorway::new(1);
+        for number in 0..10 {
+            let out = out.clone();
+            doorway.enter(0, async move { out.send(number).await.unwrap() });
+            assert_eq!(entered.recv().await, Some(number));
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Whether a session that a peer shows can be served, and what its batches look like.
+
+use spdl_shard::job::{ColumnKind, Job, JobError};
+
+use crate::{
+    layout::{ALIGN, Entry, Layout},
+    messages::Session,
+    slab::MAX_SLAB_BYTES,
+};
+
+/// The most bytes of a batch: a slab of many slots stays within what a slab may be.
+pub const MAX_BATCH_BYTES: u64 = MAX_SLAB_BYTES / 64;
+
+/// A session of which no batch can be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum SessionError {
+    #[error("rank {rank} is not below world {world}")]
+    Rank { rank: u32, world: u32 },
+    #[error("world {world} is more than the global batch of {global_batch}")]
+    World { world: u32, global_batch: u32 },
+    #[error(transparent)]
+    Job(#[from] JobError),
+    #[error("a batch of {entries} samples takes {bytes} bytes, more than the {MAX_BATCH_BYTES} it may have")]
+    TooLarge { entries: u32, bytes: u128 },
+}
+
+impl Session {
+    /// Whether `rank` can take part in it. It may have come from anybody with a certificate, so every number is checked
+    /// before anything is computed or allocated by it.
+    ///
+    /// # Errors
+    /// [`SessionError`] for the first thing that makes no sense.
+    pub fn check(&self, rank: u32) -> Result<(), SessionError> {
+        let Self { job, world, global_batch, .. } = self;
+        if rank >= *world {
+            return Err(SessionError::Rank { rank, world: *world });
+        }
+        if world > global_batch {
+            return Err(SessionError::World { world: *world, global_batch: *global_batch });
+        }
+        job.check()?;
+        let entries = Job::entries_per_rank(*global_batch, *world);
+        let per_sample: u128 = job.columns.iter().map(|column| sample_bytes(column) + 8).sum();
+        let per_column = 4 * ALIGN as u128;
+        let bytes = u128::from(entries) * (per_sample + size_of::<Entry>() as u128)
+            + per_column * (job.columns.len() as u128 + 1);
+        if bytes > u128::from(MAX_BATCH_BYTES) {
+            return Err(SessionError::TooLarge { entries, bytes });
+        }
+        Ok(())
+    }
+
+    /// The layout of its batches. For a session that was [checked](Self::check).
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        Layout::new(&self.job.columns, Job::entries_per_rank(self.global_batch, self.world))
+    }
+}
+
+/// The most bytes of one sample in a column.
+fn sample_bytes(column: &spdl_shard::job::Column) -> u128 {
+    match (column.sample_shape(), &column.kind) {
+        (Some(shape), _) => shape.iter().map(|side| u128::from(*side)).product::<u128>() * column.dtype.bytes() as u128,
+        (None, ColumnKind::Bytes { max_bytes }) => u128::from(*max_bytes),
+        (None, _) => 0,
+    }
+}
