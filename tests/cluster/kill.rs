@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs, time::Duration};
 
 use rustix::process::Signal;
 
-use crate::processes::{Cluster, Dataset, Process, run, sum};
+use crate::processes::{Cluster, Dataset, Process, resident_bytes, run, sum};
 
 fn shared_memory() -> BTreeSet<String> {
     let names = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
@@ -69,13 +69,6 @@ fn a_second_coordinator_on_a_state_in_use_is_refused_by_name() {
     let mut second = crate::processes::ctl();
     second.args(["coord", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--state"]).arg(cluster.path("state"));
     run(&mut second).error(&["state", "hint:"]);
-}
-
-/// Resident memory of a process, in bytes.
-fn resident_bytes(pid: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
-    let line = text.lines().find(|line| line.starts_with("VmRSS:")).expect("a line for resident memory");
-    line.split_whitespace().nth(1).expect("a number").parse::<u64>().expect("a number") * 1024
 }
 
 /// The worker may use 256 MiB for slots and cache; its code, stacks and decoders' scratch come on top.

@@ -409,6 +409,13 @@ pub(crate) fn undisturbed(job: &Path, steps: u64, further: &[&str]) -> Value {
     run(&mut replay).json()
 }
 
+/// Resident memory of a process, in bytes.
+pub(crate) fn resident_bytes(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
+    let line = text.lines().find(|line| line.starts_with("VmRSS:")).expect("a line for resident memory");
+    line.split_whitespace().nth(1).expect("a number").parse::<u64>().expect("a number") * 1024
+}
+
 /// The sum of a 128-bit digest over the ranks.
 #[track_caller]
 pub(crate) fn sum(reports: &[Value], field: &str) -> String {

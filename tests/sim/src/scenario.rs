@@ -6,7 +6,7 @@ use spdl_client::core::Ways;
 use spdl_coordinator::core::Config;
 use spdl_shard::{
     Fingerprint,
-    job::{BadSamples, EpochEnd, Job, OrderParams},
+    job::{BadSamples, Column, ColumnKind, DType, EpochEnd, Job, OrderParams},
     order::{BatchParams, Plan},
 };
 
@@ -126,7 +126,12 @@ fn dataset(dice: &mut Dice) -> (Job, Plan, BTreeSet<u64>) {
         bad_samples: dice.pick(&[BadSamples::Substitute, BadSamples::Substitute, BadSamples::Mask]),
         max_bad_fraction: 1.0,
         order,
-        columns: Vec::new(),
+        columns: vec![Column {
+            name: "label".into(),
+            from: vec!["cls".into()],
+            kind: ColumnKind::Int,
+            dtype: DType::I64,
+        }],
     };
     (job, plan, bad)
 }

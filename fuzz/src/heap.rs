@@ -1,0 +1,76 @@
+//! Counts what a thread allocates, so that a target can be held to its limit: a length that a peer or a file claims has
+//! to be refused before memory is set aside for it.
+#![allow(unsafe_code)]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+};
+
+/// The system's allocator, counted by thread. Make it the global one.
+pub(crate) struct Counting;
+
+thread_local! {
+    /// Bytes in use, and the most that were since the count was reset.
+    static IN_USE: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
+}
+
+fn count(bytes: i64) {
+    // A thread that is being torn down is not counted any more.
+    let _ = IN_USE.try_with(|in_use| {
+        let (now, most) = in_use.get();
+        let now = now + bytes;
+        in_use.set((now, most.max(now)));
+    });
+}
+
+const fn signed(bytes: usize) -> i64 {
+    // The size of a layout is at most `isize::MAX`.
+    bytes as i64
+}
+
+// SAFETY: every call is passed on to the system's allocator as it came; counting allocates nothing, for the cell is
+// initialised at compile time and has no destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(signed(layout.size()));
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(signed(layout.size()));
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, start: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        count(signed(bytes) - signed(layout.size()));
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.realloc(start, layout, bytes) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        count(-signed(layout.size()));
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+/// The most bytes that this thread had in use at once while `work` ran, beyond those before it.
+pub(crate) fn most_bytes(work: impl FnOnce()) -> u64 {
+    IN_USE.with(|in_use| in_use.set((0, 0)));
+    work();
+    IN_USE.with(|in_use| u64::try_from(in_use.get().1).expect("it starts at 0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_allocation_is_seen_even_when_it_is_given_back() {
+        let most = most_bytes(|| drop(std::hint::black_box(vec![0_u8; 5 << 20])));
+        assert!((5 << 20..6 << 20).contains(&most), "{most}");
+    }
+}

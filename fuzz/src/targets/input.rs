@@ -1,0 +1,37 @@
+//! Cutting an input into pieces. What is missing at its end is zero or empty.
+
+/// What is left of an input.
+pub(super) struct Input<'a>(pub(super) &'a [u8]);
+
+impl<'a> Input<'a> {
+    pub(super) fn byte(&mut self) -> u8 {
+        self.0.split_off_first().copied().unwrap_or_default()
+    }
+
+    /// The next `count` bytes, or as many as there are.
+    pub(super) fn bytes(&mut self, count: usize) -> &'a [u8] {
+        self.0.split_off(..count.min(self.0.len())).unwrap_or_default()
+    }
+
+    /// A piece behind its length in two bytes.
+    pub(super) fn piece(&mut self) -> &'a [u8] {
+        let length = [self.byte(), self.byte()];
+        self.bytes(u16::from_le_bytes(length).into())
+    }
+
+    pub(super) fn u64(&mut self) -> u64 {
+        let bytes = self.bytes(8);
+        bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Appends a piece as [`Input::piece`] reads it.
+pub(super) fn append_piece(bytes: &mut Vec<u8>, piece: &[u8]) {
+    let length = u16::try_from(piece.len()).expect("a seed is short");
+    bytes.extend(length.to_le_bytes());
+    bytes.extend(piece);
+}

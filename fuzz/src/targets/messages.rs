@@ -1,0 +1,246 @@
+//! Messages between processes, and the frames around them.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use futures::FutureExt;
+use spdl_shard::{Position, Receipt, SampleId};
+use spdl_wire::{
+    codec,
+    frame::{self, FrameReader, Message},
+    messages::*,
+};
+use tokio::io::{AsyncRead, ReadBuf};
+
+use super::{input::Input, session};
+
+/// What was read can be written, and reads back as the same. Bytes are compared and not values: a float may be NaN.
+fn message<M: Message>(data: &[u8]) {
+    let Ok(message) = codec::decode::<M>(data) else { return };
+    let mut framed = Vec::new();
+    if frame::append_frame(&message, &mut framed).is_err() {
+        assert!(data.len() > M::MAX_BYTES / 2, "a short message can be written");
+        return;
+    }
+    let mut left = framed.clone();
+    let again = frame::take_frame::<M>(&mut left).expect("what was written is valid").expect("and whole");
+    assert!(left.is_empty());
+    let mut twice = Vec::new();
+    frame::append_frame(&again, &mut twice).expect("it was written before");
+    assert!(framed == twice, "a {} changes on its way", M::NAME);
+}
+
+pub(super) fn to_coordinator(data: &[u8]) {
+    message::<ToCoordinator>(data);
+}
+
+pub(super) fn from_coordinator(data: &[u8]) {
+    message::<FromCoordinator>(data);
+}
+
+pub(super) fn to_home(data: &[u8]) {
+    message::<ToHome>(data);
+}
+
+pub(super) fn from_home(data: &[u8]) {
+    message::<FromHome>(data);
+}
+
+/// A stream of frames gives the same messages however it arrives.
+pub(super) fn frames(data: &[u8]) {
+    let mut input = Input(data);
+    match input.byte() % 4 {
+        0 => stream::<ToCoordinator>(input),
+        1 => stream::<FromCoordinator>(input),
+        2 => stream::<ToHome>(input),
+        _ => stream::<FromHome>(input),
+    }
+}
+
+fn stream<M: Message>(mut input: Input<'_>) {
+    let most = usize::from(input.byte()) + 1;
+    let bytes = input.0;
+    let mut whole = bytes.to_vec();
+    let mut reader = FrameReader::new(Pieces { bytes, most }, Vec::new());
+    let mut one_by_one = bytes;
+    loop {
+        let taken = told(frame::take_frame::<M>(&mut whole));
+        let read = told(reader.next::<M>().now_or_never().expect("bytes are always ready"));
+        let alone = told(frame::read_frame::<M>(&mut one_by_one).now_or_never().expect("bytes are always ready"));
+        match taken {
+            // The rest of a frame may still come to `take_frame`; to the others the stream is over.
+            Ok(None) if !whole.is_empty() => assert!(read.is_err() && alone.is_err(), "{read:?}, {alone:?}"),
+            _ => assert!(taken == read && read == alone, "{taken:?}, {read:?}, {alone:?}"),
+        }
+        if !matches!(taken, Ok(Some(_))) {
+            return;
+        }
+    }
+}
+
+/// The message as bytes, or the error as text.
+fn told<M: Message>(read: Result<Option<M>, frame::FrameError>) -> Result<Option<Vec<u8>>, String> {
+    let message = read.map_err(|error| error.to_string())?;
+    Ok(message.map(|message| {
+        let mut bytes = Vec::new();
+        codec::encode(&message, &mut bytes).expect("what was read can be written");
+        bytes
+    }))
+}
+
+/// Bytes that come in pieces of at most so many.
+struct Pieces<'a> {
+    bytes: &'a [u8],
+    most: usize,
+}
+
+impl AsyncRead for Pieces<'_> {
+    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let count = self.most.min(buf.remaining()).min(self.bytes.len());
+        let (piece, rest) = self.bytes.split_at(count);
+        buf.put_slice(piece);
+        self.bytes = rest;
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn encoded<M: Message>(messages: &[M]) -> Vec<Vec<u8>> {
+    let encode = |message| {
+        let mut bytes = Vec::new();
+        codec::encode(message, &mut bytes).expect("a seed can be written");
+        bytes
+    };
+    messages.iter().map(encode).collect()
+}
+
+fn home() -> Home {
+    Home {
+        worker: WorkerId(7),
+        name: "worker-0".into(),
+        node: NodeId("node-0".into()),
+        quic: "127.0.0.1:7402".parse().expect("an address"),
+        socket: Some("/run/spdl/worker.sock".into()),
+    }
+}
+
+fn stall() -> Stall {
+    Stall { worker: "w".into(), stage: "fetch".into(), waiting_for: "shard `a.tar`".into(), waited_ms: 5 }
+}
+
+fn rank_beat() -> RankBeat {
+    RankBeat {
+        session: SessionId(1),
+        job: "train".into(),
+        rank: 0,
+        nonce: 9,
+        acknowledged: Position::new(0, 8),
+        receipt: Receipt(3),
+        unreachable: Some(WorkerId(7)),
+        waited_ms: 2,
+        transport: Some(Transport::Quic),
+    }
+}
+
+/// One of each kind, in an order that a coordinator can follow.
+pub(super) fn requests() -> Vec<ToCoordinator> {
+    let figures = RankFigures {
+        session: SessionId(1),
+        rank: 0,
+        transport: Transport::Local,
+        batches: 4,
+        ready: 1,
+        slots: 4,
+        stall: Some(stall()),
+    };
+    let bad = BadSample {
+        job: "train".into(),
+        sample: SampleId(4),
+        shard: "a.tar".into(),
+        key: "n01/4".into(),
+        cause: "cut".into(),
+    };
+    let join = Join {
+        job: "train".into(),
+        rank: 0,
+        world: 1,
+        global_batch: None,
+        start: Some(Position::START),
+        fingerprint: None,
+        node: NodeId("node-0".into()),
+        client: "process 1".into(),
+        nonce: 9,
+    };
+    let stages = vec![StageFigures { name: "decode".into(), items: 1, ..StageFigures::default() }];
+    vec![
+        ToCoordinator::SubmitJob { toml: super::texts::JOB.into(), origin: "job.toml".into() },
+        ToCoordinator::WorkerBeat(WorkerBeat {
+            home: home(),
+            cores: 4.0,
+            draining: false,
+            ranks: vec![figures],
+            stages,
+            store: StoreFigures::default(),
+            bad_samples: vec![bad],
+        }),
+        ToCoordinator::Join(join),
+        ToCoordinator::RankBeat(rank_beat()),
+        ToCoordinator::RankLeave(rank_beat()),
+        ToCoordinator::DescribeJob { name: "train".into() },
+        ToCoordinator::Status,
+        ToCoordinator::RemoveJob { name: "train".into() },
+        ToCoordinator::WorkerLeave { worker: WorkerId(7) },
+    ]
+}
+
+pub(super) fn to_coordinator_seeds() -> Vec<Vec<u8>> {
+    encoded(&requests())
+}
+
+fn replies() -> Vec<FromCoordinator> {
+    let session = session::session();
+    vec![
+        FromCoordinator::Heard { beat_ms: 1000, liveness_ms: 5000 },
+        FromCoordinator::Joined { session: Box::new(session.clone()), home: Some(home()), beat_ms: 1000 },
+        FromCoordinator::RankHeard { home: None, beat_ms: 1000 },
+        FromCoordinator::Job(Box::new(session.job)),
+        FromCoordinator::Status("{}".into()),
+        FromCoordinator::Done,
+        FromCoordinator::Refused(Refusal::UnknownJob { job: "a".into(), known: "b".into() }),
+    ]
+}
+
+pub(super) fn from_coordinator_seeds() -> Vec<Vec<u8>> {
+    encoded(&replies())
+}
+
+pub(super) fn to_home_seeds() -> Vec<Vec<u8>> {
+    encoded(&[session::attach(), ToHome::Freed { slot: 3 }, ToHome::Explain])
+}
+
+fn said_by_a_home() -> Vec<FromHome> {
+    vec![
+        FromHome::Attached { slots: 4, slot_stride: 8192 },
+        FromHome::Filled { sequence: 0, slot: 1, used_bytes: 5000 },
+        FromHome::End { sequence: 1, position: Position::new(2, 0) },
+        FromHome::Leaving,
+        FromHome::Fault { message: "gone".into(), is_retryable: true },
+        FromHome::Explained(Some(stall())),
+    ]
+}
+
+pub(super) fn from_home_seeds() -> Vec<Vec<u8>> {
+    encoded(&said_by_a_home())
+}
+
+pub(super) fn frames_seeds() -> Vec<Vec<u8>> {
+    fn framed<M: Message>(kind: u8, messages: &[M]) -> Vec<u8> {
+        let mut bytes = vec![kind, 6];
+        messages.iter().for_each(|message| frame::append_frame(message, &mut bytes).expect("a seed can be written"));
+        bytes
+    }
+    let to_home = [session::attach(), ToHome::Freed { slot: 3 }, ToHome::Explain];
+    vec![framed(0, &requests()), framed(1, &replies()), framed(2, &to_home), framed(3, &said_by_a_home())]
+}

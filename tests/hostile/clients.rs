@@ -1,0 +1,179 @@
+//! Clients with a valid certificate, or a user's right to the socket, that do not keep to the protocol.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use quinn::{Connection, Endpoint, RecvStream, SendStream};
+use spdl_shard::job::DType;
+use spdl_wire::{
+    certs::Role,
+    frame::{self, MAGIC},
+    home::{self, Attach, ClientReceiver, ClientSender},
+    messages::{FromHome, PROTOCOL_VERSION, ToHome},
+    quic::{self, QuicError},
+};
+use tokio::{io::AsyncReadExt, io::AsyncWriteExt, net::UnixStream};
+
+use crate::{processes::LIMIT, siege::Siege};
+
+/// A frame's head that claims a message of 4 GiB.
+fn oversized_head() -> Vec<u8> {
+    [&MAGIC[..], &PROTOCOL_VERSION.to_le_bytes(), &u32::MAX.to_le_bytes()].concat()
+}
+
+async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, work).await.unwrap_or_else(|_| panic!("{what} takes too long"))
+}
+
+/// A control stream to the worker on which `first` was said.
+async fn say(connection: &Connection, first: &[u8]) -> (SendStream, RecvStream) {
+    let (mut send, receive) = connection.open_bi().await.unwrap();
+    send.write_all(first).await.unwrap();
+    (send, receive)
+}
+
+fn framed(messages: &[ToHome]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    messages.iter().for_each(|message| frame::append_frame(message, &mut bytes).unwrap());
+    bytes
+}
+
+/// Attaches in good order, on either transport.
+async fn attach(siege: &Siege, endpoint: &Endpoint, rank: u32, is_local: bool) -> (ClientSender, ClientReceiver) {
+    let ToHome::Attach { session, rank, from, slots, client } = siege.attach(rank, 8) else { unreachable!() };
+    let slot_bytes = session.layout().slot_bytes();
+    let wish = Attach { session, rank, from, slots, client };
+    if is_local {
+        return home::attach_local(&siege.cluster.workers[0].socket, wish, slot_bytes, LIMIT).await.unwrap();
+    }
+    home::attach_quic(siege.connect(endpoint).await, wish, slot_bytes, LIMIT).await.unwrap()
+}
+
+#[test]
+fn clients_that_only_take_cost_the_others_nothing() {
+    let siege = Siege::start();
+    let endpoint = siege.endpoint(&siege.identity(Role::Client));
+    let mut hoarders = Vec::new();
+    siege.runtime.block_on(async {
+        // Two that never free a slot.
+        for is_local in [true, false] {
+            let mut hoarder = attach(&siege, &endpoint, hoarders.len() as u32, is_local).await;
+            let first = within("a batch", hoarder.1.recv()).await.unwrap();
+            assert!(matches!(first, FromHome::Filled { sequence: 0, .. }), "{first:?}");
+            hoarders.push(hoarder);
+        }
+        // One that reads a byte a second, and one that asks for ever and reads no answer.
+        let slow = siege.connect(&endpoint).await;
+        let (_said, mut answer) = say(&slow, &framed(&[siege.attach(2, 4)])).await;
+        let attached = within("an answer", frame::read_frame::<FromHome>(&mut answer)).await.unwrap();
+        assert!(matches!(attached, Some(FromHome::Attached { .. })), "{attached:?}");
+        tokio::spawn(async move {
+            let mut batch = slow.accept_uni().await.unwrap();
+            while batch.read_exact(&mut [0]).await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            drop((slow, _said, answer));
+        });
+        let mut curious = UnixStream::connect(&siege.cluster.workers[0].socket).await.unwrap();
+        curious.write_all(&framed(&[siege.attach(3, 4)])).await.unwrap();
+        tokio::spawn(async move {
+            let questions = framed(&vec![ToHome::Explain; 1000]);
+            while curious.write_all(&questions).await.is_ok() {}
+        });
+        // Many that are let in and say nothing, and one that opens whatever it can.
+        for _ in 0..100 {
+            let silent = siege.connect(&endpoint).await;
+            tokio::spawn(async move { silent.closed().await });
+        }
+        let greedy = siege.connect(&endpoint).await;
+        let mut streams = Vec::new();
+        while let Some(Ok(stream)) = greedy.open_bi().now_or_never() {
+            streams.push(stream);
+            assert!(streams.len() <= 64, "the worker lets a client open {} streams", streams.len());
+        }
+        assert!(greedy.open_uni().now_or_never().is_none(), "a worker takes no streams of one direction");
+        tokio::spawn(async move {
+            greedy.closed().await;
+            drop(streams);
+        });
+    });
+    siege.ranks_finish("takers");
+    siege.runtime.block_on(async {
+        for (mut sender, mut receiver) in hoarders {
+            // Once its slots are full, a hoarder waits for itself alone.
+            let waits_for_itself = async {
+                sender.explain().await.unwrap();
+                loop {
+                    match receiver.recv().await.unwrap() {
+                        FromHome::Explained(Some(stall)) if stall.stage == "hand-over" => return,
+                        FromHome::Explained(_) => sender.explain().await.unwrap(),
+                        FromHome::Filled { .. } => {}
+                        other => panic!("{other:?}"),
+                    }
+                }
+            };
+            within("an explanation", waits_for_itself).await;
+        }
+    });
+}
+
+/// What a worker says to a client that breaks the protocol right after it was let in, or having attached.
+async fn offend(connection: &Connection, bytes: &[u8]) -> String {
+    let (_send, mut receive) = say(connection, bytes).await;
+    let mut last = String::new();
+    let ended = async {
+        while let Ok(Some(said)) = frame::read_frame::<FromHome>(&mut receive).await {
+            if let FromHome::Fault { message, .. } = said {
+                last = message;
+            }
+        }
+        connection.closed().await
+    };
+    let reason = within("the end of the connection", ended).await;
+    let reason = QuicError::of(reason, connection.remote_address()).to_string();
+    format!("{last} {reason}")
+}
+
+#[test]
+fn clients_that_break_the_protocol_are_told_how_and_cost_the_others_nothing() {
+    let siege = Siege::start();
+    let endpoint = siege.endpoint(&siege.identity(Role::Client));
+    let ToHome::Attach { session, rank, from, slots, client } = siege.attach(3, 4) else { unreachable!() };
+    let mut hostile = session.clone();
+    hostile.job.columns[0].dtype = DType::I64;
+    let hostile = ToHome::Attach { session: hostile, rank, from, slots, client };
+    let attach = siege.attach(3, 4);
+    // Slots that it may or may not have been given by then, over and over.
+    let guesses = (0..40).map(|guess| ToHome::Freed { slot: guess % 4 });
+    let guesses: Vec<ToHome> = std::iter::once(attach.clone()).chain(guesses).collect();
+    let offences: [(Vec<u8>, &str); 7] = [
+        (framed(&[attach.clone(), ToHome::Freed { slot: 9999 }]), "freed slot 9999"),
+        (framed(&guesses), "freed slot"),
+        (framed(&[attach.clone(), attach.clone()]), "attached twice"),
+        (framed(&[ToHome::Explain]), "first message was Explain"),
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "not a part of spdl-cluster"),
+        (oversized_head(), "4294967295 bytes"),
+        (framed(&[hostile]), "`dtype`"),
+    ];
+    siege.runtime.block_on(async {
+        for (bytes, expected) in &offences {
+            let told = offend(&siege.connect(&endpoint).await, bytes).await;
+            assert!(told.contains(expected), "{expected}: {told}");
+        }
+        // The same over the socket, where the answer is the end of the connection.
+        for (bytes, _) in &offences {
+            let mut stream = UnixStream::connect(&siege.cluster.workers[0].socket).await.unwrap();
+            stream.write_all(bytes).await.unwrap();
+            let _ = within("the end", stream.read_to_end(&mut Vec::new())).await;
+        }
+        // And at the coordinator's.
+        for bytes in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), oversized_head(), framed(&[attach.clone()])] {
+            let connection = quic::connect(&endpoint, siege.coordinator(), Role::Coordinator, LIMIT).await.unwrap();
+            let (_send, _receive) = say(&connection, &bytes).await;
+            let reason = within("the end", connection.closed()).await;
+            let error = QuicError::of(reason, siege.coordinator());
+            assert!(matches!(error, QuicError::Refused { .. }), "{error:?}");
+        }
+    });
+    siege.ranks_finish("offenders");
+}

@@ -1,0 +1,130 @@
+//! Peers that knock and do not come in: half-open handshakes, silent sockets, HTTP requests that never end, users who may
+//! not. None of them has a certificate.
+
+use std::{
+    fs,
+    io::{self, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    os::unix::{fs::PermissionsExt, net::UnixStream, process::CommandExt},
+    path::Path,
+    process::Command,
+};
+
+use quinn::Endpoint;
+use spdl_wire::certs::Role;
+use tokio::{net::UdpSocket, sync::watch};
+
+use crate::{
+    processes::{LIMIT, run},
+    siege::Siege,
+};
+
+/// Connections of each kind: more than there is room for.
+const CONNECTIONS: usize = 300;
+
+/// Forwards what comes to it to `server`, and none of the answers. Its address, and how many datagrams it has forwarded.
+async fn one_way(server: SocketAddr) -> (SocketAddr, watch::Receiver<usize>) {
+    let socket = UdpSocket::bind((Ipv4Addr::new(127, 0, 0, 2), 0)).await.unwrap();
+    let (address, (count, forwarded)) = (socket.local_addr().unwrap(), watch::channel(0));
+    tokio::spawn(async move {
+        let mut datagram = vec![0; 2048];
+        loop {
+            let Ok((bytes, from)) = socket.recv_from(&mut datagram).await else { continue };
+            if from != server && socket.send_to(&datagram[..bytes], server).await.is_ok() {
+                count.send_modify(|count| *count += 1);
+            }
+        }
+    });
+    (address, forwarded)
+}
+
+/// Begins handshakes at a server and leaves them there, again and again.
+async fn half_open(endpoint: &Endpoint, server: SocketAddr, role: Role) {
+    let (relay, mut forwarded) = one_way(server).await;
+    for _ in 0..CONNECTIONS {
+        let endpoint = endpoint.clone();
+        tokio::spawn(async move {
+            while let Ok(connecting) = endpoint.connect(relay, role.dns_name()) {
+                assert!(connecting.await.is_err(), "no answer comes through");
+            }
+        });
+    }
+    let all = tokio::time::timeout(LIMIT, forwarded.wait_for(|count| *count >= CONNECTIONS)).await;
+    all.expect("the handshakes begin").expect("the relay lasts");
+}
+
+/// Whether the other side has closed the connection.
+fn is_closed(read: io::Result<usize>) -> bool {
+    match read {
+        Ok(bytes) => bytes == 0,
+        Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
+    }
+}
+
+fn get(http: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(http).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn who_knocks_and_does_not_come_in_keeps_nobody_out() {
+    let siege = Siege::start();
+    let endpoint = siege.endpoint(&siege.identity(Role::Client));
+    siege.runtime.block_on(async {
+        half_open(&endpoint, siege.worker(), Role::Worker).await;
+        half_open(&endpoint, siege.coordinator(), Role::Coordinator).await;
+    });
+    let socket = &siege.cluster.workers[0].socket;
+    let mut silent: Vec<UnixStream> = (0..CONNECTIONS).map(|_| UnixStream::connect(socket).unwrap()).collect();
+    let coordinator_http: SocketAddr = siege.cluster.http.parse().unwrap();
+    let mut slow: Vec<TcpStream> = Vec::new();
+    for http in [siege.worker_http(), coordinator_http] {
+        for _ in 0..CONNECTIONS {
+            let mut stream = TcpStream::connect(http).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nX-Slow: ").unwrap();
+            slow.push(stream);
+        }
+    }
+    siege.ranks_finish("doors");
+    for http in [siege.worker_http(), coordinator_http] {
+        let answer = get(http, "/metrics");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    // Whoever was first had to make room.
+    silent[0].set_read_timeout(Some(LIMIT)).unwrap();
+    slow[0].set_read_timeout(Some(LIMIT)).unwrap();
+    assert!(is_closed(silent[0].read(&mut [0])), "the first silent connection is closed");
+    assert!(is_closed(slow[0].read(&mut [0])), "the first slow request is closed");
+}
+
+#[test]
+fn another_user_may_not_use_the_socket() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can act as other users");
+        return;
+    }
+    let mut siege = Siege::start();
+    // Their own folder, which everyone can look into: only the credentials decide.
+    let folder = siege.cluster.path("open");
+    for folder in [siege.cluster.folder.path(), &folder] {
+        fs::create_dir_all(folder).unwrap();
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let socket = folder.join("worker.sock");
+    siege.cluster.start_worker_on("node-1", &socket, &["--allow-uid", "65533"]);
+    let connect_and_read = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
+        while b := s.recv(4096): sys.stdout.buffer.write(b)";
+    let connect = |uid: u32, socket: &Path| {
+        let mut python = Command::new("python3");
+        run(python.arg("-c").arg(connect_and_read).arg(socket).uid(uid).gid(uid))
+    };
+    let refused = connect(65534, &socket);
+    assert!(refused.stdout.contains("of user 65534 may not use socket"), "{} {}", refused.stdout, refused.stderr);
+    // Where no other user is allowed, the kernel does not even let them connect.
+    let socket = siege.cluster.workers[0].socket.clone();
+    connect(65534, &socket).error(&["PermissionError"]);
+    siege.ranks_finish("users");
+}

@@ -1,0 +1,34 @@
+//! Every input that the fuzzers keep, and every seed they start from, through the target it is for.
+
+use std::{fs, path::Path};
+
+use crate::targets;
+
+#[test]
+fn every_kept_input_is_read_without_harm() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+    for target in targets::ALL {
+        for seed in (target.seeds)() {
+            target.run(&seed);
+            // A cut in the middle, as of a file or a connection.
+            target.run(&seed[..seed.len() / 2]);
+        }
+        for input in fs::read_dir(corpus.join(target.name)).into_iter().flatten() {
+            let path = input.expect("the corpus can be listed").path();
+            println!("{}", path.display());
+            target.run(&fs::read(&path).expect("the corpus can be read"));
+        }
+    }
+}
+
+#[test]
+fn every_folder_of_inputs_is_for_a_target() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+    for folder in fs::read_dir(corpus).expect("there is a corpus") {
+        let name = folder.expect("the corpus can be listed").file_name();
+        if name == "README.md" {
+            continue;
+        }
+        assert!(targets::ALL.iter().any(|target| name == target.name), "no target is called {name:?}");
+    }
+}

@@ -1,0 +1,55 @@
+//! Certificates that are valid, and of the wrong role or the wrong cluster.
+
+use spdl_wire::{
+    certs::{ClusterCa, LEAF_VALIDITY, Role},
+    messages::{FromCoordinator, ToCoordinator, WorkerId},
+    quic::{self, QuicError},
+};
+
+use crate::{processes::LIMIT, siege::Siege};
+
+#[test]
+fn a_certificate_of_the_wrong_role_or_cluster_is_refused_by_name() {
+    let siege = Siege::start();
+    let (worker, coordinator) = (siege.worker(), siege.coordinator());
+    let other = tempfile::tempdir().unwrap();
+    let other = ClusterCa::open_or_create(other.path()).unwrap();
+    siege.runtime.block_on(async {
+        for (port, at, role, may) in [
+            (worker, Role::Worker, Role::Worker, "only: client, admin"),
+            (worker, Role::Worker, Role::Coordinator, "only: client, admin"),
+            (coordinator, Role::Coordinator, Role::Coordinator, "only: worker, client, admin"),
+        ] {
+            let endpoint = siege.endpoint(&siege.identity(role));
+            let error = quic::connect(&endpoint, port, at, LIMIT).await.unwrap_err();
+            let text = error.to_string();
+            assert!(matches!(error, QuicError::Refused { .. }) && !error.is_retryable(), "{error:?}");
+            assert!(text.contains(&format!("a {role} may not connect here, {may}")), "{text}");
+        }
+        // A server that is another than it is taken for.
+        for (port, at) in [(worker, Role::Coordinator), (coordinator, Role::Worker)] {
+            let endpoint = siege.endpoint(&siege.identity(Role::Client));
+            let error = quic::connect(&endpoint, port, at, LIMIT).await.unwrap_err();
+            assert!(matches!(error, QuicError::WrongRole { expected, .. } if expected == at), "{error:?}");
+            assert!(error.to_string().contains(&format!("is not a {at}")), "{error}");
+        }
+        let theirs = other.issue(Role::Client, "client-x", &[], LEAF_VALIDITY).unwrap().identity().unwrap();
+        for (port, at) in [(worker, Role::Worker), (coordinator, Role::Coordinator)] {
+            let error = quic::connect(&siege.endpoint(&theirs), port, at, LIMIT).await.unwrap_err().to_string();
+            assert!(error.contains("another cluster"), "{error}");
+        }
+        // Let in, and asking for what others may.
+        for (role, request, name) in [
+            (Role::Client, ToCoordinator::WorkerLeave { worker: WorkerId(1) }, "WorkerLeave"),
+            (Role::Client, ToCoordinator::RemoveJob { name: "undisturbed".into() }, "RemoveJob"),
+            (Role::Worker, ToCoordinator::SubmitJob { toml: String::new(), origin: String::new() }, "SubmitJob"),
+        ] {
+            let endpoint = siege.endpoint(&siege.identity(role));
+            let connection = quic::connect(&endpoint, coordinator, Role::Coordinator, LIMIT).await.unwrap();
+            let reply = quic::request(&connection, &request, LIMIT).await.unwrap();
+            let FromCoordinator::Refused(refusal) = reply else { panic!("{reply:?}") };
+            assert_eq!(refusal.to_string(), format!("a {role} may not send {name}"));
+        }
+    });
+    siege.ranks_finish("undisturbed");
+}
