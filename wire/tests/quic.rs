@@ -125,7 +125,10 @@ async fn a_client_of_a_role_that_is_not_allowed_is_told_which_are() {
     let admin = cluster.client(Role::Admin);
     let error = quic::connect(&admin, server_address(&coordinator), Role::Coordinator, LONG).await.unwrap_err();
     assert!(error.to_string().contains("a admin may not connect here, only: worker, client"), "{error}");
-    assert!(matches!(served.await.unwrap(), Err(QuicError::RoleNotAllowed { role: Role::Admin, .. })));
+    let refused = served.await.unwrap().unwrap_err();
+    assert!(matches!(refused, QuicError::RoleNotAllowed { role: Role::Admin, .. }), "{refused:?}");
+    let expected = "is the admin `admin-0`, which may not connect here, only: worker, client";
+    assert!(refused.to_string().contains(expected), "{refused}");
 }
 
 #[tokio::test]

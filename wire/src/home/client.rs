@@ -333,12 +333,13 @@ impl ClientReceiver {
     }
 
     fn keep(&mut self, sequence: u64, event: FromHome) -> Result<(), ChannelError> {
-        // Every early batch holds a slot, and there is one end: `early` is bounded by the slab.
+        // Every batch that was sent and not freed holds a slot, and the end may be one further.
+        if sequence.saturating_sub(self.next) > u64::from(self.slab.slots()) {
+            let problem = format!("it sent number {sequence} where {} is next", self.next);
+            return Err(ChannelError::protocol(problem));
+        }
         if sequence < self.next || self.early.insert(sequence, event).is_some() {
             return Err(ChannelError::protocol(format!("it sent number {sequence} twice")));
-        }
-        if self.early.len() > self.slab.slots() as usize + 1 {
-            return Err(ChannelError::protocol(format!("number {} never came", self.next)));
         }
         Ok(())
     }
