@@ -30,7 +30,7 @@ impl Scene {
 }
 
 /// Other bytes in every record, and as many.
-fn other_bytes(bytes: &mut Vec<u8>) {
+fn other_bytes(bytes: &mut [u8]) {
     bytes.iter_mut().filter(|byte| **byte > 127).for_each(|byte| *byte ^= 1);
 }
 
@@ -58,7 +58,7 @@ async fn a_shard_of_the_same_size_with_another_etag_is_refused_in_the_middle_of_
             () = tokio::task::yield_now() => {}
         }
     }
-    scene.replace(&shard, other_bytes).await;
+    scene.replace(&shard, |bytes| other_bytes(bytes)).await;
     scene.proxy.forget_orders();
     let error = fed.rest().await.unwrap_err();
     for part in [&format!("shard `{shard}` changed"), "etag"] {
@@ -79,7 +79,7 @@ async fn a_shard_that_is_partly_in_the_disk_cache_is_refused_all_the_same() {
     blocks.iter().step_by(2).for_each(|block| std::fs::remove_file(block).unwrap());
     let shards = scene.shards();
     for shard in &shards {
-        scene.replace(shard, other_bytes).await;
+        scene.replace(shard, |bytes| other_bytes(bytes)).await;
     }
     let error = scene.run(1, &settings).await.unwrap_err().to_string();
     assert!(shards.iter().any(|shard| error.contains(&format!("shard `{shard}` changed"))), "{error}");
@@ -89,7 +89,7 @@ async fn a_shard_that_is_partly_in_the_disk_cache_is_refused_all_the_same() {
 async fn other_bytes_where_the_manifest_knows_no_etag_are_refused_by_their_checksums() {
     let scene = Scene::new(24, 6).await;
     let shard = scene.shards().remove(2);
-    scene.replace(&shard, other_bytes).await;
+    scene.replace(&shard, |bytes| other_bytes(bytes)).await;
     let error = scene.run(1, &Settings::default()).await.unwrap_err().to_string();
     for part in [&format!("shard `{shard}`"), "checksum", "was replaced"] {
         assert!(error.contains(part), "{error}");
