@@ -333,7 +333,8 @@ async fn a_coordinator_that_answers_nonsense_is_asked_again_before_and_after_the
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_makes_no_sense_is_refused_by_the_client() {
-    let changes: [(fn(&mut Session), &str); 5] = [
+    type Change = fn(&mut Session);
+    let changes: [(Change, &str); 5] = [
         (|session| session.job.columns[2].dtype = DType::U8, "`dtype`"),
         (|session| session.job.samples = 0, "no samples"),
         (|session| session.job.epochs = u64::MAX, "2^62"),

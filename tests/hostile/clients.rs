@@ -167,7 +167,7 @@ fn clients_that_break_the_protocol_are_told_how_and_cost_the_others_nothing() {
             let _ = within("the end", stream.read_to_end(&mut Vec::new())).await;
         }
         // And at the coordinator's.
-        for bytes in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), oversized_head(), framed(&[attach.clone()])] {
+        for bytes in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), oversized_head(), framed(std::slice::from_ref(&attach))] {
             let connection = quic::connect(&endpoint, siege.coordinator(), Role::Coordinator, LIMIT).await.unwrap();
             let (_send, _receive) = say(&connection, &bytes).await;
             let reason = within("the end", connection.closed()).await;

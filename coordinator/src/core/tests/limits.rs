@@ -21,7 +21,8 @@ fn a_worker_that_says_too_much_is_refused_with_the_limit() {
         stall: None,
     };
     let long = || "x".repeat(MAX_TEXT_BYTES + 1);
-    let changes: [(&dyn Fn(&mut WorkerBeat), &str); 5] = [
+    type Change<'a> = &'a dyn Fn(&mut WorkerBeat);
+    let changes: [(Change<'_>, &str); 5] = [
         (&|beat| beat.home.name = long(), "a worker's name"),
         (&|beat| beat.home.socket = Some(long()), "a socket's path"),
         (&|beat| beat.ranks = vec![figures.clone(); MAX_RANKS_OF_WORKER + 1], "a worker's ranks"),
