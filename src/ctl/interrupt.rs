@@ -11,8 +11,10 @@ use tokio::{
 
 use super::CtlError;
 
-/// How long what a command has begun may take to end, once it is interrupted.
-const TIDY: Duration = Duration::from_millis(1_000);
+/// How long a command may take to end, once it is interrupted.
+const END: Duration = Duration::from_millis(1_200);
+/// How long what it has left to other threads may take then.
+const TIDY: Duration = Duration::from_millis(500);
 
 /// Whether this process was asked to end.
 #[derive(Clone, Debug)]
@@ -65,14 +67,20 @@ async fn either(interrupt: &mut Signal, terminate: &mut Signal) -> i32 {
     128 + kind.as_raw_value()
 }
 
-/// Runs a command that ends by itself when `Interrupt` says so, and what it leaves to the runtime for a moment.
+/// Runs a command that ends by itself when `Interrupt` says so, and within two seconds in any case.
 pub(crate) fn run<T, W>(work: impl FnOnce(Interrupt) -> W) -> Result<T, CtlError>
 where
     W: Future<Output = Result<T, CtlError>>,
 {
     let interrupt = Interrupt::listen()?;
     let runtime = super::runtime()?;
-    let done = runtime.block_on(work(interrupt));
+    let mut limit = interrupt.clone();
+    let done = runtime.block_on(async {
+        tokio::select! {
+            done = work(interrupt) => done,
+            () = async { limit.asked().await; tokio::time::sleep(END).await } => Err(CtlError::Interrupted),
+        }
+    });
     runtime.shutdown_timeout(TIDY);
     done
 }

@@ -151,11 +151,7 @@ pub async fn pack_until(
     let replaced = make_room(to, options.overwrite).await?;
 
     let mut packing = Packing::new(to, options, &pictures, progress);
-    let packed = tokio::select! {
-        packed = packing.all(&pictures) => packed,
-        () = stop => Err(DatasetError::Stopped { url: to.url().to_owned() }),
-    };
-    if let Err(error) = packed {
+    if let Err(error) = packing.all(&pictures, stop).await {
         packing.abort().await;
         return Err(error);
     }
@@ -192,13 +188,22 @@ impl<'a> Packing<'a> {
         Self { to, options, progress, done, open: None, finished: 0, manifest, tally }
     }
 
-    async fn all(&mut self, pictures: &Arc<Pictures>) -> Result<(), DatasetError> {
+    /// Packs the records, and stops only while it waits for one: what is dropped while the store writes it may be
+    /// there afterwards.
+    async fn all(&mut self, pictures: &Arc<Pictures>, stop: impl Future<Output = ()>) -> Result<(), DatasetError> {
+        let mut stop = std::pin::pin!(stop);
         let mut files = stream::iter(ordered(pictures, self.options.order))
             .map(|number| {
                 read_record(Arc::clone(pictures), number, self.options.annotations.clone(), self.options.jpegs)
             })
             .buffered(FILES_AT_ONCE);
-        while let Some(record) = files.try_next().await? {
+        loop {
+            let record = tokio::select! {
+                biased;
+                () = &mut stop => return Err(DatasetError::Stopped { url: self.to.url().to_owned() }),
+                record = files.try_next() => record?,
+            };
+            let Some(record) = record else { break };
             match record {
                 Read::Record(record, is_crop_ready) => {
                     self.tally.crop_ready_pictures += u64::from(is_crop_ready);
