@@ -142,7 +142,7 @@ async fn a_job_that_cannot_be_is_refused_with_the_key_or_the_dataset() {
         (good.replace("global_batch", "globel_batch"), "globel_batch"),
         (good.replace("global_batch = 8", "global_batch = 0"), "`global_batch`"),
         (job_text("j", &folder.path().join("nowhere")), "nowhere"),
-        (format!("# {}\n{good}", "x".repeat(1 << 20)), "1048576 bytes"),
+        (format!("# {}\n{good}", "x".repeat(1 << 20)), "more than 1048576"),
     ] {
         let reply = client.ask(ToCoordinator::SubmitJob { toml, origin: "mine.toml".to_owned() }).await;
         let FromCoordinator::Refused(refusal) = reply else { panic!("{expected}: {reply:?}") };
