@@ -225,6 +225,8 @@ fn pipeline(error: FeedError) -> ClientError {
 }
 
 impl Source for InProcess {
+    type Batch = Batch;
+
     async fn next(&mut self) -> Result<SourceEvent, ClientError> {
         match self.feed.next().await.map_err(pipeline)? {
             FeedEvent::Filled { slot, used_bytes, .. } => {

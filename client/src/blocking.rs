@@ -4,7 +4,7 @@ use std::{future::Future, time::Duration};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::{Batch, ClientError, Loader, Source};
+use crate::{ClientError, Loader, Source};
 
 /// A loader with a runtime of its own, one small thread: an iterator over batches whose every step waits for
 /// at most the loader's timeout.
@@ -40,7 +40,7 @@ impl<S: Source> Blocking<S> {
     ///
     /// # Errors
     /// As [`Loader::next`]; [`ClientError::InsideRuntime`] when called inside an async runtime.
-    pub fn next_batch(&mut self) -> Result<Option<Batch>, ClientError> {
+    pub fn next_batch(&mut self) -> Result<Option<S::Batch>, ClientError> {
         refuse_runtime()?;
         let (runtime, loader) = self.parts();
         runtime.block_on(loader.next())
@@ -50,7 +50,7 @@ impl<S: Source> Blocking<S> {
     ///
     /// # Errors
     /// As [`Blocking::next_batch`].
-    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<Batch>, ClientError> {
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<S::Batch>, ClientError> {
         refuse_runtime()?;
         let (runtime, loader) = self.parts();
         runtime.block_on(loader.next_within(timeout))
@@ -77,7 +77,7 @@ fn refuse_runtime() -> Result<(), ClientError> {
 
 /// Ends after an error that ends the loader; after a timeout, the next step goes on waiting for the same batch.
 impl<S: Source> Iterator for Blocking<S> {
-    type Item = Result<Batch, ClientError>;
+    type Item = Result<S::Batch, ClientError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.loader().is_failed() {

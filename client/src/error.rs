@@ -2,7 +2,7 @@
 
 use spdl_wire::{layout::LayoutError, messages::Refusal};
 
-use crate::{ColumnError, StateError};
+use crate::{ColumnError, StateError, device::DeviceError};
 
 /// An error of the loader. Texts name their subject; [`ClientError::hint`] says what to do where that is known.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -79,6 +79,9 @@ pub enum ClientError {
     /// A column was asked for that is not there, or not of that type.
     #[error(transparent)]
     Column(#[from] ColumnError),
+    /// A device cannot hold the batches.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// A state that cannot be started from.
     #[error(transparent)]
     State(#[from] StateError),
@@ -115,6 +118,7 @@ impl ClientError {
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
+            Self::Device(error) => error.hint(),
             Self::Unreachable { .. } => Some(
                 "check that `spdl-coord` runs there, that SPDL_COORD names its QUIC (UDP) port, and that SPDL_CERTS \
                  holds a client certificate of its CA",

@@ -21,13 +21,14 @@
 //! ```
 //!
 //! A [`Client`] is a [`Loader`] over a [`remote`] source; the same loader runs over a pipeline in the trainer's
-//! process. What a client decides, it decides in its [`core`]; the rest carries out and reports. Batches arrive over
+//! process. [`Loader::on_device`] puts its batches on a [`device`]. What a client decides, it decides in its [`core`]; the rest carries out and reports. Batches arrive over
 //! shared memory or QUIC; nothing but [`Serving`] tells which.
 
 mod batch;
 mod blocking;
 mod column;
 pub mod core;
+pub mod device;
 mod digest;
 mod error;
 mod loader;
@@ -46,6 +47,6 @@ pub use error::ClientError;
 pub use loader::Loader;
 pub use remote::{Builder, Client};
 pub use settings::Settings;
-pub use source::{Serving, Source, SourceEvent};
+pub use source::{Delivery, Serving, Source, SourceEvent};
 pub use state::{State, StateError};
 pub use stats::Stats;

@@ -10,7 +10,7 @@ use spdl_shard::{Position, Receipt, job::Job};
 use spdl_wire::{layout::Entry, messages::Session};
 
 use crate::{
-    Batch, ClientError, Source, SourceEvent, State, Stats,
+    ClientError, Delivery, Source, SourceEvent, State, Stats,
     core::Progress,
     stats::Tally,
     steps::{steps_left, steps_per_epoch},
@@ -57,12 +57,19 @@ impl<S: Source> Loader<S> {
         }
     }
 
+    /// The same loader over what `map` makes of its source.
+    pub(crate) fn try_map_source<T: Source, E>(self, map: impl FnOnce(S) -> Result<T, E>) -> Result<Loader<T>, E> {
+        let Self { source, session, rank, timeout, phase, position, receipt, waited, tally } = self;
+        let source = map(source)?;
+        Ok(Loader { source, session, rank, timeout, phase, position, receipt, waited, tally })
+    }
+
     /// The next batch; `None` when all epochs are delivered. Dropping the future loses nothing.
     ///
     /// # Errors
     /// [`ClientError::Timeout`], after which the next call goes on waiting for the same batch. Any other error ends
     /// the loader.
-    pub async fn next(&mut self) -> Result<Option<Batch>, ClientError> {
+    pub async fn next(&mut self) -> Result<Option<S::Batch>, ClientError> {
         self.next_within(self.timeout).await
     }
 
@@ -70,7 +77,7 @@ impl<S: Source> Loader<S> {
     ///
     /// # Errors
     /// As [`Loader::next`].
-    pub async fn next_within(&mut self, timeout: Duration) -> Result<Option<Batch>, ClientError> {
+    pub async fn next_within(&mut self, timeout: Duration) -> Result<Option<S::Batch>, ClientError> {
         match self.phase {
             Phase::Running => {}
             Phase::Ended => return Ok(None),
@@ -101,15 +108,16 @@ impl<S: Source> Loader<S> {
         }
     }
 
-    fn hand(&mut self, batch: &Batch, waited: Duration) {
+    fn hand(&mut self, batch: &S::Batch, waited: Duration) {
         let mut samples = 0;
         for entry in batch.entries().filter(Entry::is_delivery) {
             self.receipt.add_sample(entry.position(), entry.sample());
             samples += 1;
         }
-        self.position = batch.next();
+        let header = batch.header();
+        self.position = Position::new(header.next_epoch, header.next_offset);
         self.waited = Duration::ZERO;
-        self.tally.add(batch, samples, waited);
+        self.tally.add(header.used_bytes, samples, waited);
         self.source.handed(self.progress());
     }
 
@@ -124,7 +132,7 @@ impl<S: Source> Loader<S> {
     }
 
     /// The batches as a stream. It ends after the last batch, or after an error that ends the loader; a timeout does not.
-    pub fn stream(&mut self) -> impl Stream<Item = Result<Batch, ClientError>> + Send + '_ {
+    pub fn stream(&mut self) -> impl Stream<Item = Result<S::Batch, ClientError>> + Send + '_ {
         futures::stream::unfold(self, |loader| async move {
             if loader.is_failed() {
                 return None;

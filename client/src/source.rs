@@ -4,15 +4,37 @@ use std::future::Future;
 
 use serde::{Deserialize, Serialize};
 use spdl_shard::Position;
-use spdl_wire::messages::Transport;
+use spdl_wire::{
+    layout::{Entry, Header},
+    messages::Transport,
+};
 
 use crate::{Batch, ClientError, core::Progress};
 
+/// What a loader has to know of a batch to count it, wherever its bytes are.
+pub trait Delivery: Send + 'static {
+    /// The header.
+    fn header(&self) -> &Header;
+
+    /// What each sample is.
+    fn entries(&self) -> impl Iterator<Item = Entry> + '_;
+}
+
+impl Delivery for Batch {
+    fn header(&self) -> &Header {
+        Self::header(self)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        Self::entries(self)
+    }
+}
+
 /// What a source gives.
 #[derive(Debug)]
-pub enum SourceEvent {
+pub enum SourceEvent<B = Batch> {
     /// The next batch.
-    Batch(Batch),
+    Batch(B),
     /// No batch follows; all epochs are delivered up to this position.
     End(Position),
 }
@@ -28,8 +50,11 @@ pub struct Serving {
 
 /// The batches of one rank, in order, each once. What it gives is handed to the trainer as it is.
 pub trait Source: Send + 'static {
+    /// A batch as the trainer gets it: in a slot, or [on a device](crate::device).
+    type Batch: Delivery;
+
     /// The next batch, whenever it is there. Dropping the future loses nothing: the next call gives the same batch.
-    fn next(&mut self) -> impl Future<Output = Result<SourceEvent, ClientError>> + Send;
+    fn next(&mut self) -> impl Future<Output = Result<SourceEvent<Self::Batch>, ClientError>> + Send;
 
     /// Why there is no batch, in words: who waits for what. Answers within a few seconds.
     fn explain(&mut self) -> impl Future<Output = String> + Send;

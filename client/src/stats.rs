@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Batch, Serving};
+use crate::Serving;
 
 /// Figures of a loader since it was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -54,11 +54,11 @@ impl Tally {
         }
     }
 
-    /// A batch came after the trainer had waited for it so long.
-    pub(crate) fn add(&mut self, batch: &Batch, samples: u64, waited: Duration) {
+    /// A batch of `bytes` came after the trainer had waited for it so long.
+    pub(crate) fn add(&mut self, bytes: u64, samples: u64, waited: Duration) {
         self.batches += 1;
         self.samples += samples;
-        self.bytes += batch.header().used_bytes;
+        self.bytes += bytes;
         self.waited += waited;
         if self.first_batch.is_none() {
             self.first_batch = Some(self.started.elapsed());

@@ -42,6 +42,9 @@ fn fill(slab: &Slab, layout: &Layout, from: Position, entries: usize) -> (SlotRe
         if let Some(column) = column {
             for (at, sample) in column.bytes.chunks_exact_mut(column.sample_bytes).enumerate() {
                 match place.dtype {
+                    DType::U8 => {
+                        sample.iter_mut().zip(0..).for_each(|(x, place): (_, usize)| *x = (at * 7 + place * 11) as u8)
+                    }
                     DType::I64 => sample.copy_from_slice(&(at as i64 - 1).to_le_bytes()),
                     _ => sample.chunks_exact_mut(4).for_each(|x| x.copy_from_slice(&(at as f32 / 4.0).to_le_bytes())),
                 }
@@ -82,7 +85,11 @@ impl FreeSlot for Slab {
 
 impl Filler {
     pub(crate) fn new(slab: Slab, capacity: u32) -> Self {
-        Self { slab, layout: Arc::new(Layout::new(&columns(), capacity)) }
+        Self::of(slab, &columns(), capacity)
+    }
+
+    pub(crate) fn of(slab: Slab, columns: &[Column], capacity: u32) -> Self {
+        Self { slab, layout: Arc::new(Layout::new(columns, capacity)) }
     }
 
     pub(crate) fn batch(&self, from: Position, entries: usize) -> Batch {

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
 use crate::{
-    Blocking, ContentDigest, Serving,
+    Batch, Blocking, ContentDigest, Serving,
     batch::tests::{Filler, columns},
     core::tests::job,
 };
@@ -22,6 +22,8 @@ struct Fed {
 }
 
 impl Source for Fed {
+    type Batch = Batch;
+
     async fn next(&mut self) -> Result<SourceEvent, ClientError> {
         self.events.recv().await.expect("the test keeps the sender")
     }

@@ -104,6 +104,8 @@ impl fmt::Debug for Remote {
 }
 
 impl Source for Remote {
+    type Batch = Batch;
+
     async fn next(&mut self) -> Result<SourceEvent, ClientError> {
         match self.ready.recv().await {
             Some(Ready::Batch(batch)) => Ok(SourceEvent::Batch(batch)),

@@ -1,0 +1,163 @@
+//! A batch on a device: its arrays there, and what its samples are.
+
+use std::fmt;
+
+use spdl_shard::{Position, Receipt};
+use spdl_wire::layout::{Entry, Header};
+
+use super::{DeviceError, Placement, StreamHandle, Tensor, tensor::Keeper};
+use crate::{Batch, ColumnError, Delivery};
+
+/// A batch whose columns lie on a device. Its memory goes back when it and all [tensors](Tensor) of it are dropped and
+/// what the trainer had begun with them is done.
+///
+/// On a CUDA device the copy may still be under way when the batch is handed over: [`DeviceBatch::wait_on`] makes
+/// the trainer's stream wait for it, and no thread.
+pub struct DeviceBatch {
+    header: Header,
+    entries: Box<[Entry]>,
+    columns: Vec<DeviceColumn>,
+    keeper: Keeper,
+}
+
+/// A column of a [`DeviceBatch`].
+#[derive(Clone, Debug)]
+pub struct DeviceColumn {
+    pub(crate) name: String,
+    pub(crate) values: Tensor,
+    pub(crate) offsets: Option<Tensor>,
+}
+
+impl DeviceColumn {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The values: `[n, ...shape of a sample]`; of a ragged column, the values of all samples end to end.
+    #[must_use]
+    pub const fn values(&self) -> &Tensor {
+        &self.values
+    }
+
+    /// Where each sample of a ragged column begins among its values: `n + 1` offsets in bytes, as i64. `None` for a
+    /// column whose samples have one shape.
+    #[must_use]
+    pub const fn offsets(&self) -> Option<&Tensor> {
+        self.offsets.as_ref()
+    }
+}
+
+impl DeviceBatch {
+    pub(crate) fn new(batch: &Batch, columns: Vec<DeviceColumn>, keeper: Keeper) -> Self {
+        Self { header: *batch.header(), entries: batch.entries().collect(), columns, keeper }
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        self.keeper.placement()
+    }
+
+    /// The header.
+    #[must_use]
+    pub const fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Samples in it.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.header.entries as usize
+    }
+
+    /// Whether it has no sample: a rank of a world larger than the batch.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.header.entries == 0
+    }
+
+    /// Position of the global batch's first sample.
+    #[must_use]
+    pub const fn from(&self) -> Position {
+        Position::new(self.header.epoch, self.header.offset)
+    }
+
+    /// Position after the global batch: where to go on once this batch is used.
+    #[must_use]
+    pub const fn next(&self) -> Position {
+        Position::new(self.header.next_epoch, self.header.next_offset)
+    }
+
+    /// What each sample is: its id, its place in the stream, its flags.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Receipt of this batch alone.
+    #[must_use]
+    pub fn receipt(&self) -> Receipt {
+        let mut receipt = Receipt::default();
+        for entry in self.entries.iter().filter(|entry| entry.is_delivery()) {
+            receipt.add_sample(entry.position(), entry.sample());
+        }
+        receipt
+    }
+
+    /// The columns, in the job's order.
+    #[must_use]
+    pub fn columns(&self) -> &[DeviceColumn] {
+        &self.columns
+    }
+
+    /// The column of that name.
+    ///
+    /// # Errors
+    /// [`ColumnError::Missing`], which lists the columns that there are.
+    pub fn column(&self, name: &str) -> Result<&DeviceColumn, ColumnError> {
+        self.columns.iter().find(|column| column.name == name).ok_or_else(|| {
+            let known: Vec<_> = self.columns.iter().map(|column| format!("`{}`", column.name)).collect();
+            ColumnError::Missing { column: name.to_owned(), known: known.join(", ") }
+        })
+    }
+
+    /// Makes what is put on `stream` from now on wait until the batch is there. It blocks no thread. The batch's memory is
+    /// not used again before all that was put on the stream until the batch is dropped has run. Nothing to do on the host.
+    ///
+    /// # Errors
+    /// [`DeviceError`] from the driver.
+    pub fn wait_on(&self, stream: StreamHandle) -> Result<(), DeviceError> {
+        self.keeper.wait_on(stream)
+    }
+
+    /// Waits, with this thread, until the batch is there. Nothing to do on the host.
+    ///
+    /// # Errors
+    /// [`DeviceError`] from the driver.
+    pub fn synchronise(&self) -> Result<(), DeviceError> {
+        self.keeper.synchronise()
+    }
+}
+
+impl Delivery for DeviceBatch {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        self.entries.iter().copied()
+    }
+}
+
+impl fmt::Debug for DeviceBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceBatch")
+            .field("from", &self.from())
+            .field("next", &self.next())
+            .field("entries", &self.len())
+            .field("placement", &self.placement())
+            .finish_non_exhaustive()
+    }
+}

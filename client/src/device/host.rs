@@ -1,0 +1,177 @@
+//! Batches on the host: the slot itself, and what is made of its pictures.
+
+use std::sync::Arc;
+
+use spdl_shard::job::{DType, ImageLayout};
+use spdl_wire::layout::{ColumnLayout, Place};
+
+use super::{
+    DeviceBatch, DeviceColumn, DeviceError, DeviceOptions, Tensor,
+    hands::{Hands, InHand},
+    options::{CHANNELS, NormaliseColumn, Picture, picture, table},
+    tensor::Keeper,
+};
+use crate::Batch;
+
+/// A batch in its slot, with the columns that were made of it.
+pub(crate) struct HostBatch {
+    batch: Batch,
+    made: Vec<Made>,
+    _in_hand: InHand,
+}
+
+/// Elements of up to 8 bytes, aligned as the largest of them.
+struct Made(Vec<u64>);
+
+impl Made {
+    fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.0)
+    }
+}
+
+impl HostBatch {
+    /// A copy of `bytes` bytes at `address`, which is one that a tensor of this batch has.
+    pub(crate) fn read(&self, address: usize, bytes: usize) -> Vec<u8> {
+        let regions = std::iter::once(self.batch.bytes()).chain(self.made.iter().map(Made::bytes));
+        let found = regions.into_iter().find_map(|region| {
+            let from = address.checked_sub(region.as_ptr() as usize)?;
+            region.get(from..from.checked_add(bytes)?)
+        });
+        found.expect("a tensor lies in its batch").to_vec()
+    }
+}
+
+/// Hands batches over as they are, but for the columns that are normalised.
+pub(crate) struct HostLane {
+    hands: Arc<Hands>,
+    normalise: Vec<(NormaliseColumn, Vec<u8>)>,
+}
+
+impl HostLane {
+    pub(crate) fn new(options: DeviceOptions) -> Self {
+        let normalise = options.normalise.into_iter().map(|column| {
+            let table = table(&column);
+            (column, table)
+        });
+        Self { hands: Hands::new(u32::MAX, "slots (`SPDL_SLOTS`)"), normalise: normalise.collect() }
+    }
+
+    pub(crate) const fn hands(&self) -> &Arc<Hands> {
+        &self.hands
+    }
+
+    /// The batch, in place.
+    pub(crate) fn take(&self, batch: Batch) -> Result<DeviceBatch, DeviceError> {
+        self.hands.set_limit(batch.slab().slots());
+        let layout = batch.layout().clone();
+        let mut made = Vec::with_capacity(self.normalise.len());
+        let mut made_of = Vec::with_capacity(self.normalise.len());
+        for (column, table) in &self.normalise {
+            let from = picture(&layout, &column.column)?;
+            made.push(normalise(&batch, from, column, table));
+            made_of.push((from, column));
+        }
+        let host = Arc::new(HostBatch { batch, made, _in_hand: self.hands.take() });
+        let batch = &host.batch;
+        let keeper = Keeper::Host(host.clone());
+        let columns = layout.columns().iter().enumerate().map(|(index, column)| {
+            let at = made_of.iter().position(|(from, _)| from.index == index);
+            match at {
+                Some(at) => {
+                    let (from, by) = made_of[at];
+                    normalised(host.made[at].bytes().as_ptr() as usize, batch.len(), from, by, &keeper)
+                }
+                None => in_place(batch, index, column, batch.bytes().as_ptr() as usize, &keeper),
+            }
+        });
+        Ok(DeviceBatch::new(batch, columns.collect(), keeper.clone()))
+    }
+}
+
+/// A column as it lies in a batch whose first byte is at `start`, here or in a copy.
+pub(crate) fn in_place(
+    batch: &Batch,
+    index: usize,
+    column: &ColumnLayout,
+    start: usize,
+    keeper: &Keeper,
+) -> DeviceColumn {
+    let view = batch.view();
+    let inside = |bytes: &[u8]| bytes.as_ptr() as usize - batch.bytes().as_ptr() as usize;
+    let values = view.column_bytes(index);
+    let elements = i64::try_from(values.len() / column.dtype.bytes()).expect("a batch is smaller than 2^40 bytes");
+    // An empty slice may lie anywhere.
+    let address = if values.is_empty() { start } else { start + inside(values) };
+    let shape = match &column.place {
+        Place::Fixed { shape, .. } => {
+            std::iter::once(batch.len() as i64).chain(shape.iter().map(|side| i64::from(*side))).collect()
+        }
+        Place::Ragged { .. } => vec![elements],
+    };
+    let offsets = view.ragged_offset_bytes(index).map(|offsets| {
+        Tensor::dense(start + inside(offsets), DType::I64, vec![batch.len() as i64 + 1], keeper.clone())
+    });
+    let values = Tensor::dense(address, column.dtype, shape, keeper.clone());
+    DeviceColumn { name: column.name.clone(), values, offsets }
+}
+
+/// A column that was normalised to `address`.
+pub(crate) fn normalised(
+    address: usize,
+    entries: usize,
+    from: Picture,
+    by: &NormaliseColumn,
+    keeper: &Keeper,
+) -> DeviceColumn {
+    let shape = [entries as i64, CHANNELS as i64, i64::from(from.height), i64::from(from.width)];
+    let values = match by.layout {
+        ImageLayout::Nchw => Tensor::dense(address, by.dtype, shape.into(), keeper.clone()),
+        ImageLayout::Nhwc => Tensor::channels_last(address, by.dtype, shape, keeper.clone()),
+    };
+    DeviceColumn { name: by.column.clone(), values, offsets: None }
+}
+
+/// What the kernel does, for the host.
+fn normalise(batch: &Batch, from: Picture, by: &NormaliseColumn, table: &[u8]) -> Made {
+    let mut made = Made(vec![0; (batch.len() * from.elements() * by.dtype.bytes()).div_ceil(8)]);
+    let pixels = batch.view().column_bytes(from.index);
+    let out: &mut [u8] = bytemuck::cast_slice_mut(&mut made.0);
+    match by.dtype.bytes() {
+        2 => turn::<2>(batch, pixels, from, by, table, out),
+        _ => turn::<4>(batch, pixels, from, by, table, out),
+    }
+    made
+}
+
+fn turn<const BYTES: usize>(
+    batch: &Batch,
+    pixels: &[u8],
+    from: Picture,
+    by: &NormaliseColumn,
+    table: &[u8],
+    out: &mut [u8],
+) {
+    let (table, _) = table.as_chunks::<BYTES>();
+    let (out, _) = out.as_chunks_mut::<BYTES>();
+    let width = from.width as usize;
+    let (pixel_step, channel_step) = steps(by.layout, from);
+    let samples = pixels.chunks_exact(from.elements()).zip(out.chunks_exact_mut(from.elements()));
+    for (entry, (sample, out)) in batch.entries().zip(samples) {
+        let is_mirrored = by.flip.is_mirrored(entry.epoch, entry.id);
+        let (sources, _) = sample.as_chunks::<CHANNELS>();
+        for pixel in 0..from.pixels() {
+            let source = if is_mirrored { pixel + width - 1 - 2 * (pixel % width) } else { pixel };
+            for (channel, byte) in sources[source].iter().enumerate() {
+                out[pixel * pixel_step + channel * channel_step] = table[channel * 256 + *byte as usize];
+            }
+        }
+    }
+}
+
+/// Elements from one pixel to the next, and from one channel to the next.
+pub(crate) const fn steps(layout: ImageLayout, from: Picture) -> (usize, usize) {
+    match layout {
+        ImageLayout::Nhwc => (CHANNELS, 1),
+        ImageLayout::Nchw => (1, from.pixels()),
+    }
+}

@@ -1,0 +1,257 @@
+//! What a device loader is told: how many buffers, and what becomes of pictures on the way.
+
+use spdl_shard::job::{DType, ImageLayout, Normalise};
+use spdl_wire::layout::{ColumnLayout, Layout, Place};
+
+use super::DeviceError;
+
+/// Fewest device buffers: one that is copied to while the trainer has the other.
+pub const MIN_BUFFERS: u32 = 2;
+/// Most device buffers.
+pub const MAX_BUFFERS: u32 = 64;
+
+/// Options of a loader [on a device](crate::Loader::on_device).
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceOptions {
+    /// Batches that can be on the device at once: in the trainer's hands, ready, and being copied. Default 4: one in
+    /// use, one that a loop still holds while it asks for the next, and two in flight; at least 2. Each more takes
+    /// the device memory of a batch.
+    pub buffers: u32,
+    /// Columns of pictures that are normalised on the device, so that only their bytes cross the bus. Default: none.
+    pub normalise: Vec<NormaliseColumn>,
+    /// The largest slab that is page-locked, in bytes; a larger one is copied through the driver's own buffer, which
+    /// is slower and holds up the loader's thread. Default 16 GiB. Raised, more memory can be locked: all of a slab's
+    /// pages are, also those that no batch has touched.
+    pub page_lock_max_bytes: u64,
+}
+
+impl Default for DeviceOptions {
+    fn default() -> Self {
+        Self { buffers: 4, normalise: Vec::new(), page_lock_max_bytes: 16 << 30 }
+    }
+}
+
+/// A column of pictures, u8 `[n, height, width, 3]` in the batch, and what it becomes on the device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NormaliseColumn {
+    /// The column's name.
+    pub column: String,
+    /// `(value / 255 - mean) / std`, per channel.
+    pub by: Normalise,
+    /// f16, bf16 or f32.
+    pub dtype: DType,
+    /// Order of the result in memory. With [`ImageLayout::Nhwc`] its shape is `[n, 3, height, width]` too, and its
+    /// strides say that channels come last: what PyTorch calls `channels_last`.
+    pub layout: ImageLayout,
+    /// Which pictures are mirrored, left to right.
+    pub flip: Flip,
+}
+
+/// Which pictures are mirrored.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Flip {
+    /// None; the job may have done it (`random_flip`).
+    #[default]
+    Never,
+    /// All.
+    Always,
+    /// Each with this probability, by a draw that (seed, epoch, sample id) decides: the same on every device, at every
+    /// world size.
+    Random {
+        /// Key of the draws; another for each column that is to be mirrored independently.
+        seed: u64,
+        /// In 0..=1.
+        probability: f64,
+    },
+}
+
+impl Flip {
+    /// Whether sample `id` is mirrored in `epoch`.
+    #[must_use]
+    pub fn is_mirrored(self, epoch: u64, id: u64) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Always => true,
+            Self::Random { seed, probability } => {
+                let draw = mix(mix(mix(seed) ^ epoch) ^ id);
+                ((draw >> 11) as f64) < probability * (1u64 << 53) as f64
+            }
+        }
+    }
+}
+
+/// The finaliser of SplitMix64 (Steele et al., OOPSLA 2014).
+const fn mix(mut z: u64) -> u64 {
+    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl DeviceOptions {
+    /// Checks that the options make sense for batches of this layout.
+    ///
+    /// # Errors
+    /// [`DeviceError::Option`] for the first that does not; [`DeviceError::Column`] for a column that is not there.
+    pub fn check(&self, layout: &Layout) -> Result<(), DeviceError> {
+        let wrong = |option, problem| Err(DeviceError::Option { option, problem });
+        if !(MIN_BUFFERS..=MAX_BUFFERS).contains(&self.buffers) {
+            return wrong("buffers", format!("is {}, not in {MIN_BUFFERS}..={MAX_BUFFERS}", self.buffers));
+        }
+        for (index, column) in self.normalise.iter().enumerate() {
+            let name = &column.column;
+            picture(layout, name)?;
+            if self.normalise[..index].iter().any(|other| other.column == *name) {
+                return wrong("normalise", format!("names column `{name}` twice"));
+            }
+            if !matches!(column.dtype, DType::F16 | DType::Bf16 | DType::F32) {
+                return wrong("normalise", format!("makes column `{name}` {:?}, not F16, Bf16 or F32", column.dtype));
+            }
+            if column.by.std.iter().any(|std| !std.is_normal()) || column.by.mean.iter().any(|mean| !mean.is_finite()) {
+                return wrong(
+                    "normalise",
+                    format!("has for column `{name}` a std of zero or a value that is no number"),
+                );
+            }
+            if let Flip::Random { probability, .. } = column.flip
+                && !(0.0..=1.0).contains(&probability)
+            {
+                return wrong("normalise", format!("mirrors column `{name}` with probability {probability}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A column of pictures in a batch: its index, height and width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Picture {
+    pub(crate) index: usize,
+    pub(crate) height: u32,
+    pub(crate) width: u32,
+}
+
+/// Channels of a picture.
+pub(crate) const CHANNELS: usize = 3;
+
+impl Picture {
+    /// Pixels of one sample.
+    pub(crate) const fn pixels(self) -> usize {
+        self.height as usize * self.width as usize
+    }
+
+    /// Elements of one sample.
+    pub(crate) const fn elements(self) -> usize {
+        self.pixels() * CHANNELS
+    }
+}
+
+/// The column of that name, where it holds pictures that can be normalised.
+pub(crate) fn picture(layout: &Layout, name: &str) -> Result<Picture, DeviceError> {
+    let columns = layout.columns();
+    let Some(index) = columns.iter().position(|column| column.name == name) else {
+        let known: Vec<_> = columns.iter().map(|column| format!("`{}`", column.name)).collect();
+        return Err(crate::ColumnError::Missing { column: name.to_owned(), known: known.join(", ") }.into());
+    };
+    match &columns[index] {
+        ColumnLayout { dtype: DType::U8, place: Place::Fixed { shape, .. }, .. } if matches!(shape[..], [_, _, channels] if channels as usize == CHANNELS) => {
+            Ok(Picture { index, height: shape[0], width: shape[1] })
+        }
+        ColumnLayout { dtype, place, .. } => {
+            let actual = match place {
+                Place::Fixed { shape, .. } => format!("{dtype:?} {shape:?}"),
+                Place::Ragged { .. } => "ragged".to_owned(),
+            };
+            let problem = format!("needs U8 [height, width, 3] in column `{name}`, which is {actual}");
+            Err(DeviceError::Option { option: "normalise", problem })
+        }
+    }
+}
+
+/// What each byte becomes in each channel, in the column's type: the same arithmetic as where a worker normalises.
+pub(crate) fn table(column: &NormaliseColumn) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(CHANNELS * 256 * column.dtype.bytes());
+    for channel in 0..CHANNELS {
+        for byte in 0..=255u8 {
+            let value = (f32::from(byte) / 255.0 - column.by.mean[channel]) / column.by.std[channel];
+            match column.dtype {
+                DType::F16 => bytes.extend(half::f16::from_f32(value).to_le_bytes()),
+                DType::Bf16 => bytes.extend(half::bf16::from_f32(value).to_le_bytes()),
+                _ => bytes.extend(value.to_le_bytes()),
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spdl_shard::job::{Column, ColumnKind, ImageColumn};
+
+    fn layout() -> Layout {
+        let image = |layout| ColumnKind::Image(ImageColumn { ops: vec![], layout, normalise: None, size: [4, 5] });
+        let columns = [
+            ("image", image(ImageLayout::Nhwc), DType::U8),
+            ("planes", image(ImageLayout::Nchw), DType::U8),
+            ("text", ColumnKind::Bytes { max_bytes: 10 }, DType::U8),
+        ];
+        let column = |(name, kind, dtype): (&str, _, _)| Column { name: name.into(), from: vec![], kind, dtype };
+        Layout::new(&columns.map(column), 8)
+    }
+
+    pub(crate) fn column(name: &str) -> NormaliseColumn {
+        NormaliseColumn {
+            column: name.into(),
+            by: Normalise { mean: [0.5, 0.25, 0.0], std: [0.5, 0.25, 1.0] },
+            dtype: DType::F32,
+            layout: ImageLayout::Nchw,
+            flip: Flip::Never,
+        }
+    }
+
+    fn problem(options: DeviceOptions) -> String {
+        options.check(&layout()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_named_with_what_is_wrong() {
+        let with = |column| DeviceOptions { normalise: vec![column], ..DeviceOptions::default() };
+        assert_eq!(with(column("image")).check(&layout()), Ok(()));
+        let one = DeviceOptions { buffers: 1, ..DeviceOptions::default() };
+        assert!(problem(one).contains("`buffers` is 1"));
+        assert!(problem(with(column("imago"))).contains("there are `image`, `planes`, `text`"));
+        assert!(problem(with(column("text"))).contains("which is ragged"));
+        assert!(problem(with(column("planes"))).contains("which is U8 [3, 4, 5]"));
+        assert!(problem(with(NormaliseColumn { dtype: DType::F64, ..column("image") })).contains("F64"));
+        let zero = Normalise { mean: [0.0; 3], std: [1.0, 0.0, 1.0] };
+        assert!(problem(with(NormaliseColumn { by: zero, ..column("image") })).contains("std of zero"));
+        let often = Flip::Random { seed: 1, probability: 1.5 };
+        assert!(problem(with(NormaliseColumn { flip: often, ..column("image") })).contains("1.5"));
+        let twice = DeviceOptions { normalise: vec![column("image"), column("image")], ..DeviceOptions::default() };
+        assert!(problem(twice).contains("twice"));
+    }
+
+    #[test]
+    fn flips_follow_the_sample_and_the_epoch_and_come_as_often_as_asked() {
+        let flip = Flip::Random { seed: 7, probability: 0.25 };
+        let count = |epoch| (0..10_000).filter(|id| flip.is_mirrored(epoch, *id)).count();
+        assert!((2300..2700).contains(&count(0)), "{}", count(0));
+        assert!((0..100).any(|id| flip.is_mirrored(0, id) != flip.is_mirrored(1, id)));
+        let always = Flip::Random { seed: 7, probability: 1.0 };
+        assert!((0..1000).all(|id| always.is_mirrored(3, id) && Flip::Always.is_mirrored(3, id)));
+        assert!(!(0..1000).any(|id| Flip::Random { seed: 7, probability: 0.0 }.is_mirrored(3, id)));
+    }
+
+    #[test]
+    fn a_table_is_within_a_rounding_of_double_precision() {
+        let by = Normalise { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
+        let table = table(&NormaliseColumn { by, ..column("image") });
+        let values: &[f32] = bytemuck::cast_slice(&table);
+        for (at, value) in values.iter().enumerate() {
+            let (channel, byte) = (at / 256, at % 256);
+            let exact = (byte as f64 / 255.0 - f64::from(by.mean[channel])) / f64::from(by.std[channel]);
+            assert!((f64::from(*value) - exact).abs() <= 3e-7 * exact.abs().max(1.0), "{value} for {exact}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! A source whose batches are on a device, over any source whose batches are in slots.
+
+use std::fmt;
+
+use super::{Device, DeviceBatch, DeviceOptions, host::HostLane};
+use crate::{Batch, ClientError, Loader, Serving, Source, SourceEvent, core::Progress};
+
+impl<S: Source<Batch = Batch>> Loader<S> {
+    /// The same loader with its batches on `device`. Everything else stays as it is: position, state, receipt and
+    /// figures are about the batches that were handed over, not about those that are already on the device.
+    ///
+    /// Allocates the device's buffers, so it takes some milliseconds. Must be called in a tokio runtime.
+    ///
+    /// # Errors
+    /// [`ClientError::Device`]: an option does not fit the job, or the device cannot do it.
+    pub fn on_device(self, device: &Device, options: DeviceOptions) -> Result<Loader<OnDevice<S>>, ClientError> {
+        let layout = self.session().layout();
+        options.check(&layout)?;
+        self.try_map_source(|source| OnDevice::new(source, device, options))
+    }
+}
+
+/// The batches of another source, on a device. Made by [`Loader::on_device`].
+pub struct OnDevice<S: Source<Batch = Batch>> {
+    kind: Kind<S>,
+}
+
+enum Kind<S> {
+    Host { source: S, lane: HostLane },
+}
+
+impl<S: Source<Batch = Batch>> OnDevice<S> {
+    fn new(source: S, device: &Device, options: DeviceOptions) -> Result<Self, ClientError> {
+        let kind = match device.kind() {
+            super::Kind::Host => Kind::Host { source, lane: HostLane::new(options) },
+        };
+        Ok(Self { kind })
+    }
+}
+
+impl<S: Source<Batch = Batch>> Source for OnDevice<S> {
+    type Batch = DeviceBatch;
+
+    async fn next(&mut self) -> Result<SourceEvent<DeviceBatch>, ClientError> {
+        match &mut self.kind {
+            Kind::Host { source, lane } => {
+                lane.hands().warn();
+                match source.next().await? {
+                    SourceEvent::Batch(batch) => Ok(SourceEvent::Batch(lane.take(batch)?)),
+                    SourceEvent::End(position) => Ok(SourceEvent::End(position)),
+                }
+            }
+        }
+    }
+
+    async fn explain(&mut self) -> String {
+        match &mut self.kind {
+            Kind::Host { source, lane } => match lane.hands().hoarding() {
+                Some(reason) => reason,
+                None => source.explain().await,
+            },
+        }
+    }
+
+    fn handed(&mut self, progress: Progress) {
+        match &mut self.kind {
+            Kind::Host { source, .. } => source.handed(progress),
+        }
+    }
+
+    fn serving(&self) -> Serving {
+        match &self.kind {
+            Kind::Host { source, .. } => source.serving(),
+        }
+    }
+
+    async fn close(&mut self) {
+        match &mut self.kind {
+            Kind::Host { source, .. } => source.close().await,
+        }
+    }
+}
+
+impl<S: Source<Batch = Batch>> fmt::Debug for OnDevice<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OnDevice").field("serving", &self.serving()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! An array of a batch, described so that others can read it in place: what DLPack needs to know, in plain Rust.
+
+use std::{fmt, sync::Arc};
+
+use spdl_shard::job::DType;
+
+use super::{DeviceError, StreamHandle, host::HostBatch};
+
+/// Where an array lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// In this process's memory.
+    Host,
+    /// In the memory of a CUDA device.
+    Cuda {
+        /// Its number, as CUDA counts.
+        ordinal: u32,
+    },
+}
+
+impl Placement {
+    /// DLPack's type and number of the device: `(1, 0)` for the host, `(2, N)` for `cuda:N`.
+    #[must_use]
+    pub const fn dlpack_device(self) -> (i32, i32) {
+        match self {
+            Self::Host => (1, 0),
+            Self::Cuda { ordinal } => (2, ordinal.cast_signed()),
+        }
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host => f.write_str("cpu"),
+            Self::Cuda { ordinal } => write!(f, "cuda:{ordinal}"),
+        }
+    }
+}
+
+/// DLPack's code and bits of a type, always with one lane.
+#[must_use]
+pub const fn dlpack_type(dtype: DType) -> (u8, u8) {
+    const INT: u8 = 0;
+    const UINT: u8 = 1;
+    const FLOAT: u8 = 2;
+    const BFLOAT: u8 = 4;
+    match dtype {
+        DType::U8 => (UINT, 8),
+        DType::I32 => (INT, 32),
+        DType::I64 => (INT, 64),
+        DType::F16 => (FLOAT, 16),
+        DType::Bf16 => (BFLOAT, 16),
+        DType::F32 => (FLOAT, 32),
+        DType::F64 => (FLOAT, 64),
+    }
+}
+
+/// What keeps the memory of a batch: a slot, or a device buffer.
+#[derive(Clone)]
+pub(crate) enum Keeper {
+    Host(Arc<HostBatch>),
+}
+
+/// An array of a batch. It keeps the whole batch's memory: a slot goes back when the last one of its batch is dropped.
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Tensor {
+    address: usize,
+    dtype: DType,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+    keeper: Keeper,
+}
+
+impl Tensor {
+    /// A dense array in row-major order.
+    pub(crate) fn dense(address: usize, dtype: DType, shape: Vec<i64>, keeper: Keeper) -> Self {
+        let mut strides = vec![1; shape.len()];
+        for axis in (1..shape.len()).rev() {
+            strides[axis - 1] = strides[axis] * shape[axis].max(1);
+        }
+        Self { address, dtype, shape, strides, keeper }
+    }
+
+    /// Pictures `[n, 3, height, width]` that lie as `[n, height, width, 3]`.
+    pub(crate) fn channels_last(address: usize, dtype: DType, shape: [i64; 4], keeper: Keeper) -> Self {
+        let [_, channels, height, width] = shape;
+        let strides = vec![channels * height * width, 1, channels * width, channels];
+        Self { address, dtype, shape: shape.into(), strides, keeper }
+    }
+
+    /// Address of the first element, on the device that it is on. Read it there, after [`Tensor::wait_on`], and only as
+    /// long as this or a clone of it lives.
+    #[must_use]
+    pub const fn address(&self) -> usize {
+        self.address
+    }
+
+    /// Type of its elements.
+    #[must_use]
+    pub const fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// DLPack's code and bits of that type, with one lane.
+    #[must_use]
+    pub const fn dlpack_type(&self) -> (u8, u8) {
+        dlpack_type(self.dtype)
+    }
+
+    /// Its shape.
+    #[must_use]
+    pub fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+
+    /// Distance from one element to the next along each axis, in elements.
+    #[must_use]
+    pub fn strides(&self) -> &[i64] {
+        &self.strides
+    }
+
+    /// Bytes of all elements; they lie without gaps.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.shape.iter().map(|side| usize::try_from(*side).unwrap_or(0)).product::<usize>() * self.dtype.bytes()
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        self.keeper.placement()
+    }
+
+    /// As [`DeviceBatch::wait_on`](super::DeviceBatch::wait_on).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait_on(&self, stream: StreamHandle) -> Result<(), DeviceError> {
+        self.keeper.wait_on(stream)
+    }
+
+    /// A copy of its bytes in this process's memory, in the order in which they lie. Waits for the batch and for the
+    /// copy: for a look at a batch, not for training.
+    ///
+    /// # Errors
+    /// [`DeviceError`] from the driver; never on the host.
+    pub fn to_host(&self) -> Result<Vec<u8>, DeviceError> {
+        self.keeper.read(self.address, self.bytes())
+    }
+}
+
+impl Keeper {
+    pub(crate) fn placement(&self) -> Placement {
+        match self {
+            Self::Host(_) => Placement::Host,
+        }
+    }
+
+    pub(crate) fn wait_on(&self, _: StreamHandle) -> Result<(), DeviceError> {
+        match self {
+            Self::Host(_) => Ok(()),
+        }
+    }
+
+    pub(crate) fn synchronise(&self) -> Result<(), DeviceError> {
+        match self {
+            Self::Host(_) => Ok(()),
+        }
+    }
+
+    fn read(&self, address: usize, bytes: usize) -> Result<Vec<u8>, DeviceError> {
+        match self {
+            Self::Host(batch) => Ok(batch.read(address, bytes)),
+        }
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { dtype, shape, strides, .. } = self;
+        write!(f, "Tensor({dtype:?} {shape:?}, strides {strides:?}, on {})", self.placement())
+    }
+}
