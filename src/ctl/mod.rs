@@ -18,6 +18,7 @@ mod replay;
 mod report;
 mod status;
 mod tally;
+mod unpack;
 mod verify;
 
 use std::process::ExitCode;
@@ -54,8 +55,10 @@ pub(crate) enum Command {
     Pack(pack::Args),
     /// Makes a manifest for WebDataset shards that exist, without rewriting them.
     Index(index::Args),
-    /// Reads a whole dataset and checks every byte against its manifest.
+    /// Reads a whole dataset and checks every byte against its manifest, and every picture against its original.
     Verify(verify::Args),
+    /// Writes the records of a dataset back as files.
+    Unpack(unpack::Args),
     /// Shows which samples come when, and what that costs in cache and downloads.
     Plan(plan::Args),
     /// A trainer that trains nothing: pulls batches and shows figures.
@@ -85,6 +88,7 @@ impl Command {
             Self::Pack(args) => pack::run(args),
             Self::Index(args) => index::run(args),
             Self::Verify(args) => verify::run(&args),
+            Self::Unpack(args) => unpack::run(&args),
             Self::Plan(args) => plan::run(&args),
             Self::Pull(args) => pull::run(args),
             Self::Replay(args) => replay::run(&args),

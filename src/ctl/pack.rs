@@ -63,7 +63,7 @@ pub(crate) struct Args {
 
 /// Runs `pack`.
 pub(crate) fn run(args: Args) -> Outcome {
-    let source = if args.source.is_file() { Source::FileList(args.source) } else { Source::ImageFolder(args.source) };
+    let source = Source::of(&args.source);
     let options = PackOptions {
         name: args.name,
         annotations: match args.annotations {

@@ -1,5 +1,6 @@
-//! Others' software: the Python package `webdataset`, the S3 protocol.
+//! Others' software: the Python packages `webdataset` and `pillow`, the S3 protocol.
 
+mod crop_ready;
 #[path = "../support/processes.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod processes;

@@ -1,21 +1,27 @@
 //! Making datasets and checking them: [`pack`] writes shards from pictures, [`index`] makes a manifest for shards
-//! that exist, [`verify`] reads a dataset and compares every byte with what the manifest says.
+//! that exist, [`verify`] reads a dataset and compares every byte with what the manifest says, [`unpack`] writes its
+//! records back as files.
 
 mod blocks;
 mod catalog;
+mod fields;
 mod folder;
 mod index;
+mod originals;
 mod pack;
 mod report;
 mod source;
+mod unpack;
 mod upload;
 mod verify;
 
 pub use folder::Overwrite;
 pub use index::{IndexOptions, ShardList, index};
+pub use originals::Against;
 pub use pack::{Jpegs, PackOptions, PackOrder, pack, pack_until};
 pub use report::{DatasetReport, Progress};
 pub use source::{Annotations, Source};
+pub use unpack::{UnpackReport, unpack};
 pub use verify::{Fault, VerifyOptions, VerifyReport, verify};
 
 use crate::{FormatError, store::StoreError, tar::TarError};
@@ -63,6 +69,22 @@ pub enum DatasetError {
         /// What is there.
         url: String,
     },
+    /// There is something already in the folder that a dataset should be unpacked to.
+    #[error("`{path}` is not empty")]
+    NotEmpty {
+        /// The folder.
+        path: String,
+    },
+    /// A record whose bytes are not those that were packed, or that cannot be a file.
+    #[error("`{url}`, record `{record}`: {problem}")]
+    Damaged {
+        /// Its shard.
+        url: String,
+        /// Its key.
+        record: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// There is nothing to make a dataset of.
     #[error("there is nothing in `{origin}`: {problem}")]
     Nothing {
@@ -92,6 +114,8 @@ impl DatasetError {
         match self {
             Self::Store(error) => error.hint(),
             Self::Tar(_) => Some("copy the shard once more, or leave it out of the dataset"),
+            Self::NotEmpty { .. } => Some("choose a folder that is empty or does not exist; nothing is overwritten"),
+            Self::Damaged { .. } => Some("`spdl-ctl verify` names all that is wrong with a dataset"),
             Self::InUse { .. } => Some("choose another folder, or replace what is there with --force"),
             _ => None,
         }

@@ -32,7 +32,9 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 /// grow by four bytes a marker.
 const CROP_READY_PIXELS: u32 = 1024;
 /// Field that annotations go into.
-const ANNOTATION_FIELD: &str = "xml";
+pub(super) const ANNOTATION_FIELD: &str = "xml";
+/// Field that labels go into.
+pub(super) const LABEL_FIELD: &str = "cls";
 
 /// How pictures are packed.
 #[derive(Clone, Debug)]
@@ -297,7 +299,7 @@ async fn read_record(
         let data = ready.unwrap_or(data);
         append_member(&mut record, &format!("{key}.{}", picture.field()), &data);
         if let Some(label) = picture.label {
-            append_member(&mut record, &format!("{key}.cls"), label.to_string().as_bytes());
+            append_member(&mut record, &format!("{key}.{LABEL_FIELD}"), label.to_string().as_bytes());
         }
         if let Some(annotation) = annotation {
             append_member(&mut record, &format!("{key}.{ANNOTATION_FIELD}"), &annotation);
@@ -326,7 +328,7 @@ fn first_there(paths: &[PathBuf]) -> Result<Option<Vec<u8>>, DatasetError> {
 }
 
 /// A file's content; `None` where there is no such file.
-fn read_file(path: &Path) -> Result<Option<Vec<u8>>, DatasetError> {
+pub(super) fn read_file(path: &Path) -> Result<Option<Vec<u8>>, DatasetError> {
     let fail = |error: std::io::Error| wrong(path, &format!("cannot be read: {error}"));
     let file = match std::fs::File::open(path) {
         Ok(file) => file,

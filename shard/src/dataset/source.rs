@@ -56,6 +56,12 @@ pub(super) struct Pictures {
 }
 
 impl Source {
+    /// What lies at `path`: a file is a list, all else a folder of class folders.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        if path.is_file() { Self::FileList(path.to_owned()) } else { Self::ImageFolder(path.to_owned()) }
+    }
+
     /// Lists the pictures. With `classes`, these are the classes and their numbers, and no others may come up.
     pub(super) fn list(&self, classes: Option<&[String]>) -> Result<Pictures, DatasetError> {
         let mut pictures = match self {

@@ -1,10 +1,15 @@
-//! Reading a dataset and comparing every byte with what its manifest and record indexes say.
+//! Reading a dataset and comparing every byte with what its manifest and record indexes say, and with what it was made of.
 
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::{ObjectMeta, ObjectStoreExt};
 use serde::Serialize;
 
-use super::{DatasetError, Progress, report::Meter};
+use super::{
+    Against, DatasetError, Progress,
+    fields::{FieldReader, FoundField},
+    originals::{Compared, Originals},
+    report::Meter,
+};
 use crate::{
     index::{Field, RecordIndex},
     manifest::{Manifest, Shard},
@@ -14,16 +19,21 @@ use crate::{
 /// Faults of one shard that are listed; of the rest only the number is.
 const MAX_FAULTS_PER_SHARD: usize = 10_000;
 
+/// Fields of one shard that are compared at once.
+const FIELDS_AT_ONCE: usize = 8;
+
 /// How a dataset is verified.
 #[derive(Clone, Debug)]
 pub struct VerifyOptions {
     /// Shards that are read at once. Default: 4. Raised, more memory is used, 32 MiB each.
     pub shards_at_once: usize,
+    /// What the records are compared with: every picture must have the coefficients of its original. Default: nothing.
+    pub against: Option<Against>,
 }
 
 impl Default for VerifyOptions {
     fn default() -> Self {
-        Self { shards_at_once: 4 }
+        Self { shards_at_once: 4, against: None }
     }
 }
 
@@ -38,6 +48,12 @@ pub struct VerifyReport {
     pub fields: u64,
     /// Bytes of shards that were read.
     pub bytes: u64,
+    /// Pictures that have the coefficients of their originals: the same pixels in every decoder.
+    pub same_pictures: u64,
+    /// Other fields that are the same as their originals.
+    pub same_fields: u64,
+    /// Originals without an annotation, which an annotated dataset leaves out.
+    pub left_out: u64,
     /// What is wrong, in the order of the shards. Empty: every byte is as the manifest says.
     pub faults: Vec<Fault>,
 }
@@ -45,8 +61,8 @@ pub struct VerifyReport {
 /// One thing that is wrong with a dataset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fault {
-    /// The shard, relative to the dataset's folder.
-    pub shard: String,
+    /// The shard, relative to the dataset's folder; where it is no shard's fault, none.
+    pub shard: Option<String>,
     /// The record's key, where it is one record's fault.
     pub record: Option<String>,
     /// What is wrong.
@@ -65,22 +81,52 @@ pub async fn verify(
     progress: &(dyn Fn(Progress) + Send + Sync),
 ) -> Result<VerifyReport, DatasetError> {
     let manifest = at.manifest().await?;
+    let originals = match &options.against {
+        Some(against) => Some(Originals::list(against, &manifest).await?),
+        None => None,
+    };
     let meter = Meter::new(manifest.shards().map(|shard| shard.bytes).sum(), progress);
-    let (manifest, meter) = (&manifest, &meter);
+    let dataset = &Dataset { at, manifest, originals, meter };
     let mut shards = std::pin::pin!(
-        stream::iter(0..manifest.shard_count())
-            .map(|number| ShardCheck::run(at, manifest, number, meter))
+        stream::iter(0..dataset.manifest.shard_count())
+            .map(|number| ShardCheck::run(dataset, number))
             .buffered(options.shards_at_once.max(1))
     );
+    let mut may_be_left_out = false;
     let mut report = VerifyReport::default();
     while let Some(shard) = shards.try_next().await? {
         report.shards += 1;
         report.records += shard.records;
         report.fields += shard.fields;
         report.bytes += shard.bytes;
+        report.same_pictures += shard.same_pictures;
+        report.same_fields += shard.same_fields;
+        may_be_left_out |= shard.may_be_left_out;
         report.faults.extend(shard.faults);
     }
+    if let Some(originals) = &dataset.originals {
+        let mut missing: Vec<&str> = originals.unclaimed().collect();
+        missing.sort_unstable();
+        if may_be_left_out {
+            report.left_out = missing.len() as u64;
+            missing.clear();
+        }
+        let fault = |key: &str| Fault { shard: None, record: Some(key.to_owned()), problem: "is not there".to_owned() };
+        report.faults.extend(missing.iter().take(MAX_FAULTS_PER_SHARD).map(|key| fault(key)));
+        if let Some(more) = missing.len().checked_sub(MAX_FAULTS_PER_SHARD + 1) {
+            let problem = format!("{} more records are not there", more + 1);
+            report.faults.push(Fault { shard: None, record: None, problem });
+        }
+    }
     Ok(report)
+}
+
+/// A dataset that is verified.
+struct Dataset<'d> {
+    at: &'d DatasetStore,
+    manifest: Manifest,
+    originals: Option<Originals>,
+    meter: Meter<'d>,
 }
 
 /// What was found in one shard.
@@ -90,38 +136,33 @@ struct ShardCheck {
     records: u64,
     fields: u64,
     bytes: u64,
+    same_pictures: u64,
+    same_fields: u64,
+    may_be_left_out: bool,
     faults: Vec<Fault>,
     unlisted_faults: usize,
 }
 
 impl ShardCheck {
-    async fn run(at: &DatasetStore, manifest: &Manifest, number: u32, meter: &Meter<'_>) -> Result<Self, DatasetError> {
-        let shard = manifest.shard(number);
+    async fn run(dataset: &Dataset<'_>, number: u32) -> Result<Self, DatasetError> {
+        let shard = dataset.manifest.shard(number);
         let mut check = Self { shard: shard.url.to_owned(), ..Self::default() };
-        match check.shard(at, manifest, number, &shard, meter).await {
+        match check.shard(dataset, number, &shard).await {
             Ok(()) => {}
             // The shard's fault, not the way's to it: the others can still be read.
-            Err(error @ (StoreError::Unreachable { .. } | StoreError::Failed { .. } | StoreError::Denied { .. })) => {
-                return Err(error.into());
-            }
-            Err(error) => check.fault(None, error.to_string()),
+            Err(DatasetError::Store(error)) if !is_the_ways(&error) => check.fault(None, error.to_string()),
+            Err(error) => return Err(error),
         }
         if check.unlisted_faults > 0 {
             let problem = format!("{} more faults", check.unlisted_faults);
-            check.faults.push(Fault { shard: check.shard.clone(), record: None, problem });
+            check.faults.push(Fault { shard: Some(check.shard.clone()), record: None, problem });
         }
-        meter.add(1, 0, 0);
+        dataset.meter.add(1, 0, 0);
         Ok(check)
     }
 
-    async fn shard(
-        &mut self,
-        at: &DatasetStore,
-        manifest: &Manifest,
-        number: u32,
-        shard: &Shard<'_>,
-        meter: &Meter<'_>,
-    ) -> Result<(), StoreError> {
+    async fn shard(&mut self, dataset: &Dataset<'_>, number: u32, shard: &Shard<'_>) -> Result<(), DatasetError> {
+        let at = dataset.at;
         let head = at.object().head(&at.shard_path(shard)).await;
         let meta = head.map_err(|source| StoreError::of(&at.url_of(shard.url), source))?;
         if meta.size != shard.bytes {
@@ -136,8 +177,16 @@ impl ShardCheck {
             self.fault(None, format!("the shard changed: the manifest says etag {noted}, the store says {found}"));
         }
         let index = at.index(shard).await?;
-        self.blocks(manifest, number, &index);
-        self.fields(at, shard, &index, meta, meter).await
+        self.blocks(&dataset.manifest, number, &index);
+        if let Some(originals) = &dataset.originals {
+            for record in index.records() {
+                if let Some(problem) = originals.claim(&record) {
+                    self.fault(Some(record.key), problem);
+                }
+            }
+            self.may_be_left_out = originals.may_be_left_out(&index);
+        }
+        self.fields(dataset, shard, &index, meta).await
     }
 
     /// Every block holds the samples that the manifest says, and its records' fields lie inside it.
@@ -160,59 +209,71 @@ impl ShardCheck {
         }
     }
 
-    /// Every field has the checksum that the index says. Fields lie one after the other, as the bytes come.
+    /// Every field has the checksum that the index says, and is as its original.
     async fn fields(
         &mut self,
-        at: &DatasetStore,
+        dataset: &Dataset<'_>,
         shard: &Shard<'_>,
         index: &RecordIndex,
         meta: ObjectMeta,
-        meter: &Meter<'_>,
-    ) -> Result<(), StoreError> {
-        let mut fields = index.records().flat_map(|record| record.fields().map(move |field| (record.key, field)));
-        let mut open = fields.next();
-        let (mut offset, mut crc32c) = (0, 0);
+    ) -> Result<(), DatasetError> {
+        let Dataset { at, originals, meter, .. } = dataset;
+        let mut reader = FieldReader::new(index);
         let mut chunks = std::pin::pin!(at.stream(shard.url, meta));
         while let Some(chunk) = chunks.try_next().await? {
-            let end = offset + chunk.len() as u64;
-            while let Some((key, field)) = open {
-                let field_end = field.offset + u64::from(field.bytes);
-                let part = field.offset.clamp(offset, end)..field_end.clamp(offset, end);
-                crc32c =
-                    crc32c::crc32c_append(crc32c, &chunk[(part.start - offset) as usize..(part.end - offset) as usize]);
-                if field_end > end {
-                    break;
+            let is_wanted =
+                |key: &str, field: &Field<'_>| originals.as_ref().is_some_and(|of| of.is_wanted(key, field));
+            let mut found = reader.read(&chunk, is_wanted);
+            self.fields += found.len() as u64;
+            found.retain(|FoundField { key, field, crc32c, .. }| {
+                if *crc32c != field.crc32c {
+                    let Field { name, offset, .. } = *field;
+                    self.fault(Some(key), format!("field `{name}` at byte {offset} has other bytes than were indexed"));
                 }
-                self.fields += 1;
-                if crc32c != field.crc32c {
-                    self.fault(
-                        Some(key),
-                        format!("field `{}` at byte {} has other bytes than were indexed", field.name, field.offset),
-                    );
-                }
-                crc32c = 0;
-                open = fields.next();
+                *crc32c == field.crc32c
+            });
+            if let Some(originals) = originals {
+                self.compare(originals, found).await?;
             }
-            offset = end;
             meter.add(0, 0, chunk.len() as u64);
         }
-        self.bytes = offset;
+        self.bytes = reader.bytes();
         self.records = u64::from(index.record_count());
         meter.add(0, self.records, 0);
-        for (key, field) in open.into_iter().chain(fields) {
-            self.fault(
-                Some(key),
-                format!("field `{}` at byte {} is cut off: the shard ends at {offset}", field.name, field.offset),
-            );
+        let end = self.bytes;
+        for (key, Field { name, offset, .. }) in reader.rest() {
+            self.fault(Some(key), format!("field `{name}` at byte {offset} is cut off: the shard ends at {end}"));
+        }
+        Ok(())
+    }
+
+    async fn compare(&mut self, originals: &Originals, found: Vec<FoundField<'_>>) -> Result<(), DatasetError> {
+        let comparing = found.into_iter().filter_map(|FoundField { key, field, content, .. }| {
+            let content = content?;
+            Some(async move { Ok::<_, DatasetError>((key, field, originals.compare(key, &field, content).await?)) })
+        });
+        let mut compared = stream::iter(comparing).buffered(FIELDS_AT_ONCE);
+        while let Some((key, field, compared)) = compared.try_next().await? {
+            match compared {
+                Compared::SamePicture => self.same_pictures += 1,
+                Compared::Same => self.same_fields += 1,
+                Compared::Different(how) => self.fault(Some(key), format!("field `{}` {how}", field.name)),
+            }
         }
         Ok(())
     }
 
     fn fault(&mut self, record: Option<&str>, problem: String) {
         if self.faults.len() < MAX_FAULTS_PER_SHARD {
-            self.faults.push(Fault { shard: self.shard.clone(), record: record.map(str::to_owned), problem });
+            let shard = Some(self.shard.clone());
+            self.faults.push(Fault { shard, record: record.map(str::to_owned), problem });
         } else {
             self.unlisted_faults += 1;
         }
     }
+}
+
+/// Whether an error may be the way's to a store: then it is no shard's fault.
+const fn is_the_ways(error: &StoreError) -> bool {
+    matches!(error, StoreError::Unreachable { .. } | StoreError::Failed { .. } | StoreError::Denied { .. })
 }

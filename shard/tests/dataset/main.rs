@@ -1,6 +1,8 @@
 //! Making datasets from folders, lists and tars, and verifying them: each byte is where the index says.
 #![cfg(feature = "store")]
 
+mod originals;
+
 use std::{fs, path::Path, sync::Mutex};
 
 use spdl_shard::{
@@ -381,7 +383,7 @@ async fn every_fault_is_found_and_named() {
 
     let report = verified(&to).await;
     let faults = report.faults.iter().map(|Fault { shard, record, problem }| {
-        (shard[6..12].parse::<usize>().unwrap(), record.as_deref(), problem.as_str())
+        (shard.as_ref().unwrap()[6..12].parse::<usize>().unwrap(), record.as_deref(), problem.as_str())
     });
     let faults: Vec<_> = faults.collect();
     let expected = [

@@ -1,0 +1,212 @@
+//! What a dataset was made of, to compare it with: pictures in files, or the records of another dataset.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use bytes::Bytes;
+use object_store::ObjectStoreExt;
+use spdl_jpeg::Limits;
+
+use super::{
+    DatasetError, Source,
+    pack::{ANNOTATION_FIELD, LABEL_FIELD, read_file},
+    source::Pictures,
+};
+use crate::{
+    index::{Field, Record, RecordIndex},
+    manifest::Manifest,
+    store::{DatasetStore, StoreError},
+};
+
+/// What a dataset is compared with.
+#[derive(Clone, Debug)]
+pub enum Against {
+    /// The pictures that it was packed from. Labels are compared too, annotations are not.
+    Pictures(Source),
+    /// Another dataset with the same keys: every field is compared.
+    Dataset(DatasetStore),
+}
+
+/// Originals by the keys of their records.
+pub(super) struct Originals {
+    kind: Kind,
+    numbers: HashMap<Box<str>, usize>,
+    /// Those that a record of the dataset was compared with.
+    seen: Vec<AtomicBool>,
+    /// By the numbers of the dataset's classes: the source's numbers.
+    classes: Vec<String>,
+}
+
+enum Kind {
+    Pictures(Arc<Pictures>),
+    Dataset {
+        store: DatasetStore,
+        shards: Vec<(String, RecordIndex)>,
+        /// Shard and record of each original.
+        places: Vec<(usize, u32)>,
+    },
+}
+
+/// How a field compares with its original.
+pub(super) enum Compared {
+    /// A picture with the same coefficients, or the same bytes.
+    SamePicture,
+    /// Another field with the same value.
+    Same,
+    /// Not the same: why.
+    Different(String),
+}
+
+impl Originals {
+    /// Lists the originals of the dataset that `manifest` describes.
+    pub(super) async fn list(against: &Against, manifest: &Manifest) -> Result<Self, DatasetError> {
+        let classes: Vec<String> = manifest.classes().map(str::to_owned).collect();
+        match against {
+            Against::Pictures(source) => {
+                let source = source.clone();
+                let listed = tokio::task::spawn_blocking(move || source.list(None)).await;
+                let pictures = listed.expect("listing does not panic")?;
+                let keys = pictures.pictures.iter().map(|picture| picture.key());
+                let numbers: HashMap<Box<str>, usize> = keys.map(Into::into).zip(0..).collect();
+                Ok(Self::new(Kind::Pictures(Arc::new(pictures)), numbers, classes))
+            }
+            Against::Dataset(store) => {
+                let manifest = store.manifest().await?;
+                let (mut shards, mut places, mut numbers) = (Vec::new(), Vec::new(), HashMap::new());
+                for shard in manifest.shards() {
+                    let index = store.index(&shard).await?;
+                    for (number, record) in (0..).zip(index.records()) {
+                        if numbers.insert(record.key.into(), places.len()).is_some() {
+                            let problem = format!("has two records `{}`, so none can be told by its key", record.key);
+                            return Err(DatasetError::Source { path: store.url().to_owned(), problem });
+                        }
+                        places.push((shards.len(), number));
+                    }
+                    shards.push((shard.url.to_owned(), index));
+                }
+                Ok(Self::new(Kind::Dataset { store: store.clone(), shards, places }, numbers, classes))
+            }
+        }
+    }
+
+    fn new(kind: Kind, numbers: HashMap<Box<str>, usize>, classes: Vec<String>) -> Self {
+        let seen = (0..numbers.len()).map(|_| AtomicBool::new(false)).collect();
+        Self { kind, numbers, seen, classes }
+    }
+
+    /// The original of `record`, and what is wrong with the record as a whole.
+    pub(super) fn claim(&self, record: &Record<'_>) -> Option<String> {
+        let Some(&number) = self.numbers.get(record.key) else { return Some("has no original".to_owned()) };
+        if self.seen[number].swap(true, Relaxed) {
+            return Some("is there twice".to_owned());
+        }
+        let wanted: Vec<String> = match &self.kind {
+            Kind::Pictures(pictures) => vec![pictures.pictures[number].field()],
+            Kind::Dataset { .. } => self.record(number).fields().map(|field| field.name.to_owned()).collect(),
+        };
+        let lacking = wanted.into_iter().find(|field| record.field(field).is_none())?;
+        Some(format!("lacks the field `{lacking}` of its original"))
+    }
+
+    /// Keys of the originals that no record was compared with.
+    pub(super) fn unclaimed(&self) -> impl Iterator<Item = &str> {
+        let unclaimed = self.numbers.iter().filter(|(_, number)| !self.seen[**number].load(Relaxed));
+        unclaimed.map(|(key, _)| &**key)
+    }
+
+    /// Whether the content of a field has to be read to compare it.
+    pub(super) fn is_wanted(&self, key: &str, field: &Field<'_>) -> bool {
+        let Some(&number) = self.numbers.get(key) else { return false };
+        match &self.kind {
+            Kind::Pictures(pictures) => field.name == LABEL_FIELD || field.name == pictures.pictures[number].field(),
+            Kind::Dataset { .. } => true,
+        }
+    }
+
+    /// Compares a field that is wanted, and whose record has an original.
+    pub(super) async fn compare(&self, key: &str, field: &Field<'_>, content: Bytes) -> Result<Compared, DatasetError> {
+        let number = self.numbers[key];
+        match &self.kind {
+            Kind::Pictures(pictures) if field.name == LABEL_FIELD => Ok(self.compare_label(pictures, number, &content)),
+            Kind::Pictures(pictures) => {
+                let pictures = Arc::clone(pictures);
+                let comparing = tokio::task::spawn_blocking(move || {
+                    let path = pictures.path(&pictures.pictures[number]);
+                    let name = path.display().to_string();
+                    Ok(match read_file(&path)? {
+                        Some(original) => compare_pictures(&original, &content, &name),
+                        None => Compared::Different(format!("has an original, `{name}`, that was removed")),
+                    })
+                });
+                comparing.await.expect("comparing does not panic")
+            }
+            Kind::Dataset { store, shards, places } => {
+                let Some(original) = self.record(number).field(field.name) else {
+                    return Ok(Compared::Different("is not a field of its original".to_owned()));
+                };
+                let is_picture = content.starts_with(&[0xff, 0xd8]);
+                if (original.bytes, original.crc32c) == (field.bytes, field.crc32c) {
+                    return Ok(if is_picture { Compared::SamePicture } else { Compared::Same });
+                }
+                let (url, _) = &shards[places[number].0];
+                let range = original.offset..original.offset + u64::from(original.bytes);
+                let bytes = store.object().get_range(&store.path_of(url), range).await;
+                let bytes = bytes.map_err(|source| StoreError::of(&store.url_of(url), source))?;
+                if crc32c::crc32c(&bytes) != original.crc32c {
+                    return Ok(Compared::Different(format!("has an original in `{url}` that is damaged")));
+                }
+                let comparing = tokio::task::spawn_blocking({
+                    let url = url.clone();
+                    move || compare_pictures(&bytes, &content, &url)
+                });
+                Ok(comparing.await.expect("comparing does not panic"))
+            }
+        }
+    }
+
+    /// Where annotations are, a picture may have been left out for want of one.
+    pub(super) fn may_be_left_out(&self, index: &RecordIndex) -> bool {
+        matches!(self.kind, Kind::Pictures(_)) && index.records().any(|record| record.field(ANNOTATION_FIELD).is_some())
+    }
+
+    fn record(&self, number: usize) -> Record<'_> {
+        let Kind::Dataset { shards, places, .. } = &self.kind else { unreachable!("only datasets have records") };
+        let (shard, record) = places[number];
+        shards[shard].1.record(record)
+    }
+
+    /// Classes are told by their names: their numbers may have been given when the dataset was packed.
+    fn compare_label(&self, pictures: &Pictures, number: usize, label: &[u8]) -> Compared {
+        let original = pictures.pictures[number].label;
+        let class = original.and_then(|label| pictures.classes.get(usize::try_from(label).ok()?));
+        let wanted = match class {
+            Some(class) => self.classes.iter().position(|name| name == class).map(|number| number.to_string()),
+            None => original.map(|label| label.to_string()),
+        };
+        if wanted.as_deref().map(str::as_bytes) == Some(label) {
+            return Compared::Same;
+        }
+        let of = class.map(|class| format!(", the class `{class}`")).unwrap_or_default();
+        let wanted = wanted.unwrap_or_else(|| "none".to_owned());
+        Compared::Different(format!("is `{}`, its original's is {wanted}{of}", label.escape_ascii()))
+    }
+}
+
+/// Compares a picture with its original, called `name`.
+fn compare_pictures(original: &[u8], packed: &[u8], name: &str) -> Compared {
+    if original == packed {
+        return Compared::SamePicture;
+    }
+    match spdl_jpeg::has_same_coefficients(original, packed, Limits::default()) {
+        Ok(true) => Compared::SamePicture,
+        Ok(false) => Compared::Different(format!("has other coefficients than its original, `{name}`")),
+        Err(error) => Compared::Different(format!(
+            "has other bytes than its original, `{name}`, and is not known to be the same: {error}"
+        )),
+    }
+}

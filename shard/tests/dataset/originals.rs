@@ -1,0 +1,202 @@
+//! Datasets against what they were made of, and back as files.
+
+use std::collections::BTreeMap;
+
+use spdl_shard::dataset::{Against, UnpackReport, VerifyOptions, unpack};
+
+use super::*;
+
+/// Pictures of several kinds: baseline JPEGs from other programs, one that is progressive, one cut off, and a PNG.
+fn photographs(root: &Path) {
+    let read = |path: &str| fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)).unwrap();
+    write(root.join("space/rocket.jpg"), read("assets/photos/rocket.jpg"));
+    write(root.join("people/grace.hopper.jpeg"), read("assets/photos/grace_hopper.jpg"));
+    write(root.join("people/astronaut.jpg"), read("worker/tests/data/astronaut_444.jpg"));
+    write(root.join("things/coffee.jpg"), read("worker/tests/data/coffee_progressive.jpg"));
+    write(root.join("things/cut.jpg"), &read("assets/photos/rocket.jpg")[..50_000]);
+    write(root.join("things/brick.png"), read("assets/photos/brick.png"));
+}
+
+fn crop_ready(source: Source) -> PackOptions {
+    PackOptions { jpegs: Jpegs::CropReady, ..PackOptions::new(source) }
+}
+
+async fn compared(dataset: &Path, against: Against) -> VerifyReport {
+    let options = VerifyOptions { against: Some(against), ..VerifyOptions::default() };
+    verify(&at(dataset), &options, &quiet).await.unwrap()
+}
+
+fn told(report: &VerifyReport) -> Vec<String> {
+    let told = |fault: &Fault| format!("{}: {}", fault.record.as_deref().unwrap_or("-"), fault.problem);
+    report.faults.iter().map(told).collect()
+}
+
+/// Every file under a folder, by its path in it.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let (mut found, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
+    while let Some(open) = folders.pop() {
+        for entry in fs::read_dir(open).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
+                found.insert(name, fs::read(path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_crop_ready_dataset_has_the_coefficients_of_all_kinds_of_originals() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    photographs(&path("in"));
+    let source = Source::ImageFolder(path("in"));
+    let report = packed(&crop_ready(source.clone()), &path("ready")).await.unwrap();
+    assert_eq!((report.records, report.crop_ready_pictures), (6, 3));
+    packed(&PackOptions { order: PackOrder::Shuffled { seed: 9 }, ..PackOptions::new(source.clone()) }, &path("plain"))
+        .await
+        .unwrap();
+
+    let list = "space/rocket.jpg\tspace\npeople/grace.hopper.jpeg\tpeople\npeople/astronaut.jpg\tpeople\n\
+                things/coffee.jpg\tthings\nthings/cut.jpg\tthings\nthings/brick.png\tthings\n";
+    write(path("in/list.txt"), list);
+    for against in [
+        Against::Pictures(source),
+        Against::Pictures(Source::FileList(path("in/list.txt"))),
+        Against::Dataset(at(&path("plain"))),
+    ] {
+        let found = compared(&path("ready"), against.clone()).await;
+        assert_eq!(told(&found), [""; 0], "{against:?}");
+        let pictures = if let Against::Dataset(_) = against { 5 } else { 6 };
+        assert_eq!((found.same_pictures, found.same_pictures + found.same_fields), (pictures, 12), "{against:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_differs_from_its_original_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    photographs(&path("in"));
+    packed(&crop_ready(Source::ImageFolder(path("in"))), &path("ready")).await.unwrap();
+    let file = |name: &str| path("in").join(name);
+    // Other coefficients under a known name, a class that another takes the number of, one picture more, one less.
+    fs::copy(file("people/grace.hopper.jpeg"), file("space/rocket.jpg")).unwrap();
+    fs::rename(file("people/astronaut.jpg"), file("things/astronaut.jpg")).unwrap();
+    fs::copy(file("things/brick.png"), file("things/another.png")).unwrap();
+    fs::remove_file(file("things/coffee.jpg")).unwrap();
+    write(file("things/brick.png"), "another one");
+    let found = compared(&path("ready"), Against::Pictures(Source::ImageFolder(path("in")))).await;
+    let mut told = told(&found);
+    told.sort();
+    let expected = [
+        "people/astronaut: has no original",
+        "space/rocket: field `jpg` has other coefficients than its original",
+        "things/another: is not there",
+        "things/astronaut: is not there",
+        "things/brick: field `png` has other bytes than its original",
+        "things/coffee: has no original",
+    ];
+    assert_eq!(told.len(), expected.len(), "{told:#?}");
+    assert!(told.iter().zip(expected).all(|(told, expected)| told.starts_with(expected)), "{told:#?}");
+
+    let other = PackOptions {
+        classes: Some(vec!["things".into(), "space".into(), "people".into()]),
+        ..{
+            photographs(&path("again"));
+            PackOptions::new(Source::ImageFolder(path("again")))
+        }
+    };
+    packed(&other, &path("other")).await.unwrap();
+    let found = compared(&path("other"), Against::Pictures(other.source)).await;
+    assert_eq!(found.faults, [], "classes are told by their names");
+    let found = compared(&path("ready"), Against::Dataset(at(&path("other")))).await;
+    let labels = found.faults.iter().filter(|fault| fault.problem.starts_with("field `cls`")).count();
+    assert_eq!((labels, found.faults.len()), (4, 4), "{found:?}");
+}
+
+async fn unpacked(dataset: &Path, to: &Path) -> Result<UnpackReport, DatasetError> {
+    unpack(&at(dataset), to, &quiet).await
+}
+
+#[tokio::test]
+async fn records_come_back_as_files_with_the_same_pixels() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    photographs(&path("in"));
+    for (name, jpegs) in [("plain", Jpegs::AsTheyAre), ("ready", Jpegs::CropReady)] {
+        let options = PackOptions { jpegs, shard_bytes: 300_000, ..PackOptions::new(Source::ImageFolder(path("in"))) };
+        assert!(packed(&options, &path(name)).await.unwrap().shards > 1);
+        let out = path(&format!("{name}-out"));
+        let report = unpacked(&path(name), &out).await.unwrap();
+        assert_eq!((report.records, report.files), (6, 12));
+        let (before, after) = (files(&path("in")), files(&out));
+        assert_eq!(report.bytes, after.values().map(|content| content.len() as u64).sum::<u64>());
+        for (name, content) in &before {
+            let (stem, extension) = name.rsplit_once('.').unwrap();
+            let stem = stem.replace("grace.hopper", "grace_hopper");
+            let again = &after[&format!("{stem}.{}", extension.replace("jpeg", "jpg"))];
+            let limits = spdl_jpeg::Limits::default();
+            let is_same = again == content || spdl_jpeg::has_same_coefficients(content, again, limits) == Ok(true);
+            assert!(is_same && (jpegs == Jpegs::CropReady || again == content), "{name}");
+            let class = ["people", "space", "things"].iter().position(|class| stem.starts_with(class)).unwrap();
+            assert_eq!(after[&format!("{stem}.cls")], class.to_string().as_bytes());
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_overwritten_and_nothing_is_written_outside_of_the_target() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    image_folder(&path("in"), 2);
+    packed(&PackOptions::new(Source::ImageFolder(path("in"))), &path("dataset")).await.unwrap();
+    write(path("out/mine.txt"), "mine");
+    let error = unpacked(&path("dataset"), &path("out")).await.unwrap_err();
+    assert!(error.to_string().ends_with("out` is not empty") && error.hint().is_some(), "{error}");
+    let error = unpacked(&path("dataset"), &path("out/mine.txt")).await.unwrap_err();
+    assert!(error.to_string().ends_with("mine.txt` is not a folder"), "{error}");
+    assert_eq!(files(&path("out")).len(), 1);
+
+    for (name, members, problem) in [
+        ("outside", &["../evil.txt"][..], "record `../evil`: `../evil.txt` is not the name of a file inside a folder"),
+        ("absolute", &["/evil.txt"], "`/evil.txt` is not the name of a file"),
+        ("twice", &["a.txt", "b.txt", "a.txt"], "exists already: record `a` has the name of another one"),
+        ("under", &["a.txt", "a.txt/b.jpg"], "cannot be"),
+    ] {
+        let mut tar = Vec::new();
+        for member in members {
+            append_member(&mut tar, member, b"evil");
+        }
+        tar.extend(TAR_END);
+        write(path(name).join("a.tar"), tar);
+        index(&at(&path(name)), &at(&path(name)), &IndexOptions::default(), &quiet).await.unwrap();
+        let error = unpacked(&path(name), &path("out/new")).await.unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
+        fs::remove_dir_all(path("out/new")).unwrap();
+    }
+    assert_eq!(files(&path("out")).len(), 1);
+    assert!(!folder.path().join("evil.txt").exists() && !folder.path().join("out/evil.txt").exists());
+}
+
+#[tokio::test]
+async fn a_damaged_record_is_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    image_folder(&path("in"), 2);
+    packed(&PackOptions::new(Source::ImageFolder(path("in"))), &path("dataset")).await.unwrap();
+    let (shard, key) = (path("dataset/shard-000000.tar"), records(&path("dataset")).await[1].1.clone());
+    let mut bytes = fs::read(&shard).unwrap();
+    let manifest = at(&path("dataset")).manifest().await.unwrap();
+    let index = at(&path("dataset")).index(&manifest.shard(0)).await.unwrap();
+    bytes[index.record(1).field("jpg").unwrap().offset as usize + 3] ^= 1;
+    fs::write(&shard, &bytes).unwrap();
+    let error = unpacked(&path("dataset"), &path("out")).await.unwrap_err().to_string();
+    let expected = format!("shard-000000.tar`, record `{key}`: field `jpg` at byte");
+    assert!(error.contains(&expected) && error.contains("has other bytes than were indexed"), "{error}");
+    fs::write(&shard, &bytes[..2000]).unwrap();
+    let error = unpacked(&path("dataset"), &path("cut")).await.unwrap_err().to_string();
+    assert!(error.contains("is cut off: the shard ends at 2000"), "{error}");
+}

@@ -1,0 +1,40 @@
+//! `spdl-ctl unpack`: writes the records of a dataset back as files.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use spdl_shard::{dataset::unpack, store::DatasetStore};
+
+use super::{CtlError, Outcome, progress::Progress, report};
+
+/// Arguments of `unpack`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Folder or URL of the dataset.
+    dataset: String,
+    /// Folder for the files, `KEY.FIELD` each: made, or empty. Nothing is overwritten.
+    target: PathBuf,
+    /// Prints the report as one line of JSON, and no progress bar.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `unpack`.
+pub(crate) fn run(args: &Args) -> Outcome {
+    let done = super::runtime()?.block_on(async {
+        let store = DatasetStore::open(&args.dataset)?;
+        let bar = Progress::of_dataset(args.json, "unpacking");
+        Ok::<_, CtlError>(unpack(&store, &args.target, &|progress| bar.dataset_at(progress)).await?)
+    })?;
+    if args.json {
+        report::json(&done);
+    } else {
+        println!(
+            "{}: {} files of {} records, {}",
+            done.target,
+            report::grouped(done.files),
+            report::grouped(done.records),
+            report::bytes(done.bytes)
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
