@@ -1,5 +1,7 @@
 //! What a crop costs at least: what the benches set their figures against.
 
+use std::ops::Range;
+
 use crate::{
     error::Error,
     header::Jpeg,
@@ -67,4 +69,29 @@ pub fn floor(jpeg: &Jpeg<'_>, request: &Request) -> Result<Floor, Error> {
         }
     }
     Ok(floor)
+}
+
+/// The bytes of a picture that a request needs, when the beginnings of every `step`th segment are known: the header and
+/// runs of segments, joined where they touch.
+///
+/// # Errors
+/// What is wrong with the picture's restart markers.
+#[doc(hidden)]
+pub fn ranges(jpeg: &Jpeg<'_>, request: &Request, step: u32) -> Result<Vec<Range<usize>>, Error> {
+    let mut plan = Plan::default();
+    plan.make(jpeg, request);
+    let [(left, right), (top, bottom)] = plan.mcus;
+    let columns = jpeg.mcus()[0];
+    let known: Vec<usize> = jpeg.segment_starts()?.into_iter().step_by(step as usize).collect();
+    let run_of = |mcu: u32| mcu.checked_div(jpeg.restart_interval).map_or(0, |segment| (segment / step) as usize);
+    let mut ranges: Vec<Range<usize>> = std::iter::once(0..jpeg.scan_at).collect();
+    for row in top..bottom {
+        let (first, last) = (run_of(row * columns + left), run_of(row * columns + right - 1));
+        let (start, end) = (known[first], known.get(last + 1).copied().unwrap_or(jpeg.bytes.len()));
+        match ranges.last_mut() {
+            Some(range) if start <= range.end => range.end = end,
+            _ => ranges.push(start..end),
+        }
+    }
+    Ok(ranges)
 }

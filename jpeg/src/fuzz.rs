@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::{Axis, Error, Jpeg, Limits, Request, Rgb, Scratch, has_same_coefficients, rewrite};
+use crate::{Axis, Error, Jpeg, Limits, Request, Rgb, Scratch, SegmentTable, has_same_coefficients, rewrite};
 
 thread_local! {
     static SCRATCHES: RefCell<[Scratch; 2]> = RefCell::new([Scratch::new(), Scratch::portable()]);
@@ -35,18 +35,27 @@ pub fn fuzz(bytes: &[u8]) {
     if let Ok(again) = rewrite(bytes, 1 + (seed >> 9 & 7) as u16, limits) {
         assert_eq!(has_same_coefficients(bytes, &again, limits), Ok(true), "rewriting keeps the coefficients");
     }
+    let right = jpeg.segment_starts().ok().and_then(|starts| SegmentTable::lengths(2, &starts));
+    let wrong: Vec<[u8; 2]> = bytes.as_chunks().0.iter().rev().take(64).copied().collect();
     for request in [
         Request { x: whole(width), y: whole(height), transposed: false },
         Request { x: cut(width, seed >> 3, 20), y: cut(height, seed >> 5, 9), transposed: seed & 4 == 4 },
         Request { x: cut(width, seed >> 7, 3), y: cut(height, seed >> 1, 2), transposed: seed & 8 == 8 },
     ] {
         let [columns, rows] = request.result_size().map(|side| side as usize);
-        let render = |scratch: &mut Scratch| -> Result<Vec<u8>, Error> {
+        let render = |jpeg: &Jpeg<'_>, scratch: &mut Scratch| -> Result<Vec<u8>, Error> {
             let mut out = vec![0; columns * rows * 3];
             jpeg.render(&request, scratch, &mut Rgb::new(&mut out, columns))?;
             Ok(out)
         };
-        let [vector, portable] = SCRATCHES.with_borrow_mut(|scratches| scratches.each_mut().map(render));
-        assert!(vector == portable, "vector instructions change {request:?}");
+        SCRATCHES.with_borrow_mut(|[vector, portable]| {
+            let found = render(&jpeg, vector);
+            assert!(found == render(&jpeg, portable), "vector instructions change {request:?}");
+            if let (Some(right), Ok(found)) = (&right, found) {
+                let again = render(&jpeg.clone().with_segments(SegmentTable::new(2, right)), vector);
+                assert!(again == Ok(found), "its own table of segments changes {request:?}");
+            }
+            let _ = render(&jpeg.clone().with_segments(SegmentTable::new(1 + (seed & 3), &wrong)), vector);
+        });
     }
 }

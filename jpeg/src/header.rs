@@ -3,6 +3,7 @@
 use crate::{
     error::{Error, Unsupported},
     limits::Limits,
+    segments::SegmentTable,
 };
 
 /// Where a coefficient of the zigzag order lies in its block, row by row. Places behind the last lead to a dump.
@@ -44,6 +45,7 @@ pub struct Jpeg<'b> {
     ac: [Option<HuffmanSpec<'b>>; 4],
     /// Where the entropy-coded data begins.
     pub(crate) scan_at: usize,
+    pub(crate) segments: Option<SegmentTable<'b>>,
     exif: Option<&'b [u8]>,
     adobe_transform: Option<u8>,
 }
@@ -67,6 +69,7 @@ impl<'b> Jpeg<'b> {
             dc: [None; 4],
             ac: [None; 4],
             scan_at: 0,
+            segments: None,
             exif: None,
             adobe_transform: None,
         };

@@ -37,6 +37,7 @@ mod plan;
 mod render;
 mod rewrite;
 mod scan;
+mod segments;
 mod taps;
 #[cfg(target_arch = "x86_64")]
 mod vector;
@@ -44,7 +45,7 @@ mod window;
 
 pub use error::{Error, Unsupported};
 #[doc(hidden)]
-pub use floor::{Floor, floor};
+pub use floor::{Floor, floor, ranges};
 #[doc(hidden)]
 pub use fuzz::fuzz;
 pub use header::Jpeg;
@@ -53,6 +54,7 @@ pub use output::{Layout, Output, Rgb};
 pub use plan::Request;
 pub use render::Scratch;
 pub use rewrite::{has_same_coefficients, rewrite};
+pub use segments::SegmentTable;
 pub use taps::Axis;
 
 /// Pixels that an [`Output`] gets at once, at most.

@@ -77,6 +77,26 @@ pub fn rewrite(bytes: &[u8], interval: u16, limits: Limits) -> Result<Vec<u8>, E
     Ok(out)
 }
 
+impl Jpeg<'_> {
+    /// Reads every coefficient and every restart marker: a picture that passes decodes, whatever the crop.
+    ///
+    /// # Errors
+    /// What is wrong with the picture.
+    pub fn check_all(&self) -> Result<(), Error> {
+        let mut walk = Walk::new(self)?;
+        let [columns, rows] = self.mcus();
+        for _ in 0..columns * rows {
+            walk.begin_mcu()?;
+            for (at, component) in self.components().iter().enumerate() {
+                for _ in 0..component.sampling[0] * component.sampling[1] {
+                    walk.measure_block(at)?;
+                }
+            }
+        }
+        walk.finish()
+    }
+}
+
 /// Whether two pictures have the same size, quantisation and coefficients: the same pixels in every decoder.
 ///
 /// # Errors

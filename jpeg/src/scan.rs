@@ -8,7 +8,8 @@ use crate::{
     idct::{self, Place},
     kernel::{Kernel, Work},
     plan::Plan,
-    window::{Window, find_full},
+    segments::{SegmentTable, check_start, next_segment},
+    window::Window,
 };
 
 /// Blocks of an MCU at most: four of luma, two of chroma.
@@ -46,6 +47,8 @@ pub(crate) struct Scan<'s, 'b> {
     mcu: u32,
     /// MCUs between restart markers, or so many that there are none.
     interval: u32,
+    scan_at: usize,
+    segments: Option<SegmentTable<'b>>,
     parts: [Part<'s>; BLOCKS],
     part_count: usize,
     order: &'s Order,
@@ -81,6 +84,8 @@ impl<'s, 'b> Scan<'s, 'b> {
             last: [0; 3],
             mcu: 0,
             interval,
+            scan_at: jpeg.scan_at,
+            segments: jpeg.segments,
             parts,
             part_count,
             order,
@@ -141,13 +146,16 @@ impl<'s, 'b> Scan<'s, 'b> {
                 self.finish()?;
             }
             let mut at = self.window.at();
+            if let Some(table) = self.segments
+                && let (known, bytes) = table.nearest(segment)
+                && known > current
+            {
+                (current, at) = (known, self.scan_at + bytes);
+                check_start(self.raw, at, current)?;
+            }
             while current < segment {
-                let marker = next_marker(self.raw, at)?;
-                if self.raw[marker + 1] != 0xd0 + (current & 7) as u8 {
-                    return Err(Error::Corrupt("a restart marker out of turn"));
-                }
-                at = marker + 2;
                 current += 1;
+                at = next_segment(self.raw, at, current)?;
             }
             self.start_segment(at);
             self.mcu = segment * self.interval;
@@ -295,17 +303,4 @@ fn pair<K: Kernel>(
 ) {
     let quants = pair.map(|at| parts[at].tables.quant);
     kernel.full_pair(pair.map(|at| &blocks[at]), quants, samples, pair.map(|at| places[at]));
-}
-
-/// The place of the next marker from `at` on.
-fn next_marker(raw: &[u8], mut at: usize) -> Result<usize, Error> {
-    loop {
-        at = find_full(raw, at).ok_or(Error::Truncated)?;
-        match raw.get(at + 1) {
-            None => return Err(Error::Truncated),
-            Some(0x00) => at += 2,
-            Some(0xff) => at += 1,
-            Some(_) => return Ok(at),
-        }
-    }
 }

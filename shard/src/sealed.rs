@@ -11,6 +11,7 @@ pub(crate) const HEAD_BYTES: usize = 40;
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) magic: [u8; 8],
+    /// The newest version that is read.
     pub(crate) version: u32,
 }
 
@@ -104,11 +105,11 @@ pub(crate) fn check(kind: &'static Kind, bytes: &[u8]) -> Result<(), FormatError
     Ok(())
 }
 
-/// Fills in the head of `bytes`, whose first [`HEAD_BYTES`] were left free.
-pub(crate) fn seal(kind: &'static Kind, bytes: &mut [u8]) {
+/// Fills in the head of `bytes`, whose first [`HEAD_BYTES`] were left free and the others laid out as `version` has it.
+pub(crate) fn seal(kind: &'static Kind, version: u32, bytes: &mut [u8]) {
     let (length, checksum) = (bytes.len() as u64, xxh3_128(&bytes[HEAD_BYTES..]));
     bytes[..8].copy_from_slice(&kind.magic);
-    bytes[8..12].copy_from_slice(&kind.version.to_le_bytes());
+    bytes[8..12].copy_from_slice(&version.to_le_bytes());
     bytes[12..16].fill(0);
     bytes[16..24].copy_from_slice(&length.to_le_bytes());
     bytes[24..40].copy_from_slice(&checksum.to_le_bytes());

@@ -1,22 +1,39 @@
-//! The record index: round trips, the golden file of version 1, and hostile bytes.
+//! The record index: round trips, the golden files of all versions, and hostile bytes.
 
 use proptest::prelude::*;
 use spdl_shard::{
     Fingerprint,
-    index::{IndexBuilder, IndexError, RecordIndex},
+    index::{IndexBuilder, IndexError, RecordIndex, Segments},
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-const GOLDEN: &[u8] = include_bytes!("golden/index-v1.idx");
+/// Without tables of segments, and with.
+const GOLDEN: [&[u8]; 2] = [include_bytes!("golden/index-v1.idx"), include_bytes!("golden/index-v2.idx")];
 
 fn example() -> (RecordIndex, Fingerprint) {
+    example_with([None; 2])
+}
+
+/// With tables of these segments for `jpg` of the first record and `seg.png` of the third.
+fn example_with(tables: [Option<Segments<'_>>; 2]) -> (RecordIndex, Fingerprint) {
     let mut builder = IndexBuilder::new();
     builder.record("a/0001", 1, [("jpg", 512, 100, 7), ("cls", 1536, 1, 8)]).unwrap();
+    if let Some(segments) = tables[0] {
+        builder.segments(0, segments).unwrap();
+    }
     builder.record("a/ö", 0, [("xml", 2560, 0, 0)]).unwrap();
     builder.record("b/0003", 3, [("cls", 3072, 2, 9), ("seg.png", 4096, 400, 10)]).unwrap();
+    if let Some(segments) = tables[1] {
+        builder.segments(1, segments).unwrap();
+    }
     builder.record("b/0004", 0, [("xml", 5120, 3, 11)]).unwrap();
     builder.finish(8192).unwrap()
 }
+
+const TABLES: [Option<Segments<'static>>; 2] = [
+    Some(Segments { step: 4, lengths: &[[50, 0], [20, 0], [30, 0]] }),
+    Some(Segments { step: 1, lengths: &[[0x8f, 1]] }),
+];
 
 fn reseal(bytes: &mut [u8]) {
     let checksum = xxh3_128(&bytes[40..]);
@@ -44,61 +61,97 @@ fn a_sample_is_found_past_records_that_have_none() {
 }
 
 #[test]
-fn version_1_is_written_and_read_as_ever() {
-    assert_eq!(example().0.bytes(), GOLDEN);
-    let index = RecordIndex::open(GOLDEN, Fingerprint::of(GOLDEN)).unwrap();
-    assert_eq!(index.record(2).key, "b/0003");
+fn all_versions_are_written_and_read_as_ever() {
+    for (written, golden, tables) in [(example(), GOLDEN[0], 0), (example_with(TABLES), GOLDEN[1], 2)] {
+        assert_eq!(written.0.bytes(), golden);
+        let index = RecordIndex::open(golden, Fingerprint::of(golden)).unwrap();
+        assert_eq!((index.record(2).key, index.table_count()), ("b/0003", tables));
+    }
+}
+
+#[test]
+fn a_picture_has_the_table_of_segments_that_was_written() {
+    let found = |tables: [Option<Segments<'static>>; 2]| {
+        let (index, _) = example_with(tables);
+        let of = |record: u32, field: &str| {
+            let segments = index.record(record).segments(field);
+            segments.map(|segments| (segments.step, segments.lengths.to_vec()))
+        };
+        assert_eq!([of(0, "cls"), of(0, "png"), of(1, "xml"), of(2, "cls"), of(3, "xml")], [const { None }; 5]);
+        [of(0, "jpg"), of(2, "seg.png")]
+    };
+    let [first, second] = TABLES;
+    for tables in [[None, None], [first, None], [None, second], [first, second]] {
+        let expected = tables.map(|table| table.map(|segments| (segments.step, segments.lengths.to_vec())));
+        assert_eq!(found(tables), expected);
+    }
 }
 
 #[test]
 fn the_index_of_another_shard_is_refused() {
-    let error = RecordIndex::open(GOLDEN, Fingerprint(7)).unwrap_err();
+    let error = RecordIndex::open(GOLDEN[0], Fingerprint(7)).unwrap_err();
     assert!(matches!(error, IndexError::OtherFile { expected: Fingerprint(7), .. }), "{error}");
     assert!(!error.is_retryable());
 }
 
 #[test]
 fn every_truncation_and_every_changed_byte_is_an_error() {
-    let expected = Fingerprint::of(GOLDEN);
-    for length in 0..GOLDEN.len() {
-        assert!(RecordIndex::open(GOLDEN[..length].to_vec(), expected).is_err(), "{length}");
-    }
-    for at in 0..GOLDEN.len() {
-        for flip in [0x01, 0x80, 0xff] {
-            let mut bytes = GOLDEN.to_vec();
-            bytes[at] ^= flip;
-            assert!(RecordIndex::open(bytes, expected).is_err(), "byte {at} ^ {flip:#x}");
+    for golden in GOLDEN {
+        let expected = Fingerprint::of(golden);
+        for length in 0..golden.len() {
+            assert!(RecordIndex::open(golden[..length].to_vec(), expected).is_err(), "{length}");
         }
-    }
-}
-
-#[test]
-fn hostile_bytes_under_a_right_checksum_neither_panic_nor_slip_through() {
-    for at in 40..GOLDEN.len() {
-        for value in [0, 1, 0x7f, 0x80, 0xff] {
-            for width in [1, 4, 8] {
-                let mut bytes = GOLDEN.to_vec();
-                let end = (at + width).min(bytes.len());
-                bytes[at..end].fill(value);
-                reseal(&mut bytes);
-                let hash = Fingerprint::of(&bytes);
-                let Ok(index) = RecordIndex::open(bytes, hash) else { continue };
-                for record in index.records() {
-                    assert!(record.fields().all(|field| field.offset + u64::from(field.bytes) <= index.shard_bytes()));
-                }
-                for sample in 0..index.sample_count().min(100) {
-                    let (record, nth) = index.locate(sample);
-                    assert!(nth < index.record(record).samples);
-                }
+        for at in 0..golden.len() {
+            for flip in [0x01, 0x80, 0xff] {
+                let mut bytes = golden.to_vec();
+                bytes[at] ^= flip;
+                assert!(RecordIndex::open(bytes, expected).is_err(), "byte {at} ^ {flip:#x}");
             }
         }
     }
 }
 
 #[test]
+fn hostile_bytes_under_a_right_checksum_neither_panic_nor_slip_through() {
+    for golden in GOLDEN {
+        for at in 40..golden.len() {
+            for value in [0, 1, 0x7f, 0x80, 0xff] {
+                for width in [1, 4, 8] {
+                    let mut bytes = golden.to_vec();
+                    let end = (at + width).min(bytes.len());
+                    bytes[at..end].fill(value);
+                    reseal(&mut bytes);
+                    walk(bytes);
+                }
+            }
+        }
+    }
+}
+
+/// What opens keeps its promises.
+fn walk(bytes: Vec<u8>) {
+    let hash = Fingerprint::of(&bytes);
+    let Ok(index) = RecordIndex::open(bytes, hash) else { return };
+    for record in index.records() {
+        assert!(record.fields().all(|field| field.offset + u64::from(field.bytes) <= index.shard_bytes()));
+        for field in record.fields() {
+            let Some(Segments { step, lengths }) = record.segments(field.name) else { continue };
+            let bytes: u64 = lengths.iter().map(|length| u64::from(u16::from_le_bytes(*length))).sum();
+            assert!(step > 0 && bytes <= u64::from(field.bytes));
+        }
+    }
+    for sample in 0..index.sample_count().min(100) {
+        let (record, nth) = index.locate(sample);
+        assert!(nth < index.record(record).samples);
+    }
+}
+
+#[test]
 fn counts_that_the_file_cannot_hold_are_refused() {
-    for at in [48, 52, 60, 64, 68] {
-        let mut bytes = GOLDEN.to_vec();
+    for (golden, at) in
+        [48, 52, 60, 64, 68].map(|at| (GOLDEN[0], at)).into_iter().chain([72, 76].map(|at| (GOLDEN[1], at)))
+    {
+        let mut bytes = golden.to_vec();
         bytes[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
         reseal(&mut bytes);
         let hash = Fingerprint::of(&bytes);
@@ -120,6 +173,18 @@ fn what_contradicts_itself_is_not_written() {
     with(&[("a", 1020, 10, 0)]).unwrap_err();
     with(&[("a", u64::MAX, 10, 0)]).unwrap_err();
     with(&[("", 512, 10, 0)]).unwrap_err();
+    let tables = |tables: &[(u32, Segments<'static>)]| {
+        let mut builder = IndexBuilder::new();
+        builder.record("key", 1, [("a", 512, 100, 0), ("b", 700, 100, 0)])?;
+        tables.iter().try_for_each(|(field, segments)| builder.segments(*field, *segments))?;
+        builder.finish(1024).map(drop)
+    };
+    let segments = |step: u32, lengths: &'static [[u8; 2]]| Segments { step, lengths };
+    tables(&[(0, segments(1, &[[60, 0], [40, 0]])), (1, segments(1, &[]))]).unwrap();
+    tables(&[(0, segments(1, &[[60, 0], [41, 0]]))]).unwrap_err();
+    tables(&[(1, segments(1, &[])), (0, segments(1, &[]))]).unwrap_err();
+    tables(&[(1, segments(1, &[])), (1, segments(1, &[]))]).unwrap_err();
+    tables(&[(0, segments(0, &[]))]).unwrap_err();
 }
 
 proptest! {

@@ -117,7 +117,14 @@ pub(crate) fn print(made: &DatasetReport, json: bool) {
         report::bytes(made.bytes),
     );
     if made.crop_ready_pictures > 0 {
-        println!("{} pictures crop-ready", report::grouped(made.crop_ready_pictures));
+        let growth = made.crop_ready_bytes as f64 / made.crop_ready_source_bytes as f64 - 1.0;
+        println!(
+            "{} pictures crop-ready: {} instead of {}, {:+.2} %, their tables in the record indexes included",
+            report::grouped(made.crop_ready_pictures),
+            report::bytes(made.crop_ready_bytes),
+            report::bytes(made.crop_ready_source_bytes),
+            growth * 100.0,
+        );
     }
     println!("fingerprint {}", made.fingerprint);
     for note in &made.notes {

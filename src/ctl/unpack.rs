@@ -11,7 +11,8 @@ use super::{CtlError, Outcome, progress::Progress, report};
 pub(crate) struct Args {
     /// Folder or URL of the dataset.
     dataset: String,
-    /// Folder for the files, `KEY.FIELD` each: made, or empty. Nothing is overwritten.
+    /// Folder for the files, `KEY.FIELD` each: made, or empty. Nothing is overwritten. Crop-ready pictures lose their restart
+    /// markers again and keep their coefficients: mostly they are the bytes that were packed.
     target: PathBuf,
     /// Prints the report as one line of JSON, and no progress bar.
     #[arg(long)]
@@ -29,11 +30,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
         report::json(&done);
     } else {
         println!(
-            "{}: {} files of {} records, {}",
+            "{}: {} files of {} records, {}; {} pictures were crop-ready",
             done.target,
             report::grouped(done.files),
             report::grouped(done.records),
-            report::bytes(done.bytes)
+            report::bytes(done.bytes),
+            report::grouped(done.pictures_without_markers)
         );
     }
     Ok(ExitCode::SUCCESS)

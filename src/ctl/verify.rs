@@ -66,6 +66,12 @@ fn print(found: &VerifyReport, is_compared: bool) {
         report::bytes(found.bytes),
         found.faults.len()
     );
+    if found.crop_ready_pictures > 0 {
+        println!(
+            "{} crop-ready pictures decode and have their segments where their tables say",
+            report::grouped(found.crop_ready_pictures)
+        );
+    }
     if is_compared {
         println!(
             "{} pictures have the coefficients of their originals, {} other fields are the same, {} originals were left out \

@@ -2,7 +2,7 @@
 
 use spdl_shard::{
     Fingerprint, SampleId,
-    index::{IndexBuilder, RecordIndex},
+    index::{IndexBuilder, RecordIndex, Segments},
     job::OrderParams,
     manifest::{BlockFacts, Manifest, ManifestBuilder, ShardFacts},
     order::Plan,
@@ -133,12 +133,18 @@ pub(super) fn index(data: &[u8]) {
         assert!(record.fields().all(|field| record.field(field.name) == Some(field)), "{record:?}");
         let fields = record.fields().map(|field| (field.name, field.offset, field.bytes, field.crc32c));
         builder.record(record.key, record.samples, fields).expect("a record that was read can be written");
+        for (number, field) in (0..).zip(record.fields()) {
+            if let Some(segments) = record.segments(field.name) {
+                builder.segments(number, segments).expect("a table that was read can be written");
+            }
+        }
     }
     let (again, hash) = builder.finish(index.shard_bytes()).expect("an index that was read can be written");
     assert_eq!(hash, Fingerprint::of(again.bytes()));
     assert_eq!((again.record_count(), again.sample_count()), (index.record_count(), index.sample_count()));
     for (ours, theirs) in index.records().zip(again.records()) {
         assert!(ours.key == theirs.key && ours.fields().eq(theirs.fields()), "{ours:?}, {theirs:?}");
+        assert!(ours.fields().all(|field| ours.segments(field.name) == theirs.segments(field.name)), "{ours:?}");
     }
     if let Some(last) = index.sample_count().checked_sub(1) {
         for sample in [0, last / 2, last] {
@@ -155,5 +161,9 @@ pub(super) fn index_seeds() -> Vec<Vec<u8>> {
     builder.record("n02/c", 3, [("cls", 3072, 5, 4), ("jpg", 4096, 9, 5)]).expect("a record of the seed");
     let filled = builder.finish(6000).expect("the seed's index").0;
     let empty = IndexBuilder::new().finish(1024).expect("an empty index").0;
-    [empty, filled].iter().map(|index| index.bytes().to_vec()).collect()
+    let mut builder = IndexBuilder::new();
+    builder.record("n01/a", 1, [("cls", 512, 1, 2), ("jpg", 1536, 900, 1)]).expect("a record of the seed");
+    builder.segments(1, Segments { step: 8, lengths: &[[0, 1], [200, 0]] }).expect("a table of the seed");
+    let crop_ready = builder.finish(6000).expect("the seed's index").0;
+    [empty, filled, crop_ready].iter().map(|index| index.bytes().to_vec()).collect()
 }

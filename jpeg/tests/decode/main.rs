@@ -5,6 +5,7 @@ mod hostile;
 mod plain;
 mod quality;
 mod rewrite;
+mod segments;
 
 use std::cell::RefCell;
 

@@ -1,14 +1,14 @@
 //! What is noted of a shard while its bytes pass, whether they are being written or read: the record index, the
 //! blocks, the samples of annotated records, and what is odd.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
 use super::{DatasetError, blocks::BlockCutter};
 use crate::{
     Fingerprint,
-    index::IndexBuilder,
+    index::{IndexBuilder, Segments},
     manifest::{BlockFacts, ShardFacts},
     tar::{RecordReader, ScannedRecord},
     voc::{Annotation, MAX_ANNOTATION_BYTES, VocError},
@@ -30,8 +30,21 @@ struct Records {
     boxes: Option<String>,
     index: IndexBuilder,
     blocks: BlockCutter,
+    /// Tables of pictures whose records are not complete, in their order.
+    tables: VecDeque<SegmentsOf>,
     odd: Oddities,
     error: Option<crate::FormatError>,
+}
+
+/// A table of segments, and the picture that it is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SegmentsOf {
+    /// Key of its record.
+    pub(super) key: String,
+    /// Number of its field in the record.
+    pub(super) field: u32,
+    pub(super) step: u32,
+    pub(super) lengths: Vec<[u8; 2]>,
 }
 
 /// What is worth telling of a shard's records.
@@ -67,6 +80,7 @@ impl Catalog {
             boxes: boxes.map(str::to_owned),
             index: IndexBuilder::new(),
             blocks: BlockCutter::new(block_bytes),
+            tables: VecDeque::new(),
             odd: Oddities::default(),
             error: None,
         };
@@ -78,6 +92,11 @@ impl Catalog {
         let (shard, records) = (&self.shard, &mut self.records);
         self.reader.read(chunk, |record| records.record(shard, record))?;
         self.check()
+    }
+
+    /// Notes the table of a picture in a record that is read next, or behind others that are known to come.
+    pub(super) fn expect(&mut self, table: SegmentsOf) {
+        self.records.tables.push_back(table);
     }
 
     /// Records that are complete so far.
@@ -127,7 +146,12 @@ impl Records {
         self.odd.records_without_samples += u64::from(samples == 0);
         self.blocks.record(number, record.start, record.end, samples);
         let fields = record.fields.iter().map(|field| (field.name.as_str(), field.offset, field.bytes, field.crc32c));
-        if let Err(error) = self.index.record(&record.key, samples, fields) {
+        let mut added = self.index.record(&record.key, samples, fields);
+        if let Some(table) = self.tables.pop_front_if(|table| table.key == record.key) {
+            let segments = Segments { step: table.step, lengths: &table.lengths };
+            added = added.and_then(|()| self.index.segments(table.field, segments));
+        }
+        if let Err(error) = added {
             self.error.get_or_insert(error);
         }
     }

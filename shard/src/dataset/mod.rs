@@ -4,6 +4,7 @@
 
 mod blocks;
 mod catalog;
+mod crop_ready;
 mod fields;
 mod folder;
 mod index;

@@ -7,14 +7,14 @@ use std::{
 };
 
 use futures::{StreamExt, TryStreamExt, stream};
-use spdl_jpeg::{Jpeg, Limits};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
     Annotations, DEFAULT_SHARD_BYTES, DatasetError, DatasetReport, Progress, Source,
-    catalog::Catalog,
+    catalog::{Catalog, SegmentsOf},
+    crop_ready::{CropReady, crop_ready},
     folder::{Overwrite, add_shard, dataset_name, make_room, remove_shard, remove_stale, write_manifest},
-    report::Tally,
+    report::{Growth, Tally},
     source::{Pictures, wrong},
     upload::ShardUpload,
 };
@@ -28,9 +28,6 @@ use crate::{
 const FILES_AT_ONCE: usize = 16;
 /// Largest file that is packed, in bytes: 1 GiB.
 const MAX_FILE_BYTES: u64 = 1 << 30;
-/// Pixels between the restart markers of crop-ready pictures: 4 to 16 MCUs. Lowered, less beside a crop is read; files
-/// grow by four bytes a marker.
-const CROP_READY_PIXELS: u32 = 1024;
 /// Field that annotations go into.
 pub(super) const ANNOTATION_FIELD: &str = "xml";
 /// Field that labels go into.
@@ -207,9 +204,9 @@ impl<'a> Packing<'a> {
             };
             let Some(record) = record else { break };
             match record {
-                Read::Record(record, is_crop_ready) => {
-                    self.tally.crop_ready_pictures += u64::from(is_crop_ready);
-                    self.record(record).await?;
+                Read::Record { members, growth, table } => {
+                    self.tally.growth.add(growth);
+                    self.record(members, table).await?;
                 }
                 Read::NoAnnotation(picture) => {
                     self.tally.pictures_without_annotation += 1;
@@ -222,7 +219,7 @@ impl<'a> Packing<'a> {
         self.close().await
     }
 
-    async fn record(&mut self, record: Vec<u8>) -> Result<(), DatasetError> {
+    async fn record(&mut self, record: Vec<u8>, table: Option<SegmentsOf>) -> Result<(), DatasetError> {
         let bytes = record.len() as u64;
         let full = |open: &ShardUpload<'_>| {
             open.bytes + bytes > self.options.shard_bytes || Some(open.records) == self.options.shard_records
@@ -236,7 +233,7 @@ impl<'a> Packing<'a> {
             let catalog = Catalog::new(&name, boxes, self.options.block_bytes);
             self.open = Some(ShardUpload::start(self.to, name, catalog).await?);
         }
-        self.open.as_mut().expect("a shard was opened").append(record).await?;
+        self.open.as_mut().expect("a shard was opened").append(record, table).await?;
         self.done.bytes += bytes;
         Ok(())
     }
@@ -269,8 +266,14 @@ fn shard_name(number: u64) -> String {
 }
 
 enum Read {
-    /// The members of a record, as they go into the tar, and whether its picture was made crop-ready.
-    Record(Vec<u8>, bool),
+    /// A record.
+    Record {
+        /// Its members, as they go into the tar.
+        members: Vec<u8>,
+        /// Where its picture was made crop-ready: what that costs.
+        growth: Growth,
+        table: Option<SegmentsOf>,
+    },
     /// A picture that has none where annotations are wanted.
     NoAnnotation(String),
 }
@@ -293,10 +296,16 @@ async fn read_record(
         };
         let mut record = Vec::new();
         let path = pictures.path(picture);
-        let data = read_file(&path)?.ok_or_else(|| wrong(&path, "does not exist"))?;
-        let ready = if jpegs == Jpegs::CropReady { crop_ready(&data) } else { None };
-        let is_crop_ready = ready.is_some();
-        let data = ready.unwrap_or(data);
+        let mut data = read_file(&path)?.ok_or_else(|| wrong(&path, "does not exist"))?;
+        let (mut growth, mut table) = (Growth::default(), None);
+        if jpegs == Jpegs::CropReady
+            && let Some(CropReady { picture, segments }) = crop_ready(&data)
+        {
+            growth = Growth::of(data.len(), picture.len(), segments.as_ref().map(|(_, lengths)| lengths.len()));
+            // The picture is the record's first member.
+            table = segments.map(|(step, lengths)| SegmentsOf { key: key.clone(), field: 0, step, lengths });
+            data = picture;
+        }
         append_member(&mut record, &format!("{key}.{}", picture.field()), &data);
         if let Some(label) = picture.label {
             append_member(&mut record, &format!("{key}.{LABEL_FIELD}"), label.to_string().as_bytes());
@@ -304,18 +313,9 @@ async fn read_record(
         if let Some(annotation) = annotation {
             append_member(&mut record, &format!("{key}.{ANNOTATION_FIELD}"), &annotation);
         }
-        Ok(Read::Record(record, is_crop_ready))
+        Ok(Read::Record { members: record, growth, table })
     });
     reading.await.expect("reading a picture does not panic")
-}
-
-/// The picture with more restart markers; `None` for what is no baseline JPEG, or broken. What is written has the
-/// coefficients of what was read, or it is not taken.
-fn crop_ready(picture: &[u8]) -> Option<Vec<u8>> {
-    let limits = Limits::default();
-    let [width, height] = Jpeg::open(picture, limits).ok()?.mcu_pixels();
-    let ready = spdl_jpeg::rewrite(picture, (CROP_READY_PIXELS / (width * height)) as u16, limits).ok()?;
-    spdl_jpeg::has_same_coefficients(picture, &ready, limits).ok()?.then_some(ready)
 }
 
 fn first_there(paths: &[PathBuf]) -> Result<Option<Vec<u8>>, DatasetError> {

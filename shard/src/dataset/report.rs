@@ -8,7 +8,7 @@ use std::{
 use serde::Serialize;
 
 use super::catalog::{Catalogued, MAX_NOTES, Oddities};
-use crate::{Fingerprint, manifest::Manifest};
+use crate::{Fingerprint, index::Segments, manifest::Manifest};
 
 /// How far the work is. Totals are known for records when packing, for bytes otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +52,10 @@ pub struct DatasetReport {
     pub skipped_files: u64,
     /// Pictures that were made crop-ready; those that could not be are as they were.
     pub crop_ready_pictures: u64,
+    /// Bytes that these had before.
+    pub crop_ready_source_bytes: u64,
+    /// Bytes that they have, with their tables of segments in the record indexes.
+    pub crop_ready_bytes: u64,
     /// The first hundred of these, by name.
     pub notes: Vec<String>,
 }
@@ -62,7 +66,7 @@ pub(super) struct Tally {
     pub(super) odd: Oddities,
     pub(super) pictures_without_annotation: u64,
     pub(super) skipped_files: u64,
-    pub(super) crop_ready_pictures: u64,
+    pub(super) growth: Growth,
     pub(super) bytes: u64,
 }
 
@@ -101,9 +105,33 @@ impl Tally {
             bad_annotations: self.odd.bad_annotations,
             pictures_without_annotation: self.pictures_without_annotation,
             skipped_files: self.skipped_files,
-            crop_ready_pictures: self.crop_ready_pictures,
+            crop_ready_pictures: self.growth.pictures,
+            crop_ready_source_bytes: self.growth.source_bytes,
+            crop_ready_bytes: self.growth.bytes,
             notes: self.odd.notes,
         }
+    }
+}
+
+/// What it costs to make pictures crop-ready.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Growth {
+    pictures: u64,
+    source_bytes: u64,
+    bytes: u64,
+}
+
+impl Growth {
+    /// One picture's, with as many entries in its table of segments.
+    pub(super) fn of(source_bytes: usize, bytes: usize, table_entries: Option<usize>) -> Self {
+        let table_bytes = table_entries.map_or(0, Segments::index_bytes);
+        Self { pictures: 1, source_bytes: source_bytes as u64, bytes: (bytes + table_bytes) as u64 }
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.pictures += other.pictures;
+        self.source_bytes += other.source_bytes;
+        self.bytes += other.bytes;
     }
 }
 

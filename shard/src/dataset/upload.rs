@@ -5,7 +5,7 @@ use object_store::{ObjectStoreExt, WriteMultipart};
 
 use super::{
     DatasetError,
-    catalog::{Catalog, Catalogued},
+    catalog::{Catalog, Catalogued, SegmentsOf},
 };
 use crate::{
     index::INDEX_SUFFIX,
@@ -37,9 +37,12 @@ impl<'a> ShardUpload<'a> {
     }
 
     /// Appends the members of one record.
-    pub(super) async fn append(&mut self, record: Vec<u8>) -> Result<(), DatasetError> {
+    pub(super) async fn append(&mut self, record: Vec<u8>, table: Option<SegmentsOf>) -> Result<(), DatasetError> {
         self.bytes += record.len() as u64;
         self.records += 1;
+        if let Some(table) = table {
+            self.catalog.expect(table);
+        }
         self.catalog.read(&record)?;
         self.upload.put(Bytes::from(record));
         let room = self.upload.wait_for_capacity(PARTS_AT_ONCE).await;

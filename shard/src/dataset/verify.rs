@@ -1,17 +1,18 @@
 //! Reading a dataset and comparing every byte with what its manifest and record indexes say, and with what it was made of.
 
+use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::{ObjectMeta, ObjectStoreExt};
 use serde::Serialize;
 
 use super::{
-    Against, DatasetError, Progress,
+    Against, DatasetError, Progress, crop_ready,
     fields::{FieldReader, FoundField},
     originals::{Compared, Originals},
     report::Meter,
 };
 use crate::{
-    index::{Field, RecordIndex},
+    index::{Field, RecordIndex, Segments},
     manifest::{Manifest, Shard},
     store::{DatasetStore, StoreError},
 };
@@ -48,6 +49,8 @@ pub struct VerifyReport {
     pub fields: u64,
     /// Bytes of shards that were read.
     pub bytes: u64,
+    /// Crop-ready pictures whose every coefficient was decoded, and whose segments are where their tables have them.
+    pub crop_ready_pictures: u64,
     /// Pictures that have the coefficients of their originals: the same pixels in every decoder.
     pub same_pictures: u64,
     /// Other fields that are the same as their originals.
@@ -99,6 +102,7 @@ pub async fn verify(
         report.records += shard.records;
         report.fields += shard.fields;
         report.bytes += shard.bytes;
+        report.crop_ready_pictures += shard.crop_ready_pictures;
         report.same_pictures += shard.same_pictures;
         report.same_fields += shard.same_fields;
         may_be_left_out |= shard.may_be_left_out;
@@ -136,6 +140,7 @@ struct ShardCheck {
     records: u64,
     fields: u64,
     bytes: u64,
+    crop_ready_pictures: u64,
     same_pictures: u64,
     same_fields: u64,
     may_be_left_out: bool,
@@ -221,9 +226,9 @@ impl ShardCheck {
         let mut reader = FieldReader::new(index);
         let mut chunks = std::pin::pin!(at.stream(shard.url, meta));
         while let Some(chunk) = chunks.try_next().await? {
-            let is_wanted =
-                |key: &str, field: &Field<'_>| originals.as_ref().is_some_and(|of| of.is_wanted(key, field));
-            let mut found = reader.read(&chunk, is_wanted);
+            let mut found = reader.read(&chunk, |key, field, segments| {
+                segments.is_some() || originals.as_ref().is_some_and(|of| of.is_wanted(key, field))
+            });
             self.fields += found.len() as u64;
             found.retain(|FoundField { key, field, crc32c, .. }| {
                 if *crc32c != field.crc32c {
@@ -232,32 +237,56 @@ impl ShardCheck {
                 }
                 *crc32c == field.crc32c
             });
-            if let Some(originals) = originals {
-                self.compare(originals, found).await?;
-            }
+            self.contents(originals.as_ref(), found).await?;
             meter.add(0, 0, chunk.len() as u64);
         }
         self.bytes = reader.bytes();
         self.records = u64::from(index.record_count());
         meter.add(0, self.records, 0);
         let end = self.bytes;
-        for (key, Field { name, offset, .. }) in reader.rest() {
+        for (key, Field { name, offset, .. }, _) in reader.rest() {
             self.fault(Some(key), format!("field `{name}` at byte {offset} is cut off: the shard ends at {end}"));
         }
         Ok(())
     }
 
-    async fn compare(&mut self, originals: &Originals, found: Vec<FoundField<'_>>) -> Result<(), DatasetError> {
-        let comparing = found.into_iter().filter_map(|FoundField { key, field, content, .. }| {
+    /// Crop-ready pictures decode and have their tables, and all is as the originals.
+    async fn contents(
+        &mut self,
+        originals: Option<&Originals>,
+        found: Vec<FoundField<'_>>,
+    ) -> Result<(), DatasetError> {
+        let checks = found.into_iter().filter_map(|FoundField { key, field, segments, content, .. }| {
             let content = content?;
-            Some(async move { Ok::<_, DatasetError>((key, field, originals.compare(key, &field, content).await?)) })
+            Some(async move {
+                let broken = match segments {
+                    Some(segments) => check_segments(segments, content.clone()).await,
+                    None => None,
+                };
+                let compared = match originals.filter(|of| broken.is_none() && of.is_wanted(key, &field)) {
+                    Some(originals) => Some(originals.compare(key, &field, content).await?),
+                    None => None,
+                };
+                Ok::<_, DatasetError>((key, field, segments.is_some(), broken, compared))
+            })
         });
-        let mut compared = stream::iter(comparing).buffered(FIELDS_AT_ONCE);
-        while let Some((key, field, compared)) = compared.try_next().await? {
-            match compared {
-                Compared::SamePicture => self.same_pictures += 1,
-                Compared::Same => self.same_fields += 1,
-                Compared::Different(how) => self.fault(Some(key), format!("field `{}` {how}", field.name)),
+        let mut checks = stream::iter(checks).buffered(FIELDS_AT_ONCE);
+        while let Some((key, field, is_crop_ready, broken, compared)) = checks.try_next().await? {
+            self.crop_ready_pictures += u64::from(is_crop_ready && broken.is_none());
+            let different = match compared {
+                Some(Compared::SamePicture) => {
+                    self.same_pictures += 1;
+                    None
+                }
+                Some(Compared::Same) => {
+                    self.same_fields += 1;
+                    None
+                }
+                Some(Compared::Different(how)) => Some(how),
+                None => None,
+            };
+            for problem in broken.into_iter().chain(different) {
+                self.fault(Some(key), format!("field `{}` {problem}", field.name));
             }
         }
         Ok(())
@@ -271,6 +300,12 @@ impl ShardCheck {
             self.unlisted_faults += 1;
         }
     }
+}
+
+async fn check_segments(segments: Segments<'_>, content: Bytes) -> Option<String> {
+    let (step, lengths) = (segments.step, segments.lengths.to_vec());
+    let checking = tokio::task::spawn_blocking(move || crop_ready::check(&content, step, &lengths));
+    checking.await.expect("checking does not panic")
 }
 
 /// Whether an error may be the way's to a store: then it is no shard's fault.

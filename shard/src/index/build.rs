@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::{IndexError, KIND, MAX_NAMES, RecordIndex};
+use super::{IndexError, KIND, MAX_NAMES, RECORD_BYTES, RecordIndex, Segments, VERSION_WITHOUT_TABLES};
 use crate::{
     Fingerprint,
-    sealed::{HEAD_BYTES, seal},
+    sealed::{HEAD_BYTES, seal, u32_at},
 };
 
 /// Collects the records of a shard in order and writes its record index.
@@ -20,6 +20,9 @@ pub struct IndexBuilder {
     record_count: u32,
     field_count: u32,
     samples: u32,
+    tables: Vec<u8>,
+    lengths: Vec<u8>,
+    table_count: u32,
 }
 
 impl IndexBuilder {
@@ -69,6 +72,27 @@ impl IndexBuilder {
         Ok(())
     }
 
+    /// Adds a table of segments to field number `field` of the last record, behind the tables of all fields before it.
+    ///
+    /// # Errors
+    /// If the tables would outgrow the format's 32-bit counts.
+    ///
+    /// # Panics
+    /// If the last record has no such field.
+    pub fn segments(&mut self, field: u32, segments: Segments<'_>) -> Result<(), IndexError> {
+        let first_field = u32_at(&self.records[self.records.len() - RECORD_BYTES..], 0);
+        let field = first_field + field;
+        assert!(field < self.field_count, "field {field} of {}", self.field_count);
+        self.lengths.extend(segments.lengths.as_flattened());
+        let end = u32::try_from(self.lengths.len() / 2);
+        let end = end.map_err(|_| IndexError::Unwritable("too many segments of pictures".to_owned()))?;
+        for number in [field, segments.step, end] {
+            self.tables.extend(number.to_le_bytes());
+        }
+        self.table_count += 1;
+        Ok(())
+    }
+
     /// Writes the index of a shard of `shard_bytes`, and opens it to be sure that it is a valid one. Gives its
     /// hash as well.
     ///
@@ -82,10 +106,16 @@ impl IndexBuilder {
         for number in [self.record_count, self.field_count, self.samples, names, names_bytes, keys_bytes] {
             file.extend(number.to_le_bytes());
         }
-        for section in [&self.records, &self.fields, &self.name_ends, self.name_text.as_bytes(), self.keys.as_bytes()] {
+        let version = if self.table_count == 0 { VERSION_WITHOUT_TABLES } else { KIND.version };
+        if self.table_count > 0 {
+            file.extend(self.table_count.to_le_bytes());
+            file.extend((self.lengths.len() as u32 / 2).to_le_bytes());
+        }
+        let (names, keys) = (self.name_text.as_bytes(), self.keys.as_bytes());
+        for section in [&self.records, &self.fields, &self.name_ends, names, keys, &self.tables, &self.lengths] {
             file.extend(section);
         }
-        seal(&KIND, &mut file);
+        seal(&KIND, version, &mut file);
         let hash = Fingerprint::of(&file);
         let index = RecordIndex::open(file, hash).map_err(|error| IndexError::Unwritable(error.to_string()))?;
         Ok((index, hash))

@@ -1,11 +1,14 @@
-//! The record index of a shard: where each record's fields lie, how long they are and their checksums.
+//! The record index of a shard: where each record's fields lie, how long they are and their checksums; and where the
+//! restart segments of crop-ready pictures begin.
 //!
 //! Lies beside its shard as `SHARD.idx` and is read by whoever needs it. `docs/formats.md` has the layout.
 
 mod build;
 mod open;
+mod segments;
 
 pub use build::IndexBuilder;
+pub use segments::Segments;
 
 pub use crate::sealed::FormatError as IndexError;
 
@@ -16,8 +19,13 @@ use crate::sealed::{Kind, text, u32_at, u64_at};
 /// What is added to a shard's name for the name of its record index.
 pub const INDEX_SUFFIX: &str = ".idx";
 
-pub(crate) const KIND: Kind = Kind { name: "record index", magic: *b"SPDLIDX\n", version: 1 };
+pub(crate) const KIND: Kind = Kind { name: "record index", magic: *b"SPDLIDX\n", version: 2 };
+/// The version without tables of segments, which is written where there are none.
+const VERSION_WITHOUT_TABLES: u32 = 1;
 const HEADER_BYTES: usize = 72;
+/// What version 2 has behind it.
+const TABLE_COUNT_BYTES: usize = 8;
+const TABLE_BYTES: usize = 12;
 const RECORD_BYTES: usize = 12;
 const FIELD_BYTES: usize = 20;
 const MAX_NAMES: u32 = 1 << 16;
@@ -34,6 +42,11 @@ pub struct RecordIndex {
     name_ends: usize,
     names: usize,
     keys: usize,
+    keys_end: usize,
+    /// Tables of segments, and where they lie.
+    tables: u32,
+    table_table: usize,
+    lengths: usize,
 }
 
 /// One record of a shard.

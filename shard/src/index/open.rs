@@ -4,7 +4,10 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 
-use super::{FIELD_BYTES, HEADER_BYTES, IndexError, KIND, MAX_NAMES, RECORD_BYTES, RecordIndex};
+use super::{
+    FIELD_BYTES, HEADER_BYTES, IndexError, KIND, MAX_NAMES, RECORD_BYTES, RecordIndex, TABLE_BYTES, TABLE_COUNT_BYTES,
+    VERSION_WITHOUT_TABLES,
+};
 use crate::{
     Fingerprint,
     sealed::{check, section_offsets, u32_at, u64_at},
@@ -27,30 +30,49 @@ impl RecordIndex {
         index.check_names()?;
         index.check_records()?;
         index.check_fields()?;
+        index.check_tables()?;
         Ok(index)
     }
 
     fn sections(bytes: Bytes) -> Result<Self, IndexError> {
-        if bytes.len() < HEADER_BYTES {
+        let has_tables = u32_at(&bytes, 8) > VERSION_WITHOUT_TABLES;
+        let header_bytes = HEADER_BYTES + if has_tables { TABLE_COUNT_BYTES } else { 0 };
+        if bytes.len() < header_bytes {
             return Err(wrong("it is shorter than a record index's header"));
         }
+        let (tables, lengths) = if has_tables { (u32_at(&bytes, 72), u32_at(&bytes, 76)) } else { (0, 0) };
         let (records, fields, samples) = (u32_at(&bytes, 48), u32_at(&bytes, 52), u32_at(&bytes, 56));
         let (names, names_bytes, keys_bytes) = (u32_at(&bytes, 60), u32_at(&bytes, 64), u32_at(&bytes, 68));
         if names > MAX_NAMES {
             return Err(wrong("it has more than 65536 names of fields"));
         }
-        let lengths = [
+        let lengths_of_sections = [
             RECORD_BYTES as u64 * u64::from(records),
             FIELD_BYTES as u64 * u64::from(fields),
             4 * u64::from(names),
             u64::from(names_bytes),
             u64::from(keys_bytes),
+            TABLE_BYTES as u64 * u64::from(tables),
+            2 * u64::from(lengths),
         ];
-        match section_offsets(HEADER_BYTES as u64, lengths) {
-            Some(([record_table, field_table, name_ends, names, keys], end)) if end == bytes.len() as u64 => {
-                Ok(Self { records, fields, samples, record_table, field_table, name_ends, names, keys, bytes })
-            }
-            _ => Err(wrong("its sections do not add up to its size")),
+        let sections = section_offsets(header_bytes as u64, lengths_of_sections);
+        match sections.filter(|(_, end)| *end == bytes.len() as u64) {
+            Some(([record_table, field_table, name_ends, names, keys, table_table, lengths], _)) => Ok(Self {
+                records,
+                fields,
+                samples,
+                record_table,
+                field_table,
+                name_ends,
+                names,
+                keys,
+                keys_end: table_table,
+                tables,
+                table_table,
+                lengths,
+                bytes,
+            }),
+            None => Err(wrong("its sections do not add up to its size")),
         }
     }
 
@@ -69,7 +91,7 @@ impl RecordIndex {
             }
         }
         let ends = (0..self.records).map(|record| u32_at(self.record_entry(record), 8));
-        check_pieces(&self.bytes[self.keys..], ends, "keys")
+        check_pieces(&self.bytes[self.keys..self.keys_end], ends, "keys")
     }
 
     fn check_records(&self) -> Result<(), IndexError> {
@@ -114,6 +136,27 @@ impl RecordIndex {
             }
         }
         Ok(())
+    }
+}
+
+impl RecordIndex {
+    /// Tables of segments are of fields one after the other, and none leads out of its field.
+    fn check_tables(&self) -> Result<(), IndexError> {
+        let entries = (self.bytes.len() - self.lengths) / 2;
+        let (mut next_field, mut start) = (0, 0);
+        for table in 0..self.tables {
+            let [field, step, end] = self.table_entry(table);
+            if field < next_field || field >= self.fields || step == 0 || end < start || end as usize > entries {
+                return Err(wrong(&format!("table {table} of segments does not follow the one before it")));
+            }
+            (next_field, start) = (field + 1, end);
+            let bytes: u64 =
+                self.table(table).lengths.iter().map(|length| u64::from(u16::from_le_bytes(*length))).sum();
+            if bytes > u64::from(self.field(field).bytes) {
+                return Err(wrong(&format!("table {table} of segments leads out of its field")));
+            }
+        }
+        if start as usize == entries { Ok(()) } else { Err(wrong("its tables of segments have unused room")) }
     }
 }
 

@@ -150,7 +150,7 @@ impl ManifestBuilder {
         for section in [&self.etag_ends, self.name.as_bytes(), self.etags.as_bytes()] {
             file.extend(section);
         }
-        seal(&KIND, &mut file);
+        seal(&KIND, KIND.version, &mut file);
         Manifest::open(file).map_err(|error| unwritable(error.to_string()))
     }
 }

@@ -114,6 +114,9 @@ async fn baseline_jpegs_are_made_crop_ready_without_loss_and_others_stay_as_they
     let options = PackOptions { jpegs: Jpegs::CropReady, ..PackOptions::new(Source::ImageFolder(root)) };
     let report = packed(&options, &to).await.unwrap();
     assert_eq!((report.records, report.crop_ready_pictures), (3, 1));
+    assert_eq!(report.crop_ready_source_bytes, photograph.len() as u64);
+    let growth = report.crop_ready_bytes as f64 / photograph.len() as f64 - 1.0;
+    assert!((0.0..0.02).contains(&growth), "{growth} more bytes, table included");
 
     let limits = spdl_jpeg::Limits::default();
     for (_, key, _, fields) in records(&to).await {
@@ -129,7 +132,23 @@ async fn baseline_jpegs_are_made_crop_ready_without_loss_and_others_stay_as_they
             _ => assert_eq!((&**field, &content[..]), ("png", &b"no JPEG"[..])),
         }
     }
-    assert_eq!(verified(&to).await.faults, vec![]);
+    let found = verified(&to).await;
+    assert_eq!((found.faults, found.crop_ready_pictures), (vec![], 1));
+}
+
+#[tokio::test]
+async fn a_picture_of_few_bytes_gets_fewer_markers_so_that_it_grows_by_less_than_2_percent() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, to) = (folder.path().join("in"), folder.path().join("out"));
+    let original = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/photos/grace_hopper.jpg")).unwrap();
+    write(root.join("a/b.jpg"), &original);
+    let options = PackOptions { jpegs: Jpegs::CropReady, ..PackOptions::new(Source::ImageFolder(root)) };
+    let report = packed(&options, &to).await.unwrap();
+    let (before, after) = (report.crop_ready_source_bytes, report.crop_ready_bytes);
+    assert!(after > before && after * 100 < before * 102, "{before} bytes became {after}");
+    let picture = records(&to).await[0].3[0].1.clone();
+    let jpeg = spdl_jpeg::Jpeg::open(&picture, spdl_jpeg::Limits::default()).unwrap();
+    assert!(jpeg.restart_interval() * jpeg.mcu_pixels().iter().product::<u32>() > 1024);
 }
 
 #[tokio::test]

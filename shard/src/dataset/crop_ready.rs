@@ -1,0 +1,67 @@
+//! Making JPEGs crop-ready, without loss, and back.
+
+use spdl_jpeg::{Jpeg, Limits, SegmentTable};
+
+/// Pixels between the restart markers of crop-ready pictures at least: 4 to 16 MCUs. Lowered, less beside a crop is
+/// read; files grow by some five bytes a marker.
+const SEGMENT_PIXELS: u32 = 1024;
+/// Bytes between them at least, at the mean, so that no picture grows by more than 2 %.
+const SEGMENT_BYTES: u64 = 320;
+/// Segments from one entry of a table to the next.
+const TABLE_STEP: u32 = 8;
+
+/// A picture that was made crop-ready.
+pub(super) struct CropReady {
+    pub(super) picture: Vec<u8>,
+    /// Segments from one entry of its table to the next, and the entries; none where there is one segment, or one is
+    /// too long.
+    pub(super) segments: Option<(u32, Vec<[u8; 2]>)>,
+}
+
+/// The picture with more restart markers; `None` for what is no baseline JPEG, or broken. What is written has the
+/// coefficients of what was read, or it is not taken.
+pub(super) fn crop_ready(picture: &[u8]) -> Option<CropReady> {
+    let limits = Limits::default();
+    let jpeg = Jpeg::open(picture, limits).ok()?;
+    let ready = spdl_jpeg::rewrite(picture, interval(&jpeg, picture.len()), limits).ok()?;
+    if !spdl_jpeg::has_same_coefficients(picture, &ready, limits).ok()? {
+        return None;
+    }
+    let starts = Jpeg::open(&ready, limits).ok()?.segment_starts().ok()?;
+    let lengths = SegmentTable::lengths(TABLE_STEP, &starts).filter(|lengths| !lengths.is_empty());
+    Some(CropReady { picture: ready, segments: lengths.map(|lengths| (TABLE_STEP, lengths)) })
+}
+
+/// MCUs between restart markers.
+fn interval(jpeg: &Jpeg<'_>, bytes: usize) -> u16 {
+    let ([width, height], [columns, rows]) = (jpeg.mcu_pixels(), jpeg.mcus());
+    let mcus = u64::from(columns) * u64::from(rows);
+    let mut interval = SEGMENT_PIXELS / (width * height);
+    while interval < 1 << 15 && bytes as u64 * u64::from(interval) < mcus * SEGMENT_BYTES {
+        interval *= 2;
+    }
+    interval as u16
+}
+
+/// The same picture without restart markers; `None` for what is none that [`crop_ready`] has made.
+pub(super) fn without_markers(picture: &[u8]) -> Option<Vec<u8>> {
+    let limits = Limits::default();
+    let plain = spdl_jpeg::rewrite(picture, 0, limits).ok()?;
+    spdl_jpeg::has_same_coefficients(picture, &plain, limits).ok()?.then_some(plain)
+}
+
+/// What is wrong with a crop-ready picture or its table.
+pub(super) fn check(picture: &[u8], step: u32, lengths: &[[u8; 2]]) -> Option<String> {
+    let found = (|| {
+        let jpeg = Jpeg::open(picture, Limits::default())?;
+        jpeg.check_all()?;
+        jpeg.segment_starts()
+    })();
+    match found {
+        Err(error) => Some(format!("does not decode: {error}")),
+        Ok(starts) if SegmentTable::lengths(step, &starts).as_deref() != Some(lengths) => {
+            Some("has restart segments that are not where its table has them".to_owned())
+        }
+        Ok(_) => None,
+    }
+}

@@ -1,0 +1,65 @@
+//! Tables of restart segments: where in a JPEG a decoder finds the part that a crop needs.
+
+use super::{Record, RecordIndex, TABLE_BYTES};
+use crate::sealed::u32_at;
+
+/// Where restart segments of a JPEG begin, for every `step`th of them from the first on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segments<'a> {
+    /// Segments from one that is known to the next; at least 1.
+    pub step: u32,
+    /// Bytes from one that is known to the next; little-endian.
+    pub lengths: &'a [[u8; 2]],
+}
+
+impl Segments<'_> {
+    /// Bytes that a table with so many entries takes in a record index.
+    #[must_use]
+    pub const fn index_bytes(entries: usize) -> usize {
+        TABLE_BYTES + 2 * entries
+    }
+}
+
+impl RecordIndex {
+    /// Fields that have a table of segments.
+    #[must_use]
+    pub fn table_count(&self) -> u32 {
+        self.tables
+    }
+
+    /// Number of the field that table number `table` is of, segments from one entry to the next, and the end of its
+    /// entries.
+    pub(super) fn table_entry(&self, table: u32) -> [u32; 3] {
+        let entry = &self.bytes[self.table_table + TABLE_BYTES * table as usize..][..TABLE_BYTES];
+        [0, 4, 8].map(|at| u32_at(entry, at))
+    }
+
+    pub(super) fn table(&self, table: u32) -> Segments<'_> {
+        let start = if table == 0 { 0 } else { self.table_entry(table - 1)[2] as usize };
+        let [_, step, end] = self.table_entry(table);
+        let lengths = &self.bytes[self.lengths..].as_chunks().0[start..end as usize];
+        Segments { step, lengths }
+    }
+
+    fn table_of(&self, field: u32) -> Option<Segments<'_>> {
+        let (mut low, mut high) = (0, self.tables);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.table_entry(middle)[0].cmp(&field) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Equal => return Some(self.table(middle)),
+                std::cmp::Ordering::Greater => high = middle,
+            }
+        }
+        None
+    }
+}
+
+impl<'a> Record<'a> {
+    /// The table of segments of the field called `name`, where it has one.
+    #[must_use]
+    pub fn segments(&self, name: &str) -> Option<Segments<'a>> {
+        let at = self.fields().position(|field| field.name == name)?;
+        self.index.table_of(self.first_field + at as u32)
+    }
+}
