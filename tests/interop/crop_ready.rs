@@ -9,7 +9,7 @@ use super::{
     support::python::{python_with, run_script},
 };
 
-const PILLOW: &[&str] = &["pillow==13.0.0"];
+pub(super) const PILLOW: &[&str] = &["pillow==13.0.0"];
 
 /// The pictures in three classes, by their paths in the source and, behind a colon, in the repository.
 const PICTURES: [&str; 6] = [

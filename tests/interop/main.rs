@@ -4,6 +4,7 @@ mod crop_ready;
 #[path = "../support/processes.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod processes;
+mod quality;
 mod s3_job;
 mod s3_server;
 #[path = "../support/mod.rs"]
