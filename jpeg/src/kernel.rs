@@ -3,6 +3,7 @@
 use crate::{
     bits::Block,
     idct::{self, Place},
+    segments::next_marker,
 };
 
 /// Pixels that go through the last steps together.
@@ -25,6 +26,9 @@ pub(crate) type Values = [i16; STRIP];
 pub(crate) trait Kernel: Copy {
     /// Does work that is compiled for this kind of processor, in a function of its own.
     fn run<W: Work>(self, work: W) -> W::Outcome;
+
+    /// The place of the next marker from `at` on.
+    fn next_marker(self, raw: &[u8], at: usize) -> Option<usize>;
 
     /// Transforms two blocks at full size; the second one may be the first.
     fn full_pair(self, blocks: [&Block; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [Place; 2]);
@@ -64,6 +68,10 @@ pub(crate) struct Portable;
 impl Kernel for Portable {
     fn run<W: Work>(self, work: W) -> W::Outcome {
         work.run(self)
+    }
+
+    fn next_marker(self, raw: &[u8], at: usize) -> Option<usize> {
+        next_marker(raw, at)
     }
 
     fn full_pair(self, blocks: [&Block; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [Place; 2]) {

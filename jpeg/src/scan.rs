@@ -155,7 +155,7 @@ impl<'s, 'b> Scan<'s, 'b> {
             }
             while current < segment {
                 current += 1;
-                at = next_segment(self.raw, at, current)?;
+                at = next_segment(kernel, self.raw, at, current)?;
             }
             self.start_segment(at);
             self.mcu = segment * self.interval;

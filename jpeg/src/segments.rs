@@ -1,6 +1,11 @@
 //! Where restart segments lie: found by their markers, or told by a table that was made once.
 
-use crate::{error::Error, header::Jpeg, window::find_full};
+use crate::{
+    error::Error,
+    header::Jpeg,
+    kernel::{Kernel, Portable},
+    window::find_full,
+};
 
 /// A table of where restart segments begin, for a picture with restart markers: with it a decoder gets to a crop
 /// without a look at what lies before.
@@ -67,7 +72,7 @@ impl<'b> Jpeg<'b> {
         if self.restart_interval > 0 {
             let [columns, rows] = self.mcus();
             for segment in 1..(columns * rows).div_ceil(self.restart_interval) {
-                starts.push(next_segment(self.bytes, starts[segment as usize - 1], segment)?);
+                starts.push(next_segment(Portable, self.bytes, starts[segment as usize - 1], segment)?);
             }
         }
         Ok(starts)
@@ -75,8 +80,9 @@ impl<'b> Jpeg<'b> {
 }
 
 /// Where segment number `segment` begins; the one before it begins or goes on at `at`.
-pub(crate) fn next_segment(raw: &[u8], at: usize, segment: u32) -> Result<usize, Error> {
-    let marker = next_marker(raw, at)?;
+#[inline(always)]
+pub(crate) fn next_segment<K: Kernel>(kernel: K, raw: &[u8], at: usize, segment: u32) -> Result<usize, Error> {
+    let marker = kernel.next_marker(raw, at).ok_or(Error::Truncated)?;
     if raw[marker + 1] == restart_marker(segment) { Ok(marker + 2) } else { Err(OUT_OF_TURN) }
 }
 
@@ -93,15 +99,50 @@ const fn restart_marker(segment: u32) -> u8 {
     0xd0 + (segment - 1) as u8 % 8
 }
 
-/// The place of the next marker from `at` on.
-fn next_marker(raw: &[u8], mut at: usize) -> Result<usize, Error> {
+/// The place of the next marker from `at` on: a byte of 255 with neither a stuffed zero nor another one behind it.
+pub(crate) fn next_marker(raw: &[u8], mut at: usize) -> Option<usize> {
     loop {
-        at = find_full(raw, at).ok_or(Error::Truncated)?;
-        match raw.get(at + 1) {
-            None => return Err(Error::Truncated),
-            Some(0x00) => at += 2,
-            Some(0xff) => at += 1,
-            Some(_) => return Ok(at),
+        at = find_full(raw, at)?;
+        match raw.get(at + 1)? {
+            0x00 => at += 2,
+            0xff => at += 1,
+            _ => return Some(at),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markers_are_found_among_stuffed_and_fill_bytes_however_they_are_looked_for() {
+        #[cfg(target_arch = "x86_64")]
+        let vector = crate::vector::Avx2::detect();
+        // Pseudo-random bytes (xorshift) with many that are full.
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        let mut below = |n: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 20) % n
+        };
+        for _ in 0..20_000 {
+            let length = below(160) as usize;
+            let byte = |below: &mut dyn FnMut(u64) -> u64| match below(30) {
+                0..3 => vec![0xff, 0],
+                3 => vec![0xff],
+                4 => vec![0xff, 0xd3],
+                _ => vec![below(255) as u8],
+            };
+            let bytes: Vec<u8> = (0..length).flat_map(|_| byte(&mut below)).collect();
+            for at in [0, 1, length / 2, bytes.len().saturating_sub(2), bytes.len() + 3] {
+                let is_marker = |at: &usize| bytes[*at] == 0xff && !matches!(bytes[at + 1], 0 | 0xff);
+                let plain = (at..bytes.len().saturating_sub(1)).find(is_marker);
+                assert_eq!(Portable.next_marker(&bytes, at), plain, "{at} of {bytes:?}");
+                #[cfg(target_arch = "x86_64")]
+                assert!(vector.is_none_or(|avx2| avx2.next_marker(&bytes, at) == plain), "{at} of {bytes:?}");
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::{
     bits::Block,
     idct::{EVEN, FIRST_SHIFT, ODD, Place, SECOND_SHIFT},
     kernel::{ACROSS_SHIFT, COLOUR, DOWN_SHIFT, FRACTION_BITS, Kernel, STRIP, Values, Work},
+    segments::next_marker,
 };
 
 /// Proof that the processor has AVX2 and the instructions that came with it.
@@ -31,6 +32,12 @@ impl Kernel for Avx2 {
         }
         // SAFETY: `self` is the proof that the processor has these instructions.
         unsafe { with(self, work) }
+    }
+
+    #[inline(always)]
+    fn next_marker(self, raw: &[u8], at: usize) -> Option<usize> {
+        // SAFETY: `self` is the proof that the processor has these instructions.
+        unsafe { find_marker(raw, at) }
     }
 
     #[inline(always)]
@@ -306,4 +313,24 @@ fn shuffle(third: usize, channel: usize) -> __m128i {
     };
     // SAFETY: 16 bytes are read from a reference to as many.
     unsafe { _mm_loadu_si128(MASKS[third][channel].as_ptr().cast()) }
+}
+
+/// Looks at 32 bytes and those behind each of them at a time.
+#[target_feature(enable = "avx2,bmi1,bmi2")]
+#[inline]
+fn find_marker(raw: &[u8], mut at: usize) -> Option<usize> {
+    let (full, zero) = (_mm256_set1_epi8(-1), _mm256_setzero_si256());
+    while let Some(chunk) = raw.get(at..at + 33) {
+        // SAFETY: there are 33 bytes.
+        let (bytes, behind) =
+            unsafe { (_mm256_loadu_si256(chunk.as_ptr().cast()), _mm256_loadu_si256(chunk[1..].as_ptr().cast())) };
+        let no_marker = _mm256_or_si256(_mm256_cmpeq_epi8(behind, zero), _mm256_cmpeq_epi8(behind, full));
+        let found = _mm256_andnot_si256(no_marker, _mm256_cmpeq_epi8(bytes, full));
+        let found = _mm256_movemask_epi8(found) as u32;
+        if found != 0 {
+            return Some(at + found.trailing_zeros() as usize);
+        }
+        at += 32;
+    }
+    next_marker(raw, at)
 }
