@@ -54,6 +54,10 @@ impl DeviceBatch {
         Self { header: *batch.header(), entries: batch.entries().collect(), columns, keeper }
     }
 
+    pub(crate) const fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
     /// Where it lies.
     #[must_use]
     pub fn placement(&self) -> Placement {

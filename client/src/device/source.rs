@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::{Device, DeviceBatch, DeviceOptions, host::HostLane};
+use spdl_wire::layout::Layout;
+
+use super::{Device, DeviceBatch, DeviceOptions, cuda::Pump, host::HostLane};
 use crate::{Batch, ClientError, Loader, Serving, Source, SourceEvent, core::Progress};
 
 impl<S: Source<Batch = Batch>> Loader<S> {
@@ -16,7 +18,7 @@ impl<S: Source<Batch = Batch>> Loader<S> {
     pub fn on_device(self, device: &Device, options: DeviceOptions) -> Result<Loader<OnDevice<S>>, ClientError> {
         let layout = self.session().layout();
         options.check(&layout)?;
-        self.try_map_source(|source| OnDevice::new(source, device, options))
+        self.try_map_source(|source| OnDevice::new(source, device, &layout, options))
     }
 }
 
@@ -27,12 +29,14 @@ pub struct OnDevice<S: Source<Batch = Batch>> {
 
 enum Kind<S> {
     Host { source: S, lane: HostLane },
+    Cuda(Pump),
 }
 
 impl<S: Source<Batch = Batch>> OnDevice<S> {
-    fn new(source: S, device: &Device, options: DeviceOptions) -> Result<Self, ClientError> {
+    fn new(source: S, device: &Device, layout: &Layout, options: DeviceOptions) -> Result<Self, ClientError> {
         let kind = match device.kind() {
             super::Kind::Host => Kind::Host { source, lane: HostLane::new(options) },
+            super::Kind::Cuda(context) => Kind::Cuda(Pump::start(source, context, layout, options)?),
         };
         Ok(Self { kind })
     }
@@ -50,6 +54,7 @@ impl<S: Source<Batch = Batch>> Source for OnDevice<S> {
                     SourceEvent::End(position) => Ok(SourceEvent::End(position)),
                 }
             }
+            Kind::Cuda(pump) => pump.next().await,
         }
     }
 
@@ -59,24 +64,28 @@ impl<S: Source<Batch = Batch>> Source for OnDevice<S> {
                 Some(reason) => reason,
                 None => source.explain().await,
             },
+            Kind::Cuda(pump) => pump.explain().await,
         }
     }
 
     fn handed(&mut self, progress: Progress) {
         match &mut self.kind {
             Kind::Host { source, .. } => source.handed(progress),
+            Kind::Cuda(pump) => pump.handed(progress),
         }
     }
 
     fn serving(&self) -> Serving {
         match &self.kind {
             Kind::Host { source, .. } => source.serving(),
+            Kind::Cuda(pump) => pump.serving(),
         }
     }
 
     async fn close(&mut self) {
         match &mut self.kind {
             Kind::Host { source, .. } => source.close().await,
+            Kind::Cuda(pump) => pump.close().await,
         }
     }
 }

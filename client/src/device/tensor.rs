@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use spdl_shard::job::DType;
 
-use super::{DeviceError, StreamHandle, host::HostBatch};
+use super::{DeviceError, StreamHandle, cuda, host::HostBatch};
 
 /// Where an array lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,6 +60,7 @@ pub const fn dlpack_type(dtype: DType) -> (u8, u8) {
 #[derive(Clone)]
 pub(crate) enum Keeper {
     Host(Arc<HostBatch>),
+    Cuda(Arc<cuda::Held>),
 }
 
 /// An array of a batch. It keeps the whole batch's memory: a slot goes back when the last one of its batch is dropped.
@@ -155,24 +156,28 @@ impl Keeper {
     pub(crate) fn placement(&self) -> Placement {
         match self {
             Self::Host(_) => Placement::Host,
+            Self::Cuda(held) => held.placement(),
         }
     }
 
-    pub(crate) fn wait_on(&self, _: StreamHandle) -> Result<(), DeviceError> {
+    pub(crate) fn wait_on(&self, stream: StreamHandle) -> Result<(), DeviceError> {
         match self {
             Self::Host(_) => Ok(()),
+            Self::Cuda(held) => held.wait_on(stream),
         }
     }
 
     pub(crate) fn synchronise(&self) -> Result<(), DeviceError> {
         match self {
             Self::Host(_) => Ok(()),
+            Self::Cuda(held) => held.synchronise(),
         }
     }
 
     fn read(&self, address: usize, bytes: usize) -> Result<Vec<u8>, DeviceError> {
         match self {
             Self::Host(batch) => Ok(batch.read(address, bytes)),
+            Self::Cuda(held) => held.read(address, bytes),
         }
     }
 }

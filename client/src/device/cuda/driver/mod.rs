@@ -1,0 +1,238 @@
+//! The driver's calls that are needed, each checked, and what they make, owned. Nothing outside of this folder calls it.
+//!
+//! cudarc gives their signatures and loads the library when it is first used, so nothing is linked. Its version feature
+//! says which results have a name, not which driver is needed: of what is called here, a driver of CUDA 11.4 has all.
+#![allow(unsafe_code)]
+
+mod memory;
+mod stream;
+
+use std::{
+    ffi::{c_char, c_void},
+    fmt, ptr,
+    sync::Arc,
+};
+
+use cudarc::driver::{
+    DriverError,
+    sys::{self, CUresult},
+};
+
+pub(super) use memory::{DeviceMemory, HostMemory, PageLock};
+pub(super) use stream::{Argument, Event, Kernel, Stream};
+
+use crate::device::{DeviceError, Placement, StreamHandle};
+
+/// Looked up before the first is called, because cudarc panics over one that is missing.
+const SYMBOLS: [&str; 33] = [
+    "cuInit",
+    "cuDeviceGetCount",
+    "cuDeviceGet",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuCtxPushCurrent_v2",
+    "cuCtxPopCurrent_v2",
+    "cuMemGetInfo_v2",
+    "cuMemAlloc_v2",
+    "cuMemFree_v2",
+    "cuMemAllocHost_v2",
+    "cuMemFreeHost",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
+    "cuMemcpyHtoD_v2",
+    "cuMemcpyDtoH_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuStreamCreate",
+    "cuStreamDestroy_v2",
+    "cuStreamSynchronize",
+    "cuStreamWaitEvent",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuEventSynchronize",
+    "cuModuleLoadData",
+    "cuModuleUnload",
+    "cuModuleGetFunction",
+    "cuLaunchKernel",
+    "cuDeviceGetName",
+    "cuGetErrorName",
+    "cuGetErrorString",
+];
+
+/// Turns a result into an error that names the call and the code.
+fn check(placement: Placement, call: &'static str, result: CUresult) -> Result<(), DeviceError> {
+    if result == CUresult::CUDA_SUCCESS {
+        return Ok(());
+    }
+    let (device, code) = (placement.to_string(), format!("{result:?}"));
+    let words = DriverError(result).error_string().map(|words| words.to_string_lossy().into_owned());
+    let meaning = words.unwrap_or_else(|_| "the driver does not know this code".to_owned());
+    Err(if is_lost(result) {
+        DeviceError::Lost { device, call, code, meaning }
+    } else {
+        DeviceError::Call { device, call, code, meaning }
+    })
+}
+
+/// Results after which the context can do nothing any more.
+const fn is_lost(result: CUresult) -> bool {
+    matches!(
+        result,
+        CUresult::CUDA_ERROR_DEINITIALIZED
+            | CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE
+            | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
+            | CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE
+            | CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
+            | CUresult::CUDA_ERROR_ASSERT
+            | CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | CUresult::CUDA_ERROR_INVALID_PC
+            | CUresult::CUDA_ERROR_LAUNCH_FAILED
+            | CUresult::CUDA_ERROR_EXTERNAL_DEVICE
+            | CUresult::CUDA_ERROR_UNKNOWN
+    )
+}
+
+/// Loads and initialises the driver.
+fn load(placement: Placement) -> Result<(), DeviceError> {
+    // SAFETY: the driver's initialisers may run at any time, on any thread.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(DeviceError::DriverMissing { device: placement.to_string() });
+    }
+    // SAFETY: as above; it was there a moment ago, and only then does this call not panic.
+    let library = unsafe { sys::culib() };
+    for symbol in SYMBOLS {
+        // SAFETY: the symbol is looked up and not used, so its type does not matter.
+        if unsafe { library.get::<*const c_void>(symbol.as_bytes()) }.is_err() {
+            return Err(DeviceError::DriverOld { symbol });
+        }
+    }
+    // SAFETY: initialising is allowed any number of times; 0 is the only value of its argument.
+    check(placement, "cuInit", unsafe { sys::cuInit(0) })
+}
+
+/// A device's primary context, which everything in this process shares that uses the device.
+pub(crate) struct Context {
+    ordinal: u32,
+    device: sys::CUdevice,
+    handle: sys::CUcontext,
+}
+
+// SAFETY: a context may be used from any thread, by several at once; which one is current is a thread's own affair.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+/// Makes a context current on this thread, until dropped. What was current before is then so again: the trainer's own
+/// libraries rely on it.
+struct Entered<'a>(&'a Context);
+
+impl Context {
+    /// The context of the device of that number.
+    pub(crate) fn open(ordinal: u32) -> Result<Arc<Self>, DeviceError> {
+        let placement = Placement::Cuda { ordinal };
+        let devices = match load(placement) {
+            Err(DeviceError::Call { code, .. }) if code == "CUDA_ERROR_NO_DEVICE" => 0,
+            loaded => {
+                loaded?;
+                count(placement)?
+            }
+        };
+        if ordinal >= devices {
+            return Err(DeviceError::Index { ordinal, devices });
+        }
+        let mut device = 0;
+        // SAFETY: the pointer is to a local of that type; the number is below the number of devices.
+        let result = unsafe { sys::cuDeviceGet(&raw mut device, ordinal.cast_signed()) };
+        check(placement, "cuDeviceGet", result)?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: the pointer is to a local of that type; the device is one that the driver gave.
+        let result = unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut handle, device) };
+        check(placement, "cuDevicePrimaryCtxRetain", result)?;
+        Ok(Arc::new(Self { ordinal, device, handle }))
+    }
+
+    pub(crate) const fn placement(&self) -> Placement {
+        Placement::Cuda { ordinal: self.ordinal }
+    }
+
+    /// What the device is called.
+    pub(crate) fn device_name(&self) -> Result<String, DeviceError> {
+        let mut name: [c_char; 128] = [0; 128];
+        // SAFETY: the driver writes at most 128 bytes, with a zero at their end.
+        let result = unsafe { sys::cuDeviceGetName(name.as_mut_ptr(), 128, self.device) };
+        self.check("cuDeviceGetName", result)?;
+        Ok(name.iter().take_while(|byte| **byte != 0).map(|byte| char::from(byte.cast_unsigned())).collect())
+    }
+
+    /// Bytes that are free, and that there are.
+    pub(crate) fn memory(&self) -> Result<(u64, u64), DeviceError> {
+        let _current = self.enter()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both pointers are to locals of that type.
+        let result = unsafe { sys::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
+        self.check("cuMemGetInfo", result)?;
+        Ok((free as u64, total as u64))
+    }
+
+    fn check(&self, call: &'static str, result: CUresult) -> Result<(), DeviceError> {
+        check(self.placement(), call, result)
+    }
+
+    fn enter(&self) -> Result<Entered<'_>, DeviceError> {
+        // SAFETY: the context is retained until `self` is dropped.
+        let result = unsafe { sys::cuCtxPushCurrent_v2(self.handle) };
+        self.check("cuCtxPushCurrent", result)?;
+        Ok(Entered(self))
+    }
+
+    /// Makes `stream`, the trainer's, wait for `event`.
+    pub(crate) fn make_wait(&self, stream: StreamHandle, event: &Event) -> Result<(), DeviceError> {
+        let _current = self.enter()?;
+        // SAFETY: whoever made the handle promised that the stream lives; the event does.
+        let result = unsafe { sys::cuStreamWaitEvent(stream.as_raw() as sys::CUstream, event.handle, 0) };
+        self.check("cuStreamWaitEvent", result)
+    }
+
+    /// Records on `stream`, the trainer's, that all is done that was put there until now.
+    pub(crate) fn record(&self, stream: StreamHandle, event: &Event) -> Result<(), DeviceError> {
+        let _current = self.enter()?;
+        // SAFETY: as in `make_wait`.
+        let result = unsafe { sys::cuEventRecord(event.handle, stream.as_raw() as sys::CUstream) };
+        self.check("cuEventRecord", result)
+    }
+}
+
+fn count(placement: Placement) -> Result<u32, DeviceError> {
+    let mut devices = 0;
+    // SAFETY: the pointer is to a local of that type.
+    check(placement, "cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&raw mut devices) })?;
+    Ok(u32::try_from(devices).unwrap_or(0))
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Context({})", self.placement())
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: retained once, in `open`; everything made in it holds an `Arc` of this and is gone.
+        let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let mut popped = ptr::null_mut();
+        // SAFETY: pushed by `enter` on this thread (an `Entered` is not `Send`), and popped once.
+        let result = unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) };
+        debug_assert!(result != CUresult::CUDA_SUCCESS || popped == self.0.handle, "contexts nest");
+    }
+}

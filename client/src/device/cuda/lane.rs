@@ -1,0 +1,344 @@
+//! The way of a loader's batches to one device: its streams, buffers and kernels.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use spdl_wire::{layout::Layout, slab::Slab};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::{
+    driver::{Argument, Context, DeviceMemory, Event, HostMemory, Kernel, PageLock, Stream},
+    flight::Flight,
+    kernel,
+};
+use crate::{
+    Batch,
+    device::{
+        DeviceBatch, DeviceError, DeviceOptions, Placement, StreamHandle,
+        hands::InHand,
+        host::{in_place, normalised, steps},
+        options::{Flip, NormaliseColumn, Picture, picture, table},
+        tensor::Keeper,
+    },
+};
+
+/// Where parts of a buffer begin: as memory of the device does anyway.
+const ALIGN: usize = 256;
+
+const fn align(bytes: usize) -> usize {
+    bytes.next_multiple_of(ALIGN)
+}
+
+/// Streams and kernels of a loader on a device.
+pub(crate) struct Lane {
+    context: Arc<Context>,
+    copies: Arc<Stream>,
+    /// A stream of their own, so that the next copy does not wait for a kernel.
+    kernels: Option<Stream>,
+    normalise: Vec<Normaliser>,
+    capacity: usize,
+    page_lock_max_bytes: u64,
+}
+
+/// What becomes of one column.
+struct Normaliser {
+    by: NormaliseColumn,
+    from: Picture,
+    table: DeviceMemory,
+    kernel: Kernel,
+}
+
+impl Normaliser {
+    /// Bytes of the result for so many samples.
+    const fn made_bytes(&self, entries: usize) -> usize {
+        entries * self.from.elements() * self.by.dtype.bytes()
+    }
+}
+
+/// Memory for one batch on the device, with the events of whoever uses it.
+///
+/// ```text
+/// the batch as it is in its slot | flips of all columns | columns that were made, one after the other
+/// ```
+pub(crate) struct Buffer {
+    memory: DeviceMemory,
+    /// Where the flips begin: room for the batch is before.
+    flips_at: usize,
+    flips: Option<HostMemory>,
+    /// The copy is done.
+    copied: Arc<Event>,
+    /// All is done that makes the batch.
+    ready: Arc<Event>,
+    /// Recorded on the trainer's streams when it dropped the batch.
+    released: Vec<Event>,
+}
+
+impl Buffer {
+    /// Bytes of a batch that it has room for.
+    pub(crate) const fn room(&self) -> usize {
+        self.flips_at
+    }
+
+    /// Whether the host's part of it is free to be written again.
+    pub(crate) fn is_settled(&self) -> Result<bool, DeviceError> {
+        self.copied.is_done()
+    }
+}
+
+/// What the trainer put on its streams uses the memory until it is done. Buffers are dropped when their loader is gone.
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        for event in std::iter::once(&*self.ready).chain(&self.released) {
+            let _ = event.synchronise();
+        }
+    }
+}
+
+impl Lane {
+    pub(crate) fn new(context: &Arc<Context>, layout: &Layout, options: DeviceOptions) -> Result<Self, DeviceError> {
+        let mut normalise = Vec::with_capacity(options.normalise.len());
+        for by in options.normalise {
+            let table = table(&by);
+            let on_device = DeviceMemory::new(context, table.len(), "a table")?;
+            on_device.fill(&table)?;
+            let bytes = by.dtype.bytes();
+            let kernel = Kernel::new(context, &kernel::ptx(bytes), kernel::name(bytes))?;
+            normalise.push(Normaliser { from: picture(layout, &by.column)?, by, table: on_device, kernel });
+        }
+        let kernels = if normalise.is_empty() { None } else { Some(Stream::new(context)?) };
+        Ok(Self {
+            context: context.clone(),
+            copies: Arc::new(Stream::new(context)?),
+            kernels,
+            normalise,
+            capacity: layout.capacity() as usize,
+            page_lock_max_bytes: options.page_lock_max_bytes,
+        })
+    }
+
+    /// A buffer with room for a batch of so many bytes.
+    pub(crate) fn buffer(&self, room: usize) -> Result<Buffer, DeviceError> {
+        let flips_at = align(room);
+        let flip_bytes = self.flipping().count() * self.capacity;
+        let made: usize = self.normalise.iter().map(|each| align(each.made_bytes(self.capacity))).sum();
+        let memory = DeviceMemory::new(&self.context, flips_at + align(flip_bytes) + made, "a batch")?;
+        let flips = if flip_bytes > 0 { Some(HostMemory::new(&self.context, flip_bytes)?) } else { None };
+        Ok(Buffer {
+            memory,
+            flips_at,
+            flips,
+            copied: Arc::new(Event::new(&self.context)?),
+            ready: Arc::new(Event::new(&self.context)?),
+            released: Vec::new(),
+        })
+    }
+
+    /// Page-locks a slab. `None`, with a warning, where that cannot be: batches are then copied all the same, at a price.
+    pub(crate) fn page_lock(&self, slab: &Slab) -> Option<PageLock> {
+        let (bytes, most) = (slab.bytes() as u64, self.page_lock_max_bytes);
+        if bytes > most {
+            tracing::warn!("slab of {bytes} bytes is not page-locked: at most {most} bytes are; copies are slower");
+            return None;
+        }
+        match PageLock::new(&self.context, slab.clone()) {
+            Ok(lock) => Some(lock),
+            Err(error) => {
+                tracing::warn!("slab of {bytes} bytes is not page-locked, so copies are slower: {error}");
+                None
+            }
+        }
+    }
+
+    /// Columns that have flips.
+    fn flipping(&self) -> impl Iterator<Item = &Normaliser> {
+        self.normalise.iter().filter(|each| each.by.flip != Flip::Never)
+    }
+
+    /// Starts the copy of a batch into a buffer that is settled and has room, and what is made of it. No thread waits.
+    pub(crate) fn put(
+        &self,
+        batch: Batch,
+        mut buffer: Buffer,
+        back: &UnboundedSender<Buffer>,
+    ) -> Result<(Flight, DeviceBatch), DeviceError> {
+        if let Some(flips) = &mut buffer.flips {
+            let rows = flips.bytes_mut().chunks_exact_mut(self.capacity);
+            for (each, row) in self.flipping().zip(rows) {
+                for (flag, entry) in row.iter_mut().zip(batch.entries()) {
+                    *flag = u8::from(each.by.flip.is_mirrored(entry.epoch, entry.id));
+                }
+            }
+        }
+        for event in buffer.released.drain(..) {
+            self.copies.wait(&event)?;
+        }
+        // The kernels that read this buffer for a batch on which the trainer never waited.
+        self.copies.wait(&buffer.ready)?;
+        let flips = buffer.flips.as_ref().map(|flips| (flips, buffer.flips_at));
+        let flight = Flight::start(batch, flips, &self.copies, &buffer.memory, &buffer.copied)?;
+        let made = self.make(flight.batch(), &buffer)?;
+        let context = self.context.clone();
+        let start = buffer.memory.address();
+        let held = Held {
+            context,
+            buffer: Some(buffer),
+            uses: Mutex::new(Vec::new()),
+            back: back.clone(),
+            in_hand: Mutex::new(None),
+        };
+        let keeper = Keeper::Cuda(Arc::new(held));
+        let batch = flight.batch();
+        let columns = batch.layout().columns().iter().enumerate().map(|(index, column)| {
+            let made_of = self.normalise.iter().zip(&made).find(|(each, _)| each.from.index == index);
+            match made_of {
+                Some((each, address)) => normalised(*address, batch.len(), each.from, &each.by, &keeper),
+                None => in_place(batch, index, column, start, &keeper),
+            }
+        });
+        let on_device = DeviceBatch::new(batch, columns.collect(), keeper.clone());
+        Ok((flight, on_device))
+    }
+
+    /// Starts the kernels, and records that the batch is ready. Returns where each column that is made begins.
+    fn make(&self, batch: &Batch, buffer: &Buffer) -> Result<Vec<usize>, DeviceError> {
+        let Some(kernels) = &self.kernels else {
+            self.copies.record(&buffer.ready)?;
+            return Ok(Vec::new());
+        };
+        kernels.wait(&buffer.copied)?;
+        let start = buffer.memory.address();
+        let mut flips = start + buffer.flips_at;
+        let mut to = flips + align(self.flipping().count() * self.capacity);
+        let mut made = Vec::with_capacity(self.normalise.len());
+        for each in &self.normalise {
+            let from = start + offset(batch, each.from.index);
+            let row = (each.by.flip != Flip::Never).then_some(flips);
+            flips += row.map_or(0, |_| self.capacity);
+            super::launch::normalise(
+                kernels,
+                &each.kernel,
+                batch.len(),
+                grid_rows(each.from),
+                self.arguments(each, from, to, row),
+            )?;
+            made.push(to);
+            to += align(each.made_bytes(self.capacity));
+        }
+        kernels.record(&buffer.ready)?;
+        Ok(made)
+    }
+
+    /// As `normalise.ptx` lists them.
+    fn arguments(&self, each: &Normaliser, from: usize, to: usize, flips: Option<usize>) -> [Argument; 8] {
+        let bytes = each.by.dtype.bytes();
+        let (pixel_step, channel_step) = steps(each.by.layout, each.from);
+        let short = |number: usize| Argument::Short(u32::try_from(number).expect("a picture has less than 2^32 bytes"));
+        [
+            Argument::Long(from as u64),
+            Argument::Long(to as u64),
+            Argument::Long(each.table.address() as u64),
+            Argument::Long(flips.unwrap_or(0) as u64),
+            Argument::Long((channel_step * bytes) as u64),
+            short(pixel_step * bytes),
+            short(each.from.pixels()),
+            Argument::Short(each.from.width),
+        ]
+    }
+}
+
+impl Lane {
+    /// A mark after all that was put on the lane's streams.
+    pub(crate) fn mark(&self) -> Result<Event, DeviceError> {
+        let mark = Event::new(&self.context)?;
+        self.kernels.as_ref().unwrap_or(&self.copies).record(&mark)?;
+        Ok(mark)
+    }
+}
+
+/// Kernels use their table and their code until they are done.
+impl Drop for Lane {
+    fn drop(&mut self) {
+        if let Some(kernels) = &self.kernels {
+            let _ = kernels.synchronise();
+        }
+    }
+}
+
+/// Blocks for the pixels of a sample.
+fn grid_rows(from: Picture) -> u32 {
+    u32::try_from(from.pixels())
+        .map_or(kernel::MAX_BLOCKS_Y, |pixels| pixels.div_ceil(kernel::BLOCK).clamp(1, kernel::MAX_BLOCKS_Y))
+}
+
+/// Where a column begins in a batch.
+fn offset(batch: &Batch, index: usize) -> usize {
+    match batch.layout().columns()[index].place {
+        spdl_wire::layout::Place::Fixed { offset, .. } => offset,
+        spdl_wire::layout::Place::Ragged { .. } => unreachable!("pictures have one size"),
+    }
+}
+
+/// A batch on the device: it has its buffer until the last of its tensors is dropped.
+pub(crate) struct Held {
+    context: Arc<Context>,
+    /// `None` only while dropping.
+    buffer: Option<Buffer>,
+    uses: Mutex<Vec<Use>>,
+    back: UnboundedSender<Buffer>,
+    in_hand: Mutex<Option<InHand>>,
+}
+
+/// A stream of the trainer's that was told to wait for the batch, and what is recorded on it at the end.
+struct Use {
+    stream: StreamHandle,
+    released: Event,
+}
+
+impl Held {
+    fn buffer(&self) -> &Buffer {
+        self.buffer.as_ref().expect("a batch has its buffer until it is dropped")
+    }
+
+    pub(crate) fn placement(&self) -> Placement {
+        self.context.placement()
+    }
+
+    /// Counts the batch as in the trainer's hands.
+    pub(crate) fn hand(&self, in_hand: InHand) {
+        *self.in_hand.lock() = Some(in_hand);
+    }
+
+    pub(crate) fn wait_on(&self, stream: StreamHandle) -> Result<(), DeviceError> {
+        let mut uses = self.uses.lock();
+        if uses.iter().any(|each| each.stream == stream) {
+            return Ok(());
+        }
+        let released = Event::new(&self.context)?;
+        self.context.make_wait(stream, &self.buffer().ready)?;
+        uses.push(Use { stream, released });
+        Ok(())
+    }
+
+    pub(crate) fn synchronise(&self) -> Result<(), DeviceError> {
+        self.buffer().ready.synchronise()
+    }
+
+    pub(crate) fn read(&self, address: usize, bytes: usize) -> Result<Vec<u8>, DeviceError> {
+        self.synchronise()?;
+        self.buffer().memory.read(address, bytes)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Some(mut buffer) = self.buffer.take() else { return };
+        for Use { stream, released } in self.uses.get_mut().drain(..) {
+            // Fails only when the device is lost, and then nothing uses the buffer.
+            if self.context.record(stream, &released).is_ok() {
+                buffer.released.push(released);
+            }
+        }
+        // Nobody listens once the loader is gone; then the buffer is freed here.
+        let _ = self.back.send(buffer);
+    }
+}

@@ -1,0 +1,353 @@
+//! The driver's functions that the loader and its tests call, under the names that a program looks up.
+
+use std::{
+    ffi::{CStr, c_char, c_int, c_uint, c_void},
+    ptr,
+    sync::{Arc, atomic::Ordering},
+};
+
+use crate::{
+    ptx::{self, Grid},
+    state::{
+        Code, Handle, INVALID_DEVICE, INVALID_PTX, INVALID_VALUE, LAUNCH_FAILED, NOT_FOUND, NOT_READY, OUT_OF_MEMORY,
+        State, state,
+    },
+    stream::{Event, Stream, Work},
+};
+
+/// Runs a call: counted, failed where it is to fail, and turned into a result as C has it.
+fn call(name: &'static str, body: impl FnOnce(&'static State) -> Result<(), Code>) -> Code {
+    let state = state();
+    state.enter(name).and_then(|()| body(state)).err().unwrap_or(0)
+}
+
+/// Writes a result to where the caller wants it.
+fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(INVALID_VALUE);
+    }
+    // SAFETY: not null, and the caller's to write to.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuInit(_flags: c_uint) -> Code {
+    call("cuInit", |state| {
+        if state.settings.devices == 0 {
+            return Err(100);
+        }
+        state.is_initialised.store(1, Ordering::Relaxed);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceGetCount(count: *mut c_int) -> Code {
+    call("cuDeviceGetCount", |state| give(count, state.settings.devices as c_int))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> Code {
+    call("cuDeviceGet", |state| {
+        if ordinal < 0 || ordinal as usize >= state.settings.devices {
+            return Err(INVALID_DEVICE);
+        }
+        give(device, ordinal)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceGetName(name: *mut c_char, length: c_int, device: c_int) -> Code {
+    call("cuDeviceGetName", |_| {
+        for (at, byte) in format!("stand-in {device}\0").bytes().take(length as usize).enumerate() {
+            // SAFETY: inside of the `length` bytes that the caller has.
+            unsafe { name.add(at).write(byte as c_char) };
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDevicePrimaryCtxRetain(context: *mut usize, device: c_int) -> Code {
+    call("cuDevicePrimaryCtxRetain", |state| give(context, state.retain(device)?))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDevicePrimaryCtxRelease_v2(device: c_int) -> Code {
+    call("cuDevicePrimaryCtxRelease_v2", |state| state.release(device as usize))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxPushCurrent_v2(context: usize) -> Code {
+    call("cuCtxPushCurrent_v2", |state| state.push(context))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxPopCurrent_v2(context: *mut usize) -> Code {
+    call("cuCtxPopCurrent_v2", |state| give(context, state.pop()?))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Code {
+    call("cuMemGetInfo_v2", |state| {
+        let figures = state.memory.figures(state.current()?);
+        give(free, figures.0)?;
+        give(total, figures.1)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemAlloc_v2(address: *mut usize, bytes: usize) -> Code {
+    call("cuMemAlloc_v2", |state| give(address, state.memory.allocate(state.current()?, bytes)?))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemFree_v2(address: usize) -> Code {
+    call("cuMemFree_v2", |state| {
+        let device = state.current()?;
+        for stream in state.streams(device) {
+            stream.synchronise()?;
+        }
+        state.memory.free(device, address)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemAllocHost_v2(address: *mut usize, bytes: usize) -> Code {
+    call("cuMemAllocHost_v2", |state| {
+        state.current()?;
+        give(address, state.host.allocate(bytes))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemFreeHost(address: usize) -> Code {
+    call("cuMemFreeHost", |state| {
+        for stream in state.streams(state.current()?) {
+            stream.synchronise()?;
+        }
+        state.host.free(address)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemHostRegister_v2(address: usize, bytes: usize, _flags: c_uint) -> Code {
+    call("cuMemHostRegister_v2", |state| {
+        state.current()?;
+        state.host.register(address, bytes)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemHostUnregister(address: usize) -> Code {
+    call("cuMemHostUnregister", |state| {
+        state.current()?;
+        state.host.unregister(address)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyHtoD_v2(to: usize, from: *const c_void, bytes: usize) -> Code {
+    call("cuMemcpyHtoD_v2", |state| {
+        if !state.memory.check(state.current()?, to, bytes, "copy") {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: live memory of the device, checked, and as many bytes of the caller's.
+        unsafe { ptr::copy_nonoverlapping(from.cast::<u8>(), to as *mut u8, bytes) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: usize, bytes: usize) -> Code {
+    call("cuMemcpyDtoH_v2", |state| {
+        if !state.memory.check(state.current()?, from, bytes, "copy") {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: live memory of the device, checked, and as many bytes of the caller's.
+        unsafe { ptr::copy_nonoverlapping(from as *const u8, to.cast::<u8>(), bytes) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyHtoDAsync_v2(to: usize, from: usize, bytes: usize, stream: usize) -> Code {
+    call("cuMemcpyHtoDAsync_v2", |state| {
+        let stream = state.stream(stream)?;
+        state.host.begin_reading(from, bytes);
+        stream.put(Work::Copy { from, to, bytes });
+        if !state.host.is_locked(from, bytes) {
+            // A real driver stages such a copy: the call returns when it has read the bytes.
+            state.unlocked_copies.fetch_add(1, Ordering::SeqCst);
+            stream.synchronise()?;
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamCreate(stream: *mut usize, _flags: c_uint) -> Code {
+    call("cuStreamCreate", |state| {
+        let device = state.current()?;
+        give(stream, state.add(Handle::Stream(Stream::new(device))))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamDestroy_v2(stream: usize) -> Code {
+    call("cuStreamDestroy_v2", |state| state.remove(stream).map(drop))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamSynchronize(stream: usize) -> Code {
+    call("cuStreamSynchronize", |state| state.stream(stream)?.synchronise())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, _flags: c_uint) -> Code {
+    call("cuStreamWaitEvent", |state| {
+        let event = state.event(event)?;
+        state.stream(stream)?.wait(&event);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventCreate(event: *mut usize, _flags: c_uint) -> Code {
+    call("cuEventCreate", |state| {
+        let device = state.current()?;
+        give(event, state.add(Handle::Event(Event::new(device))))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventDestroy_v2(event: usize) -> Code {
+    call("cuEventDestroy_v2", |state| state.remove(event).map(drop))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventRecord(event: usize, stream: usize) -> Code {
+    call("cuEventRecord", |state| {
+        let event = state.event(event)?;
+        state.stream(stream)?.record(&event);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventQuery(event: usize) -> Code {
+    call("cuEventQuery", |state| if state.event(event)?.is_done() { Ok(()) } else { Err(NOT_READY) })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventSynchronize(event: usize) -> Code {
+    call("cuEventSynchronize", |state| state.event(event)?.synchronise())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuModuleLoadData(module: *mut usize, image: *const c_char) -> Code {
+    call("cuModuleLoadData", |state| {
+        let device = state.current()?;
+        // SAFETY: PTX ends with a zero.
+        let text = unsafe { CStr::from_ptr(image) }.to_str().map_err(|_| INVALID_PTX)?;
+        let kernels = ptx::parse(text).map_err(|problem| {
+            state.wrong(problem);
+            INVALID_PTX
+        })?;
+        give(module, state.add(Handle::Module(device, Arc::new(kernels))))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuModuleUnload(module: usize) -> Code {
+    call("cuModuleUnload", |state| state.remove(module).map(drop))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuModuleGetFunction(function: *mut usize, module: usize, name: *const c_char) -> Code {
+    call("cuModuleGetFunction", |state| {
+        let kernels = state.module(module)?;
+        // SAFETY: a name ends with a zero.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+        let index = kernels.iter().position(|kernel| kernel.name == name).ok_or(NOT_FOUND)?;
+        give(function, state.add(Handle::Function(state.current()?, kernels, index)))
+    })
+}
+
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments, reason = "the driver's signature")]
+unsafe extern "C" fn cuLaunchKernel(
+    function: usize,
+    blocks_x: c_uint,
+    blocks_y: c_uint,
+    _blocks_z: c_uint,
+    threads_x: c_uint,
+    _threads_y: c_uint,
+    _threads_z: c_uint,
+    _shared_bytes: c_uint,
+    stream: usize,
+    parameters: *mut *mut c_void,
+    _extra: *mut *mut c_void,
+) -> Code {
+    call("cuLaunchKernel", |state| {
+        let (kernels, index) = state.function(function)?;
+        if blocks_x == 0 || blocks_y == 0 || blocks_y > 65535 || !(1..=1024).contains(&threads_x) {
+            return Err(INVALID_VALUE);
+        }
+        let arguments = kernels[index].parameters.iter().enumerate().map(|(at, bytes)| {
+            let mut value = [0; 8];
+            // SAFETY: the caller has a pointer for each parameter, to as many bytes as the kernel says.
+            unsafe { ptr::copy_nonoverlapping((*parameters.add(at)).cast::<u8>(), value.as_mut_ptr(), *bytes) };
+            u64::from_le_bytes(value)
+        });
+        let arguments = arguments.collect();
+        state.launches.fetch_add(1, Ordering::SeqCst);
+        let grid = Grid { blocks: [blocks_x, blocks_y], threads: threads_x };
+        state.stream(stream)?.put(Work::Launch { kernels, index, arguments, grid });
+        Ok(())
+    })
+}
+
+/// Name and meaning of a result.
+const fn words(code: Code) -> (&'static CStr, &'static CStr) {
+    match code {
+        0 => (c"CUDA_SUCCESS", c"no error"),
+        OUT_OF_MEMORY => (c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory"),
+        LAUNCH_FAILED => (c"CUDA_ERROR_LAUNCH_FAILED", c"unspecified launch failure"),
+        _ => (c"CUDA_ERROR", c"an error of the stand-in"),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuGetErrorName(code: Code, name: *mut *const c_char) -> Code {
+    give(name, words(code).0.as_ptr()).err().unwrap_or(0)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuGetErrorString(code: Code, text: *mut *const c_char) -> Code {
+    give(text, words(code).1.as_ptr()).err().unwrap_or(0)
+}
+
+/// Writes the report, with a zero at its end, where it fits; returns its length.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuda_stand_in_report(to: *mut u8, bytes: usize) -> usize {
+    let report = state().report();
+    if report.len() < bytes {
+        // SAFETY: it fits, with its zero, into the bytes that the caller has.
+        unsafe {
+            ptr::copy_nonoverlapping(report.as_ptr(), to, report.len());
+            to.add(report.len()).write(0);
+        }
+    }
+    report.len()
+}
+
+/// Puts a digest (FNV-1a, 64 bits) of memory of the device on a stream. The context must be current, and `to` must stay.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuda_stand_in_digest(stream: usize, from: usize, bytes: usize, to: *mut u64) -> Code {
+    call("cuda_stand_in_digest", |state| {
+        state.stream(stream)?.put(Work::Digest { from, bytes, to: to as usize });
+        Ok(())
+    })
+}

@@ -1,0 +1,79 @@
+//! Memory of the host that a device may read by itself, and who reads it just now.
+
+use std::{collections::BTreeMap, sync::Mutex};
+
+use crate::state::{ALREADY_REGISTERED, Code, NOT_REGISTERED, lock, state};
+
+#[derive(Default)]
+pub(crate) struct HostMemory {
+    registered: Mutex<BTreeMap<usize, usize>>,
+    allocated: Mutex<BTreeMap<usize, Vec<u64>>>,
+    /// Copies that are under way: where they read, and how much.
+    reading: Mutex<Vec<(usize, usize)>>,
+}
+
+fn overlap(one: (usize, usize), other: (usize, usize)) -> bool {
+    one.0 < other.0 + other.1 && other.0 < one.0 + one.1
+}
+
+impl HostMemory {
+    pub(crate) fn register(&self, start: usize, bytes: usize) -> Result<(), Code> {
+        let mut registered = lock(&self.registered);
+        if registered.iter().any(|(other, length)| overlap((start, bytes), (*other, *length))) {
+            return Err(ALREADY_REGISTERED);
+        }
+        registered.insert(start, bytes);
+        Ok(())
+    }
+
+    pub(crate) fn unregister(&self, start: usize) -> Result<(), Code> {
+        let Some(bytes) = lock(&self.registered).remove(&start) else { return Err(NOT_REGISTERED) };
+        self.check_unread(start, bytes, "unlocked");
+        Ok(())
+    }
+
+    pub(crate) fn allocate(&self, bytes: usize) -> usize {
+        let mut memory = vec![0xdddd_dddd_dddd_dddd_u64; bytes.div_ceil(8).max(1)];
+        let start = memory.as_mut_ptr() as usize;
+        lock(&self.allocated).insert(start, memory);
+        start
+    }
+
+    pub(crate) fn free(&self, start: usize) -> Result<(), Code> {
+        let Some(memory) = lock(&self.allocated).remove(&start) else { return Err(NOT_REGISTERED) };
+        self.check_unread(start, memory.len() * 8, "freed");
+        Ok(())
+    }
+
+    fn check_unread(&self, start: usize, bytes: usize, what: &str) {
+        if lock(&self.reading).iter().any(|read| overlap(*read, (start, bytes))) {
+            state().wrong(format!("memory of the host is {what} while a copy reads it"));
+        }
+    }
+
+    /// Whether the device can read these bytes by itself.
+    pub(crate) fn is_locked(&self, start: usize, bytes: usize) -> bool {
+        let inside = |from: usize, length: usize| from <= start && start + bytes <= from + length;
+        lock(&self.registered).iter().any(|(from, length)| inside(*from, *length))
+            || lock(&self.allocated).iter().any(|(from, memory)| inside(*from, memory.len() * 8))
+    }
+
+    pub(crate) fn begin_reading(&self, start: usize, bytes: usize) {
+        lock(&self.reading).push((start, bytes));
+    }
+
+    pub(crate) fn end_reading(&self, start: usize, bytes: usize) {
+        let mut reading = lock(&self.reading);
+        if let Some(at) = reading.iter().position(|read| *read == (start, bytes)) {
+            reading.swap_remove(at);
+        }
+    }
+
+    pub(crate) fn registrations(&self) -> usize {
+        lock(&self.registered).len()
+    }
+
+    pub(crate) fn allocations(&self) -> usize {
+        lock(&self.allocated).len()
+    }
+}

@@ -1,0 +1,304 @@
+//! What the stand-in is at a moment: devices, contexts, handles, and what was wrong until now.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use crate::{
+    host_memory::HostMemory,
+    memory::DeviceMemory,
+    ptx::Kernel,
+    settings::Settings,
+    stream::{Event, Stream},
+};
+
+/// A result of a call that is not success.
+pub(crate) type Code = u32;
+
+pub(crate) const INVALID_VALUE: Code = 1;
+pub(crate) const OUT_OF_MEMORY: Code = 2;
+pub(crate) const NOT_INITIALIZED: Code = 3;
+pub(crate) const INVALID_DEVICE: Code = 101;
+pub(crate) const INVALID_CONTEXT: Code = 201;
+pub(crate) const INVALID_PTX: Code = 218;
+pub(crate) const INVALID_HANDLE: Code = 400;
+pub(crate) const NOT_FOUND: Code = 500;
+pub(crate) const NOT_READY: Code = 600;
+pub(crate) const ALREADY_REGISTERED: Code = 712;
+pub(crate) const NOT_REGISTERED: Code = 713;
+pub(crate) const LAUNCH_FAILED: Code = 719;
+
+/// After these, a device does nothing any more.
+const STICKY: [Code; 3] = [700, LAUNCH_FAILED, 214];
+/// Contexts are numbers from here on, one for each device.
+const CONTEXTS: usize = 0x1000;
+/// All other handles are numbers from here on.
+const HANDLES: usize = 0x10_0000;
+
+/// Everything.
+pub(crate) struct State {
+    pub(crate) settings: Settings,
+    pub(crate) memory: DeviceMemory,
+    pub(crate) host: HostMemory,
+    pub(crate) is_initialised: AtomicU64,
+    calls: Mutex<HashMap<&'static str, u64>>,
+    devices: Vec<Device>,
+    handles: Mutex<HashMap<usize, Handle>>,
+    next_handle: AtomicUsize,
+    wrong: Mutex<Vec<String>>,
+    pub(crate) copies: AtomicU64,
+    pub(crate) copied_bytes: AtomicU64,
+    pub(crate) unlocked_copies: AtomicU64,
+    pub(crate) launches: AtomicU64,
+}
+
+/// A device.
+#[derive(Default)]
+struct Device {
+    retained: AtomicU64,
+    /// Not 0: what every call says.
+    lost: AtomicU64,
+}
+
+/// What a handle stands for.
+#[derive(Clone)]
+pub(crate) enum Handle {
+    Stream(Arc<Stream>),
+    Event(Arc<Event>),
+    Module(usize, Arc<Vec<Kernel>>),
+    Function(usize, Arc<Vec<Kernel>>, usize),
+}
+
+thread_local! {
+    static CURRENT: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The state of this process.
+pub(crate) fn state() -> &'static State {
+    static STATE: OnceLock<State> = OnceLock::new();
+    STATE.get_or_init(|| {
+        let settings = Settings::from_env();
+        State {
+            memory: DeviceMemory::new(settings.devices, settings.memory),
+            host: HostMemory::default(),
+            is_initialised: AtomicU64::new(0),
+            calls: Mutex::default(),
+            devices: (0..settings.devices).map(|_| Device::default()).collect(),
+            handles: Mutex::default(),
+            next_handle: AtomicUsize::new(HANDLES),
+            wrong: Mutex::default(),
+            copies: AtomicU64::new(0),
+            copied_bytes: AtomicU64::new(0),
+            unlocked_copies: AtomicU64::new(0),
+            launches: AtomicU64::new(0),
+            settings,
+        }
+    })
+}
+
+impl State {
+    /// Notes something that a real driver would not forgive.
+    pub(crate) fn wrong(&self, what: String) {
+        eprintln!("stand-in: {what}");
+        lock(&self.wrong).push(what);
+    }
+
+    /// Counts a call, and fails it where it is to fail.
+    pub(crate) fn enter(&self, name: &'static str) -> Result<(), Code> {
+        let count = {
+            let mut calls = lock(&self.calls);
+            let count = calls.entry(name).or_default();
+            *count += 1;
+            *count
+        };
+        let failure = self.settings.failures.iter().find(|failure| failure.name == name && failure.at == count);
+        if let Some(failure) = failure {
+            if STICKY.contains(&failure.code) {
+                self.lose(self.current_device().unwrap_or(0), failure.code);
+            }
+            return Err(failure.code);
+        }
+        if name != "cuInit" && self.is_initialised.load(Ordering::Relaxed) == 0 {
+            return Err(NOT_INITIALIZED);
+        }
+        Ok(())
+    }
+
+    /// The device is lost from here on.
+    pub(crate) fn lose(&self, device: usize, code: Code) {
+        self.devices[device].lost.store(code.into(), Ordering::SeqCst);
+    }
+
+    /// What every call on a lost device says.
+    pub(crate) fn check_lost(&self, device: usize) -> Result<(), Code> {
+        match self.devices[device].lost.load(Ordering::SeqCst) {
+            0 => Ok(()),
+            code => Err(code as Code),
+        }
+    }
+
+    pub(crate) fn retain(&self, device: i32) -> Result<usize, Code> {
+        let device =
+            usize::try_from(device).ok().filter(|device| *device < self.devices.len()).ok_or(INVALID_DEVICE)?;
+        self.devices[device].retained.fetch_add(1, Ordering::Relaxed);
+        Ok(CONTEXTS + device)
+    }
+
+    pub(crate) fn release(&self, device: usize) -> Result<(), Code> {
+        let retained = &self.devices.get(device).ok_or(INVALID_DEVICE)?.retained;
+        let less = |count: u64| count.checked_sub(1);
+        if retained.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_err() {
+            self.wrong(format!("the context of device {device} is released more often than retained"));
+        } else if retained.load(Ordering::Relaxed) == 0 {
+            let handles = lock(&self.handles);
+            let left = handles.values().filter(|handle| handle.counts() && handle.device() == device).count();
+            drop(handles);
+            if left > 0 {
+                self.wrong(format!("the context of device {device} is released while {left} handles of it are left"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn push(&self, context: usize) -> Result<(), Code> {
+        let device = context.checked_sub(CONTEXTS).filter(|device| *device < self.devices.len());
+        let device = device.ok_or(INVALID_CONTEXT)?;
+        if self.devices[device].retained.load(Ordering::Relaxed) == 0 {
+            self.wrong(format!("the context of device {device} is used, and nobody retains it"));
+            return Err(INVALID_CONTEXT);
+        }
+        CURRENT.with_borrow_mut(|stack| stack.push(device));
+        Ok(())
+    }
+
+    pub(crate) fn pop(&self) -> Result<usize, Code> {
+        CURRENT.with_borrow_mut(Vec::pop).map(|device| CONTEXTS + device).ok_or(INVALID_CONTEXT)
+    }
+
+    /// The device whose context is current on this thread, which must not be lost.
+    pub(crate) fn current(&self) -> Result<usize, Code> {
+        let device = self.current_device().ok_or(INVALID_CONTEXT)?;
+        self.check_lost(device).map(|()| device)
+    }
+
+    fn current_device(&self) -> Option<usize> {
+        CURRENT.with_borrow(|stack| stack.last().copied())
+    }
+
+    pub(crate) fn add(&self, handle: Handle) -> usize {
+        let number = self.next_handle.fetch_add(16, Ordering::Relaxed);
+        lock(&self.handles).insert(number, handle);
+        number
+    }
+
+    pub(crate) fn remove(&self, number: usize) -> Result<Handle, Code> {
+        let removed = lock(&self.handles).remove(&number);
+        removed.ok_or_else(|| {
+            self.wrong(format!("handle {number:#x} is destroyed, and there is none such"));
+            INVALID_HANDLE
+        })
+    }
+
+    /// The handle, which must be one of the current device.
+    fn find(&self, number: usize) -> Result<Handle, Code> {
+        let device = self.current()?;
+        let found = lock(&self.handles).get(&number).cloned();
+        match found {
+            Some(handle) if handle.device() == device => Ok(handle),
+            Some(handle) => {
+                let other = handle.device();
+                self.wrong(format!("a handle of device {other} is used where device {device} is current"));
+                Err(INVALID_HANDLE)
+            }
+            None => {
+                self.wrong(format!("handle {number:#x} is used, and there is none such"));
+                Err(INVALID_HANDLE)
+            }
+        }
+    }
+
+    pub(crate) fn stream(&self, number: usize) -> Result<Arc<Stream>, Code> {
+        if number <= 2 {
+            return Ok(Stream::default_of(self.current()?));
+        }
+        match self.find(number)? {
+            Handle::Stream(stream) => Ok(stream),
+            _ => Err(INVALID_HANDLE),
+        }
+    }
+
+    pub(crate) fn event(&self, number: usize) -> Result<Arc<Event>, Code> {
+        match self.find(number)? {
+            Handle::Event(event) => Ok(event),
+            _ => Err(INVALID_HANDLE),
+        }
+    }
+
+    pub(crate) fn module(&self, number: usize) -> Result<Arc<Vec<Kernel>>, Code> {
+        match self.find(number)? {
+            Handle::Module(_, kernels) => Ok(kernels),
+            _ => Err(INVALID_HANDLE),
+        }
+    }
+
+    pub(crate) fn function(&self, number: usize) -> Result<(Arc<Vec<Kernel>>, usize), Code> {
+        match self.find(number)? {
+            Handle::Function(_, kernels, index) => Ok((kernels, index)),
+            _ => Err(INVALID_HANDLE),
+        }
+    }
+
+    /// All streams of a device.
+    pub(crate) fn streams(&self, device: usize) -> Vec<Arc<Stream>> {
+        let handles = lock(&self.handles);
+        let streams = handles.values().filter_map(|handle| match handle {
+            Handle::Stream(stream) if stream.device() == device => Some(stream.clone()),
+            _ => None,
+        });
+        streams.chain([Stream::default_of(device)]).collect()
+    }
+
+    /// What was done and what was wrong, as JSON.
+    pub(crate) fn report(&self) -> String {
+        let wrong: Vec<_> = lock(&self.wrong).iter().map(|text| format!("{text:?}")).collect();
+        let retained: u64 = self.devices.iter().map(|device| device.retained.load(Ordering::Relaxed)).sum();
+        let get = |count: &AtomicU64| count.load(Ordering::SeqCst);
+        format!(
+            "{{\"wrong\":[{}],\"copies\":{},\"copied_bytes\":{},\"unlocked_copies\":{},\"launches\":{},\"allocations\":{},\
+             \"host_allocations\":{},\"registrations\":{},\"handles\":{},\"retained\":{retained}}}",
+            wrong.join(","),
+            get(&self.copies),
+            get(&self.copied_bytes),
+            get(&self.unlocked_copies),
+            get(&self.launches),
+            self.memory.live(),
+            self.host.allocations(),
+            self.host.registrations(),
+            lock(&self.handles).values().filter(|handle| handle.counts()).count(),
+        )
+    }
+}
+
+impl Handle {
+    /// Whether it has to be given back: functions go with their module.
+    const fn counts(&self) -> bool {
+        !matches!(self, Self::Function(..))
+    }
+
+    fn device(&self) -> usize {
+        match self {
+            Self::Stream(stream) => stream.device(),
+            Self::Event(event) => event.device(),
+            Self::Module(device, _) | Self::Function(device, ..) => *device,
+        }
+    }
+}

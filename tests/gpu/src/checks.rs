@@ -1,0 +1,200 @@
+//! What has to be right, whatever the device: every byte, every normalised value, nothing torn.
+
+use std::time::Duration;
+
+use spdl_client::{
+    ClientError,
+    device::{Device, DeviceBatch, DeviceOptions, Flip, NormaliseColumn},
+};
+use spdl_shard::job::{DType, ImageLayout, Normalise};
+
+use crate::{
+    feed::{Recipe, Refill, SlabKind, label, text, write_pixels},
+    raw::Trainer,
+};
+
+/// How long a batch is waited for.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
+
+fn words(error: ClientError) -> String {
+    error.hint().map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"))
+}
+
+/// The pixels of all samples of a batch.
+fn pixels(batch: &DeviceBatch, sample_bytes: usize) -> Vec<u8> {
+    let mut pixels = vec![0; batch.len() * sample_bytes];
+    for (entry, sample) in batch.entries().iter().zip(pixels.chunks_exact_mut(sample_bytes)) {
+        write_pixels(entry.id, sample);
+    }
+    pixels
+}
+
+/// Reads a batch back and compares every byte with what its samples' ids say.
+///
+/// # Errors
+/// What differs.
+pub fn compare(batch: &DeviceBatch) -> Result<(), String> {
+    let column = |name| batch.column(name).map_err(|error| error.to_string());
+    let read = |tensor: &spdl_client::device::Tensor| tensor.to_host().map_err(|error| error.to_string());
+    let ids = || batch.entries().iter().map(|entry| entry.id);
+    let differs = |what: &str| Err(format!("{what} of the batch from {} differ", batch.from()));
+    let image = column("image")?.values();
+    if read(image)? != pixels(batch, image.bytes() / batch.len().max(1)) {
+        return differs("pixels");
+    }
+    let labels: Vec<u8> = ids().flat_map(|id| label(id).to_le_bytes()).collect();
+    if read(column("label")?.values())? != labels {
+        return differs("labels");
+    }
+    let texts = column("text")?;
+    let mut offsets = vec![0i64];
+    for id in ids() {
+        offsets.push(offsets.last().unwrap_or(&0) + text(id).len() as i64);
+    }
+    let offset_bytes: Vec<u8> = offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect();
+    if read(texts.offsets().ok_or("no offsets")?)? != offset_bytes {
+        return differs("offsets of texts");
+    }
+    if read(texts.values())? != ids().flat_map(text).collect::<Vec<_>>() {
+        return differs("texts");
+    }
+    Ok(())
+}
+
+/// Copies of all columns are right, in order, and each batch comes once. Returns how many batches were compared.
+///
+/// # Errors
+/// What differs.
+pub fn copies(device: &Device, recipe: Recipe) -> Result<u64, String> {
+    let (mut loader, _slab) = recipe.start(device, DeviceOptions::default(), TIMEOUT).map_err(words)?;
+    let mut count = 0;
+    while let Some(batch) = loader.next_batch().map_err(words)? {
+        if batch.from().offset != count * u64::from(recipe.samples) {
+            return Err(format!("batch {count} is from {}", batch.from()));
+        }
+        compare(&batch)?;
+        count += 1;
+    }
+    if count == recipe.batches { Ok(count) } else { Err(format!("{count} of {} batches came", recipe.batches)) }
+}
+
+/// What the kernel is asked for: every type, layout and kind of flip.
+pub fn cases() -> impl Iterator<Item = NormaliseColumn> {
+    let by = Normalise { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
+    let flips = [Flip::Never, Flip::Always, Flip::Random { seed: 3, probability: 0.5 }];
+    let layouts = [ImageLayout::Nchw, ImageLayout::Nhwc];
+    [DType::F16, DType::Bf16, DType::F32].into_iter().flat_map(move |dtype| {
+        layouts.into_iter().flat_map(move |layout| {
+            flips.map(move |flip| NormaliseColumn { column: "image".into(), by, dtype, layout, flip })
+        })
+    })
+}
+
+/// The kernel's results are those of double precision, rounded to the type asked for. Returns the largest error of all
+/// cases, in units of the last place of the type.
+///
+/// # Errors
+/// The first value that is further off than 1.01 units: half of one from rounding, the rest from single precision before.
+pub fn kernel(device: &Device, recipe: Recipe) -> Result<f64, String> {
+    let mut worst = 0.0f64;
+    for case in cases() {
+        let options = DeviceOptions { normalise: vec![case.clone()], ..DeviceOptions::default() };
+        let (mut loader, _slab) = recipe.start(device, options, TIMEOUT).map_err(words)?;
+        while let Some(batch) = loader.next_batch().map_err(words)? {
+            let off = compare_normalised(&batch, &case, recipe.size)?;
+            worst = worst.max(off);
+            if off > 1.01 {
+                return Err(format!("{case:?}: a value is {off:.3} units of the last place off"));
+            }
+        }
+    }
+    Ok(worst)
+}
+
+/// The largest error of a batch's pictures, in units of the last place.
+fn compare_normalised(batch: &DeviceBatch, case: &NormaliseColumn, size: [u32; 2]) -> Result<f64, String> {
+    let image = batch.column("image").map_err(|error| error.to_string())?.values();
+    let [height, width] = size.map(|side| side as usize);
+    let expected_shape = [batch.len() as i64, 3, height as i64, width as i64];
+    if image.shape() != expected_shape || image.dtype() != case.dtype {
+        return Err(format!("the kernel made {image:?}"));
+    }
+    let bytes = image.to_host().map_err(|error| error.to_string())?;
+    let value = |at: usize| -> f64 {
+        let bytes = &bytes[at * case.dtype.bytes()..];
+        match case.dtype {
+            DType::F16 => half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f64(),
+            DType::Bf16 => half::bf16::from_le_bytes([bytes[0], bytes[1]]).to_f64(),
+            _ => f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]).into(),
+        }
+    };
+    let strides: Vec<usize> = image.strides().iter().map(|stride| *stride as usize).collect();
+    let pixels = pixels(batch, height * width * 3);
+    let mut worst = 0.0f64;
+    for (sample, entry) in batch.entries().iter().enumerate() {
+        let is_mirrored = case.flip.is_mirrored(entry.epoch, entry.id);
+        for (at, byte) in pixels[sample * height * width * 3..][..height * width * 3].iter().enumerate() {
+            let (row, seen, channel) = (at / 3 / width, at / 3 % width, at % 3);
+            let column = if is_mirrored { width - 1 - seen } else { seen };
+            let (mean, std) = (f64::from(case.by.mean[channel]), f64::from(case.by.std[channel]));
+            let exact = (f64::from(*byte) / 255.0 - mean) / std;
+            let index = [sample, channel, row, column];
+            let place = index.iter().zip(&strides).map(|(index, stride)| index * stride).sum();
+            worst = worst.max((value(place) - exact).abs() / unit(case.dtype, exact));
+        }
+    }
+    Ok(worst)
+}
+
+/// A unit of the last place near a value; near zero, that of the errors that single precision has made by then.
+fn unit(dtype: DType, value: f64) -> f64 {
+    let mantissa_bits = match dtype {
+        DType::F16 => 10,
+        DType::Bf16 => 7,
+        _ => 23,
+    };
+    let least = if dtype == DType::F32 { 1.0 } else { 2f64.powi(-14) };
+    2f64.powi(value.abs().max(least).log2().floor() as i32 - mantissa_bits) + 2e-7
+}
+
+/// Under load, with as few buffers as there can be, a trainer's kernel on its own stream reads each batch whole, though the
+/// batch is dropped before the kernel has begun, and though every slot is overwritten as soon as it is free.
+/// Returns how many batches were read.
+///
+/// # Errors
+/// The first batch that was torn.
+pub fn torn(device: &Device, trainer: &Trainer, recipe: Recipe) -> Result<u64, String> {
+    let options = DeviceOptions { buffers: 2, ..DeviceOptions::default() };
+    let stream = trainer.stream();
+    let sums = trainer.allocate(recipe.batches as usize * 8);
+    trainer.write(sums, &vec![0; recipe.batches as usize]);
+    let mut expected = Vec::new();
+    {
+        let (mut loader, _slab) = recipe.start(device, options, TIMEOUT).map_err(words)?;
+        while let Some(batch) = loader.next_batch().map_err(words)? {
+            let image = batch.column("image").map_err(|error| error.to_string())?.values();
+            batch.wait_on(stream.handle()).map_err(|error| error.to_string())?;
+            let sum = sums + expected.len() as u64 * 8;
+            trainer.sum(stream, image.address() as u64, image.bytes() / 4 * 4, sum);
+            let pixels = pixels(&batch, image.bytes() / batch.len());
+            drop(batch);
+            let (words, _) = pixels.as_chunks::<4>();
+            expected.push(words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).sum::<u64>());
+        }
+        trainer.synchronise(stream);
+    }
+    let read = trainer.read(sums, expected.len());
+    trainer.free(sums);
+    trainer.end(stream);
+    match read.iter().zip(&expected).position(|(read, expected)| read != expected) {
+        Some(at) => Err(format!("batch {at} was torn: its words add up to {}, not {}", read[at], expected[at])),
+        None if expected.len() as u64 == recipe.batches => Ok(recipe.batches),
+        None => Err(format!("{} of {} batches came", expected.len(), recipe.batches)),
+    }
+}
+
+/// The recipe whose slots are another kind of memory, written always.
+#[must_use]
+pub const fn of_slab(recipe: Recipe, slab: SlabKind) -> Recipe {
+    Recipe { slab, refill: Refill::Always, ..recipe }
+}

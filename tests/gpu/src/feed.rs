@@ -1,0 +1,277 @@
+//! A source that is as fast as memory, and whose every byte can be told from the sample's id.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use spdl_client::{
+    Batch, Blocking, ClientError, FreeSlot, Loader, Serving, Source, SourceEvent,
+    core::Progress,
+    device::{Device, DeviceOptions, OnDevice},
+};
+use spdl_shard::{
+    Fingerprint, Position,
+    job::{BadSamples, Column, ColumnKind, DType, EpochEnd, ImageColumn, ImageLayout, Job, OrderParams},
+};
+use spdl_wire::{
+    layout::{Entry, Header, Layout},
+    messages::{Session, SessionId},
+    slab::Slab,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// Which batches there are.
+#[derive(Clone, Copy, Debug)]
+pub struct Recipe {
+    /// Height and width of the pictures.
+    pub size: [u32; 2],
+    /// Samples of a batch.
+    pub samples: u32,
+    /// Batches.
+    pub batches: u64,
+    /// Slots of the slab.
+    pub slots: u32,
+    /// Whose memory the slots are.
+    pub slab: SlabKind,
+    /// When a slot's samples are written.
+    pub refill: Refill,
+}
+
+/// Whose memory the slots are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlabKind {
+    /// Shared memory, as on the local queue.
+    Shared,
+    /// The process's own, as with QUIC.
+    Private,
+}
+
+/// When a slot's samples are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refill {
+    /// As soon as the slot is free: garbage first, then other samples.
+    Always,
+    /// Once, so that filling costs nothing; the same samples come again and again.
+    Once,
+}
+
+impl Default for Recipe {
+    fn default() -> Self {
+        Self { size: [6, 5], samples: 8, batches: 30, slots: 3, slab: SlabKind::Shared, refill: Refill::Always }
+    }
+}
+
+/// Most bytes of a text.
+const MAX_TEXT_BYTES: usize = 40;
+
+/// The finaliser of SplitMix64 (Steele et al., OOPSLA 2014).
+const fn mix(mut z: u64) -> u64 {
+    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Writes the pixels of sample `id`.
+pub fn write_pixels(id: u64, pixels: &mut [u8]) {
+    let start = mix(id);
+    for (at, word) in pixels.chunks_mut(8).enumerate() {
+        let value = (start ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+        word.copy_from_slice(&value[..word.len()]);
+    }
+}
+
+/// The label of sample `id`.
+#[must_use]
+pub const fn label(id: u64) -> i64 {
+    (mix(!id) >> 40) as i64 - (1 << 20)
+}
+
+/// The text of sample `id`.
+#[must_use]
+pub fn text(id: u64) -> Vec<u8> {
+    let length = mix(id ^ 0x7465) as usize % (MAX_TEXT_BYTES + 1);
+    (0..length).map(|at| b'a' + (mix(id ^ at as u64) % 26) as u8).collect()
+}
+
+/// `image`, u8 `[height, width, 3]`; `label`, i64; `text`, ragged.
+#[must_use]
+pub fn columns(size: [u32; 2]) -> Vec<Column> {
+    let image = ImageColumn { ops: vec![], layout: ImageLayout::Nhwc, normalise: None, size };
+    [
+        ("image", ColumnKind::Image(image), DType::U8),
+        ("label", ColumnKind::Int, DType::I64),
+        ("text", ColumnKind::Bytes { max_bytes: MAX_TEXT_BYTES as u32 }, DType::U8),
+    ]
+    .map(|(name, kind, dtype)| Column { name: name.into(), from: vec![name.into()], kind, dtype })
+    .into()
+}
+
+impl Recipe {
+    fn session(&self) -> Session {
+        let samples = u64::from(self.samples) * self.batches;
+        let job = Job {
+            name: "made".into(),
+            dataset: "memory".into(),
+            dataset_fingerprint: Fingerprint(1),
+            samples,
+            seed: 0,
+            global_batch: self.samples,
+            epochs: 1,
+            epoch_end: EpochEnd::Drop,
+            bad_samples: BadSamples::Substitute,
+            max_bad_fraction: 0.001,
+            order: OrderParams { version: 1, lanes: 1, window: 10, shuffle: true },
+            columns: columns(self.size),
+        };
+        Session { id: SessionId(1), job, world: 1, global_batch: self.samples, start: Position::START }
+    }
+
+    /// A loader of these batches on `device`, and the slab that they come from. A call waits for `timeout`.
+    ///
+    /// # Errors
+    /// What the device says.
+    ///
+    /// # Panics
+    /// When there is no memory for the slab.
+    pub fn start(
+        &self,
+        device: &Device,
+        options: DeviceOptions,
+        timeout: Duration,
+    ) -> Result<(Blocking<OnDevice<Maker>>, Slab), ClientError> {
+        let session = self.session();
+        let layout = Arc::new(session.layout());
+        let make = match self.slab {
+            SlabKind::Shared => Slab::shared,
+            SlabKind::Private => Slab::private,
+        };
+        let slab = make(self.slots, layout.slot_bytes()).expect("memory for a slab");
+        let maker = Maker::start(*self, slab.clone(), layout);
+        let loader = Loader::new(maker, Arc::new(session), 0, timeout, Instant::now());
+        Ok((Blocking::start(async { loader.on_device(device, options) })?, slab))
+    }
+}
+
+/// Fills slots with a thread, and gives them as batches.
+#[derive(Debug)]
+pub struct Maker {
+    ready: UnboundedReceiver<Batch>,
+    end: Position,
+}
+
+/// The way back of a slot: free, then at once to be filled.
+struct Freed {
+    slab: Slab,
+    slots: Mutex<Sender<u32>>,
+}
+
+impl FreeSlot for Freed {
+    fn free(&self, slot: u32) {
+        assert!(self.slab.release(slot), "slot {slot} was published");
+        let _ = self.slots.lock().expect("nobody panics here").send(slot);
+    }
+}
+
+impl Maker {
+    fn start(recipe: Recipe, slab: Slab, layout: Arc<Layout>) -> Self {
+        let (free, slots) = channel();
+        for slot in 0..recipe.slots {
+            let _ = free.send(slot);
+        }
+        let (to_ready, ready) = unbounded_channel();
+        let freed = Arc::new(Freed { slab: slab.clone(), slots: Mutex::new(free) });
+        thread::spawn(move || fill_all(recipe, &slab, &layout, &slots, &freed, &to_ready));
+        Self { ready, end: Position::new(1, 0) }
+    }
+}
+
+fn fill_all(
+    recipe: Recipe,
+    slab: &Slab,
+    layout: &Arc<Layout>,
+    slots: &Receiver<u32>,
+    freed: &Arc<Freed>,
+    ready: &UnboundedSender<Batch>,
+) {
+    let mut filled = vec![false; recipe.slots as usize];
+    for number in 0..recipe.batches {
+        // Ends with the loader: then no slot comes back, and nobody wants a batch.
+        let slot = loop {
+            match slots.recv_timeout(Duration::from_millis(50)) {
+                Ok(slot) => break slot,
+                Err(_) if ready.is_closed() => return,
+                Err(_) => {}
+            }
+        };
+        let mut bytes = slab.try_take(slot).expect("a slot that came back is free");
+        let first = match recipe.refill {
+            Refill::Always => {
+                bytes.fill(0xee);
+                number * u64::from(recipe.samples)
+            }
+            Refill::Once => u64::from(slot * recipe.samples),
+        };
+        let is_new = !std::mem::replace(&mut filled[slot as usize], true) || recipe.refill == Refill::Always;
+        let used_bytes = fill(layout, &mut bytes, number, first, recipe.samples, is_new);
+        let published = slab.read(bytes.publish()).expect("just published");
+        let batch = Batch::new(published, used_bytes as u64, layout.clone(), freed.clone()).expect("a batch");
+        if ready.send(batch).is_err() {
+            return;
+        }
+    }
+}
+
+/// Fills a slot with the samples from `first` on, as the batch of that number. Returns the bytes that it takes.
+fn fill(layout: &Layout, slot: &mut [u8], number: u64, first: u64, samples: u32, with_pixels: bool) -> usize {
+    let offset = number * u64::from(samples);
+    let parts = layout.split(slot, samples as usize);
+    for (at, entry) in (0..).zip(parts.entries.iter_mut()) {
+        *entry = Entry { id: first + at, offset: offset + at, epoch: 0, flags: 0, reserved: 0 };
+    }
+    for column in parts.columns.into_iter().flatten() {
+        for (id, sample) in (first..).zip(column.bytes.chunks_exact_mut(column.sample_bytes)) {
+            if sample.len() == size_of::<i64>() {
+                sample.copy_from_slice(&label(id).to_le_bytes());
+            } else if with_pixels {
+                write_pixels(id, sample);
+            }
+        }
+    }
+    let texts = (first..first + u64::from(samples)).map(text).collect();
+    let header = Header {
+        entries: samples,
+        offset,
+        next_offset: offset + u64::from(samples),
+        world: 1,
+        ..bytemuck::Zeroable::zeroed()
+    };
+    layout.finish(slot, header, &[vec![], vec![], texts])
+}
+
+impl Source for Maker {
+    type Batch = Batch;
+
+    async fn next(&mut self) -> Result<SourceEvent, ClientError> {
+        Ok(self.ready.recv().await.map_or(SourceEvent::End(self.end), SourceEvent::Batch))
+    }
+
+    async fn explain(&mut self) -> String {
+        "the maker waits for a slot".to_owned()
+    }
+
+    fn handed(&mut self, _: Progress) {}
+
+    fn serving(&self) -> Serving {
+        Serving::default()
+    }
+
+    async fn close(&mut self) {
+        self.ready.close();
+    }
+}

@@ -1,0 +1,200 @@
+//! The trainer's side of a device: streams, memory and kernels of its own, by bare calls of the driver.
+#![allow(unsafe_code)]
+
+use std::{ffi::CString, ffi::c_void, ptr};
+
+use cudarc::driver::{
+    DriverError,
+    sys::{self, CUresult},
+};
+use spdl_client::device::StreamHandle;
+
+/// A device's primary context, current on the thread that made it, which must be the one that uses it.
+#[derive(Debug)]
+pub struct Trainer {
+    device: sys::CUdevice,
+    module: sys::CUmodule,
+    /// What the device is called.
+    pub name: String,
+    /// The driver's version: 1000 times major plus 10 times minor.
+    pub driver_version: Option<i32>,
+}
+
+/// A stream of the trainer's.
+#[derive(Clone, Copy, Debug)]
+pub struct TrainerStream(sys::CUstream);
+
+/// A mark in a stream.
+#[derive(Debug)]
+pub struct Mark(sys::CUevent);
+
+fn check(call: &str, result: CUresult) {
+    assert!(result == CUresult::CUDA_SUCCESS, "`{call}`: {:?}", DriverError(result));
+}
+
+/// `call!(cuName(arguments))`: calls, and panics with the name where it fails.
+macro_rules! call {
+    ($name:ident($($argument:expr),*)) => {
+        // SAFETY: each use gives arguments as the driver's manual has them, and what they point to lives.
+        check(stringify!($name), unsafe { sys::$name($($argument),*) })
+    };
+}
+
+impl Trainer {
+    /// Uses the device of that number, which [`spdl_client::device::Device`] was opened for before.
+    ///
+    /// # Panics
+    /// When a call fails, here and in all that follows.
+    #[must_use]
+    pub fn new(ordinal: u32) -> Self {
+        let (mut device, mut context, mut module) = (0, ptr::null_mut(), ptr::null_mut());
+        call!(cuDeviceGet(&raw mut device, ordinal.cast_signed()));
+        call!(cuDevicePrimaryCtxRetain(&raw mut context, device));
+        call!(cuCtxPushCurrent_v2(context));
+        let image = CString::new(include_str!("trainer.ptx")).expect("text");
+        call!(cuModuleLoadData(&raw mut module, image.as_ptr().cast()));
+        let mut name = [0; 128];
+        call!(cuDeviceGetName(name.as_mut_ptr(), 128, device));
+        let name = name.iter().take_while(|byte| **byte != 0).map(|byte| char::from(byte.cast_unsigned())).collect();
+        Self { device, module, name, driver_version: driver_version() }
+    }
+
+    /// A stream.
+    #[must_use]
+    pub fn stream(&self) -> TrainerStream {
+        const NON_BLOCKING: u32 = 1;
+        let mut stream = ptr::null_mut();
+        call!(cuStreamCreate(&raw mut stream, NON_BLOCKING));
+        TrainerStream(stream)
+    }
+
+    /// Memory of the device.
+    #[must_use]
+    pub fn allocate(&self, bytes: usize) -> u64 {
+        let mut address = 0;
+        call!(cuMemAlloc_v2(&raw mut address, bytes));
+        address
+    }
+
+    /// Gives memory of the device back.
+    pub fn free(&self, address: u64) {
+        call!(cuMemFree_v2(address));
+    }
+
+    /// Page-locked memory of the host, with something in it.
+    #[must_use]
+    pub fn allocate_host(&self, bytes: usize) -> *mut u8 {
+        let mut start = ptr::null_mut();
+        call!(cuMemAllocHost_v2(&raw mut start, bytes));
+        // SAFETY: the driver gave that many bytes.
+        unsafe { start.cast::<u8>().write_bytes(0x5a, bytes) };
+        start.cast()
+    }
+
+    /// Gives page-locked memory back.
+    pub fn free_host(&self, start: *mut u8) {
+        call!(cuMemFreeHost(start.cast()));
+    }
+
+    /// A bare asynchronous copy to the device, from [`Trainer::allocate_host`]'s memory to [`Trainer::allocate`]'s.
+    pub fn copy(&self, stream: TrainerStream, to: u64, from: *const u8, bytes: usize) {
+        call!(cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream.0));
+    }
+
+    /// Writes numbers to the device, and waits.
+    pub fn write(&self, to: u64, numbers: &[u64]) {
+        call!(cuMemcpyHtoD_v2(to, numbers.as_ptr().cast(), size_of_val(numbers)));
+    }
+
+    /// Reads numbers from the device, and waits. What is on streams has to be done.
+    #[must_use]
+    pub fn read(&self, from: u64, count: usize) -> Vec<u64> {
+        let mut numbers = vec![0; count];
+        call!(cuMemcpyDtoH_v2(numbers.as_mut_ptr().cast(), from, count * size_of::<u64>()));
+        numbers
+    }
+
+    /// Waits for all that is on a stream.
+    pub fn synchronise(&self, stream: TrainerStream) {
+        call!(cuStreamSynchronize(stream.0));
+    }
+
+    /// A mark after what is on the stream just now.
+    #[must_use]
+    pub fn mark(&self, stream: TrainerStream) -> Mark {
+        const BLOCKING_WITHOUT_TIMING: u32 = 1 | 2;
+        let mut event = ptr::null_mut();
+        call!(cuEventCreate(&raw mut event, BLOCKING_WITHOUT_TIMING));
+        call!(cuEventRecord(event, stream.0));
+        Mark(event)
+    }
+
+    /// Ends a stream.
+    pub fn end(&self, stream: TrainerStream) {
+        self.synchronise(stream);
+        call!(cuStreamDestroy_v2(stream.0));
+    }
+
+    /// Adds all 32-bit words of `bytes` bytes to the number at `sum`, on the stream. Both addresses are the device's; `bytes`
+    /// is a multiple of 4.
+    pub fn sum(&self, stream: TrainerStream, from: u64, bytes: usize, sum: u64) {
+        let words = u32::try_from(bytes / 4).expect("less than 2^34 bytes");
+        let blocks = words.div_ceil(256 * 16).clamp(1, 2048);
+        self.launch(stream, c"trainer_sum", blocks, &mut [from, u64::from(words), sum]);
+    }
+
+    /// Keeps the device busy for `rounds` rounds of arithmetic that begin with what lies at `from`, 256 * `blocks` words,
+    /// and writes what comes out to `to`.
+    pub fn burn(&self, stream: TrainerStream, blocks: u32, from: u64, rounds: u64, to: u64) {
+        self.launch(stream, c"trainer_burn", blocks, &mut [from, rounds, to]);
+    }
+
+    fn launch(&self, stream: TrainerStream, name: &std::ffi::CStr, blocks: u32, arguments: &mut [u64]) {
+        let mut function = ptr::null_mut();
+        call!(cuModuleGetFunction(&raw mut function, self.module, name.as_ptr()));
+        let mut pointers: Vec<*mut c_void> = arguments.iter_mut().map(|each| (&raw mut *each).cast()).collect();
+        let arguments = pointers.as_mut_ptr();
+        call!(cuLaunchKernel(function, blocks, 1, 1, 256, 1, 1, 0, stream.0, arguments, ptr::null_mut()));
+    }
+}
+
+impl Drop for Trainer {
+    fn drop(&mut self) {
+        let mut context = ptr::null_mut();
+        call!(cuModuleUnload(self.module));
+        call!(cuCtxPopCurrent_v2(&raw mut context));
+        call!(cuDevicePrimaryCtxRelease_v2(self.device));
+    }
+}
+
+impl TrainerStream {
+    /// As a loader wants it.
+    #[must_use]
+    pub fn handle(self) -> StreamHandle {
+        // SAFETY: `Trainer::end` is called when the batches are dropped.
+        unsafe { StreamHandle::from_raw(self.0 as usize) }
+    }
+}
+
+impl Mark {
+    /// Waits until all before it is done.
+    pub fn wait(&self) {
+        call!(cuEventSynchronize(self.0));
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        call!(cuEventDestroy_v2(self.0));
+    }
+}
+
+/// `None` where the driver does not say: the stand-in has no version.
+fn driver_version() -> Option<i32> {
+    // SAFETY: the driver is loaded; the symbol is looked up and called as the driver's manual has it.
+    unsafe {
+        let function = sys::culib().get::<unsafe extern "C" fn(*mut i32) -> u32>(b"cuDriverGetVersion").ok()?;
+        let mut version = 0;
+        (function(&raw mut version) == 0).then_some(version)
+    }
+}

@@ -1,0 +1,122 @@
+//! Faults while batches flow, and proof that the checks see what they should.
+
+use std::{fs::File, os::unix::fs::FileExt, time::Duration};
+
+use spdl_client::{
+    ClientError,
+    device::{Device, DeviceError, DeviceOptions},
+};
+use spdl_gpu_tests::{
+    checks::{self, TIMEOUT, cases, compare},
+    feed::Recipe,
+};
+
+use crate::scene::{check_clean, report, scene, wait_for_report};
+
+/// Takes batches until an error comes, and returns how many came before it.
+fn until_error(options: DeviceOptions) -> (u64, ClientError) {
+    let device = Device::cuda(0).expect("the stand-in has this device");
+    let (mut loader, slab) = Recipe::default().start(&device, options, TIMEOUT).unwrap();
+    let mut count = 0;
+    let error = loop {
+        match loader.next_batch() {
+            Ok(batch) => {
+                drop(batch.expect("the fault comes before the end"));
+                count += 1;
+            }
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(loader.next_batch().unwrap_err(), ClientError::Closed);
+    drop(loader);
+    wait_for_slots(&slab);
+    (count, error)
+}
+
+/// All slots that the maker does not hold ready come back.
+fn wait_for_slots(slab: &spdl_wire::slab::Slab) {
+    let until = std::time::Instant::now() + Duration::from_secs(30);
+    while (0..slab.slots()).any(|slot| slab.read(slot).is_some()) {
+        assert!(std::time::Instant::now() < until, "a slot is not given back");
+        std::thread::yield_now();
+    }
+}
+
+scene!(a_device_that_is_lost_ends_the_loader_with_its_reason, "lose_at_copy=5,seed=3", {
+    let (count, error) = until_error(DeviceOptions::default());
+    let ClientError::Device(DeviceError::Lost { device, code, .. }) = &error else { panic!("{error}") };
+    assert_eq!((device.as_str(), code.as_str()), ("cuda:0", "CUDA_ERROR_LAUNCH_FAILED"));
+    assert!(error.to_string().contains("unspecified launch failure") && !error.is_retryable());
+    assert!(error.hint().is_some_and(|hint| hint.contains("started again")));
+    assert!(count >= 3, "{count} batches came before the fifth copy");
+    assert_eq!(report()["wrong"], serde_json::json!([]));
+});
+
+scene!(a_kernel_that_cannot_be_started_ends_the_loader, "fail=cuLaunchKernel@3:719", {
+    let options = DeviceOptions { normalise: cases().take(1).collect(), ..DeviceOptions::default() };
+    let (count, error) = until_error(options);
+    assert_eq!(count, 2);
+    assert!(error.to_string().contains("`cuLaunchKernel` says CUDA_ERROR_LAUNCH_FAILED"), "{error}");
+});
+
+scene!(a_copy_that_cannot_be_started_ends_the_loader_and_gives_all_back, "fail=cuMemcpyHtoDAsync_v2@4:1", {
+    let (count, error) = until_error(DeviceOptions::default());
+    assert_eq!(count, 3);
+    assert!(matches!(error, ClientError::Device(DeviceError::Call { call: "cuMemcpyHtoDAsync", .. })), "{error}");
+    check_clean();
+});
+
+scene!(a_record_that_fails_after_its_copy_began_waits_for_the_copy, "delay_us=3000,fail=cuEventRecord@5:1", {
+    let (_, error) = until_error(DeviceOptions::default());
+    assert!(matches!(error, ClientError::Device(DeviceError::Call { call: "cuEventRecord", .. })), "{error}");
+    check_clean();
+});
+
+scene!(pages_that_cannot_be_locked_are_copied_all_the_same, "fail=cuMemHostRegister_v2@1:2", {
+    let device = Device::cuda(0).unwrap();
+    assert_eq!(checks::copies(&device, Recipe::default()), Ok(30));
+    drop(device);
+    let report = check_clean();
+    assert_eq!(report["unlocked_copies"], 30);
+});
+
+scene!(a_slab_above_the_limit_is_not_locked, "seed=1", {
+    let device = Device::cuda(0).unwrap();
+    let options = DeviceOptions { page_lock_max_bytes: 4096, ..DeviceOptions::default() };
+    let (mut loader, _slab) = Recipe::default().start(&device, options, TIMEOUT).unwrap();
+    compare(&loader.next_batch().unwrap().unwrap()).unwrap();
+    assert_eq!(report()["registrations"], 0);
+    drop((loader, device));
+    check_clean();
+});
+
+scene!(a_slot_that_is_overwritten_too_early_is_seen_by_these_checks, "delay_us=3000", {
+    let device = Device::cuda(0).unwrap();
+    let recipe = Recipe { size: [64, 64], slots: 1, batches: 40, ..Recipe::default() };
+    let (mut loader, slab) = recipe.start(&device, DeviceOptions::default(), TIMEOUT).unwrap();
+    let file = File::from(slab.fd().unwrap().try_clone_to_owned().unwrap());
+    let mut torn = 0;
+    while let Some(batch) = loader.next_batch().unwrap() {
+        // What a worker would do that did not wait for its slot: handed over, but the copy may be under way.
+        file.write_at(&[0xee; 64], (recipe.size[0] * recipe.size[1] * 3) as u64).unwrap();
+        torn += u32::from(compare(&batch).is_err());
+    }
+    assert!(torn > 0, "no batch was torn");
+});
+
+scene!(memory_that_is_used_after_it_was_given_back_is_seen_by_the_stand_in, "delay_us=3000", {
+    let device = Device::cuda(0).unwrap();
+    let trainer = spdl_gpu_tests::raw::Trainer::new(0);
+    let (mut loader, _slab) = Recipe::default().start(&device, DeviceOptions::default(), TIMEOUT).unwrap();
+    let batch = loader.next_batch().unwrap().unwrap();
+    let address = batch.column("image").unwrap().values().address() as u64;
+    drop((batch, loader));
+    wait_for_report(|report| report["host_allocations"] == 0 && report["registrations"] == 0);
+    wait_for_report(|report| report["allocations"] == 0);
+    let (stream, sum) = (trainer.stream(), trainer.allocate(8));
+    trainer.sum(stream, address, 64, sum);
+    let report = wait_for_report(|report| !report["wrong"].as_array().unwrap().is_empty());
+    assert!(report["wrong"][0].as_str().unwrap().contains("freed memory"), "{report}");
+    // The device is lost by now, and cannot be tidied up.
+    std::mem::forget(trainer);
+});
