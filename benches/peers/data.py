@@ -1,0 +1,63 @@
+"""What peers are given: the pictures, a folder for their own formats, and how to run."""
+
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import time
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The same for every peer."""
+
+    cores: int  # threads or processes that may work
+    batch: int = 64  # pictures
+    size: int = 224  # pixels
+    slow_ms: int = 0  # delay of one object in a hundred
+    address: str = ""  # of the peer's own servers
+
+    @staticmethod
+    def parse(text: str) -> "Settings":
+        return Settings(**json.loads(text))
+
+    def text(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Pictures in class folders, and beside them a folder for each format made of them."""
+
+    home: pathlib.Path
+
+    @property
+    def pictures(self) -> pathlib.Path:
+        return self.home / "pictures"
+
+    def format(self, name: str) -> pathlib.Path:
+        return self.home / name
+
+    @functools.cached_property
+    def samples(self) -> list[tuple[str, int]]:
+        """Path and class number of every picture."""
+        classes = sorted(entry.name for entry in os.scandir(self.pictures))
+        return [
+            (str(self.pictures / name / file), number)
+            for number, name in enumerate(classes)
+            for file in sorted(os.listdir(self.pictures / name))
+        ]
+
+
+def read(index: int, path: str, settings: Settings) -> bytes:
+    """The bytes of a file, which is the object of this index; late, if it is one of the slow ones."""
+    delay(index, settings)
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def delay(index: int, settings: Settings) -> None:
+    """Waits, if the object of this index is one of the slow ones: one in a hundred, and always the same ones."""
+    if settings.slow_ms and index % 100 == 37:
+        time.sleep(settings.slow_ms / 1000)

@@ -1,0 +1,58 @@
+"""Installs each peer in a virtual environment of its own under target/peers/venvs, from the package index that pip is set up
+with, once. Peers that need PyTorch share one copy of it: it takes more than 5 GB."""
+
+import functools
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+# Environments that others stand on.
+LAYERS = {"torch": ["torch==2.15.0", "torchvision==0.29.2", "numpy", "pillow"]}
+
+
+class Failed(Exception):
+    """A peer that does not install or run, in one line."""
+
+
+@functools.cache
+def environment(
+    home: pathlib.Path, name: str, requirements: tuple[str, ...], layer: str | None = None, hook=None
+) -> pathlib.Path:
+    """The Python of an environment with these packages, made when it is not there. `hook(venv)` gives variables for pip."""
+    below = environment(home, layer, tuple(LAYERS[layer])) if layer else None
+    venv = home / name
+    python, done = venv / "bin/python", venv / "complete"
+    wanted = "\n".join([sys.version, str(layer), *requirements])
+    if done.exists() and done.read_text() == wanted:
+        return python
+    print(f"installing {name}", file=sys.stderr, flush=True)
+    shutil.rmtree(venv, ignore_errors=True)
+    _run([sys.executable, "-m", "venv", str(venv)])
+    if below:
+        (_site(venv) / "layer.pth").write_text(f"{_site(below.parent.parent)}\n")
+    if requirements:
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
+        _run([*pip, *requirements], env=os.environ | (hook(venv) if hook else {}))
+    done.write_text(wanted)
+    return python
+
+
+def versions(python: pathlib.Path, packages: list[str]) -> dict[str, str]:
+    """The installed versions of these packages."""
+    code = "import importlib.metadata as m, json, sys; print(json.dumps({p: m.version(p) for p in sys.argv[1:]}))"
+    output = subprocess.run([str(python), "-c", code, *packages], check=True, capture_output=True, text=True).stdout
+    return json.loads(output)
+
+
+def _site(venv: pathlib.Path) -> pathlib.Path:
+    return venv / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+
+
+def _run(command: list[str], env: dict[str, str] | None = None) -> None:
+    done = subprocess.run(command, env=env, stdout=sys.stderr, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "error" in line.lower()] or done.stderr.splitlines()
+        raise Failed(f"does not install: {lines[-1].strip() if lines else f'exit code {done.returncode}'}")

@@ -1,0 +1,229 @@
+"""The loaders that are compared, as `measure` wants them: a peer in its environment, and ourselves."""
+
+import importlib
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import install
+import measure
+from data import Data, Settings
+from install import Failed
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+BINARIES = ROOT / "target/release"
+# Slots and cached blocks of our pipeline. Its default is 1 GiB; this is what the demo's data needs to run at full speed.
+MEMORY_BYTES = 128 << 20
+# Pictures of a shard when objects are slow.
+SMALL_SHARD = 20
+
+
+class Peer:
+    """Another loader."""
+
+    def __init__(self, name: str, venvs: pathlib.Path, data: Data) -> None:
+        self.name, self.data = name, data
+        self.module = importlib.import_module(f"peer.{name}")
+        self.title, self.slow, self.format = self.module.TITLE, self.module.SLOW, self.module.FORMAT
+        self.venvs = venvs
+
+    def install(self) -> dict[str, str]:
+        """Installs it; the versions of its packages."""
+        module = self.module
+        environment = getattr(module, "ENVIRONMENT", self.name if module.REQUIREMENTS else module.LAYER)
+        hook = getattr(module, "prepare_environment", None)
+        if environment == module.LAYER:
+            self.python = install.environment(self.venvs, module.LAYER, tuple(install.LAYERS[module.LAYER]))
+        else:
+            self.python = install.environment(self.venvs, environment, tuple(module.REQUIREMENTS), module.LAYER, hook)
+        return install.versions(self.python, module.PACKAGES)
+
+    def prepare(self) -> None:
+        """Writes what it reads, once."""
+
+        def write(folder: pathlib.Path) -> None:
+            with open(self.data.home / f"{self.name}.log", "w+b") as messages:
+                done = measure.spawn(self.worker("prepare"), messages).wait()
+            if done:
+                raise Failed(f"cannot write its format: see {self.data.home / f'{self.name}.log'}")
+
+        once(self.data, self.format, write)
+
+    def worker(self, what: str, *options) -> list:
+        return [self.python, HERE / "worker.py", self.name, what, self.data.home, *options]
+
+    def start_servers(self, settings: Settings, folder: pathlib.Path, messages) -> tuple[Settings, dict[str, str]]:
+        if not hasattr(self.module, "serve"):
+            return settings, {}
+        address = first_line(self.worker("serve", "--settings", settings.text()), messages)
+        return Settings(**(vars(settings) | {"address": address})), {}
+
+    def command(self, settings: Settings, timing, record: pathlib.Path) -> list:
+        options = [
+            "--warm-s",
+            timing.warm_s,
+            "--seconds",
+            timing.seconds,
+            "--step-ms",
+            timing.step_ms,
+            "--record",
+            record,
+        ]
+        return self.worker("take", "--settings", settings.text(), *options)
+
+
+class Ours:
+    """This project's loader: in the trainer's process, or a coordinator and a worker with the trainer on the local queue; over
+    shards with the pictures as they are, or crop-ready."""
+
+    slow = f"a shard of {SMALL_SHARD} pictures"
+
+    def __init__(self, name: str, data: Data, slow_objects: bool) -> None:
+        self.name, self.data = name, data
+        self.remote, self.ready = name.startswith("cluster"), name.endswith("ready")
+        where = "worker and local queue" if self.remote else "in process"
+        self.title = f"spdl-cluster, {'crop-ready' if self.ready else 'plain'} shards, {where}"
+        # Slow objects have to be several, and of a store that can be delayed.
+        self.small_shards = slow_objects
+        self.format = ("crop-ready" if self.ready else "plain") + ("-small-shards" if slow_objects else "")
+
+    def install(self) -> dict[str, str]:
+        build()
+        version = subprocess.run(
+            [BINARIES / "spdl-ctl", "--version"], check=True, capture_output=True, text=True
+        ).stdout
+        commit = subprocess.run(
+            ["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True
+        ).stdout
+        return {"spdl-cluster": " ".join([version.split()[-1], commit.strip()]).strip()}
+
+    def prepare(self) -> None:
+        options = ["--crop-ready"] if self.ready else []
+        options += ["--records-per-shard", SMALL_SHARD] if self.small_shards else []
+        once(
+            self.data,
+            self.format,
+            lambda folder: run([BINARIES / "spdl-ctl", "pack", self.data.pictures, folder, "--json", *options]),
+        )
+
+    def job(self, folder: pathlib.Path, settings: Settings) -> pathlib.Path:
+        """The job file. Epochs follow one another in the same batch, and more of them than can be run through."""
+        path = folder / "peers.toml"
+        path.write_text(f"""name = "peers"
+dataset = {json.dumps(settings.address or str(self.data.format(self.format)))}
+seed = 17
+global_batch = {settings.batch}
+epochs = 100000
+epoch_end = "continuous"
+
+[[column]]
+name = "image"
+from = "jpg"
+decode = "image"
+ops = [{{ random_resized_crop = {{ size = {settings.size} }} }}, {{ random_flip = {{}} }}]
+
+[[column]]
+name = "label"
+from = "cls"
+decode = "int"
+""")
+        return path
+
+    def start_servers(self, settings: Settings, folder: pathlib.Path, messages) -> tuple[Settings, dict[str, str]]:
+        if self.small_shards:
+            store = [sys.executable, HERE / "storage.py", self.data.format(self.format), settings.slow_ms]
+            settings = Settings(**(vars(settings) | {"address": first_line(store, messages)}))
+        self.job_file = self.job(folder, settings)
+        if not self.remote:
+            return settings, {}
+        state, certs = folder / "state", folder / "certs"
+        command = [BINARIES / "spdl-coord", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--state", state]
+        coordinator = json.loads(first_line(command, messages))["quic"]
+        for role in ("worker", "client", "admin"):
+            run(
+                [
+                    BINARIES / "spdl-ctl",
+                    "cert",
+                    "--ca",
+                    state / "ca",
+                    "--role",
+                    role,
+                    "--name",
+                    "peers",
+                    "--out",
+                    certs / role,
+                ]
+            )
+        command = [
+            BINARIES / "spdl-worker",
+            "--coord",
+            coordinator,
+            "--certs",
+            certs / "worker",
+            "--listen",
+            "127.0.0.1:0",
+        ]
+        command += ["--socket", folder / "worker.sock", "--cores", settings.cores, "--memory", MEMORY_BYTES]
+        first_line(command, messages)
+        run([BINARIES / "spdl-ctl", "job", "submit", self.job_file, "--coord", coordinator, "--certs", certs / "admin"])
+        client = {"SPDL_COORD": coordinator, "SPDL_JOB": "peers", "SPDL_CERTS": str(certs / "client")}
+        return settings, client | {"SPDL_TRANSPORT": "local"}
+
+    def command(self, settings: Settings, timing, record: pathlib.Path) -> list:
+        command = [
+            BINARIES / "examples/peers-trainer",
+            "--record",
+            record,
+            "--warm-s",
+            timing.warm_s,
+            "--seconds",
+            timing.seconds,
+        ]
+        command += ["--step-ms", timing.step_ms, "--batch", settings.batch, "--size", settings.size]
+        if self.remote:
+            return [*command, "cluster"]
+        return [*command, "local", self.job_file, "--cores", settings.cores, "--memory-bytes", MEMORY_BYTES]
+
+
+OURS = ["cluster", "cluster_ready", "local", "local_ready"]
+PEERS = sorted(path.stem for path in (HERE / "peer").glob("*.py") if path.stem not in ("__init__", "pictures_torch"))
+
+
+def build() -> None:
+    """Builds our side."""
+    run(
+        ["cargo", "build", "--release", "--locked", "--quiet", "--bins", "--example", "peers-trainer", "--workspace"],
+        cwd=ROOT,
+    )
+
+
+def once(data: Data, name: str, write) -> None:
+    """Makes a folder with `write(folder)`, unless it is there and complete."""
+    folder, done = data.format(name), data.home / f"{name}.complete"
+    if not done.exists():
+        measure.progress(f"writing {folder}")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        write(folder)
+        done.touch()
+
+
+def first_line(command: list, messages) -> str:
+    """Starts a server; the line that it prints once it serves."""
+    server = measure.spawn(command, messages, stdout=subprocess.PIPE, text=True)
+    line = server.stdout.readline().strip()
+    if not line:
+        raise Failed(f"{pathlib.Path(command[0]).name} does not start")
+    return line
+
+
+def run(command: list, **options) -> None:
+    """Runs a command to its end, quietly."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    done = subprocess.run([str(part) for part in command], **quiet, **options)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise Failed(f"{pathlib.Path(command[0]).name} fails: {last}")

@@ -1,0 +1,194 @@
+"""Measures one run of one loader from outside: its trainer's process and its servers, with all that they start."""
+
+import ctypes
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from install import Failed
+
+PR_SET_CHILD_SUBREAPER = 36
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+# Between two looks at the processes' CPU time, which is cheap, and at their memory, which is not.
+CPU_EVERY_S, MEMORY_EVERY_S = 0.1, 0.5
+# How much longer than its measured time a run may take.
+GRACE_S = 90
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """How long to measure."""
+
+    warm_s: float  # from the first batch on, not measured
+    seconds: float  # after it
+    step_ms: float = 0  # what a trainer does with a batch; it only sleeps
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of grandchildren whose parents are gone, so that none escapes the accounts."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+class Tree:
+    """All processes below this one."""
+
+    def __init__(self) -> None:
+        # CPU seconds by process and the time it started; a process that is gone keeps its last figure.
+        self.cpu: dict[tuple[int, int], float] = {}
+
+    def processes(self) -> dict[int, tuple[int, float]]:
+        """Start time and CPU seconds of every process below this one."""
+        table = {}
+        for entry in os.listdir("/proc"):
+            if entry.isdigit():
+                try:
+                    # The name, in brackets, can hold anything.
+                    fields = pathlib.Path(f"/proc/{entry}/stat").read_text().rsplit(")", 1)[1].split()
+                except OSError:
+                    continue
+                table[int(entry)] = (int(fields[1]), int(fields[19]), (int(fields[11]) + int(fields[12])) * TICK_S)
+        below, found = {}, {os.getpid()}
+        while found:
+            found = {pid for pid, (parent, _, _) in table.items() if parent in found}
+            below |= {pid: table[pid][1:] for pid in found}
+        return below
+
+    def cpu_s(self) -> float:
+        """CPU seconds of all of them so far."""
+        for pid, (started, seconds) in self.processes().items():
+            self.cpu[pid, started] = seconds
+        return sum(self.cpu.values())
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes of memory, pages that several share counted once in all; and the part of it that is mapped files."""
+        total = files = 0
+        for pid in self.processes():
+            try:
+                for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                    name, _, value = line.partition(":")
+                    if name == "Pss":
+                        total += int(value.split()[0]) * 1024
+                    elif name == "Pss_File":
+                        files += int(value.split()[0]) * 1024
+            except OSError:
+                continue
+        return total, files
+
+    def end(self) -> None:
+        """Ends whoever is left."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            deadline = time.monotonic() + 3
+            for pid in self.processes():
+                try:
+                    os.kill(pid, number)
+                except OSError:
+                    pass
+            while self.processes() and time.monotonic() < deadline:
+                reap()
+                time.sleep(0.02)
+        reap()
+
+
+def reap() -> None:
+    """Takes the exit codes of children that have ended."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def measure(loader, settings, timing: Timing) -> dict:
+    """Runs a loader once. Its servers are up before its trainer is started, and the clock with it."""
+    tree = Tree()
+    with tempfile.TemporaryDirectory(prefix="peers-") as folder:
+        folder = pathlib.Path(folder)
+        with open(folder / "stderr", "w+b") as messages:
+            try:
+                settings, environment = loader.start_servers(settings, folder, messages)
+                record = folder / "record.json"
+                started_ns = time.time_ns()
+                command = loader.command(settings, timing, record)
+                trainer = spawn(command, messages, environment)
+                samples, peak, files = watch(tree, trainer, record, started_ns, timing)
+            except Failed as failed:
+                raise Failed(f"{failed}: {last_words(folder)}") from None
+            finally:
+                tree.end()
+        return figures(json.loads(record.read_text()), samples, peak, files, started_ns, settings, timing)
+
+
+def spawn(command: list[str], messages, environment: dict[str, str] | None = None, **options) -> subprocess.Popen:
+    """Starts a process that tells its troubles to `messages`."""
+    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL} | options
+    return subprocess.Popen(
+        [str(part) for part in command], stderr=messages, env=os.environ | (environment or {}), **options
+    )
+
+
+def watch(tree: Tree, trainer: subprocess.Popen, record: pathlib.Path, started_ns: int, timing: Timing):
+    """Follows a run to its end: CPU seconds at times, and the peak of memory."""
+    samples, peak, files, next_memory = [(started_ns, tree.cpu_s())], 0, 0, 0.0
+    deadline = time.monotonic() + timing.warm_s + timing.seconds + GRACE_S
+    while trainer.poll() is None:
+        if time.monotonic() > deadline:
+            raise Failed(f"did not end within {timing.warm_s + timing.seconds + GRACE_S:.0f} s")
+        samples.append((time.time_ns(), tree.cpu_s()))
+        if time.monotonic() >= next_memory:
+            total, mapped = tree.memory()
+            if total > peak:
+                peak, files = total, mapped
+            next_memory = time.monotonic() + MEMORY_EVERY_S
+        time.sleep(CPU_EVERY_S)
+    if trainer.returncode or not record.exists():
+        raise Failed(f"ended with exit code {trainer.returncode}")
+    return samples, peak, files
+
+
+def figures(record: dict, samples: list, peak: int, files: int, started_ns: int, settings, timing: Timing) -> dict:
+    """What is kept of a run."""
+    times, waits = record["times"], record["waits"]
+    steady = [index for index, moment in enumerate(times) if moment >= times[0] + timing.warm_s * 1e9]
+    if len(steady) < 3:
+        raise Failed(f"gave {len(steady)} batches in {timing.seconds:.0f} s")
+    first, last = steady[0], steady[-1]
+    images = (last - first) * settings.batch
+    waited = sorted(waits[index] / 1e6 for index in steady[1:])
+    return {
+        "images_per_s": images / (times[last] - times[first]) * 1e9,
+        "cpu_s_per_1000": (at(samples, times[last]) - at(samples, times[first])) / images * 1000,
+        "peak_mb": peak / 1e6,
+        "peak_files_mb": files / 1e6,
+        "first_batch_s": (times[0] - started_ns) / 1e9,
+        "wait_ms_p50": waited[len(waited) // 2],
+        "wait_ms_p99": waited[min(len(waited) - 1, len(waited) * 99 // 100)],
+        "wait_ms_max": waited[-1],
+        "batches": len(waited),
+    }
+
+
+def at(samples: list[tuple[int, float]], moment: int) -> float:
+    """CPU seconds at a moment, by linear interpolation."""
+    for (before, low), (after, high) in zip(samples, samples[1:]):
+        if before <= moment <= after:
+            return low + (high - low) * (moment - before) / max(1, after - before)
+    return samples[-1][1]
+
+
+def last_words(folder: pathlib.Path) -> str:
+    """The line that says most of what the processes wrote."""
+    text = (folder / "stderr").read_bytes()[-20_000:].decode(errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if "Error" in line or "error" in line]
+    return (telling or lines or ["no message"])[-1][:300]
+
+
+def progress(text: str) -> None:
+    """For a person who waits."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,39 @@
+"""LitData: its chunks, decoded by torchvision in its StreamingDataLoader, which is PyTorch's."""
+
+from data import Data, Settings
+from peer.pictures_torch import decoder, for_ever
+
+TITLE = "LitData, torchvision's decoder"
+LAYER = "torch"
+REQUIREMENTS = ("litdata==0.2.76",)
+PACKAGES = ["litdata", "torch", "torchvision"]
+FORMAT = "litdata"
+SLOW = ""
+
+
+def record(sample):
+    path, label = sample
+    with open(path, "rb") as file:
+        return {"image": file.read(), "label": label}
+
+
+def prepare(data: Data) -> None:
+    import litdata
+
+    folder = str(data.format(FORMAT))
+    litdata.optimize(fn=record, inputs=list(data.samples), output_dir=folder, chunk_bytes="64MB", num_workers=1)
+
+
+def batches(data: Data, settings: Settings):
+    import litdata
+
+    decode = decoder("torchvision", settings.size)
+
+    class Pictures(litdata.StreamingDataset):
+        def __getitem__(self, index):
+            sample = super().__getitem__(index)
+            return decode(sample["image"]), sample["label"]
+
+    dataset = Pictures(str(data.format(FORMAT)), shuffle=True, drop_last=True)
+    options = {"num_workers": settings.cores, "persistent_workers": True, "prefetch_factor": 4}
+    return for_ever(litdata.StreamingDataLoader(dataset, batch_size=settings.batch, drop_last=True, **options))

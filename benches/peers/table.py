@@ -1,0 +1,69 @@
+"""What many runs say together: medians, and ratios within a round."""
+
+import json
+import pathlib
+import statistics
+
+COLUMNS = [
+    ("images/s", "images_per_s", "{:,.0f}"),
+    ("CPU s / 1,000", "cpu_s_per_1000", "{:.2f}"),
+    ("peak MB", "peak_mb", "{:,.0f}"),
+    ("of it mapped files", "peak_files_mb", "{:,.0f}"),
+    ("first batch s", "first_batch_s", "{:.2f}"),
+    ("step p50 ms", "wait_ms_p50", "{:.1f}"),
+    ("p99 ms", "wait_ms_p99", "{:.1f}"),
+    ("max ms", "wait_ms_max", "{:.1f}"),
+]
+
+
+def load(path: pathlib.Path) -> list[dict]:
+    """All runs in a file of results, a line of JSON each."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def summary(runs: list[dict]) -> dict[str, dict]:
+    """For each loader, in the order of images/s: medians over its runs, and how often it ran. With why not, for one that did not."""
+    loaders: dict[str, dict] = {}
+    for run in runs:
+        entry = loaders.setdefault(run["loader"], {"runs": []})
+        entry |= {key: run[key] for key in ("title", "versions", "ours", "slow") if key in run}
+        entry["runs"].append(run)
+    for entry in loaders.values():
+        good = [run for run in entry["runs"] if "error" not in run]
+        entry["rounds"] = {run["round"]: run["images_per_s"] for run in good}
+        if good:
+            for _, key, _ in COLUMNS:
+                entry[key] = statistics.median(run[key] for run in good)
+        else:
+            entry["error"] = entry["runs"][-1]["error"]
+        del entry["runs"]
+    return dict(sorted(loaders.items(), key=lambda item: -item[1].get("images_per_s", 0)))
+
+
+def ratio(one: dict, other: dict) -> float | None:
+    """How many times the other's images/s: the median over the rounds that both ran in."""
+    both = [one["rounds"][number] / other["rounds"][number] for number in one["rounds"] if number in other["rounds"]]
+    return statistics.median(both) if both else None
+
+
+def markdown(loaders: dict[str, dict], against: list[str]) -> str:
+    """The table. `against`: loaders that the others are compared with, a column of ratios for each."""
+    against = [name for name in against if "error" not in loaders.get(name, {"error": ""})]
+    head = ["loader", *(title for title, _, _ in COLUMNS), *(f"`{name}` / it" for name in against), "runs"]
+    lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
+    for entry in loaders.values():
+        if "error" in entry:
+            continue
+        cells = [entry["title"], *(form.format(entry[key]) for _, key, form in COLUMNS)]
+        for name in against:
+            times = ratio(loaders[name], entry)
+            cells.append("" if times is None else f"{times:.2f}")
+        lines.append("| " + " | ".join([*cells, str(len(entry["rounds"]))]) + " |")
+    lines.append("")
+    versions = {}
+    for name, entry in loaders.items():
+        versions |= entry.get("versions", {})
+        if "error" in entry:
+            lines.append(f"- not measured: {entry['title']}: {entry['error']}")
+    lines.append("- versions: " + ", ".join(f"{package} {version}" for package, version in sorted(versions.items())))
+    return "\n".join(lines)

@@ -1,0 +1,110 @@
+//! The trainer of `benches/peers/run` on our side: takes batches as fast as they come and records when each was there.
+//! `worker.py` does the same with another loader's batches.
+
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use clap::{Parser, Subcommand};
+use spdl_client::{Batch, Client, Loader, Settings, Source};
+use spdl_cluster::local;
+use spdl_shard::job::JobFile;
+use spdl_worker::budget::Budget;
+
+type Failure = Box<dyn std::error::Error>;
+
+#[derive(Parser)]
+struct Cli {
+    /// File for the record.
+    #[arg(long)]
+    record: PathBuf,
+    /// Seconds from the first batch on that are not measured.
+    #[arg(long)]
+    warm_s: f64,
+    /// Seconds after them.
+    #[arg(long)]
+    seconds: f64,
+    /// How long a step takes, in milliseconds. It only sleeps.
+    #[arg(long, default_value_t = 0.0)]
+    step_ms: f64,
+    /// Pictures of a batch.
+    #[arg(long)]
+    batch: usize,
+    /// Width and height of a picture.
+    #[arg(long)]
+    size: usize,
+    #[command(subcommand)]
+    from: From,
+}
+
+#[derive(Subcommand)]
+enum From {
+    /// The loader in this process.
+    Local {
+        job: PathBuf,
+        #[arg(long)]
+        cores: f64,
+        #[arg(long)]
+        memory_bytes: u64,
+    },
+    /// A worker that the coordinator names; settings are in the environment.
+    Cluster,
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn main() -> Result<(), Failure> {
+    let cli = Cli::parse();
+    match &cli.from {
+        From::Local { job, cores, memory_bytes } => {
+            let file = JobFile::parse(&fs::read_to_string(job)?, &job.display().to_string())?;
+            let budget = Budget { cores: *cores, memory_bytes: *memory_bytes, ..Budget::default() };
+            take(&cli, local::builder(file).budget(budget).open().await?).await
+        }
+        From::Cluster => take(&cli, Client::builder().settings(Settings::from_env()?).connect(0, 1).await?).await,
+    }
+}
+
+/// Takes batches until the time is over, and writes the record.
+async fn take<S: Source>(cli: &Cli, mut loader: Loader<S>) -> Result<(), Failure> {
+    let (mut times, mut waits) = (Vec::new(), Vec::new());
+    let mut end = u128::MAX;
+    while times.last().is_none_or(|last| *last < end) {
+        let asked = clock_ns();
+        let batch = loader.next().await?.ok_or("the job ended")?;
+        let now = clock_ns();
+        times.push(now);
+        waits.push(now - asked);
+        if end == u128::MAX {
+            check(&batch, cli)?;
+            end = now + Duration::from_secs_f64(cli.warm_s + cli.seconds).as_nanos();
+        }
+        if cli.step_ms > 0.0 {
+            let due = now + Duration::from_secs_f64(cli.step_ms / 1000.0).as_nanos();
+            let left = u64::try_from(due.saturating_sub(clock_ns()))?;
+            tokio::time::sleep(Duration::from_nanos(left)).await;
+        }
+    }
+    fs::write(&cli.record, serde_json::to_string(&serde_json::json!({ "times": times, "waits": waits }))?)?;
+    loader.close().await;
+    Ok(())
+}
+
+/// A whole batch of square pictures of bytes, with labels.
+fn check(batch: &Batch, cli: &Cli) -> Result<(), Failure> {
+    let (images, labels) = (batch.column("image")?, batch.column("label")?);
+    let bytes: &[u8] = images.as_slice()?;
+    let first = &bytes[..cli.size * cli.size * 3];
+    let mean = first.iter().map(|&byte| f64::from(byte)).sum::<f64>() / first.len() as f64;
+    let right = images.shape() == Some(vec![cli.batch, cli.size, cli.size, 3]) && labels.len() == cli.batch;
+    if !right || !(1.0..254.0).contains(&mean) {
+        return Err(format!("a batch of {:?}, mean {mean}", images.shape()).into());
+    }
+    Ok(())
+}
+
+/// The system's clock, in nanoseconds.
+fn clock_ns() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is set").as_nanos()
+}

@@ -1,0 +1,78 @@
+"""Runs in a peer's environment: prepares, serves, or takes batches and records when each came."""
+
+import argparse
+import importlib
+import json
+import os
+import pathlib
+import sys
+import time
+
+from data import Data, Settings
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("peer")
+    parser.add_argument("what", choices=["prepare", "serve", "take"])
+    parser.add_argument("home", type=pathlib.Path)
+    parser.add_argument("--settings", type=Settings.parse)
+    parser.add_argument("--record", type=pathlib.Path)
+    parser.add_argument("--warm-s", type=float)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--step-ms", type=float)
+    args = parser.parse_args()
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    peer = importlib.import_module(f"peer.{args.peer}")
+    data = Data(args.home)
+    if args.what == "prepare":
+        peer.prepare(data)
+    elif args.what == "serve":
+        peer.serve(data, args.settings, lambda address: print(address, flush=True))
+    else:
+        record = take(peer.batches(data, args.settings), args.settings, args.warm_s, args.seconds, args.step_ms)
+        part = args.record.with_suffix(".part")
+        part.write_text(json.dumps(record))
+        part.rename(args.record)
+        # What the peer would do to end in order is not measured, and some take seconds for it.
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def take(batches, settings: Settings, warm_s: float, seconds: float, step_ms: float) -> dict:
+    """Takes batches for `warm_s + seconds` from the first on. Times are nanoseconds of the system's clock: when each batch was
+    there, and how long it was waited for. With `step_ms` a step of training takes that long, and only sleeps."""
+    batches = iter(batches)
+    times, waits, end = [], [], None
+    due = None
+    while end is None or times[-1] < end:
+        asked = time.time_ns()
+        batch = next(batches)
+        now = time.time_ns()
+        times.append(now)
+        waits.append(now - asked)
+        if end is None:
+            check(batch, settings)
+            end = now + int((warm_s + seconds) * 1e9)
+        if step_ms:
+            due = max(now, due or now) + int(step_ms * 1e6)
+            time.sleep(max(0, due - time.time_ns()) / 1e9)
+        del batch
+    return {"times": times, "waits": waits}
+
+
+def check(batch, settings: Settings) -> None:
+    """Every peer has to do the same work: a whole batch of square pictures of bytes, with labels."""
+    images, labels = batch
+    shape, kind = tuple(images.shape), str(images.dtype).rsplit(".", 1)[-1]
+    size = settings.size
+    right = [(settings.batch, size, size, 3), (settings.batch, 3, size, size)]
+    assert (
+        shape in right and kind == "uint8" and len(labels) == settings.batch
+    ), f"a batch of {shape} {kind}, {len(labels)} labels"
+    mean = float(images[0].astype("f4").mean() if hasattr(images, "astype") else images[0].float().mean())
+    assert 1 < mean < 254, "a picture of one colour"
+
+
+if __name__ == "__main__":
+    main()
