@@ -5,7 +5,9 @@ import json
 import os
 import pathlib
 import platform
+import signal
 import subprocess
+import sys
 import time
 
 import install
@@ -20,6 +22,8 @@ HOME = loaders.ROOT / "target/peers"
 
 def main() -> None:
     args = arguments()
+    # Told to end, it takes its processes with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     measure.adopt_orphans()
     cores = sorted(os.sched_getaffinity(0))[: args.cores]
     os.sched_setaffinity(0, cores)
@@ -43,6 +47,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ours", default=",".join(loaders.OURS), help="our own ways to run, or none (default: all)")
     parser.add_argument("--images", type=int, default=2000, help="pictures, of about 107 KB each (default 2000)")
     parser.add_argument("--repeats", type=int, default=5, help="rounds, in which every loader runs once (default 5)")
+    parser.add_argument("--first-round", type=int, default=1, help="number of the first (default 1)")
     parser.add_argument(
         "--warm", type=float, default=3, help="seconds from a first batch on that are not measured (default 3)"
     )
@@ -108,7 +113,7 @@ def run_rounds(contestants: list, args: argparse.Namespace, settings: Settings, 
     """Round after round, in each of which everybody runs once; every second round the other way round."""
     done = {(run["loader"], run["round"]) for run in table.load(results) if "error" not in run}
     timing = measure.Timing(args.warm, args.seconds, args.step_ms if args.slow_objects else 0)
-    for number in range(1, args.repeats + 1):
+    for number in range(args.first_round, args.first_round + args.repeats):
         for loader in contestants if number % 2 else contestants[::-1]:
             if (loader.name, number) in done:
                 continue
