@@ -111,7 +111,7 @@ def make_pictures(folder: pathlib.Path, count: int) -> None:
 
 def run_rounds(contestants: list, args: argparse.Namespace, settings: Settings, results: pathlib.Path) -> None:
     """Round after round, in each of which everybody runs once; every second round the other way round."""
-    done = {(run["loader"], run["round"]) for run in table.load(results) if "error" not in run}
+    done = {(run["loader"], run["round"]) for run in table.load(results) if table.is_good(run)}
     timing = measure.Timing(args.warm, args.seconds, args.step_ms if args.slow_objects else 0)
     for number in range(args.first_round, args.first_round + args.repeats):
         for loader in contestants if number % 2 else contestants[::-1]:
@@ -120,11 +120,15 @@ def run_rounds(contestants: list, args: argparse.Namespace, settings: Settings, 
             warm_cache(loader)
             try:
                 run = measure.measure(loader, settings, timing)
-                measure.progress(f"round {number}: {loader.title}: {run['images_per_s']:,.0f} images/s")
+                measure.progress(f"round {number}: {loader.title}: {run['images_per_s']:,.0f} images/s{disturbed(run)}")
             except Failed as error:
                 run = {"error": str(error)}
                 measure.progress(f"round {number}: {loader.title}: {error}")
             append(results, loader, number, run)
+
+
+def disturbed(run: dict) -> str:
+    return "" if table.is_good(run) else f", disturbed: others used {run['others_cores']:.1f} cores"
 
 
 def warm_cache(loader) -> None:
@@ -150,12 +154,13 @@ def report(args: argparse.Namespace, results: pathlib.Path, settings: Settings) 
     if not summary:
         return
     setting = (
-        f"random resized crop to {settings.size}, flip, bytes, batches of {settings.batch}, from the page cache; "
+        f"random resized crop to {settings.size}, flip, bytes, batches of {settings.batch}; "
         f"{settings.cores} cores of {processor()}; medians of the rounds"
     )
-    print(
-        setting, table.markdown(summary, [name for name in ("cluster", "cluster_ready") if name in summary]), sep="\n\n"
-    )
+    if args.slow_objects:
+        setting += f"; one object in a hundred {args.slow_ms} ms late, a step of {args.step_ms:.0f} ms"
+    against = ["cluster", "cluster_ready"]
+    print(setting, table.markdown(summary, against, args.slow_objects), sep="\n\n")
     everything = {"setting": setting, "images": args.images, "python": platform.python_version(), "loaders": summary}
     picture = draw(args, results, everything)
     if args.json:
@@ -164,7 +169,7 @@ def report(args: argparse.Namespace, results: pathlib.Path, settings: Settings) 
 
 def draw(args: argparse.Namespace, results: pathlib.Path, everything: dict) -> pathlib.Path | None:
     """Draws the plot, unless matplotlib does not install or there is nothing to draw."""
-    if args.no_plot or all("error" in entry for entry in everything["loaders"].values()):
+    if args.no_plot or args.slow_objects or all("error" in entry for entry in everything["loaders"].values()):
         return None
     picture, summary = args.plot or results.with_suffix(".png"), results.with_suffix(".summary.json")
     summary.write_text(json.dumps(everything))

@@ -17,6 +17,8 @@ PR_SET_CHILD_SUBREAPER = 36
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 # Between two looks at the processes' CPU time, which is cheap, and at their memory, which is not.
 CPU_EVERY_S, MEMORY_EVERY_S = 0.1, 0.5
+# Cores that others may use during a run; one that they disturb more is not counted, and is run again.
+OTHERS_CORES = 0.2
 # How much longer than its measured time a run may take.
 GRACE_S = 90
 
@@ -133,13 +135,13 @@ def spawn(command: list[str], messages, environment: dict[str, str] | None = Non
 
 
 def watch(tree: Tree, trainer: subprocess.Popen, record: pathlib.Path, started_ns: int, timing: Timing):
-    """Follows a run to its end: CPU seconds at times, and the peak of memory."""
-    samples, peak, files, next_memory = [(started_ns, tree.cpu_s())], 0, 0, 0.0
+    """Follows a run to its end: CPU seconds at times, its own and the whole machine's, and the peak of memory."""
+    samples, peak, files, next_memory = [(started_ns, tree.cpu_s(), machine_cpu_s())], 0, 0, 0.0
     deadline = time.monotonic() + timing.warm_s + timing.seconds + GRACE_S
     while trainer.poll() is None:
         if time.monotonic() > deadline:
             raise Failed(f"did not end within {timing.warm_s + timing.seconds + GRACE_S:.0f} s")
-        samples.append((time.time_ns(), tree.cpu_s()))
+        samples.append((time.time_ns(), tree.cpu_s(), machine_cpu_s()))
         if time.monotonic() >= next_memory:
             total, mapped = tree.memory()
             if total > peak:
@@ -159,10 +161,13 @@ def figures(record: dict, samples: list, peak: int, files: int, started_ns: int,
         raise Failed(f"gave {len(steady)} batches in {timing.seconds:.0f} s")
     first, last = steady[0], steady[-1]
     images = (last - first) * settings.batch
+    used_s, all_used_s = (growth(samples, times[first], times[last], column) for column in (1, 2))
+    seconds = (times[last] - times[first]) / 1e9
     waited = sorted(waits[index] / 1e6 for index in steady[1:])
     return {
-        "images_per_s": images / (times[last] - times[first]) * 1e9,
-        "cpu_s_per_1000": (at(samples, times[last]) - at(samples, times[first])) / images * 1000,
+        "images_per_s": images / seconds,
+        "cpu_s_per_1000": used_s / images * 1000,
+        "others_cores": max(0.0, all_used_s - used_s) / seconds,
         "peak_mb": peak / 1e6,
         "peak_files_mb": files / 1e6,
         "first_batch_s": (times[0] - started_ns) / 1e9,
@@ -173,12 +178,23 @@ def figures(record: dict, samples: list, peak: int, files: int, started_ns: int,
     }
 
 
-def at(samples: list[tuple[int, float]], moment: int) -> float:
-    """CPU seconds at a moment, by linear interpolation."""
-    for (before, low), (after, high) in zip(samples, samples[1:]):
-        if before <= moment <= after:
-            return low + (high - low) * (moment - before) / max(1, after - before)
-    return samples[-1][1]
+def growth(samples: list[tuple], start: int, end: int, column: int) -> float:
+    """How much a column grew between two moments, by linear interpolation."""
+
+    def value(moment: int) -> float:
+        for before, after in zip(samples, samples[1:]):
+            if before[0] <= moment <= after[0]:
+                part = (moment - before[0]) / max(1, after[0] - before[0])
+                return before[column] + (after[column] - before[column]) * part
+        return samples[-1][column]
+
+    return value(end) - value(start)
+
+
+def machine_cpu_s() -> float:
+    """CPU seconds that the whole machine has used but this process, those that its host gave to others included."""
+    user, nice, system, _idle, _wait, irq, softirq, steal = map(int, open("/proc/stat").readline().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) * TICK_S - time.process_time()
 
 
 def last_words(folder: pathlib.Path) -> str:
