@@ -15,6 +15,8 @@ from install import Failed
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 BINARIES = ROOT / "target/release"
+# What the binaries were built from.
+COMMIT = BINARIES / "peers-trainer.commit"
 # Slots and cached blocks of our pipeline. Its default is 1 GiB; this is what the demo's data needs to run at full speed.
 MEMORY_BYTES = 128 << 20
 # Pictures of a shard when objects are slow.
@@ -91,14 +93,11 @@ class Ours:
         self.format = ("crop-ready" if self.ready else "plain") + ("-small-shards" if slow_objects else "")
 
     def install(self) -> dict[str, str]:
-        build()
         version = subprocess.run(
             [BINARIES / "spdl-ctl", "--version"], check=True, capture_output=True, text=True
         ).stdout
-        commit = subprocess.run(
-            ["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True
-        ).stdout
-        return {"spdl-cluster": " ".join([version.split()[-1], commit.strip()]).strip()}
+        commit = COMMIT.read_text() if COMMIT.exists() else ""
+        return {"spdl-cluster": f"{version.split()[-1]} {commit}".strip()}
 
     def prepare(self) -> None:
         options = ["--crop-ready"] if self.ready else []
@@ -194,10 +193,20 @@ PEERS = sorted(path.stem for path in (HERE / "peer").glob("*.py") if path.stem n
 
 def build() -> None:
     """Builds our side."""
-    run(
-        ["cargo", "build", "--release", "--locked", "--quiet", "--bins", "--example", "peers-trainer", "--workspace"],
-        cwd=ROOT,
-    )
+    command = [
+        "cargo",
+        "build",
+        "--release",
+        "--locked",
+        "--quiet",
+        "--bins",
+        "--example",
+        "peers-trainer",
+        "--workspace",
+    ]
+    run(command, cwd=ROOT)
+    described = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    COMMIT.write_text(described.stdout.strip())
 
 
 def once(data: Data, name: str, write) -> None:

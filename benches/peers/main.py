@@ -47,6 +47,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ours", default=",".join(loaders.OURS), help="our own ways to run, or none (default: all)")
     parser.add_argument("--images", type=int, default=2000, help="pictures, of about 107 KB each (default 2000)")
     parser.add_argument("--repeats", type=int, default=5, help="rounds, in which every loader runs once (default 5)")
+    parser.add_argument(
+        "--quiet", type=float, default=30, help="waits so many seconds for a quiet machine (default 30)"
+    )
+    parser.add_argument("--no-build", action="store_true", help="takes our binaries as they are")
     parser.add_argument("--first-round", type=int, default=1, help="number of the first (default 1)")
     parser.add_argument(
         "--warm", type=float, default=3, help="seconds from a first batch on that are not measured (default 3)"
@@ -87,7 +91,8 @@ def arguments() -> argparse.Namespace:
 
 def prepare(args: argparse.Namespace, data: Data, results: pathlib.Path) -> list:
     """Everybody who can run, installed and with its data."""
-    loaders.build()
+    if not args.no_build:
+        loaders.build()
     loaders.once(data, "pictures", lambda folder: make_pictures(folder, args.images))
     everybody = [loaders.Ours(name, data, args.slow_objects) for name in args.ours]
     everybody += [loaders.Peer(name, args.home / "venvs", data) for name in args.peers]
@@ -118,6 +123,7 @@ def run_rounds(contestants: list, args: argparse.Namespace, settings: Settings, 
             if (loader.name, number) in done:
                 continue
             warm_cache(loader)
+            measure.wait_for_quiet(args.quiet)
             try:
                 run = measure.measure(loader, settings, timing)
                 measure.progress(f"round {number}: {loader.title}: {run['images_per_s']:,.0f} images/s{disturbed(run)}")

@@ -197,6 +197,16 @@ def machine_cpu_s() -> float:
     return (user + nice + system + irq + softirq + steal) * TICK_S - time.process_time()
 
 
+def wait_for_quiet(limit_s: float) -> None:
+    """Waits until nobody uses the machine, for so long at most."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        before, began = machine_cpu_s(), time.monotonic()
+        time.sleep(1)
+        if machine_cpu_s() - before < OTHERS_CORES / 2 * (time.monotonic() - began):
+            return
+
+
 def last_words(folder: pathlib.Path) -> str:
     """The line that says most of what the processes wrote."""
     text = (folder / "stderr").read_bytes()[-20_000:].decode(errors="replace")
