@@ -5,7 +5,7 @@ from peer.spdl import random_resized_crop
 
 TITLE = "Grain (threads), PIL"
 LAYER = None
-REQUIREMENTS = ("grain==0.2.18", "pillow==12.3.0", "numpy")
+REQUIREMENTS = ("grain==0.2.18", "pillow==13.0.0", "numpy")
 PACKAGES = ["grain", "pillow"]
 FORMAT = "pictures"
 SLOW = "a picture's file"

@@ -28,8 +28,7 @@ def decoder(which: str, size: int):
 
 
 def loader(dataset, settings, **options):
-    """PyTorch's DataLoader as its users tune it: a process for each core, kept between epochs, and room for bursts. More
-    processes than cores, and a longer queue, gave nothing more and cost memory."""
+    """PyTorch's DataLoader as its users tune it: a process for each core, kept between epochs, and room for bursts."""
     from torch.utils.data import DataLoader
 
     options = {"batch_size": settings.batch, "drop_last": True} | options
