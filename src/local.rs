@@ -27,7 +27,7 @@ use spdl_shard::{
     order::{BatchParams, Plan, PlanError},
     store::{DatasetStore, StoreError},
 };
-use spdl_wire::messages::{Refusal, Session, SessionId, Transport};
+use spdl_wire::messages::{Refusal, Session, SessionId, StageFigures, Transport};
 use spdl_worker::{
     budget::Budget,
     feed::{FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, SlotFreer},
@@ -63,7 +63,7 @@ pub enum LocalError {
 }
 
 /// Settings of a [`Loader`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Builder {
     job: JobFile,
     rank: u32,
@@ -75,7 +75,7 @@ pub struct Builder {
     budget: Budget,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Start {
     At(Position),
     State(State),
@@ -199,6 +199,7 @@ impl Builder {
 pub struct InProcess {
     feed: RankFeed,
     free: Arc<Freer>,
+    resources: Arc<Resources>,
 }
 
 /// Gives a slot back to the feed when its batch is dropped.
@@ -216,7 +217,7 @@ impl InProcess {
     fn start(resources: &Arc<Resources>, request: FeedRequest) -> Result<Self, FeedError> {
         let feed = RankFeed::start(resources, request)?;
         let free = Arc::new(Freer(feed.freer()));
-        Ok(Self { feed, free })
+        Ok(Self { feed, free, resources: resources.clone() })
     }
 }
 
@@ -246,6 +247,10 @@ impl Source for InProcess {
 
     fn serving(&self) -> Serving {
         Serving { transport: Some(Transport::InProcess), home: None }
+    }
+
+    fn stages(&self) -> Vec<StageFigures> {
+        self.resources.stages()
     }
 
     async fn close(&mut self) {}

@@ -1,6 +1,6 @@
 //! The loader for threads that know no async.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, pin::pin, time::Duration};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -27,13 +27,29 @@ impl<S: Source> Blocking<S> {
     where
         F: Future<Output = Result<Loader<S>, ClientError>>,
     {
-        refuse_runtime()?;
-        let runtime =
-            Builder::new_multi_thread().worker_threads(1).thread_name("spdl-client").enable_all().build().map_err(
-                |error| ClientError::System { action: "start the client's thread", cause: error.to_string() },
-            )?;
-        let loader = runtime.block_on(make)?;
-        Ok(Self { runtime: Some(runtime), loader: Some(loader) })
+        match Self::start_checked(make, Duration::MAX, || Ok::<_, std::convert::Infallible>(())) {
+            Ok(started) => started,
+        }
+    }
+
+    /// The same, calling `check` each time it has waited for `every`; what that refuses ends the waiting.
+    ///
+    /// # Errors
+    /// Outside, what `check` says; inside, as [`Blocking::start`].
+    pub fn start_checked<F, E>(
+        make: F,
+        every: Duration,
+        check: impl FnMut() -> Result<(), E>,
+    ) -> Result<Result<Self, ClientError>, E>
+    where
+        F: Future<Output = Result<Loader<S>, ClientError>>,
+    {
+        let runtime = match refuse_runtime().and_then(|()| runtime()) {
+            Ok(runtime) => runtime,
+            Err(error) => return Ok(Err(error)),
+        };
+        let loader = wait(&runtime, make, every, check)?;
+        Ok(loader.map(|loader| Self { runtime: Some(runtime), loader: Some(loader) }))
     }
 
     /// The next batch, waited for as long as the loader's timeout; `None` when all epochs are delivered.
@@ -56,6 +72,23 @@ impl<S: Source> Blocking<S> {
         runtime.block_on(loader.next_within(timeout))
     }
 
+    /// The next batch, calling `check` each time it has waited for `every`; what that refuses ends the waiting, and the
+    /// next call goes on waiting for the same batch.
+    ///
+    /// # Errors
+    /// Outside, what `check` says; inside, as [`Blocking::next_batch`].
+    pub fn next_checked<E>(
+        &mut self,
+        every: Duration,
+        check: impl FnMut() -> Result<(), E>,
+    ) -> Result<Result<Option<S::Batch>, ClientError>, E> {
+        if let Err(error) = refuse_runtime() {
+            return Ok(Err(error));
+        }
+        let (runtime, loader) = self.parts();
+        wait(runtime, loader.next(), every, check)
+    }
+
     /// The loader: its position, state, receipt and figures.
     ///
     /// # Panics
@@ -67,6 +100,32 @@ impl<S: Source> Blocking<S> {
 
     fn parts(&mut self) -> (&Runtime, &mut Loader<S>) {
         (self.runtime.as_ref().expect("there until dropped"), self.loader.as_mut().expect("there until dropped"))
+    }
+}
+
+/// A runtime of one small thread.
+fn runtime() -> Result<Runtime, ClientError> {
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("spdl-client")
+        .enable_all()
+        .build()
+        .map_err(|error| ClientError::System { action: "start the client's thread", cause: error.to_string() })
+}
+
+/// Runs `future` to its end, in turns with `check`, which runs outside the runtime.
+fn wait<F: Future, E>(
+    runtime: &Runtime,
+    future: F,
+    every: Duration,
+    mut check: impl FnMut() -> Result<(), E>,
+) -> Result<F::Output, E> {
+    let mut future = pin!(future);
+    loop {
+        match runtime.block_on(async { tokio::time::timeout(every, &mut future).await }) {
+            Ok(output) => return Ok(output),
+            Err(_) => check()?,
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     ClientError, Delivery, Source, SourceEvent, State, Stats,
     core::Progress,
     stats::Tally,
-    steps::{steps_left, steps_per_epoch},
+    steps::{ends_epoch, epoch, steps_left, steps_per_epoch},
 };
 
 /// The batches of one rank. What it says of itself, position, state and receipt, is about the batches that it
@@ -177,10 +177,25 @@ impl<S: Source> Loader<S> {
         steps_left(&self.session.job, self.session.global_batch, self.position)
     }
 
+    /// The epoch that the next batch starts in; the job's number of epochs when all are delivered.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        epoch(&self.session.job, self.session.global_batch, self.position)
+    }
+
+    /// Whether this batch of the loader is the last of the epoch that it starts in.
+    #[must_use]
+    pub fn ends_epoch(&self, batch: &S::Batch) -> bool {
+        let header = batch.header();
+        let (from, next) =
+            (Position::new(header.epoch, header.offset), Position::new(header.next_epoch, header.next_offset));
+        ends_epoch(&self.session.job, self.session.global_batch, from, next)
+    }
+
     /// Figures so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.tally.stats(self.source.serving())
+        Stats { stages: self.source.stages(), ..self.tally.stats(self.source.serving()) }
     }
 
     /// The session: job, world, global batch, start.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use spdl_shard::Position;
 use spdl_wire::{
     layout::{Entry, Header},
-    messages::Transport,
+    messages::{StageFigures, Transport},
 };
 
 use crate::{Batch, ClientError, core::Progress};
@@ -64,6 +64,11 @@ pub trait Source: Send + 'static {
 
     /// By whom and how the rank is served just now.
     fn serving(&self) -> Serving;
+
+    /// Figures of the pipeline's stages, where they run in this process.
+    fn stages(&self) -> Vec<StageFigures> {
+        Vec::new()
+    }
 
     /// Says goodbye, within a second or two. Dropping a source does so in the background where it can.
     fn close(&mut self) -> impl Future<Output = ()> + Send;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use spdl_wire::messages::StageFigures;
 
 use crate::Serving;
 
@@ -27,6 +28,9 @@ pub struct Stats {
     pub wait_ms_p99: f64,
     /// By whom and how it is served.
     pub serving: Serving,
+    /// The stages of the pipeline, where it runs in this process.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageFigures>,
 }
 
 /// Keeps the figures.
@@ -82,6 +86,7 @@ impl Tally {
             wait_ms_p50: self.waits.quantile_ms(0.5),
             wait_ms_p99: self.waits.quantile_ms(0.99),
             serving,
+            stages: Vec::new(),
         }
     }
 }

@@ -32,6 +32,24 @@ pub(crate) fn steps_left(job: &Job, global_batch: u32, position: Position) -> u6
     }
 }
 
+/// Whether a batch `from`..`next` is the last that starts in its epoch.
+pub(crate) fn ends_epoch(job: &Job, global_batch: u32, from: Position, next: Position) -> bool {
+    next.epoch != from.epoch || rest_is_dropped(job, global_batch, next)
+}
+
+/// The epoch that the batch at `position` starts in; the number of epochs when none is left.
+pub(crate) fn epoch(job: &Job, global_batch: u32, position: Position) -> u64 {
+    if steps_left(job, global_batch, position) == 0 {
+        job.epochs
+    } else {
+        position.epoch + u64::from(rest_is_dropped(job, global_batch, position))
+    }
+}
+
+fn rest_is_dropped(job: &Job, global_batch: u32, position: Position) -> bool {
+    job.epoch_end == EpochEnd::Drop && job.samples.saturating_sub(position.offset) < u64::from(global_batch)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,5 +71,40 @@ mod tests {
         }
         let job = Job { epoch_end: EpochEnd::Continuous, ..job() };
         assert_eq!(steps_per_epoch(&job, 25), Some(4));
+    }
+
+    #[test]
+    fn the_next_batch_is_of_the_next_epoch_where_the_rest_of_this_one_is_dropped() {
+        for (epoch_end, position, expected) in [
+            (EpochEnd::Drop, (0, 76), 0),
+            (EpochEnd::Drop, (0, 96), 1),
+            (EpochEnd::Drop, (1, 96), 2),
+            (EpochEnd::Exact, (0, 96), 0),
+            (EpochEnd::Exact, (2, 0), 2),
+            (EpochEnd::Continuous, (0, 96), 0),
+            (EpochEnd::Continuous, (1, 92), 2),
+        ] {
+            let job = Job { epoch_end, ..job() };
+            assert_eq!(epoch(&job, 24, Position::new(position.0, position.1)), expected, "{epoch_end:?} {position:?}");
+        }
+    }
+
+    #[test]
+    fn an_epoch_ends_with_the_last_batch_that_starts_in_it() {
+        let ends = |epoch_end, from, next| {
+            let at = |(epoch, offset)| Position::new(epoch, offset);
+            ends_epoch(&Job { epoch_end, ..job() }, 24, at(from), at(next))
+        };
+        for (epoch_end, from, next, expected) in [
+            (EpochEnd::Drop, (0, 48), (0, 72), false),
+            (EpochEnd::Drop, (0, 72), (0, 96), true),
+            (EpochEnd::Drop, (0, 72), (1, 0), true),
+            (EpochEnd::Exact, (1, 72), (1, 96), false),
+            (EpochEnd::Exact, (1, 96), (2, 0), true),
+            (EpochEnd::Continuous, (0, 96), (1, 20), true),
+            (EpochEnd::Continuous, (0, 72), (0, 96), false),
+        ] {
+            assert_eq!(ends(epoch_end, from, next), expected, "{epoch_end:?} {from:?}..{next:?}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use spdl_wire::layout::Layout;
+use spdl_wire::{layout::Layout, messages::StageFigures};
 
 use super::{Device, DeviceBatch, DeviceOptions, cuda::Pump, host::HostLane};
 use crate::{Batch, ClientError, Loader, Serving, Source, SourceEvent, core::Progress};
@@ -79,6 +79,12 @@ impl<S: Source<Batch = Batch>> Source for OnDevice<S> {
         match &self.kind {
             Kind::Host { source, .. } => source.serving(),
             Kind::Cuda(pump) => pump.serving(),
+        }
+    }
+
+    fn stages(&self) -> Vec<StageFigures> {
+        match &self.kind {
+            Kind::Host { source, .. } => source.stages(),
         }
     }
 

@@ -1,0 +1,46 @@
+"""Batches for training, from a cluster of loaders or from this process.
+
+    import spdl_cluster
+
+    loader = spdl_cluster.connect(rank, world, job="imagenet-train")
+    for batch in loader:
+        step(batch["image"], batch["label"])
+
+`connect` is served by workers of a cluster; `local` runs the same pipeline in this process. Both give a `Loader`, whose `for` is one epoch, whose
+`state_dict()` resumes anywhere, and whose batches are dicts of tensors.
+"""
+
+from .batch import Batch, Position, Ragged
+from .errors import (
+    ClosedError,
+    ConnectError,
+    DataError,
+    ForkedError,
+    HoardingWarning,
+    LoaderTimeout,
+    RefusedError,
+    SettingError,
+    SpdlError,
+    StateError,
+)
+from .loader import Epoch, Loader, connect, local
+
+__all__ = [
+    "Batch",
+    "ClosedError",
+    "ConnectError",
+    "DataError",
+    "Epoch",
+    "ForkedError",
+    "HoardingWarning",
+    "Loader",
+    "LoaderTimeout",
+    "Position",
+    "Ragged",
+    "RefusedError",
+    "SettingError",
+    "SpdlError",
+    "StateError",
+    "connect",
+    "local",
+]

@@ -1,0 +1,295 @@
+"""The loader: batches for one rank of a training job."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import weakref
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from . import environment, tensors
+from ._native import Feed
+from .batch import Batch, Position, of_slot
+from .errors import SettingError, StateError
+
+_open: weakref.WeakSet[Loader] = weakref.WeakSet()
+
+
+class Loader:
+    """The batches of one rank, in the job's order. Made by `connect` or `local`.
+
+    A `for` over it is one epoch, or the rest of it after a resume or a `break`; the next `for` is the next epoch. After the last epoch it
+    gives nothing. What it says of itself (position, state, receipt) is about the batches that it has handed to the caller, never about
+    what was prefetched.
+
+    It is opened when it is first used; until then `load_state_dict` sets where it begins. It belongs to the process that made it, cannot be
+    pickled, and may be used by several threads, one at a time.
+    """
+
+    def __init__(self, feed: Feed, kind: tensors.Kind) -> None:
+        """Not for callers: see `connect` and `local`."""
+        self._feed = feed
+        self._kind = kind
+        self._tensors: tensors.Tensors | None = None
+        _open.add(self)
+
+    def __iter__(self) -> Epoch:
+        """The batches from here to the end of the epoch."""
+        return Epoch(self)
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch. Where epochs share a batch (`epoch_end = "continuous"`), it can be one fewer."""
+        return self._feed.facts[4]
+
+    def next(self) -> Batch | None:
+        """The next batch, over the ends of epochs; `None` after the last epoch."""
+        slot = self._feed.next()
+        return None if slot is None else of_slot(slot, self._tensors or self._choose())
+
+    @property
+    def position(self) -> Position:
+        """Where in the stream the next batch begins."""
+        return Position(*self._feed.position)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next `for` begins with or goes on in; `epochs` when all are delivered."""
+        return self._feed.epoch
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of the job."""
+        return self._feed.facts[2]
+
+    @property
+    def steps_left(self) -> int:
+        """Batches to the end of the last epoch."""
+        return self._feed.steps_left
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+        return self._feed.rank_and_world[0]
+
+    @property
+    def world(self) -> int:
+        """Number of ranks."""
+        return self._feed.rank_and_world[1]
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of one step over all ranks."""
+        return self._feed.facts[3]
+
+    @property
+    def samples(self) -> int:
+        """Samples of an epoch, over all ranks."""
+        return self._feed.facts[1]
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self._feed.facts[0]
+
+    @property
+    def receipt(self) -> str:
+        """Digest of which samples were handed over where in the stream, 32 hexadecimal digits. Those of all ranks add up to the plan's:
+        `spdl-ctl audit`."""
+        return self._feed.receipt
+
+    def stats(self) -> dict[str, Any]:
+        """Figures since the loader was opened: batches, samples, bytes, seconds waited and how they are spread, and by whom it is served;
+        with `local` also what each stage of the pipeline did."""
+        figures: dict[str, Any] = json.loads(self._feed.stats())
+        return figures
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the next batch begins, and the job it is a position of: about 100 bytes, plain values. The same on every rank after the same
+        step, and good for any world size and batch size."""
+        state: dict[str, Any] = json.loads(self._feed.state())
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
+        """Goes on from a state, in the middle of an epoch too. With other ranks in a cluster's session, before the loader is first used.
+
+        Raises `StateError` where it is no state, or comes too late; a state of another job is refused when the loader is opened.
+        """
+        self._feed.load_state(_state_text(state))
+
+    def close(self) -> None:
+        """Says goodbye, within a second or two. Batches that were handed over stay valid."""
+        self._feed.close()
+        _open.discard(self)
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<spdl_cluster.Loader rank {self.rank} of {self.world}>"
+
+    def __reduce__(self) -> str:
+        self._feed.__reduce__()
+        raise AssertionError("a feed refuses to be pickled")
+
+    def _choose(self) -> tensors.Tensors:
+        self._tensors = tensors.choose(self._kind, self._feed.columns)
+        return self._tensors
+
+
+class Epoch:
+    """The batches from a loader's position to the end of its epoch. After a timeout or Ctrl-C it can be used further."""
+
+    __slots__ = ("_loader", "_is_over")
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._is_over = False
+
+    def __iter__(self) -> Epoch:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._is_over:
+            raise StopIteration
+        loader = self._loader
+        slot = loader._feed.next()
+        if slot is None:
+            self._is_over = True
+            raise StopIteration
+        self._is_over = slot.ends_epoch
+        return of_slot(slot, loader._tensors or loader._choose())
+
+
+def connect(
+    rank: int | None = None,
+    world: int | None = None,
+    *,
+    job: str | None = None,
+    coordinators: str | None = None,
+    certs: str | os.PathLike[str] | None = None,
+    state: Mapping[str, Any] | str | bytes | None = None,
+    timeout: float | None = None,
+    slots: int | None = None,
+    transport: str | None = None,
+    global_batch: int | None = None,
+    tensors: tensors.Kind = "auto",
+    device: Any = None,
+    socket: str | None = None,
+    node: str | None = None,
+) -> Loader:
+    """The batches of `rank` of `world`, from a cluster of workers. What is not given comes from the environment.
+
+    rank, world: this rank and the number of data-parallel ranks. `RANK` and `WORLD_SIZE`, as torchrun sets them.
+    job: name of the job. `SPDL_JOB`.
+    coordinators: `HOST:PORT` of the coordinator, or of all of them, separated by commas. `SPDL_COORD`.
+    certs: folder with a client's `ca.pem`, `cert.pem` and `key.pem`. `SPDL_CERTS`.
+    state: where to start, as `state_dict` gave it; without it, where all ranks of the last session had got to.
+    timeout: seconds that joining, or waiting for a batch, may take. `SPDL_TIMEOUT_S`, 300. Raised, a fault that does not heal is told later.
+    slots: batches that are filled, waiting or in the caller's hands. `SPDL_SLOTS`, 4. Raised, the worker's slab takes more memory.
+    transport: `auto`, `local` or `quic`. `SPDL_TRANSPORT`, `auto`.
+    global_batch: samples of one step over all ranks, where it differs from the job's.
+    tensors: `"torch"`, `"numpy"`, `"dlpack"`, or `"auto"`: torch where the program has imported it when the first batch comes, else numpy.
+    device: where tensors are: `None` or `"cpu"`.
+    socket, node: for containers; path of the worker's socket as this process sees it, and name of this node. `SPDL_SOCKET`, `SPDL_NODE`.
+
+    Settings are checked at once; the session is joined when the loader is first used.
+    """
+    _check_device(device)
+    feed = Feed.connect(
+        *environment.rank_and_world(rank, world),
+        job=job,
+        coordinators=coordinators,
+        certs=None if certs is None else os.fspath(certs),
+        transport=transport,
+        slots=slots,
+        timeout=timeout,
+        socket=socket,
+        node=node,
+        global_batch=global_batch,
+    )
+    return _made(feed, tensors, state)
+
+
+def local(
+    job: Mapping[str, Any] | str | os.PathLike[str],
+    rank: int | None = None,
+    world: int | None = None,
+    *,
+    state: Mapping[str, Any] | str | bytes | None = None,
+    timeout: float | None = None,
+    slots: int | None = None,
+    cores: float | None = None,
+    memory_bytes: int | None = None,
+    global_batch: int | None = None,
+    tensors: tensors.Kind = "auto",
+    device: Any = None,
+) -> Loader:
+    """The same loader with its pipeline in this process: no server, the same samples and bytes.
+
+    job: path of a job file (TOML), or a dict with the same keys.
+    rank, world: this rank and the number of data-parallel ranks. `RANK` and `WORLD_SIZE`, else 0 of 1.
+    state: where to start, as `state_dict` gave it; without it, at the beginning.
+    timeout: seconds that waiting for a batch may take. Default 60.
+    slots: batches that are filled, waiting or in the caller's hands. Default 4. Raised, more memory is used.
+    cores: processor cores for decoding. Default 40 % of the node's, shared by the ranks on it (`LOCAL_WORLD_SIZE`). Raised, the trainer's own
+        work on the CPU gets slower.
+    memory_bytes: bytes for slots and cached data. Default 1 GiB. Raised, less is left for the trainer.
+    global_batch, tensors, device: as `connect` has them.
+    """
+    _check_device(device)
+    feed = Feed.local(
+        dict(job) if isinstance(job, Mapping) else os.fspath(job),
+        *environment.rank_and_world(rank, world),
+        slots=slots,
+        timeout=timeout,
+        global_batch=global_batch,
+        sharers=environment.local_world(),
+        cores=cores,
+        memory_bytes=memory_bytes,
+    )
+    return _made(feed, tensors, state)
+
+
+def _made(feed: Feed, kind: tensors.Kind, state: Mapping[str, Any] | str | bytes | None) -> Loader:
+    loader = Loader(feed, kind)
+    if kind != "auto":
+        # What was asked for by name is there, or the caller hears at once that it is not.
+        tensors.choose(kind)
+    if state is not None:
+        loader.load_state_dict(state)
+    return loader
+
+
+def _check_device(device: Any) -> None:
+    if device is not None and str(device) != "cpu":
+        raise SettingError(
+            f"setting `device` is `{device}`; this version delivers batches on the host only",
+            "leave `device` out and copy with `tensor.to(device, non_blocking=True)`",
+        )
+
+
+def _state_text(state: Mapping[str, Any] | str | bytes) -> str:
+    if isinstance(state, bytes):
+        return state.decode(errors="replace")
+    if isinstance(state, str):
+        return state
+    try:
+        return json.dumps(dict(state))
+    except (TypeError, ValueError) as error:
+        raise StateError(f"state cannot be read: {error}") from error
+
+
+@atexit.register
+def _close_all() -> None:
+    """A loader that is left open says goodbye, so that nobody has to notice that it is gone."""
+    for loader in list(_open):
+        if not loader._feed.belongs_elsewhere:
+            loader.close()

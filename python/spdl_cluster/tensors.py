@@ -1,0 +1,88 @@
+"""What a column becomes in the caller's hands: a torch tensor, a numpy array, or the DLPack exporter that it is. Without a copy."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ._native import Column
+from .errors import SettingError
+
+#: `"torch"`, `"numpy"`, `"dlpack"` for the columns as they are, or `"auto"`.
+Kind = Literal["auto", "torch", "numpy", "dlpack"]
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """How columns become tensors."""
+
+    kind: Literal["torch", "numpy", "dlpack"]
+    #: Makes a tensor of a column.
+    of_column: Callable[[Column], Any]
+    #: Makes a tensor of what `Batch.fill` gives: a capsule where `takes_capsules`, a column otherwise.
+    of_export: Callable[[Any], Any]
+    takes_capsules: bool
+
+
+def choose(kind: Kind, columns: list[tuple[str, str]] | None = None) -> Tensors:
+    """The tensors of that kind. `"auto"` is torch where the program has imported torch by now, else numpy where that is installed, else
+    the columns as they are. Nothing but `"torch"` imports torch."""
+    if kind == "auto":
+        kind = "torch" if "torch" in sys.modules else "numpy" if importlib.util.find_spec("numpy") else "dlpack"
+    if kind == "torch":
+        return _torch()
+    if kind == "numpy":
+        return _numpy(columns or [])
+    if kind == "dlpack":
+        return Tensors("dlpack", _as_it_is, _as_it_is, False)
+    raise SettingError(f"setting `tensors` is {kind!r}, not `auto`, `torch`, `numpy` or `dlpack`")
+
+
+def _as_it_is(column: Column) -> Column:
+    return column
+
+
+def _torch() -> Tensors:
+    try:
+        from torch.utils.dlpack import from_dlpack
+    except ImportError as error:
+        raise SettingError(f"torch tensors were asked for, but torch cannot be imported: {error}") from error
+
+    def of_column(column: Column) -> Any:
+        return from_dlpack(column.__dlpack__())
+
+    return Tensors("torch", of_column, from_dlpack, True)
+
+
+def _numpy(columns: list[tuple[str, str]]) -> Tensors:
+    try:
+        import numpy
+    except ImportError as error:
+        raise SettingError(f"numpy arrays were asked for, but numpy cannot be imported: {error}") from error
+    if any(dtype == "bf16" for _, dtype in columns):
+        return _numpy_with_bf16(columns)
+    return Tensors("numpy", numpy.from_dlpack, numpy.from_dlpack, False)
+
+
+def _numpy_with_bf16(columns: list[tuple[str, str]]) -> Tensors:
+    """numpy has no bf16 of its own; the package `ml_dtypes` gives it one."""
+    import numpy
+
+    try:
+        import ml_dtypes
+    except ImportError as error:
+        names = ", ".join(f"`{name}`" for name, dtype in columns if dtype == "bf16")
+        raise SettingError(
+            f"{names} is bf16, which numpy does not have",
+            "install `ml_dtypes`, use torch tensors, or give the column another `dtype` in the job",
+        ) from error
+
+    def of_column(column: Column) -> Any:
+        if column.dtype == "bf16":
+            return numpy.from_dlpack(column.bits()).view(ml_dtypes.bfloat16)
+        return numpy.from_dlpack(column)
+
+    return Tensors("numpy", of_column, of_column, False)

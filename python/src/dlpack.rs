@@ -1,0 +1,197 @@
+//! Columns as DLPack tensors that borrow the slot: the only unsafe code of the package.
+//!
+//! The layout of the structures is that of `dlpack.h` 1.1 (<https://dmlc.github.io/dlpack/latest/c_api.html>).
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{CStr, c_void},
+    ptr::NonNull,
+    sync::Arc,
+};
+
+use pyo3::{ffi, prelude::*, types::PyCapsule};
+use spdl_shard::job::DType;
+
+use crate::batch::Shared;
+
+const NAME: &CStr = c"dltensor";
+const NAME_VERSIONED: &CStr = c"dltensor_versioned";
+/// `kDLCPU`.
+pub(crate) const CPU: i32 = 1;
+
+#[repr(C)]
+struct Device {
+    kind: i32,
+    id: i32,
+}
+
+#[repr(C)]
+struct DataType {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+/// `DLTensor`.
+#[repr(C)]
+struct Tensor {
+    data: *mut c_void,
+    device: Device,
+    dimensions: i32,
+    dtype: DataType,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+/// `DLManagedTensor`.
+#[repr(C)]
+struct Managed {
+    tensor: Tensor,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Managed)>,
+}
+
+/// `DLManagedTensorVersioned`.
+#[repr(C)]
+struct ManagedVersioned {
+    major: u32,
+    minor: u32,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut ManagedVersioned)>,
+    flags: u64,
+    tensor: Tensor,
+}
+
+/// What a tensor is, in elements. It lies inside the batch that it is exported with.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) dtype: DType,
+    pub(crate) shape: Vec<i64>,
+    pub(crate) strides: Vec<i64>,
+    /// First element, in bytes from the start of the batch.
+    pub(crate) offset: usize,
+    /// Given out as unsigned integers of the same width: for consumers that do not know the type.
+    pub(crate) as_bits: bool,
+}
+
+impl View {
+    /// Elements in row-major order.
+    pub(crate) fn dense(dtype: DType, shape: Vec<i64>, offset: usize) -> Self {
+        let mut strides = vec![1; shape.len()];
+        for axis in (1..shape.len()).rev() {
+            strides[axis - 1] = strides[axis] * shape[axis].max(1);
+        }
+        Self { dtype, shape, strides, offset, as_bits: false }
+    }
+
+    /// Bytes from its first element to the end of its last; none when it has no element.
+    fn span_bytes(&self) -> usize {
+        if self.shape.contains(&0) {
+            return 0;
+        }
+        let last: i64 = self.shape.iter().zip(&self.strides).map(|(side, stride)| (side - 1) * stride).sum();
+        (usize::try_from(last).expect("strides are not negative") + 1) * self.dtype.bytes()
+    }
+}
+
+/// Keeps the batch and the tensor's numbers for as long as a consumer has the tensor.
+struct Holder {
+    _batch: Arc<Shared>,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+}
+
+fn tensor(batch: &Arc<Shared>, view: &View) -> (Tensor, Box<Holder>) {
+    let bytes = batch.bytes();
+    let end = view.offset + view.span_bytes();
+    assert!(end <= bytes.len(), "tensor ends at byte {end} of a batch of {}", bytes.len());
+    let mut holder =
+        Box::new(Holder { _batch: batch.clone(), shape: view.shape.clone(), strides: view.strides.clone() });
+    let tensor = Tensor {
+        // In bounds, as asserted. The slab is mapped for writing, so a consumer may write; it owns the slot until it
+        // is given back.
+        data: bytes[view.offset..].as_ptr().cast_mut().cast(),
+        device: Device { kind: CPU, id: 0 },
+        dimensions: i32::try_from(view.shape.len()).expect("few dimensions"),
+        dtype: data_type(view),
+        shape: holder.shape.as_mut_ptr(),
+        strides: holder.strides.as_mut_ptr(),
+        byte_offset: 0,
+    };
+    (tensor, holder)
+}
+
+fn data_type(view: &View) -> DataType {
+    let (code, bits) = match view.dtype {
+        dtype if view.as_bits => (1, 8 * dtype.bytes() as u8),
+        DType::I32 => (0, 32),
+        DType::I64 => (0, 64),
+        DType::U8 => (1, 8),
+        DType::F16 => (2, 16),
+        DType::F32 => (2, 32),
+        DType::F64 => (2, 64),
+        DType::Bf16 => (4, 16),
+    };
+    DataType { code, bits, lanes: 1 }
+}
+
+/// A capsule `dltensor`, or `dltensor_versioned` for a consumer that reads it.
+pub(crate) fn export<'py>(
+    py: Python<'py>,
+    batch: &Arc<Shared>,
+    view: &View,
+    is_versioned: bool,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let (tensor, holder) = tensor(batch, view);
+    let context = Box::into_raw(holder).cast();
+    let (pointer, name, destructor): (*mut c_void, _, ffi::PyCapsule_Destructor) = if is_versioned {
+        let deleter = Some(delete_versioned as unsafe extern "C" fn(_));
+        let managed = ManagedVersioned { major: 1, minor: 1, context, deleter, flags: 0, tensor };
+        (Box::into_raw(Box::new(managed)).cast(), NAME_VERSIONED, drop_capsule_versioned)
+    } else {
+        let managed = Managed { tensor, context, deleter: Some(delete) };
+        (Box::into_raw(Box::new(managed)).cast(), NAME, drop_capsule)
+    };
+    let pointer = NonNull::new(pointer).expect("a box is not null");
+    // SAFETY: the pointer is to a managed tensor of the kind that the name says, and lives until its deleter is called: by
+    // the consumer, which renames the capsule, or by the destructor, which calls it only under the old name.
+    unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(destructor)) }
+}
+
+unsafe extern "C" fn delete(managed: *mut Managed) {
+    // SAFETY: DLPack calls a deleter once, with the pointer that `export` made of these two boxes.
+    unsafe {
+        let managed = Box::from_raw(managed);
+        drop(Box::from_raw(managed.context.cast::<Holder>()));
+    }
+}
+
+unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
+    // SAFETY: as in `delete`.
+    unsafe {
+        let managed = Box::from_raw(managed);
+        drop(Box::from_raw(managed.context.cast::<Holder>()));
+    }
+}
+
+/// Frees a tensor that nobody took.
+unsafe extern "C" fn drop_capsule(capsule: *mut ffi::PyObject) {
+    // SAFETY: Python calls a destructor with its capsule, attached. Under its first name a capsule still owns the pointer
+    // that `export` put in it.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, NAME.as_ptr()) != 0 {
+            delete(ffi::PyCapsule_GetPointer(capsule, NAME.as_ptr()).cast());
+        }
+    }
+}
+
+/// Frees a tensor that nobody took.
+unsafe extern "C" fn drop_capsule_versioned(capsule: *mut ffi::PyObject) {
+    // SAFETY: as in `drop_capsule`.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, NAME_VERSIONED.as_ptr()) != 0 {
+            delete_versioned(ffi::PyCapsule_GetPointer(capsule, NAME_VERSIONED.as_ptr()).cast());
+        }
+    }
+}

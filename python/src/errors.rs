@@ -1,0 +1,86 @@
+//! Errors of the Rust crates as the exceptions of `spdl_cluster.errors`.
+
+use pyo3::{
+    prelude::*,
+    sync::PyOnceLock,
+    types::{PyModule, PyType},
+};
+use spdl_client::ClientError;
+use spdl_cluster::local::LocalError;
+use spdl_wire::messages::Refusal;
+
+/// The exceptions, by the name they have in Python.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Setting,
+    State,
+    Connect,
+    Refused,
+    Data,
+    Timeout,
+    Closed,
+    Forked,
+    System,
+    Hoarding,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Setting => "SettingError",
+            Self::State => "StateError",
+            Self::Connect => "ConnectError",
+            Self::Refused => "RefusedError",
+            Self::Data => "DataError",
+            Self::Timeout => "LoaderTimeout",
+            Self::Closed => "ClosedError",
+            Self::Forked => "ForkedError",
+            Self::System => "SpdlError",
+            Self::Hoarding => "HoardingWarning",
+        }
+    }
+
+    /// The class.
+    pub(crate) fn class(self, py: Python<'_>) -> PyResult<Bound<'_, PyType>> {
+        static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+        let module = MODULE.get_or_try_init(py, || py.import("spdl_cluster.errors").map(Bound::unbind))?;
+        Ok(module.bind(py).getattr(self.name())?.cast_into()?)
+    }
+
+    /// An exception of this kind.
+    pub(crate) fn error(self, py: Python<'_>, message: &str, hint: Option<&str>) -> PyErr {
+        match self.class(py).and_then(|class| class.call1((message, hint))) {
+            Ok(error) => PyErr::from_value(error),
+            Err(error) => error,
+        }
+    }
+}
+
+/// What a loader said, `note` added to it.
+pub(crate) fn of_client(py: Python<'_>, error: &ClientError, note: &str) -> PyErr {
+    let kind = match error {
+        ClientError::Setting { .. } => Kind::Setting,
+        ClientError::Certificates { .. } | ClientError::Unreachable { .. } => Kind::Connect,
+        ClientError::State(_) | ClientError::Refused(Refusal::FingerprintDiffers { .. }) => Kind::State,
+        ClientError::Refused(Refusal::RankOutOfRange { .. } | Refusal::WorldTooLarge { .. }) => Kind::Setting,
+        ClientError::Refused(_) | ClientError::SessionDiffers { .. } => Kind::Refused,
+        ClientError::Timeout { .. } => Kind::Timeout,
+        ClientError::Fault { .. } | ClientError::Pipeline { .. } | ClientError::Layout(_) | ClientError::Column(_) => {
+            Kind::Data
+        }
+        ClientError::Closed => Kind::Closed,
+        _ => Kind::System,
+    };
+    kind.error(py, &format!("{error}{note}"), error.hint())
+}
+
+/// What opening a loader in this process said.
+pub(crate) fn of_local(py: Python<'_>, error: &LocalError) -> PyErr {
+    let (kind, hint) = match error {
+        LocalError::Client(error) => return of_client(py, error, ""),
+        LocalError::Job(_) | LocalError::Plan(_) => (Kind::Setting, None),
+        LocalError::Store(error) => (Kind::Data, error.hint()),
+        _ => (Kind::Data, None),
+    };
+    kind.error(py, &error.to_string(), hint)
+}

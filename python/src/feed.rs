@@ -1,0 +1,339 @@
+//! The batches of one rank, as Python sees them.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use spdl_client::{ClientError, State};
+
+use crate::{
+    batch::{Batch, Shared},
+    errors::{self, Kind},
+    job,
+    open::{AnyLoader, ClusterOptions, Facts, ProcessOptions, Recipe},
+};
+
+/// How long a wait lasts, with every slot in the caller's hands, before it warns.
+const HOARDING_GRACE: Duration = Duration::from_secs(1);
+
+/// The batches of one rank, in order. Opened when it is first needed, so that a state can be set before.
+#[pyclass(frozen, module = "spdl_cluster._native")]
+pub(crate) struct Feed {
+    recipe: Recipe,
+    process: u32,
+    /// Taken while detached from Python only: its holder may wait for Python.
+    phase: Mutex<Phase>,
+    hoard: Mutex<Hoard>,
+}
+
+enum Phase {
+    /// Not opened; the state to start from.
+    Ahead(Option<State>),
+    Open(Box<dyn AnyLoader>, Facts),
+    Closed,
+}
+
+/// The batches of the newest slab that are in the caller's hands.
+#[derive(Default)]
+struct Hoard {
+    slab: usize,
+    slots: u32,
+    held: Arc<AtomicU32>,
+    is_warned: bool,
+}
+
+impl Hoard {
+    fn is_all(&self) -> bool {
+        self.slots > 0 && self.held.load(Ordering::Relaxed) >= self.slots
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        let phase = std::mem::replace(self.phase.get_mut(), Phase::Closed);
+        if self.process == std::process::id() {
+            // Saying goodbye takes a while, in which others can go on.
+            Python::attach(|py| py.detach(|| drop(phase)));
+        } else {
+            // The threads that it would wait for exist in the parent only.
+            std::mem::forget(phase);
+        }
+    }
+}
+
+impl Feed {
+    fn new(recipe: Recipe) -> Self {
+        let process = std::process::id();
+        Self { recipe, process, phase: Mutex::new(Phase::Ahead(None)), hoard: Mutex::default() }
+    }
+
+    /// Refuses a forked child, whose copy of this has no threads behind it.
+    fn check_process(&self, py: Python<'_>) -> PyResult<()> {
+        if self.process == std::process::id() {
+            return Ok(());
+        }
+        let problem = format!(
+            "this loader belongs to process {}; process {} was forked from it and cannot use it",
+            self.process,
+            std::process::id()
+        );
+        Err(Kind::Forked.error(py, &problem, Some("make the loader in the process that uses it, after the fork")))
+    }
+
+    /// Calls `with` with the open loader, opening it first; detached, so it may wait.
+    fn with_open<T: Send>(
+        &self,
+        py: Python<'_>,
+        with: impl FnOnce(&mut dyn AnyLoader, &Facts) -> PyResult<T> + Send,
+    ) -> PyResult<T> {
+        self.check_process(py)?;
+        py.detach(|| {
+            let mut phase = self.phase.lock();
+            if let Phase::Ahead(state) = &*phase {
+                let loader = self.recipe.open(*state, || Python::attach(|py| py.check_signals()))?;
+                let facts = loader.facts();
+                *phase = Phase::Open(loader, facts);
+            }
+            match &mut *phase {
+                Phase::Open(loader, facts) => with(&mut **loader, facts),
+                _ => Err(Python::attach(|py| errors::of_client(py, &ClientError::Closed, ""))),
+            }
+        })
+    }
+
+    /// Calls signal handlers, and warns of a caller that keeps every slot.
+    fn check(&self, waiting_since: Instant) -> PyResult<()> {
+        let slots = {
+            let mut hoard = self.hoard.lock();
+            let is_news = hoard.is_all() && !hoard.is_warned && waiting_since.elapsed() >= HOARDING_GRACE;
+            hoard.is_warned |= is_news;
+            is_news.then_some(hoard.slots)
+        };
+        Python::attach(|py| {
+            py.check_signals()?;
+            let Some(slots) = slots else { return Ok(()) };
+            let text = format!(
+                "this loop keeps all {slots} batches that the loader has slots for, so no other batch can come: let go of \
+                 earlier batches (copy what has to last, for instance with `.clone()`), or give the loader more `slots`"
+            );
+            let text = std::ffi::CString::new(text).expect("no byte of it is zero");
+            PyErr::warn(py, &Kind::Hoarding.class(py)?.into_any(), &text, 2)
+        })
+    }
+
+    fn share(&self, batch: spdl_client::Batch, ends_epoch: bool) -> Batch {
+        let slab = batch.slab();
+        let (address, slots) = (slab.as_ptr().addr(), slab.slots());
+        let mut hoard = self.hoard.lock();
+        if hoard.slab != address {
+            // Another home, another slab: what is kept of the old one does not hold this one up.
+            *hoard = Hoard { slab: address, slots, ..Hoard::default() };
+        }
+        let shared = Shared::new(batch, hoard.held.clone());
+        if hoard.held.load(Ordering::Relaxed) < slots {
+            hoard.is_warned = false;
+        }
+        Batch::new(Arc::new(shared), ends_epoch)
+    }
+}
+
+fn seconds(py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Duration>> {
+    let Some(timeout) = timeout else { return Ok(None) };
+    match Duration::try_from_secs_f64(timeout) {
+        Ok(duration) if !duration.is_zero() => Ok(Some(duration)),
+        _ => Err(Kind::Setting.error(
+            py,
+            &format!("setting `timeout` is {timeout}, not a number of seconds above 0"),
+            None,
+        )),
+    }
+}
+
+#[pymethods]
+impl Feed {
+    /// A rank of a cluster's job. What is `None` comes from the `SPDL_*` variables, or has its default.
+    #[staticmethod]
+    #[pyo3(signature = (rank, world, *, job, coordinators, certs, transport, slots, timeout, socket, node, global_batch))]
+    #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
+    fn connect(
+        py: Python<'_>,
+        rank: u32,
+        world: u32,
+        job: Option<String>,
+        coordinators: Option<String>,
+        certs: Option<PathBuf>,
+        transport: Option<String>,
+        slots: Option<u32>,
+        timeout: Option<f64>,
+        socket: Option<String>,
+        node: Option<String>,
+        global_batch: Option<u32>,
+    ) -> PyResult<Self> {
+        let timeout = seconds(py, timeout)?;
+        let options =
+            ClusterOptions { job, coordinators, certs, transport, slots, timeout, socket, node, global_batch };
+        options.recipe(rank, world).map(Self::new).map_err(|error| errors::of_client(py, &error, ""))
+    }
+
+    /// A rank whose pipeline runs in this process. `sharers` processes share the node's default budget of cores.
+    #[staticmethod]
+    #[pyo3(signature = (job, rank, world, *, slots, timeout, global_batch, sharers, cores, memory_bytes))]
+    #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
+    fn local(
+        job: &Bound<'_, PyAny>,
+        rank: u32,
+        world: u32,
+        slots: Option<u32>,
+        timeout: Option<f64>,
+        global_batch: Option<u32>,
+        sharers: u32,
+        cores: Option<f64>,
+        memory_bytes: Option<u64>,
+    ) -> PyResult<Self> {
+        let timeout = seconds(job.py(), timeout)?;
+        let options = ProcessOptions { slots, timeout, global_batch, sharers, cores, memory_bytes };
+        Ok(Self::new(options.recipe(job::read(job)?, rank, world)))
+    }
+
+    /// The next batch, waited for up to the timeout; `None` when all epochs are delivered.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        let since = Instant::now();
+        let taken = self.with_open(py, |loader, _| {
+            Ok(loader.next(&mut || self.check(since))?.map(|batch| {
+                batch.map(|batch| {
+                    let ends_epoch = loader.ends_epoch(&batch);
+                    self.share(batch, ends_epoch)
+                })
+            }))
+        })?;
+        taken.map_err(|error| {
+            let hoard = self.hoard.lock();
+            let note = match (&error, hoard.is_all()) {
+                (ClientError::Timeout { .. }, true) => {
+                    format!("; the caller keeps all {} batches that there are slots for", hoard.slots)
+                }
+                _ => String::new(),
+            };
+            errors::of_client(py, &error, &note)
+        })
+    }
+
+    /// The position after the last batch that was handed over, and the job it is of, as one line of JSON.
+    fn state(&self, py: Python<'_>) -> PyResult<String> {
+        self.check_process(py)?;
+        let ahead = py.detach(|| match &*self.phase.lock() {
+            Phase::Ahead(state) => *state,
+            _ => None,
+        });
+        match ahead {
+            Some(state) => Ok(state.to_string()),
+            None => self.with_open(py, |loader, _| Ok(loader.state().to_string())),
+        }
+    }
+
+    /// Goes on from a state. A loader of a cluster that other ranks take part in too must not be open yet.
+    fn load_state(&self, py: Python<'_>, state: &str) -> PyResult<()> {
+        self.check_process(py)?;
+        let state: State = state.parse().map_err(|error| errors::of_client(py, &ClientError::State(error), ""))?;
+        let old = py.detach(|| {
+            let mut phase = self.phase.lock();
+            match &*phase {
+                Phase::Open(loader, _) if loader.state() == state => Ok(None),
+                Phase::Open(loader, _) if matches!(self.recipe, Recipe::Cluster { world: 2.., .. }) => {
+                    Err(format!("the loader has joined its session at {} already", loader.position()))
+                }
+                Phase::Closed => Err("the loader is closed".to_owned()),
+                _ => Ok(Some(std::mem::replace(&mut *phase, Phase::Ahead(Some(state))))),
+            }
+        });
+        let hint = "load the state before the loader is first used, or give it as `state=` when it is made";
+        let old = old.map_err(|problem| Kind::State.error(py, &problem, Some(hint)))?;
+        py.detach(|| drop(old));
+        Ok(())
+    }
+
+    /// Epoch and offset after the last batch that was handed over.
+    #[getter]
+    fn position(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        let position = self.with_open(py, |loader, _| Ok(loader.position()))?;
+        Ok((position.epoch, position.offset))
+    }
+
+    /// The epoch that the next batch starts in.
+    #[getter]
+    fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with_open(py, |loader, _| Ok(loader.epoch()))
+    }
+
+    /// Receipt of what was handed over, 32 hexadecimal digits.
+    #[getter]
+    fn receipt(&self, py: Python<'_>) -> PyResult<String> {
+        self.with_open(py, |loader, _| Ok(loader.receipt().to_string()))
+    }
+
+    /// Steps from the position to the end of the last epoch.
+    #[getter]
+    fn steps_left(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with_open(py, |loader, _| Ok(loader.steps_left()))
+    }
+
+    /// Figures so far, as one line of JSON.
+    fn stats(&self, py: Python<'_>) -> PyResult<String> {
+        let stats = self.with_open(py, |loader, _| Ok(loader.stats()))?;
+        Ok(serde_json::to_string(&stats).expect("plain data serialises"))
+    }
+
+    /// The job's name, samples of its dataset, its epochs, its global batch, and steps of an epoch.
+    #[getter]
+    fn facts(&self, py: Python<'_>) -> PyResult<(String, u64, u64, u32, u64)> {
+        let facts = self.with_open(py, |_, facts| Ok(facts.clone()))?;
+        Ok((facts.job, facts.samples, facts.epochs, facts.global_batch, facts.steps))
+    }
+
+    /// Name and type of each column.
+    #[getter]
+    fn columns(&self, py: Python<'_>) -> PyResult<Vec<(String, &'static str)>> {
+        self.with_open(py, |_, facts| Ok(facts.columns.clone()))
+    }
+
+    /// This rank, and the number of ranks.
+    #[getter]
+    fn rank_and_world(&self) -> (u32, u32) {
+        self.recipe.rank_and_world()
+    }
+
+    /// Says goodbye, within a second or two. Batches that were handed over stay valid.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.check_process(py)?;
+        py.detach(|| {
+            let phase = std::mem::replace(&mut *self.phase.lock(), Phase::Closed);
+            drop(phase);
+        });
+        Ok(())
+    }
+
+    /// Whether another process made it, from which this one was forked.
+    #[getter]
+    fn belongs_elsewhere(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn is_closed(&self, py: Python<'_>) -> bool {
+        py.detach(|| matches!(&*self.phase.lock(), Phase::Closed))
+    }
+
+    fn __reduce__(&self, py: Python<'_>) -> PyResult<()> {
+        let problem = "a loader cannot be pickled: it has connections, threads and shared memory of this process";
+        let hint = "pass on what it is made from and make it there; its place goes on with `state_dict()`";
+        Err(Kind::System.error(py, problem, Some(hint)))
+    }
+}

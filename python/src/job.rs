@@ -1,0 +1,81 @@
+//! A job in Python: the path of a job file, or a dict with the same keys.
+
+use std::path::PathBuf;
+
+use pyo3::{
+    prelude::*,
+    types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple},
+};
+use spdl_shard::job::JobFile;
+
+use crate::errors::Kind;
+
+/// Reads a job: a dict is written as TOML first, so that both go the same way.
+pub(crate) fn read(job: &Bound<'_, PyAny>) -> PyResult<JobFile> {
+    let py = job.py();
+    let wrong = |problem: String| Kind::Setting.error(py, &problem, None);
+    let (text, origin) = if let Ok(dict) = job.cast::<PyDict>() {
+        let table = toml::Value::Table(table(dict, "job")?);
+        (toml::to_string(&table).map_err(|error| wrong(format!("job: {error}")))?, "job".to_owned())
+    } else {
+        let path: PathBuf = job
+            .extract()
+            .map_err(|_| wrong(format!("job is {}, neither a dict nor the path of a job file", kind(job))))?;
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| wrong(format!("job file `{}` cannot be read: {error}", path.display())))?;
+        (text, path.display().to_string())
+    };
+    JobFile::parse(&text, &origin).map_err(|error| wrong(error.to_string()))
+}
+
+/// Deeper than any job, and shallow enough for the stack.
+const MAX_DEPTH: usize = 16;
+
+fn table(dict: &Bound<'_, PyDict>, at: &str) -> PyResult<toml::Table> {
+    if at.split('.').count() > MAX_DEPTH {
+        return Err(Kind::Setting.error(dict.py(), &format!("{at} is nested too deep for a job"), None));
+    }
+    let mut table = toml::Table::new();
+    for (key, value) in dict {
+        let key = key
+            .extract::<String>()
+            .map_err(|_| Kind::Setting.error(dict.py(), &format!("{at} has a key that is no string"), None))?;
+        let at = format!("{at}.{key}");
+        // A key that is not given, as TOML has it.
+        if !value.is_none() {
+            table.insert(key, self::value(&value, &at)?);
+        }
+    }
+    Ok(table)
+}
+
+fn value(object: &Bound<'_, PyAny>, at: &str) -> PyResult<toml::Value> {
+    // A bool is an int in Python, so it comes first.
+    if let Ok(flag) = object.cast::<PyBool>() {
+        Ok(toml::Value::Boolean(flag.is_true()))
+    } else if object.is_instance_of::<PyInt>() {
+        Ok(toml::Value::Integer(object.extract()?))
+    } else if object.is_instance_of::<PyFloat>() {
+        Ok(toml::Value::Float(object.extract()?))
+    } else if object.is_instance_of::<PyString>() {
+        Ok(toml::Value::String(object.extract()?))
+    } else if let Ok(dict) = object.cast::<PyDict>() {
+        table(dict, at).map(toml::Value::Table)
+    } else if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
+        let items = object.try_iter()?.enumerate();
+        items
+            .map(|(index, item)| value(&item?, &format!("{at}.{index}")))
+            .collect::<PyResult<_>>()
+            .map(toml::Value::Array)
+    } else if let Ok(path) = object.extract::<PathBuf>() {
+        Ok(toml::Value::String(path.display().to_string()))
+    } else {
+        let problem = format!("{at} is {}, which no key of a job is", kind(object));
+        Err(Kind::Setting.error(object.py(), &problem, None))
+    }
+}
+
+/// What to call an object's type.
+fn kind(object: &Bound<'_, PyAny>) -> String {
+    object.get_type().name().map_or_else(|_| "an object".to_owned(), |name| format!("a `{name}`"))
+}

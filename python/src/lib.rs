@@ -1,0 +1,20 @@
+//! The native half of the Python package `spdl_cluster`: loaders, batches and their memory. What users see is made of it
+//! in `python/spdl_cluster`.
+
+mod batch;
+mod dlpack;
+mod errors;
+mod feed;
+mod job;
+mod open;
+mod pictures;
+
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::batch::{Batch, Column};
+    #[pymodule_export]
+    use crate::feed::Feed;
+    #[pymodule_export]
+    use crate::pictures::pack_pictures;
+}

@@ -1,0 +1,35 @@
+//! Test data for those who have none at hand: the demo's pictures, packed.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use spdl_cluster::pictures::write_image_folder;
+use spdl_shard::{
+    dataset::{PackOptions, Source, pack},
+    store::{DatasetStore, StoreOptions},
+};
+
+use crate::errors::Kind;
+
+/// Draws `count` photograph-like pictures of the set `seed` and packs them as a dataset in `folder`, which is made and must not hold
+/// one yet. Gives the number of classes.
+#[pyfunction]
+#[pyo3(signature = (folder, count, seed=0))]
+pub(crate) fn pack_pictures(py: Python<'_>, folder: PathBuf, count: u64, seed: u64) -> PyResult<usize> {
+    py.detach(|| write(&folder, count, seed)).map_err(|problem| Kind::Data.error(py, &problem, None))?;
+    Ok(spdl_cluster::pictures::Pictures::classes().count())
+}
+
+fn write(folder: &std::path::Path, count: u64, seed: u64) -> Result<(), String> {
+    let said = |what: &dyn std::fmt::Display| format!("pictures in `{}`: {what}", folder.display());
+    let dataset = std::path::absolute(folder).map_err(|error| said(&error))?;
+    let source = dataset.with_extension("pictures");
+    write_image_folder(&source, count, seed, |_| {}).map_err(|error| said(&error))?;
+    let options = PackOptions { block_bytes: 256 << 10, ..PackOptions::new(Source::ImageFolder(source.clone())) };
+    let store = DatasetStore::create_with(&dataset.display().to_string(), &StoreOptions::default())
+        .map_err(|error| said(&error))?;
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| said(&error))?;
+    let packed = runtime.block_on(pack(&store, &options, &|_| {})).map_err(|error| said(&error));
+    std::fs::remove_dir_all(&source).map_err(|error| said(&error))?;
+    packed.map(|_| ())
+}

@@ -1,0 +1,148 @@
+"""What the tests of the Python package share: a packed dataset, jobs of it, and real servers on loopback.
+
+`SPDL_TEST_CTL` is the path of the `spdl-ctl` to use; `cargo test` sets it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import spdl_cluster
+from spdl_cluster.demo import pack_pictures
+
+#: No process lives longer than this, and nothing is waited for longer.
+LIMIT_S = 120.0
+PICTURES = 200
+
+for name in [name for name in os.environ if name.startswith("SPDL_") and not name.startswith("SPDL_TEST_")]:
+    del os.environ[name]
+
+
+def ctl(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Runs `spdl-ctl` to its end, which has to be a good one."""
+    command = [os.environ["SPDL_TEST_CTL"], "--die-with-parent", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def ctl_json(*arguments: object) -> Any:
+    """The last line that `spdl-ctl` prints, as JSON."""
+    return json.loads(ctl(*arguments, "--json").stdout.splitlines()[-1])
+
+
+def run_python(code: str, *arguments: object, **variables: str) -> subprocess.Popen[str]:
+    """Starts a Python of its own on this code."""
+    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **variables}
+    )
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A dataset of the demo's pictures."""
+    folder = tmp_path_factory.mktemp("data") / "dataset"
+    pack_pictures(folder, PICTURES, seed=7)
+    return folder
+
+
+MakeJob = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def job(dataset: pathlib.Path) -> MakeJob:
+    """Makes a job of the dataset, as a dict: small pictures and their class, batches of 24."""
+
+    def make(*columns: dict[str, Any], **keys: Any) -> dict[str, Any]:
+        crop = [{"random_resized_crop": {"size": 32}}, {"random_flip": {}}]
+        image = {"name": "image", "from": "jpg", "decode": "image", "ops": crop}
+        label = {"name": "label", "from": "cls", "decode": "int"}
+        plain = {"name": "test", "dataset": dataset, "seed": 5, "global_batch": 24}
+        return {**plain, **keys, "column": [image, label, *columns]}
+
+    return make
+
+
+def write_job(job: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
+    """Writes the job as a job file, for `spdl-ctl`."""
+
+    def value(item: Any) -> str:
+        if isinstance(item, dict):
+            return "{" + ", ".join(f"{key} = {value(inner)}" for key, inner in item.items()) + "}"
+        if isinstance(item, list):
+            return "[" + ", ".join(map(value, item)) + "]"
+        return json.dumps(str(item) if isinstance(item, pathlib.Path) else item)
+
+    path.write_text("".join(f"{key} = {value(item)}\n" for key, item in job.items()))
+    return path
+
+
+@pytest.fixture
+def job_file(tmp_path: pathlib.Path) -> Callable[[dict[str, Any]], pathlib.Path]:
+    """Writes a job as a job file."""
+    return lambda job: write_job(job, tmp_path / f"{job['name']}.toml")
+
+
+class Cluster:
+    """A coordinator and a worker, as processes."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.processes: list[subprocess.Popen[str]] = []
+        self.coordinators = self.start("coord", "--listen", "127.0.0.1:0", "--state", folder / "state")["quic"]
+        for role in ("worker", "client", "admin"):
+            out = folder / "certs" / role
+            ctl("cert", "--ca", folder / "state/ca", "--role", role, "--name", "test", "--out", out)
+        self.worker = self.start_worker()
+
+    def start(self, *arguments: object) -> Any:
+        command = [os.environ["SPDL_TEST_CTL"], "--die-with-parent", *map(str, arguments), "--http", "127.0.0.1:0"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.processes.append(process)
+        assert process.stdout is not None
+        return json.loads(process.stdout.readline())
+
+    def start_worker(self) -> subprocess.Popen[str]:
+        certs, socket = self.folder / "certs/worker", self.folder / "worker.sock"
+        budget = ("--cores", 1, "--memory", "256MiB")
+        where = ("--coord", self.coordinators, "--listen", "127.0.0.1:0", "--certs", certs, "--socket", socket)
+        self.start("worker", *where, *budget)
+        return self.processes[-1]
+
+    def submit(self, job: dict[str, Any]) -> str:
+        """Submits a job; gives its name."""
+        path = write_job(job, self.folder / f"{job['name']}.toml")
+        ctl("job", "submit", path, "--coord", self.coordinators, "--certs", self.folder / "certs/admin")
+        return str(job["name"])
+
+    def connect(self, rank: int, world: int, **settings: Any) -> spdl_cluster.Loader:
+        """A loader of this cluster."""
+        certs = self.folder / "certs/client"
+        return spdl_cluster.connect(rank, world, coordinators=self.coordinators, certs=certs, **settings)
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A coordinator and a worker on loopback."""
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.stop()
+
+
+def add(receipts: list[str]) -> str:
+    """The sum of receipts, or of content digests."""
+    return f"{sum(int(receipt, 16) for receipt in receipts) % (1 << 128):032x}"

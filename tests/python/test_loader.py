@@ -1,0 +1,213 @@
+"""The loader: epochs, positions, states, receipts, and what it refuses."""
+
+from __future__ import annotations
+
+import pathlib
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+import spdl_cluster
+from conftest import PICTURES, MakeJob, add, ctl_json
+
+JobFile = Callable[[dict[str, Any]], pathlib.Path]
+
+
+def ids(loader: spdl_cluster.Loader) -> list[int]:
+    """The ids of one `for`, copied."""
+    return [sample for batch in loader for sample in batch.ids.tolist()]
+
+
+def test_a_for_is_an_epoch_and_the_next_one_the_next(job: MakeJob) -> None:
+    steps = PICTURES // 24
+    with spdl_cluster.local(job(epochs=2)) as loader:
+        assert (len(loader), loader.epochs, loader.samples, loader.global_batch) == (steps, 2, PICTURES, 24)
+        epochs = []
+        for epoch in range(loader.epochs):
+            assert loader.epoch == epoch
+            epochs.append(ids(loader))
+        assert loader.epoch == 2
+        assert loader.steps_left == 0
+        assert ids(loader) == []
+        assert loader.next() is None
+    assert [len(epoch) for epoch in epochs] == [24 * steps] * 2
+    assert [len(set(epoch)) for epoch in epochs] == [24 * steps] * 2
+    assert epochs[0] != epochs[1]
+
+
+@pytest.mark.parametrize("epoch_end", ["exact", "pad", "continuous"])
+def test_every_sample_comes_once_an_epoch_however_epochs_end(job: MakeJob, epoch_end: str) -> None:
+    with spdl_cluster.local(job(epochs=3, epoch_end=epoch_end)) as loader:
+        epochs = []
+        for _ in range(loader.epochs):
+            entries = [(batch.epochs.tolist(), batch.ids.tolist(), batch.valid.tolist()) for batch in loader]
+            epochs.append([(e, i) for batch in entries for e, i, valid in zip(*batch) if valid])
+            assert abs(len(entries) - len(loader)) <= (1 if epoch_end == "continuous" else 0)
+    seen = [entry for epoch in epochs for entry in epoch]
+    assert len(set(seen)) == len(seen)
+    # 600 samples are 25 whole batches.
+    assert len(seen) == 3 * PICTURES
+    if epoch_end != "continuous":
+        assert [{e for e, _ in epoch} for epoch in epochs] == [{0}, {1}, {2}]
+
+
+def test_a_break_goes_on_where_it_was(job: MakeJob) -> None:
+    with spdl_cluster.local(job()) as loader:
+        whole = ids(loader)
+    with spdl_cluster.local(job()) as loader:
+        first = next(iter(loader))
+        start = first.ids.tolist()
+        assert first.position == (0, 0)
+        assert first.next_position == loader.position == (0, 24)
+        del first
+        assert start + ids(loader) == whole
+
+
+def test_a_state_is_what_was_handed_over_and_resumes_at_any_world_size(job: MakeJob) -> None:
+    with spdl_cluster.local(job()) as loader:
+        whole = ids(loader)
+    with spdl_cluster.local(job(), slots=6) as loader:
+        before = []
+        for step, batch in enumerate(loader):
+            before += batch.ids.tolist()
+            if step == 2:
+                break
+        # Others are prefetched by now, and do not count.
+        state = loader.state_dict()
+        assert (state["epoch"], state["offset"]) == (0, 72)
+        assert before == whole[:72]
+    rest: list[int] = []
+    for rank in range(3):
+        with spdl_cluster.local(job(), rank, 3, state=state) as loader:
+            assert loader.state_dict() == state
+            rest += ids(loader)
+    assert sorted(before + rest) == sorted(whole)
+
+
+def test_a_state_can_be_loaded_before_and_after_the_first_use(job: MakeJob) -> None:
+    with spdl_cluster.local(job()) as loader:
+        first = next(iter(loader)).ids.tolist()
+        state = loader.state_dict()
+        second = next(iter(loader)).ids.tolist()
+        loader.load_state_dict(state)
+        assert next(iter(loader)).ids.tolist() == second
+    with spdl_cluster.local(job()) as loader:
+        loader.load_state_dict(state)
+        assert loader.state_dict() == state
+        assert next(iter(loader)).ids.tolist() == second != first
+
+
+def test_wrong_states_are_refused_by_name(job: MakeJob) -> None:
+    with spdl_cluster.local(job()) as loader:
+        good = loader.state_dict()
+        for bad, says in [
+            ({**good, "spdl_state": 9}, "version 9"),
+            ({**good, "extra": 1}, "extra"),
+            ({**good, "epoch": -1}, "-1"),
+            ({}, "spdl_state"),
+            ("nonsense", "cannot be read"),
+            (b"\xff\xfe", "cannot be read"),
+            ({"epoch": object()}, "cannot be read"),
+        ]:
+            with pytest.raises(spdl_cluster.StateError, match=says) as error:
+                loader.load_state_dict(bad)  # type: ignore[arg-type]
+            assert isinstance(error.value, ValueError)
+        assert loader.state_dict() == good
+    with pytest.raises(spdl_cluster.StateError, match="fingerprint") as error:
+        spdl_cluster.local(job(seed=6), state=good).position
+    assert "checkpoint is of another" in (error.value.hint or "")
+
+
+def test_receipts_and_digests_are_those_of_the_plan_and_of_replay(job: MakeJob, job_file: JobFile) -> None:
+    made = job({"name": "raw", "from": "jpg", "decode": "bytes", "max_bytes": 400_000}, epochs=2)
+    path = job_file(made)
+    receipts, digests = [], []
+    for rank in range(3):
+        with spdl_cluster.local(made, rank, 3) as loader:
+            for _ in range(2):
+                digests += [batch.content_digest() for batch in loader]
+            receipts.append(loader.receipt)
+    audited = [argument for receipt in receipts for argument in ("--receipt", receipt)]
+    assert ctl_json("audit", path, *audited)["equal"]
+    replayed = ctl_json("replay", path, "--all")
+    assert (replayed["receipt"], replayed["content_digest"]) == (add(receipts), add(digests))
+
+
+def test_a_dict_and_a_job_file_are_the_same_job(job: MakeJob, job_file: JobFile) -> None:
+    with spdl_cluster.local(job()) as loader:
+        by_dict = loader.state_dict()
+    for path in (job_file(job()), str(job_file(job()))):
+        with spdl_cluster.local(path) as loader:
+            assert loader.state_dict() == by_dict
+            assert loader.job == "test"
+
+
+def test_settings_that_make_no_sense_are_named(job: MakeJob, tmp_path: pathlib.Path) -> None:
+    def refuses(says: str, kind: type[Exception] = spdl_cluster.SettingError, **settings: Any) -> None:
+        with pytest.raises(kind, match=says):
+            loader = spdl_cluster.local(**{"job": job(), **settings})
+            loader.position
+
+    refuses("rank 2 is not below world 2", rank=2, world=2)
+    refuses("world 25 is more than the global batch of 24", rank=0, world=25)
+    refuses("`timeout` is 0", timeout=0)
+    refuses("`tensors` is 'cupy'", tensors="cupy")
+    refuses("`device` is `cuda:0`", device="cuda:0")
+    refuses("unknown field `lable`", job=job(lable=1))
+    refuses("job.column.2.from is a `object`", job=job({"name": "x", "from": object()}))
+    refuses("job is a `int`|expected str", Exception, job=3)
+    refuses("nowhere.toml", job=tmp_path / "nowhere.toml")
+    refuses("nothing-here", spdl_cluster.DataError, job=job(dataset=tmp_path / "nothing-here"))
+    assert issubclass(spdl_cluster.SettingError, ValueError)
+
+
+def test_rank_and_world_come_from_the_environment(job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with spdl_cluster.local(job()) as loader:
+        assert (loader.rank, loader.world) == (1, 2)
+        assert next(iter(loader)).samples == 12
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    with pytest.raises(spdl_cluster.SettingError, match="`WORLD_SIZE` is `two`"):
+        spdl_cluster.local(job())
+
+
+def test_a_loader_is_not_pickled_and_a_batch_is_copied(job: MakeJob) -> None:
+    with spdl_cluster.local(job(), tensors="numpy") as loader:
+        with pytest.raises(spdl_cluster.SpdlError, match="cannot be pickled"):
+            pickle.dumps(loader)
+        batch = next(iter(loader))
+        copy = pickle.loads(pickle.dumps(batch))
+        assert type(copy) is dict
+        assert all(numpy.array_equal(copy[name], batch[name]) for name in batch)
+        moved = type(batch)({name: tensor + 1 for name, tensor in batch.items()})
+        assert moved["label"].tolist() == [label + 1 for label in batch["label"].tolist()]
+        with pytest.raises(AttributeError, match="only a batch that comes from a loader"):
+            moved.position
+
+
+def test_a_closed_loader_says_so_and_its_batches_stay(job: MakeJob) -> None:
+    loader = spdl_cluster.local(job(), tensors="numpy")
+    batch = next(iter(loader))
+    digest, label = batch.content_digest(), batch["label"]
+    loader.close()
+    loader.close()
+    with pytest.raises(spdl_cluster.ClosedError, match="closed"):
+        next(iter(loader))
+    assert batch.content_digest() == digest
+    del batch
+    assert len(label.tolist()) == 24
+
+
+def test_figures_count_what_was_handed_over(job: MakeJob) -> None:
+    with spdl_cluster.local(job()) as loader:
+        delivered = len(ids(loader))
+        stats = loader.stats()
+    assert (stats["batches"], stats["samples"]) == (len(loader_steps := range(PICTURES // 24)), delivered)
+    assert stats["bytes"] > delivered * 32 * 32 * 3
+    assert stats["serving"]["transport"] == "in_process"
+    decoded = {stage["name"]: stage["items"] for stage in stats["stages"]}
+    assert decoded["batch"] == len(loader_steps)
+    assert decoded["decode"] >= delivered
