@@ -1,4 +1,4 @@
-"""Data for those who have none at hand: photograph-like pictures in eight classes, drawn and packed."""
+"""Data for those who have none at hand: photograph-like pictures, drawn and packed."""
 
 from ._native import pack_pictures
 

@@ -6,6 +6,7 @@ An environment lives in FOLDER under a hash of the requirements and of this Pyth
 asks for the same. Needs nothing beyond Python 3 with `venv` and a package index that pip can reach.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -13,24 +14,45 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 
 
 def main(folder: str, *requirements: str) -> None:
-    parts = [sys.version, *requirements]
+    print(make(folder, *requirements) / "bin/python")
+
+
+def make(folder: str, *requirements: str, sees_system: bool = False) -> pathlib.Path:
+    """The environment with these packages; with `sees_system`, this Python's own packages too."""
+    parts = [sys.version, *requirements, *(["sees system"] if sees_system else [])]
     if requirements[0] == "-r":
         parts.append(pathlib.Path(requirements[1]).read_text())
     name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     home = pathlib.Path(folder).resolve()
     home.mkdir(parents=True, exist_ok=True)
     venv, done = home / name, home / name / "complete"
-    # The lock is on the folder itself: it ends with the process, whatever becomes of it.
-    fcntl.flock(os.open(home, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_EX)
-    if not done.exists():
-        shutil.rmtree(venv, ignore_errors=True)
-        run(sys.executable, "-m", "venv", str(venv))
-        run(str(venv / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements)
-        done.touch()
-    print(venv / "bin/python")
+    with locked(home):
+        if not done.exists():
+            shutil.rmtree(venv, ignore_errors=True)
+            run(sys.executable, "-m", "venv", *(["--system-site-packages"] if sees_system else []), str(venv))
+            pip(venv, *requirements)
+            done.touch()
+    return venv
+
+
+@contextlib.contextmanager
+def locked(folder: pathlib.Path) -> Iterator[None]:
+    """Alone in the folder. The lock is on the folder itself: it ends with the process, whatever becomes of it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def pip(venv: pathlib.Path, *arguments: str) -> None:
+    """Installs into the environment."""
+    run(str(venv / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments)
 
 
 def run(*command: str) -> None:

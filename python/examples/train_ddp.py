@@ -1,0 +1,159 @@
+"""Trains a small network with DistributedDataParallel, and goes on in the middle of an epoch after any interruption.
+
+    torchrun --nproc-per-node 2 python/examples/train_ddp.py --demo
+    torchrun --nproc-per-node 8 python/examples/train_ddp.py --job job.toml          # the pipeline in this process
+    SPDL_COORD=head:7400 SPDL_JOB=tour SPDL_CERTS=certs/client torchrun ... train_ddp.py     # served by a cluster
+
+With `--checkpoint FILE` it saves model, optimiser and loader every `--every` steps, and goes on from there when started again, with
+any number of ranks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import tempfile
+from typing import Any
+
+import spdl_cluster
+import spdl_cluster.demo
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+#: What the demo trains on: pictures of 32 pixels and their classes, every sample once an epoch.
+DEMO_JOB = {
+    "name": "demo",
+    "seed": 17,
+    "global_batch": 32,
+    "epochs": 2,
+    "epoch_end": "exact",
+    "column": [
+        {
+            "name": "image",
+            "from": "jpg",
+            "decode": "image",
+            "ops": [{"random_resized_crop": {"size": 32, "scale": [0.5, 1.0]}}, {"random_flip": {}}],
+        },
+        {"name": "label", "from": "cls", "decode": "int"},
+    ],
+}
+
+
+def network(classes: int) -> nn.Module:
+    """A few convolutions: enough to learn colours and textures."""
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 5, stride=2, padding=2),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(128, classes),
+    )
+
+
+def demo_data(pictures: int) -> pathlib.Path:
+    """A dataset of the demo's pictures, made by rank 0 for all."""
+    folder = [""]
+    if dist.get_rank() == 0:
+        folder = [os.path.join(tempfile.mkdtemp(prefix="spdl-demo-"), "dataset")]
+        spdl_cluster.demo.pack_pictures(folder[0], pictures)
+    dist.broadcast_object_list(folder)
+    return pathlib.Path(folder[0])
+
+
+def open_loader(arguments: argparse.Namespace, state: dict[str, Any] | None) -> spdl_cluster.Loader:
+    """The loader of this rank: rank and world come from torchrun's variables."""
+    if arguments.demo:
+        job: Any = {**DEMO_JOB, "dataset": str(demo_data(arguments.pictures))}
+        return spdl_cluster.local(job, state=state)
+    if arguments.job:
+        return spdl_cluster.local(arguments.job, state=state)
+    return spdl_cluster.connect(state=state)
+
+
+def main() -> None:
+    """Trains to the end of the job, and says what it saw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--demo", action="store_true", help="make pictures and train on them")
+    parser.add_argument("--pictures", type=int, default=320, help="pictures of the demo")
+    parser.add_argument("--job", help="a job file; without it and without --demo, the SPDL_* variables name a cluster's job")
+    parser.add_argument("--classes", type=int, default=16, help="at least as many as the labels have")
+    parser.add_argument("--checkpoint", type=pathlib.Path, help="file to save to, and to go on from where it exists")
+    parser.add_argument("--every", type=int, default=10, help="steps between two checkpoints")
+    parser.add_argument("--trace", type=pathlib.Path, help="folder for what each rank saw: a line of JSON for each step")
+    arguments = parser.parse_args()
+
+    torch.manual_seed(17)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    model = DistributedDataParallel(network(arguments.classes))
+    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    state = None
+    if arguments.checkpoint and arguments.checkpoint.exists():
+        checkpoint = torch.load(arguments.checkpoint, weights_only=True)
+        model.module.load_state_dict(checkpoint["model"])
+        optimiser.load_state_dict(checkpoint["optimiser"])
+        state = checkpoint["loader"]
+    trace = None
+    if arguments.trace:
+        trace = open(arguments.trace / f"{rank}-of-{dist.get_world_size()}.jsonl", "a", buffering=1)
+
+    seen: list[tuple[int, int]] = []
+    right = total = 0.0
+    with open_loader(arguments, state) as loader:
+        step = 0
+        for epoch in range(loader.epoch, loader.epochs):
+            for batch in loader:
+                images = batch["image"].permute(0, 3, 1, 2).float() / 255
+                answers = model(images)
+                # At the end of an `exact` epoch a rank can have empty entries: they do not count.
+                losses = nn.functional.cross_entropy(answers, batch["label"], reduction="none")
+                loss = (losses * batch.valid).sum() * loader.world / loader.global_batch
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+
+                step += 1
+                entries = zip(batch.epochs.tolist(), batch.ids.tolist(), batch.valid.tolist())
+                new = [(at, sample) for at, sample, valid in entries if valid]
+                seen += new
+                if epoch == loader.epochs - 1:
+                    right += float(((answers.argmax(1) == batch["label"]) & batch.valid).sum())
+                    total += len(new)
+                if trace:
+                    trace.write(json.dumps({"from": batch.position, "next": batch.next_position, "seen": new}) + "\n")
+                if arguments.checkpoint and rank == 0 and step % arguments.every == 0:
+                    save(arguments.checkpoint, model.module, optimiser, loader)
+        if arguments.checkpoint and rank == 0:
+            save(arguments.checkpoint, model.module, optimiser, loader)
+
+    everything: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everything, (seen, right, total))
+    if rank == 0:
+        samples = [sample for ranks_seen, _, _ in everything for sample in ranks_seen]
+        accuracy = 100 * sum(right for _, right, _ in everything) / max(1, sum(total for _, _, total in everything))
+        epochs = len({epoch for epoch, _ in samples})
+        repeated = len(samples) - len(set(samples))
+        print(
+            f"saw {len(samples)} samples in {epochs} epochs on {len(everything)} ranks, {repeated} of them twice; "
+            f"{accuracy:.0f} % of the last epoch's were told apart"
+        )
+    dist.destroy_process_group()
+
+
+def save(path: pathlib.Path, model: nn.Module, optimiser: torch.optim.Optimizer, loader: spdl_cluster.Loader) -> None:
+    """Saves whole or not at all: a checkpoint that a crash cut off would be worse than an older one."""
+    checkpoint = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "loader": loader.state_dict()}
+    partial = path.with_suffix(".partial")
+    torch.save(checkpoint, partial)
+    os.replace(partial, path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Makes the virtual environment that the tests of the Python package run in, and prints the path of its Python.
+
+usage: suite_venv.py FOLDER
+
+Where this Python has torch, the environment uses it. Otherwise torch's wheel from the package index is installed without the
+gigabytes of CUDA libraries that it names: on the CPU none of their functions is called, so that libraries whose functions all
+fail are enough to load it. Where there is no torch to be had, the reason is in the file `no-torch` of the environment.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import venv
+
+PACKAGES = ["maturin==1.16.0", "ml_dtypes==0.5.4", "mypy==2.4.1", "numpy==2.4.6", "pytest==9.2.0"]
+TORCH = "torch==2.15.0"
+#: What torch imports, the CUDA libraries aside.
+TORCH_IMPORTS = ["filelock", "fsspec", "jinja2", "networkx", "sympy", "typing-extensions"]
+#: Libraries that every system has.
+SYSTEM = re.compile(r"(lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|z)|ld-linux.*)\.so")
+#: Symbol versions of those.
+SYSTEM_VERSIONS = ("GLIBC", "GCC", "CXXABI", "GOMP", "OMP", "GFORTRAN", "ZLIB")
+#: The version of a library's symbols, where it is not the library's own name.
+VERSIONS = {"libnvshmem_host.so.3": "NVSHMEM", "libquadmath.so.0": "QUADMATH_1.0"}
+
+
+def main(folder: str) -> None:
+    has_torch = subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode == 0
+    home = venv.make(folder, *PACKAGES, sees_system=has_torch)
+    absent = home / "no-torch"
+    if not has_torch:
+        with venv.locked(home):
+            if absent.exists() or not list(home.glob("lib/*/site-packages/torch/lib")):
+                add_torch(home, absent)
+    print(home / "bin/python")
+
+
+def add_torch(home: pathlib.Path, absent: pathlib.Path) -> None:
+    """Installs torch, or says why not."""
+    absent.write_text("it is being installed")
+    try:
+        venv.pip(home, "--no-compile", *TORCH_IMPORTS)
+        venv.pip(home, "--no-compile", "--no-deps", TORCH)
+        stand_in(next(home.glob("lib/*/site-packages/torch/lib")))
+        subprocess.run([home / "bin/python", "-c", "import torch"], check=True, capture_output=True, text=True)
+    except (subprocess.CalledProcessError, OSError) as error:
+        absent.write_text(f"there is no torch to be had: {error} {getattr(error, 'stderr', '') or ''}")
+        return
+    absent.unlink()
+
+
+def stand_in(libraries: pathlib.Path) -> None:
+    """Puts libraries of failing functions beside torch's own, in place of those that it needs and that are not there."""
+    there = {path.name for path in libraries.iterdir()}
+    needed: set[str] = set()
+    symbols: dict[str, set[str]] = {}
+    for library in libraries.glob("*.so*"):
+        needed.update(re.findall(r"\(NEEDED\).*\[(.*)\]", tool("readelf", "-dW", library)))
+        for line in tool("nm", "-D", "-u", "--with-symbol-versions", library).splitlines():
+            kind, symbol = line.split()
+            name, _, version = symbol.partition("@")
+            if kind == "U" and not name.startswith("_Z") and not version.lstrip("@").startswith(SYSTEM_VERSIONS):
+                symbols.setdefault(version.lstrip("@"), set()).add(name)
+    # Symbols without a version can be of any library; torch's own names among them are taken from torch first.
+    anyones = {name for name in symbols.get("", set()) if name.startswith(("cu", "nccl", "nv"))}
+    for name in sorted(needed):
+        if name not in there and not SYSTEM.match(name):
+            version = VERSIONS.get(name, name)
+            build(libraries / name, symbols.get(version, anyones), version if version in symbols else None)
+
+
+def build(library: pathlib.Path, functions: set[str], version: str | None) -> None:
+    """Compiles a library whose functions all return 100, which CUDA calls `cudaErrorNoDevice`."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, versions = pathlib.Path(folder, "stand-in.c"), pathlib.Path(folder, "versions")
+        source.write_text("".join(f"long {function}(void) {{ return 100; }}\n" for function in sorted(functions)))
+        options = [f"-Wl,-soname,{library.name}"]
+        if version:
+            versions.write_text(f"{version} {{ global: *; }};\n")
+            options.append(f"-Wl,--version-script={versions}")
+        tool("cc", "-shared", "-fPIC", "-fno-builtin", "-w", "-o", library, source, *options)
+
+
+def tool(*command: object) -> str:
+    """What a tool prints."""
+    return subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True).stdout
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    main(sys.argv[1])

@@ -1,0 +1,53 @@
+"""Types: mypy --strict on the package, its examples and these tests; stubtest on the native half."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import spdl_cluster
+from conftest import LIMIT_S
+
+pytest.importorskip("mypy")
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def run(folder: pathlib.Path, *arguments: object) -> None:
+    """Runs a module of mypy."""
+    done = subprocess.run(
+        [sys.executable, "-m", *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=2 * LIMIT_S
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_package_examples_and_tests_are_typed(tmp_path: pathlib.Path) -> None:
+    # torch is not followed: its types are not ours, and take half a minute to read.
+    lines = ["[mypy]", "strict = True", f"cache_dir = {tmp_path / 'cache'}", "warn_unused_ignores = False"]
+    for module in ("torch", "lightning", "accelerate", "spdl", "ml_dtypes"):
+        lines += [f"[mypy-{module}.*]", "follow_imports = skip", "ignore_missing_imports = True"]
+    lines += ["[mypy-test_ddp,conftest,train_*]", "disallow_subclassing_any = False", "disallow_untyped_decorators = False"]
+    config = tmp_path / "mypy.ini"
+    config.write_text("\n".join(lines))
+    for files in (
+        ["-p", "spdl_cluster"],
+        sorted((ROOT / "python/examples").glob("*.py")),
+        sorted((ROOT / "tests/python").glob("*.py")),
+    ):
+        run(tmp_path, "mypy", "--config-file", config, *files)
+
+
+def test_stubs_say_what_is_there() -> None:
+    run(ROOT, "mypy.stubtest", "spdl_cluster._native")
+
+
+def test_everything_public_is_documented() -> None:
+    for name in spdl_cluster.__all__:
+        thing = getattr(spdl_cluster, name)
+        assert (thing.__doc__ or "").strip(), name
+        for member, value in vars(thing).items() if isinstance(thing, type) else ():
+            if not member.startswith("_") and (callable(value) or isinstance(value, property)):
+                assert (value.__doc__ or "").strip(), f"{name}.{member}"
+    assert os.path.exists(os.path.join(os.path.dirname(spdl_cluster.__file__), "py.typed"))
