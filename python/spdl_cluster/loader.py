@@ -34,6 +34,8 @@ class Loader:
         self._feed = feed
         self._kind = kind
         self._tensors: tensors.Tensors | None = None
+        #: A state of the job, whatever its position.
+        self._job_state: dict[str, Any] | None = None
         _open.add(self)
 
     def __iter__(self) -> Epoch:
@@ -106,10 +108,17 @@ class Loader:
         figures: dict[str, Any] = json.loads(self._feed.stats())
         return figures
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, after: Batch | None = None) -> dict[str, Any]:
         """Where the next batch begins, and the job it is a position of: about 100 bytes, plain values. The same on every rank after the same
-        step, and good for any world size and batch size."""
-        state: dict[str, Any] = json.loads(self._feed.state())
+        step, and good for any world size and batch size.
+
+        after: a batch of this loader, for the state right after it, where stages behind the loader have taken further ones ahead.
+        """
+        if after is None or self._job_state is None:
+            self._job_state = json.loads(self._feed.state())
+        state = dict(self._job_state)
+        if after is not None:
+            state["epoch"], state["offset"] = after.next_position
         return state
 
     def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
@@ -141,6 +150,7 @@ class Loader:
 
     def _choose(self) -> tensors.Tensors:
         self._tensors = tensors.choose(self._kind, self._feed.columns)
+        self._job_state = json.loads(self._feed.state())
         return self._tensors
 
 

@@ -86,6 +86,17 @@ def test_a_state_is_what_was_handed_over_and_resumes_at_any_world_size(job: Make
     assert sorted(before + rest) == sorted(whole)
 
 
+def test_a_state_after_a_batch_does_not_count_what_was_taken_since(job: MakeJob) -> None:
+    with spdl_cluster.local(job(), tensors="numpy") as loader:
+        epoch = iter(loader)
+        first, second = next(epoch), next(epoch)
+        third = next(epoch).ids.tolist()
+        state = loader.state_dict(after=second)
+        assert loader.state_dict() != state == {**loader.state_dict(after=first), "offset": 48}
+    with spdl_cluster.local(job(), state=state) as loader:
+        assert next(iter(loader)).ids.tolist() == third
+
+
 def test_a_state_can_be_loaded_before_and_after_the_first_use(job: MakeJob) -> None:
     with spdl_cluster.local(job()) as loader:
         first = next(iter(loader)).ids.tolist()
