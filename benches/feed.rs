@@ -1,8 +1,18 @@
-//! How near a rank's feed comes to the bare decoding of the same samples on as many threads, in images per second.
+//! How near a rank's feed comes to the bare decoding of the same samples on as many threads, in images per second, and
+//! what it allocates.
 //!
 //! `cargo bench --bench feed [-- --images N] [--threads T] [--epochs E]`
+#![allow(unsafe_code)] // The allocator that counts.
 
-use std::{path::Path, sync::Arc, time::Instant};
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
 
 use bytes::Bytes;
 use rayon::prelude::*;
@@ -20,6 +30,46 @@ use spdl_worker::{
     decode::{Decoder, SampleKey, Target},
     feed::{FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},
 };
+
+/// Counts allocations, of all threads.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+static ALLOCATED_BYTES: AtomicU64 = AtomicU64::new(0);
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn count(bytes: usize) {
+    ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+    ALLOCATED_BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
+}
+
+// SAFETY: the system's allocator does the work, with the arguments it is given.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: as promised by the caller.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: as promised by the caller.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        count(bytes);
+        // SAFETY: as promised by the caller.
+        unsafe { System.realloc(pointer, layout, bytes) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as promised by the caller.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
 
 const COLUMNS: &str = r#"
     [[column]]
@@ -65,6 +115,7 @@ async fn main() {
     }
     let rate = feed(&job, threads as f64, 1 << 30, 4).await;
     println!("{:32} {rate:8.0} images/s  {:.2} of bare", "feed, 4 ranks", rate / bare);
+    steady(&job, threads as f64).await;
 }
 
 async fn dataset(directory: &Path, images: u64) -> DatasetStore {
@@ -137,4 +188,43 @@ async fn drain(resources: Arc<Resources>, session: Session, rank: u32) -> u64 {
             FeedEvent::End { .. } => return entries,
         }
     }
+}
+
+/// Prints what a feed allocates once all blocks are in memory: in all epochs but the first.
+async fn steady(job: &Job, cores: f64) {
+    let budget = Budget { cores, memory_bytes: 1 << 30, disk: None };
+    let resources = Resources::new("bench", budget).expect("threads");
+    let session = Session {
+        id: SessionId(1),
+        job: job.clone(),
+        world: 1,
+        global_batch: job.global_batch,
+        start: Position::START,
+    };
+    let request = FeedRequest { session, rank: 0, from: Position::START, slots: 0, slab: SlabKind::Private };
+    let mut feed = RankFeed::start(&resources, request).expect("memory for the slots");
+    let [mut batches, mut samples, mut allocations, mut bytes] = [0_u64; 4];
+    loop {
+        let before = [&ALLOCATIONS, &ALLOCATED_BYTES].map(|counter| counter.load(Ordering::Relaxed));
+        let FeedEvent::Filled { slot, used_bytes, .. } = feed.next().await.expect("a good dataset") else { break };
+        let batch = feed.slab().read(slot).expect("a filled slot");
+        let view = feed.layout().read(&batch[..used_bytes as usize]).expect("a batch");
+        let (epoch, entries) = (view.header().epoch, view.len() as u64);
+        drop(batch);
+        feed.free(slot).expect("a lent slot");
+        if epoch > 0 {
+            let after = [&ALLOCATIONS, &ALLOCATED_BYTES].map(|counter| counter.load(Ordering::Relaxed));
+            batches += 1;
+            samples += entries;
+            allocations += after[0] - before[0];
+            bytes += after[1] - before[1];
+        }
+    }
+    let per = |count: u64, of: u64| count as f64 / of.max(1) as f64;
+    println!(
+        "allocations: {:.1} per batch, {:.2} and {:.0} bytes per sample, over {batches} batches",
+        per(allocations, batches),
+        per(allocations, samples),
+        per(bytes, samples),
+    );
 }

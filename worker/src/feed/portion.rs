@@ -1,6 +1,6 @@
 //! Decoding part of a batch: samples whose bytes are there go straight to their places in the slot, in parallel.
 
-use std::{cell::Cell, time::Instant};
+use std::{cell::Cell, cmp::Reverse, time::Instant};
 
 use bytes::Bytes;
 use rayon::prelude::*;
@@ -94,7 +94,8 @@ pub(crate) enum Why {
 
 type Places<'a> = (&'a mut Entry, SmallVec<[Target<'a>; 4]>);
 
-/// Decodes `portion` into the canvas, and makes the entries in `blanks` zero. Runs on the decoding threads.
+/// Decodes `portion` into the canvas, big samples first, so that none is left to one thread at the end; and makes the
+/// entries in `blanks` zero. Runs on the decoding threads.
 pub(crate) fn decode_portion(
     feed: &Feed,
     canvas: &mut Canvas,
@@ -108,20 +109,41 @@ pub(crate) fn decode_portion(
         *entry = entry_of(blank, blank.flags);
         zero(&mut targets);
     }
-    let mut work: Vec<(&Fetched, &SampleTask, Places<'_>)> = portion
-        .iter()
-        .flat_map(|block| block.tasks.iter().map(move |task| (block, task)))
-        .map(|(block, task)| (block, task, take(task.entry)))
-        .collect();
+    let tasks = portion.iter().flat_map(|block| block.tasks.iter().map(move |task| (block, task)));
+    let mut sized: Vec<(u64, (&Fetched, &SampleTask))> =
+        tasks.map(|(block, task)| (bytes_of(feed, block, task.id), (block, task))).collect();
+    sized.sort_unstable_by_key(|(bytes, (_, task))| (Reverse(*bytes), task.entry));
+    let hands = feed.resources.pool.current_num_threads().next_power_of_two();
+    let mut work: Vec<(&Fetched, &SampleTask, Places<'_>)> =
+        dealt(&sized, hands).map(|(_, (block, task))| (*block, *task, take(task.entry))).collect();
     work.par_iter_mut()
         .with_max_len(1)
         .filter_map(|(block, task, (entry, targets))| {
             if feed.progress.is_cancelled() {
                 return None;
             }
-            decode_one(feed, block, task, entry, targets)
+            let started = Instant::now();
+            let unfinished = decode_one(feed, block, task, entry, targets);
+            let rest = feed.resources.budget().rest(started.elapsed());
+            if !rest.is_zero() {
+                std::thread::sleep(rest);
+            }
+            unfinished
         })
         .collect()
+}
+
+/// Compressed bytes of a sample: how long it takes, roughly.
+fn bytes_of(feed: &Feed, block: &Fetched, id: SampleId) -> u64 {
+    let Some((record, _)) = locate(feed, block, id) else { return 0 };
+    feed.fields.iter().filter_map(|name| record.field(name)).map(|field| u64::from(field.bytes)).sum()
+}
+
+/// Deals `sorted` to so many hands, one hand after the other: each has its share of what comes first, and begins with
+/// it. Halving what comes out, as the threads do, never cuts through a hand where `hands` is a power of two and all
+/// are equally long.
+fn dealt<T>(sorted: &[T], hands: usize) -> impl Iterator<Item = &T> {
+    (0..hands).flat_map(move |hand| sorted.iter().skip(hand).step_by(hands))
 }
 
 fn split<'a>(layout: &Layout, canvas: &'a mut Canvas) -> Vec<Option<Places<'a>>> {
@@ -231,5 +253,19 @@ fn zero(targets: &mut [Target<'_>]) {
             Target::Fixed(bytes) => bytes.fill(0),
             Target::Ragged(value) => **value = Bytes::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_thread_gets_its_share_of_the_big_ones_and_begins_with_them() {
+        let sorted: Vec<u32> = (0..8).rev().collect();
+        assert_eq!(dealt(&sorted, 2).copied().collect::<Vec<_>>(), [7, 5, 3, 1, 6, 4, 2, 0]);
+        assert_eq!(dealt(&sorted, 4).copied().collect::<Vec<_>>(), [7, 3, 6, 2, 5, 1, 4, 0]);
+        assert_eq!(dealt(&sorted[..3], 8).copied().collect::<Vec<_>>(), [7, 6, 5]);
+        assert_eq!(dealt(&sorted, 1).copied().collect::<Vec<_>>(), sorted);
     }
 }
