@@ -85,6 +85,7 @@ impl<S: Source<Batch = Batch>> Source for OnDevice<S> {
     fn stages(&self) -> Vec<StageFigures> {
         match &self.kind {
             Kind::Host { source, .. } => source.stages(),
+            Kind::Cuda(pump) => pump.stages(),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use spdl_wire::slab::Slab;
+use spdl_wire::{messages::StageFigures, slab::Slab};
 use tokio::{
     sync::{mpsc, oneshot},
     time::{sleep, timeout},
@@ -40,7 +40,7 @@ enum Command {
 pub(crate) struct Pump {
     ready: mpsc::UnboundedReceiver<Ready>,
     commands: mpsc::UnboundedSender<Command>,
-    serving: Arc<Mutex<Serving>>,
+    served: Arc<Mutex<Served>>,
     hands: Arc<Hands>,
 }
 
@@ -59,7 +59,7 @@ impl Pump {
         let (to_ready, ready) = mpsc::unbounded_channel();
         let (commands, to_task) = mpsc::unbounded_channel();
         let (back, returned) = mpsc::unbounded_channel();
-        let serving = Arc::new(Mutex::new(source.serving()));
+        let served = Arc::new(Mutex::new(Served::by(&source)));
         let task = Task {
             source,
             lane,
@@ -72,10 +72,10 @@ impl Pump {
             returned,
             back,
             ready: to_ready,
-            serving: serving.clone(),
+            served: served.clone(),
         };
         tokio::spawn(task.run());
-        Ok(Self { ready, commands, serving, hands: Hands::new(buffers, "device buffers (option `buffers`)") })
+        Ok(Self { ready, commands, served, hands: Hands::new(buffers, "device buffers (option `buffers`)") })
     }
 
     pub(crate) async fn next(&mut self) -> Ready {
@@ -106,7 +106,11 @@ impl Pump {
     }
 
     pub(crate) fn serving(&self) -> Serving {
-        self.serving.lock().clone()
+        self.served.lock().serving.clone()
+    }
+
+    pub(crate) fn stages(&self) -> Vec<StageFigures> {
+        self.served.lock().stages.clone()
     }
 
     pub(crate) async fn close(&self) {
@@ -134,7 +138,19 @@ struct Task<S> {
     returned: mpsc::UnboundedReceiver<Buffer>,
     back: mpsc::UnboundedSender<Buffer>,
     ready: mpsc::UnboundedSender<Ready>,
-    serving: Arc<Mutex<Serving>>,
+    served: Arc<Mutex<Served>>,
+}
+
+/// What the source says of itself, as of the last batch that it gave.
+struct Served {
+    serving: Serving,
+    stages: Vec<StageFigures>,
+}
+
+impl Served {
+    fn by<S: Source>(source: &S) -> Self {
+        Self { serving: source.serving(), stages: source.stages() }
+    }
 }
 
 /// Slabs that are page-locked. After a fail-over there is another.
@@ -183,7 +199,7 @@ impl<S: Source<Batch = Batch>> Task<S> {
                 },
                 buffer = self.returned.recv() => self.free.extend(buffer),
                 event = self.source.next(), if wants_batch => {
-                    *self.serving.lock() = self.source.serving();
+                    *self.served.lock() = Served::by(&self.source);
                     match event {
                         Ok(SourceEvent::Batch(batch)) => self.waiting = Some(batch),
                         Ok(SourceEvent::End(position)) => self.end(Ok(SourceEvent::End(position))),
