@@ -116,7 +116,8 @@ pub(crate) fn decode_portion(
     let hands = feed.resources.pool.current_num_threads().next_power_of_two();
     let mut work: Vec<(&Fetched, &SampleTask, Places<'_>)> =
         dealt(&sized, hands).map(|(_, (block, task))| (*block, *task, take(task.entry))).collect();
-    work.par_iter_mut()
+    let mut unfinished: Vec<Unfinished> = work
+        .par_iter_mut()
         .with_max_len(1)
         .filter_map(|(block, task, (entry, targets))| {
             if feed.progress.is_cancelled() {
@@ -130,7 +131,10 @@ pub(crate) fn decode_portion(
             }
             unfinished
         })
-        .collect()
+        .collect();
+    // Whichever was decoded first: what is told of is the first in the batch.
+    unfinished.sort_unstable_by_key(|sample| sample.task.entry);
+    unfinished
 }
 
 /// Compressed bytes of a sample: how long it takes, roughly.
