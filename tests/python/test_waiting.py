@@ -58,7 +58,9 @@ def test_a_loop_that_lets_go_is_never_warned(job: MakeJob) -> None:
 
 
 WAITS = """
-    import json, sys, spdl_cluster
+    import json, signal, sys, spdl_cluster
+    # A shell's background jobs ignore it, and a Python that they start does too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     loader = spdl_cluster.local(json.loads(sys.argv[1]), tensors="numpy", slots=1, timeout=100)
     epoch = iter(loader)
     held = next(epoch)
