@@ -73,6 +73,8 @@ struct Files {
     /// How often a block was found wrong: bytes that were fetched before that do not come back.
     discards: HashMap<BlockKey, u32>,
     used_bytes: u64,
+    /// Bytes of the files that are being written.
+    writing_bytes: u64,
     tick: u64,
 }
 
@@ -239,10 +241,16 @@ impl DiskCache {
     /// room does not mend, nothing more is written for a while.
     pub(crate) fn write(&self, key: &BlockKey, offset: u64, pieces: &Pieces, discards: u32) {
         let bytes = pieces.bytes() + SEAL_BYTES as u64;
-        if bytes > self.budget_bytes || self.pause.lock().is_on() || self.known(key).is_some() {
+        if self.pause.lock().is_on() || self.known(key).is_some() {
             return;
         }
-        self.make_room(&mut self.files.lock(), bytes);
+        {
+            let mut files = self.files.lock();
+            if !self.make_room(&mut files, bytes) {
+                return;
+            }
+            files.writing_bytes += bytes;
+        }
         let written = self.try_write(key, offset, pieces, discards).or_else(|error| {
             match error.kind() {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => self.halve(),
@@ -251,6 +259,7 @@ impl DiskCache {
             }
             self.try_write(key, offset, pieces, discards)
         });
+        self.files.lock().writing_bytes -= bytes;
         match written {
             Ok(()) => *self.pause.lock() = Pause::default(),
             Err(error) => {
@@ -316,10 +325,13 @@ impl DiskCache {
         }
     }
 
-    fn make_room(&self, files: &mut Files, bytes: u64) {
-        while files.used_bytes + bytes > self.budget_bytes && !files.known.is_empty() {
+    /// Evicts the oldest blocks until so many bytes fit beside those that are being written; `false` where they cannot.
+    fn make_room(&self, files: &mut Files, bytes: u64) -> bool {
+        let Some(room) = self.budget_bytes.checked_sub(files.writing_bytes + bytes) else { return false };
+        while files.used_bytes > room {
             self.evict_oldest(files);
         }
+        true
     }
 
     fn evict_oldest(&self, files: &mut Files) {
@@ -376,6 +388,27 @@ mod tests {
         }
         assert!(stranger.exists());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn writers_at_the_same_time_stay_within_the_budget_together() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = open(directory.path());
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let cache = &cache;
+                scope.spawn(move || {
+                    for block in (0..400).filter(|block| block % 4 == writer) {
+                        cache.write(&key(block), 5, &pieces(block as u8), 0);
+                        let files = cache.files.lock();
+                        assert!(files.used_bytes <= 250, "{} bytes in {} files", files.used_bytes, files.known.len());
+                    }
+                });
+            }
+        });
+        assert_eq!(cache.files.lock().writing_bytes, 0);
+        cache.write(&key(1_000), 5, &pieces(7), 0);
+        assert!(cache.read(&key(1_000), 5, 100).is_some(), "and the next block finds room");
     }
 
     #[test]
