@@ -110,6 +110,12 @@ def main() -> None:
         step = 0
         for epoch in range(loader.epoch, loader.epochs):
             for batch in loader:
+                # Before the step, which no rank ends alone: whatever a checkpoint counts as trained is in the traces of all.
+                entries = zip(batch.epochs.tolist(), batch.ids.tolist(), batch.valid.tolist())
+                new = [(at, sample) for at, sample, valid in entries if valid]
+                if trace:
+                    trace.write(json.dumps({"from": batch.position, "next": batch.next_position, "seen": new}) + "\n")
+
                 images = batch["image"].permute(0, 3, 1, 2).float() / 255
                 answers = model(images)
                 # At the end of an `exact` epoch a rank can have empty entries: they do not count.
@@ -120,14 +126,10 @@ def main() -> None:
                 optimiser.step()
 
                 step += 1
-                entries = zip(batch.epochs.tolist(), batch.ids.tolist(), batch.valid.tolist())
-                new = [(at, sample) for at, sample, valid in entries if valid]
                 seen += new
                 if epoch == loader.epochs - 1:
                     right += float(((answers.argmax(1) == batch["label"]) & batch.valid).sum())
                     total += len(new)
-                if trace:
-                    trace.write(json.dumps({"from": batch.position, "next": batch.next_position, "seen": new}) + "\n")
                 if arguments.checkpoint and rank == 0 and step % arguments.every == 0:
                     save(arguments.checkpoint, model.module, optimiser, loader)
         if arguments.checkpoint and rank == 0:

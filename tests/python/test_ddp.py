@@ -66,8 +66,8 @@ class Gate:
 
     def __init__(self, path: pathlib.Path) -> None:
         os.mkfifo(path)
-        # Opened for both, so that neither side waits for the other to open it.
-        descriptor = os.open(path, os.O_RDWR)
+        # Without waiting for the rank, which then opens it without waiting for us.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, self.PAGE)
         self.pipe = os.fdopen(descriptor, "rb", buffering=0)
         self.text = b""
@@ -77,13 +77,20 @@ class Gate:
         deadline = time.monotonic() + LIMIT_S
         while self.text.count(b"\n") < count:
             if select.select([self.pipe], [], [], 0.2)[0]:
-                self.text += self.pipe.read(256)
+                self.text += self.pipe.read(256) or b""
             assert process.poll() is None and time.monotonic() < deadline, process.communicate()
 
     def rest(self) -> str:
-        """All that was traced, once the process is gone."""
-        while select.select([self.pipe], [], [], 0)[0]:
-            self.text += self.pipe.read(self.PAGE)
+        """All that was traced: up to the end of the rank, which comes a little after that of torchrun."""
+        deadline = time.monotonic() + LIMIT_S
+        while time.monotonic() < deadline:
+            select.select([self.pipe], [], [], 0.2)
+            text = self.pipe.read(self.PAGE)
+            if text == b"":
+                break
+            self.text += text or b""
+        else:
+            raise AssertionError("rank 0 outlives torchrun")
         self.pipe.close()
         return self.text.decode()
 

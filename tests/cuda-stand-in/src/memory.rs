@@ -33,11 +33,13 @@ impl DeviceMemory {
         if bytes == 0 {
             return Err(INVALID_VALUE);
         }
-        let used = &mut lock(&self.used)[device];
-        if *used + bytes > self.bytes {
-            return Err(OUT_OF_MEMORY);
+        {
+            let used = &mut lock(&self.used)[device];
+            if *used + bytes > self.bytes {
+                return Err(OUT_OF_MEMORY);
+            }
+            *used += bytes;
         }
-        *used += bytes;
         // Not zeros: a real device does not clear its memory either.
         let mut memory = vec![0xdddd_dddd_dddd_dddd_u64; bytes.div_ceil(8)];
         let address = memory.as_mut_ptr() as usize;
