@@ -7,14 +7,17 @@
         step(batch["image"], batch["label"])
 
 `connect` is served by workers of a cluster; `local` runs the same pipeline in this process. Both give a `Loader`, whose `for` is one epoch, whose
-`state_dict()` resumes anywhere, and whose batches are dicts of tensors.
+`state_dict()` resumes anywhere, and whose batches are dicts of tensors, on the GPU with `device="cuda"`.
 """
 
 from .batch import Batch, Position, Ragged
+from .device import DeviceOptions, Normalise
 from .errors import (
     ClosedError,
     ConnectError,
     DataError,
+    DeviceError,
+    DeviceMemoryError,
     ForkedError,
     HoardingWarning,
     LoaderTimeout,
@@ -30,11 +33,15 @@ __all__ = [
     "ClosedError",
     "ConnectError",
     "DataError",
+    "DeviceError",
+    "DeviceMemoryError",
+    "DeviceOptions",
     "Epoch",
     "ForkedError",
     "HoardingWarning",
     "Loader",
     "LoaderTimeout",
+    "Normalise",
     "Position",
     "Ragged",
     "RefusedError",

@@ -3,11 +3,14 @@
 import os
 from collections.abc import Callable
 
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 from typing_extensions import CapsuleType
 
-__all__ = ["Batch", "Column", "Feed", "pack_pictures"]
+__all__ = ["Batch", "Column", "Feed", "count_cuda_devices", "pack_pictures"]
+
+#: Name, buffers, columns that are normalised (name, mean, std, type, layout, probability of a flip, seed), largest slab to page-lock.
+_Target: TypeAlias = tuple[str, int, list[tuple[str, list[float], list[float], str, str, float, int]], int]
 
 @final
 class Feed:
@@ -27,6 +30,7 @@ class Feed:
         socket: str | None,
         node: str | None,
         global_batch: int | None,
+        target: _Target,
     ) -> Feed: ...
     @staticmethod
     def local(
@@ -40,6 +44,7 @@ class Feed:
         sharers: int,
         cores: float | None,
         memory_bytes: int | None,
+        target: _Target,
     ) -> Feed: ...
     def next(self) -> Batch | None: ...
     def drain(self, count: int) -> int: ...
@@ -61,6 +66,8 @@ class Feed:
     @property
     def columns(self) -> list[tuple[str, str]]: ...
     @property
+    def device(self) -> str: ...
+    @property
     def rank_and_world(self) -> tuple[int, int]: ...
     @property
     def belongs_elsewhere(self) -> bool: ...
@@ -69,7 +76,7 @@ class Feed:
 
 @final
 class Batch:
-    """One batch as it lies in its slot."""
+    """One batch, in its slot or on a device."""
 
     def fill(
         self,
@@ -78,6 +85,9 @@ class Batch:
         convert_ragged: Callable[[Column], Any],
         capsules: bool,
     ) -> None: ...
+    def wait_on(self, stream: int) -> None: ...
+    @property
+    def device(self) -> tuple[int, int]: ...
     @property
     def ends_epoch(self) -> bool: ...
     @property
@@ -105,7 +115,7 @@ class Batch:
 
 @final
 class Column:
-    """One column of a batch, or one field of its entries, as a DLPack tensor on the host that shares the batch's slot."""
+    """One column of a batch, or one field of its entries, as a DLPack tensor that shares the batch's memory."""
 
     @property
     def dtype(self) -> str: ...
@@ -118,11 +128,12 @@ class Column:
     def __dlpack__(
         self,
         *,
-        stream: Any = None,
+        stream: int | None = None,
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> CapsuleType: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
+def count_cuda_devices() -> int: ...
 def pack_pictures(folder: str | os.PathLike[str], count: int, seed: int = 0) -> int: ...

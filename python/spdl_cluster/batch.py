@@ -1,4 +1,4 @@
-"""A batch: a dict of tensors that lie in the loader's own memory."""
+"""A batch: a dict of tensors that lie in the loader's own memory, or in its buffers on a GPU."""
 
 from __future__ import annotations
 
@@ -69,9 +69,12 @@ class Ragged:
 class Batch(dict[str, Any]):
     """A batch of samples: a dict from the names of the job's columns to tensors, `[samples, ...]`.
 
-    The tensors share the memory that the samples were decoded into. It is used for another batch when the last of them and
-    the batch itself are gone: copy what has to last (`tensor.clone()`), and do not collect batches in a list.
+    The tensors share the memory that the samples were decoded into, or the GPU's that they were copied to. It is used for another batch when the
+    last of them and the batch itself are gone: copy what has to last (`tensor.clone()`), and do not collect batches in a list.
     They may be changed in place.
+
+    On a GPU, the memory is used again only after all that was put, until then, on the stream that was current when the batch came. Use on another
+    stream has to be told: `wait_on`.
 
     What is made of a batch by others (a copy on another device, `dict(batch)`) has the tensors only; its `position`, `ids` and so on are
     those of the batch that it was made of.
@@ -102,9 +105,19 @@ class Batch(dict[str, Any]):
         """Number of entries."""
         return self._source().samples
 
+    def wait_on(self, stream: Any) -> None:
+        """To use the batch on `stream` too: what is put there from now on waits for the batch, and the batch's memory, when it dies, for what was put
+        there. No thread waits. Nothing to do for the stream that was current when the batch came, nor on the host.
+
+        It is what `tensor.record_stream` is for torch's own memory; for memory of others, as this is, torch ignores that.
+
+        stream: a `torch.cuda.Stream`, another object with `__cuda_stream__`, or a `CUstream` as a number. It has to last as long as the batch.
+        """
+        self._source().wait_on(_handle(stream))
+
     @property
     def ids(self) -> Any:
-        """The sample id of each entry: int64, a view of the batch's own memory."""
+        """The sample id of each entry: int64, a view of the batch's own memory, on the same device."""
         return self._tensor(self._source().ids)
 
     @property
@@ -134,16 +147,17 @@ class Batch(dict[str, Any]):
 
     @property
     def slab(self) -> tuple[int, int]:
-        """Address and bytes of the memory that all batches of the loader lie in: what to page-lock."""
+        """Address and bytes of the memory that all batches of the loader lie in: what to page-lock. Not of a batch on a GPU, which has left it."""
         return self._source().slab
 
     @property
     def slot(self) -> int:
-        """Number of this batch's slot in the slab."""
+        """Number of this batch's slot in the slab. Not of a batch on a GPU, which has left it."""
         return self._source().slot
 
     def content_digest(self) -> str:
-        """Digest of every byte of the batch as the loader delivered it, as `spdl-ctl replay` computes it: 32 hexadecimal digits."""
+        """Digest of every byte of the batch as the loader delivered it, as `spdl-ctl replay` computes it: 32 hexadecimal digits. Of a
+        batch on a GPU, it fetches them."""
         return self._source().content_digest()
 
     def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
@@ -170,5 +184,19 @@ def of_slot(slot: Slot, tensors: Tensors) -> Batch:
         assert column.offsets is not None, "only ragged columns come here"
         return Ragged(tensors.of_column(column), tensors.of_column(column.offsets))
 
+    if tensors.before is not None:
+        tensors.before(slot)
     slot.fill(batch, tensors.of_export, ragged, tensors.takes_capsules)
     return batch
+
+
+def _handle(stream: Any) -> int:
+    """The driver's number of a stream."""
+    if isinstance(stream, int):
+        return stream
+    if hasattr(stream, "cuda_stream"):
+        return int(stream.cuda_stream)
+    if hasattr(stream, "__cuda_stream__"):
+        protocol = stream.__cuda_stream__
+        return int((protocol() if callable(protocol) else protocol)[1])
+    raise TypeError(f"{stream!r} is no CUDA stream: it has neither `cuda_stream` nor `__cuda_stream__`, and is no number")

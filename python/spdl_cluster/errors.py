@@ -33,6 +33,14 @@ class DataError(SpdlError, RuntimeError):
     """The dataset cannot be read or decoded as the job wants it."""
 
 
+class DeviceError(SpdlError, RuntimeError):
+    """A GPU cannot be used: no driver, no such device, or one that fails."""
+
+
+class DeviceMemoryError(DeviceError, MemoryError):
+    """A GPU's memory does not suffice for the loader's buffers."""
+
+
 class LoaderTimeout(SpdlError, TimeoutError):
     """No batch came in time; the text says who waits for what. The next call goes on waiting for the same batch."""
 

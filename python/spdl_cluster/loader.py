@@ -11,9 +11,11 @@ from types import TracebackType
 from typing import Any
 
 from . import environment, tensors
+from . import device as devices
 from ._native import Feed
 from .batch import Batch, Position, of_slot
-from .errors import SettingError, StateError
+from .device import DeviceOptions
+from .errors import StateError
 
 _open: weakref.WeakSet[Loader] = weakref.WeakSet()
 
@@ -80,6 +82,11 @@ class Loader:
     def world(self) -> int:
         """Number of ranks."""
         return self._feed.rank_and_world[1]
+
+    @property
+    def device(self) -> str:
+        """Where tensors are: `cpu` or `cuda:N`."""
+        return self._feed.device
 
     @property
     def global_batch(self) -> int:
@@ -149,7 +156,7 @@ class Loader:
         raise AssertionError("a feed refuses to be pickled")
 
     def _choose(self) -> tensors.Tensors:
-        self._tensors = tensors.choose(self._kind, self._feed.columns)
+        self._tensors = tensors.choose(self._kind, self.device, self._feed.columns)
         self._job_state = json.loads(self._feed.state())
         return self._tensors
 
@@ -192,6 +199,7 @@ def connect(
     global_batch: int | None = None,
     tensors: tensors.Kind = "auto",
     device: Any = None,
+    device_options: DeviceOptions | None = None,
     socket: str | None = None,
     node: str | None = None,
 ) -> Loader:
@@ -207,12 +215,13 @@ def connect(
     transport: `auto`, `local` or `quic`. `SPDL_TRANSPORT`, `auto`.
     global_batch: samples of one step over all ranks, where it differs from the job's.
     tensors: `"torch"`, `"numpy"`, `"dlpack"`, or `"auto"`: torch where the program has imported it when the first batch comes, else numpy.
-    device: where tensors are: `None` or `"cpu"`.
+    device: where tensors are: `None` or `"cpu"`, `"cuda:1"`, 1, a `torch.device`. `"cuda"` is torch's current device where the program uses CUDA
+        already, else number `LOCAL_RANK`, as torchrun sets it, of several, else the first.
+    device_options: buffers on the device, and what becomes of pictures there.
     socket, node: for containers; path of the worker's socket as this process sees it, and name of this node. `SPDL_SOCKET`, `SPDL_NODE`.
 
-    Settings are checked at once; the session is joined when the loader is first used.
+    Settings are checked and the device is opened at once; the session is joined, and memory on the device taken, when the loader is first used.
     """
-    _check_device(device)
     feed = Feed.connect(
         *environment.rank_and_world(rank, world),
         job=job,
@@ -224,6 +233,7 @@ def connect(
         socket=socket,
         node=node,
         global_batch=global_batch,
+        target=devices.written(environment.device_name(device), device_options),
     )
     return _made(feed, tensors, state)
 
@@ -241,6 +251,7 @@ def local(
     global_batch: int | None = None,
     tensors: tensors.Kind = "auto",
     device: Any = None,
+    device_options: DeviceOptions | None = None,
 ) -> Loader:
     """The same loader with its pipeline in this process: no server, the same samples and bytes.
 
@@ -252,9 +263,8 @@ def local(
     cores: processor cores for decoding. Default 40 % of the node's, shared by the ranks on it (`LOCAL_WORLD_SIZE`). Raised, the trainer's own
         work on the CPU gets slower.
     memory_bytes: bytes for slots and cached data. Default 1 GiB. Raised, less is left for the trainer.
-    global_batch, tensors, device: as `connect` has them.
+    global_batch, tensors, device, device_options: as `connect` has them.
     """
-    _check_device(device)
     feed = Feed.local(
         dict(job) if isinstance(job, Mapping) else os.fspath(job),
         *environment.rank_and_world(rank, world),
@@ -264,6 +274,7 @@ def local(
         sharers=environment.local_world(),
         cores=cores,
         memory_bytes=memory_bytes,
+        target=devices.written(environment.device_name(device), device_options),
     )
     return _made(feed, tensors, state)
 
@@ -272,18 +283,10 @@ def _made(feed: Feed, kind: tensors.Kind, state: Mapping[str, Any] | str | bytes
     loader = Loader(feed, kind)
     if kind != "auto":
         # What was asked for by name is there, or the caller hears at once that it is not.
-        tensors.choose(kind)
+        tensors.choose(kind, loader.device)
     if state is not None:
         loader.load_state_dict(state)
     return loader
-
-
-def _check_device(device: Any) -> None:
-    if device is not None and str(device) != "cpu":
-        raise SettingError(
-            f"setting `device` is `{device}`; this version delivers batches on the host only",
-            "leave `device` out and copy with `tensor.to(device, non_blocking=True)`",
-        )
 
 
 def _state_text(state: Mapping[str, Any] | str | bytes) -> str:

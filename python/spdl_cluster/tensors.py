@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ._native import Column
+from ._native import Batch, Column
 from .errors import SettingError
 
 #: `"torch"`, `"numpy"`, `"dlpack"` for the columns as they are, or `"auto"`.
@@ -25,16 +25,21 @@ class Tensors:
     #: Makes a tensor of what `Batch.fill` gives: a capsule where `takes_capsules`, a column otherwise.
     of_export: Callable[[Any], Any]
     takes_capsules: bool
+    #: Called for a batch before tensors are made of it, where there is something to do.
+    before: Callable[[Batch], None] | None = None
 
 
-def choose(kind: Kind, columns: list[tuple[str, str]] | None = None) -> Tensors:
-    """The tensors of that kind. `"auto"` is torch where the program has imported torch by now, else numpy where that is installed, else
-    the columns as they are. Nothing but `"torch"` imports torch."""
+def choose(kind: Kind, device: str, columns: list[tuple[str, str]] | None = None) -> Tensors:
+    """The tensors of that kind on `cpu` or `cuda:N`. `"auto"` is torch where the program has imported torch by now, else numpy where that is installed
+    and can hold them, else the columns as they are. Nothing but `"torch"` imports torch."""
     if kind == "auto":
-        kind = "torch" if "torch" in sys.modules else "numpy" if importlib.util.find_spec("numpy") else "dlpack"
+        has_numpy = device == "cpu" and importlib.util.find_spec("numpy")
+        kind = "torch" if "torch" in sys.modules else "numpy" if has_numpy else "dlpack"
     if kind == "torch":
-        return _torch()
+        return _torch() if device == "cpu" else _torch_on(device)
     if kind == "numpy":
+        if device != "cpu":
+            raise SettingError(f"numpy arrays were asked for, which are not on `{device}`", 'use `tensors="torch"` or `"dlpack"`')
         return _numpy(columns or [])
     if kind == "dlpack":
         return Tensors("dlpack", _as_it_is, _as_it_is, False)
@@ -55,6 +60,30 @@ def _torch() -> Tensors:
         return from_dlpack(column.__dlpack__())
 
     return Tensors("torch", of_column, from_dlpack, True)
+
+
+def _torch_on(device: str) -> Tensors:
+    """Tensors on a GPU. The stream that is current when a batch comes waits for it, once for all columns."""
+    on_host = _torch()
+    import torch
+
+    if not torch.cuda.is_available():
+        raise SettingError(
+            f"torch tensors on `{device}` were asked for, and this torch cannot use CUDA",
+            "install a torch that was built with CUDA, or ask for `tensors=\"dlpack\"`",
+        )
+
+    def stream() -> int:
+        # Without a number of its own it is the default stream, which DLPack calls 1.
+        return int(torch.cuda.current_stream(device).cuda_stream) or 1
+
+    def of_column(column: Column) -> Any:
+        return on_host.of_export(column.__dlpack__(stream=stream()))
+
+    def before(batch: Batch) -> None:
+        batch.wait_on(stream())
+
+    return Tensors("torch", of_column, on_host.of_export, True, before)
 
 
 def _numpy(columns: list[tuple[str, str]]) -> Tensors:

@@ -1,61 +1,23 @@
-//! A batch in Python's hands: its columns as tensors that share its slot.
+//! A batch in Python's hands: its columns as tensors that share its memory.
 
-use std::{
-    mem::offset_of,
-    ops::Deref,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-};
+use std::{mem::offset_of, sync::Arc};
 
 use pyo3::{
+    exceptions::{PyAttributeError, PyBufferError},
     prelude::*,
     types::{PyCapsule, PyDict},
 };
+use spdl_client::device::{Placement, StreamHandle};
 use spdl_shard::job::DType;
 use spdl_wire::layout::{Entry, Header, entry_flags};
 
-use crate::dlpack::{self, View};
+use crate::{
+    dlpack::{self, View},
+    errors::{self, Kind},
+    handed::Shared,
+};
 
-/// A batch that Python objects and tensors share. Its slot goes back with the last of them.
-pub(crate) struct Shared {
-    /// `None` only while dropping.
-    batch: Option<spdl_client::Batch>,
-    held: Arc<AtomicU32>,
-    process: u32,
-}
-
-impl Shared {
-    /// `held` counts the batches of its slab that are alive.
-    pub(crate) fn new(batch: spdl_client::Batch, held: Arc<AtomicU32>) -> Self {
-        held.fetch_add(1, Ordering::Relaxed);
-        Self { batch: Some(batch), held, process: std::process::id() }
-    }
-}
-
-impl Deref for Shared {
-    type Target = spdl_client::Batch;
-
-    fn deref(&self) -> &spdl_client::Batch {
-        self.batch.as_ref().expect("there until dropped")
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        let batch = self.batch.take();
-        if std::process::id() == self.process {
-            drop(batch);
-            self.held.fetch_sub(1, Ordering::Relaxed);
-        } else {
-            // In a forked child the slot is the parent's, and no thread is there to give it back.
-            std::mem::forget(batch);
-        }
-    }
-}
-
-/// One batch as it lies in its slot.
+/// One batch, in its slot or on a device.
 #[pyclass(frozen, module = "spdl_cluster._native")]
 pub(crate) struct Batch {
     shared: Arc<Shared>,
@@ -74,11 +36,33 @@ impl Batch {
             dtype,
             shape: vec![self.shared.len() as i64],
             strides: vec![stride as i64],
-            offset: size_of::<Header>() + field,
+            address: self.shared.bytes().0 + size_of::<Header>() + field,
             as_bits: false,
         };
         Column { shared: self.shared.clone(), view, offsets: None }
     }
+
+    fn has_no_slot(&self) -> PyErr {
+        PyAttributeError::new_err(format!(
+            "the batch was copied to `{}`; its slot is another batch's",
+            self.shared.placement()
+        ))
+    }
+}
+
+/// A device is no longer there for who was forked from its process.
+fn check_process(py: Python<'_>, shared: &Shared) -> PyResult<()> {
+    let Placement::Cuda { .. } = shared.placement() else { return Ok(()) };
+    if shared.is_at_home() {
+        return Ok(());
+    }
+    let problem = format!("the batch is on `{}`, which a forked process cannot use", shared.placement());
+    Err(Kind::Forked.error(py, &problem, Some("copy what a child needs to the host before the fork")))
+}
+
+fn wait_on(py: Python<'_>, shared: &Shared, stream: StreamHandle) -> PyResult<()> {
+    check_process(py, shared)?;
+    shared.wait_on(stream).map_err(|error| errors::of_device(py, &error))
 }
 
 #[pymethods]
@@ -94,7 +78,7 @@ impl Batch {
         capsules: bool,
     ) -> PyResult<()> {
         for column in self.shared.columns() {
-            let exported = Column::new(&self.shared, &column);
+            let exported = Column { shared: self.shared.clone(), view: column.values, offsets: column.offsets };
             let value = if exported.offsets.is_some() {
                 convert_ragged.call1((Bound::new(py, exported)?,))?
             } else if capsules {
@@ -102,9 +86,21 @@ impl Batch {
             } else {
                 convert.call1((Bound::new(py, exported)?,))?
             };
-            target.set_item(column.name(), value)?;
+            target.set_item(column.name, value)?;
         }
         Ok(())
+    }
+
+    /// Makes what is put on `stream` from now on wait until the batch is there, and its memory wait, when the batch dies, for what was
+    /// put there. Nothing to do on the host.
+    fn wait_on(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
+        wait_on(py, &self.shared, dlpack::stream(stream))
+    }
+
+    /// DLPack's type and number of the device that it is on.
+    #[getter]
+    fn device(&self) -> (i32, i32) {
+        self.shared.placement().dlpack_device()
     }
 
     /// Whether the loader's epoch ends with this batch.
@@ -170,15 +166,15 @@ impl Batch {
 
     /// Address and bytes of the slab that it lies in.
     #[getter]
-    fn slab(&self) -> (usize, usize) {
-        let slab = self.shared.slab();
-        (slab.as_ptr().addr(), slab.bytes())
+    fn slab(&self) -> PyResult<(usize, usize)> {
+        let (slab, _) = self.shared.slot().ok_or_else(|| self.has_no_slot())?;
+        Ok((slab.as_ptr().addr(), slab.bytes()))
     }
 
     /// Number of its slot in the slab.
     #[getter]
-    fn slot(&self) -> u32 {
-        self.shared.slot()
+    fn slot(&self) -> PyResult<u32> {
+        self.shared.slot().map(|(_, slot)| slot).ok_or_else(|| self.has_no_slot())
     }
 
     /// Receipt of this batch alone, 32 hexadecimal digits.
@@ -187,8 +183,10 @@ impl Batch {
     }
 
     /// Digest of its contents, 32 hexadecimal digits; reads every byte.
-    fn content_digest(&self, py: Python<'_>) -> String {
-        py.detach(|| self.shared.content_digest().to_string())
+    fn content_digest(&self, py: Python<'_>) -> PyResult<String> {
+        check_process(py, &self.shared)?;
+        let digest = py.detach(|| self.shared.content_digest());
+        digest.map(|digest| digest.to_string()).map_err(|error| errors::of_device(py, &error))
     }
 }
 
@@ -205,31 +203,13 @@ pub(crate) const fn dtype_name(dtype: DType) -> &'static str {
     }
 }
 
-/// One column of a batch, or one field of its entries, as a DLPack tensor on the host that shares the batch's slot.
+/// One column of a batch, or one field of its entries, as a DLPack tensor that shares the batch's memory.
 #[pyclass(frozen, module = "spdl_cluster._native")]
 pub(crate) struct Column {
     shared: Arc<Shared>,
     view: View,
     /// Of a ragged column.
     offsets: Option<View>,
-}
-
-impl Column {
-    fn new(shared: &Arc<Shared>, column: &spdl_client::Column<'_>) -> Self {
-        let offset_of = |bytes: *const u8| bytes.addr() - shared.bytes().as_ptr().addr();
-        let start = offset_of(column.bytes().as_ptr());
-        let dtype = column.dtype();
-        let (shape, offsets) = match (column.shape(), column.offsets()) {
-            (Some(shape), _) => (shape.into_iter().map(|side| side as i64).collect(), None),
-            (None, offsets) => {
-                let offsets = offsets.expect("a column without a shape is ragged");
-                let at = offset_of(offsets.as_ptr().cast());
-                let offsets = View::dense(DType::I64, vec![offsets.len() as i64], at);
-                (vec![(column.bytes().len() / dtype.bytes()) as i64], Some(offsets))
-            }
-        };
-        Self { shared: shared.clone(), view: View::dense(dtype, shape, start), offsets }
-    }
 }
 
 #[pymethods]
@@ -259,36 +239,48 @@ impl Column {
         Self { shared: self.shared.clone(), view, offsets: None }
     }
 
-    /// Address of its first element.
+    /// Address of its first element, on the device that it is on.
     fn data_ptr(&self) -> usize {
-        self.shared.bytes().as_ptr().addr() + self.view.offset
+        self.view.address
     }
 
-    /// A DLPack capsule: versioned where `max_version` is 1.0 or later.
+    /// A DLPack capsule: versioned where `max_version` is 1.0 or later. On a device, what is put on `stream` from now on waits until the
+    /// batch is there; the stream is as DLPack counts them, `None` the default one, and -1 where the consumer sees to it itself.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
         py: Python<'py>,
-        stream: Option<Bound<'py, PyAny>>,
+        stream: Option<i64>,
         max_version: Option<(u32, u32)>,
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        let refuse = |problem: &str| Err(pyo3::exceptions::PyBufferError::new_err(problem.to_owned()));
-        if stream.is_some() {
-            return refuse("a tensor on the host has no stream");
-        }
-        if dl_device.is_some_and(|(kind, _)| kind != dlpack::CPU) {
-            return refuse("the tensor is on the host");
+        let (refuse, placement) = (|problem: String| Err(PyBufferError::new_err(problem)), self.shared.placement());
+        if dl_device.is_some_and(|device| device != placement.dlpack_device()) {
+            return refuse(format!("the tensor is on `{placement}`, and is not copied elsewhere"));
         }
         if copy == Some(true) {
-            return refuse("the tensor is shared, never copied; copy what is made of it");
+            return refuse("the tensor is shared, never copied; copy what is made of it".to_owned());
+        }
+        match (placement, stream) {
+            (Placement::Host, None) => {}
+            (Placement::Host, Some(_)) => return refuse("a tensor on the host has no stream".to_owned()),
+            (Placement::Cuda { .. }, None) => wait_on(py, &self.shared, StreamHandle::LEGACY)?,
+            (Placement::Cuda { .. }, Some(-1)) => check_process(py, &self.shared)?,
+            (Placement::Cuda { .. }, Some(stream)) => match usize::try_from(stream) {
+                Ok(stream @ 1..) => wait_on(py, &self.shared, dlpack::stream(stream))?,
+                _ => {
+                    return refuse(format!(
+                        "stream {stream} is none of DLPack's; 1 is the default stream, 2 a thread's"
+                    ));
+                }
+            },
         }
         dlpack::export(py, &self.shared, &self.view, max_version.is_some_and(|(major, _)| major >= 1))
     }
 
-    /// The host: `(1, 0)`.
+    /// DLPack's type and number of the device that it is on: `(1, 0)` for the host, `(2, N)` for `cuda:N`.
     fn __dlpack_device__(&self) -> (i32, i32) {
-        (dlpack::CPU, 0)
+        self.shared.placement().dlpack_device()
     }
 }

@@ -1,4 +1,4 @@
-//! Columns as DLPack tensors that borrow the slot: the only unsafe code of the package.
+//! Columns as DLPack tensors that borrow their batch, and the streams of who takes them: the only unsafe code of the package.
 //!
 //! The layout of the structures is that of `dlpack.h` 1.1 (<https://dmlc.github.io/dlpack/latest/c_api.html>).
 #![allow(unsafe_code)]
@@ -10,14 +10,13 @@ use std::{
 };
 
 use pyo3::{ffi, prelude::*, types::PyCapsule};
+use spdl_client::device::{StreamHandle, Tensor as DeviceTensor, dlpack_type};
 use spdl_shard::job::DType;
 
-use crate::batch::Shared;
+use crate::handed::{Handed, Shared};
 
 const NAME: &CStr = c"dltensor";
 const NAME_VERSIONED: &CStr = c"dltensor_versioned";
-/// `kDLCPU`.
-pub(crate) const CPU: i32 = 1;
 
 #[repr(C)]
 struct Device {
@@ -63,26 +62,32 @@ struct ManagedVersioned {
     tensor: Tensor,
 }
 
-/// What a tensor is, in elements. It lies inside the batch that it is exported with.
+/// What a tensor is, in elements. It is memory of the batch that it is exported with.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<i64>,
     pub(crate) strides: Vec<i64>,
-    /// First element, in bytes from the start of the batch.
-    pub(crate) offset: usize,
+    /// Of the first element.
+    pub(crate) address: usize,
     /// Given out as unsigned integers of the same width: for consumers that do not know the type.
     pub(crate) as_bits: bool,
 }
 
 impl View {
     /// Elements in row-major order.
-    pub(crate) fn dense(dtype: DType, shape: Vec<i64>, offset: usize) -> Self {
+    pub(crate) fn dense(dtype: DType, shape: Vec<i64>, address: usize) -> Self {
         let mut strides = vec![1; shape.len()];
         for axis in (1..shape.len()).rev() {
             strides[axis - 1] = strides[axis] * shape[axis].max(1);
         }
-        Self { dtype, shape, strides, offset, as_bits: false }
+        Self { dtype, shape, strides, address, as_bits: false }
+    }
+
+    /// As the loader describes it.
+    pub(crate) fn of(tensor: &DeviceTensor) -> Self {
+        let (shape, strides) = (tensor.shape().to_vec(), tensor.strides().to_vec());
+        Self { dtype: tensor.dtype(), shape, strides, address: tensor.address(), as_bits: false }
     }
 
     /// Bytes from its first element to the end of its last; none when it has no element.
@@ -103,16 +108,19 @@ struct Holder {
 }
 
 fn tensor(batch: &Arc<Shared>, view: &View) -> (Tensor, Box<Holder>) {
-    let bytes = batch.bytes();
-    let end = view.offset + view.span_bytes();
-    assert!(end <= bytes.len(), "tensor ends at byte {end} of a batch of {}", bytes.len());
+    if let Handed::Slot(batch) = &***batch {
+        let (start, bytes) = (view.address - batch.bytes().as_ptr().addr(), batch.bytes().len());
+        let end = start + view.span_bytes();
+        assert!(end <= bytes, "tensor ends at byte {end} of a batch of {bytes}");
+    }
+    let (kind, id) = batch.placement().dlpack_device();
     let mut holder =
         Box::new(Holder { _batch: batch.clone(), shape: view.shape.clone(), strides: view.strides.clone() });
     let tensor = Tensor {
-        // In bounds, as asserted. The slab is mapped for writing, so a consumer may write; it owns the slot until it
-        // is given back.
-        data: bytes[view.offset..].as_ptr().cast_mut().cast(),
-        device: Device { kind: CPU, id: 0 },
+        // In bounds, as asserted, or as the loader made it. A slab is mapped for writing, so a consumer may write; it owns
+        // the batch's memory until it gives it back.
+        data: std::ptr::with_exposed_provenance_mut(view.address),
+        device: Device { kind, id },
         dimensions: i32::try_from(view.shape.len()).expect("few dimensions"),
         dtype: data_type(view),
         shape: holder.shape.as_mut_ptr(),
@@ -123,17 +131,14 @@ fn tensor(batch: &Arc<Shared>, view: &View) -> (Tensor, Box<Holder>) {
 }
 
 fn data_type(view: &View) -> DataType {
-    let (code, bits) = match view.dtype {
-        dtype if view.as_bits => (1, 8 * dtype.bytes() as u8),
-        DType::I32 => (0, 32),
-        DType::I64 => (0, 64),
-        DType::U8 => (1, 8),
-        DType::F16 => (2, 16),
-        DType::F32 => (2, 32),
-        DType::F64 => (2, 64),
-        DType::Bf16 => (4, 16),
-    };
-    DataType { code, bits, lanes: 1 }
+    let (code, bits) = dlpack_type(view.dtype);
+    DataType { code: if view.as_bits { 1 } else { code }, bits, lanes: 1 }
+}
+
+/// A stream of the consumer's, by DLPack's number or its handle.
+pub(crate) fn stream(handle: usize) -> StreamHandle {
+    // SAFETY: DLPack, and `Batch.wait_on`, ask for a live stream of the tensor's device, that stays so until the batch dies.
+    unsafe { StreamHandle::from_raw(handle) }
 }
 
 /// A capsule `dltensor`, or `dltensor_versioned` for a consumer that reads it.

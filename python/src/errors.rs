@@ -5,9 +5,11 @@ use pyo3::{
     sync::PyOnceLock,
     types::{PyModule, PyType},
 };
-use spdl_client::ClientError;
+use spdl_client::{ClientError, device::DeviceError};
 use spdl_cluster::local::LocalError;
 use spdl_wire::messages::Refusal;
+
+use crate::device::is_out_of_memory;
 
 /// The exceptions, by the name they have in Python.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +19,8 @@ pub(crate) enum Kind {
     Connect,
     Refused,
     Data,
+    Device,
+    DeviceMemory,
     Timeout,
     Closed,
     Forked,
@@ -32,6 +36,8 @@ impl Kind {
             Self::Connect => "ConnectError",
             Self::Refused => "RefusedError",
             Self::Data => "DataError",
+            Self::Device => "DeviceError",
+            Self::DeviceMemory => "DeviceMemoryError",
             Self::Timeout => "LoaderTimeout",
             Self::Closed => "ClosedError",
             Self::Forked => "ForkedError",
@@ -58,6 +64,9 @@ impl Kind {
 
 /// What a loader said, `note` added to it.
 pub(crate) fn of_client(py: Python<'_>, error: &ClientError, note: &str) -> PyErr {
+    if let ClientError::Device(error) = error {
+        return of_device(py, error);
+    }
     let kind = match error {
         ClientError::Setting { .. } => Kind::Setting,
         ClientError::Certificates { .. } | ClientError::Unreachable { .. } => Kind::Connect,
@@ -71,7 +80,23 @@ pub(crate) fn of_client(py: Python<'_>, error: &ClientError, note: &str) -> PyEr
         ClientError::Closed => Kind::Closed,
         _ => Kind::System,
     };
-    kind.error(py, &format!("{error}{note}"), error.hint())
+    let hint = match error {
+        ClientError::Timeout { .. } => {
+            Some("`timeout=` sets how long is waited; `spdl-ctl status` shows every stage of a cluster's workers")
+        }
+        error => error.hint(),
+    };
+    kind.error(py, &format!("{error}{note}"), hint)
+}
+
+/// What a device said.
+pub(crate) fn of_device(py: Python<'_>, error: &DeviceError) -> PyErr {
+    let kind = match error {
+        DeviceError::Name { .. } | DeviceError::Option { .. } | DeviceError::Column(_) => Kind::Setting,
+        error if is_out_of_memory(error) => Kind::DeviceMemory,
+        _ => Kind::Device,
+    };
+    kind.error(py, &error.to_string(), error.hint())
 }
 
 /// What opening a loader in this process said.

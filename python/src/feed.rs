@@ -11,13 +11,15 @@ use std::{
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use spdl_client::{ClientError, State};
+use spdl_client::{ClientError, State, device::Placement};
 
 use crate::{
-    batch::{Batch, Shared},
+    batch::Batch,
+    device::{Target, WrittenTarget},
     errors::{self, Kind},
+    handed::{Handed, Shared},
     job,
-    open::{AnyLoader, ClusterOptions, Facts, ProcessOptions, Recipe},
+    open::{AnyLoader, ClusterOptions, Facts, Origin, ProcessOptions, Recipe},
 };
 
 /// How long a wait lasts, with every slot in the caller's hands, before it warns.
@@ -40,9 +42,11 @@ enum Phase {
     Closed,
 }
 
-/// The batches of the newest slab that are in the caller's hands.
+/// The batches in the caller's hands, of those that there can be: as many as the newest slab has slots, or as there are
+/// buffers on a device.
 #[derive(Default)]
 struct Hoard {
+    /// Address of the slab; 0 on a device.
     slab: usize,
     slots: u32,
     held: Arc<AtomicU32>,
@@ -98,7 +102,7 @@ impl Feed {
             let mut phase = self.phase.lock();
             if let Phase::Ahead(state) = &*phase {
                 let loader = self.recipe.open(*state, || Python::attach(|py| py.check_signals()))?;
-                let facts = loader.facts();
+                let facts = self.recipe.facts(&*loader);
                 *phase = Phase::Open(loader, facts);
             }
             match &mut *phase {
@@ -114,25 +118,27 @@ impl Feed {
             let mut hoard = self.hoard.lock();
             let is_news = hoard.is_all() && !hoard.is_warned && waiting_since.elapsed() >= HOARDING_GRACE;
             hoard.is_warned |= is_news;
-            is_news.then_some(hoard.slots)
+            is_news.then_some((hoard.slots, hoard.slab == 0))
         };
         Python::attach(|py| {
             py.check_signals()?;
-            let Some(slots) = slots else { return Ok(()) };
+            let Some((slots, is_on_device)) = slots else { return Ok(()) };
+            let (has, more) =
+                if is_on_device { ("device buffers", "`buffers` in `DeviceOptions`") } else { ("slots", "`slots`") };
             let text = format!(
-                "this loop keeps all {slots} batches that the loader has slots for, so no other batch can come: let go of \
-                 earlier batches (copy what has to last, for instance with `.clone()`), or give the loader more `slots`"
+                "this loop keeps all {slots} batches that the loader has {has} for, so no other batch can come: let go of \
+                 earlier batches (copy what has to last, for instance with `.clone()`), or give the loader more {more}"
             );
             let text = std::ffi::CString::new(text).expect("no byte of it is zero");
             PyErr::warn(py, &Kind::Hoarding.class(py)?.into_any(), &text, 2)
         })
     }
 
-    fn share(&self, batch: spdl_client::Batch, ends_epoch: bool) -> Batch {
-        let slab = batch.slab();
-        let (address, slots) = (slab.as_ptr().addr(), slab.slots());
+    fn share(&self, batch: Handed, ends_epoch: bool) -> Batch {
+        let slab = batch.slot().map(|(slab, _)| (slab.as_ptr().addr(), slab.slots()));
+        let (address, slots) = slab.unwrap_or_else(|| (0, self.recipe.buffers()));
         let mut hoard = self.hoard.lock();
-        if hoard.slab != address {
+        if hoard.slab != address || hoard.slots != slots {
             // Another home, another slab: what is kept of the old one does not hold this one up.
             *hoard = Hoard { slab: address, slots, ..Hoard::default() };
         }
@@ -160,7 +166,7 @@ fn seconds(py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Duration>> {
 impl Feed {
     /// A rank of a cluster's job. What is `None` comes from the `SPDL_*` variables, or has its default.
     #[staticmethod]
-    #[pyo3(signature = (rank, world, *, job, coordinators, certs, transport, slots, timeout, socket, node, global_batch))]
+    #[pyo3(signature = (rank, world, *, job, coordinators, certs, transport, slots, timeout, socket, node, global_batch, target))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn connect(
         py: Python<'_>,
@@ -175,16 +181,18 @@ impl Feed {
         socket: Option<String>,
         node: Option<String>,
         global_batch: Option<u32>,
+        target: WrittenTarget,
     ) -> PyResult<Self> {
         let timeout = seconds(py, timeout)?;
         let options =
             ClusterOptions { job, coordinators, certs, transport, slots, timeout, socket, node, global_batch };
-        options.recipe(rank, world).map(Self::new).map_err(|error| errors::of_client(py, &error, ""))
+        let origin = options.origin(rank, world).map_err(|error| errors::of_client(py, &error, ""))?;
+        Ok(Self::new(Recipe { origin, target: Target::open(py, target)? }))
     }
 
     /// A rank whose pipeline runs in this process. `sharers` processes share the node's default budget of cores.
     #[staticmethod]
-    #[pyo3(signature = (job, rank, world, *, slots, timeout, global_batch, sharers, cores, memory_bytes))]
+    #[pyo3(signature = (job, rank, world, *, slots, timeout, global_batch, sharers, cores, memory_bytes, target))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn local(
         job: &Bound<'_, PyAny>,
@@ -196,27 +204,26 @@ impl Feed {
         sharers: u32,
         cores: Option<f64>,
         memory_bytes: Option<u64>,
+        target: WrittenTarget,
     ) -> PyResult<Self> {
         let timeout = seconds(job.py(), timeout)?;
         let options = ProcessOptions { slots, timeout, global_batch, sharers, cores, memory_bytes };
-        Ok(Self::new(options.recipe(job::read(job)?, rank, world)))
+        let origin = options.origin(job::read(job)?, rank, world);
+        Ok(Self::new(Recipe { origin, target: Target::open(job.py(), target)? }))
     }
 
     /// The next batch, waited for up to the timeout; `None` when all epochs are delivered.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         let since = Instant::now();
         let taken = self.with_open(py, |loader, _| {
-            Ok(loader.next(&mut || self.check(since))?.map(|batch| {
-                batch.map(|batch| {
-                    let ends_epoch = loader.ends_epoch(&batch);
-                    self.share(batch, ends_epoch)
-                })
-            }))
+            let taken = loader.next(&mut || self.check(since))?;
+            Ok(taken.map(|batch| batch.map(|(batch, ends_epoch)| self.share(batch, ends_epoch))))
         })?;
         taken.map_err(|error| {
             let hoard = self.hoard.lock();
             let note = match (&error, hoard.is_all()) {
-                (ClientError::Timeout { .. }, true) => {
+                // A loader on a device says it by itself.
+                (ClientError::Timeout { .. }, true) if self.recipe.target.is_none() => {
                     format!("; the caller keeps all {} batches that there are slots for", hoard.slots)
                 }
                 _ => String::new(),
@@ -261,7 +268,7 @@ impl Feed {
             let mut phase = self.phase.lock();
             match &*phase {
                 Phase::Open(loader, _) if loader.state() == state => Ok(None),
-                Phase::Open(loader, _) if matches!(self.recipe, Recipe::Cluster { world: 2.., .. }) => {
+                Phase::Open(loader, _) if matches!(self.recipe.origin, Origin::Cluster { world: 2.., .. }) => {
                     Err(format!("the loader has joined its session at {} already", loader.position()))
                 }
                 Phase::Closed => Err("the loader is closed".to_owned()),
@@ -316,6 +323,12 @@ impl Feed {
     #[getter]
     fn columns(&self, py: Python<'_>) -> PyResult<Vec<(String, &'static str)>> {
         self.with_open(py, |_, facts| Ok(facts.columns.clone()))
+    }
+
+    /// The device that batches are on: `cpu` or `cuda:N`.
+    #[getter]
+    fn device(&self) -> String {
+        self.recipe.target.as_ref().map_or(Placement::Host, |target| target.device.placement()).to_string()
     }
 
     /// This rank, and the number of ranks.

@@ -2,9 +2,11 @@
 //! in `python/spdl_cluster`.
 
 mod batch;
+mod device;
 mod dlpack;
 mod errors;
 mod feed;
+mod handed;
 mod job;
 mod open;
 mod pictures;
@@ -13,6 +15,8 @@ mod pictures;
 mod _native {
     #[pymodule_export]
     use crate::batch::{Batch, Column};
+    #[pymodule_export]
+    use crate::device::count_cuda_devices;
     #[pymodule_export]
     use crate::feed::Feed;
     #[pymodule_export]

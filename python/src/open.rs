@@ -1,27 +1,35 @@
 //! How a loader is opened: over a cluster, or in this process. A recipe is kept, so that a state can be set before.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
 use pyo3::prelude::*;
-use spdl_client::{Blocking, Builder, Client, ClientError, Settings, State, Stats};
+use spdl_client::{Batch, Blocking, Builder, Client, ClientError, Loader, Settings, Source, State, Stats};
 use spdl_cluster::local;
 use spdl_shard::{Position, Receipt, job::JobFile};
 
-use crate::errors;
+use crate::{device::Target, errors, handed::Handed};
 
 /// How often a wait asks Python whether to go on: well within the 200 ms after which Ctrl-C feels dead.
 pub(crate) const CHECK: Duration = Duration::from_millis(50);
 
+/// Where batches come from, and where they go.
+#[derive(Debug)]
+pub(crate) struct Recipe {
+    pub(crate) origin: Origin,
+    /// `None` where they stay in their slots as they are.
+    pub(crate) target: Option<Target>,
+}
+
 /// Where batches come from.
 #[derive(Debug)]
-pub(crate) enum Recipe {
+pub(crate) enum Origin {
     Cluster { builder: Box<Builder>, rank: u32, world: u32 },
     Process { builder: Box<local::Builder>, rank: u32, world: u32 },
 }
 
 impl Recipe {
     pub(crate) fn rank_and_world(&self) -> (u32, u32) {
-        let (Self::Cluster { rank, world, .. } | Self::Process { rank, world, .. }) = self;
+        let (Origin::Cluster { rank, world, .. } | Origin::Process { rank, world, .. }) = &self.origin;
         (*rank, *world)
     }
 
@@ -31,17 +39,17 @@ impl Recipe {
         state: Option<State>,
         check: impl FnMut() -> PyResult<()>,
     ) -> PyResult<Box<dyn AnyLoader>> {
-        match self {
-            Self::Cluster { builder, rank, world } => {
+        match &self.origin {
+            Origin::Cluster { builder, rank, world } => {
                 let builder = (**builder).clone();
                 let builder = match state {
                     Some(state) => builder.state(state),
                     None => builder,
                 };
-                let opened = Blocking::start_checked(builder.connect(*rank, *world), CHECK, check)?;
-                opened.map(boxed).map_err(|error| Python::attach(|py| errors::of_client(py, &error, "")))
+                let opened = self.start(builder.connect(*rank, *world), check)?;
+                opened.map_err(|error| Python::attach(|py| errors::of_client(py, &error, "")))
             }
-            Self::Process { builder, .. } => {
+            Origin::Process { builder, .. } => {
                 let builder = (**builder).clone();
                 let builder = match state {
                     Some(state) => builder.state(state),
@@ -55,8 +63,8 @@ impl Recipe {
                         ClientError::Closed
                     })
                 };
-                let opened = Blocking::start_checked(open, CHECK, check)?;
-                opened.map(boxed).map_err(|error| {
+                let opened = self.start(open, check)?;
+                opened.map_err(|error| {
                     Python::attach(|py| match &refused {
                         Some(refused) => errors::of_local(py, refused),
                         None => errors::of_client(py, &error, ""),
@@ -65,10 +73,37 @@ impl Recipe {
             }
         }
     }
-}
 
-fn boxed<S: spdl_client::Source<Batch = spdl_client::Batch>>(loader: Blocking<S>) -> Box<dyn AnyLoader> {
-    Box::new(loader)
+    /// Waits for a loader, and puts its batches where they go.
+    fn start<S: Source<Batch = Batch>>(
+        &self,
+        open: impl Future<Output = Result<Loader<S>, ClientError>>,
+        check: impl FnMut() -> PyResult<()>,
+    ) -> PyResult<Result<Box<dyn AnyLoader>, ClientError>> {
+        let Some(Target { device, options }) = &self.target else {
+            let opened = Blocking::start_checked(open, CHECK, check)?;
+            return Ok(opened.map(|loader| Box::new(loader) as Box<dyn AnyLoader>));
+        };
+        let open = async { open.await?.on_device(device, options.clone()) };
+        let opened = Blocking::start_checked(open, CHECK, check)?;
+        Ok(opened.map(|loader| Box::new(loader) as Box<dyn AnyLoader>))
+    }
+
+    /// Batches on a device that the caller can have at once.
+    pub(crate) fn buffers(&self) -> u32 {
+        self.target.as_ref().map_or(u32::MAX, |target| target.options.buffers)
+    }
+
+    /// What is known of a loader that was opened, with the types that columns have where they go.
+    pub(crate) fn facts(&self, loader: &dyn AnyLoader) -> Facts {
+        let mut facts = loader.facts();
+        for (name, dtype) in &mut facts.columns {
+            if let Some(made) = self.target.as_ref().and_then(|target| target.dtype(name)) {
+                *dtype = crate::batch::dtype_name(made);
+            }
+        }
+        facts
+    }
 }
 
 /// What does not change over a loader's life.
@@ -86,11 +121,11 @@ pub(crate) struct Facts {
 
 /// A loader, whatever its source.
 pub(crate) trait AnyLoader: Send {
+    /// The next batch, and whether the epoch ends with it.
     fn next(
         &mut self,
         check: &mut dyn FnMut() -> PyResult<()>,
-    ) -> PyResult<Result<Option<spdl_client::Batch>, ClientError>>;
-    fn ends_epoch(&self, batch: &spdl_client::Batch) -> bool;
+    ) -> PyResult<Result<Option<(Handed, bool)>, ClientError>>;
     fn position(&self) -> Position;
     fn state(&self) -> State;
     fn epoch(&self) -> u64;
@@ -100,16 +135,18 @@ pub(crate) trait AnyLoader: Send {
     fn facts(&self) -> Facts;
 }
 
-impl<S: spdl_client::Source<Batch = spdl_client::Batch>> AnyLoader for Blocking<S> {
+impl<S: Source<Batch: Into<Handed>>> AnyLoader for Blocking<S> {
     fn next(
         &mut self,
         check: &mut dyn FnMut() -> PyResult<()>,
-    ) -> PyResult<Result<Option<spdl_client::Batch>, ClientError>> {
-        self.next_checked(CHECK, check)
-    }
-
-    fn ends_epoch(&self, batch: &spdl_client::Batch) -> bool {
-        self.loader().ends_epoch(batch)
+    ) -> PyResult<Result<Option<(Handed, bool)>, ClientError>> {
+        let taken = self.next_checked(CHECK, check)?;
+        Ok(taken.map(|batch| {
+            batch.map(|batch| {
+                let ends_epoch = self.loader().ends_epoch(&batch);
+                (batch.into(), ends_epoch)
+            })
+        }))
     }
 
     fn position(&self) -> Position {
@@ -166,8 +203,8 @@ pub(crate) struct ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// A recipe whose settings are all there and make sense.
-    pub(crate) fn recipe(self, rank: u32, world: u32) -> Result<Recipe, ClientError> {
+    /// A cluster, once all settings are there and make sense.
+    pub(crate) fn origin(self, rank: u32, world: u32) -> Result<Origin, ClientError> {
         let mut settings = Settings::from_env()?;
         settings.job = self.job.unwrap_or(settings.job);
         settings.coordinators = self.coordinators.unwrap_or(settings.coordinators);
@@ -182,7 +219,7 @@ impl ClusterOptions {
         if let Some(global_batch) = self.global_batch {
             builder = builder.global_batch(global_batch);
         }
-        Ok(Recipe::Cluster { builder: Box::new(builder), rank, world })
+        Ok(Origin::Cluster { builder: Box::new(builder), rank, world })
     }
 }
 
@@ -199,8 +236,8 @@ pub(crate) struct ProcessOptions {
 }
 
 impl ProcessOptions {
-    /// A recipe for `job`.
-    pub(crate) fn recipe(self, job: JobFile, rank: u32, world: u32) -> Recipe {
+    /// A pipeline of `job`.
+    pub(crate) fn origin(self, job: JobFile, rank: u32, world: u32) -> Origin {
         let mut budget = spdl_worker::budget::Budget::default();
         budget.cores = self.cores.unwrap_or(budget.cores / f64::from(self.sharers.max(1)));
         budget.memory_bytes = self.memory_bytes.unwrap_or(budget.memory_bytes);
@@ -214,6 +251,6 @@ impl ProcessOptions {
         if let Some(global_batch) = self.global_batch {
             builder = builder.global_batch(global_batch);
         }
-        Recipe::Process { builder: Box::new(builder), rank, world }
+        Origin::Process { builder: Box::new(builder), rank, world }
     }
 }

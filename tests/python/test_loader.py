@@ -165,7 +165,19 @@ def test_settings_that_make_no_sense_are_named(job: MakeJob, tmp_path: pathlib.P
     refuses("world 25 is more than the global batch of 24", rank=0, world=25)
     refuses("`timeout` is 0", timeout=0)
     refuses("`tensors` is 'cupy'", tensors="cupy")
-    refuses("`device` is `cuda:0`", device="cuda:0")
+    refuses("device `tpu` is none; there are", device="tpu")
+    refuses("`buffers` is 1, not in 2..=64", device_options=spdl_cluster.DeviceOptions(buffers=1))
+    for says, by in (
+        ("`mean` of column `image` is .*, not three numbers", {"mean": (0.5,)}),
+        ("`dtype` of column `image` is \"f64\"", {"dtype": "f64"}),
+        ("`layout` of column `image` is \"nhwc\"", {"layout": "nhwc"}),
+        ("std of zero", {"std": (1, 0, 1)}),
+        ("probability 1.5", {"flip": 1.5}),
+    ):
+        normalise: Any = {"image": spdl_cluster.Normalise(**{"mean": (0, 0, 0), "std": (1, 1, 1), **by})}  # type: ignore[arg-type]
+        refuses(says, device_options=spdl_cluster.DeviceOptions(normalise=normalise))
+    by_name = {"label": spdl_cluster.Normalise((0, 0, 0), (1, 1, 1))}
+    refuses("needs U8 .* in column `label`", device_options=spdl_cluster.DeviceOptions(normalise=by_name))
     refuses("unknown field `lable`", job=job(lable=1))
     refuses("job.column.2.from is a `object`", job=job({"name": "x", "from": object()}))
     refuses("job is a `int`|expected str", Exception, job=3)

@@ -37,6 +37,13 @@ static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(|| {
     Environment { python, no_torch }
 });
 
+/// The stand-in for a GPU's driver, as it was built for these tests.
+fn cuda_stand_in() -> PathBuf {
+    let program = env::current_exe().expect("this program has a path");
+    let mut places = program.ancestors().skip(1).take(2).map(|folder| folder.join("libspdl_cuda_stand_in.so"));
+    places.find(|path| path.exists()).expect("the stand-in is built before this test")
+}
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -53,6 +60,7 @@ fn pytest(arguments: &[&str]) {
     let mut command = Command::new(&ENVIRONMENT.python);
     command.args(["-m", "pytest", "-q", "-rs", "--durations=5", "-p", "no:cacheprovider"]).args(arguments);
     command.current_dir(root()).env("SPDL_TEST_CTL", env!("CARGO_BIN_EXE_spdl-ctl"));
+    command.env("SPDL_TEST_CUDA_STAND_IN", cuda_stand_in());
     if let Some(reason) = &ENVIRONMENT.no_torch {
         eprintln!("the tests with torch are skipped: {reason}");
         command.env("SPDL_TEST_NO_TORCH", reason);

@@ -1,12 +1,15 @@
 //! A batch on a device: its arrays there, and what its samples are.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
-use spdl_shard::{Position, Receipt};
-use spdl_wire::layout::{Entry, Header};
+use spdl_shard::{Position, Receipt, job::DType};
+use spdl_wire::{
+    layout::{BatchView, Entry, Header, Layout},
+    slab::Slab,
+};
 
 use super::{DeviceError, Placement, StreamHandle, Tensor, tensor::Keeper};
-use crate::{Batch, ColumnError, Delivery};
+use crate::{Batch, ColumnError, ContentDigest, Delivery};
 
 /// A batch whose columns lie on a device. Its memory goes back when it and all [tensors](Tensor) of it are dropped and
 /// what the trainer had begun with them is done.
@@ -17,6 +20,8 @@ pub struct DeviceBatch {
     header: Header,
     entries: Box<[Entry]>,
     columns: Vec<DeviceColumn>,
+    bytes: Tensor,
+    layout: Arc<Layout>,
     keeper: Keeper,
 }
 
@@ -50,8 +55,17 @@ impl DeviceColumn {
 }
 
 impl DeviceBatch {
-    pub(crate) fn new(batch: &Batch, columns: Vec<DeviceColumn>, keeper: Keeper) -> Self {
-        Self { header: *batch.header(), entries: batch.entries().collect(), columns, keeper }
+    /// A batch whose bytes lie at `start`, as they lay in its slot.
+    pub(crate) fn new(batch: &Batch, start: usize, columns: Vec<DeviceColumn>, keeper: Keeper) -> Self {
+        let length = i64::try_from(batch.bytes().len()).expect("a batch is smaller than 2^40 bytes");
+        Self {
+            header: *batch.header(),
+            entries: batch.entries().collect(),
+            columns,
+            bytes: Tensor::dense(start, DType::U8, vec![length], keeper.clone()),
+            layout: batch.layout().clone(),
+            keeper,
+        }
     }
 
     pub(crate) const fn keeper(&self) -> &Keeper {
@@ -125,6 +139,32 @@ impl DeviceBatch {
             let known: Vec<_> = self.columns.iter().map(|column| format!("`{}`", column.name)).collect();
             ColumnError::Missing { column: name.to_owned(), known: known.join(", ") }
         })
+    }
+
+    /// All bytes of the batch as they lay in its slot: header, entries and columns. Columns that were made of others lie
+    /// elsewhere.
+    #[must_use]
+    pub const fn bytes(&self) -> &Tensor {
+        &self.bytes
+    }
+
+    /// The slab that it lies in, and its slot there; `None` for a batch that was copied to a device.
+    #[must_use]
+    pub fn slot(&self) -> Option<(&Slab, u32)> {
+        match &self.keeper {
+            Keeper::Host(batch) => Some(batch.slot()),
+            Keeper::Cuda(_) => None,
+        }
+    }
+
+    /// Digest of the contents as they were delivered, without what was made of them. Fetches every byte, and waits for that.
+    ///
+    /// # Errors
+    /// [`DeviceError`] from the driver; never on the host.
+    pub fn content_digest(&self) -> Result<ContentDigest, DeviceError> {
+        let bytes = self.bytes.to_host()?;
+        // The trainer may have written over the header, too.
+        Ok(ContentDigest::of(&BatchView::of_checked(&self.layout, &bytes, self.header)))
     }
 
     /// Makes what is put on `stream` from now on wait until the batch is there. It blocks no thread. The batch's memory is

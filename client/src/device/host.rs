@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use spdl_shard::job::{DType, ImageLayout};
-use spdl_wire::layout::{ColumnLayout, Place};
+use spdl_wire::{
+    layout::{ColumnLayout, Place},
+    slab::Slab,
+};
 
 use super::{
     DeviceBatch, DeviceColumn, DeviceError, DeviceOptions, Tensor,
@@ -30,6 +33,11 @@ impl Made {
 }
 
 impl HostBatch {
+    /// Its slab, and its slot there.
+    pub(crate) fn slot(&self) -> (&Slab, u32) {
+        (self.batch.slab(), self.batch.slot())
+    }
+
     /// A copy of `bytes` bytes at `address`, which is one that a tensor of this batch has.
     pub(crate) fn read(&self, address: usize, bytes: usize) -> Vec<u8> {
         let regions = std::iter::once(self.batch.bytes()).chain(self.made.iter().map(Made::bytes));
@@ -84,7 +92,7 @@ impl HostLane {
                 None => in_place(batch, index, column, batch.bytes().as_ptr() as usize, &keeper),
             }
         });
-        Ok(DeviceBatch::new(batch, columns.collect(), keeper.clone()))
+        Ok(DeviceBatch::new(batch, batch.bytes().as_ptr() as usize, columns.collect(), keeper.clone()))
     }
 }
 

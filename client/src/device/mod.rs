@@ -69,6 +69,14 @@ impl Device {
         Ok(Self { kind: Kind::Cuda(cuda::Context::open(ordinal)?) })
     }
 
+    /// CUDA devices that the driver shows to this process.
+    ///
+    /// # Errors
+    /// [`DeviceError`]: no driver that can be used.
+    pub fn count_cuda() -> Result<u32, DeviceError> {
+        cuda::Context::count()
+    }
+
     /// The device of that name: `cpu`, `cuda:N`, or `cuda`, which is `cuda:0`.
     ///
     /// # Errors

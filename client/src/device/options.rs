@@ -94,13 +94,21 @@ impl DeviceOptions {
     /// # Errors
     /// [`DeviceError::Option`] for the first that does not; [`DeviceError::Column`] for a column that is not there.
     pub fn check(&self, layout: &Layout) -> Result<(), DeviceError> {
+        self.check_values()?;
+        self.normalise.iter().try_for_each(|column| picture(layout, &column.column).map(|_| ()))
+    }
+
+    /// Checks that the options make sense, whatever the batches are.
+    ///
+    /// # Errors
+    /// [`DeviceError::Option`] for the first that does not.
+    pub fn check_values(&self) -> Result<(), DeviceError> {
         let wrong = |option, problem| Err(DeviceError::Option { option, problem });
         if !(MIN_BUFFERS..=MAX_BUFFERS).contains(&self.buffers) {
             return wrong("buffers", format!("is {}, not in {MIN_BUFFERS}..={MAX_BUFFERS}", self.buffers));
         }
         for (index, column) in self.normalise.iter().enumerate() {
             let name = &column.column;
-            picture(layout, name)?;
             if self.normalise[..index].iter().any(|other| other.column == *name) {
                 return wrong("normalise", format!("names column `{name}` twice"));
             }

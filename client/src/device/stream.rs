@@ -9,7 +9,7 @@ pub struct StreamHandle(usize);
 impl StreamHandle {
     /// The default stream that synchronises with all others of its device.
     pub const LEGACY: Self = Self(1);
-    /// The default stream of the calling thread. A batch that was told to wait on it must be dropped on the same thread.
+    /// The default stream of the calling thread.
     pub const PER_THREAD: Self = Self(2);
 
     /// A stream by its handle. 0 is [`StreamHandle::LEGACY`], as in PyTorch.

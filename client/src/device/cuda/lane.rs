@@ -195,7 +195,7 @@ impl Lane {
                 None => in_place(batch, index, column, start, &keeper),
             }
         });
-        let on_device = DeviceBatch::new(batch, columns.collect(), keeper.clone());
+        let on_device = DeviceBatch::new(batch, start, columns.collect(), keeper.clone());
         Ok((flight, on_device))
     }
 
@@ -333,6 +333,9 @@ impl Drop for Held {
     fn drop(&mut self) {
         let Some(mut buffer) = self.buffer.take() else { return };
         for Use { stream, released } in self.uses.get_mut().drain(..) {
+            // This may be another thread than the one whose default stream is meant; the device's default stream waits
+            // for those of all threads.
+            let stream = if stream == StreamHandle::PER_THREAD { StreamHandle::LEGACY } else { stream };
             // Fails only when the device is lost, and then nothing uses the buffer.
             if self.context.record(stream, &released).is_ok() {
                 buffer.released.push(released);

@@ -136,13 +136,7 @@ impl Context {
     /// The context of the device of that number.
     pub(crate) fn open(ordinal: u32) -> Result<Arc<Self>, DeviceError> {
         let placement = Placement::Cuda { ordinal };
-        let devices = match load(placement) {
-            Err(DeviceError::Call { code, .. }) if code == "CUDA_ERROR_NO_DEVICE" => 0,
-            loaded => {
-                loaded?;
-                count(placement)?
-            }
-        };
+        let devices = count(placement)?;
         if ordinal >= devices {
             return Err(DeviceError::Index { ordinal, devices });
         }
@@ -155,6 +149,11 @@ impl Context {
         let result = unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut handle, device) };
         check(placement, "cuDevicePrimaryCtxRetain", result)?;
         Ok(Arc::new(Self { ordinal, device, handle }))
+    }
+
+    /// How many devices there are.
+    pub(crate) fn count() -> Result<u32, DeviceError> {
+        count(Placement::Cuda { ordinal: 0 })
     }
 
     pub(crate) const fn placement(&self) -> Placement {
@@ -208,7 +207,12 @@ impl Context {
     }
 }
 
+/// Loads the driver, and has it count; an error is one of `placement`.
 fn count(placement: Placement) -> Result<u32, DeviceError> {
+    match load(placement) {
+        Err(DeviceError::Call { code, .. }) if code == "CUDA_ERROR_NO_DEVICE" => return Ok(0),
+        loaded => loaded?,
+    }
     let mut devices = 0;
     // SAFETY: the pointer is to a local of that type.
     check(placement, "cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&raw mut devices) })?;

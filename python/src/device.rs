@@ -1,0 +1,83 @@
+//! Where batches are delivered, as Python names it: a device and its options.
+
+use pyo3::prelude::*;
+use spdl_client::device::{Device, DeviceError, DeviceOptions, Flip, NormaliseColumn, Placement};
+use spdl_shard::job::{DType, ImageLayout, Normalise};
+
+use crate::errors::{self, Kind};
+
+/// A device that is open, and what it is told.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) device: Device,
+    pub(crate) options: DeviceOptions,
+}
+
+/// What Python gives for a column that is normalised: column, mean, std, type, layout, probability of a flip, seed.
+type Written = (String, Vec<f32>, Vec<f32>, String, String, f64, u64);
+
+/// What Python gives for a device: its name, buffers, columns that are normalised, and the largest slab that is page-locked.
+pub(crate) type WrittenTarget = (String, u32, Vec<Written>, u64);
+
+impl Target {
+    /// Opens the device. `None` where batches stay in their slots as they are.
+    pub(crate) fn open(py: Python<'_>, written: WrittenTarget) -> PyResult<Option<Self>> {
+        let (name, buffers, normalise, page_lock_max_bytes) = written;
+        let normalise = normalise.into_iter().map(|column| read(py, column)).collect::<PyResult<Vec<_>>>()?;
+        let options = DeviceOptions { buffers, normalise, page_lock_max_bytes };
+        let opened = options.check_values().and_then(|()| py.detach(|| Device::open(&name)));
+        let device = opened.map_err(|error| errors::of_device(py, &error))?;
+        let is_plain = device.placement() == Placement::Host && options.normalise.is_empty();
+        Ok((!is_plain).then_some(Self { device, options }))
+    }
+
+    /// The type that the column has here, where it is another one than in the job.
+    pub(crate) fn dtype(&self, column: &str) -> Option<DType> {
+        self.options.normalise.iter().find(|made| made.column == column).map(|made| made.dtype)
+    }
+}
+
+fn read(py: Python<'_>, (column, mean, std, dtype, layout, flip, seed): Written) -> PyResult<NormaliseColumn> {
+    let wrong = |what: &str, value: &dyn std::fmt::Debug, right: &str| {
+        let problem = format!("`{what}` of column `{column}` is {value:?}, not {right}");
+        Kind::Setting.error(py, &problem, None)
+    };
+    let three = |what, values: &Vec<f32>| {
+        <[f32; 3]>::try_from(values.as_slice()).map_err(|_| wrong(what, values, "three numbers: red, green, blue"))
+    };
+    let by = Normalise { mean: three("mean", &mean)?, std: three("std", &std)? };
+    let dtype = match dtype.as_str() {
+        "f16" => DType::F16,
+        "bf16" => DType::Bf16,
+        "f32" => DType::F32,
+        _ => return Err(wrong("dtype", &dtype, "`f16`, `bf16` or `f32`")),
+    };
+    let layout = match layout.as_str() {
+        "nchw" => ImageLayout::Nchw,
+        "channels_last" => ImageLayout::Nhwc,
+        _ => return Err(wrong("layout", &layout, "`nchw` or `channels_last`")),
+    };
+    let flip = if flip == 0.0 {
+        Flip::Never
+    } else if flip == 1.0 {
+        Flip::Always
+    } else {
+        Flip::Random { seed, probability: flip }
+    };
+    Ok(NormaliseColumn { column, by, dtype, layout, flip })
+}
+
+/// CUDA devices that the driver shows to this process.
+#[pyfunction]
+pub(crate) fn count_cuda_devices(py: Python<'_>) -> PyResult<u32> {
+    py.detach(Device::count_cuda).map_err(|error| errors::of_device(py, &error))
+}
+
+/// Whether a call failed for want of memory.
+pub(crate) fn is_out_of_memory(error: &DeviceError) -> bool {
+    match error {
+        DeviceError::OutOfMemory { .. } => true,
+        DeviceError::Call { code, .. } => code == "CUDA_ERROR_OUT_OF_MEMORY",
+        _ => false,
+    }
+}

@@ -1,0 +1,181 @@
+//! A batch as a loader handed it over: in its slot, or on a device.
+
+use std::{
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use spdl_client::{
+    ContentDigest,
+    device::{DeviceBatch, DeviceError, Placement, StreamHandle},
+};
+use spdl_shard::{Position, Receipt, job::DType};
+use spdl_wire::slab::Slab;
+
+use crate::dlpack::View;
+
+/// A batch, wherever it is.
+pub(crate) enum Handed {
+    Slot(spdl_client::Batch),
+    Device(DeviceBatch),
+}
+
+impl From<spdl_client::Batch> for Handed {
+    fn from(batch: spdl_client::Batch) -> Self {
+        Self::Slot(batch)
+    }
+}
+
+impl From<DeviceBatch> for Handed {
+    fn from(batch: DeviceBatch) -> Self {
+        Self::Device(batch)
+    }
+}
+
+/// A column: its name, its values, and where the samples of a ragged one begin.
+pub(crate) struct Arrays<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) values: View,
+    pub(crate) offsets: Option<View>,
+}
+
+impl Handed {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Slot(batch) => batch.len(),
+            Self::Device(batch) => batch.len(),
+        }
+    }
+
+    pub(crate) fn from(&self) -> Position {
+        match self {
+            Self::Slot(batch) => batch.from(),
+            Self::Device(batch) => batch.from(),
+        }
+    }
+
+    pub(crate) fn next(&self) -> Position {
+        match self {
+            Self::Slot(batch) => batch.next(),
+            Self::Device(batch) => batch.next(),
+        }
+    }
+
+    pub(crate) fn receipt(&self) -> Receipt {
+        match self {
+            Self::Slot(batch) => batch.receipt(),
+            Self::Device(batch) => batch.receipt(),
+        }
+    }
+
+    pub(crate) fn content_digest(&self) -> Result<ContentDigest, DeviceError> {
+        match self {
+            Self::Slot(batch) => Ok(batch.content_digest()),
+            Self::Device(batch) => batch.content_digest(),
+        }
+    }
+
+    pub(crate) fn placement(&self) -> Placement {
+        match self {
+            Self::Slot(_) => Placement::Host,
+            Self::Device(batch) => batch.placement(),
+        }
+    }
+
+    /// Its slab and its slot there; `None` for a batch that was copied to a device.
+    pub(crate) fn slot(&self) -> Option<(&Slab, u32)> {
+        match self {
+            Self::Slot(batch) => Some((batch.slab(), batch.slot())),
+            Self::Device(batch) => batch.slot(),
+        }
+    }
+
+    /// Address and number of its bytes, on the device that it is on.
+    pub(crate) fn bytes(&self) -> (usize, usize) {
+        match self {
+            Self::Slot(batch) => (batch.bytes().as_ptr().addr(), batch.bytes().len()),
+            Self::Device(batch) => (batch.bytes().address(), batch.bytes().bytes()),
+        }
+    }
+
+    pub(crate) fn wait_on(&self, stream: StreamHandle) -> Result<(), DeviceError> {
+        match self {
+            Self::Slot(_) => Ok(()),
+            Self::Device(batch) => batch.wait_on(stream),
+        }
+    }
+
+    /// Its columns, in the job's order.
+    pub(crate) fn columns(&self) -> Vec<Arrays<'_>> {
+        match self {
+            Self::Slot(batch) => batch.columns().map(|column| in_slot(&column)).collect(),
+            Self::Device(batch) => {
+                let columns = batch.columns().iter();
+                let arrays = columns.map(|column| Arrays {
+                    name: column.name(),
+                    values: View::of(column.values()),
+                    offsets: column.offsets().map(View::of),
+                });
+                arrays.collect()
+            }
+        }
+    }
+}
+
+fn in_slot<'a>(column: &spdl_client::Column<'a>) -> Arrays<'a> {
+    let (dtype, address) = (column.dtype(), column.bytes().as_ptr().addr());
+    let (shape, offsets) = match (column.shape(), column.offsets()) {
+        (Some(shape), _) => (shape.into_iter().map(|side| side as i64).collect(), None),
+        (None, offsets) => {
+            let offsets = offsets.expect("a column without a shape is ragged");
+            let offsets = View::dense(DType::I64, vec![offsets.len() as i64], offsets.as_ptr().addr());
+            (vec![(column.bytes().len() / dtype.bytes()) as i64], Some(offsets))
+        }
+    };
+    Arrays { name: column.name(), values: View::dense(dtype, shape, address), offsets }
+}
+
+/// A batch that Python objects and tensors share. Its memory goes back with the last of them.
+pub(crate) struct Shared {
+    /// `None` only while dropping.
+    handed: Option<Handed>,
+    held: Arc<AtomicU32>,
+    process: u32,
+}
+
+impl Shared {
+    /// `held` counts the batches that are alive of those that there can be at once.
+    pub(crate) fn new(handed: Handed, held: Arc<AtomicU32>) -> Self {
+        held.fetch_add(1, Ordering::Relaxed);
+        Self { handed: Some(handed), held, process: std::process::id() }
+    }
+
+    /// Whether this is the process that it was handed over in.
+    pub(crate) fn is_at_home(&self) -> bool {
+        self.process == std::process::id()
+    }
+}
+
+impl Deref for Shared {
+    type Target = Handed;
+
+    fn deref(&self) -> &Handed {
+        self.handed.as_ref().expect("there until dropped")
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let handed = self.handed.take();
+        if self.is_at_home() {
+            drop(handed);
+            self.held.fetch_sub(1, Ordering::Relaxed);
+        } else {
+            // In a forked child the memory is the parent's, and no thread is there to give it back.
+            std::mem::forget(handed);
+        }
+    }
+}

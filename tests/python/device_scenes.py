@@ -1,0 +1,307 @@
+"""What a program does whose driver is the stand-in: run by `test_device.py`, each scene in a process of its own.
+
+usage: device_scenes.py SCENE JOB.json [CLUSTER.json]
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import warnings
+from typing import Any
+
+import spdl_cluster
+from spdl_cluster import DeviceOptions, Normalise
+from stand_in import Driver, Taken, digest
+
+Job = dict[str, Any]
+HALF = Normalise(mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 1.0), dtype="f16", layout="channels_last", flip=0.5, seed=3)
+
+
+def on_host(job: Job, **settings: Any) -> list[tuple[Any, str, dict[str, bytes]]]:
+    """Position, digest and columns of every batch of an epoch."""
+    with spdl_cluster.local(job, tensors="numpy", **settings) as loader:
+        return [
+            (batch.position, batch.content_digest(), {name: batch[name].tobytes() for name in ("image", "label")})
+            for batch in loader
+        ]
+
+
+def arrays(job: Job) -> None:
+    """Capsules say where their tensors are, and there are the same bytes; on two devices at once."""
+    driver, expected = Driver(), on_host(job)
+    streams = [driver.stream(device) for device in (0, 1)]
+    loaders = [spdl_cluster.local(job, tensors="dlpack", device=f"cuda:{device}") for device in (0, 1)]
+    for step, batches in enumerate(zip(*loaders, strict=True)):
+        position, content, columns = expected[step]
+        for device, (batch, stream, loader) in enumerate(zip(batches, streams, loaders)):
+            assert batch.position == position and loader.position == batch.next_position
+            for version in (None, (1, 1)):
+                for name, dtype, shape in (("image", (1, 8, 1), (24, 32, 32, 3)), ("label", (0, 64, 1), (24,))):
+                    column = batch[name]
+                    assert column.__dlpack_device__() == (2, device)
+                    taken = Taken(column.__dlpack__(stream=stream, max_version=version))
+                    array = taken.array
+                    assert (array.device, array.dtype, array.shape) == ((2, device), dtype, shape)
+                    assert array.address == column.data_ptr()
+                    assert array.strides == ((3072, 96, 3, 1) if name == "image" else (1,))
+                    assert driver.read(stream, array.address, array.size) == columns[name]
+                    taken.let_go()
+            raw = batch["raw"]
+            taken = Taken(raw.offsets.__dlpack__(stream=stream))
+            assert (taken.array.shape, taken.array.device) == ((25,), (2, device))
+            taken.let_go()
+            ids = Taken(batch.ids.__dlpack__(stream=stream))
+            assert (ids.array.shape, ids.array.strides, ids.array.device) == ((24,), (4,), (2, device))
+            ids.let_go()
+            assert batch.content_digest() == content
+            for gone in ("slab", "slot"):
+                try:
+                    getattr(batch, gone)
+                except AttributeError as error:
+                    assert f"copied to `cuda:{device}`" in str(error)
+                else:
+                    raise AssertionError(gone)
+            del column, raw, taken, ids, batch
+        # Nor is what the loader has copied ahead counted: the state is about what was handed over.
+        for loader in loaders:
+            state = loader.state_dict()
+            assert (state["epoch"], state["offset"]) == (0, 24 * (step + 1))
+            assert loader.stats()["batches"] == step + 1
+        del batches, loader
+    assert [loader.device for loader in loaders] == ["cuda:0", "cuda:1"]
+    with spdl_cluster.local(job, tensors="numpy") as plain:
+        for batch in plain:
+            del batch
+        assert {loader.receipt for loader in loaders} == {plain.receipt}
+    for loader in loaders:
+        loader.close()
+    del loaders, loader
+    gc.collect()
+    for device, stream in enumerate(streams):
+        driver.end(stream, device)
+    report = driver.check_clean()
+    assert report["unlocked_copies"] == 0, report
+
+
+def streams(job: Job) -> None:
+    """The consumer's stream waits for the batch, and the batch's memory for what was put there: at once and after the batch is dropped."""
+    driver, expected = Driver(), on_host(job)
+    own, other = driver.stream(0), driver.stream(0)
+    loader = spdl_cluster.local(job, tensors="dlpack", device="cuda:0", device_options=DeviceOptions(buffers=2))
+    seen = []
+    for step, batch in enumerate(loader):
+        column = batch["image"]
+        # By turns: DLPack's way, the batch's own, and a consumer that has told the batch itself.
+        if step % 3 == 0:
+            taken = Taken(column.__dlpack__(stream=own))
+        else:
+            batch.wait_on(own)
+            taken = Taken(column.__dlpack__(stream=-1))
+        seen.append((step, driver.put_digest(own, taken.array.address, taken.array.size)))
+        if step % 3 == 2:
+            batch.wait_on(type("Stream", (), {"cuda_stream": other}))
+            batch.wait_on(type("Stream", (), {"__cuda_stream__": lambda self: (0, other)})())
+            seen.append((step, driver.put_digest(other, taken.array.address, taken.array.size)))
+        del batch, column
+        taken.let_go()
+    driver.synchronise(own)
+    driver.synchronise(other)
+    for step, value in seen:
+        assert value.value == digest(expected[step][2]["image"]), step
+    loader.load_state_dict({**loader.state_dict(), "epoch": 0, "offset": 0})
+    column = next(iter(loader))["label"]
+    for stream in (0, -2, 1 << 70):
+        try:
+            column.__dlpack__(stream=stream)
+        except (BufferError, OverflowError):
+            pass
+        else:
+            raise AssertionError(stream)
+    for known in (None, 1, 2):
+        column.__dlpack__(stream=known)
+    for wrong in ({"dl_device": (1, 0)}, {"dl_device": (2, 1)}, {"copy": True}):
+        try:
+            column.__dlpack__(**wrong)
+        except BufferError:
+            pass
+        else:
+            raise AssertionError(wrong)
+    loader.close()
+    # It outlives its loader, and is given back at last.
+    value = column.__dlpack__(stream=own)
+    del loader, column
+    assert driver.report()["allocations"] == 1
+    del value
+    for stream in (own, other):
+        driver.end(stream, 0)
+    driver.check_clean()
+
+
+def hoard(job: Job) -> None:
+    """Who keeps every buffer is warned, told, and goes on when one is let go."""
+    driver = Driver()
+    with spdl_cluster.local(
+        job, tensors="dlpack", device="cuda:0", timeout=1.6, device_options=DeviceOptions(buffers=3)
+    ) as loader:
+        kept: list[Any] = []
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            try:
+                for batch in loader:
+                    kept.append(batch["label"])
+                    del batch
+            except spdl_cluster.LoaderTimeout as error:
+                assert "holds 3 batches, and there are 3 device buffers" in str(error), error
+            else:
+                raise AssertionError("no timeout")
+        assert [warning.category for warning in seen] == [spdl_cluster.HoardingWarning]
+        assert "all 3 batches that the loader has device buffers for" in str(seen[0].message)
+        assert seen[0].filename == __file__
+        kept.clear()
+        assert next(iter(loader)).position == (0, 72)
+    del loader
+    gc.collect()
+    driver.check_clean()
+
+
+def normalise(job: Job) -> None:
+    """Pictures are normalised to the same bits on the device and on the host, and as the options say."""
+    import numpy
+
+    driver = Driver()
+    stream = driver.stream(0)
+    plain = Normalise(mean=HALF.mean, std=HALF.std)
+    for by in (HALF, plain):
+        options = DeviceOptions(normalise={"image": by})
+        there = spdl_cluster.local(job, tensors="dlpack", device="cuda:0", device_options=options)
+        here = spdl_cluster.local(job, tensors="numpy", device="cpu", device_options=options)
+        raw = spdl_cluster.local(job, tensors="numpy")
+        mirrored = 0
+        for _, device, host, bytes_of in zip(range(2), there, here, raw):
+            taken = Taken(device["image"].__dlpack__(stream=stream))
+            array, image = taken.array, host["image"]
+            assert array.shape == image.shape == (24, 3, 32, 32)
+            assert array.strides == tuple(stride // image.itemsize for stride in image.strides)
+            assert array.strides == ((3072, 1024, 32, 1) if by is plain else (3072, 1, 96, 3))
+            assert array.dtype == ((2, 32, 1) if by is plain else (2, 16, 1))
+            assert driver.read(stream, array.address, array.size) == (image if by is plain else image.transpose(0, 2, 3, 1)).tobytes()
+            # Tensors of pictures that were made lie beside the batch, all others in its slot.
+            start, size = host.slab
+            assert start <= host["label"].ctypes.data < start + size and not start <= image.ctypes.data < start + size
+            assert host.content_digest() == bytes_of.content_digest() == device.content_digest()
+            exact = (bytes_of["image"] / 255.0 - numpy.array(by.mean)) / numpy.array(by.std)
+            for made, value in zip(image.transpose(0, 2, 3, 1), exact):
+                is_mirrored = not numpy.allclose(made, value, atol=4e-3)
+                mirrored += is_mirrored
+                assert numpy.allclose(made[:, ::-1] if is_mirrored else made, value, atol=4e-3)
+            taken.let_go()
+            del device, host, image, taken, bytes_of, made
+        assert mirrored == 0 if by is plain else 5 < mirrored < 43, mirrored
+        del there, here, raw
+    gc.collect()
+    driver.end(stream, 0)
+    driver.check_clean()
+
+
+def fork(job: Job) -> None:
+    """A forked child cannot use the device, and lets go of nothing that is its parent's."""
+    loader = spdl_cluster.local(job, tensors="dlpack", device="cuda:0")
+    epoch = iter(loader)
+    batch = next(epoch)
+    column, content = batch["image"], batch.content_digest()
+    child = os.fork()
+    if child == 0:
+        says = 0
+        for use in (lambda: column.__dlpack__(), lambda: batch.wait_on(1), batch.content_digest, lambda: next(epoch)):
+            try:
+                use()
+            except spdl_cluster.ForkedError:
+                says += 1
+        del batch, column, epoch, loader
+        sys.exit(says)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+    assert batch.content_digest() == content
+    assert sum(1 for _ in epoch) == 7
+
+
+def opens(job: Job) -> None:
+    """Prints where a loader for `device="cuda"` is, or why there is none, once it has been used."""
+    device: Any = os.environ.get("DEVICE", "cuda")
+    loader: spdl_cluster.Loader | None = None
+    try:
+        loader = spdl_cluster.local(job, tensors="dlpack", device=int(device) if device.isdigit() else device)
+        print("made", loader.device, flush=True)
+        for batch in loader:
+            del batch
+        print("done")
+    except spdl_cluster.SpdlError as error:
+        kinds = [kind.__name__ for kind in type(error).__mro__]
+        print(json.dumps({"kinds": kinds, "text": str(error), "hint": error.hint}))
+    loader = None
+    gc.collect()
+    if "CHECK" in os.environ:
+        Driver().check_clean()
+
+
+def cluster(job: Job, served: dict[str, Any]) -> None:
+    """Batches of a cluster's worker, over both transports, on the device."""
+    driver, expected = Driver(), on_host(job)
+    start = spdl_cluster.local(job).state_dict()
+    for transport in ("local", "quic"):
+        where = {**served, "transport": transport, "device": "cuda:0"}
+        with spdl_cluster.connect(0, 1, **where, state=start, tensors="dlpack") as loader:
+            seen = [(batch.position, batch.content_digest()) for batch in loader]
+            assert seen == [each[:2] for each in expected]
+            assert loader.stats()["serving"]["transport"] == transport
+    del loader
+    gc.collect()
+    assert driver.check_clean()["unlocked_copies"] == 0
+
+
+def torch(job: Job) -> None:
+    """torch's own tensors over the stand-in's memory. What torch asks its own runtime, which is not there, is answered for it."""
+    import torch
+    from unittest.mock import patch
+
+    driver, expected = Driver(), on_host(job)
+    own, other = driver.stream(1), driver.stream(1)
+    current = [own]
+    stream = lambda device: type("Stream", (), {"cuda_stream": current[0]})  # noqa: E731
+    options = DeviceOptions(buffers=2, normalise={"image": HALF})
+    with (
+        patch("torch.cuda.is_available", lambda: True),
+        patch("torch.cuda._lazy_init", lambda: None),
+        patch("torch.cuda.current_stream", stream),
+        spdl_cluster.local(job, tensors="torch", device=torch.device("cuda", 1), device_options=options) as loader,
+    ):
+        seen = []
+        for step, batch in enumerate(loader):
+            image, label = batch["image"], batch["label"]
+            assert (image.device, image.dtype) == (torch.device("cuda", 1), torch.float16)
+            assert image.shape == (24, 3, 32, 32) and image.is_contiguous(memory_format=torch.channels_last)
+            assert label.device == image.device and label.dtype == torch.int64
+            current[0] = other if step % 2 else own
+            # The label is used on the stream that was current when the batch came, ids where they are asked for.
+            seen.append((step, driver.put_digest(own if step == 0 or step % 2 else other, label.data_ptr(), 24 * 8)))
+            assert batch.ids.device == image.device
+            raw = batch["raw"]
+            assert raw.values.device == raw.offsets.device == image.device
+            del batch, image, label, raw
+        assert len(seen) == len(expected)
+        driver.synchronise(own)
+        driver.synchronise(other)
+        for step, value in seen:
+            assert value.value == digest(expected[step][2]["label"]), step
+    del loader
+    gc.collect()
+    for each in (own, other):
+        driver.end(each, 1)
+    driver.check_clean()
+
+
+if __name__ == "__main__":
+    scene, *files = sys.argv[1:]
+    globals()[scene](*(json.loads(open(file).read()) for file in files))

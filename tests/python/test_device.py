@@ -1,0 +1,141 @@
+"""Batches on a GPU, by a stand-in for its driver: each scene is a process of its own, which is told how that driver behaves.
+
+`SPDL_TEST_CUDA_STAND_IN` is the path of the stand-in; `cargo test` sets it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from conftest import LIMIT_S, Cluster, MakeJob
+
+SCENES = pathlib.Path(__file__).with_name("device_scenes.py")
+RAW = {"name": "raw", "from": "jpg", "decode": "bytes", "max_bytes": 400_000}
+
+Play = Callable[..., str]
+
+
+@pytest.fixture
+def play(job: MakeJob, tmp_path: pathlib.Path) -> Play:
+    """Runs a scene on a driver that behaves as `settings` say; gives what it printed."""
+
+    def play(scene: str, settings: str = "", driver: str | None = None, served: Any = None, **variables: str) -> str:
+        library = os.environ["SPDL_TEST_CUDA_STAND_IN"] if driver is None else driver
+        home = tmp_path / "driver"
+        home.mkdir(exist_ok=True)
+        for name in ("libcuda.so", "libcuda.so.1"):
+            (home / name).unlink(missing_ok=True)
+            (home / name).symlink_to(library)
+        files = []
+        for name, content in (("job", job(RAW, name=f"device-{scene}")), ("served", served)):
+            if content is not None:
+                files.append(tmp_path / f"{name}.json")
+                files[-1].write_text(json.dumps(content, default=str))
+        behaviour = {"LD_LIBRARY_PATH": str(home), "CUDA_STAND_IN": settings, **variables}
+        done = subprocess.run(
+            [sys.executable, SCENES, scene, *files],
+            env={**os.environ, **behaviour},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+        )
+        assert done.returncode == 0, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    return play
+
+
+def test_capsules_say_where_tensors_are_and_there_are_the_hosts_bytes(play: Play) -> None:
+    play("arrays", "devices=2,seed=1")
+
+
+def test_streams_wait_for_batches_and_buffers_for_streams(play: Play) -> None:
+    play("streams", "delay_us=3000,seed=2")
+
+
+def test_a_loop_that_hoards_device_buffers_is_warned_and_goes_on(play: Play) -> None:
+    play("hoard", "seed=3")
+
+
+def test_pictures_are_normalised_to_the_same_bits_on_device_and_host(play: Play) -> None:
+    play("normalise", "delay_us=0")
+
+
+def test_a_forked_child_cannot_use_the_device_and_the_parent_goes_on(play: Play) -> None:
+    play("fork", "delay_us=0")
+
+
+def test_batches_of_a_cluster_come_to_the_device_over_both_transports(play: Play, job: MakeJob, cluster: Cluster) -> None:
+    name = cluster.submit(job(RAW, name="device-cluster"))
+    certs = cluster.folder / "certs/client"
+    play("cluster", "seed=4", served={"coordinators": cluster.coordinators, "certs": certs, "job": name})
+
+
+def test_torch_has_tensors_of_the_device_on_its_current_stream(play: Play) -> None:
+    pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
+    play("torch", "devices=2,delay_us=3000,seed=5")
+
+
+@pytest.mark.parametrize(
+    ("device", "settings", "local_rank", "where"),
+    [
+        ("cuda", "devices=3", "", "cuda:0"),
+        ("cuda", "devices=3", "2", "cuda:2"),
+        # A process that was given a device of its own.
+        ("cuda", "devices=1", "2", "cuda:0"),
+        ("cuda:1", "devices=3", "2", "cuda:1"),
+        ("1", "devices=3", "", "cuda:1"),
+        ("cpu", "devices=0", "", "cpu"),
+    ],
+)
+def test_a_device_has_many_names(play: Play, device: str, settings: str, local_rank: str, where: str) -> None:
+    said = play("opens", f"{settings},delay_us=0", DEVICE=device, LOCAL_RANK=local_rank)
+    assert said.split("\n") == [f"made {where}", "done", ""]
+
+
+@pytest.mark.parametrize(
+    ("settings", "variables", "kind", "says", "hint"),
+    [
+        # Those that are known at once, and then those that are when the loader is opened or used.
+        ("devices=2", {"DEVICE": "cuda:2"}, "DeviceError", "`cuda:2` does not exist: the driver shows 2 devices", "from 0"),
+        ("devices=2", {"LOCAL_RANK": "4"}, "DeviceError", "`cuda:4` does not exist", "LOCAL_RANK"),
+        ("devices=0", {}, "DeviceError", "the driver shows 0 devices", "CUDA_VISIBLE_DEVICES"),
+        ("", {"DEVICE": "mps"}, "SettingError", "device `mps` is none; there are `cpu`, `cuda` and `cuda:N`", None),
+        ("fail=cuDevicePrimaryCtxRetain@1:2", {}, "DeviceMemoryError", "CUDA_ERROR_OUT_OF_MEMORY", None),
+        ("memory=300000", {}, "DeviceMemoryError", "bytes for a batch: ", "lower the number of device buffers"),
+        ("fail=cuMemcpyHtoDAsync_v2@3:719", {}, "DeviceError", "is lost: `cuMemcpyHtoDAsync`", "started again"),
+        ("lose_at_copy=2", {}, "DeviceError", "is lost", "started again"),
+        ("fail=cuStreamWaitEvent@2:1", {}, "DeviceError", "`cuStreamWaitEvent` says CUDA_ERROR_INVALID_VALUE", None),
+    ],
+)
+def test_what_fails_is_told_by_kind_and_with_the_remedy(
+    play: Play, settings: str, variables: dict[str, str], kind: str, says: str, hint: str | None
+) -> None:
+    *made, told, _ = play("opens", settings, **variables).split("\n")
+    error = json.loads(told)
+    assert error["kinds"][0] == kind and "SpdlError" in error["kinds"]
+    assert says in error["text"] and (hint or "") in (error["hint"] or ""), error
+    # What is wrong with a device itself is told when the loader is made.
+    assert bool(made) == any(late in settings for late in ("memory", "HtoD", "lose_at", "WaitEvent"))
+
+
+def test_a_loader_that_fails_gives_back_what_it_took(play: Play) -> None:
+    said = play("opens", "fail=cuMemAlloc_v2@3:2", CHECK="1")
+    assert "MemoryError" in said
+
+
+def test_a_machine_without_a_driver_is_told_what_to_install(play: Play) -> None:
+    told = play("opens", driver="/nowhere/libcuda.so").split("\n")[0]
+    if told.startswith("made") or "the driver shows" in told:
+        pytest.skip("this machine has a driver")
+    error = json.loads(told)
+    assert error["kinds"][:2] == ["DeviceError", "SpdlError"]
+    assert "needs the NVIDIA driver, and `libcuda.so.1` cannot be loaded" in error["text"]
+    assert "install the NVIDIA driver" in error["hint"]
