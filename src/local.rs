@@ -30,7 +30,8 @@ use spdl_shard::{
 use spdl_wire::messages::{Refusal, Session, SessionId, StageFigures, Transport};
 use spdl_worker::{
     budget::Budget,
-    feed::{FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, SlotFreer},
+    feed::{Access, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, SlotFreer},
+    transform::TransformSettings,
 };
 
 /// How long a call waits for a batch, unless told otherwise.
@@ -73,6 +74,7 @@ pub struct Builder {
     slots: u32,
     timeout: Duration,
     budget: Budget,
+    transforms: TransformSettings,
 }
 
 #[derive(Clone, Debug)]
@@ -99,6 +101,7 @@ impl Builder {
             slots: DEFAULT_SLOTS,
             timeout: DEFAULT_TIMEOUT,
             budget: Budget::default(),
+            transforms: TransformSettings::default(),
         }
     }
 
@@ -158,6 +161,13 @@ impl Builder {
         self
     }
 
+    /// How the job's functions in Python are called. Default: by `python3`, within 30 s a sample.
+    #[must_use]
+    pub fn transforms(mut self, transforms: TransformSettings) -> Self {
+        self.transforms = transforms;
+        self
+    }
+
     /// Opens the dataset and starts the pipeline. Needs a tokio runtime.
     ///
     /// # Errors
@@ -186,7 +196,9 @@ impl Builder {
         let batches = BatchParams { global_batch, epochs: job.epochs, epoch_end: job.epoch_end };
         Plan::new(&manifest.block_samples(), job.seed, job.order)?.check(&batches)?;
         let session = Session { id: SessionId(0), job, world, global_batch, start };
-        let resources = Resources::new("in-process", self.budget)?;
+        // Whoever runs a job in this process runs its functions as code of their own.
+        let access = Access { transforms: Some(self.transforms), ..Access::default() };
+        let resources = Resources::with_access("in-process", self.budget, access)?;
         let request =
             FeedRequest { session: session.clone(), rank, from: start, slots: self.slots, slab: SlabKind::Private };
         let source = InProcess::start(&resources, request)?;

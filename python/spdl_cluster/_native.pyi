@@ -44,6 +44,7 @@ class Feed:
         sharers: int,
         cores: float | None,
         memory_bytes: int | None,
+        transform_timeout: float | None,
         target: _Target,
     ) -> Feed: ...
     def next(self) -> Batch | None: ...

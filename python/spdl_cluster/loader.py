@@ -248,6 +248,7 @@ def local(
     slots: int | None = None,
     cores: float | None = None,
     memory_bytes: int | None = None,
+    transform_timeout: float | None = None,
     global_batch: int | None = None,
     tensors: tensors.Kind = "auto",
     device: Any = None,
@@ -263,6 +264,8 @@ def local(
     cores: processor cores for decoding. Default 40 % of the node's, shared by the ranks on it (`LOCAL_WORLD_SIZE`). Raised, the trainer's own
         work on the CPU gets slower.
     memory_bytes: bytes for slots and cached data. Default 1 GiB. Raised, less is left for the trainer.
+    transform_timeout: seconds that a function of the job's (`transform`) may take for a sample, which is a bad one then. Default 30. Raised, one
+        that hangs holds its batch up for longer.
     global_batch, tensors, device, device_options: as `connect` has them.
     """
     feed = Feed.local(
@@ -274,6 +277,7 @@ def local(
         sharers=environment.local_world(),
         cores=cores,
         memory_bytes=memory_bytes,
+        transform_timeout=transform_timeout,
         target=devices.written(environment.device_name(device), device_options),
     )
     return _made(feed, tensors, state)

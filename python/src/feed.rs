@@ -19,7 +19,7 @@ use crate::{
     errors::{self, Kind},
     handed::{Handed, Shared},
     job,
-    open::{AnyLoader, ClusterOptions, Facts, Origin, ProcessOptions, Recipe},
+    open::{self, AnyLoader, ClusterOptions, Facts, Origin, ProcessOptions, Recipe},
 };
 
 /// How long a wait lasts, with every slot in the caller's hands, before it warns.
@@ -150,13 +150,13 @@ impl Feed {
     }
 }
 
-fn seconds(py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Duration>> {
+fn seconds(py: Python<'_>, name: &str, timeout: Option<f64>) -> PyResult<Option<Duration>> {
     let Some(timeout) = timeout else { return Ok(None) };
     match Duration::try_from_secs_f64(timeout) {
         Ok(duration) if !duration.is_zero() => Ok(Some(duration)),
         _ => Err(Kind::Setting.error(
             py,
-            &format!("setting `timeout` is {timeout}, not a number of seconds above 0"),
+            &format!("setting `{name}` is {timeout}, not a number of seconds above 0"),
             None,
         )),
     }
@@ -183,7 +183,7 @@ impl Feed {
         global_batch: Option<u32>,
         target: WrittenTarget,
     ) -> PyResult<Self> {
-        let timeout = seconds(py, timeout)?;
+        let timeout = seconds(py, "timeout", timeout)?;
         let options =
             ClusterOptions { job, coordinators, certs, transport, slots, timeout, socket, node, global_batch };
         let origin = options.origin(rank, world).map_err(|error| errors::of_client(py, &error, ""))?;
@@ -192,7 +192,7 @@ impl Feed {
 
     /// A rank whose pipeline runs in this process. `sharers` processes share the node's default budget of cores.
     #[staticmethod]
-    #[pyo3(signature = (job, rank, world, *, slots, timeout, global_batch, sharers, cores, memory_bytes, target))]
+    #[pyo3(signature = (job, rank, world, *, slots, timeout, global_batch, sharers, cores, memory_bytes, transform_timeout, target))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn local(
         job: &Bound<'_, PyAny>,
@@ -204,12 +204,15 @@ impl Feed {
         sharers: u32,
         cores: Option<f64>,
         memory_bytes: Option<u64>,
+        transform_timeout: Option<f64>,
         target: WrittenTarget,
     ) -> PyResult<Self> {
-        let timeout = seconds(job.py(), timeout)?;
-        let options = ProcessOptions { slots, timeout, global_batch, sharers, cores, memory_bytes };
+        let py = job.py();
+        let timeout = seconds(py, "timeout", timeout)?;
+        let transforms = open::transforms(py, seconds(py, "transform_timeout", transform_timeout)?)?;
+        let options = ProcessOptions { slots, timeout, global_batch, sharers, cores, memory_bytes, transforms };
         let origin = options.origin(job::read(job)?, rank, world);
-        Ok(Self::new(Recipe { origin, target: Target::open(job.py(), target)? }))
+        Ok(Self::new(Recipe { origin, target: Target::open(py, target)? }))
     }
 
     /// The next batch, waited for up to the timeout; `None` when all epochs are delivered.

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use spdl_client::{Batch, Blocking, Builder, Client, ClientError, Loader, Settings, Source, State, Stats};
 use spdl_cluster::local;
 use spdl_shard::{Position, Receipt, job::JobFile};
+use spdl_worker::transform::TransformSettings;
 
 use crate::{device::Target, errors, handed::Handed};
 
@@ -233,6 +234,7 @@ pub(crate) struct ProcessOptions {
     pub(crate) sharers: u32,
     pub(crate) cores: Option<f64>,
     pub(crate) memory_bytes: Option<u64>,
+    pub(crate) transforms: TransformSettings,
 }
 
 impl ProcessOptions {
@@ -241,7 +243,7 @@ impl ProcessOptions {
         let mut budget = spdl_worker::budget::Budget::default();
         budget.cores = self.cores.unwrap_or(budget.cores / f64::from(self.sharers.max(1)));
         budget.memory_bytes = self.memory_bytes.unwrap_or(budget.memory_bytes);
-        let mut builder = local::builder(job).rank(rank, world).budget(budget);
+        let mut builder = local::builder(job).rank(rank, world).budget(budget).transforms(self.transforms);
         if let Some(slots) = self.slots {
             builder = builder.slots(slots);
         }
@@ -253,4 +255,15 @@ impl ProcessOptions {
         }
         Origin::Process { builder: Box::new(builder), rank, world }
     }
+}
+
+/// How functions are called: by this interpreter, which finds the modules that this process finds.
+pub(crate) fn transforms(py: Python<'_>, timeout: Option<Duration>) -> PyResult<TransformSettings> {
+    let default = TransformSettings::default();
+    let sys = py.import("sys")?;
+    let entries: Vec<Bound<'_, PyAny>> = sys.getattr("path")?.extract()?;
+    let path = entries.iter().filter_map(|entry| entry.extract().ok()).collect();
+    let python: Option<String> = sys.getattr("executable")?.extract()?;
+    let python = python.filter(|python| !python.is_empty()).map_or(default.python, Into::into);
+    Ok(TransformSettings { python, path: Some(path), timeout: timeout.unwrap_or(default.timeout) })
 }

@@ -7,7 +7,7 @@ use spdl_shard::{
     Fingerprint,
     job::{
         BadSamples, ColumnFile, ColumnKind, DType, DatasetFacts, DecodeFile, EpochEnd, ImageLayout, ImageOp, JobFile,
-        Normalise, OrderFile, Size,
+        Normalise, OrderFile, ReturnsFile, Size,
     },
 };
 
@@ -46,6 +46,8 @@ fn with_every_key() -> JobFile {
         normalise: Some(Normalise { mean: [0.0; 3], std: [1.0; 3] }),
         path: Some(String::new()),
         max_bytes: Some(1),
+        transform: Some(String::new()),
+        returns: Some(ReturnsFile { dtype: Some(DType::U8), shape: Some(vec![1]), max_bytes: Some(1) }),
     };
     JobFile {
         name: String::new(),

@@ -95,8 +95,9 @@ def job_file(tmp_path: pathlib.Path) -> Callable[[dict[str, Any]], pathlib.Path]
 class Cluster:
     """A coordinator and a worker, as processes."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: pathlib.Path, *worker_options: object) -> None:
         self.folder = folder
+        self.worker_options = worker_options
         self.processes: list[subprocess.Popen[str]] = []
         self.coordinators = self.start("coord", "--listen", "127.0.0.1:0", "--state", folder / "state")["quic"]
         for role in ("worker", "client", "admin"):
@@ -115,7 +116,7 @@ class Cluster:
         certs, socket = self.folder / "certs/worker", self.folder / "worker.sock"
         budget = ("--cores", 1, "--memory", "256MiB")
         where = ("--coord", self.coordinators, "--listen", "127.0.0.1:0", "--certs", certs, "--socket", socket)
-        self.start("worker", *where, *budget)
+        self.start("worker", *where, *budget, *self.worker_options)
         return self.processes[-1]
 
     def submit(self, job: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ use spdl_shard::{Position, job::JobFile, store::DatasetStore};
 use spdl_wire::messages::{Session, SessionId, StoreFigures};
 use spdl_worker::{
     budget::{Budget, DiskBudget},
-    feed::{FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, StoreAccess},
+    feed::{Access, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, StoreAccess},
     fetch::RetrySettings,
 };
 
@@ -135,7 +135,8 @@ pub(crate) struct Fed {
 impl Fed {
     fn start(job: spdl_shard::job::Job, settings: &Settings) -> Self {
         let budget = Budget { cores: 1.0, memory_bytes: MEMORY_BYTES, disk: settings.disk.clone() };
-        let access = StoreAccess { retry: settings.retry.clone(), wrap: None };
+        let stores = StoreAccess { retry: settings.retry.clone(), wrap: None };
+        let access = Access { stores, transforms: None };
         let resources = Resources::with_access("here", budget, access).unwrap();
         let global_batch = job.global_batch;
         let session = Session { id: SessionId(1), job, world: 1, global_batch, start: Position::START };

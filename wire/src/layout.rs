@@ -15,7 +15,7 @@
 use bytemuck::{Pod, Zeroable};
 use spdl_shard::{
     Position, SampleId,
-    job::{Column, ColumnKind, DType},
+    job::{Column, DType},
 };
 
 /// Alignment of every column, in bytes: a cache line.
@@ -196,7 +196,7 @@ impl Layout {
             }));
         }
         for (column, place) in columns.iter().zip(&mut places) {
-            if let ColumnKind::Bytes { max_bytes } = column.kind {
+            if let Some(max_bytes) = column.max_bytes() {
                 *place = Some(Place::Ragged { offsets: end, max_bytes: max_bytes as usize });
                 end = align(end + (n + 1) * size_of::<u64>());
             }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use spdl_shard::{Fingerprint, Position, Receipt, SampleId, job::Job};
 
 /// Version of every message here. Peers with another one are refused with both numbers.
-pub const PROTOCOL_VERSION: u16 = 2;
+pub const PROTOCOL_VERSION: u16 = 3;
 
 /// A session: the ranks of one launch of a trainer on a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! Whether a session that a peer shows can be served, and what its batches look like.
 
-use spdl_shard::job::{ColumnKind, Job, JobError};
+use spdl_shard::job::{Job, JobError};
 
 use crate::{
     layout::{ALIGN, Entry, Layout},
@@ -61,9 +61,8 @@ impl Session {
 
 /// The most bytes of one sample in a column.
 fn sample_bytes(column: &spdl_shard::job::Column) -> u128 {
-    match (column.sample_shape(), &column.kind) {
-        (Some(shape), _) => shape.iter().map(|side| u128::from(*side)).product::<u128>() * column.dtype.bytes() as u128,
-        (None, ColumnKind::Bytes { max_bytes }) => u128::from(*max_bytes),
-        (None, _) => 0,
+    match column.sample_shape() {
+        Some(shape) => shape.iter().map(|side| u128::from(*side)).product::<u128>() * column.dtype.bytes() as u128,
+        None => column.max_bytes().unwrap_or_default().into(),
     }
 }

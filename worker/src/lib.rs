@@ -11,3 +11,4 @@ mod http;
 mod metrics;
 pub mod serve;
 pub mod size;
+pub mod transform;

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use super::{Column, ColumnKind, DType, ImageColumn, ImageOp, Job, JobError, OrderFile};
+use super::{Column, ColumnKind, DType, Decoded, ImageColumn, ImageOp, Job, JobError, OrderFile};
 
 /// The most pixels on a side, and the most bytes of a ragged sample: both bound a slot.
 const MAX_SIDE: u32 = 16_384;
-const MAX_RAGGED_BYTES: u32 = 1 << 30;
+pub(super) const MAX_RAGGED_BYTES: u32 = 1 << 30;
 /// The most columns of a job.
 pub const MAX_COLUMNS: usize = 64;
 /// The most samples that a job delivers in all its epochs, so that sums of positions cannot overflow.
@@ -101,7 +101,7 @@ impl Job {
     }
 }
 
-impl ColumnKind {
+impl Decoded {
     /// The name of its decoder in a job file.
     pub(super) const fn decoder(&self) -> &'static str {
         match self {
@@ -110,6 +110,7 @@ impl ColumnKind {
             Self::Json { .. } => "json",
             Self::Bytes { .. } => "bytes",
             Self::BoxClass => "box_class",
+            Self::Transformed(never) => never.nothing(),
         }
     }
 
@@ -120,6 +121,7 @@ impl ColumnKind {
             Self::Int | Self::BoxClass => &[DType::I64, DType::I32],
             Self::Json { .. } => &[DType::F64, DType::F32, DType::I64, DType::I32],
             Self::Bytes { .. } => &[DType::U8],
+            Self::Transformed(never) => never.nothing(),
         }
     }
 }
@@ -133,16 +135,30 @@ impl Column {
         if self.from.is_empty() || self.from.iter().any(String::is_empty) {
             return fail("from", format!("is `{}`; name a field, or several as `jpg|png`", self.from.join("|")));
         }
-        if !self.kind.dtypes().contains(&self.dtype) {
-            let problem = format!("cannot be {:?} for decode = \"{}\"", self.dtype, self.kind.decoder());
+        match &self.kind {
+            ColumnKind::Transformed(transform) => {
+                transform.decoded.check(job, &self.name, transform.takes)?;
+                transform.check(job, &self.name, self.dtype)
+            }
+            kind => kind.decoded().check(job, &self.name, self.dtype),
+        }
+    }
+}
+
+impl Decoded {
+    /// Checks it in the column `name`, with elements of type `dtype`.
+    fn check(&self, job: &str, name: &str, dtype: DType) -> Result<(), JobError> {
+        let fail = |key: &str, problem: String| Err(wrong(job, format!("column `{name}`: `{key}`"), problem));
+        if !self.dtypes().contains(&dtype) {
+            let problem = format!("cannot be {dtype:?} for decode = \"{}\"", self.decoder());
             return fail("dtype", problem.to_lowercase());
         }
-        match &self.kind {
-            ColumnKind::Image(image) => image.check(job, self),
-            ColumnKind::Json { path } if path.is_empty() => {
+        match self {
+            Self::Image(image) => image.check(job, name, dtype),
+            Self::Json { path } if path.is_empty() => {
                 fail("path", "is missing; write the keys to the number, as `camera.exposure`".to_owned())
             }
-            ColumnKind::Bytes { max_bytes } if !(1..=MAX_RAGGED_BYTES).contains(max_bytes) => {
+            Self::Bytes { max_bytes } if !(1..=MAX_RAGGED_BYTES).contains(max_bytes) => {
                 fail("max_bytes", format!("is {max_bytes}, not in 1..={MAX_RAGGED_BYTES}"))
             }
             _ => Ok(()),
@@ -156,8 +172,8 @@ impl ImageColumn {
         ops.iter().fold(None, |size, op| op.output_size(size))
     }
 
-    fn check(&self, job: &str, column: &Column) -> Result<(), JobError> {
-        let fail = |key: &str, problem: String| Err(wrong(job, format!("column `{}`: `{key}`", column.name), problem));
+    fn check(&self, job: &str, name: &str, dtype: DType) -> Result<(), JobError> {
+        let fail = |key: &str, problem: String| Err(wrong(job, format!("column `{name}`: `{key}`"), problem));
         for op in &self.ops {
             if let Err((key, problem)) = op.check() {
                 return fail(key, problem);
@@ -166,7 +182,7 @@ impl ImageColumn {
         if Self::final_size(&self.ops) != Some(self.size) {
             return fail("ops", format!("do not end in pictures of {:?} pixels", self.size));
         }
-        if column.dtype == DType::U8 && self.normalise.is_some() {
+        if dtype == DType::U8 && self.normalise.is_some() {
             return fail("normalise", "needs a float type; add dtype = \"f32\", \"f16\" or \"bf16\"".to_owned());
         }
         if let Some(normalise) = &self.normalise

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::size::Size;
+use super::{
+    size::Size,
+    transform::{Returns, Transform},
+};
 
 /// Type of a column's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -137,10 +140,10 @@ pub struct ImageColumn {
     pub size: [u32; 2],
 }
 
-/// How a column is made of a record's field.
+/// How a column is made of a record's field. `T` is [`Transform`], or [`Never`] for what goes into one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ColumnKind {
+pub enum ColumnKind<T = Transform> {
     /// A picture, as RGB.
     Image(ImageColumn),
     /// A decimal integer in text.
@@ -157,6 +160,34 @@ pub enum ColumnKind {
     },
     /// The class number of the sample's bounding box, by the dataset's class list.
     BoxClass,
+    /// Any of the others, and then a function in Python.
+    Transformed(T),
+}
+
+/// What there is none of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Never {}
+
+/// How a value is decoded; no function is called.
+pub type Decoded = ColumnKind<Never>;
+
+impl Decoded {
+    /// Shape of one sample; `None` when ragged.
+    #[must_use]
+    pub fn sample_shape(&self) -> Option<Vec<u32>> {
+        match self {
+            Self::Image(image) => {
+                let [height, width] = image.size;
+                Some(match image.layout {
+                    ImageLayout::Nhwc => vec![height, width, 3],
+                    ImageLayout::Nchw => vec![3, height, width],
+                })
+            }
+            Self::Int | Self::Json { .. } | Self::BoxClass => Some(Vec::new()),
+            Self::Bytes { .. } => None,
+            Self::Transformed(never) => never.nothing(),
+        }
+    }
 }
 
 /// A valid column.
@@ -173,19 +204,33 @@ pub struct Column {
 }
 
 impl Column {
-    /// Shape of one sample: `[H, W, 3]` or `[3, H, W]` for a picture, empty for a scalar, `None` when ragged.
+    /// Shape of one sample: `[H, W, 3]` or `[3, H, W]` for a picture, empty for a scalar, what a function returns, `None`
+    /// when ragged.
     #[must_use]
     pub fn sample_shape(&self) -> Option<Vec<u32>> {
         match &self.kind {
-            ColumnKind::Image(image) => {
-                let [height, width] = image.size;
-                Some(match image.layout {
-                    ImageLayout::Nhwc => vec![height, width, 3],
-                    ImageLayout::Nchw => vec![3, height, width],
-                })
-            }
-            ColumnKind::Int | ColumnKind::Json { .. } | ColumnKind::BoxClass => Some(Vec::new()),
-            ColumnKind::Bytes { .. } => None,
+            ColumnKind::Transformed(Transform { returns: Returns::Fixed { shape }, .. }) => Some(shape.clone()),
+            ColumnKind::Transformed(Transform { returns: Returns::Ragged { .. }, .. }) => None,
+            kind => kind.decoded().sample_shape(),
+        }
+    }
+
+    /// The most bytes of one sample where the column is ragged.
+    #[must_use]
+    pub const fn max_bytes(&self) -> Option<u32> {
+        match &self.kind {
+            ColumnKind::Bytes { max_bytes }
+            | ColumnKind::Transformed(Transform { returns: Returns::Ragged { max_bytes }, .. }) => Some(*max_bytes),
+            _ => None,
+        }
+    }
+
+    /// The function that makes its values, where there is one.
+    #[must_use]
+    pub const fn transform(&self) -> Option<&Transform> {
+        match &self.kind {
+            ColumnKind::Transformed(transform) => Some(transform),
+            _ => None,
         }
     }
 }

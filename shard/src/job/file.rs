@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BadSamples, Column, ColumnKind, DType, DatasetFacts, EpochEnd, ImageColumn, ImageLayout, ImageOp, Job, JobError,
-    Normalise, OrderParams,
+    BadSamples, Column, DType, DatasetFacts, Decoded, EpochEnd, ImageColumn, ImageLayout, ImageOp, Job, JobError,
+    Normalise, OrderParams, ReturnsFile, Transform,
     check::{Keys, wrong},
 };
 
@@ -66,6 +66,10 @@ pub struct ColumnFile {
     pub path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transform: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returns: Option<ReturnsFile>,
 }
 
 /// The decoders a job file can name.
@@ -165,29 +169,44 @@ impl ColumnFile {
                 return fail(key, format!("is only for decode = \"{}\"", decoder.name()));
             }
         }
-        let kind = match self.decode {
-            DecodeFile::Image => {
-                let Some(size) = ImageColumn::final_size(&self.ops) else {
-                    let problem = "leave pictures of different sizes; end with random_resized_crop, center_crop or \
-                                   resize = { size = [height, width] }";
-                    return fail("ops", problem.to_owned());
-                };
-                let (ops, layout) = (self.ops.clone(), self.layout.unwrap_or_default());
-                ColumnKind::Image(ImageColumn { ops, layout, normalise: self.normalise, size })
-            }
-            DecodeFile::Int => ColumnKind::Int,
-            DecodeFile::BoxClass => ColumnKind::BoxClass,
-            DecodeFile::Json => {
-                let path = self.path.as_deref().filter(|path| !path.is_empty());
-                ColumnKind::Json {
-                    path: path.into_iter().flat_map(|path| path.split('.')).map(str::to_owned).collect(),
-                }
-            }
-            DecodeFile::Bytes => ColumnKind::Bytes { max_bytes: self.max_bytes.unwrap_or(DEFAULT_RAGGED_BYTES) },
+        if self.returns.is_some() && self.transform.is_none() {
+            return fail("returns", "is only for a column with `transform`".to_owned());
+        }
+        let Some(decoded) = self.decoded() else {
+            let problem = "leave pictures of different sizes; end with random_resized_crop, center_crop or \
+                           resize = { size = [height, width] }";
+            return fail("ops", problem.to_owned());
         };
         let from = self.from.split('|').map(|field| field.trim().to_owned()).collect();
-        let dtype = self.dtype.unwrap_or(kind.dtypes()[0]);
+        let dtype = self.dtype.unwrap_or(decoded.dtypes()[0]);
+        let (kind, dtype) = match &self.transform {
+            None => (decoded.into(), dtype),
+            Some(function) => {
+                match Transform::read(function, self.returns.clone().unwrap_or_default(), decoded, dtype) {
+                    Ok(made) => made,
+                    Err((key, problem)) => return fail(key, problem.to_owned()),
+                }
+            }
+        };
         Ok(Column { name: self.name.clone(), from, kind, dtype })
+    }
+
+    /// How the field is decoded; `None` for pictures that the steps leave in different sizes.
+    fn decoded(&self) -> Option<Decoded> {
+        Some(match self.decode {
+            DecodeFile::Image => {
+                let size = ImageColumn::final_size(&self.ops)?;
+                let (ops, layout) = (self.ops.clone(), self.layout.unwrap_or_default());
+                Decoded::Image(ImageColumn { ops, layout, normalise: self.normalise, size })
+            }
+            DecodeFile::Int => Decoded::Int,
+            DecodeFile::BoxClass => Decoded::BoxClass,
+            DecodeFile::Json => {
+                let path = self.path.as_deref().filter(|path| !path.is_empty());
+                Decoded::Json { path: path.into_iter().flat_map(|path| path.split('.')).map(str::to_owned).collect() }
+            }
+            DecodeFile::Bytes => Decoded::Bytes { max_bytes: self.max_bytes.unwrap_or(DEFAULT_RAGGED_BYTES) },
+        })
     }
 }
 

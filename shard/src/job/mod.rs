@@ -7,11 +7,13 @@ mod check;
 mod column;
 mod file;
 mod size;
+mod transform;
 
 pub use check::MAX_COLUMNS;
-pub use column::{Column, ColumnKind, DType, ImageColumn, ImageLayout, ImageOp, Normalise};
+pub use column::{Column, ColumnKind, DType, Decoded, ImageColumn, ImageLayout, ImageOp, Never, Normalise};
 pub use file::{ColumnFile, DecodeFile, JobFile, MAX_JOB_FILE_BYTES, OrderFile};
 pub use size::Size;
+pub use transform::{Returns, ReturnsFile, Transform};
 
 use serde::{Deserialize, Serialize};
 

@@ -6,6 +6,7 @@ use std::{path::PathBuf, process::ExitCode, time::Instant};
 
 use spdl_cluster::local;
 use spdl_shard::Position;
+use spdl_worker::transform::TransformSettings;
 
 use super::{
     CtlError, Outcome, interrupt,
@@ -47,6 +48,9 @@ pub(crate) struct Args {
     /// Processor cores to use; all of them when not given.
     #[arg(long)]
     cores: Option<f64>,
+    /// Python that calls the job's functions (`transform`), with numpy and their modules; default: python3.
+    #[arg(long, env = "SPDL_PYTHON", value_name = "PATH")]
+    python: Option<PathBuf>,
     /// Prints the figures, receipt and content digest as one line of JSON.
     #[arg(long)]
     json: bool,
@@ -62,6 +66,9 @@ async fn replay(args: &Args) -> Outcome {
     let mut builder = local::builder(file).rank(args.rank, args.world).start(args.from);
     if let Some(global_batch) = args.global_batch {
         builder = builder.global_batch(global_batch);
+    }
+    if let Some(python) = &args.python {
+        builder = builder.transforms(TransformSettings { python: python.clone(), ..TransformSettings::default() });
     }
     let cores = args.cores.unwrap_or_else(|| std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64));
     let mut loader = builder.cores(cores).open().await?;

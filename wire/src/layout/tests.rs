@@ -1,7 +1,7 @@
 //! Tests of the layout: what is written is read, and what is off is refused.
 
 use super::*;
-use spdl_shard::job::{ImageColumn, ImageLayout};
+use spdl_shard::job::{ColumnKind, ImageColumn, ImageLayout};
 
 fn columns() -> Vec<Column> {
     let image = ImageColumn { ops: vec![], layout: ImageLayout::Nhwc, normalise: None, size: [3, 5] };

@@ -4,8 +4,8 @@ use proptest::{collection::vec, option, prelude::*};
 use spdl_shard::{
     Fingerprint, Position, Receipt, SampleId,
     job::{
-        BadSamples, Column, ColumnKind, DType, EpochEnd, ImageColumn, ImageLayout, ImageOp, Job, Normalise,
-        OrderParams, Size,
+        BadSamples, Column, ColumnKind, DType, Decoded, EpochEnd, ImageColumn, ImageLayout, ImageOp, Job, Normalise,
+        OrderParams, Returns, Size, Transform,
     },
 };
 use spdl_wire::messages::*;
@@ -40,23 +40,34 @@ fn op() -> impl Strategy<Value = ImageOp> {
     ]
 }
 
-fn kind() -> impl Strategy<Value = ColumnKind> {
+fn decoded() -> impl Strategy<Value = Decoded> {
     let layout = prop_oneof![Just(ImageLayout::Nhwc), Just(ImageLayout::Nchw)];
     let normalise = option::of(([float(), float(), float()], [float(), float(), float()]))
         .prop_map(|pair| pair.map(|(mean, std)| Normalise { mean, std }));
     prop_oneof![
         (vec(op(), 0..4), layout, normalise, any::<[u32; 2]>()).prop_map(|(ops, layout, normalise, size)| {
-            ColumnKind::Image(ImageColumn { ops, layout, normalise, size })
+            Decoded::Image(ImageColumn { ops, layout, normalise, size })
         }),
-        Just(ColumnKind::Int),
-        vec(text(), 0..3).prop_map(|path| ColumnKind::Json { path }),
-        any::<u32>().prop_map(|max_bytes| ColumnKind::Bytes { max_bytes }),
-        Just(ColumnKind::BoxClass),
+        Just(Decoded::Int),
+        vec(text(), 0..3).prop_map(|path| Decoded::Json { path }),
+        any::<u32>().prop_map(|max_bytes| Decoded::Bytes { max_bytes }),
+        Just(Decoded::BoxClass),
     ]
 }
 
-fn column() -> impl Strategy<Value = Column> {
-    let dtype = prop_oneof![
+fn kind() -> impl Strategy<Value = ColumnKind> {
+    let returns = prop_oneof![
+        vec(any::<u32>(), 0..4).prop_map(|shape| Returns::Fixed { shape }),
+        any::<u32>().prop_map(|max_bytes| Returns::Ragged { max_bytes }),
+    ];
+    let transform = (text(), decoded(), dtype(), returns).prop_map(|(function, decoded, takes, returns)| {
+        ColumnKind::Transformed(Transform { function, decoded, takes, returns })
+    });
+    prop_oneof![4 => decoded().prop_map(ColumnKind::from), 1 => transform]
+}
+
+fn dtype() -> impl Strategy<Value = DType> {
+    prop_oneof![
         Just(DType::U8),
         Just(DType::I32),
         Just(DType::I64),
@@ -64,8 +75,16 @@ fn column() -> impl Strategy<Value = Column> {
         Just(DType::Bf16),
         Just(DType::F32),
         Just(DType::F64),
-    ];
-    (text(), vec(text(), 0..3), kind(), dtype).prop_map(|(name, from, kind, dtype)| Column { name, from, kind, dtype })
+    ]
+}
+
+fn column() -> impl Strategy<Value = Column> {
+    (text(), vec(text(), 0..3), kind(), dtype()).prop_map(|(name, from, kind, dtype)| Column {
+        name,
+        from,
+        kind,
+        dtype,
+    })
 }
 
 fn order() -> impl Strategy<Value = OrderParams> {

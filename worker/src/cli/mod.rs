@@ -22,11 +22,12 @@ use tokio::{
 
 use crate::{
     budget::{Budget, DiskBudget, MIN_MEMORY_BYTES},
-    feed::{FeedError, Resources, StoreAccess},
+    feed::{Access, FeedError, Resources, StoreAccess},
     fetch::RetrySettings,
     http,
     serve::{DEFAULT_RANKS, ServeError, Worker, WorkerSettings},
     size::{parse_bytes, parse_cores},
+    transform::TransformSettings,
 };
 
 /// Downloads, decodes and batches samples for the ranks that the coordinator sends to it.
@@ -76,6 +77,17 @@ pub struct Args {
     /// a connection that hangs is given up later. Lowered: slow answers of a busy store are thrown away.
     #[arg(long, env = "SPDL_WORKER_STORE_SILENCE_S", value_name = "SECONDS", default_value_t = 10.0)]
     pub store_silence_s: f64,
+    /// Calls the functions in Python that jobs name (`transform`). Whoever may use this worker can then run any code that
+    /// Python finds here, with our rights. Without this or --python such jobs are refused.
+    #[arg(long, env = "SPDL_WORKER_ALLOW_TRANSFORMS")]
+    pub allow_transforms: bool,
+    /// Python that calls them, with numpy and the modules of the functions; default: python3. Allows them too.
+    #[arg(long, env = "SPDL_PYTHON", value_name = "PATH")]
+    pub python: Option<PathBuf>,
+    /// Seconds that such a function may take for a sample. Raised: one that hangs holds its batch up for longer. Lowered:
+    /// samples are bad because the node is busy.
+    #[arg(long, env = "SPDL_WORKER_TRANSFORM_TIMEOUT_S", value_name = "SECONDS", default_value_t = 30.0)]
+    pub transform_timeout_s: f64,
     /// Ranks served at most.
     #[arg(long, env = "SPDL_WORKER_RANKS", value_name = "N", default_value_t = DEFAULT_RANKS)]
     pub ranks: usize,
@@ -128,6 +140,9 @@ impl CliError {
                 Some("`spdl-ctl cert` issues a worker's certificate; name its directory with --certs or SPDL_CERTS")
             }
             Self::Serve(ServeError::Advertise { .. }) => Some("say with --advertise which address clients are to use"),
+            Self::Feed(FeedError::Transform(_)) => {
+                Some("name with --python an interpreter that has numpy, such as the one of a virtual environment")
+            }
             Self::Serve(ServeError::Local(_)) => Some("choose another path with --socket, or another --name"),
             _ => None,
         }
@@ -169,6 +184,24 @@ impl Args {
         Ok(RetrySettings { hedge_percent, silence_timeout, request_timeout, ..RetrySettings::default() })
     }
 
+    /// How these arguments have functions of jobs called; `None`: not at all.
+    ///
+    /// # Errors
+    /// [`CliError::Value`].
+    pub fn transforms(&self) -> Result<Option<TransformSettings>, CliError> {
+        if !(0.001..=86_400.0).contains(&self.transform_timeout_s) {
+            let problem = format!("{} is not 0.001 to 86400", self.transform_timeout_s);
+            return Err(CliError::Value { flag: "--transform-timeout-s", problem });
+        }
+        if !self.allow_transforms && self.python.is_none() {
+            return Ok(None);
+        }
+        let default = TransformSettings::default();
+        let python = self.python.clone().unwrap_or(default.python);
+        let timeout = Duration::from_secs_f64(self.transform_timeout_s);
+        Ok(Some(TransformSettings { python, timeout, ..default }))
+    }
+
     fn settings(&self, name: &str) -> Result<WorkerSettings, CliError> {
         let node = this_node(self.node.as_deref()).map_err(|source| CliError::Os { what: "node id".into(), source })?;
         let default_socket = || std::env::temp_dir().join(format!("spdl-worker-{name}.sock"));
@@ -198,8 +231,10 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(os("handler of SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(os("handler of SIGINT"))?;
     let name = args.name.clone().map_or_else(host_name, Ok).map_err(os("name of the host"))?;
-    let access = StoreAccess { retry: args.retry()?, wrap: None };
+    let access = Access { stores: StoreAccess { retry: args.retry()?, wrap: None }, transforms: args.transforms()? };
     let resources = Resources::with_access(&name, args.budget()?, access)?;
+    let checked = resources.clone();
+    tokio::task::spawn_blocking(move || checked.check_transforms()).await.expect("it does not panic")?;
     // The coordinator's name may take long to resolve.
     let worker = tokio::select! {
         worker = Worker::start(args.settings(&name)?, resources) => Arc::new(worker?),

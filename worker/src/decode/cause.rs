@@ -50,6 +50,8 @@ pub enum BadSampleProblem {
     BoxEmpty { field: String },
     #[error("field `{field}` has a box of class `{class}`, which the dataset does not list")]
     ClassUnknown { field: String, class: String },
+    #[error("function `{function}` {problem}")]
+    Function { function: String, problem: String },
 }
 
 /// At most [`QUOTED_BYTES`] of a sample's own bytes, with what does not print escaped.

@@ -24,7 +24,7 @@ use std::{
 use bytes::Bytes;
 use spdl_shard::{
     SampleId,
-    job::{Column, ColumnKind, DType, ImageColumn, ImageOp, Job},
+    job::{Column, ColumnKind, DType, Decoded, ImageColumn, ImageOp, Job},
 };
 
 pub use cause::{BadSampleCause, BadSampleProblem};
@@ -33,6 +33,8 @@ pub use picture::{PictureCounts, PictureLimits};
 use draw::Draw;
 use pixels::{Frame, Writer};
 use record::Record;
+
+use crate::transform::{CallKey, Function, Lease};
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
@@ -81,6 +83,8 @@ pub struct Decoder {
     inner: Arc<Inner>,
     limits: PictureLimits,
     counts: Arc<PictureCounts>,
+    /// Where the job has functions to call.
+    transforms: Option<Arc<Lease>>,
 }
 
 struct Inner {
@@ -91,8 +95,13 @@ struct Inner {
 
 struct Prepared {
     column: Column,
+    decoded: Decoded,
+    /// Type of the elements that are decoded.
+    dtype: DType,
     /// For pictures.
     writer: Option<Writer>,
+    /// What is called with the decoded value.
+    function: Option<Function>,
 }
 
 impl Decoder {
@@ -107,13 +116,13 @@ impl Decoder {
                 return Err(DecoderError::ClassTwice { class: class.to_owned() });
             }
         }
-        let boxed = job.columns.iter().find(|column| matches!(column.kind, ColumnKind::BoxClass));
+        let boxed = job.columns.iter().find(|column| matches!(column.kind.decoded(), ColumnKind::BoxClass));
         if let (Some(column), true) = (boxed, numbers.is_empty()) {
             return Err(DecoderError::NoClasses { job: job.name.clone(), column: column.name.clone() });
         }
         let columns = job.columns.iter().map(Prepared::new).collect();
         let inner = Arc::new(Inner { seed: job.seed, columns, classes: numbers });
-        Ok(Self { inner, limits: PictureLimits::default(), counts: Arc::default() })
+        Ok(Self { inner, limits: PictureLimits::default(), counts: Arc::default(), transforms: None })
     }
 
     /// The same decoder with other limits on pictures.
@@ -128,12 +137,18 @@ impl Decoder {
         Self { counts, ..self }
     }
 
+    /// The same decoder, calling the job's functions there.
+    #[must_use]
+    pub(crate) fn with_transforms(self, transforms: Option<Arc<Lease>>) -> Self {
+        Self { transforms, ..self }
+    }
+
     /// Every field that a column may read: what a partial fetch of a record has to bring.
     pub fn field_names(&self) -> impl Iterator<Item = &str> {
         let mut names = BTreeSet::new();
-        for Prepared { column, .. } in &self.inner.columns {
+        for Prepared { column, decoded, .. } in &self.inner.columns {
             names.extend(column.from.iter().map(String::as_str));
-            if let ColumnKind::Image(image) = &column.kind {
+            if let Decoded::Image(image) = decoded {
                 names.extend(image.ops.iter().filter_map(|op| match op {
                     ImageOp::CropBox { field, .. } => Some(field.as_str()),
                     _ => None,
@@ -151,7 +166,7 @@ impl Decoder {
     /// [`BadSampleCause`] for the first column that cannot be made; targets may then hold anything.
     ///
     /// # Panics
-    /// When the targets are not the job's columns.
+    /// When the targets are not the job's columns, or these have functions and the decoder is not one that a feed made.
     pub fn decode_sample(
         &self,
         key: SampleKey,
@@ -172,33 +187,67 @@ impl Decoder {
 
 impl Prepared {
     fn new(column: &Column) -> Self {
-        let writer = match &column.kind {
-            ColumnKind::Image(image) => Some(Writer::new(image, column.dtype)),
+        let decoded = column.kind.decoded();
+        let dtype = column.transform().map_or(column.dtype, |transform| transform.takes);
+        let writer = match &decoded {
+            Decoded::Image(image) => Some(Writer::new(image, dtype)),
             _ => None,
         };
-        Self { column: column.clone(), writer }
+        Self { column: column.clone(), decoded, dtype, writer, function: Function::of(column) }
     }
 }
 
 impl Decoder {
     fn decode_column(
         &self,
-        Prepared { column, writer }: &Prepared,
+        prepared: &Prepared,
+        key: SampleKey,
+        record: &mut Record<'_>,
+        scratch: &mut Scratch,
+        target: &mut Target<'_>,
+    ) -> Result<(), BadSampleProblem> {
+        let Some(function) = &prepared.function else {
+            return self.decode_value(prepared, key, record, scratch, target);
+        };
+        let input = |place: &mut [u8]| {
+            if !matches!(prepared.decoded, Decoded::Bytes { .. }) {
+                self.decode_value(prepared, key, record, scratch, &mut Target::Fixed(place))?;
+                return Ok(place.len());
+            }
+            let mut value = Bytes::new();
+            self.decode_value(prepared, key, record, scratch, &mut Target::Ragged(&mut value))?;
+            place[..value.len()].copy_from_slice(&value);
+            Ok(value.len())
+        };
+        let output = |returned: &[u8]| match target {
+            Target::Fixed(out) => out.copy_from_slice(returned),
+            Target::Ragged(value) => **value = Bytes::copy_from_slice(returned),
+        };
+        let bad =
+            |problem| BadSampleProblem::Function { function: function.name.clone(), problem: cause::reason(problem) };
+        let key = CallKey { seed: self.inner.seed, epoch: key.epoch, id: key.id.0 };
+        let transforms = self.transforms.as_ref().expect("a feed's decoder can call functions");
+        transforms.call(function, key, input, output, bad)
+    }
+
+    fn decode_value(
+        &self,
+        Prepared { column, decoded, dtype, writer, .. }: &Prepared,
         key: SampleKey,
         record: &mut Record<'_>,
         scratch: &mut Scratch,
         target: &mut Target<'_>,
     ) -> Result<(), BadSampleProblem> {
         let (field, bytes) = record.first_of(&column.from)?;
-        match (&column.kind, target) {
-            (ColumnKind::Image(image), Target::Fixed(out)) => {
+        match (decoded, target) {
+            (Decoded::Image(image), Target::Fixed(out)) => {
                 let writer = writer.as_ref().expect("a picture's column has its writer");
                 self.decode_picture(field, &bytes, (image, writer), key, record, scratch, out)
             }
-            (ColumnKind::Int, Target::Fixed(out)) => scalar::int(&bytes, column.dtype, field, out),
-            (ColumnKind::Json { path }, Target::Fixed(out)) => scalar::json(&bytes, path, column.dtype, field, out),
-            (ColumnKind::BoxClass, Target::Fixed(out)) => self.write_class(field, column.dtype, record, out),
-            (ColumnKind::Bytes { max_bytes }, Target::Ragged(value)) => {
+            (Decoded::Int, Target::Fixed(out)) => scalar::int(&bytes, *dtype, field, out),
+            (Decoded::Json { path }, Target::Fixed(out)) => scalar::json(&bytes, path, *dtype, field, out),
+            (Decoded::BoxClass, Target::Fixed(out)) => self.write_class(field, *dtype, record, out),
+            (Decoded::Bytes { max_bytes }, Target::Ragged(value)) => {
                 if bytes.len() > *max_bytes as usize {
                     let (field, bytes, max_bytes) = (field.to_owned(), bytes.len(), *max_bytes);
                     return Err(BadSampleProblem::TooLong { field, bytes, max_bytes });

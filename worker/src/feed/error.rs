@@ -6,7 +6,7 @@ use spdl_shard::{Fingerprint, order::PlanError, store::StoreError};
 use spdl_wire::slab::SlabError;
 
 use super::bad::TooManyBad;
-use crate::{decode::DecoderError, fetch::FetchError};
+use crate::{decode::DecoderError, fetch::FetchError, transform::TransformError};
 
 /// A rank that gets no more batches.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -89,6 +89,9 @@ pub enum FeedError {
     /// The job's columns cannot be made from this dataset.
     #[error(transparent)]
     Columns(#[from] DecoderError),
+    /// The job's functions cannot be called.
+    #[error(transparent)]
+    Transform(#[from] TransformError),
     /// Bytes do not come, or are wrong.
     #[error(transparent)]
     Fetch(#[from] FetchError),

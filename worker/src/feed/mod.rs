@@ -28,7 +28,10 @@ use spdl_wire::{
     messages::{Session, Stall},
     slab::Slab,
 };
-use tokio::{sync::mpsc, task::AbortHandle};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::AbortHandle,
+};
 
 pub use bad::TooManyBad;
 #[doc(hidden)]
@@ -40,11 +43,11 @@ pub use error::FeedError;
 use fill::FilledBatch;
 use progress::{Phase, Progress};
 use resources::SlabReservation;
-pub use resources::{DEFAULT_SLOTS, MAX_SLOTS, Resources};
+pub use resources::{Access, DEFAULT_SLOTS, MAX_SLOTS, Resources};
 use steps::Steps;
 pub use view::FeedView;
 
-use crate::decode::Decoder;
+use crate::{decode::Decoder, transform::Lease};
 
 /// Which memory the slots are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -326,7 +329,9 @@ impl Driver {
         let plan = dataset.plan(&session.job)?;
         let order = |source| FeedError::Order { job: session.job.name.clone(), source: Arc::new(source) };
         plan.check(&batch_params(session)).map_err(order)?;
-        let decoder = Decoder::new(&session.job, dataset.manifest().classes())?.with_counts(resources.pictures.clone());
+        let decoder = Decoder::new(&session.job, dataset.manifest().classes())?
+            .with_counts(resources.pictures.clone())
+            .with_transforms(self.load_functions().await?);
         Ok(Feed {
             resources: resources.clone(),
             session: session.clone(),
@@ -339,6 +344,19 @@ impl Driver {
             dataset,
             progress: progress.clone(),
         })
+    }
+
+    /// Has the job's functions imported, so that the error of one that cannot be comes before any batch.
+    async fn load_functions(&self) -> Result<Option<Arc<Lease>>, FeedError> {
+        let Some(lease) = self.resources.transforms.lease(&self.session.job)?.map(Arc::new) else { return Ok(None) };
+        let (done, loaded) = oneshot::channel();
+        let loading = lease.clone();
+        self.resources.pool.spawn(move || {
+            // Nobody waits any more when the rank has gone.
+            let _ = done.send(loading.load());
+        });
+        loaded.await.map_err(|_| FeedError::Panicked { job: self.session.job.name.clone() })??;
+        Ok(Some(lease))
     }
 }
 

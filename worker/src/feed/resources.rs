@@ -20,6 +20,7 @@ use crate::{
     decode::PictureCounts,
     fetch::{FetchSettings, Fetcher},
     figures::Stage,
+    transform::{TransformSettings, Transforms},
 };
 
 /// Slots a rank gets when it does not say. Raised, more memory is filled with batches that wait; lowered, a slow batch
@@ -46,6 +47,16 @@ pub struct Resources {
     pub(crate) bad: Mutex<BadLedger>,
     pub(crate) stages: Stages,
     pub(crate) pictures: Arc<PictureCounts>,
+    pub(crate) transforms: Arc<Transforms>,
+}
+
+/// What a process has access to.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// How stores are read.
+    pub stores: StoreAccess,
+    /// How functions of jobs are called; `None`, as it is by default: they are not.
+    pub transforms: Option<TransformSettings>,
 }
 
 /// Figures of the path of a batch.
@@ -62,14 +73,15 @@ impl Resources {
     /// # Errors
     /// [`FeedError::Threads`] when the system gives no threads.
     pub fn new(name: &str, budget: Budget) -> Result<Arc<Self>, FeedError> {
-        Self::with_access(name, budget, StoreAccess::default())
+        Self::with_access(name, budget, Access::default())
     }
 
-    /// The same, with another access to stores.
+    /// The same, with other access to what is outside.
     ///
     /// # Errors
     /// [`FeedError::Threads`] when the system gives no threads.
-    pub fn with_access(name: &str, budget: Budget, access: StoreAccess) -> Result<Arc<Self>, FeedError> {
+    pub fn with_access(name: &str, budget: Budget, access: Access) -> Result<Arc<Self>, FeedError> {
+        let Access { stores: access, transforms } = access;
         let threads = budget.threads().get();
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
@@ -96,8 +108,17 @@ impl Resources {
             bad: Mutex::default(),
             stages: Stages { fetch, decode: Arc::new(Stage::new("decode")), batch: Arc::new(Stage::new("batch")) },
             pictures: Arc::default(),
+            transforms: Transforms::new(transforms),
             budget,
         }))
+    }
+
+    /// Whether the functions of jobs could be called, where they may be. Blocks for as long as an interpreter takes to start.
+    ///
+    /// # Errors
+    /// [`FeedError::Transform`].
+    pub fn check_transforms(&self) -> Result<(), FeedError> {
+        Ok(self.transforms.check()?)
     }
 
     /// The worker's name.

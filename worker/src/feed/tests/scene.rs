@@ -17,7 +17,7 @@ use spdl_wire::{
 
 use crate::{
     budget::Budget,
-    feed::{FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, StoreAccess, WrapStore},
+    feed::{Access, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, StoreAccess, WrapStore},
     fetch::RetrySettings,
 };
 
@@ -130,7 +130,8 @@ pub(crate) fn resources(memory_bytes: u64, wrap: Option<WrapStore>) -> Arc<Resou
         ..RetrySettings::default()
     };
     let budget = Budget { cores: 2.0, memory_bytes, disk: None };
-    Resources::with_access("test", budget, StoreAccess { retry, wrap }).unwrap()
+    let access = Access { stores: StoreAccess { retry, wrap }, transforms: None };
+    Resources::with_access("test", budget, access).unwrap()
 }
 
 pub(crate) fn start(resources: &Arc<Resources>, session: &Session, rank: u32, from: Position) -> RankFeed {

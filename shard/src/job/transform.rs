@@ -1,0 +1,257 @@
+//! A function of the user's in Python that makes a column's values: which, what it takes and what it returns.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ColumnKind, DType, JobError,
+    check::{MAX_RAGGED_BYTES, wrong},
+    column::{Decoded, Never},
+};
+
+/// Longest name of a function, in bytes.
+const MAX_FUNCTION_BYTES: usize = 256;
+/// The most dimensions of what a function returns.
+const MAX_DIMENSIONS: usize = 8;
+
+/// The `returns` table of a column in a job file: what differs from what the function takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct ReturnsFile {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<DType>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Vec<u32>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u32>,
+}
+
+/// A function that is called with each sample's value, once it is decoded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Transform {
+    /// `package.module:function`.
+    pub function: String,
+    /// How what it takes is decoded.
+    pub decoded: Decoded,
+    /// Type of the elements that it takes.
+    pub takes: DType,
+    /// What it returns; the type of the elements is the column's.
+    pub returns: Returns,
+}
+
+/// What a function gives for a sample.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Returns {
+    /// An array of this shape.
+    Fixed {
+        /// Empty for a scalar.
+        shape: Vec<u32>,
+    },
+    /// Bytes.
+    Ragged {
+        /// The most that there may be; more is a bad sample.
+        max_bytes: u32,
+    },
+}
+
+impl Transform {
+    /// The kind and the type of a column that `function` makes of a `decoded` value with elements of type `takes`. The
+    /// error is a key, and what is wrong with it.
+    pub(super) fn read(
+        function: &str,
+        returns: ReturnsFile,
+        decoded: Decoded,
+        takes: DType,
+    ) -> Result<(ColumnKind, DType), (&'static str, &'static str)> {
+        let ReturnsFile { dtype, shape, max_bytes } = returns;
+        let returned = match (shape.or_else(|| decoded.sample_shape()), &decoded) {
+            (None, ColumnKind::Bytes { max_bytes: most }) => Returns::Ragged { max_bytes: max_bytes.unwrap_or(*most) },
+            (Some(_), _) if max_bytes.is_some() => {
+                return Err(("returns.max_bytes", "is only for a bytes column without `returns.shape`"));
+            }
+            (shape, _) => Returns::Fixed { shape: shape.unwrap_or_default() },
+        };
+        let transform = Self { function: function.to_owned(), decoded, takes, returns: returned };
+        Ok((ColumnKind::Transformed(transform), dtype.unwrap_or(takes)))
+    }
+
+    /// Checks it in the column `name` whose elements are of type `dtype`; what it takes is checked elsewhere.
+    pub(super) fn check(&self, job: &str, name: &str, dtype: DType) -> Result<(), JobError> {
+        let fail = |key: &str, problem: String| Err(wrong(job, format!("column `{name}`: `{key}`"), problem));
+        if !is_function(&self.function) {
+            let shown: String = self.function.chars().take(MAX_FUNCTION_BYTES).collect();
+            return fail("transform", format!("is `{shown}`; name a function as `package.module:function`"));
+        }
+        match &self.returns {
+            Returns::Fixed { shape } => {
+                let bytes =
+                    shape.iter().try_fold(dtype.bytes() as u64, |bytes, side| bytes.checked_mul((*side).into()));
+                let fits = bytes.is_some_and(|bytes| (1..=u64::from(MAX_RAGGED_BYTES)).contains(&bytes));
+                if shape.len() > MAX_DIMENSIONS || !fits {
+                    let problem = format!(
+                        "is {:?}, not at most {MAX_DIMENSIONS} sides of at least 1 that make at most {MAX_RAGGED_BYTES} bytes",
+                        &shape[..shape.len().min(MAX_DIMENSIONS + 1)]
+                    );
+                    return fail("returns.shape", problem);
+                }
+            }
+            Returns::Ragged { max_bytes } if !(1..=MAX_RAGGED_BYTES).contains(max_bytes) => {
+                return fail("returns.max_bytes", format!("is {max_bytes}, not in 1..={MAX_RAGGED_BYTES}"));
+            }
+            Returns::Ragged { .. } if dtype != DType::U8 => {
+                return fail("returns.dtype", "is for arrays; add `returns.shape`".to_owned());
+            }
+            Returns::Ragged { .. } if !matches!(self.decoded, ColumnKind::Bytes { .. }) => {
+                return fail("returns", "can only be ragged for decode = \"bytes\"".to_owned());
+            }
+            Returns::Ragged { .. } => {}
+        }
+        Ok(())
+    }
+}
+
+/// Whether `name` has the form `package.module:function`.
+fn is_function(name: &str) -> bool {
+    let is_name = |part: &str| {
+        let mut letters = part.chars();
+        letters.next().is_some_and(|first| first.is_alphabetic() || first == '_')
+            && letters.all(|letter| letter.is_alphanumeric() || letter == '_')
+    };
+    let is_path = |path: &str| path.split('.').all(is_name);
+    name.len() <= MAX_FUNCTION_BYTES
+        && name.split_once(':').is_some_and(|(module, function)| is_path(module) && is_path(function))
+}
+
+impl From<Decoded> for ColumnKind {
+    fn from(decoded: Decoded) -> Self {
+        match decoded {
+            Decoded::Image(image) => Self::Image(image),
+            Decoded::Int => Self::Int,
+            Decoded::Json { path } => Self::Json { path },
+            Decoded::Bytes { max_bytes } => Self::Bytes { max_bytes },
+            Decoded::BoxClass => Self::BoxClass,
+            Decoded::Transformed(never) => match never {},
+        }
+    }
+}
+
+impl ColumnKind {
+    /// How the value is decoded, before any function gets it.
+    #[must_use]
+    pub fn decoded(&self) -> Decoded {
+        match self {
+            Self::Image(image) => Decoded::Image(image.clone()),
+            Self::Int => Decoded::Int,
+            Self::Json { path } => Decoded::Json { path: path.clone() },
+            Self::Bytes { max_bytes } => Decoded::Bytes { max_bytes: *max_bytes },
+            Self::BoxClass => Decoded::BoxClass,
+            Self::Transformed(transform) => transform.decoded.clone(),
+        }
+    }
+}
+
+impl Never {
+    pub(super) const fn nothing<T>(&self) -> T {
+        match *self {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Fingerprint,
+        job::{DatasetFacts, Job, JobError, JobFile},
+    };
+
+    use super::*;
+
+    fn job(columns: &str) -> Result<Job, JobError> {
+        let text = format!("name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n{columns}");
+        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10 };
+        JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts))
+    }
+
+    fn image(more: &str) -> Result<Job, JobError> {
+        job(&format!(
+            "[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\nops = [{{ center_crop = {{ size = 8 }} }}]\n\
+             {more}"
+        ))
+    }
+
+    fn text(more: &str) -> Result<Job, JobError> {
+        job(&format!("[[column]]\nname = \"text\"\nfrom = \"txt\"\ndecode = \"bytes\"\nmax_bytes = 100\n{more}"))
+    }
+
+    #[test]
+    fn what_is_not_declared_is_as_what_goes_in() {
+        let column = &image("transform = \"a.b:c\"").unwrap().columns[0];
+        assert_eq!((column.sample_shape(), column.dtype), (Some(vec![8, 8, 3]), DType::U8));
+        let column = &image("dtype = \"f16\"\ntransform = \"a:b\"\nreturns = { shape = [] }").unwrap().columns[0];
+        assert_eq!((column.sample_shape(), column.dtype), (Some(vec![]), DType::F16));
+        let column = &text("transform = \"a:b\"\nreturns = { dtype = \"i64\", shape = [77] }").unwrap().columns[0];
+        assert_eq!((column.sample_shape(), column.dtype, column.max_bytes()), (Some(vec![77]), DType::I64, None));
+        let column = &text("transform = \"a:b\"").unwrap().columns[0];
+        assert_eq!((column.sample_shape(), column.dtype, column.max_bytes()), (None, DType::U8, Some(100)));
+        let column = &text("transform = \"a:b\"\nreturns = { max_bytes = 9000 }").unwrap().columns[0];
+        assert_eq!(column.max_bytes(), Some(9000));
+    }
+
+    #[test]
+    fn the_function_and_what_it_returns_are_in_the_fingerprint() {
+        let of = |more: &str| image(more).unwrap().fingerprint();
+        let plain = of("");
+        let first = of("transform = \"a:b\"");
+        assert_ne!(first, plain);
+        assert_ne!(first, of("transform = \"a:c\""));
+        assert_ne!(first, of("transform = \"a:b\"\nreturns = { shape = [8, 24] }"));
+        assert_eq!(first, of("transform = \"a:b\"\nreturns = { shape = [8, 8, 3], dtype = \"u8\" }"));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        for (result, expected) in [
+            (image("transform = \"flip\""), "`transform` is `flip`; name a function as `package.module:function`"),
+            (image("transform = \"os:system; rm\""), "`transform`"),
+            (image("transform = \"a..b:c\""), "`transform`"),
+            (image(&format!("transform = \"a:{}\"", "b".repeat(300))), "`transform`"),
+            (image("returns = { shape = [1] }"), "`returns` is only for a column with `transform`"),
+            (image("transform = \"a:b\"\nreturns = { shape = [0] }"), "`returns.shape` is [0]"),
+            (image("transform = \"a:b\"\nreturns = { shape = [65536, 65536] }"), "`returns.shape`"),
+            (image("transform = \"a:b\"\nreturns = { shape = [1, 1, 1, 1, 1, 1, 1, 1, 1] }"), "`returns.shape`"),
+            (
+                image("transform = \"a:b\"\nreturns = { max_bytes = 5 }"),
+                "`returns.max_bytes` is only for a bytes column",
+            ),
+            (image("dtype = \"i64\"\ntransform = \"a:b\""), "`dtype` cannot be i64"),
+            (text("transform = \"a:b\"\nreturns = { dtype = \"f32\" }"), "add `returns.shape`"),
+            (text("transform = \"a:b\"\nreturns = { max_bytes = 0 }"), "`returns.max_bytes` is 0"),
+            (text("transform = \"a:b\"\nreturns = { size = 3 }"), "size"),
+        ] {
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains(expected), "{expected}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_function_of_a_peer_is_checked_like_one_of_a_file() {
+        let good = text("transform = \"a:b\"").unwrap();
+        let change = |change: fn(&mut Transform)| {
+            let mut job = good.clone();
+            let ColumnKind::Transformed(transform) = &mut job.columns[0].kind else { panic!("{job:?}") };
+            change(transform);
+            job.check().map_err(|error| error.to_string())
+        };
+        change(|_| {}).unwrap();
+        for (result, expected) in [
+            (change(|transform| transform.decoded = Decoded::Bytes { max_bytes: 0 }), "`max_bytes`"),
+            (change(|transform| transform.takes = DType::F32), "`dtype`"),
+            (change(|transform| (transform.decoded, transform.takes) = (Decoded::Int, DType::I64)), "ragged"),
+        ] {
+            let error = result.unwrap_err();
+            assert!(error.contains(expected), "{expected}: {error}");
+        }
+        let back: Job = serde_json::from_slice(&serde_json::to_vec(&good).unwrap()).unwrap();
+        assert_eq!((back.fingerprint(), &back), (good.fingerprint(), &good));
+    }
+}

@@ -1,0 +1,225 @@
+"""Functions of the user's: what they get, what becomes of what they return, and what happens when they fail."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import select
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+import pytest
+import spdl_cluster
+from conftest import LIMIT_S, PICTURES, Cluster, MakeJob, ctl_json, write_job
+
+HERE = pathlib.Path(__file__).parent
+
+
+def column(name: str, function: str, **keys: Any) -> dict[str, Any]:
+    """A column of the class, with a function of ours."""
+    plain = {"name": name, "from": "cls", "decode": "int"}
+    return {**plain, "transform": f"user_functions:{function}", **keys}
+
+
+def with_functions(job: MakeJob, **keys: Any) -> dict[str, Any]:
+    """A job whose columns have functions of every kind."""
+    made = job(
+        column("means", "means", decode="image", returns={"dtype": "f32", "shape": [3]}),
+        column("draws", "draws", decode="bytes", returns={"dtype": "i64", "shape": [3]}),
+        column("twice", "twice", decode="bytes"),
+        column("shifted", "shifted"),
+        **keys,
+    )
+    image = made["column"][0]
+    made["column"][2].update({"from": "jpg", "ops": image["ops"]})
+    image["transform"] = "user_functions:jitter"
+    return made
+
+
+def digests(loader: spdl_cluster.Loader) -> list[tuple[Any, str]]:
+    return [(batch.position, batch.content_digest()) for batch in loader]
+
+
+def with_process(job: MakeJob, **keys: Any) -> dict[str, Any]:
+    """A job with a column that tells the function's process."""
+    return job(column("process", "process"), **keys)
+
+
+def wait_for_the_end_of(process: int) -> None:
+    """Until the process has ended."""
+    try:
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
+        return
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    assert poll.poll(1000 * LIMIT_S), f"process {process} is still there"
+    os.close(descriptor)
+
+
+@pytest.fixture(params=["raises", "leaves", "dies", "hangs", "returns_a_list", "returns_a_float"])
+def picky(request: pytest.FixtureRequest) -> Iterator[str]:
+    yield request.param
+
+
+def test_functions_get_what_was_decoded_and_their_arrays_are_delivered(job: MakeJob) -> None:
+    plain = job()
+    with spdl_cluster.local(plain) as loader:
+        pictures = {i: picture.copy() for batch in loader for i, picture in zip(batch.ids.tolist(), batch["image"])}
+    seen = 0
+    with spdl_cluster.local(with_functions(job)) as loader:
+        for batch in loader:
+            for at, sample in enumerate(batch.ids.tolist()):
+                # The generator that docs/python.md tells of.
+                rng = numpy.random.Generator(numpy.random.PCG64([5, 0, sample]))
+                noise = rng.integers(0, 100, (32, 32, 3), dtype=numpy.uint8)
+                assert (batch["image"][at] == pictures[sample] // 2 + noise).all()
+                assert numpy.allclose(batch["means"][at], pictures[sample].mean(axis=(0, 1)))
+                rng = numpy.random.Generator(numpy.random.PCG64([5, 0, sample]))
+                assert (batch["draws"][at] == rng.integers(0, 1 << 60, 3)).all()
+                label = batch["label"][at]
+                assert batch["twice"][at].tobytes() == str(label).encode() * 2
+                assert batch["shifted"][at] == label + 100
+                seen += 1
+    assert seen == PICTURES // 24 * 24
+
+
+def test_bytes_and_order_are_the_same_for_any_number_of_processes_and_after_a_resume(job: MakeJob) -> None:
+    made = with_functions(job)
+    runs = []
+    for cores in (1, 3):
+        with spdl_cluster.local(made, cores=cores) as loader:
+            runs.append(digests(loader))
+    assert runs[0] == runs[1]
+    with spdl_cluster.local(made, cores=2) as loader:
+        for _ in range(3):
+            loader.next()
+        state = loader.state_dict()
+    with spdl_cluster.local(made, cores=1, state=state) as loader:
+        assert digests(loader) == runs[0][3:]
+
+
+def test_what_a_function_does_wrong_is_a_bad_sample_with_its_cause(job: MakeJob, picky: str) -> None:
+    made = job(column("picky", f"Picky.{picky}"), bad_samples="fail")
+    told = {
+        "raises": r"raised ValueError: class 3 is not liked",
+        "leaves": r"raised SystemExit: 4",
+        "dies": r"lost its process 2 times: it ended with signal: 9 \(SIGKILL\)",
+        "hangs": r"ran for more than 300ms and was killed",
+        "returns_a_list": r"returned int64 \[2\], and its column declares int64 \[\]",
+        "returns_a_float": r"returned float32 \[\], and its column declares int64 \[\]",
+    }
+    place = r"at user_functions\.py:\d+ " if picky in ("raises", "leaves") else ""
+    text = rf"record `[^`]+` of shard .*: column `picky`: function `user_functions:Picky\.{picky}` {place}{told[picky]}"
+    with spdl_cluster.local(made, transform_timeout=0.3) as loader:
+        with pytest.raises(spdl_cluster.DataError, match=text):
+            for _ in loader:
+                pass
+
+
+def test_bad_samples_follow_the_policy_of_the_job(job: MakeJob) -> None:
+    raises = column("picky", "Picky.raises")
+    with spdl_cluster.local(job(raises, bad_samples="mask", max_bad_fraction=1.0)) as loader:
+        masked = {i for batch in loader for i, flags in zip(batch.ids.tolist(), batch.flags.tolist()) if flags}
+    with spdl_cluster.local(job()) as loader:
+        threes = {i for batch in loader for i, label in zip(batch.ids.tolist(), batch["label"]) if label == 3}
+    assert masked == threes and threes
+    made = job(raises, max_bad_fraction=1.0)
+    runs = []
+    for cores in (1, 3):
+        with spdl_cluster.local(made, cores=cores) as loader:
+            runs.append([(batch.ids.tolist(), batch["picky"].tolist()) for batch in loader])
+    assert runs[0] == runs[1]
+    assert not any(3 in labels for _, labels in runs[0])
+    with spdl_cluster.local(job(raises, max_bad_fraction=0.0)) as loader:
+        with pytest.raises(spdl_cluster.DataError, match="more than `max_bad_fraction` = 0 allows"):
+            for _ in loader:
+                pass
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        ("user_functions:nothing", "AttributeError: module 'user_functions' has no attribute 'nothing'"),
+        ("no_such_module:f", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("user_functions:constant", "TypeError: it is a int, which cannot be called"),
+    ],
+)
+def test_a_function_that_cannot_be_loaded_is_named_before_any_batch(job: MakeJob, function: str, text: str) -> None:
+    made = job({"name": "other", "from": "cls", "decode": "int", "transform": function})
+    with spdl_cluster.local(made) as loader:
+        with pytest.raises(spdl_cluster.DataError, match=f"function `{function}` cannot be loaded .*: {text}"):
+            loader.next()
+
+
+def test_a_job_that_makes_no_sense_is_refused_with_the_key(job: MakeJob) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"transform": lambda label, rng: label}, "column.2.transform is a `function`"),
+        ({"transform": "flip"}, "`transform` is `flip`; name a function as `package.module:function`"),
+        ({"returns": {"shape": [0]}}, "`returns.shape`"),
+    ]
+    for keys, text in cases:
+        with pytest.raises(spdl_cluster.SettingError, match=text):
+            spdl_cluster.local(job({**column("other", "twice"), **keys})).next()
+    with pytest.raises(spdl_cluster.SettingError, match="`transform_timeout` is -1"):
+        spdl_cluster.local(job(), transform_timeout=-1)
+
+
+def test_a_process_that_is_killed_costs_no_sample(
+    job: MakeJob, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MARK_OF_DEATH", str(tmp_path / "mark"))
+    with spdl_cluster.local(job(column("other", "dies_once"), bad_samples="fail")) as loader:
+        assert all((batch["other"] == batch["label"]).all() for batch in loader)
+    assert (tmp_path / "mark").exists()
+    with spdl_cluster.local(with_process(job, bad_samples="fail", epochs=4), cores=1, slots=2) as loader:
+        seen: list[int] = []
+        while (batch := loader.next()) is not None:
+            new = set(batch["process"].tolist()) - set(seen)
+            seen += new
+            for process in new if len(seen) < 4 else ():
+                os.kill(process, signal.SIGKILL)
+                wait_for_the_end_of(process)
+            del batch
+    assert len(seen) >= 4
+    # The last went with the job.
+    for process in seen:
+        wait_for_the_end_of(process)
+
+
+def test_a_worker_calls_functions_only_with_permission(job: MakeJob, cluster: Cluster) -> None:
+    name = cluster.submit(with_functions(job, name="forbidden"))
+    with cluster.connect(0, 1, job=name) as loader:
+        with pytest.raises(spdl_cluster.DataError, match=r"column `image` of job `forbidden`.*--allow-transforms"):
+            loader.next()
+
+
+def test_a_worker_gives_the_same_bytes_and_takes_its_processes_with_it(
+    job: MakeJob, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
+    made = with_functions(job, name="remote")
+    with spdl_cluster.local(made) as loader:
+        expected = digests(loader)
+    replayed = ctl_json("replay", write_job(made, tmp_path / "remote.toml"), "--all", "--python", sys.executable)
+    assert replayed["samples"] == 24 * len(expected)
+    cluster = Cluster(tmp_path, "--python", sys.executable)
+    try:
+        told = cluster.submit(with_process(job, name="process", epochs=100))
+        with cluster.connect(0, 1, job=told, slots=2) as loader:
+            batch = loader.next()
+            assert batch is not None
+            processes = set(batch["process"].tolist())
+            cluster.worker.kill()
+            for process in processes:
+                wait_for_the_end_of(process)
+            cluster.worker.wait()
+        name = cluster.submit(made)
+        cluster.worker = cluster.start_worker()
+        with cluster.connect(0, 1, job=name) as loader:
+            assert digests(loader) == expected
+    finally:
+        cluster.stop()

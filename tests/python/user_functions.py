@@ -1,0 +1,93 @@
+"""Functions of a user's, as jobs name them in `transform`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import numpy
+from numpy.typing import NDArray
+
+Image = NDArray[numpy.uint8]
+
+constant = 7
+
+
+def jitter(image: Image, rng: numpy.random.Generator) -> Image:
+    """Noise on a picture, in place."""
+    image //= 2
+    image += rng.integers(0, 100, image.shape, dtype=numpy.uint8)
+    return image
+
+
+def means(image: Image, rng: numpy.random.Generator) -> NDArray[numpy.float32]:
+    """The mean of each channel."""
+    return numpy.asarray(image.mean(axis=(0, 1)), numpy.float32)
+
+
+def draws(text: bytes, rng: numpy.random.Generator) -> NDArray[numpy.int64]:
+    """What is drawn first."""
+    assert isinstance(text, bytes)
+    return rng.integers(0, 1 << 60, 3)
+
+
+def twice(text: bytes, rng: numpy.random.Generator) -> bytes:
+    """Bytes of another length."""
+    return text + text
+
+
+def shifted(label: numpy.int64, rng: numpy.random.Generator) -> int:
+    """A number."""
+    return int(label) + 100
+
+
+def process(label: numpy.int64, rng: numpy.random.Generator) -> int:
+    """The process that it is called in."""
+    return os.getpid()
+
+
+class Picky:
+    """Functions that do not like a class."""
+
+    @staticmethod
+    def raises(label: numpy.int64, rng: numpy.random.Generator) -> numpy.int64:
+        if label == 3:
+            raise ValueError(f"class {label} is not\nliked")
+        return label
+
+    @staticmethod
+    def leaves(label: numpy.int64, rng: numpy.random.Generator) -> numpy.int64:
+        if label == 3:
+            raise SystemExit(4)
+        return label
+
+    @staticmethod
+    def dies(label: numpy.int64, rng: numpy.random.Generator) -> numpy.int64:
+        if label == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return label
+
+    @staticmethod
+    def hangs(label: numpy.int64, rng: numpy.random.Generator) -> numpy.int64:
+        if label == 3:
+            time.sleep(1000)
+        return label
+
+    @staticmethod
+    def returns_a_list(label: numpy.int64, rng: numpy.random.Generator) -> Any:
+        return [label, label] if label == 3 else label
+
+    @staticmethod
+    def returns_a_float(label: numpy.int64, rng: numpy.random.Generator) -> Any:
+        return numpy.float32(label) if label == 3 else label
+
+
+def dies_once(label: numpy.int64, rng: numpy.random.Generator) -> numpy.int64:
+    """Kills its process, unless that was done before."""
+    mark = os.environ["MARK_OF_DEATH"]
+    if label == 3 and not os.path.exists(mark):
+        os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return label

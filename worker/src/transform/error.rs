@@ -1,0 +1,23 @@
+//! Why functions in Python cannot be called at all. What is wrong with a single sample is told elsewhere.
+
+use std::{io, path::PathBuf, sync::Arc};
+
+/// Functions that cannot be called.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum TransformError {
+    #[error(
+        "column `{column}` of job `{job}` calls the function `{function}` in Python, and this worker has no permission to: \
+         start it with --allow-transforms, or with the interpreter as --python"
+    )]
+    Forbidden { job: String, column: String, function: String },
+    #[error("Python `{python}` for the functions of jobs cannot be started: {source}")]
+    Start { python: PathBuf, source: Arc<io::Error> },
+    #[error("Python `{python}` cannot call the functions of jobs: {problem}")]
+    Interpreter { python: PathBuf, problem: String },
+    #[error("function `{function}` cannot be loaded in Python `{python}`: {problem}")]
+    Load { function: String, python: PathBuf, problem: String },
+    #[error("memory for the functions of jobs: {problem}")]
+    Memory { problem: String },
+}

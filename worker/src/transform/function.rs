@@ -1,0 +1,51 @@
+//! A function as its process has to know it.
+
+use serde::Serialize;
+use spdl_shard::job::{Column, DType, Returns, Transform};
+
+/// A function, and what it takes and returns.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Function {
+    /// `package.module:function`.
+    pub(crate) name: String,
+    pub(crate) takes: Value,
+    pub(crate) returns: Value,
+}
+
+/// What goes in or comes out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Value {
+    dtype: DType,
+    /// `None` for bytes.
+    shape: Option<Vec<u32>>,
+    /// Bytes of a sample; the most where it is bytes.
+    pub(crate) bytes: usize,
+}
+
+impl Value {
+    fn new(dtype: DType, shape: Option<Vec<u32>>, max_bytes: u32) -> Self {
+        let elements = shape.as_ref().map(|shape| shape.iter().map(|side| *side as usize).product::<usize>());
+        Self { dtype, bytes: elements.map_or(max_bytes as usize, |count| count * dtype.bytes()), shape }
+    }
+}
+
+impl Function {
+    /// The function of a column that has one.
+    pub(crate) fn of(column: &Column) -> Option<Self> {
+        let Transform { function, decoded, takes, returns } = column.transform()?;
+        let longest = match decoded {
+            spdl_shard::job::Decoded::Bytes { max_bytes } => *max_bytes,
+            _ => 0,
+        };
+        let returns = match returns {
+            Returns::Fixed { shape } => Value::new(column.dtype, Some(shape.clone()), 0),
+            Returns::Ragged { max_bytes } => Value::new(column.dtype, None, *max_bytes),
+        };
+        Some(Self { name: function.clone(), takes: Value::new(*takes, decoded.sample_shape(), longest), returns })
+    }
+
+    /// Bytes of the larger of what goes in and what comes out.
+    pub(super) fn largest_bytes(&self) -> usize {
+        self.takes.bytes.max(self.returns.bytes)
+    }
+}

@@ -1,0 +1,257 @@
+//! One Python process: started, told what to load, called, and killed. Its side of it is `process.py`.
+
+use std::{
+    io::{self, IoSlice},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec},
+    io::Errno,
+    net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType},
+};
+use spdl_wire::slab::{Slab, SlotMut};
+
+use super::{Function, TransformError, TransformSettings};
+
+const PROGRAM: &str = include_str!("process.py");
+/// The most bytes of an answer.
+const MAX_REPLY_BYTES: usize = 4096;
+/// How long the interpreter may take to start, and a function's module to be imported.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A Python process of the pool. Killed when dropped.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    socket: OwnedFd,
+    memory: Option<Memory>,
+    /// By number.
+    functions: Vec<Function>,
+}
+
+/// What both sides see: the first slot is for what goes in, the second for what comes out.
+#[derive(Debug)]
+struct Memory {
+    slab: Slab,
+    taken: SlotMut,
+    returned: SlotMut,
+}
+
+/// Keys of a call's randomness.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallKey {
+    pub(crate) seed: u64,
+    pub(crate) epoch: u64,
+    pub(crate) id: u64,
+}
+
+/// A call that gave nothing.
+#[derive(Debug)]
+pub(super) enum CallError<E> {
+    /// There is nothing to call it with.
+    Input(E),
+    /// The function failed; the process is well.
+    Failed(String),
+    /// It took too long.
+    Slow,
+    /// The process ended on the way.
+    Lost(String),
+    /// The function is not known to the process, and cannot be.
+    Unloadable(TransformError),
+}
+
+/// An exchange that came to nothing.
+enum Silence {
+    Closed,
+    Slow,
+}
+
+impl Process {
+    pub(super) fn start(settings: &TransformSettings) -> Result<Self, TransformError> {
+        let python = || settings.python.clone();
+        let start = |source: io::Error| TransformError::Start { python: python(), source: Arc::new(source) };
+        let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let (socket, theirs) = pair.map_err(|error| start(error.into()))?;
+        // Standard output may have readers who expect nothing of a function's there.
+        let output = io::stderr().as_fd().try_clone_to_owned().map_err(start)?;
+        let mut command = Command::new(&settings.python);
+        command.args(["-c", PROGRAM]).stdin(Stdio::from(theirs)).stdout(Stdio::from(output));
+        // Ctrl-C is for the program that the user started.
+        let child = command.process_group(0).spawn().map_err(start)?;
+        drop(command);
+        let mut process = Self { child, socket, memory: None, functions: Vec::new() };
+        let path = serde_json::to_vec(&settings.path).expect("plain data serialises");
+        match process.ask(b'H', &path, None, LOAD_TIMEOUT) {
+            Ok(Ok(_)) => Ok(process),
+            Ok(Err(problem)) => Err(TransformError::Interpreter { python: python(), problem }),
+            Err(silence) => {
+                let problem = process.end_of(&silence);
+                Err(TransformError::Interpreter { python: python(), problem })
+            }
+        }
+    }
+
+    /// Has it import `function`, unless it has; gives its number.
+    pub(super) fn load(&mut self, function: &Function, settings: &TransformSettings) -> Result<u32, TransformError> {
+        let number = match self.functions.iter().position(|known| known == function) {
+            Some(number) => number,
+            None => {
+                let described = serde_json::to_vec(function).expect("plain data serialises");
+                let failed = match self.ask(b'L', &described, None, LOAD_TIMEOUT) {
+                    Ok(Ok(_)) => None,
+                    Ok(Err(problem)) => Some(problem),
+                    Err(silence) => Some(self.end_of(&silence)),
+                };
+                if let Some(problem) = failed {
+                    let (function, python) = (function.name.clone(), settings.python.clone());
+                    return Err(TransformError::Load { function, python, problem });
+                }
+                self.functions.push(function.clone());
+                self.functions.len() - 1
+            }
+        };
+        self.make_room(function.largest_bytes())?;
+        Ok(u32::try_from(number).expect("fewer functions than columns of all jobs"))
+    }
+
+    fn make_room(&mut self, bytes: usize) -> Result<(), TransformError> {
+        if self.memory.as_ref().is_some_and(|memory| memory.slab.slot_stride() >= bytes) {
+            return Ok(());
+        }
+        let memory = |problem: String| TransformError::Memory { problem };
+        let slab = Slab::shared(2, bytes).map_err(|error| memory(error.to_string()))?;
+        let slots = (slab.try_take(0).expect("a new slot"), slab.try_take(1).expect("a new slot"));
+        let half = (slab.slot_stride() as u64).to_le_bytes();
+        match self.ask(b'M', &half, slab.fd(), LOAD_TIMEOUT) {
+            Ok(Ok(_)) => {}
+            Ok(Err(problem)) => return Err(memory(problem)),
+            Err(silence) => return Err(memory(self.end_of(&silence))),
+        }
+        self.memory = Some(Memory { slab, taken: slots.0, returned: slots.1 });
+        Ok(())
+    }
+
+    /// Calls `function` with what `input` writes, whose bytes it gives, and shows `output` what it returned.
+    pub(super) fn call<E>(
+        &mut self,
+        function: &Function,
+        key: CallKey,
+        settings: &TransformSettings,
+        input: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+        output: impl FnOnce(&[u8]),
+    ) -> Result<(), CallError<E>> {
+        let number = self.load(function, settings).map_err(CallError::Unloadable)?;
+        let memory = self.memory.as_mut().expect("there is room once a function is loaded");
+        let bytes = input(&mut memory.taken[..function.takes.bytes]).map_err(CallError::Input)?;
+        let mut request = Vec::with_capacity(36);
+        request.extend(number.to_le_bytes());
+        for word in [key.seed, key.epoch, key.id, bytes as u64] {
+            request.extend(word.to_le_bytes());
+        }
+        match self.ask(b'C', &request, None, settings.timeout) {
+            Ok(Ok(reply)) => {
+                let count = reply.as_slice().try_into().map(u64::from_le_bytes).unwrap_or(u64::MAX);
+                let count = usize::try_from(count).unwrap_or(usize::MAX);
+                let memory = self.memory.as_ref().expect("it was there before");
+                // A function can write wherever its process can, so not even this is certain.
+                match memory.returned.get(..count).filter(|_| count <= function.returns.bytes) {
+                    Some(returned) => {
+                        output(returned);
+                        Ok(())
+                    }
+                    None => Err(CallError::Failed("spoiled the answers of its process".to_owned())),
+                }
+            }
+            Ok(Err(problem)) => Err(CallError::Failed(problem)),
+            Err(Silence::Slow) => Err(CallError::Slow),
+            Err(silence @ Silence::Closed) => Err(CallError::Lost(self.end_of(&silence))),
+        }
+    }
+
+    /// One packet there and one back: its body, or what went wrong on the other side.
+    fn ask(
+        &mut self,
+        kind: u8,
+        body: &[u8],
+        fd: Option<BorrowedFd<'_>>,
+        timeout: Duration,
+    ) -> Result<Result<Vec<u8>, String>, Silence> {
+        let fds = fd.map(|fd| [fd]);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if let Some(fds) = &fds {
+            assert!(control.push(SendAncillaryMessage::ScmRights(fds)), "the buffer has room for one descriptor");
+        }
+        let parts = [IoSlice::new(std::slice::from_ref(&kind)), IoSlice::new(body)];
+        let sent = rustix::net::sendmsg(&self.socket, &parts, &mut control, SendFlags::NOSIGNAL);
+        sent.map_err(|_| Silence::Closed)?;
+        let mut reply = vec![0; MAX_REPLY_BYTES];
+        let count = self.receive(&mut reply, timeout)?;
+        reply.truncate(count);
+        match reply.split_first() {
+            Some((b'K', body)) => Ok(Ok(body.to_vec())),
+            Some((_, text)) => Ok(Err(String::from_utf8_lossy(text).into_owned())),
+            None => Err(Silence::Closed),
+        }
+    }
+
+    fn receive(&self, reply: &mut [u8], timeout: Duration) -> Result<usize, Silence> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
+            match rustix::event::poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)) {
+                Ok(0) => return Err(Silence::Slow),
+                Ok(_) => {
+                    let received = rustix::net::recv(&self.socket, &mut *reply, RecvFlags::DONTWAIT);
+                    return received.map(|(count, _)| count).map_err(|_| Silence::Closed);
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => return Err(Silence::Closed),
+            }
+        }
+    }
+
+    pub(super) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Ends it, and says how it had ended.
+    fn end_of(&mut self, silence: &Silence) -> String {
+        if matches!(silence, Silence::Slow) {
+            self.end();
+            return format!("it says nothing within {} seconds", LOAD_TIMEOUT.as_secs());
+        }
+        // A process that has closed its socket is about to be gone, or makes no sense any longer.
+        let deadline = Instant::now() + Duration::from_secs(1);
+        let status = loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => break Some(status),
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
+                _ => break None,
+            }
+        };
+        self.end();
+        status.map_or_else(|| "it closed its socket".to_owned(), |status: ExitStatus| format!("it ended with {status}"))
+    }
+
+    fn end(&mut self) {
+        // Fails where it has ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
