@@ -48,14 +48,12 @@ impl DeviceMemory {
     }
 
     pub(crate) fn free(&self, device: usize, address: usize) -> Result<(), Code> {
-        // In this order, as where memory is given.
-        let used = &mut lock(&self.used)[device];
         let mut all = lock(&self.all);
         match all.get_mut(&address) {
             Some(allocation) if !allocation.is_freed && allocation.device == device => {
                 allocation.is_freed = true;
                 allocation.memory.fill(0xdead_dead_dead_dead);
-                *used -= allocation.bytes;
+                lock(&self.used)[device] -= allocation.bytes;
                 Ok(())
             }
             Some(allocation) => {
