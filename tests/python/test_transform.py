@@ -84,6 +84,9 @@ def test_functions_get_what_was_decoded_and_their_arrays_are_delivered(job: Make
                 assert batch["twice"][at].tobytes() == str(label).encode() * 2
                 assert batch["shifted"][at] == label + 100
                 seen += 1
+        stages = {stage["name"]: stage for stage in loader.stats()["stages"]}
+        # One for each of the five columns with a function.
+        assert stages["transform"]["items"] == 5 * stages["decode"]["items"]
     assert seen == PICTURES // 24 * 24
 
 

@@ -133,10 +133,11 @@ impl Resources {
         &self.budget
     }
 
-    /// Figures of all stages.
+    /// Figures of all stages. That of functions, which is a part of the decoding, is there once one was called.
     #[must_use]
     pub fn stages(&self) -> Vec<StageFigures> {
-        [&self.stages.fetch, &self.stages.decode, &self.stages.batch].map(|stage| stage.figures()).into()
+        let stages = [&self.stages.fetch, &self.stages.decode, &self.stages.batch].map(|stage| stage.figures());
+        stages.into_iter().chain(self.transforms.figures()).collect()
     }
 
     /// Pictures that were decoded.

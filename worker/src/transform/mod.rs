@@ -10,15 +10,22 @@ mod process;
 #[cfg(test)]
 mod tests;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use parking_lot::Mutex;
 use spdl_shard::job::Job;
+use spdl_wire::messages::StageFigures;
 
 pub use error::TransformError;
 pub(crate) use function::Function;
 pub(crate) use process::CallKey;
 use process::{CallError, Process};
+
+use crate::figures::Stage;
 
 /// How often a sample is given to a process that dies of it.
 const MAX_TRIES: u32 = 2;
@@ -47,6 +54,7 @@ pub(crate) struct Transforms {
     /// `None`: no function may be called.
     settings: Option<TransformSettings>,
     pool: Mutex<Pool>,
+    stage: Stage,
 }
 
 #[derive(Debug, Default)]
@@ -57,7 +65,12 @@ struct Pool {
 
 impl Transforms {
     pub(crate) fn new(settings: Option<TransformSettings>) -> Arc<Self> {
-        Arc::new(Self { settings, pool: Mutex::default() })
+        Arc::new(Self { settings, pool: Mutex::default(), stage: Stage::new("transform") })
+    }
+
+    /// Figures of the calls, which are a part of the decoding; `None` where there were none.
+    pub(crate) fn figures(&self) -> Option<StageFigures> {
+        Some(self.stage.figures()).filter(|figures| figures.items > 0 || figures.failures > 0)
     }
 
     /// Whether the interpreter can do it. Blocks for as long as it takes to start.
@@ -130,8 +143,11 @@ impl Lease {
                 Err(error) => return Err(bad(format!("cannot be called: {error}"))),
             };
             tries += 1;
+            let started = Instant::now();
+            let stage = &self.transforms.stage;
             let how = match process.call(function, key, &self.settings, &mut input, &mut output) {
-                Ok(()) => {
+                Ok(took) => {
+                    stage.item(took, function.takes.bytes as u64);
                     self.give_back(process);
                     return Ok(());
                 }
@@ -140,15 +156,18 @@ impl Lease {
                     return Err(error);
                 }
                 Err(CallError::Failed(problem)) => {
+                    stage.failure(started.elapsed());
                     self.give_back(process);
                     return Err(bad(problem));
                 }
                 Err(CallError::Slow) => {
+                    stage.failure(started.elapsed());
                     return Err(bad(format!("ran for more than {:?} and was killed", self.settings.timeout)));
                 }
                 Err(CallError::Unloadable(error)) => error.to_string(),
                 Err(CallError::Lost(how)) => how,
             };
+            stage.failure(started.elapsed());
             tracing::warn!(function = function.name, how, tries, "a process that calls functions is lost");
             if tries == MAX_TRIES {
                 return Err(bad(format!("lost its process {MAX_TRIES} times: {how}")));

@@ -139,7 +139,8 @@ impl Process {
         Ok(())
     }
 
-    /// Calls `function` with what `input` writes, whose bytes it gives, and shows `output` what it returned.
+    /// Calls `function` with what `input` writes, whose bytes it gives, and shows `output` what it returned; gives how long
+    /// the process took.
     pub(super) fn call<E>(
         &mut self,
         function: &Function,
@@ -147,7 +148,7 @@ impl Process {
         settings: &TransformSettings,
         input: impl FnOnce(&mut [u8]) -> Result<usize, E>,
         output: impl FnOnce(&[u8]),
-    ) -> Result<(), CallError<E>> {
+    ) -> Result<Duration, CallError<E>> {
         let number = self.load(function, settings).map_err(CallError::Unloadable)?;
         let memory = self.memory.as_mut().expect("there is room once a function is loaded");
         let bytes = input(&mut memory.taken[..function.takes.bytes]).map_err(CallError::Input)?;
@@ -156,6 +157,7 @@ impl Process {
         for word in [key.seed, key.epoch, key.id, bytes as u64] {
             request.extend(word.to_le_bytes());
         }
+        let started = Instant::now();
         match self.ask(b'C', &request, None, settings.timeout) {
             Ok(Ok(reply)) => {
                 let count = reply.as_slice().try_into().map(u64::from_le_bytes).unwrap_or(u64::MAX);
@@ -164,8 +166,9 @@ impl Process {
                 // A function can write wherever its process can, so not even this is certain.
                 match memory.returned.get(..count).filter(|_| count <= function.returns.bytes) {
                     Some(returned) => {
+                        let took = started.elapsed();
                         output(returned);
-                        Ok(())
+                        Ok(took)
                     }
                     None => Err(CallError::Failed("spoiled the answers of its process".to_owned())),
                 }
