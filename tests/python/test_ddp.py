@@ -46,11 +46,14 @@ def finish(process: subprocess.Popen[str]) -> str:
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """`kill -9` for torchrun and all its ranks."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+    """`kill -9` for torchrun and all its ranks, which are in sessions of their own."""
+    children = pathlib.Path(f"/proc/{process.pid}/task").glob("*/children")
+    ranks = [int(rank) for text in children for rank in text.read_text().split()]
+    for group in (process.pid, *ranks):
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
     process.wait()
 
 

@@ -67,10 +67,10 @@ def picky(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def test_functions_get_what_was_decoded_and_their_arrays_are_delivered(job: MakeJob) -> None:
     plain = job()
-    with spdl_cluster.local(plain) as loader:
+    with spdl_cluster.local(plain, tensors="numpy") as loader:
         pictures = {i: picture.copy() for batch in loader for i, picture in zip(batch.ids.tolist(), batch["image"])}
     seen = 0
-    with spdl_cluster.local(with_functions(job)) as loader:
+    with spdl_cluster.local(with_functions(job), tensors="numpy") as loader:
         for batch in loader:
             for at, sample in enumerate(batch.ids.tolist()):
                 # The generator that docs/python.md tells of.

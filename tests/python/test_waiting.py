@@ -64,8 +64,8 @@ WAITS = """
     loader = spdl_cluster.local(json.loads(sys.argv[1]), tensors="numpy", slots=1, timeout=100)
     epoch = iter(loader)
     held = next(epoch)
-    print("waiting", flush=True)
     try:
+        print("waiting", flush=True)
         next(epoch)             # never comes: the only slot is held
     except KeyboardInterrupt:
         print("interrupted", flush=True)
