@@ -18,8 +18,8 @@ import spdl_cluster
 from numpy.typing import NDArray
 from spdl_cluster.demo import pack_pictures
 
-PICTURES = 512
-EPOCHS = 6
+PICTURES = 256
+EPOCHS = 4
 MEAN = numpy.array([0.485, 0.456, 0.406], numpy.float32)
 STD = numpy.array([0.229, 0.224, 0.225], numpy.float32)
 
