@@ -9,7 +9,7 @@ use object_store::{
 };
 use url::Url;
 
-use super::{DatasetStore, StoreError, attempt::Connector};
+use super::{DatasetStore, StoreError, attempt::Connector, cached::CachedFiles};
 
 /// Options of the stores, by the names of their environment variables.
 #[derive(Clone, Debug, Default)]
@@ -87,7 +87,7 @@ fn folder(path: &std::path::Path, given: &str, access: Access) -> Result<Dataset
         Err(source) => return Err(StoreError::of(&url, generic(source))),
     }
     let store = LocalFileSystem::new_with_prefix(&path).map_err(|source| StoreError::of(&url, source))?;
-    let object = Arc::new(store.with_fsync(access == Access::Write));
+    let object = CachedFiles::over(store.with_fsync(access == Access::Write), &path);
     Ok(DatasetStore { object, folder: Path::default(), url: url.into(), keeps_etags: false })
 }
 

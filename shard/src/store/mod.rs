@@ -1,6 +1,7 @@
 //! Where a dataset lies: a folder on disk or on an object store, opened by its URL.
 
 mod attempt;
+mod cached;
 mod error;
 mod location;
 mod read;
