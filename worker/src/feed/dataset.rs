@@ -143,10 +143,15 @@ impl Dataset {
             etag: self.store.lasting_etag(shard.etag.map(str::to_owned)),
         };
         BlockPlace {
-            key: BlockKey { dataset: self.fingerprint, block: number },
+            key: self.block_key(number),
             shard: Arc::new(object),
             range: block.offset..block.offset + block.bytes,
         }
+    }
+
+    /// What block `number` is called.
+    pub(crate) const fn block_key(&self, number: u32) -> BlockKey {
+        BlockKey { dataset: self.fingerprint, block: number }
     }
 
     pub(crate) fn block(&self, number: u32) -> Block {
@@ -161,6 +166,13 @@ impl Dataset {
     /// The number of `sample` in its shard, whose block is `block`.
     pub(crate) fn sample_in_shard(&self, block: &Block, sample: SampleId) -> u64 {
         sample.0 - self.manifest.shard(block.shard).first_sample
+    }
+
+    /// The record index of a shard, where it has been read.
+    pub(crate) fn index_at_hand(&self, shard: u32) -> Option<IndexHold> {
+        let (id, cell) = self.indexes.known(self, shard)?;
+        let hold = IndexHold { indexes: self.indexes.clone(), id: Some(id), cell };
+        hold.cell.initialized().then_some(hold)
     }
 
     /// The record index of a shard.
@@ -212,6 +224,10 @@ impl Drop for IndexHold {
 impl Indexes {
     fn new(bytes: u64) -> Self {
         Self { cache: Mutex::new(MemoryCache::new(bytes)) }
+    }
+
+    fn known(&self, dataset: &Dataset, shard: u32) -> Option<(u64, IndexCell)> {
+        self.cache.lock().hold(&(dataset.fingerprint, shard)).map(|(id, cell)| (id, cell.clone()))
     }
 
     fn hold(&self, dataset: &Dataset, shard: u32) -> (Option<u64>, IndexCell) {

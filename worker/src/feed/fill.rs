@@ -1,9 +1,10 @@
 //! Filling one batch: its blocks are awaited together, what is there is decoded, and bad samples meet their policy.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use smallvec::{SmallVec, smallvec};
 use spdl_shard::order::{Item, ItemKind, Located, Step};
 use spdl_wire::{
     layout::{Header, Place, entry_flags},
@@ -15,11 +16,12 @@ use tokio::sync::oneshot;
 use super::{
     Feed, FeedError,
     bad::{Remedy, remedy},
-    portion::{Canvas, Fetched, SampleTask, Unfinished, Why, WrongFetches, decode_portion, locate_in},
+    dataset::IndexHold,
+    portion::{Canvas, Fetched, SampleTask, Tasks, Unfinished, Why, WrongFetches, decode_portion, locate_in},
     progress::Wait,
     steps::PlannedStep,
 };
-use crate::fetch::{BlockKey, FetchError};
+use crate::fetch::FetchError;
 
 /// A slot that holds a batch, not published yet.
 #[derive(Debug)]
@@ -123,7 +125,7 @@ impl Filling {
     }
 
     fn arrived(&mut self, fetched: Fetched) {
-        let block = fetched.place.key.block;
+        let block = fetched.block;
         let groups = self.awaited.get_mut(&block).expect("what arrives is awaited");
         *groups -= 1;
         if *groups == 0 {
@@ -132,13 +134,17 @@ impl Filling {
         self.ready.push(fetched);
     }
 
-    fn fetch(&mut self, block: u32, tasks: Vec<SampleTask>) {
+    fn fetch(&mut self, block: u32, tasks: Tasks) {
+        let tasks = match at_hand(&self.feed, block, tasks) {
+            Ok(fetched) => return self.ready.push(fetched),
+            Err(tasks) => tasks,
+        };
         *self.awaited.entry(block).or_default() += 1;
         self.fetching.push(fetch_group(self.feed.clone(), block, tasks).boxed());
     }
 
     /// Fetches a block whose bytes were wrong, after a while: what hurt them may pass.
-    fn fetch_again(&mut self, block: u32, tasks: Vec<SampleTask>) {
+    fn fetch_again(&mut self, block: u32, tasks: Tasks) {
         let retry = self.feed.resources.fetcher.requests().retry();
         let fetches = tasks.iter().map(|task| task.wrong.fetches).max().unwrap_or(1);
         let limit = retry.first_delay.saturating_mul(1 << fetches.min(16)).min(retry.max_delay);
@@ -163,7 +169,7 @@ impl Filling {
             let (done, result) = oneshot::channel();
             let name = feed.session.job.name.clone();
             feed.resources.clone().pool.spawn(move || {
-                let unfinished = decode_portion(&feed, &mut canvas, &portion, &blanks);
+                let unfinished = decode_portion(&feed, &mut canvas, &portion, &blanks, &turn);
                 drop((portion, turn));
                 // Nobody waits any more when the rank has gone.
                 let _ = done.send((canvas, unfinished));
@@ -174,15 +180,15 @@ impl Filling {
 
     /// Decides what becomes of samples that were not decoded.
     fn settle(&mut self, unfinished: Vec<Unfinished>) -> Result<(), FeedError> {
-        let mut wrong: BTreeMap<u32, (BlockKey, Vec<SampleTask>)> = BTreeMap::new();
+        let mut wrong: BTreeMap<u32, Tasks> = BTreeMap::new();
         for sample in unfinished {
-            let key = sample.place.key;
+            let block = sample.block;
             if let Some(task) = self.settle_one(sample)? {
-                wrong.entry(key.block).or_insert((key, Vec::new())).1.push(task);
+                wrong.entry(block).or_default().push(task);
             }
         }
-        for (block, (key, tasks)) in wrong {
-            self.feed.resources.fetcher.discard(&key);
+        for (block, tasks) in wrong {
+            self.feed.resources.fetcher.discard(&self.feed.dataset.block_key(block));
             self.fetch_again(block, tasks);
         }
         Ok(())
@@ -190,8 +196,8 @@ impl Filling {
 
     /// The same for one; gives it back where its bytes are to be fetched again.
     fn settle_one(&mut self, sample: Unfinished) -> Result<Option<SampleTask>, FeedError> {
-        let Unfinished { mut task, place, key, why } = sample;
-        let shard = place.shard.url.clone();
+        let Unfinished { mut task, block, key, why } = sample;
+        let shard = self.feed.dataset.shard_url(block).to_owned();
         match why {
             Why::NotIndexed { sample } => Err(FeedError::Index { shard, sample }),
             Why::WrongBytes { field, expected, actual } => {
@@ -230,7 +236,7 @@ impl Filling {
             wrong: WrongFetches::default(),
             ..task
         };
-        self.fetch(block, vec![task]);
+        self.fetch(block, smallvec![task]);
         Ok(())
     }
 }
@@ -242,24 +248,49 @@ async fn conditional<T>(future: &mut Option<BoxFuture<'static, T>>) -> Option<T>
     }
 }
 
-async fn fetch_group(feed: Arc<Feed>, block: u32, tasks: Vec<SampleTask>) -> Result<Fetched, FeedError> {
-    let facts = feed.dataset.block(block);
-    let index = feed.dataset.index(facts.shard).await?;
-    let place = feed.dataset.place(block);
+/// The samples with their bytes where both block and index are in memory; else the samples.
+fn at_hand(feed: &Feed, block: u32, tasks: Tasks) -> Result<Fetched, Tasks> {
+    let found = || {
+        let index = feed.dataset.index_at_hand(feed.dataset.block(block).shard)?;
+        tasks.iter().try_for_each(|task| ranges(feed, block, &index, task).map(|_| ())).ok()?;
+        Some((index, feed.resources.fetcher.at_hand(feed.dataset.block_key(block))?))
+    };
+    match found() {
+        Some((index, bytes)) => Ok(Fetched { block, bytes, index, tasks }),
+        None => Err(tasks),
+    }
+}
+
+async fn fetch_group(feed: Arc<Feed>, block: u32, tasks: Tasks) -> Result<Fetched, FeedError> {
+    let index = feed.dataset.index(feed.dataset.block(block).shard).await?;
     let mut wanted = Vec::new();
     for task in &tasks {
-        let sample = feed.dataset.sample_in_shard(&facts, task.id);
-        let Some((record, _)) = locate_in(&index, sample) else {
-            return Err(FeedError::Index { shard: place.shard.url.clone(), sample });
-        };
-        let fields = feed.fields.iter().filter_map(|name| record.field(name));
-        wanted.extend(fields.map(|field| field.offset..field.offset.saturating_add(field.bytes.into())));
+        wanted.extend(ranges(&feed, block, &index, task)?);
     }
-    if let Some(range) = wanted.iter().find(|range| range.start < place.range.start || range.end > place.range.end) {
-        return Err(FeedError::Span { shard: place.shard.url.clone(), block, start: range.start, end: range.end });
+    let bytes = feed.resources.fetcher.fetch(&feed.dataset.place(block), wanted).await?;
+    Ok(Fetched { block, bytes, index, tasks })
+}
+
+/// Where in its shard the fields of a sample are.
+fn ranges(
+    feed: &Feed,
+    block: u32,
+    index: &IndexHold,
+    task: &SampleTask,
+) -> Result<SmallVec<[Range<u64>; 4]>, FeedError> {
+    let facts = feed.dataset.block(block);
+    let shard = || feed.dataset.shard_url(block).to_owned();
+    let sample = feed.dataset.sample_in_shard(&facts, task.id);
+    let Some((record, _)) = locate_in(index, sample) else {
+        return Err(FeedError::Index { shard: shard(), sample });
+    };
+    let fields = feed.fields.iter().filter_map(|name| record.field(name));
+    let ranges: SmallVec<[Range<u64>; 4]> =
+        fields.map(|field| field.offset..field.offset.saturating_add(field.bytes.into())).collect();
+    match ranges.iter().find(|range| range.start < facts.offset || range.end > facts.offset + facts.bytes) {
+        Some(Range { start, end }) => Err(FeedError::Span { shard: shard(), block, start: *start, end: *end }),
+        None => Ok(ranges),
     }
-    let bytes = feed.resources.fetcher.fetch(&place, wanted).await?;
-    Ok(Fetched { place, bytes, index, tasks })
 }
 
 impl Feed {

@@ -11,10 +11,10 @@ use spdl_wire::{
     slab::SlotMut,
 };
 
-use super::{Feed, dataset::IndexHold};
+use super::{Feed, dataset::IndexHold, turns::Turn};
 use crate::{
     decode::{SampleKey, Target},
-    fetch::{BlockBytes, BlockPlace},
+    fetch::BlockBytes,
 };
 
 /// The slot being filled, and the values of ragged columns until the end of the batch is known.
@@ -63,20 +63,23 @@ impl WrongFetches {
     }
 }
 
+/// Samples of one block: mostly one or two, as they are shuffled.
+pub(crate) type Tasks = SmallVec<[SampleTask; 2]>;
+
 /// Samples of one block, with their bytes.
 #[derive(Debug)]
 pub(crate) struct Fetched {
-    pub(crate) place: BlockPlace,
+    pub(crate) block: u32,
     pub(crate) bytes: BlockBytes,
     pub(crate) index: IndexHold,
-    pub(crate) tasks: Vec<SampleTask>,
+    pub(crate) tasks: Tasks,
 }
 
 /// A sample that was not decoded.
 #[derive(Debug)]
 pub(crate) struct Unfinished {
     pub(crate) task: SampleTask,
-    pub(crate) place: BlockPlace,
+    pub(crate) block: u32,
     pub(crate) key: String,
     pub(crate) why: Why,
 }
@@ -101,6 +104,7 @@ pub(crate) fn decode_portion(
     canvas: &mut Canvas,
     portion: &[Fetched],
     blanks: &[SampleTask],
+    turn: &Turn,
 ) -> Vec<Unfinished> {
     let mut places = split(&feed.layout, canvas);
     let mut take = |entry: u32| places[entry as usize].take().expect("an entry is filled by one task at a time");
@@ -129,6 +133,7 @@ pub(crate) fn decode_portion(
             if !rest.is_zero() {
                 std::thread::sleep(rest);
             }
+            turn.finish_one();
             unfinished
         })
         .collect();
@@ -173,8 +178,7 @@ fn decode_one(
     targets: &mut [Target<'_>],
 ) -> Option<Unfinished> {
     let started = Instant::now();
-    let unfinished =
-        |key: &str, why| Some(Unfinished { task: *task, place: block.place.clone(), key: key.to_owned(), why });
+    let unfinished = |key: &str, why| Some(Unfinished { task: *task, block: block.block, key: key.to_owned(), why });
     let Some((record, sample_in_record)) = locate(feed, block, task.id) else {
         return unfinished("", Why::NotIndexed { sample: task.id.0 });
     };
@@ -225,7 +229,7 @@ pub(crate) fn locate_in<'i>(index: &'i IndexHold, sample_in_shard: u64) -> Optio
 }
 
 fn locate<'b>(feed: &Feed, block: &'b Fetched, id: SampleId) -> Option<(Record<'b>, u32)> {
-    let facts = feed.dataset.block(block.place.key.block);
+    let facts = feed.dataset.block(block.block);
     locate_in(&block.index, feed.dataset.sample_in_shard(&facts, id))
 }
 

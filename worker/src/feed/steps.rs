@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
+use smallvec::SmallVec;
 use spdl_shard::order::{Item, ItemKind, Plan, Step};
 
 use super::dataset::Dataset;
@@ -22,7 +23,7 @@ pub(crate) struct PlannedStep {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
     pub(crate) block: u32,
-    pub(crate) entries: Vec<u32>,
+    pub(crate) entries: SmallVec<[u32; 2]>,
 }
 
 /// The steps of one rank that come and are not filled yet.
@@ -50,7 +51,8 @@ impl Steps {
         let mut holds = Vec::new();
         // The very first batch does not wait for whole blocks: a trainer is waiting for it.
         if !self.is_first {
-            holds.extend(groups.iter().filter_map(|group| self.fetcher.prefetch(&self.dataset.place(group.block))));
+            let prefetch = |block| self.fetcher.prefetch(self.dataset.block_key(block), || self.dataset.place(block));
+            holds.extend(groups.iter().filter_map(|group| prefetch(group.block)));
         }
         self.is_first = false;
         self.ahead.push_back(PlannedStep { step, items, groups, holds });
@@ -72,6 +74,6 @@ fn group(items: &[Item]) -> Vec<Group> {
     let block_of = |entry: &u32| items[*entry as usize].located.block;
     entries
         .chunk_by(|a, b| block_of(a) == block_of(b))
-        .map(|entries| Group { block: block_of(&entries[0]), entries: entries.to_vec() })
+        .map(|entries| Group { block: block_of(&entries[0]), entries: entries.into() })
         .collect()
 }

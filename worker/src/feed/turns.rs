@@ -1,6 +1,9 @@
 //! Whose samples are decoded next: the batch whose trainer will want it soonest.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -35,12 +38,32 @@ struct Waiting {
 pub(crate) struct Turn {
     turns: Arc<Turns>,
     samples: usize,
+    left: AtomicUsize,
+    /// As that of the state: with this many left or more, nobody else gets a turn anyway.
+    limit: usize,
+}
+
+impl Turn {
+    /// One of its samples is done. Towards the end of a turn the next one is granted, so that no thread waits for
+    /// another's last sample.
+    pub(crate) fn finish_one(&self) {
+        let left = self.left.fetch_sub(1, Ordering::Relaxed) - 1;
+        if left < self.limit {
+            // The first one that matters speaks for all before it.
+            self.give_back(if left + 1 == self.limit { self.samples - left } else { 1 });
+        }
+    }
+
+    fn give_back(&self, samples: usize) {
+        self.turns.state.lock().running -= samples;
+        self.turns.grant();
+    }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.turns.state.lock().running -= self.samples;
-        self.turns.grant();
+        let left = *self.left.get_mut();
+        self.give_back(if left < self.limit { left } else { self.samples });
     }
 }
 
@@ -74,9 +97,10 @@ impl Turns {
             if waiting.turn.is_closed() {
                 continue;
             }
-            state.running += waiting.samples;
+            let (samples, limit) = (waiting.samples, state.limit);
+            state.running += samples;
             drop(state);
-            let turn = Turn { turns: self.clone(), samples: waiting.samples };
+            let turn = Turn { turns: self.clone(), samples, left: AtomicUsize::new(samples), limit };
             // Where it is given up just now the turn comes back, and its end grants the next.
             drop(waiting.turn.send(turn));
         }
@@ -105,6 +129,29 @@ mod tests {
         assert!(far.as_mut().now_or_never().is_none());
         drop(turn);
         far.await;
+        assert_eq!(turns.state.lock().running, 0);
+    }
+
+    #[tokio::test]
+    async fn the_next_turn_begins_when_the_last_one_is_nearly_over() {
+        let turns = Turns::new(4);
+        let running = turns.take(0, 10).await;
+        let mut next = Box::pin(turns.take(0, 10));
+        for _ in 0..6 {
+            running.finish_one();
+            assert!(next.as_mut().now_or_never().is_none(), "enough is left for all threads");
+        }
+        running.finish_one();
+        let next = next.as_mut().now_or_never().expect("three samples are less than four places");
+        assert_eq!(turns.state.lock().running, 13);
+        running.finish_one();
+        drop(running);
+        assert_eq!(turns.state.lock().running, 10);
+        drop(next);
+        let few = turns.take(0, 2).await;
+        few.finish_one();
+        assert_eq!(turns.state.lock().running, 1);
+        drop(few);
         assert_eq!(turns.state.lock().running, 0);
     }
 

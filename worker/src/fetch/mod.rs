@@ -207,17 +207,25 @@ impl Fetcher {
 
     /// Starts to fetch a block that will be needed; `None` when there is no room for it. Call it inside a tokio runtime.
     #[must_use]
-    pub fn prefetch(self: &Arc<Self>, place: &BlockPlace) -> Option<BlockHold> {
+    pub fn prefetch(self: &Arc<Self>, key: BlockKey, place: impl FnOnce() -> BlockPlace) -> Option<BlockHold> {
         let mut memory = self.memory.lock();
-        if let Some(hold) = self.hold(&mut memory, place.key) {
+        if let Some(hold) = self.hold(&mut memory, key) {
             return Some(hold);
         }
+        let place = place();
         let load = Arc::new(Load { state: watch::Sender::new(LoadState::Pending), task: OnceLock::new() });
-        let id = memory.insert(place.key, place.bytes(), load.clone())?;
+        let id = memory.insert(key, place.bytes(), load.clone())?;
         drop(memory);
-        let task = tokio::spawn(self.clone().load(place.clone(), id, load.clone()));
+        let task = tokio::spawn(self.clone().load(place, id, load.clone()));
         load.task.set(task.abort_handle()).expect("set once");
-        Some(BlockHold { fetcher: self.clone(), key: place.key, id, load })
+        Some(BlockHold { fetcher: self.clone(), key, id, load })
+    }
+
+    /// The block, where all of it is in memory.
+    pub(crate) fn at_hand(self: &Arc<Self>, key: BlockKey) -> Option<BlockBytes> {
+        let hold = self.hold(&mut self.memory.lock(), key)?;
+        let LoadState::Ready(pieces) = hold.load.state.borrow().clone() else { return None };
+        Some(BlockBytes { pieces, _guard: Guard::Held(hold) })
     }
 
     fn hold(self: &Arc<Self>, memory: &mut MemoryCache<BlockKey, Arc<Load>>, key: BlockKey) -> Option<BlockHold> {
@@ -303,7 +311,7 @@ impl Fetcher {
         let wanted = pieces::merge(wanted);
         let wanted_bytes: u64 = wanted.iter().map(|range| range.end - range.start).sum();
         if wanted_bytes.saturating_mul(WHOLE_FRACTION) >= place.bytes()
-            && let Some(hold) = self.prefetch(place)
+            && let Some(hold) = self.prefetch(place.key, || place.clone())
         {
             return hold.bytes().await;
         }

@@ -1,6 +1,6 @@
 //! Bytes of a shard that are in memory, in a few pieces; and which ranges to ask for.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 
@@ -10,13 +10,13 @@ const MERGE_GAP_BYTES: u64 = 128 << 10;
 
 /// Pieces of one shard, by their first byte. Cloning is cheap.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pieces(Vec<(u64, Bytes)>);
+pub(crate) struct Pieces(Arc<[(u64, Bytes)]>);
 
 impl Pieces {
     /// `pieces` are sorted and do not overlap.
     pub(crate) fn new(pieces: Vec<(u64, Bytes)>) -> Self {
         debug_assert!(pieces.windows(2).all(|pair| pair[0].0 + pair[0].1.len() as u64 <= pair[1].0));
-        Self(pieces)
+        Self(pieces.into())
     }
 
     pub(crate) fn bytes(&self) -> u64 {

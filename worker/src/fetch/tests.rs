@@ -86,7 +86,8 @@ async fn a_block_that_many_want_is_fetched_once() {
 async fn what_was_prefetched_is_there_and_what_is_held_stays_within_the_budget() {
     let scene = scene(20).await;
     let fetcher = scene.fetcher(3 * BLOCK, None);
-    let holds: Vec<_> = (0..20).filter_map(|block| fetcher.prefetch(&scene.block(block))).collect();
+    let holds: Vec<_> =
+        (0..20).filter_map(|block| fetcher.prefetch(scene.block(block).key, || scene.block(block))).collect();
     assert_eq!(holds.len(), 3, "the others have no room");
     for number in 0..20 {
         let block = scene.block(number);
@@ -98,7 +99,7 @@ async fn what_was_prefetched_is_there_and_what_is_held_stays_within_the_budget()
     }
     assert_eq!(scene.store.bytes(), 3 * BLOCK + 17 * BLOCK / 10);
     drop(holds);
-    assert!(fetcher.prefetch(&scene.block(9)).is_some(), "what nobody holds makes room");
+    assert!(fetcher.prefetch(scene.block(9).key, || scene.block(9)).is_some(), "what nobody holds makes room");
 }
 
 #[tokio::test]
@@ -106,7 +107,7 @@ async fn a_load_that_nobody_waits_for_is_given_up() {
     let scene = scene(1).await;
     let fetcher = scene.fetcher(3 * BLOCK, None);
     scene.store.fail_next([Fault::Hang]);
-    let hold = fetcher.prefetch(&scene.block(0)).unwrap();
+    let hold = fetcher.prefetch(scene.block(0).key, || scene.block(0)).unwrap();
     while scene.store.reads() == 0 {
         tokio::task::yield_now().await;
     }
