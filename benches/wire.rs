@@ -9,7 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use bytes::Bytes;
+use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime};
 use spdl_shard::{
     Fingerprint, Position,
     job::{BadSamples, EpochEnd, Job, OrderParams},
@@ -30,6 +31,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// 64 pictures of 224 x 224, as u8.
 const BATCH_BYTES: usize = 64 * 224 * 224 * 3;
 const SLOTS: u32 = 4;
+/// What a trainer does with a batch in the meantime.
+const STEP: Duration = Duration::from_micros(200);
 
 fn session() -> Box<Session> {
     let job = Job {
@@ -163,6 +166,26 @@ impl Client {
         })
     }
 
+    /// The same for a trainer that is busy in between: only taking a batch that is there and giving it back counts.
+    fn take_between_steps(&mut self, count: u64) -> Duration {
+        self.runtime.block_on(async {
+            let mut taken = Duration::ZERO;
+            for _ in 0..count {
+                let step = Instant::now();
+                while step.elapsed() < STEP {
+                    std::hint::spin_loop();
+                }
+                let start = Instant::now();
+                match self.receiver.recv().await.expect("the home is there") {
+                    FromHome::Filled { slot, .. } => self.sender.free(slot).await.expect("the home is there"),
+                    other => panic!("{other:?}"),
+                }
+                taken += start.elapsed();
+            }
+            taken
+        })
+    }
+
     fn end(self) {
         drop((self.sender, self.receiver, self.runtime));
         self.home.join().expect("the home ends");
@@ -193,6 +216,11 @@ fn hand_off(criterion: &mut Criterion) {
         group.bench_function(name, |bencher| bencher.iter_custom(|count| client.take(count)));
         client.end();
     }
+    let mut client = channel(false, move |slab, sender, receiver| deliver(slab, sender, receiver, SLOTS));
+    group.bench_function("a batch that is there, between steps", |bencher| {
+        bencher.iter_custom(|count| client.take_between_steps(count));
+    });
+    client.end();
     group.finish();
 }
 
@@ -203,49 +231,79 @@ fn quic_bulk(criterion: &mut Criterion) {
     group.bench_function("batches", |bencher| bencher.iter_custom(|count| client.take(count)));
     client.end();
 
+    bare_stream(&mut group, "bare stream", &QuicSettings::default());
+    group.finish();
+}
+
+/// One stream without end over a connection with these settings, through as many buffers as a slab has slots.
+fn bare_stream(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, settings: &QuicSettings) {
     let dir = tempfile::tempdir().expect("a folder");
     let [worker, client] = identities(dir.path());
     let (ready, listening) = mpsc::channel();
+    let server_settings = settings.clone();
     let server = thread::spawn(move || {
         runtime().block_on(async move {
             let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            let endpoint = quic::server_endpoint(any, &worker, &QuicSettings::default()).expect("bound");
+            let endpoint = quic::server_endpoint(any, &worker, &server_settings).expect("bound");
             ready.send(endpoint.local_addr().expect("bound")).expect("the client waits");
             let incoming = endpoint.accept().await.expect("a client");
             let (connection, _) = quic::handshake(incoming, &[Role::Client], TIMEOUT).await.expect("a client");
             let mut stream = connection.open_uni().await.expect("a stream");
-            let bytes = vec![0; BATCH_BYTES];
-            while stream.write_all(&bytes).await.is_ok() {}
+            let buffers: Vec<Bytes> = (0..SLOTS).map(|slot| vec![slot as u8; BATCH_BYTES].into()).collect();
+            for buffer in buffers.iter().cycle() {
+                if stream.write_chunk(buffer.clone()).await.is_err() {
+                    return;
+                }
+            }
         });
     });
     let address = listening.recv().expect("the server listens");
     let runtime = runtime();
     let (connection, mut stream) = runtime.block_on(async {
-        let endpoint = quic::client_endpoint(&client, &QuicSettings::default()).expect("bound");
+        let endpoint = quic::client_endpoint(&client, settings).expect("bound");
         let connection = quic::connect(&endpoint, address, Role::Worker, TIMEOUT).await.expect("connected");
         let stream = connection.accept_uni().await.expect("a stream");
         (connection, stream)
     });
-    let mut buffer = vec![0; BATCH_BYTES];
-    group.bench_function("bare stream", |bencher| {
+    let mut buffers = vec![vec![0; BATCH_BYTES]; SLOTS as usize];
+    group.bench_function(name, |bencher| {
         bencher.iter_custom(|count| {
             runtime.block_on(async {
                 let start = Instant::now();
-                for _ in 0..count {
-                    stream.read_exact(&mut buffer).await.expect("the server is there");
+                for batch in 0..count {
+                    let buffer = &mut buffers[(batch % u64::from(SLOTS)) as usize];
+                    stream.read_exact(buffer).await.expect("the server is there");
                 }
                 start.elapsed()
             })
         });
     });
-    group.finish();
     drop((stream, connection, runtime));
     server.join().expect("the server ends");
+}
+
+/// What each setting gives: the bare stream with one after the other as quinn has it.
+fn quic_settings(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("quic settings, bare stream");
+    group.throughput(Throughput::Bytes(BATCH_BYTES as u64)).sample_size(10);
+    let ours = QuicSettings::default;
+    for (name, settings) in [
+        ("ours", ours()),
+        ("payloads of 1,452 bytes", QuicSettings { max_udp_payload_bytes: 1452, ..ours() }),
+        ("no segmentation offload", QuicSettings { segmentation_offload: false, ..ours() }),
+        ("an acknowledgement for every second packet", QuicSettings { ack_every_packets: 1, ..ours() }),
+        ("a stream's window of 1.2 MB", QuicSettings { stream_window_bytes: 1_250_000, ..ours() }),
+        ("a burst of 14,720 bytes", QuicSettings { initial_window_bytes: 14_720, ..ours() }),
+        ("the kernel's socket buffers", QuicSettings { socket_buffer_bytes: 212_992, ..ours() }),
+    ] {
+        bare_stream(&mut group, name, &settings);
+    }
+    group.finish();
 }
 
 criterion_group! {
     name = benches;
     config = Criterion::default().warm_up_time(Duration::from_secs(1)).measurement_time(Duration::from_secs(3));
-    targets = codecs, hand_off, quic_bulk
+    targets = codecs, hand_off, quic_bulk, quic_settings
 }
 criterion_main!(benches);

@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use spdl_client::{Batch, ContentDigest, Loader, Source, State};
+use spdl_client::{Batch, ContentDigest, Loader, Source, State, Stats};
 use spdl_shard::Receipt;
 use spdl_wire::{layout::entry_flags, messages::Transport};
 
@@ -21,6 +21,7 @@ pub(crate) struct PullReport {
     pub(crate) batches: u64,
     pub(crate) bytes: u64,
     pub(crate) seconds: f64,
+    /// Since the first batch.
     pub(crate) images_per_s: f64,
     pub(crate) first_batch_s: f64,
     pub(crate) wait_ms_p50: f64,
@@ -93,7 +94,7 @@ impl Tally {
             batches: stats.batches,
             bytes: stats.bytes,
             seconds: stats.elapsed_s,
-            images_per_s: stats.samples as f64 / stats.elapsed_s,
+            images_per_s: steady_rate(&stats),
             first_batch_s: stats.first_batch_s.unwrap_or_default(),
             wait_ms_p50: stats.wait_ms_p50,
             wait_ms_p99: stats.wait_ms_p99,
@@ -109,6 +110,15 @@ impl Tally {
     }
 }
 
+/// Samples per second since the first batch: what comes before it is start-up, which has its own figure.
+fn steady_rate(stats: &Stats) -> f64 {
+    let (first_s, batches) = (stats.first_batch_s.unwrap_or_default(), stats.batches as f64);
+    match stats.batches {
+        0 | 1 => stats.samples as f64 / stats.elapsed_s,
+        _ => stats.samples as f64 * (1.0 - 1.0 / batches) / (stats.elapsed_s - first_s),
+    }
+}
+
 impl PullReport {
     /// Prints it for people.
     pub(crate) fn print(&self) {
@@ -120,7 +130,9 @@ impl PullReport {
             transport_name(self.transport)
         );
         let Self { images_per_s, seconds, first_batch_s, .. } = self;
-        println!("{images_per_s:.0} images/s over {seconds:.2} s; first batch after {first_batch_s:.3} s");
+        println!(
+            "{images_per_s:.0} images/s since the first batch, which came after {first_batch_s:.3} s of {seconds:.2} s"
+        );
         let Self { wait_ms_p50, wait_ms_p99, wait_ms_max, .. } = self;
         println!("waiting for a batch: p50 {wait_ms_p50:.2} ms, p99 {wait_ms_p99:.2} ms, at most {wait_ms_max} ms");
         if self.substituted + self.masked > 0 {
