@@ -42,7 +42,8 @@ pub struct QuicSettings {
     /// UDP payload that a connection starts with. Default 1,200, which every path carries. Raised: connections over
     /// paths that carry less fail.
     pub initial_udp_payload_bytes: u16,
-    /// Packets received before an acknowledgement is sent. Default 10. Raised: fewer packets back, slower notice of loss.
+    /// Packets that may arrive without an acknowledgement being sent; the next one brings it. Default 1. Raised: fewer
+    /// packets back; after a burst that overran the receiver's buffer, stalls of a second and more.
     pub ack_every_packets: u32,
     /// Buffers of the socket, each direction. Default 4 MiB, or what the kernel allows (`net.core.rmem_max`).
     /// Raised: more kernel memory; lowered: packets are lost when the process is not scheduled.
@@ -64,7 +65,7 @@ impl Default for QuicSettings {
             initial_window_bytes: 256 << 10,
             max_udp_payload_bytes: 8952,
             initial_udp_payload_bytes: 1200,
-            ack_every_packets: 10,
+            ack_every_packets: 1,
             socket_buffer_bytes: 4 << 20,
             segmentation_offload: true,
             max_handshakes: 1024,
