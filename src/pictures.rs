@@ -123,8 +123,10 @@ impl Pictures {
         let widest = full_width.min(full_height * aspect);
         let crop_width = widest * draws.between(600, 1000) as f64 / 1000.0;
         let crop_height = (crop_width / aspect).min(full_height);
-        let left = (full_width - crop_width) * draws.between(0, 1000) as f64 / 1000.0;
-        let top = (full_height - crop_height) * draws.between(0, 1000) as f64 / 1000.0;
+        // Whole pixels: where a crop begins in the middle of one, a weight of exactly zero can make fast_image_resize 6.1
+        // start the first column behind the second, and read in front of the picture.
+        let left = ((full_width - crop_width) * draws.between(0, 1000) as f64 / 1000.0).floor();
+        let top = ((full_height - crop_height) * draws.between(0, 1000) as f64 / 1000.0).floor();
         let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::CatmullRom)).crop(
             left,
             top,
@@ -267,6 +269,12 @@ mod tests {
         assert_eq!(one.picture(7, 3), two.picture(7, 3));
         assert_ne!(one.picture(7, 3), one.picture(7, 12), "same class, another picture");
         assert_ne!(one.picture(7, 3), one.picture(8, 3));
+    }
+
+    #[test]
+    fn a_picture_whose_first_column_had_a_weight_of_zero_is_made() {
+        let jpeg = Pictures::new().picture(0, 507);
+        assert_eq!(image::load_from_memory(&jpeg).expect("a picture decodes").width(), 500);
     }
 
     #[test]
