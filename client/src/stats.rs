@@ -22,6 +22,8 @@ pub struct Stats {
     pub first_batch_s: Option<f64>,
     /// Seconds that the trainer has waited in all, for the first batch too.
     pub waited_s: f64,
+    /// Of these, since the first batch.
+    pub waited_since_first_s: f64,
     /// Milliseconds that it waited for a batch in the middle of cases, the first aside; within 7 %.
     pub wait_ms_p50: f64,
     /// Milliseconds that it waited for a batch in all but one of a hundred cases, the first aside; within 7 %.
@@ -33,6 +35,37 @@ pub struct Stats {
     pub stages: Vec<StageFigures>,
 }
 
+/// A trainer that waits for less than this part of its time has what it needs.
+const NEGLIGIBLE_WAIT: f64 = 0.02;
+
+impl Stats {
+    /// In words: whether trainer or loader sets the pace since the first batch, by how much, and where to look.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        let since_first_s = self.elapsed_s - self.first_batch_s.unwrap_or(self.elapsed_s);
+        if self.batches < 2 || since_first_s <= 0.0 {
+            return "too early to tell: fewer than two batches have come".to_owned();
+        }
+        let waited = self.waited_since_first_s / since_first_s;
+        if waited < NEGLIGIBLE_WAIT {
+            return format!("the trainer sets the pace: it waited for batches {:.1} % of its time", 100.0 * waited);
+        }
+        let slow =
+            format!("the loader sets the pace: the trainer waited for batches {:.0} % of its time", 100.0 * waited);
+        let busy = |name: &str| {
+            let stage = self.stages.iter().find(|stage| stage.name == name)?;
+            Some((stage.busy_ns as f64 / 1e9 / self.elapsed_s, stage.p50_ns as f64 / 1e6))
+        };
+        match (busy("decode"), busy("fetch"), &self.serving.home) {
+            (Some((cores, _)), Some((_, fetch_ms)), _) => format!(
+                "{slow}; decoding kept {cores:.1} cores busy, half of the fetches took more than {fetch_ms:.1} ms"
+            ),
+            (_, _, Some(home)) => format!("{slow}; what its home `{home}` is short of is in `spdl-ctl status`"),
+            _ => slow,
+        }
+    }
+}
+
 /// Keeps the figures.
 #[derive(Debug)]
 pub(crate) struct Tally {
@@ -42,6 +75,7 @@ pub(crate) struct Tally {
     samples: u64,
     bytes: u64,
     waited: Duration,
+    first_wait: Duration,
     waits: Waits,
 }
 
@@ -54,6 +88,7 @@ impl Tally {
             samples: 0,
             bytes: 0,
             waited: Duration::ZERO,
+            first_wait: Duration::ZERO,
             waits: Waits::default(),
         }
     }
@@ -66,6 +101,7 @@ impl Tally {
         self.waited += waited;
         if self.first_batch.is_none() {
             self.first_batch = Some(self.started.elapsed());
+            self.first_wait = waited;
         } else {
             self.waits.add(waited);
         }
@@ -83,6 +119,7 @@ impl Tally {
             elapsed_s: self.started.elapsed().as_secs_f64(),
             first_batch_s: self.first_batch.map(|time| time.as_secs_f64()),
             waited_s: self.waited.as_secs_f64(),
+            waited_since_first_s: (self.waited - self.first_wait).as_secs_f64(),
             wait_ms_p50: self.waits.quantile_ms(0.5),
             wait_ms_p99: self.waits.quantile_ms(0.99),
             serving,
@@ -156,6 +193,32 @@ mod tests {
             assert!((found - ns as f64).abs() <= 0.07 * ns as f64, "{found} for {ns}");
         }
         assert!(bucket(u64::MAX) < 64 * STEPS as usize);
+    }
+
+    #[test]
+    fn the_verdict_names_who_is_waited_for() {
+        let stats = |waited_since_first_s| Stats {
+            batches: 10,
+            elapsed_s: 12.0,
+            first_batch_s: Some(2.0),
+            waited_since_first_s,
+            ..Stats::default()
+        };
+        assert!(Stats { batches: 1, ..stats(0.0) }.verdict().contains("too early"));
+        assert_eq!(stats(0.05).verdict(), "the trainer sets the pace: it waited for batches 0.5 % of its time");
+        let slow = "the loader sets the pace: the trainer waited for batches 40 % of its time";
+        assert_eq!(stats(4.0).verdict(), slow);
+        let serving = Serving { home: Some("node-0".to_owned()), ..Serving::default() };
+        let served = Stats { serving, ..stats(4.0) };
+        assert_eq!(served.verdict(), format!("{slow}; what its home `node-0` is short of is in `spdl-ctl status`"));
+        let stage =
+            |name: &str, busy_ns, p50_ns| StageFigures { name: name.into(), busy_ns, p50_ns, ..Default::default() };
+        let stages = vec![stage("fetch", 5, 1_500_000), stage("decode", 18_000_000_000, 7)];
+        let verdict = Stats { stages, ..stats(4.0) }.verdict();
+        assert!(
+            verdict.ends_with("decoding kept 1.5 cores busy, half of the fetches took more than 1.5 ms"),
+            "{verdict}"
+        );
     }
 
     #[test]

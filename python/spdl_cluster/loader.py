@@ -111,7 +111,7 @@ class Loader:
 
     def stats(self) -> dict[str, Any]:
         """Figures since the loader was opened: batches, samples, bytes, seconds waited and how they are spread, and by whom it is served;
-        with `local` also what each stage of the pipeline did."""
+        with `local` also what each stage of the pipeline did. `verdict` says in words whether trainer or loader sets the pace."""
         figures: dict[str, Any] = json.loads(self._feed.stats())
         return figures
 

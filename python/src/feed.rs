@@ -312,7 +312,9 @@ impl Feed {
     /// Figures so far, as one line of JSON.
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
         let stats = self.with_open(py, |loader, _| Ok(loader.stats()))?;
-        Ok(serde_json::to_string(&stats).expect("plain data serialises"))
+        let mut figures = serde_json::to_value(&stats).expect("plain data serialises");
+        figures["verdict"] = stats.verdict().into();
+        Ok(figures.to_string())
     }
 
     /// The job's name, samples of its dataset, its epochs, its global batch, and steps of an epoch.

@@ -28,6 +28,8 @@ pub(crate) struct PullReport {
     pub(crate) wait_ms_p99: f64,
     /// Longest wait for a batch, joining and all that came before the first one included.
     pub(crate) wait_ms_max: u64,
+    /// Whether trainer or loader sets the pace, in words.
+    pub(crate) verdict: String,
     pub(crate) substituted: u64,
     pub(crate) masked: u64,
     pub(crate) transport: Transport,
@@ -99,6 +101,7 @@ impl Tally {
             wait_ms_p50: stats.wait_ms_p50,
             wait_ms_p99: stats.wait_ms_p99,
             wait_ms_max: self.longest_wait_ms,
+            verdict: stats.verdict(),
             substituted: self.substituted,
             masked: self.masked,
             transport: stats.serving.transport.unwrap_or(Transport::InProcess),
@@ -135,6 +138,7 @@ impl PullReport {
         );
         let Self { wait_ms_p50, wait_ms_p99, wait_ms_max, .. } = self;
         println!("waiting for a batch: p50 {wait_ms_p50:.2} ms, p99 {wait_ms_p99:.2} ms, at most {wait_ms_max} ms");
+        println!("{}", self.verdict);
         if self.substituted + self.masked > 0 {
             println!("bad samples: {} substituted, {} masked", self.substituted, self.masked);
         }

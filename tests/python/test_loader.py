@@ -231,6 +231,7 @@ def test_figures_count_what_was_handed_over(job: MakeJob) -> None:
     assert (stats["batches"], stats["samples"]) == (len(loader_steps := range(PICTURES // 24)), delivered)
     assert stats["bytes"] > delivered * 32 * 32 * 3
     assert stats["serving"]["transport"] == "in_process"
+    assert " sets the pace: " in stats["verdict"]
     decoded = {stage["name"]: stage["items"] for stage in stats["stages"]}
     assert decoded["batch"] == len(loader_steps)
     assert decoded["decode"] >= delivered
