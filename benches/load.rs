@@ -22,12 +22,16 @@ fn option(name: &str, default: u64) -> u64 {
     value.map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// Images per second of all ranks together since the first batch, and the slowest rank's rate over the fastest's.
+/// Images per second of all ranks together since the first batch, and the time that the fastest rank took for its samples
+/// over that of the slowest, which had as many.
 fn rate(reports: &[Value]) -> (f64, f64) {
-    let rates: Vec<f64> = reports.iter().map(|report| report["images_per_s"].as_f64().expect("a number")).collect();
-    let slowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
-    let fastest = rates.iter().copied().fold(0.0, f64::max);
-    (rates.iter().sum(), slowest / fastest)
+    let all = |figure: &str| -> Vec<f64> {
+        reports.iter().map(|report| report[figure].as_f64().expect("a number")).collect()
+    };
+    let seconds = all("seconds");
+    let fastest = seconds.iter().copied().fold(f64::INFINITY, f64::min);
+    let slowest = seconds.iter().copied().fold(0.0, f64::max);
+    (all("images_per_s").iter().sum(), fastest / slowest)
 }
 
 fn bare(job: &Path, cores: u64) -> Bare {
@@ -56,7 +60,7 @@ fn main() {
     cluster.start_worker("node-0", &["--cores", &cores.to_string()]);
     cluster.submit(&job);
     println!("{images} pictures, {epochs} epochs, random resized crop 224, batches of 64, {cores} cores");
-    println!("{:<22} {:>10} {:>10} {:>10} {:>16}", "", "images/s", "bare", "of bare", "slowest/fastest");
+    println!("{:<22} {:>10} {:>10} {:>10} {:>16}", "", "images/s", "bare", "of bare", "fastest/slowest");
     for round in 0..rounds {
         println!("round {round}");
         let mut before = bare.run(0..epochs.div_ceil(2));
