@@ -9,11 +9,13 @@ mod bare;
 #[allow(dead_code, reason = "the tests use the rest")]
 mod processes;
 
-use std::path::Path;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use bare::Bare;
-use processes::{Cluster, Dataset};
-use serde_json::Value;
+use processes::{Cluster, Dataset, Process};
 use spdl_shard::{job::JobFile, store::DatasetStore};
 
 fn option(name: &str, default: u64) -> u64 {
@@ -22,16 +24,36 @@ fn option(name: &str, default: u64) -> u64 {
     value.map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// Images per second of all ranks together since the first batch, and the time that the fastest rank took for its samples
-/// over that of the slowest, which had as many.
-fn rate(reports: &[Value]) -> (f64, f64) {
-    let all = |figure: &str| -> Vec<f64> {
-        reports.iter().map(|report| report[figure].as_f64().expect("a number")).collect()
+/// How often the ranks' progress is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Images per second of all ranks together since the first batch; and what the slowest rank got over what the fastest got
+/// between two instants at which all of them were pulling.
+fn pull(cluster: &Cluster, world: u32, node: &str) -> (f64, f64) {
+    let traces: Vec<PathBuf> = (0..world).map(|rank| cluster.path(format!("trace-{rank}"))).collect();
+    let start = |rank: u32| {
+        let mut pull = cluster.ctl("client", ["pull", "--json", "--job", "load", "--from", "0:0"]);
+        pull.args(["--rank", &rank.to_string(), "--world", &world.to_string()]).env("SPDL_NODE", node);
+        Process::spawn(pull.arg("--trace").arg(&traces[rank as usize]))
     };
-    let seconds = all("seconds");
-    let fastest = seconds.iter().copied().fold(f64::INFINITY, f64::min);
-    let slowest = seconds.iter().copied().fold(0.0, f64::max);
-    (all("images_per_s").iter().sum(), fastest / slowest)
+    let mut ranks: Vec<Process> = (0..world).map(start).collect();
+    let mut looks: Vec<Vec<usize>> = Vec::new();
+    while ranks.iter_mut().all(|rank| rank.child.try_wait().expect("our child").is_none()) {
+        std::thread::sleep(LOOK);
+        looks.push(traces.iter().map(|trace| batches(trace)).collect());
+    }
+    let rates = ranks.into_iter().map(|rank| rank.finish()["images_per_s"].as_f64().expect("a number"));
+    let images_per_s = rates.sum();
+    let all = batches(&traces[0]);
+    let during: Vec<_> = looks.iter().filter(|look| look.iter().all(|count| (1..all).contains(count))).collect();
+    let (first, last) = (during.first().expect("a longer run"), during.last().expect("a longer run"));
+    let got = || first.iter().zip(last.iter()).map(|(first, last)| (last - first) as f64);
+    (images_per_s, got().fold(f64::INFINITY, f64::min) / got().fold(0.0, f64::max))
+}
+
+/// Batches that a rank has traced.
+fn batches(trace: &Path) -> usize {
+    std::fs::read(trace).map_or(0, |text| text.iter().filter(|byte| **byte == b'\n').count())
 }
 
 fn bare(job: &Path, cores: u64) -> Bare {
@@ -60,7 +82,7 @@ fn main() {
     cluster.start_worker("node-0", &["--cores", &cores.to_string()]);
     cluster.submit(&job);
     println!("{images} pictures, {epochs} epochs, random resized crop 224, batches of 64, {cores} cores");
-    println!("{:<22} {:>10} {:>10} {:>10} {:>16}", "", "images/s", "bare", "of bare", "fastest/slowest");
+    println!("{:<22} {:>10} {:>10} {:>10} {:>16}", "", "images/s", "bare", "of bare", "slowest/fastest");
     for round in 0..rounds {
         println!("round {round}");
         let mut before = bare.run(0..epochs.div_ceil(2));
@@ -70,7 +92,7 @@ fn main() {
             ("quic, 1 rank", 1, "elsewhere"),
             ("quic, 4 ranks", 4, "elsewhere"),
         ] {
-            let (images_per_s, evenness) = rate(&cluster.pull_all("load", world, &[node], &["--from", "0:0"]));
+            let (images_per_s, evenness) = pull(&cluster, world, node);
             let after = bare.run(0..epochs.div_ceil(2));
             // The machine drifts: what it gave before and after.
             let beside = (before + after) / 2.0;

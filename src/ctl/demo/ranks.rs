@@ -25,7 +25,7 @@ const LABELS: [&str; WORLD as usize] = ["rank 0", "rank 1", "rank 2", "rank 3"];
 #[serde(untagged)]
 enum Line {
     Progress { progress: u64 },
-    Report(PullReport),
+    Report(Box<PullReport>),
 }
 
 /// Runs all ranks to the end.
@@ -74,7 +74,7 @@ async fn pull(cluster: &Cluster, rank: u32, bar: ProgressBar) -> Result<PullRepo
     while let Some(line) = output.next_line().await.map_err(|error| failed(error.to_string()))? {
         match serde_json::from_str(&line).map_err(|error| failed(format!("it said `{line}`: {error}")))? {
             Line::Progress { progress } => bar.set_position(progress),
-            Line::Report(figures) => report = Some(figures),
+            Line::Report(figures) => report = Some(*figures),
         }
     }
     child.wait().await.map_err(|error| failed(error.to_string()))?;
