@@ -36,19 +36,6 @@ pub enum ColumnError {
     Type { column: String, actual: &'static str, asked: &'static str },
 }
 
-/// The name of a type, as a job file has it.
-const fn name_of(dtype: DType) -> &'static str {
-    match dtype {
-        DType::U8 => "u8",
-        DType::I32 => "i32",
-        DType::I64 => "i64",
-        DType::F16 => "f16",
-        DType::Bf16 => "bf16",
-        DType::F32 => "f32",
-        DType::F64 => "f64",
-    }
-}
-
 /// A column of a batch. A *fixed* one has samples of one shape, end to end: `[n, ...shape of a sample]`. A *ragged* one has
 /// values of any length, end to end, and offsets that say where each begins.
 #[derive(Clone, Copy, Debug)]
@@ -163,6 +150,6 @@ impl<'a> Column<'a> {
             return Ok(());
         }
         let column = self.name().to_owned();
-        Err(ColumnError::Type { column, actual: name_of(self.dtype()), asked: name_of(T::DTYPE) })
+        Err(ColumnError::Type { column, actual: self.dtype().name(), asked: T::DTYPE.name() })
     }
 }

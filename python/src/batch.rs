@@ -190,19 +190,6 @@ impl Batch {
     }
 }
 
-/// The name of a type, as a job file has it.
-pub(crate) const fn dtype_name(dtype: DType) -> &'static str {
-    match dtype {
-        DType::U8 => "u8",
-        DType::I32 => "i32",
-        DType::I64 => "i64",
-        DType::F16 => "f16",
-        DType::Bf16 => "bf16",
-        DType::F32 => "f32",
-        DType::F64 => "f64",
-    }
-}
-
 /// One column of a batch, or one field of its entries, as a DLPack tensor that shares the batch's memory.
 #[pyclass(frozen, module = "spdl_cluster._native")]
 pub(crate) struct Column {
@@ -217,7 +204,7 @@ impl Column {
     /// Type of its elements: u8, i32, i64, f16, bf16, f32 or f64.
     #[getter]
     fn dtype(&self) -> &'static str {
-        dtype_name(self.view.dtype)
+        self.view.dtype.name()
     }
 
     /// Shape, samples first; of a ragged column, the number of all values.

@@ -100,7 +100,7 @@ impl Recipe {
         let mut facts = loader.facts();
         for (name, dtype) in &mut facts.columns {
             if let Some(made) = self.target.as_ref().and_then(|target| target.dtype(name)) {
-                *dtype = crate::batch::dtype_name(made);
+                *dtype = made.name();
             }
         }
         facts
@@ -177,7 +177,7 @@ impl<S: Source<Batch: Into<Handed>>> AnyLoader for Blocking<S> {
     fn facts(&self) -> Facts {
         let (job, session) = (self.loader().job(), self.loader().session());
         let batch = u64::from(session.global_batch);
-        let columns = job.columns.iter().map(|column| (column.name.clone(), crate::batch::dtype_name(column.dtype)));
+        let columns = job.columns.iter().map(|column| (column.name.clone(), column.dtype.name()));
         Facts {
             job: job.name.clone(),
             samples: job.samples,

@@ -22,6 +22,20 @@ pub enum DType {
 }
 
 impl DType {
+    /// What it is called in a job file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::U8 => "u8",
+            Self::I32 => "i32",
+            Self::I64 => "i64",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+        }
+    }
+
     /// Size of one element in bytes; also its alignment.
     #[must_use]
     pub const fn bytes(self) -> usize {

@@ -107,16 +107,7 @@ fn whole(value: f64) -> Option<i64> {
 }
 
 fn out_of_range(field: &str, text: String, dtype: DType) -> BadSampleProblem {
-    let dtype = match dtype {
-        DType::U8 => "u8",
-        DType::I32 => "i32",
-        DType::I64 => "i64",
-        DType::F16 => "f16",
-        DType::Bf16 => "bf16",
-        DType::F32 => "f32",
-        DType::F64 => "f64",
-    };
-    BadSampleProblem::OutOfRange { field: field.to_owned(), text, dtype }
+    BadSampleProblem::OutOfRange { field: field.to_owned(), text, dtype: dtype.name() }
 }
 
 #[cfg(test)]
