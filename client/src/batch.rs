@@ -72,13 +72,13 @@ impl Batch {
     /// Position of the global batch's first sample.
     #[must_use]
     pub const fn from(&self) -> Position {
-        Position::new(self.header.epoch, self.header.offset)
+        self.header.from()
     }
 
     /// Position after the global batch: where to go on once this batch is used.
     #[must_use]
     pub const fn next(&self) -> Position {
-        Position::new(self.header.next_epoch, self.header.next_offset)
+        self.header.next()
     }
 
     /// What each sample is: its id, its place in the stream, its flags.

@@ -115,7 +115,7 @@ impl<S: Source> Loader<S> {
             samples += 1;
         }
         let header = batch.header();
-        self.position = Position::new(header.next_epoch, header.next_offset);
+        self.position = header.next();
         self.waited = Duration::ZERO;
         self.tally.add(header.used_bytes, samples, waited);
         self.source.handed(self.progress());
@@ -187,9 +187,7 @@ impl<S: Source> Loader<S> {
     #[must_use]
     pub fn ends_epoch(&self, batch: &S::Batch) -> bool {
         let header = batch.header();
-        let (from, next) =
-            (Position::new(header.epoch, header.offset), Position::new(header.next_epoch, header.next_offset));
-        ends_epoch(&self.session.job, self.session.global_batch, from, next)
+        ends_epoch(&self.session.job, self.session.global_batch, header.from(), header.next())
     }
 
     /// Figures so far.

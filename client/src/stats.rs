@@ -52,13 +52,12 @@ impl Stats {
         }
         let slow =
             format!("the loader sets the pace: the trainer waited for batches {:.0} % of its time", 100.0 * waited);
-        let busy = |name: &str| {
-            let stage = self.stages.iter().find(|stage| stage.name == name)?;
-            Some((stage.busy_ns as f64 / 1e9 / self.elapsed_s, stage.p50_ns as f64 / 1e6))
-        };
-        match (busy("decode"), busy("fetch"), &self.serving.home) {
-            (Some((cores, _)), Some((_, fetch_ms)), _) => format!(
-                "{slow}; decoding kept {cores:.1} cores busy, half of the fetches took more than {fetch_ms:.1} ms"
+        let stage = |name: &str| self.stages.iter().find(|stage| stage.name == name);
+        match (stage("decode"), stage("fetch"), &self.serving.home) {
+            (Some(decode), Some(fetch), _) => format!(
+                "{slow}; decoding kept {:.1} cores busy, half of the fetches took more than {:.1} ms",
+                decode.busy_ns as f64 / 1e9 / self.elapsed_s,
+                fetch.p50_ns as f64 / 1e6
             ),
             (_, _, Some(home)) => format!("{slow}; what its home `{home}` is short of is in `spdl-ctl status`"),
             _ => slow,

@@ -85,6 +85,20 @@ pub mod entry_flags {
     pub const MASKED: u32 = 8;
 }
 
+impl Header {
+    /// Position of the global batch's first sample.
+    #[must_use]
+    pub const fn from(&self) -> Position {
+        Position::new(self.epoch, self.offset)
+    }
+
+    /// Position after the global batch.
+    #[must_use]
+    pub const fn next(&self) -> Position {
+        Position::new(self.next_epoch, self.next_offset)
+    }
+}
+
 impl Entry {
     /// Where it is in the stream.
     #[must_use]
