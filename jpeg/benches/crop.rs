@@ -6,32 +6,31 @@
 //! `cargo bench -p spdl-jpeg --features turbo --bench crop -- FOLDER [ROUNDS [PART]]`: PART leaves only the decoders
 //! whose names have it.
 
+mod crops;
+
 use std::{
     fs,
     path::Path,
     time::{Duration, Instant},
 };
 
+use crops::{Draw, Rect, TARGET, random_resized_crop, request};
 use fast_image_resize::{
     FilterType, ResizeAlg, ResizeOptions, Resizer,
     images::{TypedCroppedImage, TypedImage, TypedImageRef},
     pixels::U8x3,
 };
-use spdl_jpeg::{Axis, Floor, Jpeg, Limits, Request, Rgb, Scratch, SegmentTable, floor, rewrite};
+use spdl_jpeg::{Floor, Jpeg, Limits, Rgb, Scratch, SegmentTable, floor, rewrite};
 use zune_jpeg::{
     JpegDecoder,
     zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions},
 };
 
-const TARGET: u32 = 224;
 const ROUNDS: usize = 9;
 /// MCUs between the restart markers of crop-ready files.
 const INTERVALS: [u16; 3] = [2, 4, 8];
 /// Segments from one entry of a table of segments to the next.
 const STEPS: [u32; 3] = [1, 8, 32];
-
-/// Left, top, width and height.
-type Rect = [u32; 4];
 
 /// One way to get a crop.
 type Way<'w> = Box<dyn FnMut(usize, &mut [u8]) + 'w>;
@@ -45,7 +44,7 @@ fn main() {
     let rounds = arguments.get(1).and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS);
     let mut files = Vec::new();
     read(Path::new(folder), &mut files);
-    let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
+    let mut draw = Draw::default();
     let crops: Vec<Rect> = files.iter().map(|bytes| random_resized_crop(open(bytes).size(), &mut draw)).collect();
     let ready = INTERVALS.map(|interval| -> Vec<Vec<u8>> {
         files.iter().map(|bytes| rewrite(bytes, interval, Limits::default()).expect("a baseline JPEG")).collect()
@@ -209,42 +208,6 @@ fn resize(pixels: &[u8], [width, height]: [u32; 2], rect: Rect, resizer: &mut Re
 
 fn open(bytes: &[u8]) -> Jpeg<'_> {
     Jpeg::open(bytes, Limits::default()).expect("a baseline JPEG")
-}
-
-fn request([left, top, width, height]: Rect) -> Request {
-    let axis = |from: u32, length: u32| {
-        let readable = (from, from + length);
-        Axis { readable, from: f64::from(from), extent: f64::from(length), pixels: TARGET, reversed: false }
-    };
-    Request { x: axis(left, width), y: axis(top, height), transposed: false }
-}
-
-/// Pseudo-random numbers (xorshift).
-struct Draw(u64);
-
-impl Draw {
-    fn unit(&mut self) -> f64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn below(&mut self, n: u32) -> u32 {
-        (self.unit() * f64::from(n)) as u32
-    }
-}
-
-/// As torchvision's, with its defaults.
-fn random_resized_crop([width, height]: [u32; 2], draw: &mut Draw) -> Rect {
-    loop {
-        let area = f64::from(width) * f64::from(height) * (0.08 + 0.92 * draw.unit());
-        let aspect = ((draw.unit() * 2.0 - 1.0) * (4.0f64 / 3.0).ln()).exp();
-        let [across, down] = [area * aspect, area / aspect].map(|square| square.sqrt().round() as u32);
-        if (1..=width).contains(&across) && (1..=height).contains(&down) {
-            return [draw.below(width - across + 1), draw.below(height - down + 1), across, down];
-        }
-    }
 }
 
 /// Time that this thread has had a processor for.

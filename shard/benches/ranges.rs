@@ -4,6 +4,9 @@
 //!
 //! `cargo bench -p spdl-shard --features store --bench ranges -- DATASET [ROUNDS]`, where DATASET is a folder that `spdl-ctl pack --crop-ready` has written.
 
+#[path = "../../jpeg/benches/crops/mod.rs"]
+mod crops;
+
 use std::{
     fs::File,
     ops::Range,
@@ -14,10 +17,10 @@ use std::{
     time::Instant,
 };
 
-use spdl_jpeg::{Axis, Jpeg, Limits, Request, ranges};
+use crops::{Draw, random_resized_crop, request};
+use spdl_jpeg::{Jpeg, Limits, ranges};
 use spdl_shard::store::DatasetStore;
 
-const TARGET: u32 = 224;
 /// Segments from one known place to the next.
 const STEPS: [u32; 2] = [1, 8];
 /// Two ranges with no more than this between them are one read, in bytes.
@@ -65,7 +68,7 @@ fn main() {
 async fn ways(folder: &str) -> (Vec<File>, Vec<(String, Vec<Read>)>, usize) {
     let store = DatasetStore::open(folder).expect("a dataset");
     let manifest = store.manifest().await.expect("a manifest");
-    let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
+    let mut draw = Draw::default();
     let (mut files, mut blocks, mut pictures) = (vec![], vec![], vec![]);
     let mut parts = vec![vec![]; STEPS.len() * GAPS.len()];
     for (number, shard) in (0..).zip(manifest.shards()) {
@@ -79,7 +82,7 @@ async fn ways(folder: &str) -> (Vec<File>, Vec<(String, Vec<Read>)>, usize) {
             file.read_exact_at(&mut bytes, field.offset).expect("a picture");
             let Ok(jpeg) = Jpeg::open(&bytes, Limits::default()) else { continue };
             pictures.push((at, field.offset..field.offset + u64::from(field.bytes)));
-            let request = random_resized_crop(jpeg.size(), &mut draw);
+            let request = request(random_resized_crop(jpeg.size(), &mut draw));
             let needed = STEPS.map(|step| ranges(&jpeg, &request, step).expect("a whole JPEG"));
             let ways = needed.iter().flat_map(|ranges| GAPS.map(|gap| merged(ranges, field.offset, gap)));
             for (part, reads) in parts.iter_mut().zip(ways) {
@@ -133,41 +136,5 @@ fn forget(files: &[File]) {
     for file in files {
         file.sync_all().expect("a file on a disk");
         rustix::fs::fadvise(file.as_fd(), 0, None, rustix::fs::Advice::DontNeed).expect("a file on a disk");
-    }
-}
-
-/// Pseudo-random numbers (xorshift).
-struct Draw(u64);
-
-impl Draw {
-    fn unit(&mut self) -> f64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn below(&mut self, n: u32) -> u32 {
-        (self.unit() * f64::from(n)) as u32
-    }
-}
-
-/// As torchvision's, with its defaults.
-fn random_resized_crop([width, height]: [u32; 2], draw: &mut Draw) -> Request {
-    loop {
-        let area = f64::from(width) * f64::from(height) * (0.08 + 0.92 * draw.unit());
-        let aspect = ((draw.unit() * 2.0 - 1.0) * (4.0f64 / 3.0).ln()).exp();
-        let [across, down] = [area * aspect, area / aspect].map(|square| square.sqrt().round() as u32);
-        if (1..=width).contains(&across) && (1..=height).contains(&down) {
-            let [left, top] = [draw.below(width - across + 1), draw.below(height - down + 1)];
-            let axis = |from: u32, length: u32| Axis {
-                readable: (from, from + length),
-                from: f64::from(from),
-                extent: f64::from(length),
-                pixels: TARGET,
-                reversed: false,
-            };
-            return Request { x: axis(left, across), y: axis(top, down), transposed: false };
-        }
     }
 }
