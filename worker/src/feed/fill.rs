@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Instant};
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use smallvec::{SmallVec, smallvec};
-use spdl_shard::order::{Item, ItemKind, Located, Step};
+use spdl_shard::{
+    Position,
+    order::{Item, ItemKind, Located, Step},
+};
 use spdl_wire::{
     layout::{Header, Place, entry_flags},
     messages::BadSample,
@@ -20,6 +23,7 @@ use super::{
     portion::{Canvas, Fetched, SampleTask, Tasks, Unfinished, Why, WrongFetches, decode_portion, locate_in},
     progress::Wait,
     steps::PlannedStep,
+    turns::Claim,
 };
 use crate::fetch::FetchError;
 
@@ -36,6 +40,8 @@ type Decoded = Result<(Canvas, Vec<Unfinished>), FeedError>;
 struct Filling {
     feed: Arc<Feed>,
     sequence: u64,
+    /// Where its global batch begins.
+    at: Position,
     fetching: FuturesUnordered<BoxFuture<'static, Result<Fetched, FeedError>>>,
     /// Blocks on their way, and how many groups of samples wait for each.
     awaited: BTreeMap<u32, u32>,
@@ -56,6 +62,7 @@ pub(crate) async fn fill(
     let mut filling = Filling {
         feed: feed.clone(),
         sequence,
+        at: step.from,
         fetching: FuturesUnordered::new(),
         awaited: BTreeMap::new(),
         ready: Vec::new(),
@@ -162,10 +169,12 @@ impl Filling {
     fn decode(&mut self, mut canvas: Canvas) -> impl Future<Output = Decoded> + Send + 'static {
         let portion = std::mem::take(&mut self.ready);
         let blanks = std::mem::take(&mut self.blanks);
-        let (feed, lead) = (self.feed.clone(), self.feed.progress.lead(self.sequence));
+        let feed = self.feed.clone();
+        let (progress, session) = (feed.progress.clone(), feed.session.id);
+        let claim = Claim { progress, sequence: self.sequence, session, at: self.at };
         let samples = portion.iter().map(|block| block.tasks.len()).sum();
         async move {
-            let turn = feed.resources.turns.take(lead, samples).await;
+            let turn = feed.resources.turns.take(claim, samples).await;
             let (done, result) = oneshot::channel();
             let name = feed.session.job.name.clone();
             feed.resources.clone().pool.spawn(move || {

@@ -6,7 +6,11 @@ use std::sync::{
 };
 
 use parking_lot::Mutex;
+use spdl_shard::Position;
+use spdl_wire::messages::SessionId;
 use tokio::sync::oneshot;
+
+use super::progress::Progress;
 
 /// Hands out turns on the decoding threads, counted in samples, so that these always have work while no batch that
 /// can wait is in front of one that cannot.
@@ -24,13 +28,41 @@ struct State {
     waiting: Vec<Waiting>,
 }
 
+/// The batch that a turn is for.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    /// Its rank's.
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) sequence: u64,
+    pub(crate) session: SessionId,
+    pub(crate) at: Position,
+}
+
 #[derive(Debug)]
 struct Waiting {
-    /// Batches its trainer can take before this one.
+    claim: Claim,
+    /// Batches its trainer can take before this one, when that was last asked.
     lead: u64,
     ticket: u64,
     samples: usize,
     turn: oneshot::Sender<Turn>,
+}
+
+/// Removes the one that goes first: whose trainer is nearest to starving. Sessions, whose positions say nothing of each
+/// other, are served in the order in which they asked; within a session it is the rank furthest behind in the stream that
+/// is served, since a step of the trainers ends when the last of them has its batch.
+fn most_urgent(waiting: &mut Vec<Waiting>) -> Option<Waiting> {
+    // Asked once for all that follows: trainers go on meanwhile.
+    for one in &mut *waiting {
+        one.lead = one.claim.progress.lead(one.claim.sequence);
+    }
+    let all = || waiting.iter().enumerate();
+    let (oldest, nearest) = all().min_by_key(|(_, one)| (one.lead, one.ticket))?;
+    let alike = |one: &Waiting| (one.lead, one.claim.session) == (nearest.lead, nearest.claim.session);
+    let (first, _) = all().filter(|(_, one)| alike(one)).min_by_key(|(_, one)| (one.claim.at, one.ticket))?;
+    // It goes in the place of the oldest, which gets its place.
+    waiting[oldest].ticket = waiting[first].ticket;
+    Some(waiting.swap_remove(first))
 }
 
 /// The right to decode some samples; ends when dropped.
@@ -72,14 +104,14 @@ impl Turns {
         Arc::new(Self { state: Mutex::new(State { limit, running: 0, next_ticket: 0, waiting: Vec::new() }) })
     }
 
-    /// Waits for a turn to decode `samples` of a batch that has `lead` batches before it at its trainer.
-    pub(crate) async fn take(self: &Arc<Self>, lead: u64, samples: usize) -> Turn {
+    /// Waits for a turn to decode `samples` of a batch.
+    pub(crate) async fn take(self: &Arc<Self>, claim: Claim, samples: usize) -> Turn {
         let (turn, granted) = oneshot::channel();
         {
             let mut state = self.state.lock();
             let ticket = state.next_ticket;
             state.next_ticket += 1;
-            state.waiting.push(Waiting { lead, ticket, samples, turn });
+            state.waiting.push(Waiting { claim, lead: 0, ticket, samples, turn });
         }
         self.grant();
         granted.await.expect("a turn that is waited for is granted in the end")
@@ -91,9 +123,7 @@ impl Turns {
             if state.running >= state.limit {
                 return;
             }
-            let keys = state.waiting.iter().map(|waiting| (waiting.lead, waiting.ticket)).enumerate();
-            let Some((first, _)) = keys.min_by_key(|(_, key)| *key) else { return };
-            let waiting = state.waiting.swap_remove(first);
+            let Some(waiting) = most_urgent(&mut state.waiting) else { return };
             if waiting.turn.is_closed() {
                 continue;
             }
@@ -109,17 +139,87 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use futures::FutureExt;
 
     use super::*;
 
+    /// A rank of session 1 that has given back `freed` batches.
+    fn rank(freed: u64) -> Arc<Progress> {
+        let progress = Progress::new(Instant::now()).0;
+        (0..freed).for_each(|_| progress.free(0));
+        Arc::new(progress)
+    }
+
+    fn claim(progress: &Arc<Progress>, sequence: u64) -> Claim {
+        let at = Position { epoch: 0, offset: 64 * sequence };
+        Claim { progress: progress.clone(), sequence, session: SessionId(1), at }
+    }
+
+    /// Of a rank with this many batches before it.
+    fn with_lead(lead: u64) -> Claim {
+        claim(&rank(0), lead)
+    }
+
+    async fn order_of(claims: Vec<Claim>) -> Vec<usize> {
+        let turns = Turns::new(1);
+        let running = turns.take(with_lead(0), 1).await;
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let note = |index: usize, claim: Claim| {
+            let (turns, order) = (&turns, order.clone());
+            async move {
+                let _turn = turns.take(claim, 1).await;
+                order.lock().push(index);
+            }
+        };
+        let mut waiting: Vec<_> = claims.into_iter().enumerate().map(|(at, one)| Box::pin(note(at, one))).collect();
+        assert!(waiting.iter_mut().all(|one| one.as_mut().now_or_never().is_none()));
+        drop(running);
+        futures::future::join_all(waiting).await;
+        let order = order.lock().clone();
+        order
+    }
+
+    #[tokio::test]
+    async fn of_ranks_equally_near_to_starving_the_one_furthest_behind_goes_first() {
+        let ahead = rank(7);
+        let behind = rank(5);
+        // The second rank was not ready when its turn came, and has to catch up by two batches.
+        let order = order_of(vec![claim(&ahead, 7), claim(&ahead, 8), claim(&behind, 5), claim(&behind, 6)]).await;
+        assert_eq!(order, [2, 0, 3, 1]);
+    }
+
+    #[tokio::test]
+    async fn sessions_are_served_in_turn_however_far_they_are() {
+        let of =
+            |session, offset| Claim { session: SessionId(session), at: Position { epoch: 0, offset }, ..with_lead(0) };
+        assert_eq!(order_of(vec![of(1, 900), of(2, 100), of(1, 800), of(2, 0)]).await, [2, 3, 0, 1]);
+    }
+
+    #[tokio::test]
+    async fn a_trainer_that_went_on_meanwhile_is_nearer_to_starving() {
+        let turns = Turns::new(1);
+        let running = turns.take(with_lead(0), 1).await;
+        let (slow, quick) = (rank(0), rank(0));
+        let mut of_slow = Box::pin(turns.take(claim(&slow, 1), 1));
+        let mut of_quick = Box::pin(turns.take(claim(&quick, 2), 1));
+        assert!(of_slow.as_mut().now_or_never().is_none() && of_quick.as_mut().now_or_never().is_none());
+        quick.free(0);
+        quick.free(1);
+        drop(running);
+        assert!(of_slow.as_mut().now_or_never().is_none());
+        drop(of_quick.as_mut().now_or_never().expect("its trainer has none left"));
+        of_slow.await;
+    }
+
     #[tokio::test]
     async fn the_batch_that_is_wanted_soonest_goes_first() {
         let turns = Turns::new(8);
-        let running = turns.take(9, 8).await;
-        let mut far = Box::pin(turns.take(3, 8));
-        let mut near = Box::pin(turns.take(1, 8));
-        let mut given_up = Box::pin(turns.take(0, 8));
+        let running = turns.take(with_lead(9), 8).await;
+        let mut far = Box::pin(turns.take(with_lead(3), 8));
+        let mut near = Box::pin(turns.take(with_lead(1), 8));
+        let mut given_up = Box::pin(turns.take(with_lead(0), 8));
         assert!(far.as_mut().now_or_never().is_none());
         assert!(near.as_mut().now_or_never().is_none());
         assert!(given_up.as_mut().now_or_never().is_none());
@@ -135,8 +235,8 @@ mod tests {
     #[tokio::test]
     async fn the_next_turn_begins_when_the_last_one_is_nearly_over() {
         let turns = Turns::new(4);
-        let running = turns.take(0, 10).await;
-        let mut next = Box::pin(turns.take(0, 10));
+        let running = turns.take(with_lead(0), 10).await;
+        let mut next = Box::pin(turns.take(with_lead(0), 10));
         for _ in 0..6 {
             running.finish_one();
             assert!(next.as_mut().now_or_never().is_none(), "enough is left for all threads");
@@ -148,7 +248,7 @@ mod tests {
         drop(running);
         assert_eq!(turns.state.lock().running, 10);
         drop(next);
-        let few = turns.take(0, 2).await;
+        let few = turns.take(with_lead(0), 2).await;
         few.finish_one();
         assert_eq!(turns.state.lock().running, 1);
         drop(few);
@@ -158,7 +258,8 @@ mod tests {
     #[tokio::test]
     async fn small_batches_share_the_threads() {
         let turns = Turns::new(8);
-        let _held = [turns.take(0, 3).await, turns.take(0, 3).await, turns.take(0, 3).await];
-        assert!(turns.take(0, 3).now_or_never().is_none(), "nine samples are enough for eight places");
+        let _held =
+            [turns.take(with_lead(0), 3).await, turns.take(with_lead(0), 3).await, turns.take(with_lead(0), 3).await];
+        assert!(turns.take(with_lead(0), 3).now_or_never().is_none(), "nine samples are enough for eight places");
     }
 }
