@@ -73,6 +73,8 @@ fn main() {
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
+    // A worker serves all rounds.
+    processes::set_limit(Duration::from_secs(3600));
     let (images, epochs, rounds) = (option("--images", 2000), option("--epochs", 4), option("--rounds", 3));
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
     let dataset = Dataset::of_pictures(images, 256);

@@ -14,7 +14,6 @@ use spdl_wire::{
     messages::BadSample,
     slab::SlotMut,
 };
-use tokio::sync::oneshot;
 
 use super::{
     Feed, FeedError,
@@ -175,15 +174,13 @@ impl Filling {
         let samples = portion.iter().map(|block| block.tasks.len()).sum();
         async move {
             let turn = feed.resources.turns.take(claim, samples).await;
-            let (done, result) = oneshot::channel();
             let name = feed.session.job.name.clone();
-            feed.resources.clone().pool.spawn(move || {
+            let decoding = tokio::task::spawn_blocking(move || {
                 let unfinished = decode_portion(&feed, &mut canvas, &portion, &blanks, &turn);
                 drop((portion, turn));
-                // Nobody waits any more when the rank has gone.
-                let _ = done.send((canvas, unfinished));
+                (canvas, unfinished)
             });
-            result.await.map_err(|_| FeedError::Panicked { job: name })
+            decoding.await.map_err(|_| FeedError::Panicked { job: name })
         }
     }
 

@@ -3,7 +3,8 @@
 use std::{cell::Cell, cmp::Reverse, time::Instant};
 
 use bytes::Bytes;
-use rayon::prelude::*;
+use crossbeam_deque::{Steal, Worker};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use spdl_shard::{Position, SampleId, index::Record};
 use spdl_wire::{
@@ -98,7 +99,8 @@ pub(crate) enum Why {
 type Places<'a> = (&'a mut Entry, SmallVec<[Target<'a>; 4]>);
 
 /// Decodes `portion` into the canvas, big samples first, so that none is left to one thread at the end; and makes the
-/// entries in `blanks` zero. Runs on the decoding threads.
+/// entries in `blanks` zero. Waits for the decoding threads and is none of them: one that waited for its batch's last
+/// sample would begin with another batch, and the first would be done only when that one is.
 pub(crate) fn decode_portion(
     feed: &Feed,
     canvas: &mut Canvas,
@@ -117,28 +119,51 @@ pub(crate) fn decode_portion(
     let mut sized: Vec<(u64, (&Fetched, &SampleTask))> =
         tasks.map(|(block, task)| (bytes_of(feed, block, task.id), (block, task))).collect();
     sized.sort_unstable_by_key(|(bytes, (_, task))| (Reverse(*bytes), task.entry));
-    let hands = feed.resources.pool.current_num_threads().next_power_of_two();
-    let mut work: Vec<(&Fetched, &SampleTask, Places<'_>)> =
-        dealt(&sized, hands).map(|(_, (block, task))| (*block, *task, take(task.entry))).collect();
-    let mut unfinished: Vec<Unfinished> = work
-        .par_iter_mut()
-        .with_max_len(1)
-        .filter_map(|(block, task, (entry, targets))| {
-            if feed.progress.is_cancelled() {
-                return None;
-            }
-            let started = Instant::now();
-            let unfinished = decode_one(feed, block, task, entry, targets);
-            let rest = feed.resources.budget().rest(started.elapsed());
-            if !rest.is_zero() {
-                std::thread::sleep(rest);
-            }
-            turn.finish_one();
-            unfinished
-        })
-        .collect();
+    let queue = Worker::new_fifo();
+    sized.iter().for_each(|(_, (block, task))| queue.push((*block, *task, take(task.entry))));
+    let unfinished = Mutex::new(Vec::new());
+    let pool = &feed.resources.pool;
+    pool.in_place_scope(|scope| {
+        for _ in 0..pool.current_num_threads().min(sized.len()) {
+            let (queue, unfinished) = (queue.stealer(), &unfinished);
+            scope.spawn(move |_| {
+                loop {
+                    match queue.steal() {
+                        Steal::Success((block, task, (entry, mut targets))) => {
+                            let failed = decode_in_turn(feed, (block, task), entry, &mut targets, turn);
+                            failed.into_iter().for_each(|sample| unfinished.lock().push(sample));
+                        }
+                        Steal::Retry => {}
+                        Steal::Empty => break,
+                    }
+                }
+            });
+        }
+    });
+    let mut unfinished = unfinished.into_inner();
     // Whichever was decoded first: what is told of is the first in the batch.
     unfinished.sort_unstable_by_key(|sample| sample.task.entry);
+    unfinished
+}
+
+/// Decodes one sample, unless its rank has gone, and stays within the budget of CPU time.
+fn decode_in_turn(
+    feed: &Feed,
+    (block, task): (&Fetched, &SampleTask),
+    entry: &mut Entry,
+    targets: &mut [Target<'_>],
+    turn: &Turn,
+) -> Option<Unfinished> {
+    if feed.progress.is_cancelled() {
+        return None;
+    }
+    let started = Instant::now();
+    let unfinished = decode_one(feed, block, task, entry, targets);
+    let rest = feed.resources.budget().rest(started.elapsed());
+    if !rest.is_zero() {
+        std::thread::sleep(rest);
+    }
+    turn.finish_one();
     unfinished
 }
 
@@ -146,13 +171,6 @@ pub(crate) fn decode_portion(
 fn bytes_of(feed: &Feed, block: &Fetched, id: SampleId) -> u64 {
     let Some((record, _)) = locate(feed, block, id) else { return 0 };
     feed.fields.iter().filter_map(|name| record.field(name)).map(|field| u64::from(field.bytes)).sum()
-}
-
-/// Deals `sorted` to so many hands, one hand after the other: each has its share of what comes first, and begins with
-/// it. Halving what comes out, as the threads do, never cuts through a hand where `hands` is a power of two and all
-/// are equally long.
-fn dealt<T>(sorted: &[T], hands: usize) -> impl Iterator<Item = &T> {
-    (0..hands).flat_map(move |hand| sorted.iter().skip(hand).step_by(hands))
 }
 
 fn split<'a>(layout: &Layout, canvas: &'a mut Canvas) -> Vec<Option<Places<'a>>> {
@@ -261,19 +279,5 @@ fn zero(targets: &mut [Target<'_>]) {
             Target::Fixed(bytes) => bytes.fill(0),
             Target::Ragged(value) => **value = Bytes::new(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_thread_gets_its_share_of_the_big_ones_and_begins_with_them() {
-        let sorted: Vec<u32> = (0..8).rev().collect();
-        assert_eq!(dealt(&sorted, 2).copied().collect::<Vec<_>>(), [7, 5, 3, 1, 6, 4, 2, 0]);
-        assert_eq!(dealt(&sorted, 4).copied().collect::<Vec<_>>(), [7, 3, 6, 2, 5, 1, 4, 0]);
-        assert_eq!(dealt(&sorted[..3], 8).copied().collect::<Vec<_>>(), [7, 6, 5]);
-        assert_eq!(dealt(&sorted, 1).copied().collect::<Vec<_>>(), sorted);
     }
 }
