@@ -123,6 +123,7 @@ pub(crate) fn decode_portion(
     sized.iter().for_each(|(_, (block, task))| queue.push((*block, *task, take(task.entry))));
     let unfinished = Mutex::new(Vec::new());
     let pool = &feed.resources.pool;
+    debug_assert!(pool.current_thread_index().is_none(), "a decoding thread waits for decoding threads");
     pool.in_place_scope(|scope| {
         for _ in 0..pool.current_num_threads().min(sized.len()) {
             let (queue, unfinished) = (queue.stealer(), &unfinished);
