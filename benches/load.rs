@@ -28,7 +28,8 @@ fn option(name: &str, default: u64) -> u64 {
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Images per second of all ranks together since the first batch; and what the slowest rank got over what the fastest got
-/// between two instants at which all of them were pulling.
+/// between two instants at which all of them were pulling; the first tenth, in which the rank that joined last catches up
+/// with the others, is left out.
 fn pull(cluster: &Cluster, world: u32, node: &str) -> (f64, f64) {
     let traces: Vec<PathBuf> = (0..world).map(|rank| cluster.path(format!("trace-{rank}"))).collect();
     let start = |rank: u32| {
@@ -45,7 +46,7 @@ fn pull(cluster: &Cluster, world: u32, node: &str) -> (f64, f64) {
     let rates = ranks.into_iter().map(|rank| rank.finish()["images_per_s"].as_f64().expect("a number"));
     let images_per_s = rates.sum();
     let all = batches(&traces[0]);
-    let during: Vec<_> = looks.iter().filter(|look| look.iter().all(|count| (1..all).contains(count))).collect();
+    let during: Vec<_> = looks.iter().filter(|look| look.iter().all(|count| (all / 10..all).contains(count))).collect();
     let (first, last) = (during.first().expect("a longer run"), during.last().expect("a longer run"));
     let got = || first.iter().zip(last.iter()).map(|(first, last)| (last - first) as f64);
     (images_per_s, got().fold(f64::INFINITY, f64::min) / got().fold(0.0, f64::max))
