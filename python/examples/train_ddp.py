@@ -135,8 +135,7 @@ def main() -> None:
         if arguments.checkpoint and rank == 0:
             save(arguments.checkpoint, model.module, optimiser, loader)
 
-    everything: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everything, (seen, right, total))
+    everything = gathered((seen, right, total))
     if rank == 0:
         samples = [sample for ranks_seen, _, _ in everything for sample in ranks_seen]
         accuracy = 100 * sum(right for _, right, _ in everything) / max(1, sum(total for _, _, total in everything))
@@ -147,6 +146,15 @@ def main() -> None:
             f"{accuracy:.0f} % of the last epoch's were told apart"
         )
     dist.destroy_process_group()
+
+
+def gathered(value: Any) -> list[Any]:
+    """The values of all ranks, by rank."""
+    everything: list[Any] = [None] * dist.get_world_size()
+    # Gloo's threads abort a process that ends while they let go of an object of Python's. DDP keeps those of the default group alive;
+    # those of a group of its own end with it: https://github.com/pytorch/pytorch/pull/179291
+    dist.all_gather_object(everything, value, group=dist.new_group())
+    return everything
 
 
 def save(path: pathlib.Path, model: nn.Module, optimiser: torch.optim.Optimizer, loader: spdl_cluster.Loader) -> None:
