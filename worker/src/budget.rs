@@ -1,6 +1,6 @@
 //! What a worker may use of its node: cores, memory, disk. Hard limits; how memory is shared out is decided here too.
 
-use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{num::NonZeroUsize, path::PathBuf};
 
 /// Part of the node's cores that a worker takes unless told otherwise: above it, a trainer on the same node launches
 /// its kernels late.
@@ -9,15 +9,14 @@ pub const DEFAULT_CORE_FRACTION: f64 = 0.4;
 pub const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
 /// The least memory a worker works with, in bytes.
 pub const MIN_MEMORY_BYTES: u64 = 16 << 20;
-/// Less of one core than this is taken for this.
-const MIN_CORES: f64 = 0.01;
 /// Bytes that are on their way to a batch without being cached, at most.
 const MAX_TRANSIT_BYTES: u64 = 64 << 20;
 
 /// What a worker may use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Budget {
-    /// Cores for decoding. Default: 40 % of the node's. Raised, the trainer's own CPU work gets slower.
+    /// Cores. Default: 40 % of the node's. Raised, the trainer's own CPU work gets slower. Decoding threads rest for what is too
+    /// much; in a worker they rest for what fetching and sending take, too, and in a trainer's process for decoding alone.
     pub cores: f64,
     /// Bytes for slabs and cached blocks together. Default: 1 GiB. Raised, less is left for the trainer and for the
     /// page cache.
@@ -48,16 +47,10 @@ impl Budget {
         std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64) * DEFAULT_CORE_FRACTION
     }
 
-    /// Threads that decode: as many as fit into the cores, and one at least.
+    /// Threads that decode: enough for all cores. Where the budget ends in a part of one they rest for the rest of it.
     #[must_use]
     pub fn threads(&self) -> NonZeroUsize {
-        NonZeroUsize::new(self.cores.max(0.0) as usize).unwrap_or(NonZeroUsize::MIN)
-    }
-
-    /// How long a thread has to rest after it was busy: for the part of a core that one thread is too much.
-    #[must_use]
-    pub fn rest(&self, busy: Duration) -> Duration {
-        busy.mul_f64((1.0 / self.cores.max(MIN_CORES) - 1.0).max(0.0))
+        NonZeroUsize::new(self.cores.max(0.0).ceil() as usize).unwrap_or(NonZeroUsize::MIN)
     }
 
     /// How the memory is shared out.
@@ -95,17 +88,9 @@ mod tests {
     }
 
     #[test]
-    fn threads_never_exceed_the_cores_but_one_is_always_there() {
-        for (cores, threads) in [(0.0, 1), (0.8, 1), (1.9, 1), (2.0, 2), (51.2, 51)] {
+    fn there_are_threads_for_all_cores_and_one_is_always_there() {
+        for (cores, threads) in [(0.0, 1), (0.8, 1), (1.9, 2), (2.0, 2), (51.2, 52)] {
             assert_eq!(Budget { cores, ..Budget::default() }.threads().get(), threads, "{cores} cores");
-        }
-    }
-
-    #[test]
-    fn one_thread_rests_where_it_is_more_than_the_cores() {
-        for (cores, rest_ms) in [(0.0, 990), (0.5, 10), (0.8, 2), (1.0, 0), (7.5, 0)] {
-            let rest = Budget { cores, ..Budget::default() }.rest(Duration::from_millis(10));
-            assert_eq!(rest.as_millis(), rest_ms, "{cores} cores");
         }
     }
 }

@@ -57,7 +57,7 @@ pub struct Args {
     /// Name that errors and the status call it by; default: the host's.
     #[arg(long, env = "SPDL_WORKER_NAME")]
     pub name: Option<String>,
-    /// Cores for decoding, or a share of the node's. Raised: the trainer's own CPU work gets slower.
+    /// Cores that it uses at most, or a share of the node's. Raised: the trainer's own CPU work gets slower.
     #[arg(long, env = "SPDL_WORKER_CORES", value_name = "N|N%", default_value = "40%")]
     pub cores: String,
     /// Memory for slots and cached blocks. Raised: less is left for the trainer and the page cache.
@@ -254,6 +254,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     tokio::select! {
         _ = terminate.recv() => tracing::info!("SIGTERM: leaving"),
         _ = interrupt.recv() => tracing::info!("SIGINT: leaving"),
+        never = worker.resources().keep_pace() => match never {},
     }
     let leave = async {
         worker.leave().await;

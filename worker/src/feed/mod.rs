@@ -8,6 +8,7 @@ pub mod core;
 mod dataset;
 mod error;
 mod fill;
+mod pace;
 mod portion;
 mod progress;
 mod resources;

@@ -160,7 +160,7 @@ fn decode_in_turn(
     }
     let started = Instant::now();
     let unfinished = decode_one(feed, block, task, entry, targets);
-    let rest = feed.resources.budget().rest(started.elapsed());
+    let rest = feed.resources.pace.rest(started.elapsed());
     if !rest.is_zero() {
         std::thread::sleep(rest);
     }

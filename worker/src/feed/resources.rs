@@ -13,6 +13,7 @@ use super::{
     FeedError,
     bad::BadLedger,
     dataset::{Datasets, StoreAccess},
+    pace::Pace,
     turns::Turns,
 };
 use crate::{
@@ -42,6 +43,7 @@ pub struct Resources {
     slab_bytes: Mutex<u64>,
     pub(crate) pool: rayon::ThreadPool,
     pub(crate) turns: Arc<Turns>,
+    pub(crate) pace: Pace,
     pub(crate) fetcher: Arc<Fetcher>,
     pub(crate) datasets: Datasets,
     pub(crate) bad: Mutex<BadLedger>,
@@ -103,6 +105,7 @@ impl Resources {
             slab_bytes: Mutex::new(0),
             pool,
             turns: Turns::new(2 * threads),
+            pace: Pace::new(&budget),
             datasets: Datasets::new(shares.index_bytes, fetcher.requests().clone(), access),
             fetcher,
             bad: Mutex::default(),
@@ -119,6 +122,12 @@ impl Resources {
     /// [`FeedError::Transform`].
     pub fn check_transforms(&self) -> Result<(), FeedError> {
         Ok(self.transforms.check()?)
+    }
+
+    /// Keeps the whole process within the budget of cores, and not only its decoding. For a process that does nothing else;
+    /// never ends.
+    pub async fn keep_pace(&self) -> std::convert::Infallible {
+        self.pace.watch().await
     }
 
     /// The worker's name.

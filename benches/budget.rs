@@ -1,0 +1,71 @@
+//! What a worker takes of its node's cores: while a trainer pulls as fast as it can, beside its budget; and while the trainer
+//! stands still, with all slots full.
+//!
+//! `cargo bench --bench budget [-- --seconds N]`
+
+#[path = "../tests/support/processes.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod processes;
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use processes::{Cluster, Dataset, Process};
+use rustix::process::Signal;
+
+/// Until what was begun is over: filling the memory and the slots.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// CPU time of a process and all its threads, those that have ended included; in hundredths of a second, as the kernel counts.
+fn cpu_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process is there");
+    // The name, which may hold blanks, ends with the last parenthesis; the two times are the 12th and 13th field after it.
+    let (_, fields) = stat.rsplit_once(')').expect("a name in parentheses");
+    let ticks: u64 =
+        fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().expect("a time")).sum();
+    Duration::from_millis(10 * ticks)
+}
+
+/// Cores that a process uses, on average over some time.
+fn cores_used(pid: u32, over: Duration) -> f64 {
+    let (started, before) = (Instant::now(), cpu_time(pid));
+    thread::sleep(over);
+    (cpu_time(pid) - before).as_secs_f64() / started.elapsed().as_secs_f64()
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    // Other harnesses start every target; only `cargo bench` asks for figures.
+    if !args.iter().any(|argument| argument == "--bench") {
+        return;
+    }
+    let given = args.iter().position(|argument| argument == "--seconds").and_then(|at| args.get(at + 1));
+    let seconds = given.map_or(20, |text| text.parse().expect("a number of seconds"));
+    let over = Duration::from_secs(seconds);
+    processes::set_limit(30 * (over + SETTLE));
+    let dataset = Dataset::of_pictures(1000, 256);
+    let job = dataset.training_job("budget", 1_000_000);
+    let mut cluster = Cluster::start(0);
+    cluster.submit(&job);
+    println!("random resized crop 224, batches of 64; cores that the worker used, on average over {seconds} s");
+    println!("{:<10} {:<10} {:>14} {:>17}", "--cores", "trainer", "it pulls", "it is stopped");
+    for cores in ["0.5", "1", "1.5", "2"] {
+        for transport in ["local", "quic"] {
+            let node = format!("node-{cores}-{transport}");
+            let worker = cluster.start_worker(&node, &["--cores", cores]).process.pid();
+            let mut pull = cluster.ctl("client", ["pull", "--json", "--job", "budget", "--rank", "0", "--world", "1"]);
+            pull.args(["--from", "0:0"]).env("SPDL_NODE", if transport == "local" { &node } else { "elsewhere" });
+            let trainer = Process::spawn(&mut pull);
+            thread::sleep(SETTLE);
+            let pulling = cores_used(worker, over);
+            trainer.signal(Signal::STOP);
+            thread::sleep(SETTLE);
+            let stopped = cores_used(worker, over);
+            println!("{cores:<10} {transport:<10} {pulling:>14.3} {stopped:>17.4}");
+            drop(trainer);
+            cluster.workers.pop();
+        }
+    }
+}

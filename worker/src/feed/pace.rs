@@ -1,0 +1,163 @@
+//! Staying within the budget of cores: the decoding threads rest for what is too much.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use crate::budget::Budget;
+
+/// Shorter rests are put together: the kernel adds 50 us to each.
+const MIN_REST: Duration = Duration::from_millis(1);
+/// Less of one core than this is taken for this.
+const MIN_CORES: f64 = 0.01;
+/// How often a worker looks at what its other threads use.
+const LOOK: Duration = Duration::from_millis(250);
+/// What the newest look counts for in the average.
+const NEWEST: f64 = 0.25;
+
+/// How much the decoding threads may do.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    cores: f64,
+    threads: f64,
+    busy_ns: AtomicU64,
+    due_ns: AtomicU64,
+    /// Cores that the threads which do not decode use, on average: the bits of an `f64`.
+    others: AtomicU64,
+}
+
+impl Pace {
+    pub(crate) fn new(budget: &Budget) -> Self {
+        Self {
+            cores: budget.cores,
+            threads: budget.threads().get() as f64,
+            busy_ns: AtomicU64::new(0),
+            due_ns: AtomicU64::new(0),
+            others: AtomicU64::new(0),
+        }
+    }
+
+    /// A decoding thread was busy for so long: how long it has to rest now. What is less than [`MIN_REST`] is left to the
+    /// thread with which it becomes more.
+    pub(crate) fn rest(&self, busy: Duration) -> Duration {
+        self.busy_ns.fetch_add(nanoseconds(busy), Relaxed);
+        let share = (self.cores - self.others().max(0.0)).max(MIN_CORES);
+        let excess = (self.threads / share - 1.0).max(0.0);
+        if excess == 0.0 {
+            return Duration::ZERO;
+        }
+        let due_ns = nanoseconds(busy.mul_f64(excess));
+        if self.due_ns.fetch_add(due_ns, Relaxed) + due_ns < nanoseconds(MIN_REST) {
+            return Duration::ZERO;
+        }
+        Duration::from_nanos(self.due_ns.swap(0, Relaxed))
+    }
+
+    fn others(&self) -> f64 {
+        f64::from_bits(self.others.load(Relaxed))
+    }
+
+    /// The process used `cpu` in a time in which its decoding threads were busy for `busy`. Where these had to wait for a core
+    /// that is less than nothing for the others, which the average evens out.
+    fn saw(&self, cpu: Duration, busy: Duration, over: Duration) {
+        let others = (cpu.as_secs_f64() - busy.as_secs_f64()) / over.as_secs_f64();
+        let average = (1.0 - NEWEST).mul_add(self.others(), NEWEST * others);
+        self.others.store(average.to_bits(), Relaxed);
+    }
+
+    /// Goes on looking at what the process uses besides decoding. For a process that does nothing else: one that trains too is
+    /// not to have its loader stand still for that.
+    pub(crate) async fn watch(&self) -> std::convert::Infallible {
+        let now = || (Instant::now(), process_cpu_time(), Duration::from_nanos(self.busy_ns.load(Relaxed)));
+        let mut before = now();
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let after = now();
+            self.saw(after.1.saturating_sub(before.1), after.2 - before.2, after.0 - before.0);
+            before = after;
+        }
+    }
+}
+
+fn process_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.try_into().unwrap_or_default())
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    duration.as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: Duration = Duration::from_micros(900);
+
+    fn pace(cores: f64) -> Pace {
+        Pace::new(&Budget { cores, ..Budget::default() })
+    }
+
+    /// Part of the time in which its threads are busy.
+    fn busy_part(pace: &Pace) -> f64 {
+        let rest: Duration = (0..10_000).map(|_| pace.rest(SAMPLE)).sum();
+        let busy = 10_000 * SAMPLE;
+        busy.as_secs_f64() / (busy + rest).as_secs_f64()
+    }
+
+    fn close(actual: f64, expected: f64) -> bool {
+        (actual - expected).abs() < 0.001
+    }
+
+    #[test]
+    fn threads_rest_where_they_are_more_than_the_cores() {
+        for (cores, part) in
+            [(0.0, 0.01), (0.5, 0.5), (0.8, 0.8), (1.0, 1.0), (1.9, 0.95), (2.0, 1.0), (7.5, 7.5 / 8.0)]
+        {
+            let actual = busy_part(&pace(cores));
+            assert!(close(actual, part), "{cores} cores: {actual}");
+        }
+    }
+
+    #[test]
+    fn what_the_other_threads_use_is_left_out_of_what_the_decoding_threads_may() {
+        let over = Duration::from_secs(1);
+        for (cores, part) in [(0.5, 0.2), (1.0, 0.7), (1.2, 0.45), (1.9, 0.8), (2.0, 0.85), (4.0, 3.7 / 4.0)] {
+            let pace = pace(cores);
+            (0..100).for_each(|_| pace.saw(over.mul_f64(0.5), over.mul_f64(0.2), over));
+            let actual = busy_part(&pace);
+            assert!(close(actual, part), "{cores} cores: {actual}");
+        }
+    }
+
+    #[test]
+    fn threads_that_wait_for_a_core_take_nothing_from_the_budget() {
+        let pace = pace(1.0);
+        let over = Duration::from_secs(1);
+        (0..100).for_each(|_| pace.saw(over.mul_f64(0.5), over.mul_f64(0.9), over));
+        assert!(close(busy_part(&pace), 1.0));
+    }
+
+    #[test]
+    fn short_rests_are_put_together() {
+        let pace = pace(0.9);
+        let rests: Vec<Duration> = (0..1000).map(|_| pace.rest(SAMPLE)).filter(|rest| !rest.is_zero()).collect();
+        assert!(rests.len() > 50 && rests.iter().all(|rest| *rest >= MIN_REST), "{rests:?}");
+    }
+
+    #[tokio::test]
+    async fn a_process_that_works_besides_decoding_is_seen_to() {
+        let pace = pace(1.0);
+        let working = async {
+            while pace.others() < 0.05 {
+                std::hint::black_box((0..1_000_000u64).sum::<u64>());
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            never = pace.watch() => match never {},
+            () = working => {}
+        }
+    }
+}
