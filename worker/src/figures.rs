@@ -94,6 +94,11 @@ impl Stage {
         self.queue_depth.fetch_sub(items, Relaxed);
     }
 
+    /// What all its items took, failures included.
+    pub(crate) fn busy(&self) -> Duration {
+        Duration::from_nanos(self.busy_ns.load(Relaxed))
+    }
+
     /// The figures so far. Counters are read one after the other, so they can be an item apart.
     #[must_use]
     pub fn figures(&self) -> StageFigures {
@@ -114,7 +119,7 @@ impl Stage {
     }
 }
 
-fn nanoseconds(duration: Duration) -> u64 {
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

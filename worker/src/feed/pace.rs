@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::budget::Budget;
+use crate::{
+    budget::Budget,
+    figures::{Stage, nanoseconds},
+};
 
 /// Shorter rests are put together: the kernel adds 50 us to each.
 const MIN_REST: Duration = Duration::from_millis(1);
@@ -21,7 +24,6 @@ const NEWEST: f64 = 0.25;
 pub(crate) struct Pace {
     cores: f64,
     threads: f64,
-    busy_ns: AtomicU64,
     due_ns: AtomicU64,
     /// Cores that the threads which do not decode use, on average: the bits of an `f64`.
     others: AtomicU64,
@@ -32,7 +34,6 @@ impl Pace {
         Self {
             cores: budget.cores,
             threads: budget.threads().get() as f64,
-            busy_ns: AtomicU64::new(0),
             due_ns: AtomicU64::new(0),
             others: AtomicU64::new(0),
         }
@@ -41,7 +42,6 @@ impl Pace {
     /// A decoding thread was busy for so long: how long it has to rest now. What is less than [`MIN_REST`] is left to the
     /// thread with which it becomes more.
     pub(crate) fn rest(&self, busy: Duration) -> Duration {
-        self.busy_ns.fetch_add(nanoseconds(busy), Relaxed);
         let share = (self.cores - self.others().max(0.0)).max(MIN_CORES);
         let excess = (self.threads / share - 1.0).max(0.0);
         if excess == 0.0 {
@@ -66,10 +66,10 @@ impl Pace {
         self.others.store(average.to_bits(), Relaxed);
     }
 
-    /// Goes on looking at what the process uses besides decoding. For a process that does nothing else: one that trains too is
+    /// Goes on looking at what the process uses besides `decode`. For a process that does nothing else: one that trains too is
     /// not to have its loader stand still for that.
-    pub(crate) async fn watch(&self) -> std::convert::Infallible {
-        let now = || (Instant::now(), process_cpu_time(), Duration::from_nanos(self.busy_ns.load(Relaxed)));
+    pub(crate) async fn watch(&self, decode: &Stage) -> std::convert::Infallible {
+        let now = || (Instant::now(), process_cpu_time(), decode.busy());
         let mut before = now();
         loop {
             tokio::time::sleep(LOOK).await;
@@ -83,10 +83,6 @@ impl Pace {
 fn process_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.try_into().unwrap_or_default())
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    duration.as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -148,7 +144,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_that_works_besides_decoding_is_seen_to() {
-        let pace = pace(1.0);
+        let (pace, decode) = (pace(1.0), Stage::new("decode"));
         let working = async {
             while pace.others() < 0.05 {
                 std::hint::black_box((0..1_000_000u64).sum::<u64>());
@@ -156,7 +152,7 @@ mod tests {
             }
         };
         tokio::select! {
-            never = pace.watch() => match never {},
+            never = pace.watch(&decode) => match never {},
             () = working => {}
         }
     }

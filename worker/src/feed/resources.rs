@@ -88,7 +88,7 @@ impl Resources {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|thread| format!("spdl-decode-{thread}"))
-            // The batch whose thread panicked ends with an error; the others go on.
+            // Whoever waits for what panicked gets an error; the others go on.
             .panic_handler(|_| tracing::error!("a decoding thread panicked"))
             .build()
             .map_err(|error| FeedError::Threads { cause: error.to_string() })?;
@@ -127,7 +127,7 @@ impl Resources {
     /// Keeps the whole process within the budget of cores, and not only its decoding. For a process that does nothing else;
     /// never ends.
     pub async fn keep_pace(&self) -> std::convert::Infallible {
-        self.pace.watch().await
+        self.pace.watch(&self.stages.decode).await
     }
 
     /// The worker's name.
