@@ -3,6 +3,7 @@
 //!
 //! `cargo bench --bench budget [-- --seconds N]`
 
+mod arguments;
 #[path = "../tests/support/processes.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
 mod processes;
@@ -36,13 +37,10 @@ fn cores_used(pid: u32, over: Duration) -> f64 {
 }
 
 fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    // Other harnesses start every target; only `cargo bench` asks for figures.
-    if !args.iter().any(|argument| argument == "--bench") {
+    if !arguments::ask_for_figures() {
         return;
     }
-    let given = args.iter().position(|argument| argument == "--seconds").and_then(|at| args.get(at + 1));
-    let seconds = given.map_or(20, |text| text.parse().expect("a number of seconds"));
+    let seconds = arguments::number("--seconds", 20);
     let over = Duration::from_secs(seconds);
     processes::set_limit(30 * (over + SETTLE));
     let dataset = Dataset::of_pictures(1000, 256);

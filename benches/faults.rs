@@ -6,6 +6,7 @@
 //!
 //! `cargo bench --bench faults -- [--images N] [--rounds N] [--latency-ms N]`
 
+mod arguments;
 #[path = "../tests/support/processes.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
 mod processes;
@@ -26,12 +27,6 @@ use support::proxy::{Fault, Script};
 const PER_SHARD: u64 = 8;
 const RANKS: u32 = 2;
 
-fn option(name: &str, default: u64) -> u64 {
-    let args: Vec<String> = std::env::args().collect();
-    let value = args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1));
-    value.map_or(default, |text| text.parse().expect("a number"))
-}
-
 /// Images per second of all ranks together, of a worker that has read nothing yet, and what its stores cost it.
 fn pull(job: &Path, name: &str, stored: &Stored, script: Script) -> (f64, Value) {
     let mut cluster = Cluster::start(0);
@@ -46,8 +41,11 @@ fn pull(job: &Path, name: &str, stored: &Stored, script: Script) -> (f64, Value)
 }
 
 fn main() {
-    let (images, rounds) = (option("--images", 1600), option("--rounds", 3));
-    let latency = Duration::from_millis(option("--latency-ms", 15));
+    if !arguments::ask_for_figures() {
+        return;
+    }
+    let (images, rounds) = (arguments::number("--images", 1600), arguments::number("--rounds", 3));
+    let latency = Duration::from_millis(arguments::number("--latency-ms", 15));
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let bad: Vec<u64> = (0..images).filter(|image| image % 100 == 50).collect();
     let good = runtime.block_on(Stored::new(images, PER_SHARD, &[]));

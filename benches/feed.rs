@@ -4,6 +4,7 @@
 //! `cargo bench --bench feed [-- --images N] [--threads T] [--epochs E]`
 #![allow(unsafe_code)] // The allocator that counts.
 
+mod arguments;
 mod bare;
 
 use std::{
@@ -82,21 +83,15 @@ const COLUMNS: &str = r#"
     decode = "int"
 "#;
 
-fn argument(name: &str, default: u64) -> u64 {
-    let mut arguments = std::env::args().skip_while(|argument| argument != name).skip(1);
-    arguments.next().map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{name} {value}")))
-}
-
 #[tokio::main(worker_threads = 2)]
 async fn main() {
-    // Other harnesses start every target; only `cargo bench` asks for figures.
-    if !std::env::args().any(|argument| argument == "--bench") {
+    if !arguments::ask_for_figures() {
         return;
     }
-    let images = argument("--images", 1000);
-    let epochs = argument("--epochs", 3);
+    let images = arguments::number("--images", 1000);
+    let epochs = arguments::number("--epochs", 3);
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
-    let threads = argument("--threads", cores);
+    let threads = arguments::number("--threads", cores);
     let directory = tempfile::tempdir().expect("a directory for temporary files");
     let store = dataset(directory.path(), images).await;
     let manifest = store.manifest().await.expect("the manifest just written");

@@ -4,6 +4,7 @@
 //!
 //! `cargo bench --bench load [-- --images N] [--epochs E] [--rounds N]`
 
+mod arguments;
 mod bare;
 #[path = "../tests/support/processes.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
@@ -17,12 +18,6 @@ use std::{
 use bare::Bare;
 use processes::{Cluster, Dataset, Process};
 use spdl_shard::{job::JobFile, store::DatasetStore};
-
-fn option(name: &str, default: u64) -> u64 {
-    let args: Vec<String> = std::env::args().collect();
-    let value = args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1));
-    value.map_or(default, |text| text.parse().expect("a number"))
-}
 
 /// How often the ranks' progress is looked at.
 const LOOK: Duration = Duration::from_millis(250);
@@ -70,13 +65,13 @@ fn bare(job: &Path, cores: u64) -> Bare {
 }
 
 fn main() {
-    // Other harnesses start every target; only `cargo bench` asks for figures.
-    if !std::env::args().any(|argument| argument == "--bench") {
+    if !arguments::ask_for_figures() {
         return;
     }
     // A worker serves all rounds.
     processes::set_limit(Duration::from_secs(3600));
-    let (images, epochs, rounds) = (option("--images", 2000), option("--epochs", 4), option("--rounds", 3));
+    let (images, epochs, rounds) =
+        (arguments::number("--images", 2000), arguments::number("--epochs", 4), arguments::number("--rounds", 3));
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
     let dataset = Dataset::of_pictures(images, 256);
     let job = dataset.training_job("load", epochs);

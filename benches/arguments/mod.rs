@@ -1,0 +1,12 @@
+//! The command line of a benchmark.
+
+/// Whether figures are asked for: other harnesses start every target, and only `cargo bench` says so.
+pub(crate) fn ask_for_figures() -> bool {
+    std::env::args().any(|argument| argument == "--bench")
+}
+
+/// The number after `name`.
+pub(crate) fn number(name: &str, default: u64) -> u64 {
+    let mut arguments = std::env::args().skip_while(|argument| argument != name).skip(1);
+    arguments.next().map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{name} {value}")))
+}
