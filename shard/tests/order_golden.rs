@@ -141,6 +141,11 @@ fn the_golden_vectors_come_out() {
     for end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact] {
         assert!(cases.iter().any(|case| case.config.epoch_end == end && case.config.shuffle), "{end:?} is not covered");
     }
+    // A permutation of fewer than 256 elements has more rounds: of windows, and of spans and blocks.
+    for n in [255, 256, 257] {
+        assert!(cases.iter().any(|case| case.config.window == n && case.config.lanes == 1), "windows of {n}");
+        assert!(cases.iter().any(|case| case.config.blocks == [(2, n as usize)]), "{n} blocks");
+    }
     for case in cases {
         assert_eq!(deliver(&case.config), case.delivers, "{:?}", case.config);
     }

@@ -202,3 +202,33 @@ fn a_batch_that_never_fills_is_an_error_and_no_step() {
     assert_eq!(plan.step(Position::START, &batch(11, 9, EpochEnd::Drop)), None);
     assert_eq!(plan.step(Position::new(u64::MAX, u64::MAX), &batch(5, 9, EpochEnd::Drop)), None);
 }
+
+#[test]
+fn a_start_at_the_end_of_an_epoch_is_the_start_of_the_next_under_every_policy() {
+    let plan = plan(&[7, 13, 4], 2, 5);
+    let samples = plan.samples();
+    for end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact] {
+        for global_batch in [1, 5, 24, 25] {
+            let batch = batch(global_batch, 3, end);
+            for epoch in 0..3 {
+                let (at_end, next) = (Position::new(epoch, samples), Position::new(epoch + 1, 0));
+                let of = |from| plan.step(from, &batch);
+                assert_eq!(of(at_end), of(next), "{end:?}, batches of {global_batch}, epoch {epoch}");
+                assert!(
+                    of(next).is_none_or(|step| step.from.offset < samples),
+                    "no step begins behind the last sample"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plan_refuses_batches_that_can_never_be_made_and_takes_no_epochs_for_what_they_are() {
+    let plan = plan(&[7], 1, 5);
+    assert_eq!(plan.check(&batch(0, 1, EpochEnd::Drop)), Err(PlanError::NoBatch));
+    let error = plan.check(&batch(64, 3, EpochEnd::Drop)).unwrap_err();
+    assert_eq!(error, PlanError::BatchExceedsDataset { global_batch: 64, samples: 7, epochs: 3 });
+    assert_eq!(plan.check(&batch(64, 0, EpochEnd::Drop)), Ok(()), "there is nothing to deliver");
+    assert_eq!(plan.check(&batch(7, 1, EpochEnd::Drop)), Ok(()));
+}

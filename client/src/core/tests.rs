@@ -9,6 +9,7 @@ use spdl_wire::messages::{Join, RankBeat, Refusal, SessionId, WorkerId};
 use super::*;
 
 mod coordinator;
+mod links;
 
 const L0: LinkId = LinkId(0);
 const L1: LinkId = LinkId(1);
@@ -297,8 +298,13 @@ fn the_last_home_is_tried_again_while_the_coordinator_is_away() {
 fn pauses_between_attempts_grow_and_stay_below_the_limit() {
     let (core, _) = Rank::new(intent());
     let pauses: Vec<u64> = (1..12).map(|failures| core.core.backoff_ms(failures)).collect();
-    assert!((25..=50).contains(&pauses[0]), "{pauses:?}");
-    assert!((1000..=2000).contains(&pauses[10]), "{pauses:?}");
+    for (failures, pause) in (1_u32..).zip(&pauses) {
+        let whole = (50 << (failures - 1)).min(2_000);
+        assert!((whole / 2..=whole).contains(pause), "number {failures} of {pauses:?}");
+    }
+    let others: Vec<u64> = (0..50).map(|nonce| Rank::new(Intent { nonce, ..intent() }).0.core.backoff_ms(11)).collect();
+    let (least, most) = (others.iter().min().unwrap(), others.iter().max().unwrap());
+    assert!(most - least > 500, "ranks that failed together do not come back together: {others:?}");
 }
 
 #[test]

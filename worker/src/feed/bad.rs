@@ -174,6 +174,32 @@ mod tests {
     }
 
     #[test]
+    fn a_dataset_of_bad_samples_only_is_given_up_after_so_many_substitutes() {
+        let order = OrderParams { version: 1, lanes: 1, window: 1, shuffle: true };
+        let plan = Plan::new(&[10], 0, order).unwrap();
+        let of = |attempts| remedy(BadSamples::Substitute, &plan, Position::new(0, 3), attempts);
+        for attempts in 0..MAX_SUBSTITUTES {
+            assert_eq!(of(attempts), Remedy::Substitute(plan.substitute(0, 3, attempts)));
+        }
+        assert_eq!((of(MAX_SUBSTITUTES), of(u32::MAX)), (Remedy::GiveUp, Remedy::GiveUp));
+        assert_eq!(remedy(BadSamples::Fail, &plan, Position::START, 0), Remedy::Fail);
+        assert_eq!(remedy(BadSamples::Mask, &plan, Position::START, u32::MAX), Remedy::Mask);
+    }
+
+    #[test]
+    fn only_the_first_bad_samples_are_kept_for_the_coordinator_and_named_in_the_error() {
+        let mut ledger = BadLedger::default();
+        let job = Job { samples: 1 << 20, ..job(1.0) };
+        for sample in 0..UNREPORTED_LIMIT as u64 + 3 {
+            ledger.record(&job, Fingerprint(5), bad(sample)).unwrap();
+        }
+        assert_eq!(ledger.unreported(usize::MAX).len(), UNREPORTED_LIMIT);
+        let strict = Job { max_bad_fraction: 0.0, ..job };
+        let error = ledger.record(&strict, Fingerprint(5), bad(0)).unwrap_err();
+        assert_eq!(error.causes.matches("cut short").count(), TOLD_CAUSES);
+    }
+
+    #[test]
     fn what_was_not_acknowledged_is_told_again() {
         let (mut ledger, job) = (BadLedger::default(), job(1.0));
         for sample in 0..5 {

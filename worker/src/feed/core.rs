@@ -307,6 +307,30 @@ mod tests {
     }
 
     #[test]
+    fn after_a_failure_nothing_is_fetched_ahead_any_more() {
+        let params = BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop };
+        let mut core = FeedCore::new(1000, params, Position::START, 2);
+        while core.poll_effect().is_some() {}
+        core.handle_filled(0);
+        core.handle_failed(1);
+        while core.poll_effect().is_some() {}
+        assert!(core.handle_freed(0));
+        assert_eq!(core.poll_effect(), None);
+    }
+
+    #[test]
+    fn the_slots_that_the_trainer_has_are_counted() {
+        let mut feed = Feed::new(0, 3);
+        feed.effects();
+        assert_eq!(feed.0.lent(), 0);
+        feed.filled(0);
+        feed.filled(1);
+        assert_eq!(feed.0.lent(), 2);
+        feed.freed(0);
+        assert_eq!(feed.0.lent(), 1);
+    }
+
+    #[test]
     fn the_blocks_of_the_coming_steps_are_prepared_once_each_and_in_order() {
         let mut feed = FeedCore::new(
             1000,

@@ -255,6 +255,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_turn_that_ends_early_gives_everything_back_however_much_is_left() {
+        for limit in 1..6 {
+            for finished in 0..=10 {
+                let turns = Turns::new(limit);
+                let turn = turns.take(with_lead(0), 10).await;
+                (0..finished).for_each(|_| turn.finish_one());
+                drop(turn);
+                let running = turns.state.lock().running;
+                assert_eq!(running, 0, "limit {limit}, {finished} of 10 samples finished");
+            }
+        }
+    }
+
+    #[tokio::test]
     async fn small_batches_share_the_threads() {
         let turns = Turns::new(8);
         let _held =

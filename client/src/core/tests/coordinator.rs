@@ -110,3 +110,46 @@ fn closing_leaves_with_what_was_handed_over_and_says_nothing_more() {
     assert_eq!(rank.heard(Some(home(2))), []);
     assert_eq!(rank.core.wake_ms(), None);
 }
+
+#[test]
+fn a_coordinator_that_does_not_answer_is_asked_less_and_less_often() {
+    let mut rank = Rank::attached();
+    rank.wake();
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
+        let (before_ms, effects) = (rank.now_ms, rank.on(Event::Unanswered { cause: "away".into() }));
+        assert_eq!(effects, [], "it is not asked again at once");
+        assert_eq!(rank.on(Event::Handed(Progress::default())), [], "and not before the pause is over");
+        let wake_ms = rank.core.wake_ms().unwrap();
+        rank.core.handle_timeout(wake_ms - 1);
+        assert_eq!(rank.effects(), []);
+        rank.wake();
+        pauses.push(rank.now_ms - before_ms);
+    }
+    assert!(pauses[0] <= 50 && pauses[7] >= 1_000, "{pauses:?}");
+    rank.on(Event::Unanswered { cause: "away".into() });
+    rank.wake();
+    rank.heard(Some(home(1)));
+    assert_eq!(rank.core.wake_ms(), Some(rank.now_ms + 1_000), "once it has answered, beats go on");
+}
+
+#[test]
+fn while_a_question_is_open_no_other_is_asked() {
+    let mut rank = Rank::attached();
+    assert!(matches!(rank.wake()[..], [Effect::Ask(_)]));
+    rank.now_ms += 60_000;
+    rank.core.handle_timeout(rank.now_ms);
+    assert_eq!(rank.effects(), []);
+}
+
+#[test]
+fn the_first_silence_of_a_row_is_told_and_the_others_are_not() {
+    let mut rank = Rank::attached();
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        rank.wake();
+        rank.core.handle(rank.now_ms, Event::Unanswered { cause: "away".into() });
+        told.push(rank.effects().iter().filter(|effect| matches!(effect, Effect::Warn(_))).count());
+    }
+    assert_eq!(told, [1, 0, 0]);
+}
