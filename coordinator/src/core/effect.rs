@@ -67,7 +67,7 @@ pub enum LogLevel {
 }
 
 /// A change of the durable state. Putting replaces what is there; applying the same change twice does no harm.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Change {
     /// A job was created or has failed.
     PutJob(JobRecord),

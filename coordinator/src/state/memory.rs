@@ -17,6 +17,18 @@ pub struct MemoryState {
     last_session: u64,
 }
 
+impl From<Durable> for MemoryState {
+    fn from(durable: Durable) -> Self {
+        let Durable { jobs, sessions, bad_samples, last_session } = durable;
+        Self {
+            jobs: jobs.into_iter().map(|record| (record.job.name.clone(), record)).collect(),
+            sessions: sessions.into_iter().map(|record| (record.id, record)).collect(),
+            bad_samples: bad_samples.into_iter().map(|record| ((record.job.clone(), record.sample), record)).collect(),
+            last_session,
+        }
+    }
+}
+
 impl StateStore for MemoryState {
     fn load(&self) -> Result<Durable, StateError> {
         Ok(Durable {

@@ -29,10 +29,11 @@ pub trait StateStore: Send {
     /// When it cannot be read, or is not what this program wrote.
     fn load(&self) -> Result<Durable, StateError>;
 
-    /// Makes changes durable, in order and each whole: when this returns, they survive a crash.
+    /// Makes changes durable, in order and all at once: when this returns, they survive a crash, and after a crash on the way
+    /// either all are there or none. They depend on each other: a session, and the mark on the one that it supersedes.
     ///
     /// # Errors
-    /// When they could not be written; at most some of the first are then kept. Applying all of them again does no harm.
+    /// When they could not be written: all are then kept, or none. Applying all of them again does no harm.
     fn apply(&mut self, changes: &[Change]) -> Result<(), StateError>;
 
     /// Whether another coordinator can go on from it at any time: what is not in it may then not be promised to anybody.

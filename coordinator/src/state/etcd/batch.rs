@@ -3,6 +3,10 @@
 //! A transaction of etcd has 128 steps and 1.5 MiB at most, and no key twice. Changes are packed into as few as that
 //! allows, in order and each change whole; a value too long for one is put in parts that nobody sees until the last
 //! transaction names them.
+//!
+//! Changes depend on each other: a session and the mark on the one that it supersedes. So where one transaction does not
+//! hold them all, they are put as a whole at a key of their own first, the journal, which is deleted when they are in their
+//! places. Whoever reads the state and finds a journal carries it out: the changes are there all or none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,6 +35,8 @@ pub(super) struct Known {
     pub(super) last_session: u64,
     /// Keys whose values lie in parts.
     pub(super) split: BTreeSet<String>,
+    /// A journal may be there.
+    pub(super) journal: bool,
 }
 
 /// How a value lies at its key.
@@ -55,6 +61,8 @@ pub(super) struct Batch<'a> {
     made: String,
     number: usize,
     transactions: Vec<Vec<Op>>,
+    /// How many of them change what is seen.
+    visible: usize,
     /// The transaction that is being filled: the last step for each key.
     open: BTreeMap<String, Op>,
     open_bytes: usize,
@@ -63,15 +71,35 @@ pub(super) struct Batch<'a> {
 impl<'a> Batch<'a> {
     /// `made` is another text for each batch that is tried.
     pub(super) const fn new(keys: &'a Keys, known: &'a mut Known, made: String) -> Self {
-        Self { keys, known, made, number: 0, transactions: Vec::new(), open: BTreeMap::new(), open_bytes: 0 }
+        Self {
+            keys,
+            known,
+            made,
+            number: 0,
+            transactions: Vec::new(),
+            visible: 0,
+            open: BTreeMap::new(),
+            open_bytes: 0,
+        }
     }
 
-    /// The transactions, to be carried out in order.
+    /// The transactions, to be carried out in order. However many of the first are, the changes can be read all or none.
     pub(super) fn of(mut self, changes: &[Change]) -> Vec<Vec<Op>> {
         for change in changes {
             self.add(change);
         }
         self.cut();
+        if self.visible <= 1 && !self.known.journal {
+            return self.transactions;
+        }
+        let in_place = std::mem::take(&mut self.transactions);
+        let key = self.keys.journal();
+        self.put(key.clone(), json(&changes), None);
+        self.cut();
+        self.transactions.extend(in_place);
+        let parts = self.keys.parts(&key);
+        self.known.split.remove(&key);
+        self.transactions.push(vec![Op::Delete { key }, Op::DeleteRange { end: end_of(&parts), key: parts }]);
         self.transactions
     }
 
@@ -164,6 +192,7 @@ impl<'a> Batch<'a> {
         let steps = std::mem::take(&mut self.open);
         self.open_bytes = 0;
         if !steps.is_empty() {
+            self.visible += 1;
             self.transactions.push(steps.into_values().collect());
         }
     }
@@ -222,9 +251,27 @@ mod tests {
     fn many_changes_are_as_few_transactions_as_etcd_takes_and_none_is_lost() {
         let changes: Vec<Change> = (0..1_000).map(bad).collect();
         let transactions = pack(&mut Known::default(), &changes);
-        assert_eq!(transactions.len(), 10);
-        assert!(transactions.iter().all(|steps| steps.len() <= MAX_OPS));
-        assert_eq!(transactions.concat().len(), 1_000);
+        let (journal, in_place) = transactions.split_first().unwrap();
+        let (deletion, in_place) = in_place.split_last().unwrap();
+        assert_eq!((journal.len(), in_place.len(), deletion.len()), (1, 10, 2));
+        assert!(in_place.iter().all(|steps| steps.len() <= MAX_OPS));
+        assert_eq!(in_place.concat().len(), 1_000);
+    }
+
+    #[test]
+    fn changes_that_one_transaction_does_not_hold_are_in_the_journal_before_and_until_they_are_in_their_places() {
+        let changes: Vec<Change> = (0..MAX_OPS as u64 + 1).map(bad).collect();
+        let mut known = Known::default();
+        let transactions = pack(&mut known, &changes);
+        assert_eq!(transactions.iter().map(Vec::len).collect::<Vec<_>>(), [1, MAX_OPS, 1, 2]);
+        let [Op::Put { key, value, .. }] = &transactions[0][..] else { panic!("{transactions:?}") };
+        assert_eq!(key, "p/journal");
+        assert_eq!(serde_json::from_slice::<Vec<Change>>(value).unwrap(), changes);
+        assert!(matches!(&transactions[3][0], Op::Delete { key } if key == "p/journal"), "{transactions:?}");
+        let few = pack(&mut known, &changes[..3]);
+        assert_eq!(few.len(), 1, "what one transaction holds is whole without a journal");
+        let again = pack(&mut Known { journal: true, ..Known::default() }, &changes[..3]);
+        assert_eq!(again.len(), 3, "a journal that may be there is replaced: its changes are older");
     }
 
     #[test]
@@ -239,7 +286,11 @@ mod tests {
         let sessions = [(3, "j".to_owned()), (4, "k".to_owned()), (5, "j".to_owned())].into();
         let mut known = Known { sessions, ..Known::default() };
         let transactions = pack(&mut known, &[bad(1), Change::DeleteJob("j".to_owned()), bad(2)]);
-        assert_eq!(transactions.iter().map(Vec::len).collect::<Vec<_>>(), [1, 4, 1]);
+        assert_eq!(
+            transactions.iter().map(Vec::len).collect::<Vec<_>>(),
+            [1, 1, 4, 1, 2],
+            "between journal and deletion"
+        );
         assert_eq!(known.sessions, [(4, "k".to_owned())].into());
     }
 

@@ -7,6 +7,7 @@
 //! PREFIX/jobs/NAME             a job, as JSON
 //! PREFIX/sessions/ID           a session, as JSON; the id has 20 digits, so that the order of keys is that of ids
 //! PREFIX/bad/JOB/SAMPLE        a bad sample; empty where only its id is kept
+//! PREFIX/journal              changes that are being written in several transactions, as JSON; else not there
 //! PREFIX/parts/KEY/MADE/N      a value that is too long for one request: its own key then holds `split:MADE:COUNT`
 //! ```
 
@@ -32,6 +33,10 @@ impl Keys {
 
     pub(super) fn last_session(&self) -> String {
         format!("{}/last_session", self.prefix)
+    }
+
+    pub(super) fn journal(&self) -> String {
+        format!("{}/journal", self.prefix)
     }
 
     /// Where all jobs lie.

@@ -26,7 +26,7 @@ pub(crate) use self::{
     gateway::{Committed, Condition, Gateway, Granted, Op, Timeouts},
     keys::Keys,
 };
-use super::{StateError, StateStore, Tenure, restored};
+use super::{MemoryState, StateError, StateStore, Tenure, restored};
 use crate::core::{BadSampleRecord, Change, Durable};
 
 /// Version of what the keys hold.
@@ -68,6 +68,10 @@ impl EtcdState {
         state.check_format().await?;
         let (durable, known) = state.read().await?;
         state.known = known;
+        if let Some(changes) = state.journal(&mut Known::default()).await? {
+            // Whoever led before did not get to its end.
+            state.write(&changes).await?;
+        }
         Ok((state, durable))
     }
 
@@ -106,7 +110,30 @@ impl EtcdState {
         let last = self.gateway.read(&self.keys.last_session()).await.map_err(|error| self.io("read", error))?;
         known.last_session = last.map_or(Ok(0), |found| self.parse("last session", &found.value))?;
         durable.last_session = known.last_session;
+        if let Some(changes) = self.journal(&mut known).await? {
+            let mut whole = MemoryState::from(durable);
+            whole.apply(&changes)?;
+            durable = whole.load()?;
+        }
         Ok((durable, known))
+    }
+
+    /// The changes of which some may be in their places and others not.
+    async fn journal(&self, known: &mut Known) -> Result<Option<Vec<Change>>, StateError> {
+        let key = self.keys.journal();
+        let Some(found) = self.gateway.read(&key).await.map_err(|error| self.io("read", error))? else {
+            return Ok(None);
+        };
+        known.journal = true;
+        let value = self.whole("journal", key, found.value, known).await?;
+        let mut changes: Vec<Change> = self.parse("journal", &value)?;
+        for change in &mut changes {
+            if let Change::PutJob(record) = change {
+                let job = restored(record.clone()).map_err(|cause| self.damaged("journal", cause))?;
+                *record = job;
+            }
+        }
+        Ok(Some(changes))
     }
 
     /// What lies in a folder, by name, in order. Values in parts are put together, and noted.
@@ -115,21 +142,25 @@ impl EtcdState {
         for found in self.folder(folder, page).await? {
             let key = String::from_utf8_lossy(&found.key).into_owned();
             let name = key[folder.len()..].to_owned();
-            let value = match stored(&found.value) {
-                Some(Stored::Whole(_)) => found.value,
-                Some(Stored::Parts { made, count }) => {
-                    let parts = self.folder(&self.keys.parts_made(&key, made), LARGE_PAGE).await?;
-                    if parts.len() != count {
-                        return Err(self.damaged(&name, format!("it has {} of {count} parts", parts.len())));
-                    }
-                    known.split.insert(key);
-                    parts.into_iter().flat_map(|part| part.value).collect()
-                }
-                None => return Err(self.damaged(&name, "its parts are not named".to_owned())),
-            };
+            let value = self.whole(&name, key, found.value, known).await?;
             values.push((name, value));
         }
         Ok(values)
+    }
+
+    /// What lies at a key: `value`, or the parts that it names, which is noted.
+    async fn whole(&self, name: &str, key: String, value: Vec<u8>, known: &mut Known) -> Result<Vec<u8>, StateError> {
+        let (made, count) = match stored(&value) {
+            Some(Stored::Whole(_)) => return Ok(value),
+            Some(Stored::Parts { made, count }) => (made, count),
+            None => return Err(self.damaged(name, "its parts are not named".to_owned())),
+        };
+        let parts = self.folder(&self.keys.parts_made(&key, made), LARGE_PAGE).await?;
+        if parts.len() != count {
+            return Err(self.damaged(name, format!("it has {} of {count} parts", parts.len())));
+        }
+        known.split.insert(key);
+        Ok(parts.into_iter().flat_map(|part| part.value).collect())
     }
 
     async fn folder(&self, folder: &str, page: usize) -> Result<Vec<KeyValue>, StateError> {
@@ -150,14 +181,21 @@ impl EtcdState {
     }
 
     async fn write(&mut self, changes: &[Change]) -> Result<(), StateError> {
-        self.attempts += 1;
-        let made = format!("{}-{}", self.condition.created, self.attempts);
         let mut known = self.known.clone();
-        for steps in Batch::new(&self.keys, &mut known, made).of(changes) {
+        let transactions = self.transactions(&mut known, changes);
+        // Should one fail, the next attempt replaces what may be there of this one.
+        self.known.journal |= transactions.len() > 1;
+        for steps in transactions {
             self.commit(&steps).await?;
         }
-        self.known = known;
+        self.known = Known { journal: false, ..known };
         Ok(())
+    }
+
+    fn transactions(&mut self, known: &mut Known, changes: &[Change]) -> Vec<Vec<Op>> {
+        self.attempts += 1;
+        let made = format!("{}-{}", self.condition.created, self.attempts);
+        Batch::new(&self.keys, known, made).of(changes)
     }
 
     async fn commit(&self, steps: &[Op]) -> Result<(), StateError> {

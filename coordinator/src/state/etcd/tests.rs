@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 
 use super::{batch::PART_BYTES, *};
 use crate::{
-    core::{RankRecord, SessionRecord},
+    core::{JobRecord, RankRecord, SessionRecord, Successor},
     state::conformance,
 };
 
@@ -117,6 +117,52 @@ fn a_session_too_long_for_one_request_is_kept_whole_and_leaves_nothing_behind() 
     state.apply(&[Change::PutSession(long), Change::DeleteJob("j".to_owned())]).unwrap();
     assert_eq!(state.load().unwrap().sessions, []);
     assert_eq!(count(&state), 0);
+}
+
+#[test]
+fn a_leader_that_is_killed_between_two_transactions_leaves_all_of_a_change_or_nothing() {
+    let Some(clusters) = Clusters::start() else { return };
+    let job = {
+        let job = crate::core::testing::job("j");
+        JobRecord {
+            fingerprint: job.fingerprint(),
+            max_bad_fraction_bits: job.max_bad_fraction.to_bits(),
+            failed: None,
+            job,
+        }
+    };
+    let before =
+        Durable { jobs: vec![job.clone()], sessions: vec![session(1, 2)], bad_samples: Vec::new(), last_session: 1 };
+    let successor = Successor { session: SessionId(2), rank: 0, client: "c".to_owned() };
+    let superseded = SessionRecord { superseded_by: Some(successor), ..session(1, 2) };
+    let bad = |sample| BadSampleRecord { job: "j".to_owned(), sample: SampleId(sample), named: None };
+    // The new session is the last step of the first transaction, and the mark on the old one is in the second.
+    let bad_samples: Vec<BadSampleRecord> = (0..98).map(bad).collect();
+    let mut changes: Vec<Change> = bad_samples.iter().cloned().map(Change::PutBadSample).collect();
+    changes.extend([session(2, 4), superseded.clone()].map(Change::PutSession));
+    let after =
+        Durable { jobs: vec![job.clone()], sessions: vec![superseded, session(2, 4)], bad_samples, last_session: 2 };
+    let mut seen = Vec::new();
+    for killed_after in 0.. {
+        let keys = clusters.fresh();
+        let mut state = clusters.lead(&keys);
+        state.apply(&[Change::PutJob(job.clone()), Change::PutSession(session(1, 2))]).unwrap();
+        let transactions = state.transactions(&mut state.known.clone(), &changes);
+        if killed_after > transactions.len() {
+            break;
+        }
+        for steps in &transactions[..killed_after] {
+            clusters.runtime.block_on(state.commit(steps)).unwrap();
+        }
+        let found = state.load().unwrap();
+        assert!(found == before || found == after, "after {killed_after} of {}: {found:?}", transactions.len());
+        let next = clusters.lead(&keys);
+        assert_eq!(next.load().unwrap(), found, "after {killed_after}, whoever leads next");
+        let journal = clusters.runtime.block_on(next.gateway.read(&keys.journal())).unwrap();
+        assert_eq!(journal, None, "after {killed_after} it is carried out");
+        seen.push(found == after);
+    }
+    assert_eq!(seen, [false, true, true, true, true]);
 }
 
 #[test]
