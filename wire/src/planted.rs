@@ -22,8 +22,14 @@ pub enum Bug {
     TakeBackAcknowledged,
     /// The coordinator does not make bad samples durable.
     ForgetBadSamples,
+    /// The coordinator tells a worker that it knows of bad samples though they could not be written.
+    BelieveUnwritten,
+    /// The coordinator's state keeps a part of what is written together when it is killed meanwhile.
+    CutWrites,
     /// The client hands over what comes over a link that it has left.
     TrustLeftLink,
+    /// The client leaves its home when a link is lost that it had left before.
+    BelieveLeftLink,
     /// The client resumes at a new home one step after the one that is next.
     ResumeTooFar,
     /// The client gives a slot back when it hands the batch over.
@@ -42,7 +48,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 20] = [
         Self::ForgetAcknowledged,
         Self::ResumePlusOne,
         Self::ResumeAtFurthest,
@@ -52,7 +58,10 @@ impl Bug {
         Self::KeepSuperseded,
         Self::TakeBackAcknowledged,
         Self::ForgetBadSamples,
+        Self::BelieveUnwritten,
+        Self::CutWrites,
         Self::TrustLeftLink,
+        Self::BelieveLeftLink,
         Self::ResumeTooFar,
         Self::FreeEarly,
         Self::ForgetLeftSlots,

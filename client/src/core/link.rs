@@ -197,7 +197,9 @@ impl SessionCore {
         let home = home.clone();
         match event {
             Event::Attached { link, slots } if link == id => self.on_attached(now_ms, slots),
-            Event::LinkLost { link, cause } if link == id => self.on_lost(now_ms, &home, cause),
+            Event::LinkLost { link, cause } if link == id || has(Bug::BelieveLeftLink) => {
+                self.on_lost(now_ms, &home, cause)
+            }
             Event::Filled { link, sequence, slot, from, next } if link == id => {
                 self.on_arrival(now_ms, &home, sequence, Arrival::Batch { slot, from, next });
             }

@@ -161,6 +161,19 @@ impl Coordinator {
         }
     }
 
+    /// Whether the answer may only be given when what it tells is durable: where that cannot be, the request is refused,
+    /// and whoever asked asks again. A worker forgets a bad sample that it was told is known. Where another coordinator can
+    /// go on from the state (`is_shared`), it would give the id of a session that is not kept to another.
+    #[must_use]
+    pub fn answer_must_last(request: &ToCoordinator, is_shared: bool) -> bool {
+        match request {
+            ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. } => true,
+            ToCoordinator::Join(_) => is_shared,
+            ToCoordinator::WorkerBeat(beat) => !beat.bad_samples.is_empty() && !has(Bug::BelieveUnwritten),
+            _ => false,
+        }
+    }
+
     /// A connection is no more: its worker is dead at once. Ranks stay until they fall silent, for a client that
     /// only lost its connection comes back over another one.
     pub fn handle_closed(&mut self, now_ms: u64, connection: ConnectionId) {
@@ -175,7 +188,7 @@ impl Coordinator {
     /// Time has passed.
     pub fn handle_tick(&mut self, now_ms: u64) {
         self.advance(now_ms);
-        let config = self.config;
+        let (config, now_ms) = (self.config, self.now_ms);
         let due: Vec<SessionId> = self
             .sessions
             .values()

@@ -1,6 +1,9 @@
 //! Drives the core: gives it the time, hands its changes to the writer in order, prints its log lines.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use parking_lot::Mutex;
 use spdl_shard::job::Job;
@@ -18,6 +21,10 @@ use crate::{
     error_text,
     state::StateStore,
 };
+
+/// How long the answer to a beat waits for what it tells of to be durable. A worker that has no answer in three seconds
+/// connects anew, and one whose connection is gone is dead to its ranks.
+const BEAT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The core with everything it needs of the world, while this coordinator leads. Shared by all tasks.
 pub(crate) struct Driver {
@@ -42,14 +49,10 @@ impl Driver {
     }
 
     /// Answers a request, once what follows from it is durable. Where it cannot be made durable, only those are refused
-    /// who ask for a job to be kept or removed: a full disk stops no running rank. Where another coordinator can go on
-    /// from the state, those who join are refused too: the other one would give their session's id to another.
+    /// that must last (see [`Coordinator::answer_must_last`]): a full disk stops no running rank.
     pub(crate) async fn request(&self, peer: &Peer, request: ToCoordinator) -> FromCoordinator {
-        let must_last = match request {
-            ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. } => true,
-            ToCoordinator::Join(_) => self.is_shared,
-            _ => false,
-        };
+        let must_last = Coordinator::answer_must_last(&request, self.is_shared);
+        let patience = if matches!(request, ToCoordinator::WorkerBeat(_)) { BEAT_PATIENCE } else { Duration::MAX };
         let waits = must_last || Coordinator::answer_waits_for_earlier(&request);
         let (answer, mut written) = self.act(|core, now_ms| core.handle_request(now_ms, peer, request));
         if waits && written.is_none() {
@@ -63,7 +66,7 @@ impl Driver {
                 }
                 reply
             }
-            Answer::Reply(reply) => match wait(written).await {
+            Answer::Reply(reply) => match wait_for(written, patience).await {
                 Err(cause) if must_last => FromCoordinator::Refused(Refusal::Internal { cause }),
                 _ => reply,
             },
@@ -130,9 +133,14 @@ impl Driver {
 }
 
 async fn wait(written: Option<Written>) -> Result<(), String> {
-    match written {
-        None => Ok(()),
-        Some(written) => written.await.unwrap_or_else(|error| Err(error_text(&error))),
+    wait_for(written, Duration::MAX).await
+}
+
+async fn wait_for(written: Option<Written>, patience: Duration) -> Result<(), String> {
+    let Some(written) = written else { return Ok(()) };
+    match tokio::time::timeout(patience, written).await {
+        Ok(written) => written.unwrap_or_else(|error| Err(error_text(&error))),
+        Err(_) => Err(format!("the state was not written within {} ms", patience.as_millis())),
     }
 }
 
@@ -141,5 +149,102 @@ fn print(LogLine { level, text }: &LogLine) {
         LogLevel::Info => tracing::info!("{text}"),
         LogLevel::Warn => tracing::warn!("{text}"),
         LogLevel::Error => tracing::error!("{text}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Condvar;
+    use spdl_wire::messages::WorkerBeat;
+
+    use super::*;
+    use crate::{
+        core::{Change, Role, testing},
+        state::{MemoryState, StateError},
+    };
+
+    #[derive(Clone, Copy, Default, PartialEq)]
+    enum Disk {
+        #[default]
+        Writes,
+        Refuses,
+        Hangs,
+    }
+
+    /// A state whose disk can fail.
+    #[derive(Clone, Default)]
+    struct Fragile {
+        state: Arc<Mutex<MemoryState>>,
+        disk: Arc<(Mutex<Disk>, Condvar)>,
+    }
+
+    impl Fragile {
+        fn set(&self, disk: Disk) {
+            *self.disk.0.lock() = disk;
+            self.disk.1.notify_all();
+        }
+
+        fn bad_samples(&self) -> usize {
+            self.state.lock().load().unwrap().bad_samples.len()
+        }
+    }
+
+    impl StateStore for Fragile {
+        fn load(&self) -> Result<Durable, StateError> {
+            self.state.lock().load()
+        }
+
+        fn apply(&mut self, changes: &[Change]) -> Result<(), StateError> {
+            let mut disk = self.disk.0.lock();
+            self.disk.1.wait_while(&mut disk, |disk| *disk == Disk::Hangs);
+            if *disk == Disk::Refuses {
+                let source = std::io::Error::other("disk full").into();
+                return Err(StateError::Io { path: "state".into(), action: "written", source });
+            }
+            self.state.lock().apply(changes)
+        }
+    }
+
+    async fn beat(driver: &Driver, bad: &[u64]) -> FromCoordinator {
+        let peer = Peer { connection: ConnectionId(1), role: Role::Worker, name: "w".to_owned() };
+        let bad_samples = bad.iter().map(|sample| testing::bad_sample(*sample)).collect();
+        let beat = WorkerBeat { bad_samples, ..testing::worker(1, "a") };
+        driver.request(&peer, ToCoordinator::WorkerBeat(beat)).await
+    }
+
+    fn is_refused(reply: &FromCoordinator, why: &str) -> bool {
+        matches!(reply, FromCoordinator::Refused(Refusal::Internal { cause }) if cause.contains(why))
+    }
+
+    fn start(store: &Fragile) -> Arc<Driver> {
+        let driver = Driver::start(Config::default(), Durable::default(), Box::new(store.clone()));
+        driver.act(|core, now_ms| core.handle_job(now_ms, Ok(testing::job("j"))));
+        driver
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_bad_sample_that_could_not_be_written_is_not_acknowledged_until_it_is() {
+        let store = Fragile::default();
+        let driver = start(&store);
+        assert!(matches!(beat(&driver, &[1]).await, FromCoordinator::Heard { .. }));
+        store.set(Disk::Refuses);
+        assert!(is_refused(&beat(&driver, &[2]).await, "disk full"));
+        assert!(is_refused(&beat(&driver, &[2]).await, "disk full"), "it is known by now, and still not durable");
+        assert!(matches!(beat(&driver, &[]).await, FromCoordinator::Heard { .. }), "a beat without news is heard");
+        assert_eq!(store.bad_samples(), 1);
+        store.set(Disk::Writes);
+        assert!(matches!(beat(&driver, &[2]).await, FromCoordinator::Heard { .. }));
+        assert_eq!(store.bad_samples(), 2);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_worker_with_bad_samples_is_answered_while_the_disk_hangs() {
+        let store = Fragile::default();
+        let driver = start(&store);
+        store.set(Disk::Hangs);
+        assert!(is_refused(&beat(&driver, &[2]).await, "not written within 1000 ms"));
+        store.set(Disk::Writes);
+        assert!(matches!(beat(&driver, &[2]).await, FromCoordinator::Heard { .. }));
+        assert_eq!(store.bad_samples(), 1);
     }
 }

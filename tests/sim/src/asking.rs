@@ -10,8 +10,9 @@ use crate::{
     world::{Input, World},
 };
 
-/// How long an answer may take, and how long longer over a new connection.
-const ANSWER_US: u64 = 5_000_000;
+/// How long an answer to a client and one to a worker may take, and how long longer over a new connection.
+const CLIENT_US: u64 = 5_000_000;
+const WORKER_US: u64 = 3_000_000;
 const CONNECT_US: u64 = 3_000_000;
 
 /// Questions of one process.
@@ -43,12 +44,13 @@ impl World {
         self.ask_next(target);
     }
 
-    /// Gives up what is open.
+    /// Gives up what is open, and with it the connection that it went over.
     pub(crate) fn ask_nothing_more(&mut self, target: Target) {
         let asking = self.asking(target);
         asking.queue.clear();
-        asking.open = None;
-        if let Some(conn) = asking.conn.take() {
+        if asking.open.take().is_some()
+            && let Some(conn) = asking.conn.take()
+        {
             self.close(conn, 0);
         }
     }
@@ -63,9 +65,10 @@ impl World {
         asking.next += 1;
         asking.open = Some(id);
         let conn = asking.conn;
+        let answer_us = if matches!(target, Target::Worker(_)) { WORKER_US } else { CLIENT_US };
         let (conn, timeout_us) = match conn.filter(|conn| self.is_open(*conn, 0)) {
-            Some(conn) => (conn, ANSWER_US),
-            None => (self.connect(target, Target::Coordinator, Transport::Quic), ANSWER_US + CONNECT_US),
+            Some(conn) => (conn, answer_us),
+            None => (self.connect(target, Target::Coordinator, Transport::Quic), answer_us + CONNECT_US),
         };
         self.asking(target).conn = Some(conn);
         self.send(conn, 0, Message::Ask { id, body: Box::new(body) });
@@ -98,6 +101,8 @@ impl World {
             self.asking(target).conn = None;
             if self.asking(target).open.is_some() {
                 self.unanswered(target);
+            } else if let Target::Worker(worker) = target {
+                self.worker_alone(worker);
             }
         }
     }

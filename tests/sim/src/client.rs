@@ -290,6 +290,8 @@ impl World {
         for slot in dropped {
             self.tell_core(client, Event::Freed { link, slot });
         }
+        // However a link's task ends, the core is told.
+        self.tell_core(client, Event::LinkLost { link, cause: "its task ended".into() });
         self.close(end.conn, 0);
     }
 
@@ -410,7 +412,7 @@ impl World {
             Ready::Batch(batch) => self.take(client, batch),
             Ready::End(position) => self.take_end(client, position),
         }
-        self.peers_may_step(client);
+        self.rank_stepped(client);
     }
 
     fn take(&mut self, client: usize, batch: Batch) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// What a few hundred seeds have to meet, each at least once.
-pub const EXPECTED: [&str; 34] = [
+pub const EXPECTED: [&str; 41] = [
     "session_begun",
     "session_resumed_from_state",
     "session_resumed_without_state",
@@ -30,9 +30,16 @@ pub const EXPECTED: [&str; 34] = [
     "worker_was_silent_for_longer_than_liveness",
     "worker_lost_its_connection",
     "worker_was_stopped_for_longer_than_liveness",
+    "worker_beat_at_once",
     "coordinator_crashed_after_persisting_before_replying",
     "coordinator_crashed_before_persisting",
     "coordinator_lost_its_state",
+    "coordinator_rolled_back",
+    "write_took_tens_of_seconds",
+    "refused_as_not_written",
+    "answered_though_not_written",
+    "host_suspended",
+    "clock_stepped_back",
     "question_unanswered",
     "late_question_answered",
     "packet_held_up_by_a_cut",

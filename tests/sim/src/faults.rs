@@ -3,6 +3,7 @@
 use spdl_wire::messages::Transport;
 
 use crate::{
+    coordinator::Disk,
     process::{Running, Target},
     world::{Action, Event, Input, World},
 };
@@ -31,11 +32,18 @@ pub(crate) enum Fault {
     StoreAway,
     StoreSlow,
     StepClock,
+    StepClockBack,
+    /// All processes of a host are stopped, and mostly their clocks with them.
+    SuspendHost,
     SlowDisk,
+    /// Each write takes tens of seconds.
+    StuckDisk,
+    /// It is full, for a while.
+    FullDisk,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::KillWorker,
         Self::LeaveWorker,
         Self::KillCoordinator,
@@ -55,7 +63,11 @@ impl Fault {
         Self::StoreAway,
         Self::StoreSlow,
         Self::StepClock,
+        Self::StepClockBack,
+        Self::SuspendHost,
         Self::SlowDisk,
+        Self::StuckDisk,
+        Self::FullDisk,
     ];
 }
 
@@ -95,8 +107,12 @@ impl World {
                     Fault::StopCoordinatorInOrder => self.stop_coordinator(),
                     _ => self.kill_coordinator(),
                 }
-                if fault == Fault::WipeCoordinator && self.dice.percent(30) {
-                    self.wipe_coordinator();
+                if fault == Fault::WipeCoordinator {
+                    match self.dice.index(3) {
+                        0 => self.wipe_coordinator(),
+                        1 => self.roll_back_coordinator(),
+                        _ => {}
+                    }
                 }
                 self.schedule(for_us, Event::World(Action::Start(Target::Coordinator)));
             }
@@ -123,8 +139,11 @@ impl World {
             Fault::BreakConnection | Fault::BreakOneEnd => self.break_some_connection(fault == Fault::BreakConnection),
             Fault::StoreAway => self.store.away_until_us = self.now_us + for_us,
             Fault::StoreSlow => self.store.slow_until_us = self.now_us + for_us,
-            Fault::StepClock => self.step_clock(worker),
-            Fault::SlowDisk => self.coordinator.slow_disk_until_us = self.now_us + for_us,
+            Fault::StepClock | Fault::StepClockBack => self.step_clock(worker, fault == Fault::StepClockBack),
+            Fault::SuspendHost => self.suspend_host(for_us),
+            Fault::SlowDisk => self.coordinator.disk.slow_until_us = self.now_us + for_us,
+            Fault::StuckDisk => self.coordinator.disk.stuck_until_us = self.now_us + for_us,
+            Fault::FullDisk => self.coordinator.disk.refuses_until_us = self.now_us + for_us,
             _ => {}
         }
     }
@@ -158,14 +177,35 @@ impl World {
         self.break_connection(conn, sides);
     }
 
-    fn step_clock(&mut self, worker: usize) {
+    fn step_clock(&mut self, worker: usize, is_back: bool) {
         let client = self.some_client().map(Target::Client);
         let targets = [Target::Coordinator, Target::Worker(worker), client.unwrap_or(Target::Coordinator)];
         let target = self.dice.pick(&targets);
-        let step_ms = self.dice.pick(&[100, 2_000, 6_000, 60_000]);
-        self.process_mut(target).clock.step(step_ms);
+        if is_back {
+            self.coverage.count("clock_stepped_back");
+            let step_ms = self.dice.pick(&[10, 500, 2_000]);
+            self.process_mut(target).clock.step_back(step_ms);
+        } else {
+            let step_ms = self.dice.pick(&[100, 2_000, 6_000, 60_000]);
+            self.process_mut(target).clock.step(step_ms);
+        }
         if let Target::Client(_) = target {
             self.remind(1, target, Input::Wake);
+        }
+    }
+
+    fn suspend_host(&mut self, for_us: u64) {
+        let host = self.dice.index(self.paths.hosts());
+        let stands_still = self.dice.percent(75);
+        self.coverage.count("host_suspended");
+        let workers = (0..self.workers.len()).map(Target::Worker);
+        let clients = (0..self.clients.len()).map(Target::Client);
+        let all: Vec<Target> = workers.chain(clients).chain([Target::Coordinator]).collect();
+        for target in all {
+            if self.process(target).host == host && self.process(target).is_running() {
+                self.pause(target, for_us);
+                self.process_mut(target).suspended_us = stands_still.then_some(self.now_us);
+            }
         }
     }
 
@@ -185,11 +225,15 @@ impl World {
     }
 
     pub(crate) fn resume(&mut self, target: Target, life: u32) {
+        let now_us = self.now_us;
         let process = self.process_mut(target);
         if process.running != Running::Stopped || process.life != life {
             return;
         }
         process.running = Running::Yes;
+        if let Some(since_us) = process.suspended_us.take() {
+            process.clock.stand_still(now_us - since_us);
+        }
         // What waited is dealt with before anything that comes from now on.
         let held: Vec<Event> = process.held.drain(..).collect();
         for event in held {
@@ -222,9 +266,13 @@ impl World {
     fn calm(&mut self) {
         self.note(format_args!("calm"));
         self.is_calm = true;
+        self.progress();
         self.paths.mend_all();
         self.store.away_until_us = 0;
         self.store.slow_until_us = 0;
+        self.coordinator.disk = Disk::default();
+        // What is under way there is done, too.
+        self.remind(1_000, Target::Coordinator, Input::Written);
         let spared = self.dice.index(self.workers.len());
         let keeps_one = self.dice.percent(50);
         for worker in 0..self.workers.len() {

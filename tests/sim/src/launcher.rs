@@ -65,6 +65,7 @@ impl World {
         let ranks = vec![None; world as usize];
         self.note(format_args!("launch {number}: world {world}, batch {batch:?}, start {start:?}"));
         self.launcher.current = Launch { number, world, batch, ranks, is_over: false };
+        self.progress();
         let spread_us = self.dice.pick(&[1_000, 500_000, 6_000_000]);
         for rank in 0..world {
             let delay_us = self.dice.within(0, spread_us);
@@ -119,7 +120,15 @@ impl World {
         })
     }
 
-    pub(crate) fn peers_may_step(&mut self, client: usize) {
+    /// A rank has taken a batch, or the end.
+    pub(crate) fn rank_stepped(&mut self, client: usize) {
+        if self.clients[client].launch == self.launcher.current.number {
+            self.progress();
+        }
+        self.peers_may_step(client);
+    }
+
+    fn peers_may_step(&mut self, client: usize) {
         let launch = &self.launcher.current;
         let all: Vec<usize> = launch.ranks.iter().flatten().copied().filter(|peer| *peer != client).collect();
         if self.clients[client].launch == launch.number && all.len() + 1 == launch.ranks.len() && self.dice.percent(20)

@@ -12,21 +12,26 @@ use std::{
 use clap::Parser;
 #[cfg(feature = "planted")]
 use spdl_sim::Outcome;
-use spdl_sim::{Coverage, run};
+use spdl_sim::{Coverage, any_seed, run};
 #[cfg(feature = "planted")]
 use spdl_wire::planted::{Bug, plant};
 
 /// Every so many seeds one is played twice, to see that it does the same again.
 const TWICE: u64 = 100;
+/// So many seeds meet everything that they are there for.
+const ENOUGH: u64 = 2_000;
 
 /// Plays the cluster under virtual time with faults, once per seed.
 #[derive(Parser)]
 struct Arguments {
-    /// How many seeds. Default: 1 where --seed is given, else 1,000; with --planted, the most for each bug.
-    #[arg(long, value_name = "N")]
-    seeds: Option<u64>,
-    /// The first seed.
+    /// How many seeds; with --planted, the most for each bug.
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    seeds: u64,
+    /// The first seed. Default: another one each time, which is printed.
     #[arg(long, value_name = "S")]
+    from: Option<u64>,
+    /// Plays this seed only.
+    #[arg(long, value_name = "S", conflicts_with_all = ["from", "seeds"])]
     seed: Option<u64>,
     /// Prints everything that happens. Wants --seed.
     #[arg(long, requires = "seed")]
@@ -40,8 +45,12 @@ fn main() -> ExitCode {
     // What an assertion says is printed with its seed.
     std::panic::set_hook(Box::new(|_| {}));
     let arguments = Arguments::parse();
-    let first = arguments.seed.unwrap_or(0);
-    let count = arguments.seeds.unwrap_or(if arguments.seed.is_some() { 1 } else { 1_000 });
+    let first = arguments.seed.or(arguments.from).unwrap_or_else(any_seed);
+    let count = if arguments.seed.is_some() { 1 } else { arguments.seeds };
+    if arguments.seed.is_none() {
+        let planted = arguments.planted.as_ref().map(|name| format!(" --planted {name}")).unwrap_or_default();
+        println!("again: tests/sim/run --from {first} --seeds {count}{planted}");
+    }
     match &arguments.planted {
         Some(name) => planted(name, first, count, arguments.trace),
         None => play(first, count, arguments.trace),
@@ -99,7 +108,11 @@ fn play(first: u64, count: u64, is_shown: bool) -> ExitCode {
         }
     }
     let (hours, seconds) = (virtual_ms / 3_600_000, started.elapsed().as_secs_f64());
-    println!("{count} seeds passed: {hours} h of virtual time in {seconds:.1} s");
+    println!("{count} seeds from {first} passed: {hours} h of virtual time in {seconds:.1} s");
+    if count >= ENOUGH && !coverage.missing().is_empty() {
+        println!("but they never met {:?}", coverage.missing());
+        return ExitCode::FAILURE;
+    }
     ExitCode::SUCCESS
 }
 

@@ -27,13 +27,22 @@ pub(crate) struct Process {
     pub(crate) running: Running,
     pub(crate) host: usize,
     pub(crate) clock: Clock,
+    /// Since when its clock stands still with its host.
+    pub(crate) suspended_us: Option<u64>,
     /// What reached it while it was stopped, in order.
     pub(crate) held: VecDeque<Event>,
 }
 
 impl Process {
     pub(crate) fn new(host: usize) -> Self {
-        Self { life: 0, running: Running::Dead, host, clock: Clock::default(), held: VecDeque::new() }
+        Self {
+            life: 0,
+            running: Running::Dead,
+            host,
+            clock: Clock::default(),
+            suspended_us: None,
+            held: VecDeque::new(),
+        }
     }
 
     /// Begins another life.
@@ -41,6 +50,7 @@ impl Process {
         self.life += 1;
         self.running = Running::Yes;
         self.held.clear();
+        self.suspended_us = None;
         self.clock = Clock {
             since_us: now_us,
             base_ms: dice.within(0, 100_000),
@@ -57,7 +67,8 @@ impl Process {
     }
 }
 
-/// A monotonic clock: another origin in each life, faster or slower than true time, and with steps forward.
+/// A clock: another origin in each life, faster or slower than true time, and with steps. Those of the shells are monotonic;
+/// the cores bear with little steps back all the same.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     since_us: u64,
@@ -67,7 +78,7 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn read_ms(&self, now_us: u64) -> u64 {
-        self.base_ms + (now_us - self.since_us) * self.permille / 1_000_000
+        self.base_ms + now_us.saturating_sub(self.since_us) * self.permille / 1_000_000
     }
 
     /// When it will read so much.
@@ -78,5 +89,14 @@ impl Clock {
 
     pub(crate) fn step(&mut self, ms: u64) {
         self.base_ms += ms;
+    }
+
+    pub(crate) fn step_back(&mut self, ms: u64) {
+        self.base_ms = self.base_ms.saturating_sub(ms);
+    }
+
+    /// It has stood still for so long.
+    pub(crate) fn stand_still(&mut self, for_us: u64) {
+        self.since_us += for_us;
     }
 }

@@ -12,6 +12,12 @@ use spdl_shard::{
 
 use crate::{dice::Dice, faults::Fault};
 
+/// Launches that there can be in calm, and what each may take besides its batches.
+const CALM_LAUNCHES: u64 = 4;
+const CALM_US: u64 = 300_000_000;
+/// A slow fill takes so many times longer.
+pub(crate) const SLOW_FILL: u64 = 10;
+
 /// How a failed trainer is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Restarts {
@@ -87,6 +93,15 @@ impl Scenario {
 
     pub(crate) fn batch_params(&self, global_batch: u32) -> BatchParams {
         BatchParams { global_batch, ..(&self.job).into() }
+    }
+
+    /// When everything has to be done at the latest: so many launches from the beginning to the end, each batch of which
+    /// takes as long as any can. That the launches get on is judged apart.
+    pub(crate) fn end_us(&self) -> u64 {
+        let batch = u64::from(self.job.global_batch.min(self.max_world));
+        let steps = self.job.epochs * (self.job.samples / batch + 2);
+        let step_us = (self.step_us + SLOW_FILL * self.fill_us) * 11 / 10;
+        self.chaos_us + 2 * self.fault_gap_us + CALM_LAUNCHES * (CALM_US + steps * step_us)
     }
 
     /// B of a launch, where it is not the job's.

@@ -10,7 +10,8 @@ use spdl_shard::{
 use spdl_wire::{
     layout::entry_flags,
     messages::{
-        BadSample, FromCoordinator, Home, NodeId, RankFigures, Session, ToCoordinator, Transport, WorkerBeat, WorkerId,
+        BadSample, FromCoordinator, Home, NodeId, RankFigures, Refusal, Session, ToCoordinator, Transport, WorkerBeat,
+        WorkerId,
     },
 };
 use spdl_worker::feed::{
@@ -23,12 +24,19 @@ use crate::{
     asking::Asking,
     net::{ConnId, Message},
     process::{Process, Running, Target},
+    scenario::SLOW_FILL,
     slab::{Content, Entry, SharedSlab, slab},
     world::{Action, Event, Input, World},
 };
 
-/// As the shell's: bad samples that go with one beat.
-const BAD_PER_BEAT: usize = 256;
+/// Bad samples that go with one beat: fewer than the shell's, so that they are split.
+const BAD_PER_BEAT: usize = 2;
+/// As the shell's: until the next beat where there are more of them, and after one that was refused.
+const MORE_BAD_US: u64 = 20_000;
+const REFUSED_US: u64 = 500_000;
+/// As the shell's: pauses while nobody answers.
+const FIRST_RETRY_US: u64 = 100_000;
+const MAX_RETRY_US: u64 = 2_000_000;
 /// When it leaves: how long the coordinator is waited for, how long clients are served on, and how long those have that
 /// found no other home.
 const GOODBYE_US: u64 = 300_000;
@@ -47,7 +55,27 @@ pub(crate) struct WorkerProcess {
     /// Bad samples that went with the open beat.
     told: Vec<(u32, u64)>,
     backoff_us: u64,
+    beating: Beating,
     departure: Departure,
+    /// Only the last of its timers counts, of those for beats and of those for leaving.
+    beat_timer: u64,
+    leave_timer: u64,
+}
+
+/// What the task that beats is doing. It does one thing at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beating {
+    /// It waits for an answer.
+    Asking {
+        is_draining: bool,
+    },
+    /// It was answered: news, and the loss of its connection, make it beat at once.
+    Resting {
+        is_draining: bool,
+    },
+    /// Nobody answered.
+    BackingOff,
+    Ended,
 }
 
 /// How far a worker is from leaving.
@@ -60,6 +88,8 @@ enum Departure {
     Announced,
     /// Who is still there is let go.
     Due,
+    /// The coordinator is told.
+    Gone,
 }
 
 /// A rank that is served.
@@ -94,7 +124,10 @@ impl WorkerProcess {
             bad: BadLedger::default(),
             told: Vec::new(),
             backoff_us: 0,
+            beating: Beating::Ended,
             departure: Departure::Open,
+            beat_timer: 0,
+            leave_timer: 0,
         }
     }
 
@@ -126,9 +159,10 @@ impl World {
         state.feeds.clear();
         state.bad = BadLedger::default();
         state.told.clear();
-        state.backoff_us = 100_000;
+        state.backoff_us = FIRST_RETRY_US;
+        state.beating = Beating::BackingOff;
         state.departure = Departure::Open;
-        self.remind(100, Target::Worker(worker), Input::Beat);
+        self.beat_after(worker, 100, Beating::BackingOff);
     }
 
     pub(crate) fn kill_worker(&mut self, worker: usize) {
@@ -141,11 +175,15 @@ impl World {
     pub(crate) fn leave_worker(&mut self, worker: usize) {
         if self.workers[worker].departure == Departure::Open {
             self.workers[worker].departure = Departure::Draining;
-            self.ask_nothing_more(Target::Worker(worker));
-            self.beat(worker);
-            let goodbye_us = self.dice.within(1_000, GOODBYE_US);
-            self.remind(goodbye_us, Target::Worker(worker), Input::Leave);
+            self.leave_after(worker, GOODBYE_US);
+            self.beat_at_once(worker);
         }
+    }
+
+    fn leave_after(&mut self, worker: usize, delay_us: u64) {
+        let timer = self.workers[worker].leave_timer + 1;
+        self.workers[worker].leave_timer = timer;
+        self.remind(delay_us, Target::Worker(worker), Input::Leave { timer });
     }
 
     fn on_leave(&mut self, worker: usize) {
@@ -155,11 +193,14 @@ impl World {
             Departure::Open | Departure::Draining => (Departure::Announced, HAND_OVER_US),
             Departure::Announced => (Departure::Due, FAREWELL_US),
             Departure::Due => {
+                self.workers[worker].departure = Departure::Gone;
+                self.workers[worker].beating = Beating::Ended;
                 let leave = ToCoordinator::WorkerLeave { worker: self.workers[worker].id };
                 self.ask_nothing_more(target);
                 self.ask(target, leave);
-                return self.remind(GOODBYE_US, target, Input::Exit);
+                return self.leave_after(worker, GOODBYE_US);
             }
+            Departure::Gone => return self.exit_worker(worker),
         };
         self.workers[worker].departure = departure;
         for conn in conns {
@@ -168,24 +209,67 @@ impl World {
                 _ => self.end_feed(worker, conn),
             }
         }
-        self.remind(next_us, target, Input::Leave);
+        self.leave_after(worker, next_us);
+        self.leave_when_served(worker);
+    }
+
+    /// One whose ranks have all gone need not wait for the time to be up.
+    fn leave_when_served(&mut self, worker: usize) {
+        let state = &self.workers[worker];
+        if state.feeds.is_empty() && (Departure::Announced..=Departure::Due).contains(&state.departure) {
+            self.leave_after(worker, 1);
+        }
+    }
+
+    fn exit_worker(&mut self, worker: usize) {
+        self.kill_worker(worker);
+        let away_us = self.dice.within(1_000_000, 10_000_000);
+        self.schedule(away_us, Event::World(Action::Start(Target::Worker(worker))));
     }
 
     pub(crate) fn worker_input(&mut self, worker: usize, input: Input) {
         let target = Target::Worker(worker);
         match input {
-            Input::Beat if self.workers[worker].departure < Departure::Due => self.beat(worker),
-            Input::Beat => {}
+            Input::Beat { timer } => {
+                let state = &self.workers[worker];
+                let is_due = matches!(state.beating, Beating::Resting { .. } | Beating::BackingOff);
+                if is_due && timer == state.beat_timer {
+                    self.beat(worker);
+                }
+            }
             Input::AnswerTimeout { id } => self.answer_timed_out(target, id),
             Input::Opened { conn } => self.on_opened(worker, conn),
             Input::FillDone { conn, sequence, attempts } => self.on_fill_done(worker, conn, sequence, attempts),
-            Input::Leave => self.on_leave(worker),
-            Input::Exit => {
-                self.kill_worker(worker);
-                let away_us = self.dice.within(1_000_000, 10_000_000);
-                self.schedule(away_us, Event::World(Action::Start(target)));
+            Input::Leave { timer } => {
+                if timer == self.workers[worker].leave_timer {
+                    self.on_leave(worker);
+                }
             }
             other => unreachable!("{other:?} is not for a worker"),
+        }
+    }
+
+    fn beat_after(&mut self, worker: usize, delay_us: u64, beating: Beating) {
+        let state = &mut self.workers[worker];
+        state.beating = beating;
+        state.beat_timer += 1;
+        let timer = state.beat_timer;
+        self.remind(delay_us, Target::Worker(worker), Input::Beat { timer });
+    }
+
+    /// There is news: that it drains.
+    fn beat_at_once(&mut self, worker: usize) {
+        if self.workers[worker].beating == (Beating::Resting { is_draining: false }) {
+            self.coverage.count("worker_beat_at_once");
+            self.beat(worker);
+        }
+    }
+
+    /// Its connection to the coordinator is gone, and it asked nothing.
+    pub(crate) fn worker_alone(&mut self, worker: usize) {
+        if matches!(self.workers[worker].beating, Beating::Resting { .. }) {
+            self.coverage.count("worker_beat_at_once");
+            self.beat(worker);
         }
     }
 
@@ -199,6 +283,7 @@ impl World {
             quic: address,
             socket: Some(socket_of(worker)),
         };
+        let is_draining = state.departure > Departure::Open;
         let figures = |feed: &Feed| RankFigures {
             session: feed.session.id,
             rank: feed.rank,
@@ -214,44 +299,64 @@ impl World {
         let beat = WorkerBeat {
             home,
             cores: 4.0,
-            draining: state.departure > Departure::Open,
+            draining: is_draining,
             ranks: state.feeds.values().map(figures).collect(),
             stages: Vec::new(),
             store: Default::default(),
             bad_samples,
         };
         self.workers[worker].told = told;
+        self.workers[worker].beating = Beating::Asking { is_draining };
         self.ask(Target::Worker(worker), ToCoordinator::WorkerBeat(beat));
     }
 
     pub(crate) fn worker_answered(&mut self, worker: usize, answer: &FromCoordinator) {
         let state = &mut self.workers[worker];
+        let Beating::Asking { is_draining } = state.beating else {
+            // The goodbye was heard.
+            return self.leave_after(worker, 1);
+        };
         let pause_us = match answer {
             FromCoordinator::Heard { beat_ms, .. } => {
-                state.backoff_us = 100_000;
+                state.backoff_us = FIRST_RETRY_US;
                 let told = std::mem::take(&mut state.told);
                 state.bad.acknowledge(told.len());
                 self.oracle.bad_samples_heard(&told);
-                beat_ms * 1_000
+                if is_draining && state.departure == Departure::Draining {
+                    self.leave_after(worker, 1);
+                }
+                if told.len() == BAD_PER_BEAT { MORE_BAD_US } else { beat_ms * 1_000 }
             }
-            FromCoordinator::Done => return,
-            _ => 500_000,
+            FromCoordinator::Refused(Refusal::Internal { .. }) => {
+                if is_draining && state.departure == Departure::Draining {
+                    self.leave_after(worker, 1);
+                }
+                REFUSED_US
+            }
+            _ => REFUSED_US,
         };
-        self.remind(pause_us, Target::Worker(worker), Input::Beat);
+        self.beat_after(worker, pause_us, Beating::Resting { is_draining });
+        if self.workers[worker].departure > Departure::Open {
+            self.beat_at_once(worker);
+        }
     }
 
     /// The coordinator is away: connect again after a pause.
     pub(crate) fn worker_unanswered(&mut self, worker: usize) {
         let state = &mut self.workers[worker];
+        if !matches!(state.beating, Beating::Asking { .. }) {
+            return self.leave_after(worker, 1);
+        }
         let pause_us = state.backoff_us / 2 + self.dice.within(0, state.backoff_us / 2);
-        state.backoff_us = (state.backoff_us * 2).min(2_000_000);
-        self.remind(pause_us, Target::Worker(worker), Input::Beat);
+        state.backoff_us = (state.backoff_us * 2).min(MAX_RETRY_US);
+        self.beat_after(worker, pause_us, Beating::BackingOff);
     }
 
     pub(crate) fn worker_lost(&mut self, worker: usize, conn: ConnId) {
         if self.workers[worker].feeds.remove(&conn).is_none() {
-            self.asking_lost(Target::Worker(worker), conn);
+            return self.asking_lost(Target::Worker(worker), conn);
         }
+        self.leave_when_served(worker);
     }
 
     pub(crate) fn worker_receives(&mut self, worker: usize, conn: ConnId, message: Message) {
@@ -350,7 +455,7 @@ impl World {
         };
         feed.filling.insert(slot, Rc::new(content));
         let is_slow = self.now_us < self.store.slow_until_us || self.dice.percent(2);
-        let fill_us = self.dice.within(500, self.scenario.fill_us) * if is_slow { 10 } else { 1 };
+        let fill_us = self.dice.within(500, self.scenario.fill_us) * if is_slow { SLOW_FILL } else { 1 };
         self.remind(fill_us, Target::Worker(worker), Input::FillDone { conn, sequence, attempts: 0 });
     }
 

@@ -21,10 +21,10 @@ use crate::{
     worker::{Store, WorkerProcess},
 };
 
-/// After this long in calm everything has to be done.
-const CALM_US: u64 = 300_000_000;
-/// More events than any seed needs: something goes round in circles.
-const MAX_EVENTS: u64 = 3_000_000;
+/// In calm the current launch takes a batch, or ends, or another one begins, at least this often.
+const STILL_US: u64 = 30_000_000;
+/// More events than happen from one batch of the current launch to the next: something goes round in circles.
+const STILL_EVENTS: u64 = 3_000_000;
 
 /// Something that happens at a time.
 #[derive(Debug)]
@@ -55,9 +55,11 @@ pub(crate) enum Input {
     // The coordinator's.
     Tick,
     Written,
+    RetryWrite,
+    BeatPatience { conn: ConnId, id: u64 },
     // A worker's.
-    Beat,
-    Leave,
+    Beat { timer: u64 },
+    Leave { timer: u64 },
     Opened { conn: ConnId },
     FillDone { conn: ConnId, sequence: u64, attempts: u32 },
     // A client's.
@@ -122,6 +124,10 @@ pub(crate) struct World {
     pub(crate) oracle: Oracle,
     pub(crate) coverage: Coverage,
     pub(crate) is_calm: bool,
+    /// When calm came, or the current launch last got further.
+    progress_us: u64,
+    /// Events since then.
+    still_events: u64,
     /// Workers that calm does not bring back.
     pub(crate) stay_away: Vec<usize>,
     failure: Option<String>,
@@ -156,6 +162,8 @@ impl World {
             oracle: Oracle::default(),
             coverage: Coverage::default(),
             is_calm: false,
+            progress_us: 0,
+            still_events: 0,
             stay_away: Vec::new(),
             failure: None,
             trace: Trace { hash: 0xcbf2_9ce4_8422_2325, line: String::new(), is_shown },
@@ -174,17 +182,24 @@ impl World {
         }
         self.launch();
         self.schedule(self.scenario.fault_gap_us, Event::World(Action::Fault));
-        let mut events = 0;
+        let end_us = self.scenario.end_us();
         while self.failure.is_none() && !self.is_over() {
             let Some(Scheduled { at_us, event, .. }) = self.queue.pop() else {
                 self.fail("nothing is to happen any more".into());
                 break;
             };
             self.now_us = at_us;
-            events += 1;
-            if events > MAX_EVENTS || at_us > self.scenario.chaos_us + 2 * self.scenario.fault_gap_us + CALM_US {
+            self.still_events += 1;
+            let still_us = at_us - self.progress_us;
+            let is_still = self.still_events > STILL_EVENTS || (self.is_calm && still_us > STILL_US);
+            if is_still || at_us > end_us {
                 let status = self.coordinator.status().map(|status| status.to_json());
-                self.fail(format!("not done after {events} events; the coordinator has {status:?}"));
+                let what = if is_still { "no batch was taken" } else { "not done" };
+                self.fail(format!(
+                    "{what} for {} ms and {} events in calm; the coordinator has {status:?}",
+                    still_us / 1_000,
+                    self.still_events
+                ));
                 break;
             }
             self.dispatch(event);
@@ -193,6 +208,12 @@ impl World {
             Some(failure) => Err(failure),
             None => self.check_end(),
         }
+    }
+
+    /// The current launch has got further.
+    pub(crate) const fn progress(&mut self) {
+        self.progress_us = self.now_us;
+        self.still_events = 0;
     }
 
     pub(crate) const fn hash(&self) -> u64 {

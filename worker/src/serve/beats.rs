@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use quinn::Endpoint;
 use spdl_wire::{
     coordinators::{Addresses, Asker, Search},
-    messages::{FromCoordinator, Home, ToCoordinator, WorkerBeat},
+    messages::{FromCoordinator, Home, Refusal, ToCoordinator, WorkerBeat},
 };
 use tokio::sync::{Mutex, watch};
 
@@ -58,6 +58,7 @@ impl Beats {
         let mut asker = self.asker.lock().await;
         let mut backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
         let mut was_told = false;
+        let mut refused = None;
         let mut draining = self.draining.subscribe();
         loop {
             let beat = self.beat(*draining.borrow_and_update() != Draining::No);
@@ -69,7 +70,13 @@ impl Beats {
                         tracing::info!(coordinators = %asker.coordinators(), "reached a coordinator again");
                     }
                     (backoff, was_told) = (Backoff::new(FIRST_RETRY, MAX_RETRY), false);
-                    let pause = self.heard(&asker, reply, told, is_draining);
+                    let (pause, refusal) = self.heard(reply, told, is_draining);
+                    if refusal != refused {
+                        if let Some(cause) = &refusal {
+                            tracing::warn!(coordinators = %asker.coordinators(), cause, "coordinator refuses our beats");
+                        }
+                        refused = refusal;
+                    }
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
                         // This is told at once.
@@ -90,24 +97,23 @@ impl Beats {
         }
     }
 
-    /// Takes note of the reply to a beat that told of so many bad samples; the time until the next.
-    fn heard(&self, asker: &Asker, reply: FromCoordinator, told: usize, is_draining: bool) -> Duration {
-        let pause_ms = match reply {
+    /// Takes note of the reply to a beat that told of so many bad samples; the time until the next, and why this one was
+    /// refused.
+    fn heard(&self, reply: FromCoordinator, told: usize, is_draining: bool) -> (Duration, Option<String>) {
+        let (is_heard, pause_ms, refusal) = match reply {
             FromCoordinator::Heard { beat_ms, .. } => {
                 self.resources.acknowledge_bad(told);
-                self.is_heard.send_replace(true);
-                if is_draining {
-                    self.draining.send_replace(Draining::Heard);
-                }
-                if told == BAD_PER_BEAT { *BEAT_MS.start() } else { beat_ms }
+                (true, if told == BAD_PER_BEAT { *BEAT_MS.start() } else { beat_ms }, None)
             }
-            other => {
-                tracing::warn!(coordinators = %asker.coordinators(), reply = ?other, "coordinator refuses our beat");
-                self.is_heard.send_replace(false);
-                REFUSED_MS
-            }
+            // It has heard the beat, and cannot keep the bad samples: they are told again.
+            FromCoordinator::Refused(Refusal::Internal { cause }) => (true, REFUSED_MS, Some(cause)),
+            other => (false, REFUSED_MS, Some(format!("{other:?}"))),
         };
-        Duration::from_millis(pause_ms.clamp(*BEAT_MS.start(), *BEAT_MS.end()))
+        self.is_heard.send_replace(is_heard);
+        if is_heard && is_draining {
+            self.draining.send_replace(Draining::Heard);
+        }
+        (Duration::from_millis(pause_ms.clamp(*BEAT_MS.start(), *BEAT_MS.end())), refusal)
     }
 
     fn beat(&self, draining: bool) -> WorkerBeat {
