@@ -14,7 +14,7 @@ use spdl_wire::{
 use crate::{
     net::{ConnId, Message},
     process::{Process, Target},
-    world::{Event, Input, World},
+    world::{Action, Event, Input, World},
 };
 
 /// As the shell's: its clock, how often a write is tried again, and how long the answer to a beat waits for one.
@@ -38,6 +38,8 @@ pub(crate) struct CoordinatorProcess {
     /// Changes that were refused, and go before all others.
     refused: Vec<Change>,
     pub(crate) disk: Disk,
+    /// It is killed when it next writes changes that belong together.
+    pub(crate) dies_writing: bool,
 }
 
 /// What it writes to.
@@ -76,6 +78,7 @@ impl CoordinatorProcess {
             writing: Vec::new(),
             refused: Vec::new(),
             disk: Disk::default(),
+            dies_writing: false,
         }
     }
 
@@ -248,6 +251,11 @@ impl World {
             self.coverage.count("write_took_tens_of_seconds");
         }
         self.remind(delay_us, Target::Coordinator, Input::Written);
+        let belong_together = self.coordinator.writing.iter().any(|write| write.changes.len() > 1);
+        if belong_together && std::mem::take(&mut self.coordinator.dies_writing) {
+            let early_us = self.dice.within(1, delay_us);
+            self.remind(delay_us - early_us, Target::Coordinator, Input::DieWriting);
+        }
     }
 
     /// What was being written is durable, or was refused and is tried again with all that comes later.
@@ -310,6 +318,12 @@ impl World {
                 self.remind(TICK_US, Target::Coordinator, Input::Tick);
             }
             Input::Written => self.on_written(),
+            Input::DieWriting => {
+                self.coverage.count("coordinator_killed_while_it_wrote_changes_that_belong_together");
+                self.kill_coordinator();
+                let away_us = self.dice.within(1_000, 2_000_000);
+                self.schedule(away_us, Event::World(Action::Start(Target::Coordinator)));
+            }
             Input::RetryWrite => {
                 let coordinator = &mut self.coordinator;
                 if coordinator.writing.is_empty() && !coordinator.refused.is_empty() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// What a few hundred seeds have to meet, each at least once.
-pub const EXPECTED: [&str; 41] = [
+pub const EXPECTED: [&str; 42] = [
     "session_begun",
     "session_resumed_from_state",
     "session_resumed_without_state",
@@ -33,6 +33,7 @@ pub const EXPECTED: [&str; 41] = [
     "worker_beat_at_once",
     "coordinator_crashed_after_persisting_before_replying",
     "coordinator_crashed_before_persisting",
+    "coordinator_killed_while_it_wrote_changes_that_belong_together",
     "coordinator_lost_its_state",
     "coordinator_rolled_back",
     "write_took_tens_of_seconds",

@@ -14,6 +14,8 @@ pub(crate) enum Fault {
     KillWorker,
     LeaveWorker,
     KillCoordinator,
+    /// While it writes changes that belong together.
+    KillCoordinatorWriting,
     StopCoordinatorInOrder,
     WipeCoordinator,
     PauseWorker,
@@ -43,10 +45,11 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::KillWorker,
         Self::LeaveWorker,
         Self::KillCoordinator,
+        Self::KillCoordinatorWriting,
         Self::StopCoordinatorInOrder,
         Self::WipeCoordinator,
         Self::PauseWorker,
@@ -116,6 +119,7 @@ impl World {
                 }
                 self.schedule(for_us, Event::World(Action::Start(Target::Coordinator)));
             }
+            Fault::KillCoordinatorWriting => self.coordinator.dies_writing = true,
             Fault::PauseWorker => self.pause(Target::Worker(worker), for_us),
             Fault::PauseCoordinator => self.pause(Target::Coordinator, for_us),
             Fault::PauseClient => {
@@ -271,6 +275,7 @@ impl World {
         self.store.away_until_us = 0;
         self.store.slow_until_us = 0;
         self.coordinator.disk = Disk::default();
+        self.coordinator.dies_writing = false;
         // What is under way there is done, too.
         self.remind(1_000, Target::Coordinator, Input::Written);
         let spared = self.dice.index(self.workers.len());

@@ -56,6 +56,7 @@ pub(crate) enum Input {
     Tick,
     Written,
     RetryWrite,
+    DieWriting,
     BeatPatience { conn: ConnId, id: u64 },
     // A worker's.
     Beat { timer: u64 },

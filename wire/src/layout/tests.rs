@@ -156,7 +156,7 @@ fn a_ragged_value_that_is_longer_than_its_column_allows_is_refused() {
 fn a_batch_that_claims_more_or_less_than_it_can_have_is_refused_with_the_field() {
     let layout = Layout::new(&columns(), 3);
     let (slot, used) = filled(&layout);
-    let bytes = &bytemuck::cast_slice::<_, u8>(&slot)[..];
+    let bytes: &[u8] = bytemuck::cast_slice(&slot);
     let used_at = std::mem::offset_of!(Header, used_bytes);
     let with = |value: u64| {
         let mut bad = bytes.to_vec();
@@ -189,7 +189,8 @@ fn an_empty_batch_takes_the_fixed_bytes_and_a_full_one_fits() {
     let used = layout.finish(bytes, Zeroable::zeroed(), &none);
     assert_eq!(used, layout.fixed_bytes());
     let view = layout.read(&bytes[..used]).unwrap();
-    assert!(view.is_empty() && view.len() == 0);
+    assert!(view.is_empty());
+    assert_eq!(view.entries().count(), 0);
     let full = Header { entries: 3, ..Zeroable::zeroed() };
     let used = layout.finish(bytes, full, &[vec![], vec![vec![1; 100]; 3], vec![], vec![vec![2; 7]; 3]]);
     assert!(used <= layout.slot_bytes());
