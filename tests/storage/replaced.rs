@@ -1,6 +1,6 @@
 //! A shard that was replaced behind our back is refused by name, whatever else is there.
 
-use object_store::ObjectStoreExt;
+use object_store::{ObjectStoreExt, WriteMultipart};
 
 use crate::{
     processes::{ctl, run},
@@ -44,7 +44,7 @@ async fn a_shard_of_another_size_is_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_of_the_same_size_with_another_etag_is_refused_in_the_middle_of_a_run() {
+async fn a_shard_of_the_same_size_with_another_etag_and_other_bytes_is_refused_in_the_middle_of_a_run() {
     let scene = Scene::new(24, 6).await;
     scene.with_etags().await;
     assert_eq!(scene.run(1, &Settings::default()).await.unwrap().batches, scene.undisturbed(1).await);
@@ -61,8 +61,29 @@ async fn a_shard_of_the_same_size_with_another_etag_is_refused_in_the_middle_of_
     scene.replace(&shard, |bytes| other_bytes(bytes)).await;
     scene.proxy.forget_orders();
     let error = fed.rest().await.unwrap_err();
-    for part in [&format!("shard `{shard}` changed"), "etag"] {
+    for part in [&format!("shard `{shard}` changed"), "etag", "and checksum", "copy it once more"] {
         assert!(error.to_string().contains(part) && !error.is_retryable(), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copied_dataset_whose_etags_are_others_delivers_the_same_samples() {
+    let scene = Scene::new(24, 6).await;
+    scene.with_etags().await;
+    // A copy in parts, as `aws s3 cp` makes it: the etag is made of those of the parts.
+    for shard in scene.shards() {
+        let (client, key) = (scene.server.client(), scene.server.key(&format!("set/{shard}")));
+        let before = client.head(&key).await.unwrap().e_tag;
+        let bytes = std::fs::read(scene.folder.path().join("dataset").join(&shard)).unwrap();
+        let mut upload = WriteMultipart::new(client.put_multipart(&key).await.unwrap());
+        upload.write(&bytes);
+        upload.finish().await.unwrap();
+        assert_ne!(client.head(&key).await.unwrap().e_tag, before);
+    }
+    assert_eq!(scene.run(1, &Settings::default()).await.unwrap().batches, scene.undisturbed(1).await);
+    for place in [&scene.url, &scene.local()] {
+        let found = run(ctl().arg("verify").arg(place).arg("--json")).json();
+        assert_eq!((&found["faults"], &found["other_etags"]), (&serde_json::json!([]), &4.into()), "{place}");
     }
 }
 

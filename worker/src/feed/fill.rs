@@ -209,6 +209,14 @@ impl Filling {
             Why::WrongBytes { field, expected, actual } => {
                 if !task.wrong.note(actual) {
                     let attempts = task.wrong.fetches;
+                    let object = self.feed.dataset.place(block).shard;
+                    if let Some([noted, found]) = object.difference(self.feed.resources.fetcher.requests()) {
+                        let checksum = |etag: String, crc32c: u32| {
+                            format!("{etag} and checksum {crc32c:08x} of field `{field}` of record `{key}`")
+                        };
+                        let (expected, actual) = (checksum(noted, expected), checksum(found, actual));
+                        return Err(FetchError::Changed { shard, expected, actual }.into());
+                    }
                     return Err(FetchError::WrongBytes { shard, key, field, expected, actual, attempts }.into());
                 }
                 tracing::warn!(shard, key, field, "wrong bytes; fetching them again");

@@ -7,13 +7,15 @@ use std::sync::Arc;
 #[non_exhaustive]
 pub enum FetchError {
     /// The object is not what the manifest describes.
-    #[error("shard `{shard}` changed: manifest says {expected}, store says {actual}; index the dataset again")]
+    #[error(
+        "shard `{shard}` changed: manifest says {expected}, store says {actual}; copy it once more from where the dataset was made"
+    )]
     Changed {
         /// URL of the shard.
         shard: String,
-        /// Size or etag in the manifest.
+        /// Size in the manifest, or etag and checksum.
         expected: String,
-        /// Size or etag in the store.
+        /// Size in the store, or etag and checksum.
         actual: String,
     },
     /// The store says that it will never give the bytes.

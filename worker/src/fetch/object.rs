@@ -32,11 +32,17 @@ pub struct ShardObject {
     pub url: String,
     /// Its size.
     pub bytes: u64,
-    /// Its etag, where the manifest has one.
+    /// Its etag, where the manifest has one; a copy may have another.
     pub etag: Option<String>,
 }
 
 impl ShardObject {
+    /// How the object differs from what the manifest says beside its bytes: `manifest says` and `store says`.
+    pub(crate) fn difference(&self, requests: &Requests) -> Option<[String; 2]> {
+        let etags = requests.other_etag(&self.dataset, &self.path)?;
+        Some(etags.map(|etag| format!("etag {etag}")))
+    }
+
     /// Reads `ranges`, each in parts.
     pub(crate) async fn read(&self, ranges: &[Range<u64>], requests: &Requests) -> Result<Pieces, FetchError> {
         let parts: Vec<Range<u64>> = ranges.iter().flat_map(|range| parts(range.clone(), PART_BYTES)).collect();
@@ -54,7 +60,12 @@ impl ShardObject {
         let options = GetOptions { range: Some(GetRange::Bounded(part)), ..GetOptions::default() };
         let shard = || self.url.clone();
         match requests.get(&target, &options).await {
-            Ok(got) => Ok(got.bytes.expect("a range is taken whole")),
+            Ok(got) => {
+                if let Some(etags) = target.other_etag(&got.meta) {
+                    requests.note_other_etag(&target, etags);
+                }
+                Ok(got.bytes.expect("a range is taken whole"))
+            }
             Err(Failed::Changed { expected, actual }) => Err(FetchError::Changed { shard: shard(), expected, actual }),
             Err(Failed::Refused(source)) => Err(FetchError::Refused { shard: shard(), source: Arc::new(source) }),
             Err(Failed::Later { .. }) => unreachable!("what may do better is tried again"),

@@ -2,6 +2,7 @@
 //! tried again and when it is not. The stores' own clients ask once.
 
 use std::{
+    collections::HashMap,
     pin::pin,
     sync::{
         Arc,
@@ -11,7 +12,7 @@ use std::{
 };
 
 use futures::future::{Either, select};
-use object_store::GetOptions;
+use object_store::{GetOptions, path::Path};
 use parking_lot::Mutex;
 use spdl_wire::messages::StoreFigures;
 use tokio::sync::Semaphore;
@@ -68,7 +69,12 @@ pub(crate) struct Requests {
     pace: Mutex<Pace>,
     troubles: Arc<Troubles>,
     counts: Counts,
+    /// By dataset and object: etags in the manifest and in the store that differ.
+    other_etags: Mutex<HashMap<(Arc<str>, Path), [String; 2]>>,
 }
+
+/// Objects whose etags are remembered at most.
+const MAX_OTHER_ETAGS: usize = 10_000;
 
 /// What is counted beside the stage's own figures.
 #[derive(Debug, Default)]
@@ -86,7 +92,15 @@ impl Requests {
     pub(crate) fn new(at_once: usize, retry: RetrySettings, stage: Arc<Stage>) -> Self {
         let pace = Mutex::new(Pace::new(retry.hedge_percent));
         let permits = Semaphore::new(at_once.max(1));
-        Self { permits, retry, stage, pace, troubles: Arc::default(), counts: Counts::default() }
+        Self {
+            permits,
+            retry,
+            stage,
+            pace,
+            troubles: Arc::default(),
+            counts: Counts::default(),
+            other_etags: Mutex::default(),
+        }
     }
 
     /// Asks until an answer comes that is whole, or a refusal that is to be believed.
@@ -176,6 +190,19 @@ impl Requests {
     /// Bytes came that are not what they should be.
     pub(crate) fn note_wrong_bytes(&self) {
         self.counts.wrong_bytes.fetch_add(1, Relaxed);
+    }
+
+    /// Notes that an object has another etag than the manifest says.
+    pub(crate) fn note_other_etag(&self, target: &Target<'_>, etags: [String; 2]) {
+        let mut others = self.other_etags.lock();
+        if others.len() < MAX_OTHER_ETAGS {
+            others.insert((target.dataset.clone(), target.path.clone()), etags);
+        }
+    }
+
+    /// The etags of an object in the manifest and in the store, where they differ.
+    pub(crate) fn other_etag(&self, dataset: &Arc<str>, path: &Path) -> Option<[String; 2]> {
+        self.other_etags.lock().get(&(dataset.clone(), path.clone())).cloned()
     }
 
     /// What keeps an object of `dataset` from coming, preferably one that is `wanted`.
