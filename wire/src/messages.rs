@@ -331,6 +331,8 @@ pub enum Refusal {
         leader: Option<String>,
         cause: String,
     },
+    #[error("job `{job}` cannot be run like this: {cause}")]
+    NoBatch { job: String, cause: String },
 }
 
 /// What a client says to its home.

@@ -1,6 +1,6 @@
 //! Ranks: joining a session or starting a new one, beating, leaving.
 
-use spdl_shard::Position;
+use spdl_shard::{Position, order::BatchParams};
 use spdl_wire::{
     messages::{FromCoordinator, Join, RankBeat, Refusal, Session, SessionId},
     planted::{Bug, has},
@@ -52,6 +52,10 @@ impl Coordinator {
         }
         if world > MAX_WORLD {
             return Err(over_limit("world", world, MAX_WORLD));
+        }
+        let batches = BatchParams { global_batch, ..(&state.job).into() };
+        if let Err(error) = batches.check(state.job.samples) {
+            return Err(Refusal::NoBatch { job: join.job.clone(), cause: error.to_string() });
         }
         if let Some(theirs) = join.fingerprint.filter(|theirs| *theirs != state.fingerprint) {
             return Err(Refusal::FingerprintDiffers { job: join.job.clone(), theirs, ours: state.fingerprint });

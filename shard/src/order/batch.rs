@@ -64,6 +64,26 @@ pub struct Item {
 }
 
 impl BatchParams {
+    /// Whether any batch can be cut from a dataset of `samples`. Everything that takes a job asks this: a job without a
+    /// batch would train on nothing and succeed.
+    ///
+    /// # Errors
+    /// [`PlanError::NoBatch`] for a global batch of 0, [`PlanError::BatchExceedsDataset`] where there would be
+    /// no step because the samples never fill one batch.
+    pub fn check(&self, samples: u64) -> Result<(), PlanError> {
+        if self.global_batch == 0 {
+            return Err(PlanError::NoBatch);
+        }
+        if samples == 0 {
+            return Err(PlanError::Empty);
+        }
+        if self.epochs > 0 && self.step(samples, Position::START).is_none() {
+            let Self { global_batch, epochs, .. } = *self;
+            return Err(PlanError::BatchExceedsDataset { global_batch, samples, epochs });
+        }
+        Ok(())
+    }
+
     /// [`Plan::step`] for whoever knows the number of samples and has no plan.
     ///
     /// # Panics
@@ -102,17 +122,9 @@ impl Plan {
     /// Whether these batches can be cut from this dataset at all.
     ///
     /// # Errors
-    /// [`PlanError::NoBatch`] for a global batch of 0, [`PlanError::BatchExceedsDataset`] where there would be
-    /// no step because the samples never fill one batch.
+    /// As [`BatchParams::check`].
     pub fn check(&self, batch: &BatchParams) -> Result<(), PlanError> {
-        if batch.global_batch == 0 {
-            return Err(PlanError::NoBatch);
-        }
-        if batch.epochs > 0 && self.step(Position::START, batch).is_none() {
-            let (global_batch, samples) = (batch.global_batch, self.samples());
-            return Err(PlanError::BatchExceedsDataset { global_batch, samples, epochs: batch.epochs });
-        }
-        Ok(())
+        batch.check(self.samples())
     }
 
     /// The next step at or after `from`; `None` when all epochs are over.

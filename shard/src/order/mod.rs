@@ -73,8 +73,8 @@ pub enum PlanError {
     NoBatch,
     /// There would be no step at all.
     #[error(
-        "`global_batch` is {global_batch}, more than the {samples} samples of {epochs} epoch(s) can fill; \
-         lower it, or set epoch_end to \"pad\" or \"exact\""
+        "`global_batch` is {global_batch}, and the {samples} samples of an epoch ({epochs} in all) never fill it: there would be \
+         no batch; lower it, or set epoch_end to \"pad\" or \"exact\""
     )]
     BatchExceedsDataset {
         /// B.

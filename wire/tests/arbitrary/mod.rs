@@ -272,6 +272,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         }),
         text().prop_map(|cause| Refusal::Internal { cause }),
         (option::of(text()), text()).prop_map(|(leader, cause)| Refusal::NotLeader { leader, cause }),
+        (text(), text()).prop_map(|(job, cause)| Refusal::NoBatch { job, cause }),
     ]
 }
 

@@ -227,3 +227,16 @@ fn only_a_few_superseded_sessions_are_remembered() {
     world.restart();
     assert_eq!(world.core.status().sessions.len(), SUPERSEDED_SESSIONS + 1);
 }
+
+#[test]
+fn a_global_batch_that_the_samples_never_fill_is_refused_when_a_launch_asks_for_it() {
+    let mut world = World::new();
+    let samples = u32::try_from(job("j").samples).unwrap();
+    let refused = world.try_join(Join { global_batch: Some(samples + 1), ..join(0, 1, 1) }).unwrap_err();
+    let text = refused.to_string();
+    assert!(
+        text.starts_with("job `j` cannot be run like this: `global_batch` is 10001") && text.contains("never fill"),
+        "{text}"
+    );
+    world.join(Join { global_batch: Some(samples), ..join(0, 1, 1) });
+}
