@@ -5,7 +5,7 @@
 //! use spdl_cluster::local;
 //! use spdl_shard::job::JobFile;
 //!
-//! let job = JobFile::parse(&std::fs::read_to_string("job.toml")?, "job.toml")?;
+//! let job = JobFile::open("job.toml".as_ref())?;
 //! let mut loader = local::builder(job).open().await?;
 //! while let Some(batch) = loader.next().await? {
 //!     let images = batch.column("image")?;
@@ -29,7 +29,7 @@ use spdl_shard::{
 };
 use spdl_wire::messages::{Refusal, Session, SessionId, StageFigures, Transport};
 use spdl_worker::{
-    budget::Budget,
+    budget::{Budget, BudgetError},
     feed::{Access, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, SlotFreer},
     transform::TransformSettings,
 };
@@ -52,9 +52,12 @@ pub enum LocalError {
     /// The dataset cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The dataset cannot be ordered, or its epochs hold no batch.
+    /// The dataset cannot be ordered, or its epochs hold no batch of the size asked for.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// The budget makes no sense.
+    #[error(transparent)]
+    Budget(#[from] BudgetError),
     /// Rank, world or state do not fit the job.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -174,6 +177,7 @@ impl Builder {
     /// [`LocalError`], with the thing named.
     pub async fn open(self) -> Result<Loader, LocalError> {
         let started = Instant::now();
+        self.budget.check()?;
         self.job.check()?;
         let manifest = DatasetStore::open(&self.job.dataset)?.manifest().await?;
         let job = self.job.freeze(&manifest.facts())?;

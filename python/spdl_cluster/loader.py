@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import warnings
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
@@ -261,13 +262,15 @@ def local(
     state: where to start, as `state_dict` gave it; without it, at the beginning.
     timeout: seconds that waiting for a batch may take. Default 60.
     slots: batches that are filled, waiting or in the caller's hands. Default 4. Raised, more memory is used.
-    cores: processor cores for decoding. Default 40 % of the node's, shared by the ranks on it (`LOCAL_WORLD_SIZE`). Raised, the trainer's own
-        work on the CPU gets slower.
+    cores: processor cores for decoding, a number above 0 and no percentage. Default 40 % of the node's, shared by the ranks on it
+        (`LOCAL_WORLD_SIZE`). Raised, the trainer's own work on the CPU gets slower.
     memory_bytes: bytes for slots and cached data. Default 1 GiB. Raised, less is left for the trainer.
     transform_timeout: seconds that a function of the job's (`transform`) may take for a sample, which is a bad one then. Default 30. Raised, one
         that hangs holds its batch up for longer.
     global_batch, tensors, device, device_options: as `connect` has them.
     """
+    if cores is not None and cores > (there := len(os.sched_getaffinity(0))):
+        warnings.warn(f"cores={cores} is more than the {there} of this machine; it is a number of cores, not percent", stacklevel=2)
     feed = Feed.local(
         dict(job) if isinstance(job, Mapping) else os.fspath(job),
         *environment.rank_and_world(rank, world),

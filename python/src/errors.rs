@@ -103,7 +103,7 @@ pub(crate) fn of_device(py: Python<'_>, error: &DeviceError) -> PyErr {
 pub(crate) fn of_local(py: Python<'_>, error: &LocalError) -> PyErr {
     let (kind, hint) = match error {
         LocalError::Client(error) => return of_client(py, error, ""),
-        LocalError::Job(_) | LocalError::Plan(_) => (Kind::Setting, None),
+        LocalError::Job(_) | LocalError::Plan(_) | LocalError::Budget(_) => (Kind::Setting, None),
         LocalError::Store(error) => (Kind::Data, error.hint()),
         _ => (Kind::Data, None),
     };

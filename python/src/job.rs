@@ -1,4 +1,5 @@
-//! A job in Python: the path of a job file, or a dict with the same keys.
+//! A job in Python: the path of a job file, or a dict with the same keys. A relative `dataset` is relative to the job file, in
+//! a dict to the current folder.
 
 use std::path::PathBuf;
 
@@ -14,18 +15,16 @@ use crate::errors::Kind;
 pub(crate) fn read(job: &Bound<'_, PyAny>) -> PyResult<JobFile> {
     let py = job.py();
     let wrong = |problem: String| Kind::Setting.error(py, &problem, None);
-    let (text, origin) = if let Ok(dict) = job.cast::<PyDict>() {
+    let read = if let Ok(dict) = job.cast::<PyDict>() {
         let table = toml::Value::Table(table(dict, "job")?);
-        (toml::to_string(&table).map_err(|error| wrong(format!("job: {error}")))?, "job".to_owned())
+        JobFile::parse(&toml::to_string(&table).map_err(|error| wrong(format!("job: {error}")))?, "job")
     } else {
         let path: PathBuf = job
             .extract()
             .map_err(|_| wrong(format!("job is {}, neither a dict nor the path of a job file", kind(job))))?;
-        let text = std::fs::read_to_string(&path)
-            .map_err(|error| wrong(format!("job file `{}` cannot be read: {error}", path.display())))?;
-        (text, path.display().to_string())
+        JobFile::open(&path)
     };
-    JobFile::parse(&text, &origin).map_err(|error| wrong(error.to_string()))
+    read.map_err(|error| wrong(error.to_string()))
 }
 
 /// Deeper than any job, and shallow enough for the stack.

@@ -67,12 +67,11 @@ pub(crate) fn run(args: Args) -> Outcome {
     })
 }
 
-/// Submits a job file; returns the job's name. A relative dataset path is made absolute: the
+/// Submits a job file; returns the job's name. A relative dataset path was made absolute when it was read: the
 /// coordinator and the workers run elsewhere.
 pub(crate) async fn submit(connection: &Connection, path: &Path) -> Result<String, CtlError> {
-    let mut file = job_file::read(path)?;
+    let file = job_file::read(path)?;
     file.check()?;
-    file.dataset = job_file::absolute(&file.dataset);
     let toml = toml::to_string(&file).expect("a job file serialises");
     connection.ask(&ToCoordinator::SubmitJob { toml, origin: path.display().to_string() }).await?;
     Ok(file.name)

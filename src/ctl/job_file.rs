@@ -25,10 +25,9 @@ pub(crate) struct OpenJob {
     pub(crate) plan: Plan,
 }
 
-/// Reads and checks a job file.
+/// Reads a job file.
 pub(crate) fn read(path: &Path) -> Result<JobFile, CtlError> {
-    let text = std::fs::read_to_string(path).map_err(|source| CtlError::ReadFile { path: path.to_owned(), source })?;
-    Ok(JobFile::parse(&text, &path.display().to_string())?)
+    Ok(JobFile::open(path)?)
 }
 
 /// Opens a job file's dataset and freezes the job.
@@ -50,12 +49,4 @@ impl OpenJob {
             epoch_end: self.job.epoch_end,
         }
     }
-}
-
-/// A dataset as every process of the cluster can find it: paths that exist here are made absolute, URLs stay.
-pub(crate) fn absolute(dataset: &str) -> String {
-    if dataset.contains("://") {
-        return dataset.to_owned();
-    }
-    std::path::absolute(dataset).map_or_else(|_| dataset.to_owned(), |path| path.display().to_string())
 }

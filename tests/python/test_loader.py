@@ -235,3 +235,27 @@ def test_figures_count_what_was_handed_over(job: MakeJob) -> None:
     decoded = {stage["name"]: stage["items"] for stage in stats["stages"]}
     assert decoded["batch"] == len(loader_steps)
     assert decoded["decode"] >= delivered
+
+
+def test_a_relative_dataset_is_relative_to_its_job_file(job: MakeJob, dataset: pathlib.Path, job_file: JobFile) -> None:
+    path = job_file(job())
+    text = path.read_text()
+    assert str(dataset) in text
+    beside = path.parent / "dataset"
+    beside.symlink_to(dataset)
+    path.write_text(text.replace(str(dataset), "dataset"))
+    with spdl_cluster.local(path) as loader:
+        assert loader.samples == PICTURES
+
+
+def test_cores_that_make_no_sense_are_refused_or_explained(job: MakeJob) -> None:
+    with pytest.raises(spdl_cluster.SettingError, match="`cores` is 0: give a number of cores above 0"):
+        spdl_cluster.local(job(), cores=0).next()
+    with pytest.warns(UserWarning, match="cores=100 is more than the .* it is a number of cores, not percent"):
+        spdl_cluster.local(job(), cores=100)
+
+
+def test_a_batch_that_the_samples_never_fill_is_refused(job: MakeJob) -> None:
+    for loader in (spdl_cluster.local(job(global_batch=PICTURES + 1)), spdl_cluster.local(job(), global_batch=PICTURES + 1)):
+        with pytest.raises(spdl_cluster.SettingError, match="never fill it"):
+            loader.next()

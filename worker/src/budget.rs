@@ -25,6 +25,13 @@ pub struct Budget {
     pub disk: Option<DiskBudget>,
 }
 
+/// A budget with which nothing can be done.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("`cores` is {cores}: give a number of cores above 0, such as 1.5, and none to take 40 % of the node's")]
+pub struct BudgetError {
+    cores: f64,
+}
+
 /// Where blocks are kept on disk, and how much of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskBudget {
@@ -41,6 +48,24 @@ impl Default for Budget {
 }
 
 impl Budget {
+    /// Whether there is something to work with; logs where it is more than the node has.
+    ///
+    /// # Errors
+    /// [`BudgetError`] for cores that are no number above 0.
+    pub fn check(&self) -> Result<(), BudgetError> {
+        let cores = self.cores;
+        if !(cores > 0.0 && cores.is_finite()) {
+            return Err(BudgetError { cores });
+        }
+        let node_cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        if cores.ceil() > node_cores as f64 {
+            tracing::warn!(
+                "the budget is {cores} cores, and there are {node_cores}: is it meant as percent (`{cores}%`)?"
+            );
+        }
+        Ok(())
+    }
+
     /// 40 % of the cores this process may run on.
     #[must_use]
     pub fn default_cores() -> f64 {
@@ -85,6 +110,15 @@ mod tests {
             assert_eq!(shares.transit_bytes + shares.index_bytes + shares.pool_bytes, memory_bytes);
             assert!(shares.pool_bytes >= memory_bytes / 2, "{shares:?}");
         }
+    }
+
+    #[test]
+    fn a_budget_without_cores_is_refused() {
+        for cores in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let error = Budget { cores, ..Budget::default() }.check().unwrap_err().to_string();
+            assert!(error.contains(&format!("`cores` is {cores}")), "{error}");
+        }
+        Budget { cores: 100.0, ..Budget::default() }.check().unwrap();
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use spdl_shard::job::MAX_JOB_FILE_BYTES;
+use spdl_shard::job::{JobFile, MAX_JOB_FILE_BYTES};
 use spdl_wire::messages::FromCoordinator;
 
 use super::driver::Driver;
@@ -81,6 +81,11 @@ async fn load(driver: &Driver, file: &Path) -> Result<(), String> {
         tokio::fs::read_to_string(file).await
     };
     let text = read.await.map_err(|error| format!("job file `{origin}` cannot be read: {}", error_text(&error)))?;
+    // What cannot be parsed is refused below, in the words that every other job file is.
+    let text = match JobFile::parse(&text, &origin) {
+        Ok(job) => toml::to_string(&job.beside(file)).unwrap_or(text),
+        Err(_) => text,
+    };
     match driver.create_job(&text, &origin).await {
         FromCoordinator::Refused(refusal) => Err(refusal.to_string()),
         _ => Ok(()),

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::{Column, ColumnKind, DType, Decoded, ImageColumn, ImageOp, Job, JobError, OrderFile};
+use crate::order::BatchParams;
 
 /// The most pixels on a side, and the most bytes of a ragged sample: both bound a slot.
 const MAX_SIDE: u32 = 16_384;
@@ -72,7 +73,8 @@ impl Job {
     /// Whether it is one that a job file can describe. A job that came from a peer may be anything else.
     ///
     /// # Errors
-    /// [`JobError::Key`] for the first value that makes no sense, [`JobError::Empty`] without samples.
+    /// [`JobError::Key`] for the first value that makes no sense, [`JobError::Empty`] without samples,
+    /// [`JobError::NoBatch`] where they never fill a batch.
     pub fn check(&self) -> Result<(), JobError> {
         let order = OrderFile { lanes: Some(self.order.lanes), window: Some(self.order.window) };
         let Self { name, dataset, global_batch, epochs, max_bad_fraction, columns, .. } = self;
@@ -93,6 +95,9 @@ impl Job {
             let problem = format!("is {epochs}: with {} samples each that is more than 2^62 in all", self.samples);
             return Err(wrong(name, "`epochs`", problem));
         }
+        BatchParams::from(self)
+            .check(self.samples)
+            .map_err(|source| JobError::NoBatch { job: name.clone(), source })?;
         if u64::from(self.order.lanes) > self.samples {
             let problem = format!("is {}, more than the dataset's {} samples", self.order.lanes, self.samples);
             return Err(wrong(name, "`order.lanes`", problem));
@@ -229,7 +234,7 @@ mod tests {
     use super::*;
     use crate::{
         Fingerprint,
-        job::{DatasetFacts, JobFile},
+        job::{DatasetFacts, EpochEnd, JobFile},
     };
 
     fn job() -> Job {
@@ -246,7 +251,12 @@ mod tests {
     #[test]
     fn a_job_that_no_job_file_describes_is_refused() {
         job().check().unwrap();
-        let changes: [(Change, &str); 10] = [
+        let changes: [(Change, &str); 12] = [
+            (|job| job.global_batch = 101, "the 100 samples of an epoch (1 in all) never fill it"),
+            (
+                |job| (job.global_batch, job.epochs, job.epoch_end) = (301, 3, EpochEnd::Continuous),
+                "(3 in all) never fill it",
+            ),
             (|job| job.samples = 0, "no samples"),
             (|job| job.epochs = u64::MAX, "2^62"),
             (|job| job.order.lanes = 101, "`order.lanes`"),
@@ -269,7 +279,7 @@ mod tests {
             change(&mut job);
             let error = job.check().map_err(|error| error.to_string()).unwrap_err();
             // Whole numbers may come from a document too.
-            assert!(error.contains(expected) || number == 7, "{expected}: {error}");
+            assert!(error.contains(expected) || number == 9, "{expected}: {error}");
         }
     }
 }

@@ -1,5 +1,7 @@
 //! A job as a user writes it (TOML, unknown keys refused), and the step from there to a valid [`Job`].
 
+use std::path::{Component, Path, PathBuf};
+
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -95,6 +97,36 @@ const fn default_bad_fraction() -> f64 {
 }
 
 impl JobFile {
+    /// Reads the job file at `path`. A relative `dataset` in it is relative to the folder that it lies in.
+    ///
+    /// # Errors
+    /// [`JobError::Unreadable`], and as [`parse`](Self::parse).
+    pub fn open(path: &Path) -> Result<Self, JobError> {
+        let shown = path.display().to_string();
+        let fail = |source| JobError::Unreadable { path: shown.clone(), source };
+        let bytes = std::fs::metadata(path).map_err(fail)?.len();
+        if bytes > MAX_JOB_FILE_BYTES as u64 {
+            return Err(JobError::TooLong { origin: shown, bytes: usize::try_from(bytes).unwrap_or(usize::MAX) });
+        }
+        let text = std::fs::read_to_string(path).map_err(fail)?;
+        Ok(Self::parse(&text, &shown)?.beside(path))
+    }
+
+    /// The same job, with a relative `dataset` taken from the folder that the job file at `path` lies in.
+    #[must_use]
+    pub fn beside(mut self, path: &Path) -> Self {
+        let is_relative =
+            !self.dataset.is_empty() && !self.dataset.contains("://") && Path::new(&self.dataset).is_relative();
+        let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));
+        if let Some(folder) = folder.filter(|_| is_relative) {
+            // `./data` and `data` are the same dataset to whoever compares them.
+            let parts = folder.components().chain(Path::new(&self.dataset).components());
+            let parts = parts.filter(|part| *part != Component::CurDir);
+            self.dataset = parts.collect::<PathBuf>().display().to_string();
+        }
+        self
+    }
+
     /// Reads a job file's text; `origin` names it in errors.
     ///
     /// # Errors
@@ -278,6 +310,27 @@ mod tests {
         assert_eq!(same.fingerprint(), job.fingerprint());
         let other = Job { seed: 18, ..job.clone() };
         assert_ne!(other.fingerprint(), job.fingerprint());
+    }
+
+    #[test]
+    fn a_relative_dataset_is_relative_to_its_job_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs/a.toml");
+        std::fs::create_dir(folder.path().join("jobs")).unwrap();
+        let inside = |name: &str| folder.path().join(name).display().to_string();
+        for (written, expected) in [
+            ("packed", inside("jobs/packed")),
+            ("./packed", inside("jobs/packed")),
+            ("../packed", inside("jobs/../packed")),
+            ("/data/packed", "/data/packed".to_owned()),
+            ("s3://bucket/packed", "s3://bucket/packed".to_owned()),
+            ("", String::new()),
+        ] {
+            std::fs::write(&path, example().replace("s3://bucket/imagenet/train", written)).unwrap();
+            assert_eq!(JobFile::open(&path).unwrap().dataset, expected, "{written}");
+        }
+        let error = JobFile::open(&path.with_extension("json")).unwrap_err().to_string();
+        assert!(error.contains("a.json` cannot be read"), "{error}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub use transform::{Returns, ReturnsFile, Transform};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Fingerprint;
+use crate::{Fingerprint, order::PlanError};
 
 /// What happens when fewer samples than a global batch are left in an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,6 +129,22 @@ pub enum JobError {
         key: String,
         /// What is wrong with it and what would be right.
         problem: String,
+    },
+    /// The dataset's samples never fill a batch.
+    #[error("job `{job}`: {source}")]
+    NoBatch {
+        /// The job's name.
+        job: String,
+        /// How many there are, and how many are wanted.
+        source: PlanError,
+    },
+    /// The job file cannot be read.
+    #[error("job file `{path}` cannot be read: {source}")]
+    Unreadable {
+        /// Its path.
+        path: String,
+        /// Why not.
+        source: std::io::Error,
     },
     /// The dataset has nothing to deliver.
     #[error("job `{job}`: dataset `{dataset}` has no samples")]

@@ -163,7 +163,9 @@ impl Args {
             return Err(CliError::Value { flag: "--memory", problem });
         }
         let disk = self.cache_dir.clone().map(|directory| DiskBudget { directory, bytes: self.cache_bytes });
-        Ok(Budget { cores, memory_bytes: self.memory, disk })
+        let budget = Budget { cores, memory_bytes: self.memory, disk };
+        budget.check().map_err(|error| CliError::Value { flag: "--cores", problem: error.to_string() })?;
+        Ok(budget)
     }
 
     /// How patient these arguments are with stores.
