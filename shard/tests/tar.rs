@@ -20,9 +20,9 @@ fn scan(bytes: &[u8], chunk_bytes: usize) -> Result<Vec<ScannedRecord>, TarError
     for chunk in bytes.chunks(chunk_bytes) {
         reader.read(chunk, |record| records.push(record))?;
     }
-    let (last, read_bytes) = reader.finish()?;
-    assert_eq!(read_bytes, bytes.len() as u64);
-    records.extend(last);
+    let end = reader.finish()?;
+    assert_eq!(end.bytes, bytes.len() as u64);
+    records.extend(end.record);
     Ok(records)
 }
 

@@ -25,6 +25,8 @@ pub(crate) enum CtlError {
     Reply { request: &'static str },
     #[error("rank {rank} is not below world {world}")]
     RankOutOfRange { rank: u32, world: u32 },
+    #[error("`{flag}` is {value}, {problem}")]
+    Beyond { flag: &'static str, value: u64, problem: String },
     #[error("world {world} is more than the global batch of {global_batch}")]
     WorldTooLarge { world: u32, global_batch: u32 },
     #[error(transparent)]
@@ -68,6 +70,7 @@ impl CtlError {
             Self::Worker(error) => return error.hint().map(str::to_owned),
             Self::Dataset(error) => return error.hint().map(str::to_owned),
             Self::Refused(refusal) => return ClientError::Refused((**refusal).clone()).hint().map(str::to_owned),
+            Self::Beyond { .. } => "epochs and offsets count from 0",
             Self::RankOutOfRange { .. } => "ranks are 0 to world - 1",
             Self::WorldTooLarge { .. } => "every rank must get a sample per step: raise the batch or use fewer ranks",
             Self::Cert(_) => "`spdl-ctl cert` issues certificates from the CA in the coordinator's state folder",

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use spdl_shard::{
-    dataset::{IndexOptions, ShardList, index},
+    dataset::{IndexOptions, Knowledge, ShardList, index_until},
     store::DatasetStore,
 };
 use spdl_worker::size::parse_bytes;
@@ -30,12 +30,16 @@ pub(crate) struct Args {
     /// The classes in the order of their numbers; others that annotations name follow, by name.
     #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
     classes: Vec<String>,
-    /// Size that blocks are cut at: the unit of shuffle, fetch and cache.
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_bytes)]
-    block_size: u64,
-    /// Replaces a manifest that is there.
+    /// Size that blocks are cut at: the unit of shuffle, fetch and cache; 8 MiB when not given.
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    block_size: Option<u64>,
+    /// Replaces a manifest that is there. What it knows of shards whose bytes are the same is kept: their blocks, their samples, the
+    /// segments of crop-ready pictures, and the classes.
     #[arg(long)]
     force: bool,
+    /// With --force: loses all that. The dataset becomes another one, with which no job or checkpoint of the old one goes on.
+    #[arg(long, requires = "force")]
+    discard_knowledge: bool,
     /// Prints the report as one line of JSON, and no progress bar.
     #[arg(long)]
     json: bool,
@@ -50,13 +54,15 @@ pub(crate) fn run(args: Args) -> Outcome {
         classes: args.classes,
         block_bytes: args.block_size,
         overwrite: pack::overwrite(args.force),
+        knowledge: if args.discard_knowledge { Knowledge::Discard } else { Knowledge::Keep },
         ..IndexOptions::default()
     };
-    let report = interrupt::run_or_drop(async {
+    let report = interrupt::run(|mut interrupt| async move {
         let from = DatasetStore::open(&args.dataset)?;
         let to = DatasetStore::open(args.out.as_deref().unwrap_or(&args.dataset))?;
         let bar = Progress::of_dataset(args.json, "indexing");
-        Ok::<_, super::CtlError>(index(&from, &to, &options, &|progress| bar.dataset_at(progress)).await?)
+        let told = |progress| bar.dataset_at(progress);
+        Ok::<_, super::CtlError>(index_until(&from, &to, &options, &told, interrupt.asked()).await?)
     })?;
     pack::print(&report, args.json);
     Ok(ExitCode::SUCCESS)

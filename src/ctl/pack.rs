@@ -1,9 +1,12 @@
-//! `spdl-ctl pack`: writes shards from pictures.
+//! `spdl-ctl pack`: writes shards from pictures and the files beside them.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use spdl_shard::{
-    dataset::{Annotations, DatasetReport, Jpegs, Overwrite, PackOptions, PackOrder, Source, pack_until},
+    dataset::{Annotations, DatasetReport, FieldChoice, Jpegs, Overwrite, PackOptions, PackOrder, Source, pack_until},
     store::{DatasetStore, StoreOptions},
 };
 use spdl_worker::size::parse_bytes;
@@ -18,13 +21,17 @@ use super::{
 /// Arguments of `pack`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A folder with one folder per class, or a text file with a picture's path (and, after a tab, its label) per line.
+    /// A folder with one folder per class, or a text file with a file's path (and, after a tab, its label) per line. Files with one stem
+    /// (`0.jpg`, `0.png`, `0.txt`) are one record.
     source: PathBuf,
     /// Folder or URL of the dataset: a path, s3://, gs://, az:// ...
     dataset: String,
     /// Name of the dataset; the last part of its URL when not given.
     #[arg(long)]
     name: Option<String>,
+    /// Which files of a record become its fields, by suffix, and what the fields are called: `jpg,png=mask,txt`. All when not given.
+    #[arg(long, value_name = "SUFFIX[=NAME],..")]
+    fields: Option<String>,
     /// Pascal VOC annotations lie under this folder, at the pictures' paths; one sample per object.
     #[arg(long, value_name = "DIR", conflicts_with = "annotations_beside")]
     annotations: Option<PathBuf>,
@@ -66,6 +73,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     let source = Source::of(&args.source);
     let options = PackOptions {
         name: args.name,
+        fields: args.fields.as_deref().map(FieldChoice::parse).transpose()?,
         annotations: match args.annotations {
             Some(root) => Some(Annotations::Under(root)),
             None => args.annotations_beside.then_some(Annotations::Beside),
@@ -91,9 +99,25 @@ pub(crate) async fn write(
     quiet: bool,
     mut interrupt: Interrupt,
 ) -> Result<DatasetReport, CtlError> {
+    let made = missing_folders(dataset);
     let store = DatasetStore::create_with(dataset, &StoreOptions::from_env())?;
     let bar = Progress::of_dataset(quiet, "packing");
-    Ok(pack_until(&store, options, &|progress| bar.dataset_at(progress), interrupt.asked()).await?)
+    let packed = pack_until(&store, options, &|progress| bar.dataset_at(progress), interrupt.asked()).await;
+    if packed.is_err() {
+        // Only empty ones go: what somebody else has put there stays.
+        made.iter().for_each(|folder| drop(std::fs::remove_dir(folder)));
+    }
+    Ok(packed?)
+}
+
+/// The folders that will be made for a dataset on disk, the innermost first.
+fn missing_folders(dataset: &str) -> Vec<PathBuf> {
+    if dataset.contains("://") {
+        return Vec::new();
+    }
+    let folders =
+        Path::new(dataset).ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+    folders.map(Path::to_owned).collect()
 }
 
 /// What `--force` means.
@@ -126,8 +150,39 @@ pub(crate) fn print(made: &DatasetReport, json: bool) {
             growth * 100.0,
         );
     }
+    print_content(made);
     println!("fingerprint {}", made.fingerprint);
     for note in &made.notes {
         println!("note: {note}");
     }
 }
+
+/// Prints what was found and what was left out, so that nobody has to guess what is in the dataset.
+fn print_content(made: &DatasetReport) {
+    if made.classes > 0 {
+        let shown: Vec<&str> = made.class_names.iter().map(String::as_str).take(SHOWN_NAMES).collect();
+        let more = if made.classes > shown.len() { ", ..." } else { "" };
+        println!("{} classes: {}{more}", report::grouped(made.classes as u64), shown.join(", "));
+    }
+    let fields = made.fields.iter().map(|(field, records)| match made.records - records {
+        0 => format!("{field} in all records"),
+        lacking => format!("{field} in {} ({} lack it)", report::grouped(*records), report::grouped(lacking)),
+    });
+    println!("fields: {}", fields.collect::<Vec<_>>().join(", "));
+    for left_out in &made.left_out {
+        let suffix = if left_out.suffix.is_empty() { String::new() } else { format!("`{}` ", left_out.suffix) };
+        let files = if left_out.files == 1 { "file" } else { "files" };
+        println!(
+            "left out: {} {suffix}{files}: {} (`{}`)",
+            report::grouped(left_out.files),
+            left_out.why.text(),
+            left_out.example
+        );
+    }
+    for odd in &made.odd_members {
+        println!("note: {} {} (`{}` in shard `{}`)", report::grouped(odd.count), odd.what.text(), odd.first, odd.shard);
+    }
+}
+
+/// Classes that are shown by name.
+const SHOWN_NAMES: usize = 10;

@@ -86,6 +86,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let batches = open.batches(args.global_batch);
     let ranks = ranks(args.rank, args.world, &batches)?;
     open.plan.check(&batches)?;
+    check_start(&open, args, &batches)?;
     if args.ids {
         print_ids(&open, args, &batches, ranks);
     } else {
@@ -97,6 +98,29 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether there is a step to show: a plan of nothing would look like one of a job that needs nothing.
+fn check_start(open: &OpenJob, args: &Args, batches: &BatchParams) -> Result<(), CtlError> {
+    let (epochs, samples) = (batches.epochs, open.plan.samples());
+    let beyond = |flag, value: u64, problem| Err(CtlError::Beyond { flag, value, problem });
+    if args.epoch >= epochs {
+        let problem = format!("beyond the job's epochs, which are {epochs}: the last is {}", epochs - 1);
+        return beyond("--epoch", args.epoch, problem);
+    }
+    if args.from >= samples {
+        return beyond("--from", args.from, format!("beyond the {samples} samples of an epoch"));
+    }
+    if steps(open, args, batches).next().is_none() {
+        let problem = format!(
+            "too near to the end of epoch {}: its last {} samples do not fill a batch of {}",
+            args.epoch,
+            samples - args.from,
+            batches.global_batch
+        );
+        return beyond("--from", args.from, problem);
+    }
+    Ok(())
 }
 
 /// The ranks asked for, checked against the world and the batch.

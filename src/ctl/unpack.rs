@@ -2,9 +2,9 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use spdl_shard::{dataset::unpack, store::DatasetStore};
+use spdl_shard::{dataset::unpack_until, store::DatasetStore};
 
-use super::{CtlError, Outcome, progress::Progress, report};
+use super::{CtlError, Outcome, interrupt, progress::Progress, report};
 
 /// Arguments of `unpack`.
 #[derive(Debug, clap::Args)]
@@ -21,10 +21,11 @@ pub(crate) struct Args {
 
 /// Runs `unpack`.
 pub(crate) fn run(args: &Args) -> Outcome {
-    let done = super::runtime()?.block_on(async {
+    let done = interrupt::run(|mut interrupt| async move {
         let store = DatasetStore::open(&args.dataset)?;
         let bar = Progress::of_dataset(args.json, "unpacking");
-        Ok::<_, CtlError>(unpack(&store, &args.target, &|progress| bar.dataset_at(progress)).await?)
+        let told = |progress| bar.dataset_at(progress);
+        Ok::<_, CtlError>(unpack_until(&store, &args.target, &told, interrupt.asked()).await?)
     })?;
     if args.json {
         report::json(&done);

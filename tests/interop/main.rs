@@ -1,6 +1,7 @@
 //! Others' software: the Python packages `webdataset` and `pillow`, the S3 protocol.
 
 mod crop_ready;
+mod everyday;
 #[path = "../support/processes.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod processes;

@@ -53,9 +53,9 @@ fn scan(shard: &[u8], chunk_bytes: usize) -> Scan {
         }
     }
     match reader.finish() {
-        Ok((last, bytes)) => {
-            records.extend(last);
-            (records, Ok(bytes))
+        Ok(end) => {
+            records.extend(end.record);
+            (records, Ok(end.bytes))
         }
         Err(error) => (records, Err(error.to_string())),
     }

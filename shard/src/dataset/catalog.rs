@@ -1,16 +1,17 @@
 //! What is noted of a shard while its bytes pass, whether they are being written or read: the record index, the
 //! blocks, the samples of annotated records, and what is odd.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{DatasetError, blocks::BlockCutter};
 use crate::{
     Fingerprint,
     index::{IndexBuilder, Segments},
-    manifest::{BlockFacts, ShardFacts},
-    tar::{RecordReader, ScannedRecord},
+    manifest::{BlockFacts, ShardFacts, is_class_name},
+    tar::{OddTally, Oddity, RecordReader, ScannedRecord, TarEnd},
     voc::{Annotation, MAX_ANNOTATION_BYTES, VocError},
 };
 
@@ -32,6 +33,8 @@ struct Records {
     blocks: BlockCutter,
     /// Tables of pictures whose records are not complete, in their order.
     tables: VecDeque<SegmentsOf>,
+    /// Hashes of keys, and which fields their records have.
+    keys: HashMap<u64, FieldSet>,
     odd: Oddities,
     error: Option<crate::FormatError>,
 }
@@ -50,12 +53,41 @@ pub(super) struct SegmentsOf {
 /// What is worth telling of a shard's records.
 #[derive(Debug, Default)]
 pub(super) struct Oddities {
+    /// Fields: how many records have each, and their numbers in the order in which they came up.
+    pub(super) fields: BTreeMap<String, (u64, usize)>,
     /// Classes of the objects in annotations.
     pub(super) classes: BTreeSet<String>,
     pub(super) empty_fields: u64,
+    /// Members and records that are counted by what is odd about them.
+    pub(super) members: OddTally,
+    /// The first and the last record.
+    pub(super) ends: Option<[Outline; 2]>,
     pub(super) records_without_samples: u64,
     pub(super) bad_annotations: u64,
     pub(super) notes: Vec<String>,
+}
+
+/// The key of a record and the names of its fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Outline {
+    pub(super) key: String,
+    pub(super) fields: Vec<String>,
+}
+
+/// A set of fields by their numbers; those beyond 64 share a place with others.
+#[derive(Clone, Copy, Debug, Default)]
+struct FieldSet(u64);
+
+impl FieldSet {
+    const fn is_disjoint(&self, other: &Self) -> bool {
+        self.0 & other.0 == 0
+    }
+}
+
+impl FromIterator<usize> for FieldSet {
+    fn from_iter<I: IntoIterator<Item = usize>>(numbers: I) -> Self {
+        Self(numbers.into_iter().fold(0, |set, number| set | 1 << (number % 64)))
+    }
 }
 
 /// A shard, catalogued.
@@ -81,6 +113,7 @@ impl Catalog {
             index: IndexBuilder::new(),
             blocks: BlockCutter::new(block_bytes),
             tables: VecDeque::new(),
+            keys: HashMap::new(),
             odd: Oddities::default(),
             error: None,
         };
@@ -106,11 +139,12 @@ impl Catalog {
 
     /// Ends the shard, whose object has `etag`.
     pub(super) fn finish(mut self, etag: Option<String>) -> Result<Catalogued, DatasetError> {
-        let (last, shard_bytes) = self.reader.finish()?;
-        if let Some(record) = last {
+        let TarEnd { record, bytes: shard_bytes, odd: members } = self.reader.finish()?;
+        if let Some(record) = record {
             self.records.record(&self.shard, record);
         }
-        let Records { index, blocks, odd, error, .. } = self.records;
+        let Records { index, blocks, mut odd, error, .. } = self.records;
+        odd.members.join(members);
         let unwritable = |source| DatasetError::Unwritable { url: self.shard.clone(), source };
         error.map_or(Ok(()), |error| Err(unwritable(error)))?;
         let (index, index_hash): (_, Fingerprint) = index.finish(shard_bytes).map_err(unwritable)?;
@@ -138,21 +172,42 @@ impl Catalog {
 impl Records {
     fn record(&mut self, shard: &str, record: ScannedRecord) {
         let number = self.index.record_count();
-        for field in record.fields.iter().filter(|field| field.bytes == 0) {
-            self.odd.empty_fields += 1;
-            self.odd.note(|| format!("shard `{shard}`, record `{}`: field `{}` is empty", record.key, field.name));
+        for field in &record.fields {
+            self.odd.field(&field.name);
+            if field.bytes == 0 {
+                self.odd.empty_fields += 1;
+                self.odd.note(|| format!("shard `{shard}`, record `{}`: field `{}` is empty", record.key, field.name));
+            }
         }
+        self.key(shard, &record);
         let samples = self.samples(shard, &record);
         self.odd.records_without_samples += u64::from(samples == 0);
         self.blocks.record(number, record.start, record.end, samples);
         let fields = record.fields.iter().map(|field| (field.name.as_str(), field.offset, field.bytes, field.crc32c));
         let mut added = self.index.record(&record.key, samples, fields);
-        if let Some(table) = self.tables.pop_front_if(|table| table.key == record.key) {
+        while let Some(table) = self.tables.pop_front_if(|table| table.key == record.key) {
             let segments = Segments { step: table.step, lengths: &table.lengths };
             added = added.and_then(|()| self.index.segments(table.field, segments));
         }
         if let Err(error) = added {
             self.error.get_or_insert(error);
+        }
+    }
+
+    /// Notes a key that was there before: another record, or a part of this one.
+    fn key(&mut self, shard: &str, record: &ScannedRecord) {
+        let fields = record.fields.iter().map(|field| self.odd.field_number(&field.name)).collect::<FieldSet>();
+        let known = self.keys.entry(xxh3_64(record.key.as_bytes())).or_default();
+        if known.0 != 0 {
+            let what = if known.is_disjoint(&fields) { Oddity::Torn } else { Oddity::KeyTwice };
+            self.odd.members.add(what, shard, &record.key);
+        }
+        known.0 |= fields.0;
+        let outline =
+            Outline { key: record.key.clone(), fields: record.fields.iter().map(|f| f.name.clone()).collect() };
+        match &mut self.odd.ends {
+            Some([_, last]) => *last = outline,
+            none => *none = Some([outline.clone(), outline]),
         }
     }
 
@@ -165,6 +220,14 @@ impl Records {
         };
         match annotation {
             Ok(annotation) => {
+                if let Some(object) = annotation.objects.iter().find(|object| !is_class_name(&object.class)) {
+                    let class = object.class.escape_debug();
+                    self.odd.bad_annotations += 1;
+                    self.odd.note(|| {
+                        format!("shard `{shard}`, record `{}`: `{class}` cannot be a class's name", record.key)
+                    });
+                    return 0;
+                }
                 let samples = annotation.objects.len() as u32;
                 self.odd.classes.extend(annotation.objects.into_iter().map(|object| object.class));
                 samples
@@ -179,6 +242,18 @@ impl Records {
 }
 
 impl Oddities {
+    fn field(&mut self, name: &str) {
+        match self.fields.get_mut(name) {
+            Some((records, _)) => *records += 1,
+            None => drop(self.fields.insert(name.to_owned(), (1, self.fields.len()))),
+        }
+    }
+
+    /// The number of a field that was noted.
+    fn field_number(&self, name: &str) -> usize {
+        self.fields[name].1
+    }
+
     pub(super) fn note(&mut self, note: impl FnOnce() -> String) {
         if self.notes.len() < MAX_NOTES {
             self.notes.push(note());

@@ -3,7 +3,7 @@
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStoreExt};
 
-use super::{DatasetError, catalog::Catalogued};
+use super::{DatasetError, LeftOutTally, Why, catalog::Catalogued};
 use crate::{
     FormatError,
     index::INDEX_SUFFIX,
@@ -32,7 +32,7 @@ pub(super) async fn make_room(to: &DatasetStore, overwrite: Overwrite) -> Result
             return in_use(MANIFEST_NAME);
         }
         // Shards without a manifest may be someone's, or what an interrupted run left.
-        return match list_shards(to).await?.first() {
+        return match list_shards(to, &mut LeftOutTally::default()).await?.first() {
             Some((name, _)) => in_use(name),
             None => Ok(Vec::new()),
         };
@@ -56,16 +56,25 @@ pub(super) async fn refuse_manifest(to: &DatasetStore, overwrite: Overwrite) -> 
     Ok(())
 }
 
-/// The shards in a folder and the folders in it, by name: every object that ends in `.tar`.
-pub(super) async fn list_shards(from: &DatasetStore) -> Result<Vec<(String, ObjectMeta)>, DatasetError> {
+/// The shards in a folder and the folders in it, by name: every object that ends in `.tar`. The others are counted in
+/// `others`.
+pub(super) async fn list_shards(
+    from: &DatasetStore,
+    others: &mut LeftOutTally,
+) -> Result<Vec<(String, ObjectMeta)>, DatasetError> {
     let object = from.object();
     let folder = from.folder();
-    let listed = object.list(Some(folder)).take(MAX_LISTED).try_filter_map(|meta| async move {
+    let mut listed = object.list(Some(folder)).take(MAX_LISTED);
+    let mut shards = Vec::new();
+    while let Some(meta) = listed.try_next().await.map_err(|source| StoreError::of(from.url(), source))? {
         let parts = meta.location.prefix_match(folder);
         let name = parts.map(|parts| parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/"));
-        Ok(name.filter(|name| name.ends_with(".tar")).map(|name| (name, meta)))
-    });
-    let mut shards: Vec<_> = listed.try_collect().await.map_err(|source| StoreError::of(from.url(), source))?;
+        match name {
+            Some(name) if name.ends_with(".tar") => shards.push((name, meta)),
+            Some(name) => others.add(&name, Why::NoShard),
+            None => {}
+        }
+    }
     shards.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     Ok(shards)
 }
@@ -114,7 +123,7 @@ async fn exists(at: &DatasetStore, name: &str) -> Result<bool, DatasetError> {
     }
 }
 
-async fn remove(at: &DatasetStore, name: &str) -> Result<(), DatasetError> {
+pub(super) async fn remove(at: &DatasetStore, name: &str) -> Result<(), DatasetError> {
     match at.object().delete(&at.path_of(name)).await {
         Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
         Err(source) => Err(StoreError::of(&at.url_of(name), source).into()),

@@ -4,15 +4,17 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::{ObjectMeta, ObjectStoreExt};
 
 use super::{
-    DatasetError, DatasetReport, Progress,
+    DatasetError, DatasetReport, LeftOutTally, Progress,
     catalog::{Catalog, Catalogued},
-    folder::{Overwrite, add_shard, dataset_name, list_shards, refuse_manifest, write_manifest},
+    folder::{Overwrite, add_shard, dataset_name, list_shards, refuse_manifest, remove, write_manifest},
+    known::Known,
     pack::check_block_bytes,
     report::{Meter, Tally},
+    source::way_out_of,
 };
 use crate::{
     index::INDEX_SUFFIX,
-    manifest::{DEFAULT_BLOCK_BYTES, ManifestBuilder},
+    manifest::{DEFAULT_BLOCK_BYTES, ManifestBuilder, check_names},
     store::{DatasetStore, StoreError},
 };
 
@@ -29,11 +31,24 @@ pub struct IndexOptions {
     /// The classes in the order of their numbers. Those that annotations name beside these follow, by name.
     pub classes: Vec<String>,
     /// Size that blocks are cut at, in bytes. Default: 8 MiB. See [`PackOptions`](super::PackOptions::block_bytes).
-    pub block_bytes: u64,
+    pub block_bytes: Option<u64>,
     /// Shards that are read at once. Default: 4. Raised, more memory is used, 32 MiB each.
     pub shards_at_once: usize,
     /// What happens when there is a manifest. Default: refuse.
     pub overwrite: Overwrite,
+    /// What happens to what a manifest that is replaced knows. Default: it is kept.
+    pub knowledge: Knowledge,
+}
+
+/// What becomes of a manifest's knowledge that the shards alone do not give: how they were cut into blocks, where the
+/// segments of crop-ready pictures begin, how many samples records have, and the names of the classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Knowledge {
+    /// It is kept for shards whose bytes are the same, so that their dataset stays the same one.
+    #[default]
+    Keep,
+    /// It is lost: the dataset becomes another one, which no job or checkpoint of the old one goes on with.
+    Discard,
 }
 
 /// Which shards a dataset has, relative to its folder.
@@ -53,9 +68,10 @@ impl Default for IndexOptions {
             name: None,
             boxes: None,
             classes: Vec::new(),
-            block_bytes: DEFAULT_BLOCK_BYTES,
+            block_bytes: None,
             shards_at_once: 4,
             overwrite: Overwrite::Refuse,
+            knowledge: Knowledge::Keep,
         }
     }
 }
@@ -64,37 +80,129 @@ impl Default for IndexOptions {
 /// is the same folder, unless that cannot be written: then what was written has to be copied there.
 ///
 /// # Errors
-/// If a shard cannot be read or is not a WebDataset tar, or `to` cannot be written.
+/// If a shard cannot be read or is not a WebDataset tar, `to` cannot be written, or what the manifest there knows would be
+/// lost unasked. What was written by then is removed again.
 pub async fn index(
     from: &DatasetStore,
     to: &DatasetStore,
     options: &IndexOptions,
     progress: &(dyn Fn(Progress) + Send + Sync),
 ) -> Result<DatasetReport, DatasetError> {
-    check_block_bytes(options.block_bytes)?;
+    index_until(from, to, options, progress, std::future::pending()).await
+}
+
+/// The same, given up when `stop` is ready.
+///
+/// # Errors
+/// As [`index`], and [`DatasetError::Stopped`].
+pub async fn index_until(
+    from: &DatasetStore,
+    to: &DatasetStore,
+    options: &IndexOptions,
+    progress: &(dyn Fn(Progress) + Send + Sync),
+    stop: impl Future<Output = ()>,
+) -> Result<DatasetReport, DatasetError> {
+    let block_bytes = options.block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES);
+    check_block_bytes(block_bytes)?;
+    check_names(&options.classes).map_err(|source| DatasetError::Unwritable { url: to.url().to_owned(), source })?;
     refuse_manifest(to, options.overwrite).await?;
+    let known = Known::of(to, options.overwrite, options.knowledge).await?;
     let shards = shards(from, options).await?;
     let meter = Meter::new(shards.iter().map(|(_, meta)| meta.size).sum(), progress);
-
-    let mut manifest = ManifestBuilder::new(&dataset_name(from, options.name.as_deref()));
-    let mut tally = Tally::default();
-    let mut catalogued = std::pin::pin!(
-        stream::iter(shards)
-            .map(|(name, meta)| index_shard(from, to, options, name, meta, &meter))
-            .buffered(options.shards_at_once.max(1))
-    );
-    while let Some(mut shard) = catalogued.try_next().await? {
-        add_shard(&mut manifest, &shard)?;
-        tally.add(&mut shard);
+    let mut indexing = Indexing {
+        from,
+        to,
+        options,
+        block_bytes,
+        known,
+        meter,
+        manifest: ManifestBuilder::new(&dataset_name(from, options.name.as_deref())),
+        tally: Tally::default(),
+        waiting: Vec::new(),
+        written: Vec::new(),
+    };
+    let mut stop = std::pin::pin!(stop);
+    match indexing.all(shards, &mut stop).await {
+        Ok(report) => Ok(report),
+        Err(error) => {
+            for name in &indexing.written {
+                // The error that led here is the one to tell.
+                let _ = remove(to, name).await;
+            }
+            Err(error)
+        }
     }
-    let classes = tally.classes(options.classes.clone());
-    let manifest = write_manifest(to, manifest.classes(classes)).await?;
-    Ok(tally.report(to.url(), &manifest))
+}
+
+/// The state of an indexing.
+struct Indexing<'i> {
+    from: &'i DatasetStore,
+    to: &'i DatasetStore,
+    options: &'i IndexOptions,
+    block_bytes: u64,
+    known: Known,
+    meter: Meter<'i>,
+    manifest: ManifestBuilder,
+    tally: Tally,
+    /// Indexes that replace others: written when all shards were read, so that an error before leaves the old dataset.
+    waiting: Vec<(String, bytes::Bytes)>,
+    /// Indexes that were written.
+    written: Vec<String>,
+}
+
+impl Indexing<'_> {
+    async fn all(
+        &mut self,
+        shards: Vec<(String, ObjectMeta)>,
+        stop: &mut (impl Future<Output = ()> + Unpin),
+    ) -> Result<DatasetReport, DatasetError> {
+        let (from, options, block_bytes) = (self.from, self.options, self.block_bytes);
+        let mut catalogued = {
+            let meter = &self.meter;
+            std::pin::pin!(
+                stream::iter(shards)
+                    .map(move |(name, meta)| catalogue(from, options, block_bytes, name, meta, meter))
+                    .buffered(options.shards_at_once.max(1))
+            )
+        };
+        loop {
+            let mut shard = tokio::select! {
+                biased;
+                () = &mut *stop => return Err(DatasetError::Stopped { url: self.to.url().to_owned() }),
+                shard = catalogued.try_next() => match shard? {
+                    Some(shard) => shard,
+                    None => break,
+                },
+            };
+            let is_kept = self.known.restore(self.to, options, &mut shard).await?;
+            add_shard(&mut self.manifest, &shard)?;
+            let index = std::mem::take(&mut shard.index);
+            let name = format!("{}{INDEX_SUFFIX}", shard.facts.url);
+            self.tally.add(&mut shard);
+            if self.known.is_there() {
+                if !is_kept {
+                    self.waiting.push((name, index));
+                }
+            } else {
+                // Counted first: what is given up while it is written may be there.
+                self.written.push(name.clone());
+                self.to.put(&name, index).await?;
+            }
+        }
+        let classes = self.tally.classes(self.known.classes(&options.classes)?);
+        let manifest = std::mem::take(&mut self.manifest).classes(classes);
+        for (name, index) in std::mem::take(&mut self.waiting) {
+            self.to.put(&name, index).await?;
+        }
+        let manifest = write_manifest(self.to, manifest).await?;
+        Ok(std::mem::take(&mut self.tally).report(self.to.url(), &manifest))
+    }
 }
 
 async fn shards(from: &DatasetStore, options: &IndexOptions) -> Result<Vec<(String, ObjectMeta)>, DatasetError> {
+    let mut others = LeftOutTally::default();
     let shards = match &options.shards {
-        ShardList::All => list_shards(from).await?,
+        ShardList::All => list_shards(from, &mut others).await?,
         ShardList::Named(names) => {
             if let Some(name) = names.iter().find(|name| !crate::manifest::is_relative_path(name)) {
                 let problem = format!("names `{name}`, which is not a path inside the dataset's folder");
@@ -114,22 +222,29 @@ async fn shards(from: &DatasetStore, options: &IndexOptions) -> Result<Vec<(Stri
         }
     };
     if shards.is_empty() {
-        let problem = "shards whose names end in `.tar` are expected".to_owned();
+        let mut problem = "shards whose names end in `.tar` are expected".to_owned();
+        if let Some(words) = others.in_words() {
+            problem.push_str(&format!("; what is there: {words}"));
+        }
+        let found = others.list();
+        if let Some(way) = way_out_of(found.iter().map(|entry| entry.suffix.trim_start_matches('.'))) {
+            problem.push_str(&format!("; {way}"));
+        }
         return Err(DatasetError::Nothing { origin: from.url().to_owned(), problem });
     }
     Ok(shards)
 }
 
-async fn index_shard(
+async fn catalogue(
     from: &DatasetStore,
-    to: &DatasetStore,
     options: &IndexOptions,
+    block_bytes: u64,
     name: String,
     meta: ObjectMeta,
     meter: &Meter<'_>,
 ) -> Result<Catalogued, DatasetError> {
     let etag = from.lasting_etag(meta.e_tag.clone());
-    let mut catalog = Catalog::new(&name, options.boxes.as_deref(), options.block_bytes);
+    let mut catalog = Catalog::new(&name, options.boxes.as_deref(), block_bytes);
     let mut chunks = std::pin::pin!(from.stream(&name, meta));
     while let Some(chunk) = chunks.try_next().await? {
         let before = catalog.record_count();
@@ -137,9 +252,7 @@ async fn index_shard(
         meter.add(0, u64::from(catalog.record_count() - before), chunk.len() as u64);
     }
     let before = catalog.record_count();
-    let mut shard = catalog.finish(etag)?;
-    let index = std::mem::take(&mut shard.index);
-    to.put(&format!("{name}{INDEX_SUFFIX}"), index).await?;
+    let shard = catalog.finish(etag)?;
     meter.add(1, u64::from(shard.facts.records - before), 0);
     Ok(shard)
 }

@@ -8,6 +8,7 @@ mod crop_ready;
 mod fields;
 mod folder;
 mod index;
+mod known;
 mod originals;
 mod pack;
 mod report;
@@ -17,13 +18,14 @@ mod upload;
 mod verify;
 
 pub use folder::Overwrite;
-pub use index::{IndexOptions, ShardList, index};
+pub use index::{IndexOptions, Knowledge, ShardList, index, index_until};
 pub use originals::Against;
 pub use pack::{Jpegs, PackOptions, PackOrder, pack, pack_until};
 pub use report::{DatasetReport, Progress};
-pub use source::{Annotations, Source};
-pub use unpack::{UnpackReport, unpack};
-pub use verify::{Fault, VerifyOptions, VerifyReport, verify};
+use source::LeftOutTally;
+pub use source::{Annotations, FieldChoice, LeftOut, Source, Why};
+pub use unpack::{UnpackReport, unpack, unpack_until};
+pub use verify::{Fault, PictureCheck, VerifyOptions, VerifyReport, verify};
 
 use crate::{FormatError, store::StoreError, tar::TarError};
 
@@ -64,6 +66,14 @@ pub enum DatasetError {
         /// What is wrong with it and what would be right.
         problem: String,
     },
+    /// An option would lose what the manifest knows that is replaced.
+    #[error("`{option}` {problem}")]
+    Loses {
+        /// The option's name.
+        option: &'static str,
+        /// What would be lost.
+        problem: String,
+    },
     /// There is something already where the dataset should be written.
     #[error("`{url}` exists already")]
     InUse {
@@ -94,10 +104,10 @@ pub enum DatasetError {
         /// What was looked for.
         problem: String,
     },
-    /// Packing was given up because it was asked to.
-    #[error("packing `{url}` was stopped before its manifest was written")]
+    /// It was given up because it was asked to.
+    #[error("`{url}` was not finished: it was stopped, and nothing of it is left")]
     Stopped {
-        /// The dataset that is not there.
+        /// The dataset or folder that is not there.
         url: String,
     },
 }
@@ -114,7 +124,10 @@ impl DatasetError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Store(error) => error.hint(),
-            Self::Tar(_) => Some("copy the shard once more, or leave it out of the dataset"),
+            Self::Tar(error) => Some(error.fault.hint()),
+            Self::Loses { .. } => Some(
+                "leave the option out, make the new one elsewhere (`--out`), or give --discard-knowledge to lose the old one",
+            ),
             Self::NotEmpty { .. } => Some("choose a folder that is empty or does not exist; nothing is overwritten"),
             Self::Damaged { .. } => Some("`spdl-ctl verify` names all that is wrong with a dataset"),
             Self::InUse { .. } => Some("choose another folder, or replace what is there with --force"),

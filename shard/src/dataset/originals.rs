@@ -1,4 +1,4 @@
-//! What a dataset was made of, to compare it with: pictures in files, or the records of another dataset.
+//! What a dataset was made of, to compare it with: files, or the records of another dataset.
 
 use std::{
     collections::HashMap,
@@ -13,9 +13,9 @@ use object_store::ObjectStoreExt;
 use spdl_jpeg::Limits;
 
 use super::{
-    DatasetError, Source,
+    DatasetError, FieldChoice, Source,
     pack::{ANNOTATION_FIELD, LABEL_FIELD, read_file},
-    source::Pictures,
+    source::{Listing, SourceRecords, is_picture},
 };
 use crate::{
     index::{Field, Record, RecordIndex},
@@ -26,8 +26,8 @@ use crate::{
 /// What a dataset is compared with.
 #[derive(Clone, Debug)]
 pub enum Against {
-    /// The pictures that it was packed from. Labels are compared too, annotations are not.
-    Pictures(Source),
+    /// The files that it was packed from. Labels are compared too, annotations from elsewhere are not.
+    Files(Source),
     /// Another dataset with the same keys: every field is compared.
     Dataset(DatasetStore),
 }
@@ -43,7 +43,7 @@ pub(super) struct Originals {
 }
 
 enum Kind {
-    Pictures(Arc<Pictures>),
+    Files(Arc<SourceRecords>),
     Dataset {
         store: DatasetStore,
         shards: Vec<(String, RecordIndex)>,
@@ -64,16 +64,20 @@ pub(super) enum Compared {
 
 impl Originals {
     /// Lists the originals of the dataset that `manifest` describes.
-    pub(super) async fn list(against: &Against, manifest: &Manifest) -> Result<Self, DatasetError> {
+    pub(super) async fn list(
+        against: &Against,
+        choice: Option<&FieldChoice>,
+        manifest: &Manifest,
+    ) -> Result<Self, DatasetError> {
         let classes: Vec<String> = manifest.classes().map(str::to_owned).collect();
         match against {
-            Against::Pictures(source) => {
-                let source = source.clone();
-                let listed = tokio::task::spawn_blocking(move || source.list(None)).await;
-                let pictures = listed.expect("listing does not panic")?;
-                let keys = pictures.pictures.iter().map(|picture| picture.key());
+            Against::Files(source) => {
+                let (source, choice) = (source.clone(), choice.cloned());
+                let listing = move || source.list(&Listing { fields: choice.as_ref(), ..Listing::default() });
+                let source = tokio::task::spawn_blocking(listing).await.expect("listing does not panic")?;
+                let keys = source.records.iter().map(|record| record.key());
                 let numbers: HashMap<Box<str>, usize> = keys.map(Into::into).zip(0..).collect();
-                Ok(Self::new(Kind::Pictures(Arc::new(pictures)), numbers, classes))
+                Ok(Self::new(Kind::Files(Arc::new(source)), numbers, classes))
             }
             Against::Dataset(store) => {
                 let manifest = store.manifest().await?;
@@ -106,7 +110,7 @@ impl Originals {
             return Some("is there twice".to_owned());
         }
         let wanted: Vec<String> = match &self.kind {
-            Kind::Pictures(pictures) => vec![pictures.pictures[number].field()],
+            Kind::Files(source) => source.fields(&source.records[number]).map(|(field, _)| field).collect(),
             Kind::Dataset { .. } => self.record(number).fields().map(|field| field.name.to_owned()).collect(),
         };
         let lacking = wanted.into_iter().find(|field| record.field(field).is_none())?;
@@ -123,7 +127,7 @@ impl Originals {
     pub(super) fn is_wanted(&self, key: &str, field: &Field<'_>) -> bool {
         let Some(&number) = self.numbers.get(key) else { return false };
         match &self.kind {
-            Kind::Pictures(pictures) => field.name == LABEL_FIELD || field.name == pictures.pictures[number].field(),
+            Kind::Files(source) => field.name == LABEL_FIELD || source.file_of(number, field.name).is_some(),
             Kind::Dataset { .. } => true,
         }
     }
@@ -132,13 +136,15 @@ impl Originals {
     pub(super) async fn compare(&self, key: &str, field: &Field<'_>, content: Bytes) -> Result<Compared, DatasetError> {
         let number = self.numbers[key];
         match &self.kind {
-            Kind::Pictures(pictures) if field.name == LABEL_FIELD => Ok(self.compare_label(pictures, number, &content)),
-            Kind::Pictures(pictures) => {
-                let pictures = Arc::clone(pictures);
+            Kind::Files(source) => {
+                let Some(path) = source.file_of(number, field.name) else {
+                    return Ok(self.compare_label(source, number, &content));
+                };
+                let (path, is_picture) = (source.path(path), is_picture(path));
                 let comparing = tokio::task::spawn_blocking(move || {
-                    let path = pictures.path(&pictures.pictures[number]);
                     let name = path.display().to_string();
                     Ok(match read_file(&path)? {
+                        Some(original) if original == content && !is_picture => Compared::Same,
                         Some(original) => compare_pictures(&original, &content, &name),
                         None => Compared::Different(format!("has an original, `{name}`, that was removed")),
                     })
@@ -170,7 +176,7 @@ impl Originals {
 
     /// Where annotations are, a picture may have been left out for want of one.
     pub(super) fn may_be_left_out(&self, index: &RecordIndex) -> bool {
-        matches!(self.kind, Kind::Pictures(_)) && index.records().any(|record| record.field(ANNOTATION_FIELD).is_some())
+        matches!(self.kind, Kind::Files(_)) && index.records().any(|record| record.field(ANNOTATION_FIELD).is_some())
     }
 
     fn record(&self, number: usize) -> Record<'_> {
@@ -180,9 +186,9 @@ impl Originals {
     }
 
     /// Classes are told by their names: their numbers may have been given when the dataset was packed.
-    fn compare_label(&self, pictures: &Pictures, number: usize, label: &[u8]) -> Compared {
-        let original = pictures.pictures[number].label;
-        let class = original.and_then(|label| pictures.classes.get(usize::try_from(label).ok()?));
+    fn compare_label(&self, source: &SourceRecords, number: usize, label: &[u8]) -> Compared {
+        let original = source.records[number].label;
+        let class = original.and_then(|label| source.classes.get(usize::try_from(label).ok()?));
         let wanted = match class {
             Some(class) => self.classes.iter().position(|name| name == class).map(|number| number.to_string()),
             None => original.map(|label| label.to_string()),

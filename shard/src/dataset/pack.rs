@@ -1,4 +1,4 @@
-//! Packing pictures into shards.
+//! Packing files into shards: pictures, and what lies beside them.
 
 use std::{
     io::Read as _,
@@ -10,21 +10,21 @@ use futures::{StreamExt, TryStreamExt, stream};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
-    Annotations, DEFAULT_SHARD_BYTES, DatasetError, DatasetReport, Progress, Source,
+    Annotations, DEFAULT_SHARD_BYTES, DatasetError, DatasetReport, FieldChoice, Progress, Source,
     catalog::{Catalog, SegmentsOf},
     crop_ready::{CropReady, crop_ready},
     folder::{Overwrite, add_shard, dataset_name, make_room, remove_shard, remove_stale, write_manifest},
     report::{Growth, Tally},
-    source::{Pictures, wrong},
+    source::{Listing, SourceRecord, SourceRecords, wrong},
     upload::ShardUpload,
 };
 use crate::{
-    manifest::{DEFAULT_BLOCK_BYTES, ManifestBuilder},
+    manifest::{DEFAULT_BLOCK_BYTES, Manifest, ManifestBuilder},
     store::DatasetStore,
     tar::append_member,
 };
 
-/// Pictures that are read at once. Raised, memory grows by a picture each.
+/// Records that are read at once. Raised, memory grows by a record each.
 const FILES_AT_ONCE: usize = 16;
 /// Largest file that is packed, in bytes: 1 GiB.
 const MAX_FILE_BYTES: u64 = 1 << 30;
@@ -33,13 +33,15 @@ pub(super) const ANNOTATION_FIELD: &str = "xml";
 /// Field that labels go into.
 pub(super) const LABEL_FIELD: &str = "cls";
 
-/// How pictures are packed.
+/// How files are packed.
 #[derive(Clone, Debug)]
 pub struct PackOptions {
     /// Where they come from.
     pub source: Source,
     /// The dataset's name. Default: the last part of its URL.
     pub name: Option<String>,
+    /// Which files of a record become fields, and what they are called. Default: all that have the stem of a picture.
+    pub fields: Option<FieldChoice>,
     /// Where Pascal VOC annotations are. With them a record has one sample per object, and pictures without an
     /// annotation are left out. Default: none, one sample per picture.
     pub annotations: Option<Annotations>,
@@ -91,6 +93,7 @@ impl PackOptions {
         Self {
             source,
             name: None,
+            fields: None,
             annotations: None,
             classes: None,
             order: PackOrder::Shuffled { seed: 0 },
@@ -107,6 +110,10 @@ impl PackOptions {
         match self {
             Self { shard_bytes: 0, .. } => zero("shard_bytes"),
             Self { shard_records: Some(0), .. } => zero("shard_records"),
+            Self { fields: Some(fields), .. } if fields.names().any(|name| name == LABEL_FIELD) => {
+                let problem = format!("has the field `{LABEL_FIELD}`, which is the label's");
+                Err(DatasetError::Option { option: "fields", problem })
+            }
             _ => check_block_bytes(self.block_bytes),
         }
     }
@@ -120,7 +127,7 @@ pub(super) fn check_block_bytes(block_bytes: u64) -> Result<(), DatasetError> {
     Err(DatasetError::Option { option: "block_bytes", problem })
 }
 
-/// Packs pictures into shards in the folder `to`, with a record index beside each and the manifest last: a dataset
+/// Packs files into shards in the folder `to`, with a record index beside each and the manifest last: a dataset
 /// that was not finished has no manifest.
 ///
 /// # Errors
@@ -145,20 +152,25 @@ pub async fn pack_until(
 ) -> Result<DatasetReport, DatasetError> {
     options.check()?;
     let source = options.clone();
-    let listed = tokio::task::spawn_blocking(move || source.source.list(source.classes.as_deref())).await;
-    let pictures = Arc::new(listed.expect("listing does not panic")?);
+    let listed = tokio::task::spawn_blocking(move || {
+        let PackOptions { classes, fields, annotations, .. } = &source;
+        let (classes, fields, annotations) = (classes.as_deref(), fields.as_ref(), annotations.as_ref());
+        source.source.list(&Listing { classes, fields, annotations })
+    });
+    let records = Arc::new(listed.await.expect("listing does not panic")?);
     let replaced = make_room(to, options.overwrite).await?;
 
-    let mut packing = Packing::new(to, options, &pictures, progress);
-    if let Err(error) = packing.all(&pictures, stop).await {
-        packing.abort().await;
-        return Err(error);
+    let mut packing = Packing::new(to, options, &records, progress);
+    match packing.whole(&records, stop).await {
+        Ok(manifest) => {
+            remove_stale(to, replaced, &manifest).await?;
+            Ok(packing.tally.report(to.url(), &manifest))
+        }
+        Err(error) => {
+            packing.abort().await;
+            Err(error)
+        }
     }
-    let Packing { manifest, tally, .. } = packing;
-    let classes = tally.classes(pictures.classes.clone());
-    let manifest = write_manifest(to, manifest.classes(classes)).await?;
-    remove_stale(to, replaced, &manifest).await?;
-    Ok(tally.report(to.url(), &manifest))
 }
 
 /// The state of a packing: the shard that is open, and what was done.
@@ -178,23 +190,33 @@ impl<'a> Packing<'a> {
     fn new(
         to: &'a DatasetStore,
         options: &'a PackOptions,
-        pictures: &Pictures,
+        source: &SourceRecords,
         progress: &'a (dyn Fn(Progress) + Send + Sync),
     ) -> Self {
-        let done = Progress { total_records: Some(pictures.pictures.len() as u64), ..Progress::default() };
+        let done = Progress { total_records: Some(source.records.len() as u64), ..Progress::default() };
         let manifest = ManifestBuilder::new(&dataset_name(to, options.name.as_deref()));
-        let tally = Tally { skipped_files: pictures.skipped_files, ..Tally::default() };
+        let mut tally = Tally { left_out: source.left_out.list(), ..Tally::default() };
+        source.notes.iter().for_each(|note| tally.odd.note(|| note.clone()));
         Self { to, options, progress, done, open: None, finished: 0, manifest, tally }
+    }
+
+    /// Packs the records and writes the manifest.
+    async fn whole(
+        &mut self,
+        source: &Arc<SourceRecords>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Manifest, DatasetError> {
+        self.all(source, stop).await?;
+        let classes = self.tally.classes(source.classes.clone());
+        write_manifest(self.to, std::mem::take(&mut self.manifest).classes(classes)).await
     }
 
     /// Packs the records, and stops only while it waits for one: what is dropped while the store writes it may be
     /// there afterwards.
-    async fn all(&mut self, pictures: &Arc<Pictures>, stop: impl Future<Output = ()>) -> Result<(), DatasetError> {
+    async fn all(&mut self, source: &Arc<SourceRecords>, stop: impl Future<Output = ()>) -> Result<(), DatasetError> {
         let mut stop = std::pin::pin!(stop);
-        let mut files = stream::iter(ordered(pictures, self.options.order))
-            .map(|number| {
-                read_record(Arc::clone(pictures), number, self.options.annotations.clone(), self.options.jpegs)
-            })
+        let mut files = stream::iter(ordered(source, self.options.order))
+            .map(|number| read_record(Arc::clone(source), number, self.options.annotations.clone(), self.options.jpegs))
             .buffered(FILES_AT_ONCE);
         loop {
             let record = tokio::select! {
@@ -204,9 +226,9 @@ impl<'a> Packing<'a> {
             };
             let Some(record) = record else { break };
             match record {
-                Read::Record { members, growth, table } => {
+                Read::Record { members, growth, tables } => {
                     self.tally.growth.add(growth);
-                    self.record(members, table).await?;
+                    self.record(members, tables).await?;
                 }
                 Read::NoAnnotation(picture) => {
                     self.tally.pictures_without_annotation += 1;
@@ -219,7 +241,7 @@ impl<'a> Packing<'a> {
         self.close().await
     }
 
-    async fn record(&mut self, record: Vec<u8>, table: Option<SegmentsOf>) -> Result<(), DatasetError> {
+    async fn record(&mut self, record: Vec<u8>, tables: Vec<SegmentsOf>) -> Result<(), DatasetError> {
         let bytes = record.len() as u64;
         let full = |open: &ShardUpload<'_>| {
             open.bytes + bytes > self.options.shard_bytes || Some(open.records) == self.options.shard_records
@@ -233,7 +255,7 @@ impl<'a> Packing<'a> {
             let catalog = Catalog::new(&name, boxes, self.options.block_bytes);
             self.open = Some(ShardUpload::start(self.to, name, catalog).await?);
         }
-        self.open.as_mut().expect("a shard was opened").append(record, table).await?;
+        self.open.as_mut().expect("a shard was opened").append(record, tables).await?;
         self.done.bytes += bytes;
         Ok(())
     }
@@ -270,52 +292,80 @@ enum Read {
     Record {
         /// Its members, as they go into the tar.
         members: Vec<u8>,
-        /// Where its picture was made crop-ready: what that costs.
+        /// Where its pictures were made crop-ready: what that costs.
         growth: Growth,
-        table: Option<SegmentsOf>,
+        tables: Vec<SegmentsOf>,
     },
     /// A picture that has none where annotations are wanted.
     NoAnnotation(String),
 }
 
 async fn read_record(
-    pictures: Arc<Pictures>,
+    source: Arc<SourceRecords>,
     number: u32,
     annotations: Option<Annotations>,
     jpegs: Jpegs,
 ) -> Result<Read, DatasetError> {
     let reading = tokio::task::spawn_blocking(move || {
-        let picture = &pictures.pictures[number as usize];
-        let key = picture.key();
+        let record = &source.records[number as usize];
         let annotation = match &annotations {
-            Some(annotations) => match first_there(&pictures.annotation_paths(picture, annotations))? {
+            Some(annotations) => match first_there(&source.annotation_paths(record, annotations))? {
                 Some(annotation) => Some(annotation),
-                None => return Ok(Read::NoAnnotation(pictures.path(picture).display().to_string())),
+                None => {
+                    let first = record.files().next().expect("a record has a file");
+                    return Ok(Read::NoAnnotation(source.path(first).display().to_string()));
+                }
             },
             None => None,
         };
-        let mut record = Vec::new();
-        let path = pictures.path(picture);
+        members(&source, record, annotation, jpegs)
+    });
+    reading.await.expect("reading a record does not panic")
+}
+
+/// Reads the files of a record and writes them as members: the first file, the label, the annotation, the other files.
+fn members(
+    source: &SourceRecords,
+    record: &SourceRecord,
+    annotation: Option<Vec<u8>>,
+    jpegs: Jpegs,
+) -> Result<Read, DatasetError> {
+    let key = record.key();
+    let (mut members, mut growth, mut tables) = (Vec::new(), Growth::default(), Vec::new());
+    let mut field = 0;
+    let mut append = |members: &mut Vec<u8>, name: &str, data: &[u8]| {
+        append_member(members, &format!("{key}.{name}"), data);
+        field += 1;
+        field - 1
+    };
+    for (number, (name, path)) in source.fields(record).enumerate() {
+        if annotation.is_some() && name == ANNOTATION_FIELD {
+            continue;
+        }
+        let path = source.path(path);
         let mut data = read_file(&path)?.ok_or_else(|| wrong(&path, "does not exist"))?;
-        let (mut growth, mut table) = (Growth::default(), None);
+        let mut made_ready = None;
         if jpegs == Jpegs::CropReady
             && let Some(CropReady { picture, segments }) = crop_ready(&data)
         {
-            growth = Growth::of(data.len(), picture.len(), segments.as_ref().map(|(_, lengths)| lengths.len()));
-            // The picture is the record's first member.
-            table = segments.map(|(step, lengths)| SegmentsOf { key: key.clone(), field: 0, step, lengths });
+            growth.add(Growth::of(data.len(), picture.len(), segments.as_ref().map(|(_, lengths)| lengths.len())));
             data = picture;
+            made_ready = segments;
         }
-        append_member(&mut record, &format!("{key}.{}", picture.field()), &data);
-        if let Some(label) = picture.label {
-            append_member(&mut record, &format!("{key}.{LABEL_FIELD}"), label.to_string().as_bytes());
+        let field = append(&mut members, &name, &data);
+        if let Some((step, lengths)) = made_ready {
+            tables.push(SegmentsOf { key: key.clone(), field, step, lengths });
         }
-        if let Some(annotation) = annotation {
-            append_member(&mut record, &format!("{key}.{ANNOTATION_FIELD}"), &annotation);
+        if number == 0 {
+            if let Some(label) = record.label {
+                append(&mut members, LABEL_FIELD, label.to_string().as_bytes());
+            }
+            if let Some(annotation) = &annotation {
+                append(&mut members, ANNOTATION_FIELD, annotation);
+            }
         }
-        Ok(Read::Record { members: record, growth, table })
-    });
-    reading.await.expect("reading a picture does not panic")
+    }
+    Ok(Read::Record { members, growth, tables })
 }
 
 fn first_there(paths: &[PathBuf]) -> Result<Option<Vec<u8>>, DatasetError> {
@@ -327,15 +377,17 @@ fn first_there(paths: &[PathBuf]) -> Result<Option<Vec<u8>>, DatasetError> {
     Ok(None)
 }
 
-/// A file's content; `None` where there is no such file.
+/// A file's content; `None` where there is no such file. Pipes and devices are not opened: they may never end.
 pub(super) fn read_file(path: &Path) -> Result<Option<Vec<u8>>, DatasetError> {
     let fail = |error: std::io::Error| wrong(path, &format!("cannot be read: {error}"));
-    let file = match std::fs::File::open(path) {
-        Ok(file) => file,
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => {}
+        Ok(_) => return Err(wrong(path, "is no regular file")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(fail(error)),
-    };
+    }
     let mut data = Vec::new();
+    let file = std::fs::File::open(path).map_err(fail)?;
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut data).map_err(fail)?;
     if data.len() as u64 > MAX_FILE_BYTES {
         return Err(wrong(path, &format!("has more than {MAX_FILE_BYTES} bytes")));
@@ -343,9 +395,9 @@ pub(super) fn read_file(path: &Path) -> Result<Option<Vec<u8>>, DatasetError> {
     Ok(Some(data))
 }
 
-/// Numbers of the pictures in the order in which they are packed.
-fn ordered(pictures: &Pictures, order: PackOrder) -> Vec<u32> {
-    let mut numbers: Vec<u32> = (0..pictures.pictures.len() as u32).collect();
+/// Numbers of the records in the order in which they are packed.
+fn ordered(source: &SourceRecords, order: PackOrder) -> Vec<u32> {
+    let mut numbers: Vec<u32> = (0..source.records.len() as u32).collect();
     if let PackOrder::Shuffled { seed } = order {
         numbers.sort_by_cached_key(|number| (xxh3_64_with_seed(&number.to_le_bytes(), seed), *number));
     }

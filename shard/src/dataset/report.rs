@@ -1,14 +1,22 @@
 //! What is told of a dataset while and after it is made.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use serde::Serialize;
 
-use super::catalog::{Catalogued, MAX_NOTES, Oddities};
-use crate::{Fingerprint, index::Segments, manifest::Manifest};
+use super::{
+    LeftOut,
+    catalog::{Catalogued, MAX_NOTES, Oddities, Outline},
+};
+use crate::{
+    Fingerprint,
+    index::Segments,
+    manifest::Manifest,
+    tar::{OddMembers, Oddity},
+};
 
 /// How far the work is. Totals are known for records when packing, for bytes otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +48,12 @@ pub struct DatasetReport {
     pub bytes: u64,
     /// Number of its classes.
     pub classes: usize,
+    /// Their names, in the order of their numbers; the first hundred.
+    pub class_names: Vec<String>,
+    /// Its fields, and how many records have each.
+    pub fields: BTreeMap<String, u64>,
+    /// Members and records of its shards that are not read as one would think, by what is odd about them.
+    pub odd_members: Vec<OddMembers>,
     /// Fields without a byte: whoever decodes them finds a bad sample.
     pub empty_fields: u64,
     /// Records that give no sample because their annotation has no objects or is missing or bad.
@@ -48,8 +62,10 @@ pub struct DatasetReport {
     pub bad_annotations: u64,
     /// Pictures that were left out for want of an annotation.
     pub pictures_without_annotation: u64,
-    /// Files that were left out because they are no pictures.
+    /// Files that were left out, whatever the reason.
     pub skipped_files: u64,
+    /// The same by suffix and reason.
+    pub left_out: Vec<LeftOut>,
     /// Pictures that were made crop-ready; those that could not be are as they were.
     pub crop_ready_pictures: u64,
     /// Bytes that these had before.
@@ -65,7 +81,7 @@ pub struct DatasetReport {
 pub(super) struct Tally {
     pub(super) odd: Oddities,
     pub(super) pictures_without_annotation: u64,
-    pub(super) skipped_files: u64,
+    pub(super) left_out: Vec<LeftOut>,
     pub(super) growth: Growth,
     pub(super) bytes: u64,
 }
@@ -78,8 +94,25 @@ impl Tally {
         self.odd.records_without_samples += odd.records_without_samples;
         self.odd.bad_annotations += odd.bad_annotations;
         self.odd.classes.extend(odd.classes);
+        for (field, (records, _)) in odd.fields {
+            self.odd.fields.entry(field).or_default().0 += records;
+        }
+        self.odd.members.join(odd.members);
+        self.ends(&shard.facts.url, odd.ends);
         let room = MAX_NOTES - self.odd.notes.len();
         self.odd.notes.extend(odd.notes.into_iter().take(room));
+    }
+
+    /// Notes a record that goes on in the next shard.
+    fn ends(&mut self, shard: &str, ends: Option<[Outline; 2]>) {
+        let Some([first, last]) = ends else { return };
+        if let Some([_, before]) = &self.odd.ends
+            && before.key == first.key
+            && first.fields.iter().all(|field| !before.fields.contains(field))
+        {
+            self.odd.members.add(Oddity::Torn, shard, &first.key);
+        }
+        self.odd.ends = Some([first, last]);
     }
 
     /// The dataset's classes: those that are `fixed`, then the others that annotations name, by name.
@@ -100,11 +133,15 @@ impl Tally {
             samples: manifest.samples(),
             bytes: self.bytes,
             classes: manifest.classes().len(),
+            class_names: manifest.classes().take(MAX_NOTES).map(str::to_owned).collect(),
+            fields: self.odd.fields.into_iter().map(|(field, (records, _))| (field, records)).collect(),
+            odd_members: self.odd.members.list(),
             empty_fields: self.odd.empty_fields,
             records_without_samples: self.odd.records_without_samples,
             bad_annotations: self.odd.bad_annotations,
             pictures_without_annotation: self.pictures_without_annotation,
-            skipped_files: self.skipped_files,
+            skipped_files: self.left_out.iter().map(|entry| entry.files).sum(),
+            left_out: self.left_out,
             crop_ready_pictures: self.growth.pictures,
             crop_ready_source_bytes: self.growth.source_bytes,
             crop_ready_bytes: self.growth.bytes,

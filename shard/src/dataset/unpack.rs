@@ -3,7 +3,7 @@
 use std::{
     fs::{self, OpenOptions},
     io::{ErrorKind, Write as _},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::ObjectStoreExt;
 use serde::Serialize;
+use tokio::sync::Semaphore;
 
 use super::{
     DatasetError, Progress,
@@ -20,7 +21,7 @@ use super::{
     source::wrong,
 };
 use crate::{
-    manifest::{Manifest, is_relative_path},
+    manifest::Manifest,
     store::{DatasetStore, StoreError},
 };
 
@@ -55,23 +56,63 @@ struct File {
 /// made, or is there and empty. Every field's checksum is checked before it is written. Crop-ready pictures are written
 /// without their restart markers: with the same coefficients, and, where it had none before, mostly the bytes that were packed.
 ///
+/// Files are written to a folder inside `target` and moved when all are there: what fails leaves nothing behind.
+///
 /// # Errors
 /// If there is something in the folder already, a field is damaged, a key leads out of the folder, two records have the
-/// same key, or something cannot be read or written. What was written by then stays.
+/// same key, or something cannot be read or written.
 pub async fn unpack(
     from: &DatasetStore,
     target: &Path,
     progress: &(dyn Fn(Progress) + Send + Sync),
 ) -> Result<UnpackReport, DatasetError> {
+    unpack_until(from, target, progress, std::future::pending()).await
+}
+
+/// The same, given up when `stop` is ready.
+///
+/// # Errors
+/// As [`unpack`], and [`DatasetError::Stopped`].
+pub async fn unpack_until(
+    from: &DatasetStore,
+    target: &Path,
+    progress: &(dyn Fn(Progress) + Send + Sync),
+    stop: impl Future<Output = ()>,
+) -> Result<UnpackReport, DatasetError> {
     let manifest = from.manifest().await?;
-    make_empty(target)?;
+    let staging = Staging::make(target)?;
+    let writers = Arc::new(Semaphore::new(SHARDS_AT_ONCE));
+    let done = tokio::select! {
+        biased;
+        () = stop => Err(DatasetError::Stopped { url: target.display().to_string() }),
+        done = all(from, &manifest, &staging, &writers, progress) => done,
+    };
+    // What was handed to another thread is written to its end, and must not be there afterwards.
+    let _all = writers.acquire_many(SHARDS_AT_ONCE as u32).await.expect("it is never closed");
+    match done {
+        Ok(report) => {
+            staging.publish()?;
+            Ok(UnpackReport { target: target.display().to_string(), ..report })
+        }
+        Err(error) => {
+            staging.remove();
+            Err(error)
+        }
+    }
+}
+
+async fn all(
+    from: &DatasetStore,
+    manifest: &Manifest,
+    staging: &Staging,
+    writers: &Arc<Semaphore>,
+    progress: &(dyn Fn(Progress) + Send + Sync),
+) -> Result<UnpackReport, DatasetError> {
     let meter = Meter::new(manifest.shards().map(|shard| shard.bytes).sum(), progress);
-    let target: Arc<Path> = target.into();
-    let mut report = UnpackReport { target: target.display().to_string(), ..UnpackReport::default() };
+    let mut report = UnpackReport::default();
+    let unpacking = Unpacking { from, manifest, folder: staging.folder.as_path().into(), writers, meter };
     let mut shards = std::pin::pin!(
-        stream::iter(0..manifest.shard_count())
-            .map(|number| unpack_shard(from, &manifest, number, &target, &meter))
-            .buffer_unordered(SHARDS_AT_ONCE)
+        stream::iter(0..manifest.shard_count()).map(|number| unpacking.shard(number)).buffer_unordered(SHARDS_AT_ONCE)
     );
     while let Some(shard) = shards.try_next().await? {
         report.add(&shard);
@@ -79,15 +120,49 @@ pub async fn unpack(
     Ok(report)
 }
 
-fn make_empty(target: &Path) -> Result<(), DatasetError> {
-    fs::create_dir_all(target).map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => wrong(target, "is not a folder"),
-        _ => wrong(target, &format!("cannot be made: {error}")),
-    })?;
-    let mut entries = fs::read_dir(target).map_err(|error| wrong(target, &format!("cannot be read: {error}")))?;
-    match entries.next() {
-        None => Ok(()),
-        Some(_) => Err(DatasetError::NotEmpty { path: target.display().to_string() }),
+/// The folder inside the target that files are written to.
+struct Staging {
+    target: PathBuf,
+    folder: PathBuf,
+    /// Folders that were made for the target, the outermost first.
+    made: Vec<PathBuf>,
+}
+
+impl Staging {
+    fn make(target: &Path) -> Result<Self, DatasetError> {
+        let missing = target.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+        let mut made: Vec<PathBuf> = missing.map(Path::to_owned).collect();
+        made.reverse();
+        fs::create_dir_all(target).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists | ErrorKind::NotADirectory => wrong(target, "is not a folder"),
+            _ => wrong(target, &format!("cannot be made: {error}")),
+        })?;
+        let mut entries = fs::read_dir(target).map_err(|error| wrong(target, &format!("cannot be read: {error}")))?;
+        if entries.next().is_some() {
+            return Err(DatasetError::NotEmpty { path: target.display().to_string() });
+        }
+        let folder = target.join(format!(".unpacking-{}", std::process::id()));
+        fs::create_dir(&folder).map_err(|error| wrong(&folder, &format!("cannot be made: {error}")))?;
+        Ok(Self { target: target.to_owned(), folder, made })
+    }
+
+    /// Moves everything to the target.
+    fn publish(&self) -> Result<(), DatasetError> {
+        let fail = |error: std::io::Error| wrong(&self.target, &format!("cannot be written: {error}"));
+        for entry in fs::read_dir(&self.folder).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            fs::rename(entry.path(), self.target.join(entry.file_name())).map_err(fail)?;
+        }
+        fs::remove_dir(&self.folder).map_err(fail)
+    }
+
+    /// Leaves the target as it was. The error that led here is the one to tell.
+    fn remove(&self) {
+        let _ = fs::remove_dir_all(&self.folder);
+        // Only empty ones go: what somebody else has put there stays.
+        for folder in self.made.iter().rev() {
+            let _ = fs::remove_dir(folder);
+        }
     }
 }
 
@@ -100,40 +175,50 @@ impl UnpackReport {
     }
 }
 
-async fn unpack_shard(
-    from: &DatasetStore,
-    manifest: &Manifest,
-    number: u32,
-    target: &Arc<Path>,
-    meter: &Meter<'_>,
-) -> Result<UnpackReport, DatasetError> {
-    let shard = manifest.shard(number);
-    let damaged = |record: &str, problem: String| DatasetError::Damaged {
-        url: from.url_of(shard.url),
-        record: record.into(),
-        problem,
-    };
-    let index = from.index(&shard).await?;
-    let meta = from.object().head(&from.shard_path(&shard)).await;
-    let meta = meta.map_err(|source| StoreError::of(&from.url_of(shard.url), source))?;
-    let mut reader = FieldReader::new(&index);
-    let mut done = UnpackReport { records: u64::from(index.record_count()), ..UnpackReport::default() };
-    let mut chunks = std::pin::pin!(from.stream(shard.url, meta));
-    while let Some(chunk) = chunks.try_next().await? {
-        let found = reader.read(&chunk, |_, _, _| true).into_iter();
-        let files = found.map(|found| file(found).map_err(|(record, problem)| damaged(record, problem)));
-        let files: Vec<File> = files.collect::<Result<_, _>>()?;
-        let target = Arc::clone(target);
-        let writing = tokio::task::spawn_blocking(move || write_all(&target, &files));
-        done.add(&writing.await.expect("writing does not panic")?);
-        meter.add(0, 0, chunk.len() as u64);
+/// A dataset that is unpacked.
+struct Unpacking<'u> {
+    from: &'u DatasetStore,
+    manifest: &'u Manifest,
+    folder: Arc<Path>,
+    /// A permit for each thread that writes.
+    writers: &'u Arc<Semaphore>,
+    meter: Meter<'u>,
+}
+
+impl Unpacking<'_> {
+    async fn shard(&self, number: u32) -> Result<UnpackReport, DatasetError> {
+        let (from, shard) = (self.from, self.manifest.shard(number));
+        let damaged = |record: &str, problem: String| DatasetError::Damaged {
+            url: from.url_of(shard.url),
+            record: record.into(),
+            problem,
+        };
+        let index = from.index(&shard).await?;
+        let meta = from.object().head(&from.shard_path(&shard)).await;
+        let meta = meta.map_err(|source| StoreError::of(&from.url_of(shard.url), source))?;
+        let mut reader = FieldReader::new(&index);
+        let mut done = UnpackReport { records: u64::from(index.record_count()), ..UnpackReport::default() };
+        let mut chunks = std::pin::pin!(from.stream(shard.url, meta));
+        while let Some(chunk) = chunks.try_next().await? {
+            let found = reader.read(&chunk, |_, _, _| true).into_iter();
+            let files = found.map(|found| file(found).map_err(|(record, problem)| damaged(record, problem)));
+            let files: Vec<File> = files.collect::<Result<_, _>>()?;
+            let folder = Arc::clone(&self.folder);
+            let permit = Arc::clone(self.writers).acquire_owned().await.expect("it is never closed");
+            let writing = tokio::task::spawn_blocking(move || {
+                let _permit = permit;
+                write_all(&folder, &files)
+            });
+            done.add(&writing.await.expect("writing does not panic")?);
+            self.meter.add(0, 0, chunk.len() as u64);
+        }
+        let bytes = reader.bytes();
+        if let Some((key, field, _)) = reader.rest().next() {
+            return Err(damaged(key, format!("field `{}` is cut off: the shard ends at {bytes}", field.name)));
+        }
+        self.meter.add(1, done.records, 0);
+        Ok(done)
     }
-    let bytes = reader.bytes();
-    if let Some((key, field, _)) = reader.rest().next() {
-        return Err(damaged(key, format!("field `{}` is cut off: the shard ends at {bytes}", field.name)));
-    }
-    meter.add(1, done.records, 0);
-    Ok(done)
 }
 
 fn file(found: FoundField<'_>) -> Result<File, (&str, String)> {
@@ -143,11 +228,19 @@ fn file(found: FoundField<'_>) -> Result<File, (&str, String)> {
         return Err((key, problem));
     }
     let path = format!("{key}.{}", field.name);
-    if !is_relative_path(&path) || field.name.contains('/') {
+    let Some(path) = path_inside(&path).filter(|_| !field.name.contains('/')) else {
         return Err((key, format!("`{}` is not the name of a file inside a folder", path.escape_debug())));
-    }
+    };
     let content = content.expect("all fields are wanted");
     Ok(File { path, record: key.to_owned(), content, is_crop_ready: segments.is_some() })
+}
+
+/// The path without parts that lead nowhere, as `tar` itself takes `./a//b.jpg` for `a/b.jpg`; `None` where it leads out of
+/// the folder or is none.
+fn path_inside(path: &str) -> Option<String> {
+    let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    let is_inside = !path.starts_with('/') && !path.contains('\0') && !parts.contains(&"..");
+    (is_inside && !parts.is_empty()).then(|| parts.join("/"))
 }
 
 fn write_all(target: &Path, files: &[File]) -> Result<UnpackReport, DatasetError> {
@@ -163,12 +256,12 @@ fn write_all(target: &Path, files: &[File]) -> Result<UnpackReport, DatasetError
 }
 
 fn write(target: &Path, file: &File, content: &[u8]) -> Result<(), DatasetError> {
-    let path = target.join(&file.path);
+    let (path, shown) = (target.join(&file.path), Path::new(&file.path));
     let fail = |error: std::io::Error| match error.kind() {
         ErrorKind::AlreadyExists => {
-            wrong(&path, &format!("exists already: record `{}` has the name of another one", file.record))
+            wrong(shown, &format!("exists already: record `{}` has the name of another one", file.record))
         }
-        _ => wrong(&path, &format!("cannot be written: {error}")),
+        _ => wrong(shown, &format!("cannot be written: {error}")),
     };
     fs::create_dir_all(path.parent().expect("a file in a folder")).map_err(fail)?;
     let mut out = OpenOptions::new().write(true).create_new(true).open(&path).map_err(fail)?;

@@ -37,12 +37,10 @@ impl<'a> ShardUpload<'a> {
     }
 
     /// Appends the members of one record.
-    pub(super) async fn append(&mut self, record: Vec<u8>, table: Option<SegmentsOf>) -> Result<(), DatasetError> {
+    pub(super) async fn append(&mut self, record: Vec<u8>, tables: Vec<SegmentsOf>) -> Result<(), DatasetError> {
         self.bytes += record.len() as u64;
         self.records += 1;
-        if let Some(table) = table {
-            self.catalog.expect(table);
-        }
+        tables.into_iter().for_each(|table| self.catalog.expect(table));
         self.catalog.read(&record)?;
         self.upload.put(Bytes::from(record));
         let room = self.upload.wait_for_capacity(PARTS_AT_ONCE).await;

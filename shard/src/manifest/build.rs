@@ -1,5 +1,7 @@
 //! Writing a manifest.
 
+use std::collections::HashSet;
+
 use super::{BLOCK_BYTES, HEADER_BYTES, KIND, Manifest, ManifestError, SHARD_BYTES, open};
 use crate::{
     Fingerprint,
@@ -119,10 +121,8 @@ impl ManifestBuilder {
         let too_long = |_| unwritable("its tables of text are longer than 4 GiB".to_owned());
         let mut class_ends = Vec::with_capacity(4 * self.classes.len());
         let mut strings = self.urls;
+        check_names(&self.classes)?;
         for class in &self.classes {
-            if !open::is_class_name(class) {
-                return Err(unwritable(format!("`{class}` cannot be a class's name")));
-            }
             strings.push_str(class);
             class_ends.extend(u32::try_from(strings.len()).map_err(too_long)?.to_le_bytes());
         }
@@ -153,6 +153,23 @@ impl ManifestBuilder {
         seal(&KIND, KIND.version, &mut file);
         Manifest::open(file).map_err(|error| unwritable(error.to_string()))
     }
+}
+
+/// Whether these can be the names of a dataset's classes, which is better known before its shards are written.
+pub(crate) fn check_names(classes: &[String]) -> Result<(), ManifestError> {
+    let mut names = HashSet::with_capacity(classes.len());
+    for class in classes {
+        if !open::is_class_name(class) {
+            let class = class.escape_debug();
+            return Err(unwritable(format!(
+                "`{class}` cannot be a class's name: 1 to 4096 bytes without tabs, line ends and other control characters"
+            )));
+        }
+        if !names.insert(class) {
+            return Err(unwritable(format!("two classes are called `{class}`")));
+        }
+    }
+    Ok(())
 }
 
 fn unwritable(what: String) -> ManifestError {

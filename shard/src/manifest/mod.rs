@@ -6,9 +6,11 @@
 mod build;
 mod open;
 
+#[cfg(feature = "store")]
+pub(crate) use build::check_names;
 pub use build::{BlockFacts, ManifestBuilder, ShardFacts};
 #[cfg(feature = "store")]
-pub(crate) use open::is_relative_path;
+pub(crate) use open::{is_class_name, is_relative_path};
 
 pub use crate::sealed::FormatError as ManifestError;
 

@@ -197,7 +197,7 @@ pub(crate) fn is_relative_path(url: &str) -> bool {
 }
 
 /// Whether `name` can be the name of a class.
-pub(super) fn is_class_name(name: &str) -> bool {
+pub(crate) fn is_class_name(name: &str) -> bool {
     (1..=MAX_CLASS_BYTES).contains(&name.len()) && !name.bytes().any(|byte| byte.is_ascii_control())
 }
 

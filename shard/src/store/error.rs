@@ -134,7 +134,10 @@ impl StoreError {
             }
             Self::Denied { .. } => "check the credentials and what they allow",
             Self::Unreachable { .. } => "check the host and port of the URL or of AWS_ENDPOINT, and the network",
-            Self::Changed { .. } => "a dataset must not change under its manifest; index it anew or restore the object",
+            Self::Changed { .. } => {
+                "a dataset does not change: copy the object once more from where the dataset was made, or make the other one a \
+                 dataset in a folder of its own"
+            }
             Self::Format { source: FormatError::Newer { .. }, .. } => "update spdl-cluster",
             Self::Format { .. } => "copy the dataset once more, or make it anew",
             _ => return None,

@@ -9,8 +9,8 @@ pub(super) struct Header<'a>(&'a [u8; TAR_BLOCK_BYTES]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Regular,
-    /// Has no data, whatever its size says: directories, links, devices.
-    WithoutData,
+    /// Has no data, whatever its size says.
+    WithoutData(WithoutData),
     Sparse,
     /// GNU long name of the next member.
     LongName,
@@ -18,6 +18,16 @@ pub(super) enum Kind {
     Pax,
     /// Data of a kind that is skipped: global pax headers, long link targets, vendors' own.
     Other,
+}
+
+/// Members that are no files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WithoutData {
+    Folder,
+    HardLink,
+    Symlink,
+    /// Devices and pipes.
+    Device,
 }
 
 /// The pax records that matter to us.
@@ -49,9 +59,12 @@ impl<'a> Header<'a> {
     pub(super) fn kind(&self) -> Kind {
         match self.0[156] {
             // V7 tars mark directories by nothing else.
-            0 if self.raw_name().ends_with(b"/") => Kind::WithoutData,
+            0 if self.raw_name().ends_with(b"/") => Kind::WithoutData(WithoutData::Folder),
             b'0' | 0 | b'7' => Kind::Regular,
-            b'1'..=b'6' => Kind::WithoutData,
+            b'1' => Kind::WithoutData(WithoutData::HardLink),
+            b'2' => Kind::WithoutData(WithoutData::Symlink),
+            b'5' => Kind::WithoutData(WithoutData::Folder),
+            b'3' | b'4' | b'6' => Kind::WithoutData(WithoutData::Device),
             b'S' => Kind::Sparse,
             b'L' => Kind::LongName,
             b'x' | b'X' => Kind::Pax,
@@ -80,7 +93,7 @@ impl<'a> Header<'a> {
             path.push(b'/');
         }
         path.extend(self.raw_name());
-        String::from_utf8(path).map_err(|_| TarFault::Header("name"))
+        String::from_utf8(path).map_err(|error| TarFault::not_utf8(error.as_bytes()))
     }
 
     fn raw_name(&self) -> &[u8] {
@@ -100,11 +113,11 @@ impl Pax {
             let record = record.strip_suffix(b"\n").ok_or_else(bad)?;
             let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(bad)?;
             let (key, value) = (&record[..equals], &record[equals + 1..]);
-            let value = || std::str::from_utf8(value).map_err(|_| bad());
+            let text = || std::str::from_utf8(value);
             match key {
-                b"path" => pax.path = Some(value()?.to_owned()),
+                b"path" => pax.path = Some(text().map_err(|_| TarFault::not_utf8(value))?.to_owned()),
                 b"size" => {
-                    let size = value()?.parse().ok().filter(|size| *size <= i64::MAX as u64);
+                    let size = text().map_err(|_| bad())?.parse().ok().filter(|size| *size <= i64::MAX as u64);
                     pax.size = Some(size.ok_or(TarFault::Header("pax size"))?);
                 }
                 _ if key.starts_with(b"GNU.sparse.") => pax.sparse = true,

@@ -5,12 +5,15 @@
 //! a member included; and because it bounds the long names that the crate reads without limit.
 
 mod header;
+mod odd;
 mod read;
 mod record;
 mod write;
 
+pub(crate) use odd::OddTally;
+pub use odd::{OddMembers, Oddity};
 pub use read::{Event, Member, TarReader};
-pub use record::{RecordReader, ScannedField, ScannedRecord, split_path};
+pub use record::{RecordReader, ScannedField, ScannedRecord, TarEnd, split_path};
 pub use write::{TAR_END, append_member, padding_bytes};
 
 /// Size of the units that a tar is made of, in bytes.
@@ -38,6 +41,12 @@ pub enum TarFault {
     /// The shard ends before the tar does.
     #[error("the tar is cut off: {0}")]
     CutOff(&'static str),
+    /// The shard is not a tar but a compressed one.
+    #[error("the tar is compressed with {0}, so that its records cannot be read in place")]
+    Compressed(&'static str),
+    /// A member's name cannot be a key.
+    #[error("the member's name, `{0}`, is not UTF-8")]
+    NotUtf8(String),
     /// What should be a member's header is not one.
     #[error("not a tar header: its checksum is wrong")]
     HeaderChecksum,
@@ -48,7 +57,7 @@ pub enum TarFault {
     #[error("a long name or pax header of {0} bytes, more than {MAX_EXTENSION_BYTES}")]
     ExtensionTooLong(u64),
     /// A kind of member that cannot be read in place.
-    #[error("member `{0}` is a sparse file, which cannot be read in place; pack the shard anew")]
+    #[error("member `{0}` is a sparse file, which cannot be read in place")]
     Sparse(String),
     /// A field is too large for the record index.
     #[error("member `{path}` has {bytes} bytes, more than {}", u32::MAX)]
@@ -66,4 +75,24 @@ pub enum TarFault {
         /// The field.
         field: String,
     },
+}
+
+impl TarFault {
+    /// The fault of a member with this name.
+    fn not_utf8(name: &[u8]) -> Self {
+        Self::NotUtf8(name.escape_ascii().to_string())
+    }
+
+    /// What the user can do about it.
+    #[must_use]
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Compressed(_) => "decompress it (`gunzip`, `zstd -d`, `xz -d`): pictures are compressed already",
+            Self::NotUtf8(_) => "write the tar anew with names in UTF-8 (`convmv`, or `tar --transform`)",
+            Self::Sparse(_) => "write the tar anew without `--sparse`",
+            Self::FieldTwice { .. } => "names that differ in case only are one field; rename one of them",
+            Self::TooLarge { .. } => "leave the member out of the shard",
+            _ => "copy the shard once more, or leave it out of the dataset",
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! Reading a tar from chunks: members with the place of their data, and the data as it passes.
 
 use super::{
-    MAX_EXTENSION_BYTES, TAR_BLOCK_BYTES, TarError, TarFault,
-    header::{Header, Kind, Pax, until_zero},
+    MAX_EXTENSION_BYTES, OddTally, Oddity, TAR_BLOCK_BYTES, TarError, TarFault,
+    header::{Header, Kind, Pax, WithoutData, until_zero},
 };
 
 /// A file in a tar.
@@ -21,7 +21,7 @@ pub struct Member {
 /// What a [`TarReader`] found.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// A file starts. Directories, links and the like are passed over.
+    /// A file starts. Directories, links and the like are passed over; all but directories are counted.
     Member(Member),
     /// The next bytes of the file that started last; never empty.
     Data(&'a [u8]),
@@ -39,15 +39,31 @@ pub struct TarReader {
     header_offset: Option<u64>,
     long_name: Option<String>,
     pax: Pax,
+    odd: OddTally,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum State {
     Header,
-    Extension { kind: Kind, bytes: u64 },
-    Data { left: u64, padding: u64 },
-    Skip { left: u64 },
+    Extension {
+        kind: Kind,
+        bytes: u64,
+    },
+    Data {
+        left: u64,
+        padding: u64,
+    },
+    Skip {
+        left: u64,
+    },
+    /// Behind the mark that ends the tar: members here are counted and not read.
     Ended,
+    /// In the data of such a member.
+    Behind {
+        left: u64,
+    },
+    /// Behind the end and in no tar.
+    Ignored,
 }
 
 impl TarReader {
@@ -62,6 +78,7 @@ impl TarReader {
             header_offset: None,
             long_name: None,
             pax: Pax::default(),
+            odd: OddTally::default(),
         }
     }
 
@@ -110,6 +127,20 @@ impl TarReader {
                     self.state = State::Skip { left: left - skipped };
                 }
                 State::Ended => {
+                    if !self.fill(chunk, TAR_BLOCK_BYTES) {
+                        return Ok(None);
+                    }
+                    self.state = self.behind_the_end();
+                }
+                State::Behind { left: 0 } => self.state = State::Ended,
+                State::Behind { left } => {
+                    let skipped = self.take(chunk, left).len() as u64;
+                    if skipped == 0 {
+                        return Ok(None);
+                    }
+                    self.state = State::Behind { left: left - skipped };
+                }
+                State::Ignored => {
                     self.take(chunk, u64::MAX);
                     return Ok(None);
                 }
@@ -121,18 +152,30 @@ impl TarReader {
     ///
     /// # Errors
     /// If the tar is not over.
-    pub fn finish(self) -> Result<u64, TarError> {
+    pub fn finish(&self) -> Result<u64, TarError> {
         let what = match self.state {
-            State::Ended => return Ok(self.offset),
+            State::Ended | State::Behind { .. } | State::Ignored => return Ok(self.offset),
             State::Header if self.buffer.is_empty() => "the blocks of zeros that end it are missing",
             State::Header | State::Extension { .. } => "it ends inside a header",
             State::Data { .. } | State::Skip { .. } => "it ends inside a member",
         };
-        Err(self.error(self.offset, TarFault::CutOff(what)))
+        match compression(&self.buffer) {
+            Some(name) if self.offset == self.buffer.len() as u64 => Err(self.error(0, TarFault::Compressed(name))),
+            _ => Err(self.error(self.offset, TarFault::CutOff(what))),
+        }
+    }
+
+    /// What was passed over so far.
+    pub(super) fn odd(&mut self) -> &mut OddTally {
+        &mut self.odd
     }
 
     fn header(&mut self, block: &[u8; TAR_BLOCK_BYTES], start: u64) -> Result<Option<Member>, TarFault> {
-        let Some(header) = Header::read(block)? else {
+        let read = Header::read(block).map_err(|fault| match compression(block) {
+            Some(name) if start == 0 => TarFault::Compressed(name),
+            _ => fault,
+        });
+        let Some(header) = read? else {
             self.state = State::Ended;
             return Ok(None);
         };
@@ -159,12 +202,38 @@ impl TarReader {
         if kind == Kind::Sparse || pax.sparse {
             return Err(TarFault::Sparse(path));
         }
-        if kind == Kind::WithoutData {
+        if let Kind::WithoutData(kind) = kind {
+            match kind {
+                WithoutData::Folder => {}
+                WithoutData::HardLink => self.odd.add(Oddity::HardLink, &self.shard, &path),
+                WithoutData::Symlink => self.odd.add(Oddity::Symlink, &self.shard, &path),
+                WithoutData::Device => self.odd.add(Oddity::Device, &self.shard, &path),
+            }
             return Ok(None);
         }
         let bytes = pax.size.unwrap_or(size);
         self.state = State::Data { left: bytes, padding: padding(bytes) };
         Ok(Some(Member { path, header_offset, offset: self.offset, bytes }))
+    }
+
+    /// Looks at a block behind the end: another tar may follow, as where two were joined by `cat`.
+    fn behind_the_end(&mut self) -> State {
+        let block = std::mem::take(&mut self.buffer);
+        let header = match Header::read(block.first_chunk().expect("a whole block was read")) {
+            Ok(None) => return State::Ended,
+            Ok(Some(header)) => header,
+            Err(_) => return State::Ignored,
+        };
+        let Ok(size) = header.size() else { return State::Ignored };
+        match header.kind() {
+            Kind::WithoutData(_) => return State::Ended,
+            Kind::Regular | Kind::Sparse => {
+                let path = header.path().unwrap_or_default();
+                self.odd.add(Oddity::BehindTheEnd, &self.shard, &path);
+            }
+            Kind::LongName | Kind::Pax | Kind::Other => {}
+        }
+        State::Behind { left: size.saturating_add(padding(size)) }
     }
 
     fn extension(&mut self, kind: Kind) -> Result<(), TarFault> {
@@ -173,7 +242,7 @@ impl TarReader {
             self.pax = Pax::parse(&bytes)?;
         } else {
             let name = String::from_utf8(until_zero(&bytes).to_vec());
-            self.long_name = Some(name.map_err(|_| TarFault::Header("long name"))?);
+            self.long_name = Some(name.map_err(|error| TarFault::not_utf8(error.as_bytes()))?);
         }
         Ok(())
     }
@@ -202,4 +271,16 @@ impl TarReader {
 /// Bytes of zeros that follow `bytes` of data.
 pub(super) const fn padding(bytes: u64) -> u64 {
     bytes.wrapping_neg() % TAR_BLOCK_BYTES as u64
+}
+
+/// The program that wrote the block, where it is the beginning of a compressed file.
+fn compression(block: &[u8]) -> Option<&'static str> {
+    let magics: [(&[u8], &str); 5] = [
+        (b"\x1f\x8b", "gzip"),
+        (b"\x28\xb5\x2f\xfd", "zstd"),
+        (b"\xfd7zXZ\0", "xz"),
+        (b"BZh", "bzip2"),
+        (b"PK\x03\x04", "zip"),
+    ];
+    magics.into_iter().find(|(magic, _)| block.starts_with(magic)).map(|(_, name)| name)
 }

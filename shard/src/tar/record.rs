@@ -1,6 +1,6 @@
 //! Members to records: consecutive members with one key, their checksums, and the place of every field.
 
-use super::{Event, Member, TarError, TarFault, TarReader, read::padding};
+use super::{Event, Member, OddTally, Oddity, TarError, TarFault, TarReader, read::padding};
 
 /// A record as it was found in a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +28,16 @@ pub struct ScannedField {
     pub crc32c: u32,
     /// Its data, for the field that was asked for and where it is not too long.
     pub content: Option<Vec<u8>>,
+}
+
+/// What is left when a shard has come to its end.
+#[derive(Debug)]
+pub struct TarEnd {
+    /// The last record.
+    pub record: Option<ScannedRecord>,
+    /// Bytes that were read.
+    pub bytes: u64,
+    pub(crate) odd: OddTally,
 }
 
 /// Reads the records of a shard that comes in chunks.
@@ -73,17 +83,19 @@ impl RecordReader {
         Ok(())
     }
 
-    /// Ends reading and gives the last record and the number of bytes that were read.
+    /// Ends reading.
     ///
     /// # Errors
     /// If the tar is not over.
-    pub fn finish(self) -> Result<(Option<ScannedRecord>, u64), TarError> {
-        Ok((self.record, self.tar.finish()?))
+    pub fn finish(mut self) -> Result<TarEnd, TarError> {
+        let bytes = self.tar.finish()?;
+        Ok(TarEnd { record: self.record, bytes, odd: std::mem::take(self.tar.odd()) })
     }
 
     /// Starts a member; gives the record before it where it starts another one.
     fn member(&mut self, member: Member) -> Result<Option<ScannedRecord>, TarError> {
         let Some((key, name)) = split_path(&member.path) else {
+            self.tar.odd().add(Oddity::NoField, &self.shard, &member.path);
             self.in_field = false;
             return Ok(None);
         };

@@ -1,0 +1,126 @@
+//! What a manifest that is to be replaced knows of its shards, and the shards alone do not give.
+
+use std::collections::HashMap;
+
+use super::{DatasetError, IndexOptions, Knowledge, catalog::Catalogued, folder::Overwrite};
+use crate::{
+    index::RecordIndex,
+    manifest::{BlockFacts, Manifest},
+    store::{DatasetStore, StoreError},
+};
+
+/// The manifest that is there, if any, and what of it has to be kept.
+pub(super) struct Known {
+    manifest: Option<Manifest>,
+    /// Numbers of its shards by their names.
+    shards: HashMap<String, u32>,
+    knowledge: Knowledge,
+}
+
+impl Known {
+    /// Reads the manifest in `to`, where it may be replaced.
+    pub(super) async fn of(
+        to: &DatasetStore,
+        overwrite: Overwrite,
+        knowledge: Knowledge,
+    ) -> Result<Self, DatasetError> {
+        let none = Self { manifest: None, shards: HashMap::new(), knowledge };
+        if overwrite == Overwrite::Refuse {
+            return Ok(none);
+        }
+        let manifest = match to.manifest().await {
+            Ok(manifest) => manifest,
+            // One that cannot be read knows nothing.
+            Err(StoreError::Missing { .. } | StoreError::Format { .. } | StoreError::TooLarge { .. }) => {
+                return Ok(none);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let shards = (0..).zip(manifest.shards()).map(|(number, shard)| (shard.url.to_owned(), number)).collect();
+        Ok(Self { manifest: Some(manifest), shards, knowledge })
+    }
+
+    /// Whether there is a manifest that is replaced.
+    pub(super) const fn is_there(&self) -> bool {
+        self.manifest.is_some()
+    }
+
+    /// Gives a shard whose fields are the same back what was known of it, and says whether its record index stays as it is.
+    pub(super) async fn restore(
+        &self,
+        to: &DatasetStore,
+        options: &IndexOptions,
+        shard: &mut Catalogued,
+    ) -> Result<bool, DatasetError> {
+        let Some((manifest, &number)) = self.manifest.as_ref().zip(self.shards.get(&shard.facts.url)) else {
+            return Ok(false);
+        };
+        let old = manifest.shard(number);
+        let is_same_index = (old.index_hash, old.index_bytes) == (shard.facts.index_hash, shard.facts.index_bytes);
+        let blocks: Vec<BlockFacts> = manifest.shard_blocks(number).map(|block| facts(manifest, block)).collect();
+        if self.knowledge == Knowledge::Discard || old.bytes != shard.facts.bytes {
+            return Ok(false);
+        }
+        if !is_same_index {
+            let index = match to.index(&old).await {
+                Ok(index) => index,
+                // An index that is gone or broken knows nothing.
+                Err(StoreError::Missing { .. } | StoreError::Format { .. } | StoreError::Changed { .. }) => {
+                    return Ok(false);
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let new = RecordIndex::open(shard.index.clone(), shard.facts.index_hash);
+            let new = new.map_err(|source| DatasetError::Unwritable { url: shard.facts.url.clone(), source })?;
+            if !has_same_fields(&index, &new) {
+                return Ok(false);
+            }
+            if options.boxes.is_some() && index.sample_count() != new.sample_count() {
+                return Err(self.lost("boxes", "gives records other numbers of samples"));
+            }
+            shard.odd.records_without_samples = index.records().filter(|record| record.samples == 0).count() as u64;
+            shard.index = index.bytes().clone();
+            shard.facts.index_hash = old.index_hash;
+            shard.facts.index_bytes = old.index_bytes;
+        }
+        if options.block_bytes.is_some() && blocks != shard.blocks {
+            return Err(self.lost("block_size", "cuts the shards into other blocks"));
+        }
+        shard.blocks = blocks;
+        Ok(true)
+    }
+
+    /// The classes that are given, or those that were known.
+    pub(super) fn classes(&self, given: &[String]) -> Result<Vec<String>, DatasetError> {
+        let Some(manifest) = self.manifest.as_ref().filter(|_| self.knowledge == Knowledge::Keep) else {
+            return Ok(given.to_vec());
+        };
+        let old: Vec<String> = manifest.classes().map(str::to_owned).collect();
+        if !given.is_empty() && !old.is_empty() && *given != old {
+            return Err(self.lost("classes", "gives the classes other names or numbers"));
+        }
+        Ok(if given.is_empty() { old } else { given.to_vec() })
+    }
+
+    fn lost(&self, option: &'static str, what: &str) -> DatasetError {
+        let fingerprint = self.manifest.as_ref().map(Manifest::fingerprint).unwrap_or_default();
+        let problem = format!(
+            "{what} than the manifest that is there: the dataset would be another one, and no job or checkpoint of the old \
+             one ({fingerprint}) could go on"
+        );
+        DatasetError::Loses { option, problem }
+    }
+}
+
+fn facts(manifest: &Manifest, number: u32) -> BlockFacts {
+    let block = manifest.block(number);
+    let bytes = u32::try_from(block.bytes).expect("a block's size is 32 bits in the manifest");
+    let (first_record, records, samples) = (block.first_record, block.records, block.samples);
+    BlockFacts { offset: block.offset, bytes, first_record, records, samples }
+}
+
+/// Whether the records have the same keys, fields and checksums in the same places.
+fn has_same_fields(a: &RecordIndex, b: &RecordIndex) -> bool {
+    a.record_count() == b.record_count()
+        && a.records().zip(b.records()).all(|(a, b)| a.key == b.key && a.fields().eq(b.fields()))
+}

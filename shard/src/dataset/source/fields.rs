@@ -1,0 +1,115 @@
+//! Fields of a record's files: what they are called, and which of them are wanted.
+
+use super::super::DatasetError;
+
+/// Extensions of files that count as pictures, in lower case.
+const PICTURES: [&str; 14] =
+    ["jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff", "pbm", "pgm", "ppm", "pnm"];
+
+/// Which files of a record become fields, and what the fields are called. Files are told by their suffix: what follows
+/// the stem that they have in common, in lower case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldChoice(Vec<(String, String)>);
+
+impl FieldChoice {
+    /// Reads `SUFFIX[=NAME],...`, such as `jpg,png=mask,txt`.
+    ///
+    /// # Errors
+    /// [`DatasetError::Option`] for a suffix or name that cannot be one, or that is there twice.
+    pub fn parse(text: &str) -> Result<Self, DatasetError> {
+        let wrong = |problem: String| DatasetError::Option { option: "fields", problem };
+        let mut chosen: Vec<(String, String)> = Vec::new();
+        for part in text.split(',') {
+            let (suffix, name) = part.split_once('=').unwrap_or((part, part));
+            let suffix = field_name(suffix.trim().trim_start_matches('.'));
+            let name = field_name(name.trim().trim_start_matches('.'));
+            let is_wrong = |name: &str| {
+                name.is_empty() || name.ends_with('.') || name.chars().any(|c| c == '/' || c == '=' || c.is_control())
+            };
+            if is_wrong(&suffix) || is_wrong(&name) {
+                return Err(wrong(format!("has `{part}`, which is no SUFFIX or SUFFIX=NAME, as `jpg,png=mask,txt`")));
+            }
+            for (what, is_same) in [
+                ("the suffix", chosen.iter().any(|(other, _)| *other == suffix)),
+                ("the field", chosen.iter().any(|(_, other)| *other == name)),
+            ] {
+                if is_same {
+                    let twice = if what == "the suffix" { &suffix } else { &name };
+                    return Err(wrong(format!("has {what} `{twice}` twice")));
+                }
+            }
+            chosen.push((suffix, name));
+        }
+        Ok(Self(chosen))
+    }
+
+    /// The names of the fields.
+    pub(in super::super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(_, name)| name.as_str())
+    }
+
+    /// What the file with the field name `suffix` is called; `None` where it is not wanted.
+    pub(super) fn name_of(&self, suffix: &str) -> Option<&str> {
+        self.0.iter().find(|(chosen, _)| chosen == suffix).map(|(_, name)| name.as_str())
+    }
+
+    fn has_pictures(&self) -> bool {
+        self.0.iter().any(|(suffix, _)| is_picture(suffix))
+    }
+}
+
+/// Whether a file with this suffix makes a record of the files with its stem: a picture, or, where only other files are
+/// wanted, any of these.
+pub(super) fn makes_a_record(suffix: &str, choice: Option<&FieldChoice>) -> bool {
+    match choice {
+        None => is_picture(suffix),
+        Some(choice) => {
+            choice.name_of(suffix).is_some() && !suffix.contains('.') && (!choice.has_pictures() || is_picture(suffix))
+        }
+    }
+}
+
+fn is_picture(suffix: &str) -> bool {
+    PICTURES.contains(&suffix)
+}
+
+/// The field of a file with this suffix: in lower case, with `jpg` and `tif` for their other spellings.
+pub(super) fn field_name(suffix: &str) -> String {
+    let suffix = suffix.to_lowercase();
+    let (before, last) = suffix.rsplit_once('.').map_or(("", &*suffix), |(before, last)| (before, last));
+    let last = match last {
+        "jpeg" | "jpe" | "jfif" => "jpg",
+        "tiff" => "tif",
+        other => other,
+    };
+    if before.is_empty() { last.to_owned() } else { format!("{before}.{last}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_of_fields_names_them() {
+        let choice = FieldChoice::parse("jpeg, .png=mask,seg.TIFF=depth,txt").unwrap();
+        let names = ["jpg", "png", "seg.tif", "txt", "json"].map(|suffix| choice.name_of(suffix));
+        assert_eq!(names, [Some("jpg"), Some("mask"), Some("depth"), Some("txt"), None]);
+        assert!(makes_a_record("jpg", Some(&choice)) && !makes_a_record("txt", Some(&choice)));
+        assert!(makes_a_record("npy", Some(&FieldChoice::parse("npy,json").unwrap())));
+        assert!(makes_a_record("webp", None) && !makes_a_record("txt", None));
+    }
+
+    #[test]
+    fn a_choice_that_makes_no_sense_is_refused_with_its_part() {
+        for (text, expected) in [
+            ("", "has ``, which is no SUFFIX"),
+            ("jpg,,txt", "has ``"),
+            ("jpg=a/b", "has `jpg=a/b`"),
+            ("jpg,jpeg=x", "the suffix `jpg` twice"),
+            ("jpg,png=jpg", "the field `jpg` twice"),
+        ] {
+            let error = FieldChoice::parse(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What a source has that `pack` does not read, in words: annotations of other kinds, and data in other formats.
+
+use std::{
+    fs::File,
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+use super::{SourceRecords, extension, stems::SourceFile};
+
+/// Files that are looked into at most.
+const MAX_LOOKED_INTO: usize = 32;
+/// As much of each, in bytes.
+const LOOK_BYTES: u64 = 64 << 10;
+
+/// Notes the files that may be annotations of a whole dataset.
+pub(super) fn note_json(files: &[SourceFile], json: &mut Vec<String>) {
+    let is_json = |file: &&SourceFile| extension(&file.path).as_deref() == Some("json");
+    let room = MAX_LOOKED_INTO.saturating_sub(json.len());
+    json.extend(files.iter().filter(is_json).take(room).map(|file| file.path.to_string()));
+}
+
+/// A note for each COCO file in the source or beside it, of which `pack` reads nothing.
+pub(super) fn unread_annotations(root: &Path, json: &[String]) -> Vec<String> {
+    let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
+    let around =
+        [Some(root.clone()), root.parent().map(Path::to_owned), root.parent().map(|up| up.join("annotations"))];
+    let around = around.into_iter().flatten().flat_map(|folder| json_in(&folder));
+    let mut seen = std::collections::BTreeSet::new();
+    let inside = json.iter().map(|path| root.join(path));
+    inside
+        .chain(around)
+        .filter(|path| seen.insert(path.clone()))
+        .filter(|path| is_coco(path))
+        .map(|path| {
+            format!(
+                "`{}` has COCO annotations, which were not used: give boxes as Pascal VOC (`--annotations`), or what you \
+                 train with as a file beside each picture (`0.jpg`, `0.json`)",
+                path.display()
+            )
+        })
+        .collect()
+}
+
+/// The JSON files directly in a folder.
+fn json_in(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let is_json = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "json");
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_json).collect();
+    paths.sort_unstable();
+    paths.truncate(MAX_LOOKED_INTO);
+    paths
+}
+
+/// Whether a file begins as COCO's do: one object with the list of all pictures.
+fn is_coco(path: &Path) -> bool {
+    let is_regular = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
+    let mut head = Vec::new();
+    let read = |head: &mut Vec<u8>| File::open(path).and_then(|file| file.take(LOOK_BYTES).read_to_end(head));
+    if !is_regular || read(&mut head).is_err() {
+        return false;
+    }
+    let head = String::from_utf8_lossy(&head);
+    head.trim_start().starts_with('{')
+        && (head.contains("\"images\"") || head.contains("\"annotations\""))
+        && ["\"file_name\"", "\"image_id\"", "\"licenses\""].iter().any(|key| head.contains(key))
+}
+
+/// What can be done with a source that has no record.
+pub(super) fn way_out(found: &SourceRecords) -> Option<&'static str> {
+    let list = found.left_out.list();
+    let suffixes = || list.iter().map(|entry| entry.suffix.trim_start_matches('.'));
+    if suffixes().any(|suffix| super::fields::makes_a_record(&super::fields::field_name(suffix), None)) {
+        return Some("move the pictures into a folder per class, or write their paths into a text file and pack that");
+    }
+    way_out_of(suffixes())
+}
+
+/// What can be done with files of these suffixes, which hold many records each.
+pub(in super::super) fn way_out_of<'s>(mut suffixes: impl Iterator<Item = &'s str>) -> Option<&'static str> {
+    suffixes.find_map(|suffix| {
+        Some(match suffix {
+            "parquet" | "arrow" => {
+                "tables are not read yet: write their pictures to files in a folder per class and `spdl-ctl pack` that, or \
+                 write them as WebDataset tars and `spdl-ctl index` these"
+            }
+            "tar" => "`spdl-ctl index` makes a dataset of WebDataset tars",
+            "tgz" | "gz" | "zst" | "xz" | "bz2" | "zip" => "unpack or decompress them first",
+            "tfrecord" | "mds" | "lmdb" | "mdb" | "h5" | "hdf5" | "rec" => {
+                "this format is not read yet: write its records as WebDataset tars and `spdl-ctl index` these"
+            }
+            _ => return None,
+        })
+    })
+}

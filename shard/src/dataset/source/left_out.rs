@@ -1,0 +1,96 @@
+//! Files of a source that are packed into no record: counted by suffix and reason, so that nobody has to guess.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// Suffixes that are counted apart at most; those beyond are counted together.
+const MAX_SUFFIXES: usize = 200;
+
+/// Files of one suffix that were left out for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// Their extension in lower case, with its dot; empty for files without one.
+    pub suffix: String,
+    /// Why they were left out.
+    pub why: Why,
+    /// How many they are.
+    pub files: u64,
+    /// One of them.
+    pub example: String,
+}
+
+/// Why a file is in no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Why {
+    /// No picture has its stem.
+    NoPicture,
+    /// It lies outside of the folders of classes.
+    NoClass,
+    /// Its field is not among those that were asked for.
+    NotChosen,
+    /// Another file of its record has the same field.
+    FieldTwice,
+    /// The record's label, or its annotation from elsewhere, has its field.
+    FieldTaken,
+    /// It is a pipe, a device or a socket.
+    NotRegular,
+    /// It is no shard.
+    NoShard,
+}
+
+impl Why {
+    /// The reason in words that follow the files.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::NoPicture => "no picture has their stem",
+            Self::NoClass => "outside of the folders of classes",
+            Self::NotChosen => "not among --fields",
+            Self::FieldTwice => "another file of the record has their field",
+            Self::FieldTaken => "the record's label or annotation has their field",
+            Self::NotRegular => "no regular files",
+            Self::NoShard => "no shards",
+        }
+    }
+}
+
+/// Counts files that are left out.
+#[derive(Debug, Default)]
+pub(in super::super) struct LeftOutTally(BTreeMap<(String, Why), (u64, String)>);
+
+impl LeftOutTally {
+    pub(in super::super) fn add(&mut self, path: &str, why: Why) {
+        let mut suffix = super::extension(path).map(|extension| format!(".{extension}")).unwrap_or_default();
+        if self.0.len() >= MAX_SUFFIXES && !self.0.contains_key(&(suffix.clone(), why)) {
+            suffix = ".*".to_owned();
+        }
+        let entry = self.0.entry((suffix, why)).or_insert_with(|| (0, path.to_owned()));
+        entry.0 += 1;
+    }
+
+    /// All that were left out, the most frequent first.
+    pub(in super::super) fn list(&self) -> Vec<LeftOut> {
+        let entry = |((suffix, why), (files, example)): (&(String, Why), &(u64, String))| LeftOut {
+            suffix: suffix.clone(),
+            why: *why,
+            files: *files,
+            example: example.clone(),
+        };
+        let mut all: Vec<LeftOut> = self.0.iter().map(entry).collect();
+        all.sort_by_key(|entry| std::cmp::Reverse(entry.files));
+        all
+    }
+
+    /// Such as `3 .parquet files, 1 .json file`, for what holds nothing else; `None` where there is nothing.
+    pub(in super::super) fn in_words(&self) -> Option<String> {
+        let list = self.list();
+        let words = |entry: &LeftOut| {
+            let what = if entry.suffix.is_empty() { String::new() } else { format!("`{}` ", entry.suffix) };
+            format!("{} {what}{}", entry.files, if entry.files == 1 { "file" } else { "files" })
+        };
+        (!list.is_empty()).then(|| list.iter().take(6).map(words).collect::<Vec<_>>().join(", "))
+    }
+}

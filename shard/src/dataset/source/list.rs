@@ -1,0 +1,128 @@
+//! A text file that lists files, read.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use super::{
+    super::pack::read_file,
+    DatasetError, Listing, SourceRecords, extension,
+    stems::{Rules, SourceFile},
+    wrong,
+};
+
+/// What some editors put in front of UTF-8.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// A line: its number, the file's path, and the label.
+struct Line<'l> {
+    number: usize,
+    path: &'l str,
+    label: Option<&'l str>,
+}
+
+/// Reads the list at `list`.
+pub(super) fn read(found: &mut SourceRecords, list: &Path, how: &Listing<'_>) -> Result<(), DatasetError> {
+    let text = read_file(list)?.ok_or_else(|| wrong(list, "does not exist"))?;
+    if text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]) {
+        return Err(wrong(list, "is UTF-16; save it as UTF-8"));
+    }
+    let text = std::str::from_utf8(&text).map_err(|_| wrong(list, "is not UTF-8"))?;
+    let lines = lines(list, text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text))?;
+    let (labels, classes) = labels(list, &lines, how.classes)?;
+    let taken = how.taken(lines.first().is_some_and(|line| line.label.is_some()));
+    let file = |(line, label): (&Line<'_>, Option<i64>)| SourceFile { path: line.path.into(), label };
+    let files: Vec<SourceFile> = lines.iter().zip(labels).map(file).collect();
+    let rules = Rules { choice: how.fields, all_make_records: how.fields.is_none(), taken: &taken };
+    found.records = rules.records(&files, &mut found.left_out);
+    found.classes = classes;
+    Ok(())
+}
+
+fn lines<'l>(list: &Path, text: &'l str) -> Result<Vec<Line<'l>>, DatasetError> {
+    let mut lines: Vec<Line<'_>> = Vec::new();
+    for (number, text) in (1..).zip(text.lines()) {
+        if text.trim().is_empty() || text.starts_with('#') {
+            continue;
+        }
+        let (path, label) = text.split_once('\t').map_or((text, None), |(path, label)| (path, Some(label.trim())));
+        let path = path.trim();
+        if extension(path).is_none() || path.contains('\0') {
+            return Err(at_line(list, number, &format!("names `{path}`, which has no extension to tell what it is")));
+        }
+        let unlike_the_first = lines.first().is_some_and(|first| first.label.is_some() != label.is_some());
+        if unlike_the_first || label.is_some_and(str::is_empty) {
+            let problem = "has no label, or is the first with one; give one on each line or on none";
+            return Err(at_line(list, number, problem));
+        }
+        lines.push(Line { number, path, label });
+    }
+    Ok(lines)
+}
+
+/// The labels as numbers, and the names of the classes where they are names.
+fn labels(
+    list: &Path,
+    lines: &[Line<'_>],
+    fixed: Option<&[String]>,
+) -> Result<(Vec<Option<i64>>, Vec<String>), DatasetError> {
+    let is_fixed = |label: &str| fixed.is_some_and(|classes| classes.iter().any(|class| class == label));
+    for Line { number, label, .. } in lines {
+        if let Some(label) = label.filter(|label| !is_fixed(label))
+            && let Some(problem) = no_label(label)
+        {
+            return Err(at_line(list, *number, &problem));
+        }
+    }
+    let integers: Option<Vec<Option<i64>>> = lines
+        .iter()
+        .map(|line| match line.label {
+            Some(label) => label.parse().ok().map(Some),
+            None => Some(None),
+        })
+        .collect();
+    if let Some(integers) = integers {
+        for (Line { number, .. }, label) in lines.iter().zip(&integers) {
+            let is_class = |label: i64, classes: &[String]| usize::try_from(label).is_ok_and(|at| at < classes.len());
+            if let (Some(label), Some(classes)) = (*label, fixed)
+                && !is_class(label, classes)
+            {
+                let problem = format!("has the label {label}, which is not the number of a class");
+                return Err(at_line(list, *number, &problem));
+            }
+        }
+        return Ok((integers, fixed.map(<[_]>::to_vec).unwrap_or_default()));
+    }
+    let by_name = || lines.iter().filter_map(|line| line.label).collect::<BTreeSet<_>>();
+    let classes = fixed.map_or_else(|| by_name().into_iter().map(str::to_owned).collect(), <[_]>::to_vec);
+    let numbers: BTreeMap<&str, i64> = classes.iter().map(String::as_str).zip(0..).collect();
+    let number = |line: &Line<'_>| {
+        let label = line.label?;
+        let unknown = || format!("has the class `{label}`, which is not among the given ones");
+        Some(numbers.get(label).copied().ok_or_else(|| at_line(list, line.number, &unknown())))
+    };
+    let labels = lines.iter().map(|line| number(line).transpose()).collect::<Result<_, _>>()?;
+    Ok((labels, classes))
+}
+
+/// Why a text that looks like a number can be no label: it would be taken for the name of a class.
+fn no_label(label: &str) -> Option<String> {
+    let is_numeric =
+        label.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) && label.parse::<f64>().is_ok();
+    if !is_numeric || label.parse::<i64>().is_ok() {
+        return None;
+    }
+    let digits = label.trim_start_matches(['+', '-']);
+    Some(if digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        format!("has the label `{label}`, which is beyond 64 bits; number the classes, or list a file with it instead")
+    } else {
+        format!(
+            "has the label `{label}`; labels are whole numbers or names of classes: put it in a `.json` file of the record"
+        )
+    })
+}
+
+fn at_line(list: &Path, line: usize, problem: &str) -> DatasetError {
+    DatasetError::Source { path: format!("{}:{line}", list.display()), problem: problem.to_owned() }
+}

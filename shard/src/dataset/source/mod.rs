@@ -1,0 +1,235 @@
+//! What a dataset is packed from: a folder of class folders, or a text file that lists files. Files with one stem are one
+//! record.
+
+mod fields;
+mod folder;
+mod hints;
+mod left_out;
+mod list;
+mod stems;
+
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
+
+pub use fields::FieldChoice;
+pub(super) use hints::way_out_of;
+pub(super) use left_out::LeftOutTally;
+pub use left_out::{LeftOut, Why};
+
+use super::{
+    DatasetError,
+    pack::{ANNOTATION_FIELD, LABEL_FIELD},
+};
+use crate::{Fingerprint, manifest::check_names};
+
+/// Where records come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A folder with one folder per class, pictures anywhere inside, and beside each picture the other files of its record:
+    /// those with the same stem. Classes are numbered by the order of their names; each record gets its class's number as
+    /// the field `cls`.
+    ImageFolder(PathBuf),
+    /// A text file with the path of a file on each line, relative to the list's own folder, and after a tab, where
+    /// wanted, its label. Empty lines and lines that start with `#` are passed over. Files with one stem and one label are
+    /// one record. If every label is an integer, labels go into the field `cls` as they are; otherwise they are names of
+    /// classes, numbered by the order of their names.
+    FileList(PathBuf),
+}
+
+/// Where the Pascal VOC annotation of a picture is: a file with the picture's name and the extension `xml`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Annotations {
+    /// In the picture's own folder.
+    Beside,
+    /// Under this folder, at the picture's path in the source, or else directly in it.
+    Under(PathBuf),
+}
+
+/// How a source is read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Listing<'l> {
+    /// The classes and their numbers, where no others may come up.
+    pub(super) classes: Option<&'l [String]>,
+    /// The fields that are wanted; `None` for all.
+    pub(super) fields: Option<&'l FieldChoice>,
+    /// Where annotations are read apart from the records' own files.
+    pub(super) annotations: Option<&'l Annotations>,
+}
+
+/// The files of one record.
+#[derive(Clone, Debug)]
+pub(super) struct SourceRecord {
+    /// Their paths as the source gives them, with `/` between parts; at least one. Pictures come first.
+    files: Box<[Box<str>]>,
+    /// Bytes of the paths that are the same: the stem.
+    stem_bytes: usize,
+    /// Set apart from other records with the same key, from 1.
+    twin: u32,
+    pub(super) label: Option<i64>,
+}
+
+/// The records of a source, in its order.
+#[derive(Debug, Default)]
+pub(super) struct SourceRecords {
+    root: PathBuf,
+    pub(super) records: Vec<SourceRecord>,
+    pub(super) classes: Vec<String>,
+    pub(super) left_out: LeftOutTally,
+    /// What is odd about the source.
+    pub(super) notes: Vec<String>,
+    choice: Option<FieldChoice>,
+}
+
+impl Source {
+    /// What lies at `path`: a file is a list, all else a folder of class folders.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        if path.is_file() { Self::FileList(path.to_owned()) } else { Self::ImageFolder(path.to_owned()) }
+    }
+
+    /// Lists the records.
+    pub(super) fn list(&self, how: &Listing<'_>) -> Result<SourceRecords, DatasetError> {
+        let mut found = SourceRecords { choice: how.fields.cloned(), ..SourceRecords::default() };
+        match self {
+            Self::ImageFolder(root) => {
+                root.clone_into(&mut found.root);
+                folder::read(&mut found, how)?;
+            }
+            Self::FileList(list) => {
+                list.parent().unwrap_or(Path::new("")).clone_into(&mut found.root);
+                list::read(&mut found, list, how)?;
+            }
+        }
+        if found.records.is_empty() {
+            return Err(self.nothing(&found));
+        }
+        assert!(u32::try_from(found.records.len()).is_ok(), "{} records", found.records.len());
+        let path = |path: &PathBuf| path.display().to_string();
+        let url = match self {
+            Self::ImageFolder(root) => path(root),
+            Self::FileList(list) => path(list),
+        };
+        check_names(&found.classes).map_err(|source| DatasetError::Unwritable { url, source })?;
+        found.tell_twins_apart();
+        Ok(found)
+    }
+
+    fn nothing(&self, found: &SourceRecords) -> DatasetError {
+        let (origin, expected) = match self {
+            Self::ImageFolder(root) => (root, "a folder per class with pictures in it is expected"),
+            Self::FileList(list) => (list, "a line per picture is expected"),
+        };
+        let mut problem = expected.to_owned();
+        if let Some(words) = found.left_out.in_words() {
+            problem.push_str(&format!("; what is there: {words}"));
+        }
+        if let Some(way) = hints::way_out(found) {
+            problem.push_str(&format!("; {way}"));
+        }
+        DatasetError::Nothing { origin: origin.display().to_string(), problem }
+    }
+}
+
+impl Listing<'_> {
+    /// Fields that no file of a record may have: the label's, and that of annotations from elsewhere.
+    fn taken(&self, has_labels: bool) -> Vec<&'static str> {
+        let label = has_labels.then_some(LABEL_FIELD);
+        let annotation = matches!(self.annotations, Some(Annotations::Under(_))).then_some(ANNOTATION_FIELD);
+        label.into_iter().chain(annotation).collect()
+    }
+}
+
+impl SourceRecords {
+    /// Where the file at `path`, as the source gives it, is.
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
+    /// The fields of a record and the paths of their files, as the source gives them.
+    pub(super) fn fields<'r>(&'r self, record: &'r SourceRecord) -> impl Iterator<Item = (String, &'r str)> {
+        record.files().map(|path| (record.field(path, self.choice.as_ref()), path))
+    }
+
+    /// The file that the field `name` of record number `number` comes from, as the source gives it.
+    pub(super) fn file_of(&self, number: usize, name: &str) -> Option<&str> {
+        self.fields(&self.records[number]).find(|(field, _)| field == name).map(|(_, path)| path)
+    }
+
+    /// Where the annotation of `record` may be, best first.
+    pub(super) fn annotation_paths(&self, record: &SourceRecord, annotations: &Annotations) -> Vec<PathBuf> {
+        let name = format!("{}.{ANNOTATION_FIELD}", record.stem());
+        match annotations {
+            Annotations::Beside => vec![self.path(&name)],
+            Annotations::Under(root) => {
+                let name = Path::new(&name);
+                let flat = name.file_name().map(|file| root.join(file));
+                let same = (!name.is_absolute()).then(|| root.join(name));
+                same.into_iter().chain(flat).collect()
+            }
+        }
+    }
+
+    fn tell_twins_apart(&mut self) {
+        let mut keys = HashSet::with_capacity(self.records.len());
+        for record in &mut self.records {
+            while !keys.insert(Fingerprint::of(record.key().as_bytes())) {
+                record.twin += 1;
+            }
+        }
+    }
+}
+
+impl SourceRecord {
+    /// The paths of its files, as the source gives them.
+    pub(super) fn files(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.files.iter().map(|path| &**path)
+    }
+
+    fn stem(&self) -> &str {
+        &self.files[0][..self.stem_bytes]
+    }
+
+    /// The record's key: the stem. Dots would end the key, so they become `_`, as do parts that lead out of a folder and a
+    /// leading `__`, which WebDataset reserves.
+    pub(super) fn key(&self) -> String {
+        let (folder, file) = self.stem().rsplit_once('/').unwrap_or(("", self.stem()));
+        let parts = folder.split('/').filter(|part| !matches!(*part, "" | "." | ".."));
+        let mut key: String = parts.flat_map(|part| [part, "/"]).collect();
+        key.push_str(&file.replace('.', "_"));
+        if key.starts_with("__") {
+            key.replace_range(..1, "x");
+        }
+        if self.twin > 0 {
+            key.push_str(&format!("~{}", self.twin));
+        }
+        key
+    }
+
+    /// The field that the file at `path` goes into: what follows the stem, or what that was asked to be called.
+    fn field(&self, path: &str, choice: Option<&FieldChoice>) -> String {
+        let field = fields::field_name(&path[self.stem_bytes + 1..]);
+        match choice.and_then(|choice| choice.name_of(&field)) {
+            Some(name) => name.to_owned(),
+            None => field,
+        }
+    }
+}
+
+/// Whether a field or file with this name holds a picture, going by its extension.
+pub(super) fn is_picture(name: &str) -> bool {
+    fields::makes_a_record(&fields::field_name(name.rsplit('.').next().unwrap_or_default()), None)
+}
+
+fn extension(path: &str) -> Option<String> {
+    stems::last_dot(path).map(|dot| path[dot + 1..].to_lowercase())
+}
+
+fn unknown_class(path: &Path, class: &str) -> DatasetError {
+    wrong(path, &format!("is the folder of class `{class}`, which is not among the given ones"))
+}
+
+pub(super) fn wrong(path: &Path, problem: &str) -> DatasetError {
+    DatasetError::Source { path: path.display().to_string(), problem: problem.to_owned() }
+}

@@ -1,0 +1,89 @@
+//! Members of a tar that are read as no field of a record: counted, and the first of each kind named.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// What is odd about members, or about the records that they make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Oddity {
+    /// A hard link: its content is another member's.
+    HardLink,
+    /// A symbolic link.
+    Symlink,
+    /// A device or a pipe.
+    Device,
+    /// A file whose name gives no field: no extension, hidden, or under a part that starts and ends with `__`.
+    NoField,
+    /// A member behind the mark that ends the tar.
+    BehindTheEnd,
+    /// A record whose key another record of the shard has, with some of the same fields.
+    KeyTwice,
+    /// A part of a record whose other members do not lie beside it.
+    Torn,
+}
+
+impl Oddity {
+    /// It in words, for one or for several of them, with what to do about it.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::HardLink => {
+                "hard links passed over: their content is another member's; write the tar with `--hard-dereference`"
+            }
+            Self::Symlink => "symbolic links passed over; write the tar with `--dereference`",
+            Self::Device => "devices or pipes passed over",
+            Self::NoField => "files passed over whose names give no field, as `KEY.jpg` does",
+            Self::BehindTheEnd => {
+                "members behind the mark that ends a tar, which are not read: shards that were joined with `cat` are to be \
+                 indexed apart, or joined with `tar --concatenate`"
+            }
+            Self::KeyTwice => "records whose key another record of the same shard has",
+            Self::Torn => {
+                "parts of records that are apart from the rest of their record, and count as records of their own: members \
+                 with one key have to follow each other, as `tar --sort=name` writes them"
+            }
+        }
+    }
+}
+
+/// Members or records with one oddity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OddMembers {
+    /// What is odd.
+    pub what: Oddity,
+    /// How many they are.
+    pub count: u64,
+    /// The first of them: its shard.
+    pub shard: String,
+    /// Its name, or the record's key.
+    pub first: String,
+}
+
+/// Counts by oddity, and the first of each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OddTally(BTreeMap<Oddity, OddMembers>);
+
+impl OddTally {
+    /// One more, called `name`.
+    pub(crate) fn add(&mut self, what: Oddity, shard: &str, name: &str) {
+        let none = || OddMembers { what, count: 0, shard: shard.to_owned(), first: name.to_owned() };
+        self.0.entry(what).or_insert_with(none).count += 1;
+    }
+
+    /// Those of a shard that comes later.
+    pub(crate) fn join(&mut self, later: Self) {
+        for (what, members) in later.0 {
+            match self.0.get_mut(&what) {
+                Some(first) => first.count += members.count,
+                None => drop(self.0.insert(what, members)),
+            }
+        }
+    }
+
+    pub(crate) fn list(self) -> Vec<OddMembers> {
+        self.0.into_values().collect()
+    }
+}

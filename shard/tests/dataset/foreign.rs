@@ -1,0 +1,152 @@
+//! Tars as other programs write them: what is odd about them is counted and named, and what cannot be read is refused with
+//! a way out.
+
+use std::process::Command;
+
+use spdl_shard::{
+    dataset::unpack,
+    tar::{OddMembers, Oddity},
+};
+
+use super::*;
+
+/// Runs a program in a folder.
+fn run(folder: &Path, program: &str, arguments: &[&str]) {
+    let status = Command::new(program).args(arguments).current_dir(folder).status().unwrap();
+    assert!(status.success(), "{program} {arguments:?}");
+}
+
+fn odd(report: &DatasetReport) -> Vec<(Oddity, u64, &str, &str)> {
+    report
+        .odd_members
+        .iter()
+        .map(|OddMembers { what, count, shard, first }| (*what, *count, &**shard, &**first))
+        .collect()
+}
+
+/// The error and the hint for a folder with these shards.
+async fn refused(folder: &Path) -> String {
+    let error = indexed(folder, &Default::default()).await.unwrap_err();
+    let left: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| name.to_str().unwrap().ends_with(".tar")), "nothing is left of it: {left:?}");
+    format!("{error}\n{}", error.hint().unwrap())
+}
+
+#[tokio::test]
+async fn links_and_members_without_a_field_are_counted_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    for name in ["a.jpg", "a.cls", "README", ".hidden.jpg"] {
+        write(data.join(name), name);
+    }
+    fs::hard_link(data.join("a.jpg"), data.join("b.jpg")).unwrap();
+    std::os::unix::fs::symlink("a.jpg", data.join("c.jpg")).unwrap();
+    let shards = folder.path().join("shards");
+    fs::create_dir(&shards).unwrap();
+    run(&data, "tar", &["--sort=name", "-cf", "../shards/gnu.tar", "."]);
+    let report = indexed(&shards, &Default::default()).await.unwrap();
+    assert_eq!(report.records, 1);
+    let expected = [
+        (Oddity::HardLink, 1, "gnu.tar", "./b.jpg"),
+        (Oddity::Symlink, 1, "gnu.tar", "./c.jpg"),
+        (Oddity::NoField, 2, "gnu.tar", "./.hidden.jpg"),
+    ];
+    assert_eq!(odd(&report), expected);
+
+    // The keys begin with `./` and are unpacked as `tar` itself does.
+    unpack(&at(&shards), &folder.path().join("out"), &quiet).await.unwrap();
+    assert_eq!(fs::read(folder.path().join("out/a.cls")).unwrap(), b"a.cls");
+    assert_eq!(fs::read_dir(folder.path().join("out")).unwrap().count(), 2);
+}
+
+#[tokio::test]
+async fn members_behind_the_end_of_joined_tars_are_counted_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for (shard, pictures) in [("a.tar", ["1.jpg", "2.jpg"]), ("b.tar", ["3.jpg", "4.jpg"])] {
+        pictures.iter().for_each(|picture| write(folder.path().join(picture), picture));
+        run(folder.path(), "tar", &["-cf", shard, pictures[0], pictures[1]]);
+    }
+    let joined =
+        [fs::read(folder.path().join("a.tar")).unwrap(), fs::read(folder.path().join("b.tar")).unwrap()].concat();
+    write(folder.path().join("joined/j.tar"), &joined);
+    let report = indexed(&folder.path().join("joined"), &Default::default()).await.unwrap();
+    assert_eq!((report.records, odd(&report)), (2, vec![(Oddity::BehindTheEnd, 2, "j.tar", "3.jpg")]));
+    assert!(Oddity::BehindTheEnd.text().contains("`cat`"));
+    assert_eq!(verified(&folder.path().join("joined")).await.faults, []);
+}
+
+#[tokio::test]
+async fn repeated_keys_and_torn_records_are_counted_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    // All pictures and then all labels, as a tar sorted by extension has them; a key that is there twice; and a record that
+    // goes on in the next shard.
+    let members: [(&str, &[u8]); 6] =
+        [("1.jpg", b"x"), ("2.jpg", b"x"), ("1.cls", b"1"), ("2.cls", b"1"), ("1.jpg", b"y"), ("9.jpg", b"x")];
+    write(folder.path().join("a.tar"), tar(&members));
+    write(folder.path().join("b.tar"), tar(&[("9.cls", b"1"), ("1.jpg", b"x")]));
+    let report = indexed(folder.path(), &Default::default()).await.unwrap();
+    assert_eq!(report.records, 8);
+    assert_eq!(odd(&report), [(Oddity::KeyTwice, 1, "a.tar", "1"), (Oddity::Torn, 3, "a.tar", "1")]);
+    let fields: Vec<_> = report.fields.iter().map(|(name, records)| (name.as_str(), *records)).collect();
+    assert_eq!(fields, [("cls", 3), ("jpg", 5)]);
+}
+
+#[tokio::test]
+async fn a_tar_that_cannot_be_read_in_place_is_refused_with_a_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    write(data.join("a.jpg"), "picture");
+    let sparse = fs::File::create(data.join("sparse.bin")).unwrap();
+    sparse.set_len(1 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_at(&sparse, b"end", (1 << 20) - 3).unwrap();
+    let latin1 = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"caf\xe9.jpg");
+    fs::write(data.join(latin1), "picture").unwrap();
+    let shards = |name: &str| {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        format!("../{name}/s.tar")
+    };
+    run(&data, "tar", &["-czf", &shards("gzip"), "a.jpg"]);
+    run(&data, "tar", &["--sparse", "-cf", &shards("sparse"), "sparse.bin"]);
+    run(&data, "tar", &["--format=gnu", "-cf", &shards("latin1"), "--wildcards", "--exclude=[as]*", "."]);
+    for (name, expected) in [
+        ("gzip", ["compressed with gzip", "decompress it (`gunzip`"]),
+        ("sparse", ["`sparse.bin` is a sparse file", "without `--sparse`"]),
+        ("latin1", ["`./caf\\xe9.jpg`, is not UTF-8", "with names in UTF-8"]),
+    ] {
+        let told = refused(&folder.path().join(name)).await;
+        assert!(expected.iter().all(|part| told.contains(part)), "{told}");
+        assert!(!told.contains("copy the shard once more"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn keys_that_only_files_can_have_come_back_as_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("in");
+    write(root.join("c/a\tb.jpg"), "tab");
+    write(root.join("c/a\nb.jpg"), "line end");
+    packed(&PackOptions::new(Source::ImageFolder(root)), &folder.path().join("set")).await.unwrap();
+    assert_eq!(verified(&folder.path().join("set")).await.faults, []);
+    unpack(&at(&folder.path().join("set")), &folder.path().join("out"), &quiet).await.unwrap();
+    assert_eq!(fs::read(folder.path().join("out/c/a\tb.jpg")).unwrap(), b"tab");
+    assert_eq!(fs::read(folder.path().join("out/c/a\nb.jpg")).unwrap(), b"line end");
+}
+
+#[tokio::test]
+async fn a_command_that_fails_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    write(path("shards/a.tar"), tar(&[("1.jpg", b"one")]));
+    write(path("shards/b.tar"), &tar(&[("2.jpg", b"two")])[..700]);
+    refused(&path("shards")).await;
+
+    // Two records with one name: the second is found when the first is written.
+    write(path("twice/a.tar"), tar(&[("a.txt", b"1"), ("b.txt", b"2"), ("./a.txt", b"3")]));
+    indexed(&path("twice"), &Default::default()).await.unwrap();
+    let error = unpack(&at(&path("twice")), &path("out/deep"), &quiet).await.unwrap_err().to_string();
+    assert!(error.contains("`a.txt` exists already: record `./a` has the name of another one"), "{error}");
+    assert!(!path("out").exists(), "the folders that were made for it are gone, too");
+    fs::create_dir(path("mine")).unwrap();
+    unpack(&at(&path("twice")), &path("mine"), &quiet).await.unwrap_err();
+    assert_eq!(fs::read_dir(path("mine")).unwrap().count(), 0, "a folder that was there stays, as it was");
+}
