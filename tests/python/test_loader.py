@@ -251,8 +251,8 @@ def test_a_relative_dataset_is_relative_to_its_job_file(job: MakeJob, dataset: p
 def test_cores_that_make_no_sense_are_refused_or_explained(job: MakeJob) -> None:
     with pytest.raises(spdl_cluster.SettingError, match="`cores` is 0: give a number of cores above 0"):
         spdl_cluster.local(job(), cores=0).next()
-    with pytest.warns(UserWarning, match="cores=100 is more than the .* it is a number of cores, not percent"):
-        spdl_cluster.local(job(), cores=100)
+    with pytest.warns(UserWarning, match="cores=100000 is more than the .* it is a number of cores, not percent"):
+        spdl_cluster.local(job(), cores=100_000)
 
 
 def test_a_batch_that_the_samples_never_fill_is_refused(job: MakeJob) -> None:

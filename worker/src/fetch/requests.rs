@@ -70,8 +70,14 @@ pub(crate) struct Requests {
     troubles: Arc<Troubles>,
     counts: Counts,
     /// By dataset and object: etags in the manifest and in the store that differ.
-    other_etags: Mutex<HashMap<(Arc<str>, Path), [String; 2]>>,
+    other_etags: Mutex<HashMap<ObjectName, Etags>>,
 }
+
+/// A dataset's URL, and where in its store the object is.
+type ObjectName = (Arc<str>, Path);
+
+/// The etags in the manifest and in the store.
+type Etags = [String; 2];
 
 /// Objects whose etags are remembered at most.
 const MAX_OTHER_ETAGS: usize = 10_000;
@@ -193,7 +199,7 @@ impl Requests {
     }
 
     /// Notes that an object has another etag than the manifest says.
-    pub(crate) fn note_other_etag(&self, target: &Target<'_>, etags: [String; 2]) {
+    pub(crate) fn note_other_etag(&self, target: &Target<'_>, etags: Etags) {
         let mut others = self.other_etags.lock();
         if others.len() < MAX_OTHER_ETAGS {
             others.insert((target.dataset.clone(), target.path.clone()), etags);
@@ -201,7 +207,7 @@ impl Requests {
     }
 
     /// The etags of an object in the manifest and in the store, where they differ.
-    pub(crate) fn other_etag(&self, dataset: &Arc<str>, path: &Path) -> Option<[String; 2]> {
+    pub(crate) fn other_etag(&self, dataset: &Arc<str>, path: &Path) -> Option<Etags> {
         self.other_etags.lock().get(&(dataset.clone(), path.clone())).cloned()
     }
 
