@@ -20,14 +20,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_client::{Batch, ClientError, FreeSlot, Serving, Source, SourceEvent, State, core::Progress};
+use spdl_client::{Batch, ClientError, FreeSlot, Serving, Source, SourceEvent, StartFrom, State, core::Progress};
 use spdl_shard::{
     Position,
-    job::{JobError, JobFile},
+    job::{Job, JobError, JobFile},
     order::{BatchParams, Plan, PlanError},
     store::{DatasetStore, StoreError},
 };
-use spdl_wire::messages::{Refusal, Session, SessionId, StageFigures, Transport};
+use spdl_wire::messages::{Refusal, Session, SessionId, StageFigures, StartReason, Transport};
 use spdl_worker::{
     budget::{Budget, BudgetError},
     feed::{Access, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, SlotFreer},
@@ -72,18 +72,13 @@ pub struct Builder {
     job: JobFile,
     rank: u32,
     world: u32,
-    start: Start,
+    start: StartFrom,
+    epochs: Option<u64>,
     global_batch: Option<u32>,
     slots: u32,
     timeout: Duration,
     budget: Budget,
     transforms: TransformSettings,
-}
-
-#[derive(Clone, Debug)]
-enum Start {
-    At(Position),
-    State(State),
 }
 
 /// Settings for a loader of this job.
@@ -99,7 +94,8 @@ impl Builder {
             job,
             rank: 0,
             world: 1,
-            start: Start::At(Position::START),
+            start: StartFrom::Beginning,
+            epochs: None,
             global_batch: None,
             slots: DEFAULT_SLOTS,
             timeout: DEFAULT_TIMEOUT,
@@ -115,17 +111,25 @@ impl Builder {
         self
     }
 
-    /// Where to start. Default 0:0.
+    /// Where to start. Default: at the beginning. A loader in one process keeps no positions that it could resume: give it
+    /// a state.
     #[must_use]
-    pub const fn start(mut self, position: Position) -> Self {
-        self.start = Start::At(position);
+    pub fn start(mut self, start: impl Into<StartFrom>) -> Self {
+        self.start = start.into();
+        self
+    }
+
+    /// Epochs, where they differ from the job's.
+    #[must_use]
+    pub const fn epochs(mut self, epochs: u64) -> Self {
+        self.epochs = Some(epochs);
         self
     }
 
     /// Goes on from a checkpoint; refused when it is of another job.
     #[must_use]
     pub const fn state(mut self, state: State) -> Self {
-        self.start = Start::State(state);
+        self.start = StartFrom::State(state);
         self
     }
 
@@ -180,7 +184,11 @@ impl Builder {
         self.budget.check()?;
         self.job.check()?;
         let manifest = DatasetStore::open(&self.job.dataset)?.manifest().await?;
-        let job = self.job.freeze(&manifest.facts())?;
+        let mut job = self.job.freeze(&manifest.facts())?;
+        if let Some(epochs) = self.epochs {
+            job.epochs = epochs;
+            job.check()?;
+        }
         let global_batch = self.global_batch.unwrap_or(job.global_batch);
         let (rank, world) = (self.rank, self.world);
         if rank >= world {
@@ -189,14 +197,7 @@ impl Builder {
         if world > global_batch {
             return Err(ClientError::from(Refusal::WorldTooLarge { world, global_batch }).into());
         }
-        let start = match self.start {
-            Start::At(position) => position,
-            Start::State(state) if state.fingerprint() == job.fingerprint() => state.position(),
-            Start::State(state) => {
-                let (theirs, ours) = (state.fingerprint(), job.fingerprint());
-                return Err(ClientError::from(Refusal::FingerprintDiffers { job: job.name, theirs, ours }).into());
-            }
-        };
+        let (start, reason) = start_of(self.start, &job, global_batch)?;
         let batches = BatchParams { global_batch, epochs: job.epochs, epoch_end: job.epoch_end };
         Plan::new(&manifest.block_samples(), job.seed, job.order)?.check(&batches)?;
         let session = Session { id: SessionId(0), job, world, global_batch, start };
@@ -206,7 +207,29 @@ impl Builder {
         let request =
             FeedRequest { session: session.clone(), rank, from: start, slots: self.slots, slab: SlabKind::Private };
         let source = InProcess::start(&resources, request)?;
-        Ok(spdl_client::Loader::new(source, Arc::new(session), rank, self.timeout, started))
+        let loader = spdl_client::Loader::new(source, Arc::new(session), rank, self.timeout, started);
+        Ok(loader.with_reason(reason))
+    }
+}
+
+/// Where a loader of `job` starts, as a coordinator would have it.
+fn start_of(from: StartFrom, job: &Job, global_batch: u32) -> Result<(Position, StartReason), ClientError> {
+    let (start, cause) = match from {
+        StartFrom::Beginning => return Ok((Position::START, StartReason::Beginning)),
+        StartFrom::Resume => {
+            let problem = "is `resume`, and a loader in this process keeps no position to go on from; give it a state";
+            return Err(ClientError::Setting { name: "start", problem: problem.to_owned() });
+        }
+        StartFrom::At(start) => (start, job.start_problem(global_batch, start)),
+        StartFrom::State(state) if state.fingerprint() == job.fingerprint() => (state.position(), None),
+        StartFrom::State(state) => {
+            let (theirs, ours) = (state.fingerprint(), job.fingerprint());
+            return Err(Refusal::FingerprintDiffers { job: job.name.clone(), theirs, ours }.into());
+        }
+    };
+    match cause {
+        None => Ok((start, StartReason::Given)),
+        Some(cause) => Err(Refusal::StartOutOfRange { job: job.name.clone(), start, cause }.into()),
     }
 }
 

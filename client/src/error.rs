@@ -134,8 +134,19 @@ impl ClientError {
                 Some("another process took this rank: stop one of the two, or restart the whole trainer")
             }
             Self::Refused(Refusal::RankOutOfRange { .. }) => Some("ranks are 0 to world - 1"),
-            Self::Refused(Refusal::SessionDisagrees { .. }) => {
-                Some("start all ranks from the same checkpoint and with the same world size")
+            Self::Refused(Refusal::SessionDisagrees { .. }) => Some(
+                "start all ranks of a launch from the same checkpoint and with the same sizes, and no other launch of \
+                 this run beside it",
+            ),
+            Self::Refused(Refusal::RunInUse { .. }) => Some(
+                "end that launch, give this one a run of its own (`run=`, SPDL_RUN), or end the other by taking over \
+                 from it (`takeover=True`, SPDL_TAKEOVER=1)",
+            ),
+            Self::Refused(Refusal::RunFinished { .. }) => Some(
+                "start again at the beginning, or give more epochs to go on with (`epochs=`, SPDL_EPOCHS)",
+            ),
+            Self::Refused(Refusal::StartOutOfRange { .. }) => {
+                Some("a start is `beginning`, `resume`, an epoch, EPOCH:OFFSET, or the state of a checkpoint")
             }
             Self::Timeout { .. } => Some("`spdl-ctl status` shows every stage; SPDL_TIMEOUT_S sets how long is waited"),
             Self::InsideRuntime => Some("use the async loader there, or call from a thread outside the runtime"),

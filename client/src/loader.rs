@@ -7,13 +7,16 @@ use std::{
 
 use futures::Stream;
 use spdl_shard::{Position, Receipt, job::Job};
-use spdl_wire::{layout::Entry, messages::Session};
+use spdl_wire::{
+    layout::Entry,
+    messages::{Session, StartReason},
+};
 
 use crate::{
-    ClientError, Delivery, Source, SourceEvent, State, Stats,
+    ClientError, Delivery, Source, SourceEvent, Started, State, Stats,
     core::Progress,
     stats::Tally,
-    steps::{ends_epoch, epoch, steps_left, steps_per_epoch},
+    steps::{ends_epoch, epoch, steps_per_epoch},
 };
 
 /// The batches of one rank. What it says of itself, position, state and receipt, is about the batches that it
@@ -22,6 +25,7 @@ use crate::{
 pub struct Loader<S> {
     source: S,
     session: Arc<Session>,
+    reason: StartReason,
     rank: u32,
     timeout: Duration,
     phase: Phase,
@@ -51,17 +55,25 @@ impl<S: Source> Loader<S> {
             phase: Phase::Running,
             position: session.start,
             session,
+            reason: StartReason::Given,
             receipt: Receipt::default(),
             waited: Duration::ZERO,
             tally: Tally::new(started),
         }
     }
 
+    /// The same loader, which knows why it starts where it does. Without, its caller said so.
+    #[must_use]
+    pub const fn with_reason(mut self, reason: StartReason) -> Self {
+        self.reason = reason;
+        self
+    }
+
     /// The same loader over what `map` makes of its source.
     pub(crate) fn try_map_source<T: Source, E>(self, map: impl FnOnce(S) -> Result<T, E>) -> Result<Loader<T>, E> {
-        let Self { source, session, rank, timeout, phase, position, receipt, waited, tally } = self;
+        let Self { source, session, reason, rank, timeout, phase, position, receipt, waited, tally } = self;
         let source = map(source)?;
-        Ok(Loader { source, session, rank, timeout, phase, position, receipt, waited, tally })
+        Ok(Loader { source, session, reason, rank, timeout, phase, position, receipt, waited, tally })
     }
 
     /// The next batch; `None` when all epochs are delivered. Dropping the future loses nothing.
@@ -152,6 +164,12 @@ impl<S: Source> Loader<S> {
         self.position
     }
 
+    /// Where it started, and why there.
+    #[must_use]
+    pub fn started(&self) -> Started {
+        Started { position: self.session.start, reason: self.reason }
+    }
+
     /// What belongs in the checkpoint: [`Loader::position`] and the job's fingerprint. The same on every rank
     /// that has taken as many batches.
     #[must_use]
@@ -174,7 +192,7 @@ impl<S: Source> Loader<S> {
     /// Steps from [`Loader::position`] to the end of the last epoch.
     #[must_use]
     pub fn steps_left(&self) -> u64 {
-        steps_left(&self.session.job, self.session.global_batch, self.position)
+        self.session.job.steps_left(self.session.global_batch, self.position)
     }
 
     /// The epoch that the next batch starts in; the job's number of epochs when all are delivered.

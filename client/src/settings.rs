@@ -2,9 +2,10 @@
 
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
+use spdl_shard::job::is_name;
 use spdl_wire::{coordinators::Addresses, slab::MAX_SLOTS};
 
-use crate::{ClientError, core::Ways};
+use crate::{ClientError, StartFrom, core::Ways};
 
 /// Slots wanted of a home.
 const DEFAULT_SLOTS: u32 = 4;
@@ -18,6 +19,20 @@ pub struct Settings {
     pub coordinators: String,
     /// `SPDL_JOB`: the job's name. No default.
     pub job: String,
+    /// `SPDL_RUN`: the run's name among those of the job, 1 to 128 of `[A-Za-z0-9._-]`. Sessions and positions are the
+    /// run's, and runs of one job live side by side. Default: the job's name.
+    pub run: Option<String>,
+    /// `SPDL_START`: where to start: `beginning` (default), `resume`, an epoch, `EPOCH:OFFSET`, or a state.
+    pub start: StartFrom,
+    /// `SPDL_EPOCHS`: epochs of the run from this launch on. Default: as many as the run had, or else the job has.
+    pub epochs: Option<u64>,
+    /// `SPDL_TAKEOVER`: 1 ends whoever holds the run. Default 0: a launch is refused while ranks of another are alive.
+    /// To be the same on all ranks of a launch.
+    pub takeover: bool,
+    /// `SPDL_LAUNCH_ID`: what all ranks of a launch share, restarts of it included, and no other launch has. Default:
+    /// `TORCHELASTIC_RUN_ID` unless it is `none`, else `SLURM_JOB_ID` with `SLURM_STEP_ID`, else none: a restart then waits
+    /// until the ranks before it have been silent for the liveness timeout.
+    pub launch: Option<String>,
     /// `SPDL_CERTS`: folder with `ca.pem`, `cert.pem` and `key.pem` of a client. No default.
     pub certs: PathBuf,
     /// `SPDL_TRANSPORT`: `auto` (default), `local` or `quic`.
@@ -40,6 +55,11 @@ impl Default for Settings {
         Self {
             coordinators: String::new(),
             job: String::new(),
+            run: None,
+            start: StartFrom::Beginning,
+            epochs: None,
+            takeover: false,
+            launch: None,
             certs: PathBuf::new(),
             ways: Ways::Auto,
             slots: DEFAULT_SLOTS,
@@ -64,6 +84,11 @@ impl Settings {
         Ok(Self {
             coordinators: variable("SPDL_COORD").unwrap_or_default(),
             job: variable("SPDL_JOB").unwrap_or_default(),
+            run: variable("SPDL_RUN"),
+            start: variable("SPDL_START").map_or(Ok(default.start), |text| text.parse())?,
+            epochs: variable("SPDL_EPOCHS").map(|text| number("SPDL_EPOCHS", Some(text), 0)).transpose()?,
+            takeover: variable("SPDL_TAKEOVER").map_or(Ok(false), |text| flag("SPDL_TAKEOVER", &text))?,
+            launch: launch_id(&variable),
             certs: variable("SPDL_CERTS").map(PathBuf::from).unwrap_or_default(),
             ways: variable("SPDL_TRANSPORT").map_or(Ok(default.ways), |text| text.parse())?,
             slots: number("SPDL_SLOTS", variable("SPDL_SLOTS"), default.slots)?,
@@ -95,6 +120,12 @@ impl Settings {
         if self.job.is_empty() {
             return wrong("SPDL_JOB", "is missing; give the job's name");
         }
+        if let Some(run) = self.run.as_ref().filter(|run| !is_name(run)) {
+            return wrong("SPDL_RUN", &format!("is `{run}`, not 1 to 128 of A-Z a-z 0-9 . _ -"));
+        }
+        if self.epochs == Some(0) {
+            return wrong("SPDL_EPOCHS", "is 0; give at least 1");
+        }
         if self.certs.as_os_str().is_empty() {
             return wrong("SPDL_CERTS", "is missing; give the folder of a client's ca.pem, cert.pem and key.pem");
         }
@@ -113,6 +144,24 @@ fn number<T: FromStr>(name: &'static str, text: Option<String>, default: T) -> R
     text.trim()
         .parse()
         .map_err(|_| ClientError::Setting { name, problem: format!("is `{text}`, not a whole number that fits") })
+}
+
+fn flag(name: &'static str, text: &str) -> Result<bool, ClientError> {
+    match text.trim() {
+        "1" | "true" => Ok(true),
+        "0" | "false" => Ok(false),
+        other => Err(ClientError::Setting { name, problem: format!("is `{other}`, not 1 or 0") }),
+    }
+}
+
+/// The launcher's id of this launch. torchrun without a rendezvous id calls every launch `none`.
+fn launch_id(variable: impl Fn(&'static str) -> Option<String>) -> Option<String> {
+    let torchrun = || variable("TORCHELASTIC_RUN_ID").filter(|id| id != "none");
+    let slurm = || {
+        let job = variable("SLURM_JOB_ID")?;
+        Some(variable("SLURM_STEP_ID").map_or(job.clone(), |step| format!("{job}.{step}")))
+    };
+    variable("SPDL_LAUNCH_ID").or_else(torchrun).or_else(slurm)
 }
 
 impl FromStr for Ways {
@@ -156,6 +205,27 @@ mod tests {
     }
 
     #[test]
+    fn a_launch_is_known_by_the_id_that_its_launcher_gives() {
+        let torchrun = ("TORCHELASTIC_RUN_ID", "4f1c");
+        let slurm = [("SLURM_JOB_ID", "77"), ("SLURM_STEP_ID", "3")];
+        for (variables, id) in [
+            (vec![], None),
+            (vec![("TORCHELASTIC_RUN_ID", "none")], None),
+            (vec![torchrun, slurm[0]], Some("4f1c")),
+            (vec![("TORCHELASTIC_RUN_ID", "none"), slurm[0]], Some("77")),
+            (slurm.to_vec(), Some("77.3")),
+            (vec![("SPDL_LAUNCH_ID", "mine"), torchrun], Some("mine")),
+        ] {
+            let settings = read(&[&NEEDED[..], &variables].concat()).unwrap();
+            assert_eq!(settings.launch.as_deref(), id, "{variables:?}");
+        }
+        let more = [("SPDL_RUN", "lr-3e-4"), ("SPDL_START", "resume"), ("SPDL_EPOCHS", "5"), ("SPDL_TAKEOVER", "1")];
+        let settings = read(&[&NEEDED[..], &more].concat()).unwrap();
+        assert_eq!((settings.run.as_deref(), settings.start), (Some("lr-3e-4"), StartFrom::Resume));
+        assert_eq!((settings.epochs, settings.takeover), (Some(5), true));
+    }
+
+    #[test]
     fn a_setting_that_is_missing_or_makes_no_sense_is_named() {
         for missing in 0..NEEDED.len() {
             let mut variables = NEEDED.to_vec();
@@ -173,6 +243,11 @@ mod tests {
             ("SPDL_TIMEOUT_S", "0"),
             ("SPDL_TIMEOUT_S", "-1"),
             ("SPDL_TRANSPORT", "tcp"),
+            ("SPDL_RUN", "a b"),
+            ("SPDL_START", "end"),
+            ("SPDL_EPOCHS", "0"),
+            ("SPDL_EPOCHS", "-1"),
+            ("SPDL_TAKEOVER", "yes"),
         ] {
             let mut variables = NEEDED.to_vec();
             variables.retain(|(known, _)| *known != name);

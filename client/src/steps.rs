@@ -15,23 +15,6 @@ pub(crate) fn steps_per_epoch(job: &Job, global_batch: u32) -> Option<u64> {
     }
 }
 
-/// Steps from `position` to the end of the last epoch.
-pub(crate) fn steps_left(job: &Job, global_batch: u32, position: Position) -> u64 {
-    let batch = u64::from(global_batch);
-    let Some(later_epochs) = job.epochs.checked_sub(position.epoch).and_then(|left| left.checked_sub(1)) else {
-        return 0;
-    };
-    let left = job.samples.saturating_sub(position.offset);
-    match job.epoch_end {
-        EpochEnd::Drop => left / batch + later_epochs * (job.samples / batch),
-        EpochEnd::Pad | EpochEnd::Exact => left.div_ceil(batch) + later_epochs * job.samples.div_ceil(batch),
-        EpochEnd::Continuous => {
-            let samples = u128::from(left) + u128::from(later_epochs) * u128::from(job.samples);
-            u64::try_from(samples / u128::from(batch)).unwrap_or(u64::MAX)
-        }
-    }
-}
-
 /// Whether a batch `from`..`next` is the last that starts in its epoch.
 pub(crate) fn ends_epoch(job: &Job, global_batch: u32, from: Position, next: Position) -> bool {
     next.epoch != from.epoch || rest_is_dropped(job, global_batch, next)
@@ -39,7 +22,7 @@ pub(crate) fn ends_epoch(job: &Job, global_batch: u32, from: Position, next: Pos
 
 /// The epoch that the batch at `position` starts in; the number of epochs when none is left.
 pub(crate) fn epoch(job: &Job, global_batch: u32, position: Position) -> u64 {
-    if steps_left(job, global_batch, position) == 0 {
+    if job.steps_left(global_batch, position) == 0 {
         job.epochs
     } else {
         position.epoch + u64::from(rest_is_dropped(job, global_batch, position))
@@ -65,7 +48,7 @@ mod tests {
             (EpochEnd::Continuous, None, 8, 4, 0),
         ] {
             let job = Job { epoch_end, ..job() };
-            let left = |epoch, offset| steps_left(&job, 24, Position::new(epoch, offset));
+            let left = |epoch, offset| job.steps_left(24, Position::new(epoch, offset));
             assert_eq!(steps_per_epoch(&job, 24), per_epoch, "{epoch_end:?}");
             assert_eq!([left(0, 0), left(0, 90), left(2, 0), left(3, 7)], [all, from_90, at_end, 0], "{epoch_end:?}");
         }

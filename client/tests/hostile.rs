@@ -19,7 +19,7 @@ use spdl_wire::{
     codec,
     frame::{self, FrameReader, MAGIC},
     local,
-    messages::{FromCoordinator, FromHome, Home, NodeId, PROTOCOL_VERSION, Session, ToHome, WorkerId},
+    messages::{FromCoordinator, FromHome, Home, NodeId, PROTOCOL_VERSION, Session, StartReason, ToHome, WorkerId},
     quic::{HANDSHAKE_TIMEOUT, handshake},
     slab::Slab,
 };
@@ -296,7 +296,7 @@ fn framed(answer: &FromCoordinator) -> Vec<u8> {
 }
 
 fn joined(session: Session, home: Option<Home>) -> Vec<u8> {
-    framed(&FromCoordinator::Joined { session: Box::new(session), home, beat_ms: 20 })
+    framed(&FromCoordinator::Joined { session: Box::new(session), reason: StartReason::default(), home, beat_ms: 20 })
 }
 
 /// Nothing, another protocol, a head of 4 GiB, a cut message, a message with bytes left over, and an answer to something else.

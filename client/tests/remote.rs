@@ -12,7 +12,7 @@ use cluster::{
 };
 use spdl_client::{Client, ClientError, ContentDigest, State, core::Ways};
 use spdl_shard::{Fingerprint, Position, Receipt};
-use spdl_wire::messages::{Refusal, SessionId, Stall, Transport};
+use spdl_wire::messages::{Refusal, RunName, SessionId, Stall, Start, Transport};
 
 fn script(thens: impl IntoIterator<Item = (u64, Then)>) -> Script {
     Script { thens: VecDeque::from_iter(thens), ..Script::default() }
@@ -267,7 +267,7 @@ async fn a_state_starts_where_it_was_made_and_one_of_another_job_is_refused() {
     let mut client = cluster.client(coordinator.address).state(state).connect(0, 1).await.unwrap();
     assert_eq!(drain(&mut client).await.0, all_steps()[3..]);
     let join = coordinator.told.change(|told| told.joins.pop().unwrap());
-    assert_eq!((join.start, join.fingerprint), (Some(Position::new(0, 24)), Some(job().fingerprint())));
+    assert_eq!((join.start, join.fingerprint), (Start::At(Position::new(0, 24)), Some(job().fingerprint())));
     let other = State::new(Fingerprint(3), state.position());
     let error = cluster.client(coordinator.address).state(other).connect(0, 1).await.unwrap_err().to_string();
     assert!(error.contains(&Fingerprint(3).to_string()) && error.contains(&job().fingerprint().to_string()), "{error}");
@@ -281,7 +281,7 @@ async fn a_superseded_session_ends_the_loader_with_who_took_over() {
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     take(&mut client, 1, |_| ()).await;
     let refusal = Refusal::SessionSuperseded {
-        job: "train".into(),
+        run: Box::new(RunName { job: "train".into(), run: "train".into() }),
         session: SessionId(7),
         rank: 0,
         client: "process 9 on there".into(),

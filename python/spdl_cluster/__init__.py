@@ -26,7 +26,7 @@ from .errors import (
     SpdlError,
     StateError,
 )
-from .loader import Epoch, Loader, connect, local
+from .loader import Epoch, Loader, Start, connect, local
 
 __all__ = [
     "Batch",
@@ -47,6 +47,7 @@ __all__ = [
     "RefusedError",
     "SettingError",
     "SpdlError",
+    "Start",
     "StateError",
     "connect",
     "local",

@@ -22,6 +22,10 @@ class Feed:
         world: int,
         *,
         job: str | None,
+        run: str | None,
+        start: str | None,
+        takeover: bool | None,
+        epochs: int | None,
         coordinators: str | None,
         certs: str | os.PathLike[str] | None,
         transport: str | None,
@@ -38,6 +42,8 @@ class Feed:
         rank: int,
         world: int,
         *,
+        start: str | None,
+        epochs: int | None,
         slots: int | None,
         timeout: float | None,
         global_batch: int | None,
@@ -54,6 +60,10 @@ class Feed:
     def stats(self) -> str: ...
     def close(self) -> None: ...
     def __reduce__(self) -> Any: ...
+    @property
+    def start(self) -> tuple[int, int, str, str]: ...
+    @property
+    def run(self) -> str: ...
     @property
     def position(self) -> tuple[int, int]: ...
     @property

@@ -9,16 +9,30 @@ import warnings
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from . import environment, tensors
 from . import device as devices
 from ._native import Feed
 from .batch import Batch, Position, of_slot
 from .device import DeviceOptions
-from .errors import StateError
+from .errors import SettingError, StateError
 
 _open: weakref.WeakSet[Loader] = weakref.WeakSet()
+
+
+#: Where to start: a word, an epoch, `"EPOCH:OFFSET"`, a `Position`, or a state.
+StartFrom = Literal["beginning", "resume"] | str | bytes | int | tuple[int, int] | Mapping[str, Any]
+
+
+class Start(NamedTuple):
+    """Where a loader started, and why there."""
+
+    position: Position
+    #: `"beginning"`; `"resume"`: where all ranks of the run's last session had got to; `"given"`: as the launch or its state said.
+    how: str
+    #: The same in words.
+    reason: str
 
 
 class Loader:
@@ -103,6 +117,17 @@ class Loader:
     def job(self) -> str:
         """The job's name."""
         return self._feed.facts[0]
+
+    @property
+    def run(self) -> str:
+        """The run's name: of this training, among those with the job. That of the job, unless another was given."""
+        return self._feed.run
+
+    @property
+    def start(self) -> Start:
+        """Where it started, and whether that is the beginning, a resume, or what was given."""
+        epoch, offset, how, reason = self._feed.start
+        return Start(Position(epoch, offset), how, reason)
 
     @property
     def receipt(self) -> str:
@@ -191,6 +216,10 @@ def connect(
     world: int | None = None,
     *,
     job: str | None = None,
+    run: str | None = None,
+    start: StartFrom | None = None,
+    takeover: bool | None = None,
+    epochs: int | None = None,
     coordinators: str | None = None,
     certs: str | os.PathLike[str] | None = None,
     state: Mapping[str, Any] | str | bytes | None = None,
@@ -208,9 +237,16 @@ def connect(
 
     rank, world: this rank and the number of data-parallel ranks. `RANK` and `WORLD_SIZE`, as torchrun sets them.
     job: name of the job. `SPDL_JOB`.
+    run: name of this training among those with the job. Sessions and positions are the run's, and runs live side by side. `SPDL_RUN`, the job's
+        name.
+    start: `"beginning"`; `"resume"`, where all ranks of the run's last session had got to; an epoch; `"EPOCH:OFFSET"`; or a state. `SPDL_START`,
+        `"beginning"`. The same on all ranks. `Loader.start` tells which it was.
+    takeover: whether whoever holds the run is ended. Without, a run whose ranks are alive is refused; a restart of the same launch, known by
+        torchrun's or SLURM's id or `SPDL_LAUNCH_ID`, needs none. The same on all ranks. `SPDL_TAKEOVER`, `False`.
+    epochs: epochs of the run from this launch on. `SPDL_EPOCHS`, as many as the run had, or else the job.
     coordinators: `HOST:PORT` of the coordinator, or of all of them, separated by commas. `SPDL_COORD`.
     certs: folder with a client's `ca.pem`, `cert.pem` and `key.pem`. `SPDL_CERTS`.
-    state: where to start, as `state_dict` gave it; without it, where all ranks of the last session had got to.
+    state: where to start, as `state_dict` gave it: the same as `start=`.
     timeout: seconds that joining, or waiting for a batch, may take. `SPDL_TIMEOUT_S`, 300. Raised, a fault that does not heal is told later.
     slots: batches that are filled, waiting or in the caller's hands. `SPDL_SLOTS`, 4. Raised, the worker's slab takes more memory.
     transport: `auto`, `local` or `quic`. `SPDL_TRANSPORT`, `auto`.
@@ -226,6 +262,10 @@ def connect(
     feed = Feed.connect(
         *environment.rank_and_world(rank, world),
         job=job,
+        run=run,
+        start=_start_text(start, state),
+        takeover=takeover,
+        epochs=epochs,
         coordinators=coordinators,
         certs=None if certs is None else os.fspath(certs),
         transport=transport,
@@ -244,7 +284,9 @@ def local(
     rank: int | None = None,
     world: int | None = None,
     *,
+    start: StartFrom | None = None,
     state: Mapping[str, Any] | str | bytes | None = None,
+    epochs: int | None = None,
     timeout: float | None = None,
     slots: int | None = None,
     cores: float | None = None,
@@ -259,7 +301,9 @@ def local(
 
     job: path of a job file (TOML), or a dict with the same keys.
     rank, world: this rank and the number of data-parallel ranks. `RANK` and `WORLD_SIZE`, else 0 of 1.
-    state: where to start, as `state_dict` gave it; without it, at the beginning.
+    start: where to start, as `connect` has it; `"resume"` is not for a loader in this process, which keeps no positions.
+    state: where to start, as `state_dict` gave it: the same as `start=`.
+    epochs: epochs, where they differ from the job's.
     timeout: seconds that waiting for a batch may take. Default 60.
     slots: batches that are filled, waiting or in the caller's hands. Default 4. Raised, more memory is used.
     cores: processor cores for decoding, a number above 0 and no percentage. Default 40 % of the node's, shared by the ranks on it
@@ -274,6 +318,8 @@ def local(
     feed = Feed.local(
         dict(job) if isinstance(job, Mapping) else os.fspath(job),
         *environment.rank_and_world(rank, world),
+        start=_start_text(start, state),
+        epochs=epochs,
         slots=slots,
         timeout=timeout,
         global_batch=global_batch,
@@ -294,6 +340,23 @@ def _made(feed: Feed, kind: tensors.Kind, state: Mapping[str, Any] | str | bytes
     if state is not None:
         loader.load_state_dict(state)
     return loader
+
+
+def _start_text(start: StartFrom | None, state: Mapping[str, Any] | str | bytes | None) -> str | None:
+    """A start as the native half reads it. A state is loaded when the loader is made."""
+    if start is not None and state is not None:
+        raise SettingError("`start` and `state` are both given, and both say where to start", "leave one of them out")
+    if start is None or isinstance(start, str):
+        return start
+    if isinstance(start, tuple) and len(start) == 2:
+        return f"{start[0]}:{start[1]}"
+    if isinstance(start, int) and not isinstance(start, bool):
+        return str(start)
+    if isinstance(start, (bytes, Mapping)):
+        return _state_text(start)
+    raise SettingError(
+        f"`start` is {start!r}, which is no place in the job", "give \"beginning\", \"resume\", an epoch, \"EPOCH:OFFSET\" or a state"
+    )
 
 
 def _state_text(state: Mapping[str, Any] | str | bytes) -> str:

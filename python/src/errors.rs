@@ -71,7 +71,12 @@ pub(crate) fn of_client(py: Python<'_>, error: &ClientError, note: &str) -> PyEr
         ClientError::Setting { .. } => Kind::Setting,
         ClientError::Certificates { .. } | ClientError::Unreachable { .. } => Kind::Connect,
         ClientError::State(_) | ClientError::Refused(Refusal::FingerprintDiffers { .. }) => Kind::State,
-        ClientError::Refused(Refusal::RankOutOfRange { .. } | Refusal::WorldTooLarge { .. }) => Kind::Setting,
+        ClientError::Refused(
+            Refusal::RankOutOfRange { .. }
+            | Refusal::WorldTooLarge { .. }
+            | Refusal::StartOutOfRange { .. }
+            | Refusal::RunName { .. },
+        ) => Kind::Setting,
         ClientError::Refused(_) | ClientError::SessionDiffers { .. } => Kind::Refused,
         ClientError::Timeout { .. } => Kind::Timeout,
         ClientError::Fault { .. } | ClientError::Pipeline { .. } | ClientError::Layout(_) | ClientError::Column(_) => {

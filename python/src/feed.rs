@@ -12,6 +12,7 @@ use std::{
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use spdl_client::{ClientError, State, device::Placement};
+use spdl_wire::messages::StartReason;
 
 use crate::{
     batch::Batch,
@@ -19,7 +20,7 @@ use crate::{
     errors::{self, Kind},
     handed::{Handed, Shared},
     job,
-    open::{self, AnyLoader, ClusterOptions, Facts, Origin, ProcessOptions, Recipe},
+    open::{self, AnyLoader, ClusterOptions, Facts, LaunchOptions, Origin, ProcessOptions, Recipe},
 };
 
 /// How long a wait lasts, with every slot in the caller's hands, before it warns.
@@ -166,13 +167,17 @@ fn seconds(py: Python<'_>, name: &str, timeout: Option<f64>) -> PyResult<Option<
 impl Feed {
     /// A rank of a cluster's job. What is `None` comes from the `SPDL_*` variables, or has its default.
     #[staticmethod]
-    #[pyo3(signature = (rank, world, *, job, coordinators, certs, transport, slots, timeout, socket, node, global_batch, target))]
+    #[pyo3(signature = (rank, world, *, job, run, start, takeover, epochs, coordinators, certs, transport, slots, timeout, socket, node, global_batch, target))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn connect(
         py: Python<'_>,
         rank: u32,
         world: u32,
         job: Option<String>,
+        run: Option<String>,
+        start: Option<String>,
+        takeover: Option<bool>,
+        epochs: Option<u64>,
         coordinators: Option<String>,
         certs: Option<PathBuf>,
         transport: Option<String>,
@@ -184,20 +189,23 @@ impl Feed {
         target: WrittenTarget,
     ) -> PyResult<Self> {
         let timeout = seconds(py, "timeout", timeout)?;
+        let launch = LaunchOptions { run, start, takeover, epochs };
         let options =
-            ClusterOptions { job, coordinators, certs, transport, slots, timeout, socket, node, global_batch };
+            ClusterOptions { job, launch, coordinators, certs, transport, slots, timeout, socket, node, global_batch };
         let origin = options.origin(rank, world).map_err(|error| errors::of_client(py, &error, ""))?;
         Ok(Self::new(Recipe { origin, target: Target::open(py, target)? }))
     }
 
     /// A rank whose pipeline runs in this process. `sharers` processes share the node's default budget of cores.
     #[staticmethod]
-    #[pyo3(signature = (job, rank, world, *, slots, timeout, global_batch, sharers, cores, memory_bytes, transform_timeout, target))]
+    #[pyo3(signature = (job, rank, world, *, start, epochs, slots, timeout, global_batch, sharers, cores, memory_bytes, transform_timeout, target))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn local(
         job: &Bound<'_, PyAny>,
         rank: u32,
         world: u32,
+        start: Option<String>,
+        epochs: Option<u64>,
         slots: Option<u32>,
         timeout: Option<f64>,
         global_batch: Option<u32>,
@@ -210,8 +218,10 @@ impl Feed {
         let py = job.py();
         let timeout = seconds(py, "timeout", timeout)?;
         let transforms = open::transforms(py, seconds(py, "transform_timeout", transform_timeout)?)?;
-        let options = ProcessOptions { slots, timeout, global_batch, sharers, cores, memory_bytes, transforms };
+        let options =
+            ProcessOptions { start, epochs, slots, timeout, global_batch, sharers, cores, memory_bytes, transforms };
         let origin = options.origin(job::read(job)?, rank, world);
+        let origin = origin.map_err(|error| errors::of_client(py, &error, ""))?;
         Ok(Self::new(Recipe { origin, target: Target::open(py, target)? }))
     }
 
@@ -282,6 +292,27 @@ impl Feed {
         let old = old.map_err(|problem| Kind::State.error(py, &problem, Some(hint)))?;
         py.detach(|| drop(old));
         Ok(())
+    }
+
+    /// Epoch and offset where it started; `beginning`, `resume` or `given`; and the reason in words.
+    #[getter]
+    fn start(&self, py: Python<'_>) -> PyResult<(u64, u64, &'static str, String)> {
+        let started = self.with_open(py, |loader, _| Ok(loader.started()))?;
+        let how = match started.reason {
+            StartReason::Beginning => "beginning",
+            StartReason::Resumed { .. } => "resume",
+            StartReason::Given => "given",
+        };
+        Ok((started.position.epoch, started.position.offset, how, started.to_string()))
+    }
+
+    /// The run's name: in this process that of the job.
+    #[getter]
+    fn run(&self, py: Python<'_>) -> PyResult<String> {
+        match self.recipe.run() {
+            Some(run) => Ok(run.to_owned()),
+            None => self.with_open(py, |_, facts| Ok(facts.job.clone())),
+        }
     }
 
     /// Epoch and offset after the last batch that was handed over.

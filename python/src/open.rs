@@ -3,7 +3,9 @@
 use std::{future::Future, time::Duration};
 
 use pyo3::prelude::*;
-use spdl_client::{Batch, Blocking, Builder, Client, ClientError, Loader, Settings, Source, State, Stats};
+use spdl_client::{
+    Batch, Blocking, Builder, Client, ClientError, Loader, Settings, Source, StartFrom, Started, State, Stats,
+};
 use spdl_cluster::local;
 use spdl_shard::{Position, Receipt, job::JobFile};
 use spdl_worker::transform::TransformSettings;
@@ -24,7 +26,7 @@ pub(crate) struct Recipe {
 /// Where batches come from.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    Cluster { builder: Box<Builder>, rank: u32, world: u32 },
+    Cluster { builder: Box<Builder>, run: String, rank: u32, world: u32 },
     Process { builder: Box<local::Builder>, rank: u32, world: u32 },
 }
 
@@ -34,6 +36,14 @@ impl Recipe {
         (*rank, *world)
     }
 
+    /// The run's name, where it has one of its own.
+    pub(crate) fn run(&self) -> Option<&str> {
+        match &self.origin {
+            Origin::Cluster { run, .. } => Some(run),
+            Origin::Process { .. } => None,
+        }
+    }
+
     /// Opens a loader, from `state` where there is one. Waits, and calls `check` on the way.
     pub(crate) fn open(
         &self,
@@ -41,7 +51,7 @@ impl Recipe {
         check: impl FnMut() -> PyResult<()>,
     ) -> PyResult<Box<dyn AnyLoader>> {
         match &self.origin {
-            Origin::Cluster { builder, rank, world } => {
+            Origin::Cluster { builder, rank, world, .. } => {
                 let builder = (**builder).clone();
                 let builder = match state {
                     Some(state) => builder.state(state),
@@ -133,6 +143,7 @@ pub(crate) trait AnyLoader: Send {
     fn receipt(&self) -> Receipt;
     fn steps_left(&self) -> u64;
     fn stats(&self) -> Stats;
+    fn started(&self) -> Started;
     fn facts(&self) -> Facts;
 }
 
@@ -174,6 +185,10 @@ impl<S: Source<Batch: Into<Handed>>> AnyLoader for Blocking<S> {
         self.loader().stats()
     }
 
+    fn started(&self) -> Started {
+        self.loader().started()
+    }
+
     fn facts(&self) -> Facts {
         let (job, session) = (self.loader().job(), self.loader().session());
         let batch = u64::from(session.global_batch);
@@ -189,10 +204,21 @@ impl<S: Source<Batch: Into<Handed>>> AnyLoader for Blocking<S> {
     }
 }
 
+/// What a launch asks for.
+#[derive(Debug, Default)]
+pub(crate) struct LaunchOptions {
+    pub(crate) run: Option<String>,
+    /// As [`StartFrom`] is written.
+    pub(crate) start: Option<String>,
+    pub(crate) takeover: Option<bool>,
+    pub(crate) epochs: Option<u64>,
+}
+
 /// Settings of a cluster's loader: the environment, and over it what the caller gave.
 #[derive(Debug, Default)]
 pub(crate) struct ClusterOptions {
     pub(crate) job: Option<String>,
+    pub(crate) launch: LaunchOptions,
     pub(crate) coordinators: Option<String>,
     pub(crate) certs: Option<std::path::PathBuf>,
     pub(crate) transport: Option<String>,
@@ -208,6 +234,11 @@ impl ClusterOptions {
     pub(crate) fn origin(self, rank: u32, world: u32) -> Result<Origin, ClientError> {
         let mut settings = Settings::from_env()?;
         settings.job = self.job.unwrap_or(settings.job);
+        let LaunchOptions { run, start, takeover, epochs } = self.launch;
+        settings.run = run.or(settings.run);
+        settings.start = start.map_or(Ok(settings.start), |text| text.parse())?;
+        settings.takeover = takeover.unwrap_or(settings.takeover);
+        settings.epochs = epochs.or(settings.epochs);
         settings.coordinators = self.coordinators.unwrap_or(settings.coordinators);
         settings.certs = self.certs.unwrap_or(settings.certs);
         settings.ways = self.transport.map_or(Ok(settings.ways), |text| text.parse())?;
@@ -216,17 +247,20 @@ impl ClusterOptions {
         settings.socket = self.socket.or(settings.socket);
         settings.node = self.node.or(settings.node);
         settings.check()?;
+        let run = settings.run.clone().unwrap_or_else(|| settings.job.clone());
         let mut builder = Client::builder().settings(settings);
         if let Some(global_batch) = self.global_batch {
             builder = builder.global_batch(global_batch);
         }
-        Ok(Origin::Cluster { builder: Box::new(builder), rank, world })
+        Ok(Origin::Cluster { builder: Box::new(builder), run, rank, world })
     }
 }
 
 /// Settings of a loader in this process.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessOptions {
+    pub(crate) start: Option<String>,
+    pub(crate) epochs: Option<u64>,
     pub(crate) slots: Option<u32>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) global_batch: Option<u32>,
@@ -239,11 +273,17 @@ pub(crate) struct ProcessOptions {
 
 impl ProcessOptions {
     /// A pipeline of `job`.
-    pub(crate) fn origin(self, job: JobFile, rank: u32, world: u32) -> Origin {
+    pub(crate) fn origin(self, job: JobFile, rank: u32, world: u32) -> Result<Origin, ClientError> {
         let mut budget = spdl_worker::budget::Budget::default();
         budget.cores = self.cores.unwrap_or(budget.cores / f64::from(self.sharers.max(1)));
         budget.memory_bytes = self.memory_bytes.unwrap_or(budget.memory_bytes);
         let mut builder = local::builder(job).rank(rank, world).budget(budget).transforms(self.transforms);
+        if let Some(start) = self.start {
+            builder = builder.start(start.parse::<StartFrom>()?);
+        }
+        if let Some(epochs) = self.epochs {
+            builder = builder.epochs(epochs);
+        }
         if let Some(slots) = self.slots {
             builder = builder.slots(slots);
         }
@@ -253,7 +293,7 @@ impl ProcessOptions {
         if let Some(global_batch) = self.global_batch {
             builder = builder.global_batch(global_batch);
         }
-        Origin::Process { builder: Box::new(builder), rank, world }
+        Ok(Origin::Process { builder: Box::new(builder), rank, world })
     }
 }
 

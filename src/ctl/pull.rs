@@ -6,8 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_client::{Builder, Client, Settings, State, core::Ways};
-use spdl_shard::Position;
+use spdl_client::{Builder, Client, Settings, StartFrom, State, core::Ways};
 
 use super::{
     CtlError, Outcome,
@@ -26,6 +25,13 @@ pub(crate) struct Args {
     /// Name of the job. (SPDL_JOB)
     #[arg(long)]
     job: Option<String>,
+    /// Name of the run; several runs of a job live side by side. (SPDL_RUN; the job's name)
+    #[arg(long)]
+    run: Option<String>,
+    /// Ends whoever holds the run: without it, a run whose ranks are alive is refused. Give it to all ranks.
+    /// (SPDL_TAKEOVER)
+    #[arg(long)]
+    takeover: bool,
     /// Folder with `ca.pem`, `cert.pem` and `key.pem` of a client. (SPDL_CERTS)
     #[arg(long, value_name = "DIR")]
     certs: Option<PathBuf>,
@@ -38,9 +44,10 @@ pub(crate) struct Args {
     /// Steps to pull; without it, to the end of the job.
     #[arg(long)]
     steps: Option<u64>,
-    /// Where to start; without it, at the last position that every rank had acknowledged.
-    #[arg(long, value_name = "EPOCH:OFFSET")]
-    from: Option<Position>,
+    /// Where to start: `beginning`, `resume` (at the last position that every rank of the run had acknowledged), an epoch,
+    /// or EPOCH:OFFSET. (SPDL_START; beginning)
+    #[arg(long, value_name = "START")]
+    from: Option<StartFrom>,
     /// Where to start, as a checkpoint has it: the `state` that `pull --json` reports. Refused where it is of another
     /// job, dataset or pipeline.
     #[arg(long, value_name = "STATE", conflicts_with = "from")]
@@ -48,6 +55,9 @@ pub(crate) struct Args {
     /// Global batch, where it differs from the job's.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     global_batch: Option<u32>,
+    /// Epochs of the run from this launch on. (SPDL_EPOCHS; as many as it had, or else the job)
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    epochs: Option<u64>,
     /// At most this many samples per second: a trainer that takes its time.
     #[arg(long, value_name = "SAMPLES_PER_S")]
     rate: Option<f64>,
@@ -144,6 +154,10 @@ fn builder(args: &Args) -> Result<Builder, CtlError> {
     if let Some(job) = &args.job {
         settings.job.clone_from(job);
     }
+    settings.run = args.run.clone().or(settings.run);
+    settings.takeover |= args.takeover;
+    settings.epochs = args.epochs.or(settings.epochs);
+    settings.start = args.state.map(StartFrom::State).or(args.from).unwrap_or(settings.start);
     if let Some(certs) = &args.certs {
         settings.certs.clone_from(certs);
     }
@@ -151,12 +165,6 @@ fn builder(args: &Args) -> Result<Builder, CtlError> {
     settings.slots = args.slots.unwrap_or(settings.slots);
     settings.timeout = args.timeout.map_or(settings.timeout, Duration::from_secs);
     let mut builder = Client::builder().settings(settings);
-    if let Some(position) = args.from {
-        builder = builder.start(position);
-    }
-    if let Some(state) = args.state {
-        builder = builder.state(state);
-    }
     if let Some(global_batch) = args.global_batch {
         builder = builder.global_batch(global_batch);
     }

@@ -93,7 +93,8 @@ fn print_job(job: &JobStatus) {
 }
 
 fn print_session(session: &SessionStatus) {
-    println!("  session {}: world {}, from {}", session.session, session.world, session.start);
+    let run = if session.run == session.job { String::new() } else { format!(" of run `{}`", session.run) };
+    println!("  session {}{run}: world {}, from {}", session.session, session.world, session.start);
     for rank in &session.ranks {
         let RankStatus { rank: number, position, waited_ms, .. } = rank;
         let state = match rank {

@@ -56,7 +56,7 @@ fn a_state_of_another_job_dataset_or_pipeline_is_refused_with_both_fingerprints(
 }
 
 #[test]
-fn without_a_state_a_launch_goes_on_from_what_all_ranks_had_acknowledged() {
+fn a_launch_that_resumes_goes_on_from_what_all_ranks_had_acknowledged() {
     let dataset = Dataset::of_pictures(120, 40);
     let job = dataset.job("last", "epochs = 1000000");
     let mut cluster = Cluster::start(1);
@@ -72,7 +72,7 @@ fn without_a_state_a_launch_goes_on_from_what_all_ranks_had_acknowledged() {
     cluster.start_coordinator();
     let mut audit = ctl();
     audit.arg("audit").arg(&job).args(["--from", "0:24", "--steps", "4", "--json"]);
-    for report in cluster.pull_all("last", 3, &["node-0"], &["--steps", "4"]) {
+    for report in cluster.pull_all("last", 3, &["node-0"], &["--steps", "4", "--from", "resume"]) {
         audit.args(["--receipt", report["receipt"].as_str().unwrap()]);
     }
     assert_eq!(run(&mut audit).json()["equal"], true);

@@ -109,31 +109,3 @@ fn a_batch_that_the_dataset_cannot_fill_is_refused() {
     let dataset = Dataset::of_pictures(10, 20);
     run(ctl().arg("plan").arg(dataset.job("small", ""))).error(&["24", "10"]);
 }
-
-#[test]
-fn the_first_of_two_clients_with_one_rank_is_told_who_took_it() {
-    let dataset = Dataset::of_pictures(60, 20);
-    let cluster = Cluster::start(1);
-    cluster.submit(&dataset.job("twice", "epochs = 1000000"));
-    let mut first = cluster.pull("twice", 0, 1, "node-0", &["--rate", "50", "--progress"]);
-    first.stderr(std::process::Stdio::piped());
-    let mut first = Process::spawn(&mut first);
-    assert!(first.line()["progress"].is_u64());
-    let second = run(&mut cluster.pull("twice", 0, 1, "node-0", &["--steps", "2"])).json();
-    assert_eq!(second["batches"], 2);
-    let mut message = String::new();
-    std::io::Read::read_to_string(&mut first.child.stderr.take().unwrap(), &mut message).unwrap();
-    assert!(!first.child.wait().unwrap().success());
-    assert!(message.contains("superseded") && message.contains("rank 0") && message.contains("hint:"), "{message}");
-}
-
-#[test]
-fn a_rank_that_disagrees_with_its_session_is_told_both_values() {
-    let dataset = Dataset::of_pictures(60, 20);
-    let cluster = Cluster::start(1);
-    cluster.submit(&dataset.job("disagree", "epochs = 1000000"));
-    let mut first = Process::spawn(&mut cluster.pull("disagree", 0, 2, "node-0", &["--rate", "50", "--progress"]));
-    assert!(first.line()["progress"].is_u64());
-    let started = run(&mut cluster.pull("disagree", 1, 3, "node-0", &["--steps", "1"]));
-    started.error(&["world", "3", "2", "hint:"]);
-}

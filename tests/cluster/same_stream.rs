@@ -55,13 +55,13 @@ fn a_run_resumes_in_the_middle_of_an_epoch_at_another_world_size() {
 }
 
 #[test]
-fn a_run_without_a_state_goes_on_from_the_last_acknowledged_position() {
+fn a_launch_that_resumes_goes_on_from_the_last_acknowledged_position() {
     let dataset = Dataset::of_pictures(60, 32);
     let job = dataset.job("again", "epochs = 1");
     let cluster = Cluster::start(1);
     cluster.submit(&job);
     let first = cluster.pull_all("again", 2, &["node-0"], &["--steps", "1"]);
-    let second = cluster.pull_all("again", 2, &["node-0"], &[]);
+    let second = cluster.pull_all("again", 2, &["node-0"], &["--from", "resume"]);
     let audit = run(ctl().arg("audit").arg(&job).arg("--json")).json();
     let reports: Vec<Value> = first.into_iter().chain(second).collect();
     assert_eq!(sum(&reports, "receipt"), audit["plan_receipt"].as_str().unwrap(), "{reports:?}");

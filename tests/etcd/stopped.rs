@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use spdl_wire::{
     certs::{Identity, Role},
-    messages::{FromCoordinator, Join, NodeId, Refusal, ToCoordinator},
+    messages::{FromCoordinator, Join, NodeId, Refusal, Start, ToCoordinator},
     quic::{self, QuicSettings},
 };
 
@@ -15,11 +15,17 @@ use crate::{
 fn join(nonce: u64) -> ToCoordinator {
     ToCoordinator::Join(Join {
         job: "stopped".to_owned(),
+        run: "stopped".to_owned(),
         rank: 0,
         world: 1,
         global_batch: None,
-        start: None,
+        epochs: None,
+        start: Start::Resume,
         fingerprint: None,
+        launch: Some("test".to_owned()),
+        takeover: false,
+        session: None,
+        since_unix_s: 0,
         node: NodeId("here".to_owned()),
         client: "test".to_owned(),
         nonce,

@@ -365,10 +365,11 @@ impl Cluster {
         run(self.ctl("admin", ["job", "submit"]).arg(job).arg("--json")).json();
     }
 
-    /// A rank on `node` that pulls `job`.
+    /// A rank on `node` that pulls `job`. All have one launch id: a launcher that starts the trainer again.
     pub(crate) fn pull(&self, job: &str, rank: u32, world: u32, node: &str, further: &[&str]) -> Command {
         let mut command = self.ctl("client", ["pull", "--json", "--digest", "--job", job]);
         command.args(["--rank", &rank.to_string(), "--world", &world.to_string()]).args(further).env("SPDL_NODE", node);
+        command.env("SPDL_LAUNCH_ID", "test");
         command
     }
 

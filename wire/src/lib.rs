@@ -12,6 +12,7 @@ pub mod frame;
 pub mod home;
 #[cfg(feature = "http")]
 pub mod http;
+mod launch;
 pub mod layout;
 pub mod local;
 pub mod messages;

@@ -4,18 +4,26 @@
 //! [`FromCoordinator`]), and between a client and its home (one ordered channel each way: [`ToHome`], [`FromHome`],
 //! beside the batches themselves).
 
-use std::net::SocketAddr;
+use std::{fmt, net::SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use spdl_shard::{Fingerprint, Position, Receipt, SampleId, job::Job};
 
-/// Version of every message here. Peers with another one are refused with both numbers.
-pub const PROTOCOL_VERSION: u16 = 3;
+pub use crate::launch::{Holder, RunName, Start, StartReason};
 
-/// A session: the ranks of one launch of a trainer on a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// Version of every message here. Peers with another one are refused with both numbers.
+pub const PROTOCOL_VERSION: u16 = 4;
+
+/// A session: the ranks of one launch of a trainer on a run of a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SessionId(pub u64);
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "session {}", self.0)
+    }
+}
 
 /// One life of a worker process: random, so that a restarted worker is another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -32,7 +40,7 @@ pub struct NodeId(pub String);
 pub struct Session {
     /// Its id.
     pub id: SessionId,
-    /// The job.
+    /// The job, with the epochs of this launch.
     pub job: Job,
     /// W, number of ranks.
     pub world: u32,
@@ -217,20 +225,32 @@ pub struct BadSample {
 pub struct Join {
     /// The job's name.
     pub job: String,
+    /// The run's name among those of the job.
+    pub run: String,
     /// r.
     pub rank: u32,
     /// W.
     pub world: u32,
     /// B for this launch, where it differs from the job's.
     pub global_batch: Option<u32>,
-    /// Where to start; without it, at the last position that every rank had acknowledged.
-    pub start: Option<Position>,
+    /// Epochs of the run from this launch on; without it, as many as the run's last session had, or else the job.
+    pub epochs: Option<u64>,
+    /// Where to start.
+    pub start: Start,
     /// The fingerprint in the state the start comes from, where there is one.
     pub fingerprint: Option<Fingerprint>,
+    /// What all ranks of a launch share, restarts included, and no other launch has: the launcher's id.
+    pub launch: Option<String>,
+    /// A session of the run whose ranks are alive is superseded. All ranks of a launch say the same.
+    pub takeover: bool,
+    /// The session that the rank takes part in already, where the coordinator does not know it any longer.
+    pub session: Option<SessionId>,
     /// The rank's node.
     pub node: NodeId,
     /// Process id and host of the client, for errors.
     pub client: String,
+    /// When the client was started, by its own clock: seconds since 1970.
+    pub since_unix_s: u64,
     /// Random for each client, so that a repeated join of the same client is not a restart.
     pub nonce: u64,
 }
@@ -272,6 +292,8 @@ pub enum FromCoordinator {
     Joined {
         /// The session.
         session: Box<Session>,
+        /// Why the session starts where it does.
+        reason: StartReason,
         /// Its home; `None` while no worker is there: beat again.
         home: Option<Home>,
         /// Beat within this many milliseconds.
@@ -309,13 +331,32 @@ pub enum Refusal {
     JobFailed { job: String, cause: String },
     #[error("rank {rank} is not below world {world}")]
     RankOutOfRange { rank: u32, world: u32 },
-    #[error("rank {rank} says {field} is {theirs}; session {session:?} of job `{job}` was started with {ours}")]
-    SessionDisagrees { job: String, session: SessionId, rank: u32, field: String, theirs: String, ours: String },
+    #[error("`{run}` is no name for a run of job `{job}`; write 1 to 128 of A-Z a-z 0-9 . _ -")]
+    RunName { job: String, run: String },
+    /// Passes once that launch has ended, or its processes were silent for the liveness timeout.
+    #[error("{run} is in use: {session} is held by {holder}")]
+    RunInUse { run: Box<RunName>, session: SessionId, holder: Box<Holder>, liveness_ms: u64 },
+    #[error("{run} is finished: {session} got to {position}, the end of {epochs} epoch(s)")]
+    RunFinished { run: Box<RunName>, session: SessionId, position: Position, epochs: u64 },
+    #[error("start {start} of job `{job}`: {cause}")]
+    StartOutOfRange { job: String, start: Position, cause: String },
+    /// May pass, as [`Refusal::RunInUse`]: the session may be one of a launch that was just killed.
+    #[error("rank {rank} says {field} is {theirs}; {session} of {run} was started with {ours}, and is held by {holder}")]
+    SessionDisagrees {
+        run: Box<RunName>,
+        session: SessionId,
+        rank: u32,
+        field: String,
+        theirs: String,
+        ours: String,
+        holder: Box<Holder>,
+        liveness_ms: u64,
+    },
     #[error("state has fingerprint {theirs}; job `{job}` has {ours}")]
     FingerprintDiffers { job: String, theirs: Fingerprint, ours: Fingerprint },
-    #[error("session {session:?} of job `{job}` was superseded: rank {rank} joined again from {client}")]
-    SessionSuperseded { job: String, session: SessionId, rank: u32, client: String },
-    #[error("session {session:?} is unknown; join again")]
+    #[error("{session} of {run} was superseded: rank {rank} joined again from {client}")]
+    SessionSuperseded { run: Box<RunName>, session: SessionId, rank: u32, client: String },
+    #[error("{session} is unknown; join again")]
     UnknownSession { session: SessionId },
     #[error("world {world} is more than the global batch of {global_batch}")]
     WorldTooLarge { world: u32, global_batch: u32 },

@@ -16,6 +16,8 @@ pub enum Bug {
     ForgetPersist,
     /// The coordinator takes no worker for dead, whether it is silent, has closed or is out of a rank's reach.
     DeadHome,
+    /// The coordinator lets any launch supersede one whose ranks are alive.
+    SupersedeLiving,
     /// The coordinator lets ranks of a superseded session go on.
     KeepSuperseded,
     /// The coordinator takes back an older acknowledged position from a beat that was overtaken.
@@ -48,13 +50,14 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::ForgetAcknowledged,
         Self::ResumePlusOne,
         Self::ResumeAtFurthest,
         Self::StaleWorld,
         Self::ForgetPersist,
         Self::DeadHome,
+        Self::SupersedeLiving,
         Self::KeepSuperseded,
         Self::TakeBackAcknowledged,
         Self::ForgetBadSamples,

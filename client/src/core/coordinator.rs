@@ -1,12 +1,13 @@
 //! The session's side towards the coordinator: joining, beating, being told.
 
+use spdl_shard::Position;
 use spdl_wire::{
-    messages::{FromCoordinator, Join, RankBeat, Refusal, Session, ToCoordinator},
+    messages::{FromCoordinator, Join, RankBeat, Refusal, RunName, Session, Start, StartReason, ToCoordinator},
     planted::{Bug, has},
 };
 
-use super::{Effect, SessionCore, flow::Stream};
-use crate::ClientError;
+use super::{Effect, Intent, SessionCore, flow::Stream};
+use crate::{ClientError, Started};
 
 /// Where the rank stands with the coordinator.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(super) struct Membership {
     next_ask_ms: u64,
     beat_ms: u64,
     failures: u32,
+    /// Since when it refuses the join for a reason that may pass.
+    refused_since_ms: Option<u64>,
     /// Since when and why it does not answer.
     pub(super) away: Option<(u64, String)>,
 }
@@ -37,6 +40,7 @@ impl Membership {
             next_ask_ms: now_ms,
             beat_ms: 1000,
             failures: 0,
+            refused_since_ms: None,
             away: None,
         }
     }
@@ -53,6 +57,7 @@ impl Membership {
         self.beat_ms = beat_ms.clamp(10, 60_000);
         self.next_ask_ms = if std::mem::take(&mut self.again) { now_ms } else { now_ms.saturating_add(self.beat_ms) };
         self.failures = 0;
+        self.refused_since_ms = None;
         self.away = None;
     }
 }
@@ -85,13 +90,19 @@ impl SessionCore {
         let intent = &self.intent;
         Join {
             job: intent.job.clone(),
+            run: intent.run.clone(),
             rank: intent.rank,
             world: intent.world,
             global_batch: session.map_or(intent.global_batch, |session| Some(session.global_batch)),
-            start: session.map_or(intent.start, |session| Some(session.start)),
+            epochs: session.map_or(intent.epochs, |session| Some(session.job.epochs)),
+            start: session.map_or(intent.start, |session| Start::At(session.start)),
             fingerprint: session.map_or(intent.fingerprint, |session| Some(session.job.fingerprint())),
+            launch: intent.launch.clone(),
+            takeover: intent.takeover,
+            session: session.map(|session| session.id),
             node: intent.node.clone(),
             client: intent.client.clone(),
+            since_unix_s: intent.since_unix_s,
             nonce: intent.nonce,
         }
     }
@@ -113,9 +124,9 @@ impl SessionCore {
     pub(super) fn on_answer(&mut self, now_ms: u64, answer: FromCoordinator) {
         self.membership.asking = false;
         match answer {
-            FromCoordinator::Joined { session, home, beat_ms } => {
+            FromCoordinator::Joined { session, reason, home, beat_ms } => {
                 self.membership.answered(now_ms, beat_ms);
-                match self.adopt(session) {
+                match self.adopt(session, reason) {
                     Ok(()) => self.on_home(now_ms, home),
                     Err(error) => self.fail(error),
                 }
@@ -127,19 +138,41 @@ impl SessionCore {
             FromCoordinator::Refused(Refusal::UnknownSession { session }) => {
                 self.membership.rejoin = true;
                 self.effects
-                    .push_back(Effect::Warn(format!("coordinator does not know session {}; joining", session.0)));
+                    .push_back(Effect::Warn(format!("coordinator does not know {session}; joining")));
                 self.pause(now_ms);
             }
             FromCoordinator::Refused(Refusal::Internal { cause } | Refusal::NotLeader { cause, .. }) => {
                 self.on_unanswered(now_ms, cause);
             }
-            FromCoordinator::Refused(refusal) => self.fail(refusal.into()),
+            FromCoordinator::Refused(refusal) => self.on_refused(now_ms, refusal),
             other => self.on_unanswered(now_ms, format!("it gave an answer to another question: {other:?}")),
         }
     }
 
+    /// Ranks that were just killed look alive for the liveness timeout, and hold the run: the join is repeated for twice as
+    /// long, in which a coordinator may be restarted and begin to count anew, before its refusal is believed.
+    fn on_refused(&mut self, now_ms: u64, refusal: Refusal) {
+        let (Refusal::RunInUse { liveness_ms, .. } | Refusal::SessionDisagrees { liveness_ms, .. }) = refusal else {
+            return self.fail(refusal.into());
+        };
+        let membership = &mut self.membership;
+        let patience_ms = liveness_ms.saturating_mul(2).min(self.timing.join_timeout_ms);
+        let since_ms = *membership.refused_since_ms.get_or_insert(now_ms);
+        if now_ms.saturating_sub(since_ms) >= patience_ms {
+            return self.fail(refusal.into());
+        }
+        if since_ms == now_ms {
+            let text = format!("{refusal}; asking again for {} s, in case it ends", patience_ms.div_ceil(1_000));
+            self.effects.push_back(Effect::Warn(text));
+        }
+        self.membership.away = None;
+        self.membership.next_ask_ms = now_ms.saturating_add((liveness_ms / 10).clamp(10, 1_000));
+    }
+
     pub(super) fn on_unanswered(&mut self, now_ms: u64, cause: String) {
         self.membership.asking = false;
+        // Whoever answers next may have been restarted, and count the silence of others anew.
+        self.membership.refused_since_ms = None;
         let since_ms = match self.membership.away.take() {
             Some((since_ms, _)) => since_ms,
             None => now_ms,
@@ -168,7 +201,7 @@ impl SessionCore {
     }
 
     /// Takes part in `session`, or in the one that replaces a forgotten one.
-    fn adopt(&mut self, session: Box<Session>) -> Result<(), ClientError> {
+    fn adopt(&mut self, session: Box<Session>, reason: StartReason) -> Result<(), ClientError> {
         self.membership.rejoin = false;
         let intent = &self.intent;
         let known = self.membership.session();
@@ -176,7 +209,12 @@ impl SessionCore {
         let (world, global_batch, start, fingerprint) = ours(&session);
         let wanted = known.map(ours);
         let batch = wanted.map(|(_, batch, ..)| batch).or(intent.global_batch).unwrap_or(global_batch);
-        let from = wanted.map(|(_, _, start, _)| start).or(intent.start).unwrap_or(start);
+        let asked = match intent.start {
+            Start::Beginning => Some(Position::START),
+            Start::Resume => None,
+            Start::At(position) => Some(position),
+        };
+        let from = wanted.map(|(_, _, start, _)| start).or(asked).unwrap_or(start);
         let job = wanted.map(|(.., job)| job).or(intent.fingerprint).unwrap_or(fingerprint);
         for (field, theirs, ours) in [
             ("world", world.to_string(), intent.world.to_string()),
@@ -196,9 +234,23 @@ impl SessionCore {
         if self.stream.is_none() {
             self.stream = Some(Stream::new(&session.job, global_batch, start));
             self.progress.position = start;
-            self.effects.push_back(Effect::Joined(session.clone()));
+            if intent.rank == 0 {
+                self.effects.push_back(Effect::Warn(start_text(intent, &session, reason)));
+            }
+            self.effects.push_back(Effect::Joined(session.clone(), reason));
         }
         self.membership.session = Some(session);
         Ok(())
     }
+}
+
+/// What nobody should have to find out: which of beginning and going on has happened.
+fn start_text(intent: &Intent, session: &Session, reason: StartReason) -> String {
+    let run = RunName { job: intent.job.clone(), run: intent.run.clone() };
+    let started = Started { position: session.start, reason };
+    let hint = match reason {
+        StartReason::Beginning => "; with `resume` as start it goes on where its last session got to",
+        _ => "",
+    };
+    format!("{} of {run} starts {started}{hint}", session.id)
 }

@@ -12,7 +12,7 @@ mod situation;
 use std::collections::{BTreeMap, VecDeque};
 
 use spdl_shard::{Fingerprint, Position, Receipt};
-use spdl_wire::messages::{FromCoordinator, Home, NodeId, Session, ToCoordinator, Transport};
+use spdl_wire::messages::{FromCoordinator, Home, NodeId, Session, Start, StartReason, ToCoordinator, Transport};
 
 use crate::ClientError;
 use coordinator::Membership;
@@ -25,16 +25,26 @@ pub use situation::Situation;
 pub struct Intent {
     /// The job's name.
     pub job: String,
+    /// The run's name.
+    pub run: String,
     /// r.
     pub rank: u32,
     /// W.
     pub world: u32,
     /// B, where it differs from the job's.
     pub global_batch: Option<u32>,
-    /// Where to start; without it, where all ranks had got to.
-    pub start: Option<Position>,
+    /// Epochs, where they differ from the run's.
+    pub epochs: Option<u64>,
+    /// Where to start.
+    pub start: Start,
     /// Fingerprint of the job that `start` is a position of.
     pub fingerprint: Option<Fingerprint>,
+    /// The launcher's id of this launch.
+    pub launch: Option<String>,
+    /// Whoever holds the run is ended.
+    pub takeover: bool,
+    /// When this process was started, in seconds since 1970.
+    pub since_unix_s: u64,
     /// This process's node.
     pub node: NodeId,
     /// Process id and host, for errors.
@@ -197,7 +207,7 @@ pub enum Effect {
     /// Ask the coordinator, and report the answer. Only one question is open at a time, a `RankLeave` aside.
     Ask(ToCoordinator),
     /// The rank takes part in this session; comes once, before anything is handed over.
-    Joined(Box<Session>),
+    Joined(Box<Session>, StartReason),
     /// Open a link: reach the home, attach, and report what it says.
     Attach {
         /// The link's name from here on.

@@ -54,11 +54,16 @@ fn home(worker: u64) -> Home {
 fn intent() -> Intent {
     Intent {
         job: "train".into(),
+        run: "train".into(),
         rank: 1,
         world: 2,
         global_batch: None,
-        start: None,
+        epochs: None,
+        start: Start::Resume,
         fingerprint: None,
+        launch: None,
+        takeover: false,
+        since_unix_s: 0,
         node: NodeId("here".into()),
         client: "1@here".into(),
         nonce: 42,
@@ -112,7 +117,12 @@ impl Rank {
     }
 
     fn joined(&mut self, session: Session, home: Option<Home>) -> Vec<Effect> {
-        self.answered(FromCoordinator::Joined { session: Box::new(session), home, beat_ms: 1000 })
+        self.answered(FromCoordinator::Joined {
+            session: Box::new(session),
+            reason: StartReason::Beginning,
+            home,
+            beat_ms: 1000,
+        })
     }
 
     fn heard(&mut self, home: Option<Home>) -> Vec<Effect> {
@@ -171,9 +181,9 @@ fn beat_of(effects: &[Effect]) -> &RankBeat {
 #[test]
 fn a_rank_joins_attaches_and_is_handed_batches_in_order() {
     let (mut rank, effects) = Rank::new(intent());
-    assert_eq!((join_of(&effects).rank, join_of(&effects).start), (1, None));
+    assert_eq!((join_of(&effects).rank, join_of(&effects).start), (1, Start::Resume));
     let effects = rank.joined(session(), Some(home(1)));
-    assert_eq!(effects, [Effect::Joined(Box::new(session())), attach(L0, home(1), local(1), 0)]);
+    assert_eq!(effects, [Effect::Joined(Box::new(session()), StartReason::Beginning), attach(L0, home(1), local(1), 0)]);
     assert_eq!(rank.on(Event::Attached { link: L0, slots: 3 }), []);
     assert_eq!(rank.filled(L0, 0, 0, 0), [Effect::HandOver { link: L0, slot: 0 }]);
     assert_eq!(rank.filled(L0, 2, 2, 48), [], "number 1 is not there yet");
@@ -253,7 +263,7 @@ fn the_end_comes_after_the_last_batch_and_not_before() {
     assert_eq!(effects[0], Effect::Detach { link: L0 }, "seven batches are missing");
 
     let start = Position::new(1, 72);
-    let (mut rank, _) = Rank::new(Intent { start: Some(start), ..intent() });
+    let (mut rank, _) = Rank::new(Intent { start: Start::At(start), ..intent() });
     rank.joined(Session { start, ..session() }, Some(home(1)));
     rank.on(Event::Attached { link: L0, slots: 3 });
     assert_eq!(rank.on(Event::End { link: L0, sequence: 1, position: Position::new(2, 0) }), [], "number 0 is missing");

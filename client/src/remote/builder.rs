@@ -1,19 +1,15 @@
-//! Making a client: settings, start, and joining.
+//! Making a client: settings, and joining.
 
 use std::{future::Future, path::PathBuf, time::Duration};
 
-use spdl_shard::{Fingerprint, Position};
-
 use super::{Client, Remote, join};
-use crate::{Blocking, ClientError, Settings, State, core::Ways};
+use crate::{Blocking, ClientError, Settings, StartFrom, State, core::Ways};
 
 /// What a client is to be; [`Builder::connect`] makes it.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Builder {
     pub(super) settings: Settings,
-    pub(super) start: Option<Position>,
-    pub(super) fingerprint: Option<Fingerprint>,
     pub(super) global_batch: Option<u32>,
 }
 
@@ -33,6 +29,30 @@ impl Builder {
     /// The job's name.
     pub fn job(mut self, name: impl Into<String>) -> Self {
         self.settings.job = name.into();
+        self
+    }
+
+    /// The run's name among those of the job; see [`Settings::run`].
+    pub fn run(mut self, name: impl Into<String>) -> Self {
+        self.settings.run = Some(name.into());
+        self
+    }
+
+    /// Epochs of the run from this launch on; see [`Settings::epochs`].
+    pub const fn epochs(mut self, epochs: u64) -> Self {
+        self.settings.epochs = Some(epochs);
+        self
+    }
+
+    /// Whether whoever holds the run is ended; see [`Settings::takeover`].
+    pub const fn takeover(mut self, takeover: bool) -> Self {
+        self.settings.takeover = takeover;
+        self
+    }
+
+    /// What all ranks of this launch share and no other launch has; see [`Settings::launch`].
+    pub fn launch(mut self, id: impl Into<String>) -> Self {
+        self.settings.launch = Some(id.into());
         self
     }
 
@@ -72,17 +92,15 @@ impl Builder {
         self
     }
 
-    /// Where to start. Without it, and without a state, where all ranks of the last session had got to.
-    pub const fn start(mut self, position: Position) -> Self {
-        self.start = Some(position);
-        self.fingerprint = None;
+    /// Where to start. Default: at the beginning.
+    pub fn start(mut self, start: impl Into<StartFrom>) -> Self {
+        self.settings.start = start.into();
         self
     }
 
     /// Starts where a checkpoint was made. It must be one of this job.
     pub const fn state(mut self, state: State) -> Self {
-        self.start = Some(state.position());
-        self.fingerprint = Some(state.fingerprint());
+        self.settings.start = StartFrom::State(state);
         self
     }
 

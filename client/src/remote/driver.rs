@@ -8,7 +8,7 @@ use spdl_wire::{
     coordinators::Addresses,
     home::Attach,
     layout::Layout,
-    messages::{Session, Stall, ToCoordinator},
+    messages::{Session, Stall, StartReason, ToCoordinator},
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -16,9 +16,9 @@ use tokio::{
     time::Instant,
 };
 
-use super::{CLOSE_TIMEOUT, Explanation, Input, Ready, Remote, coordinator, link};
+use super::{CLOSE_TIMEOUT, Explanation, Input, Joining, Ready, Remote, coordinator, link};
 use crate::{
-    Batch, ClientError, Serving,
+    Batch, Serving,
     core::{Effect, Event, LinkId, SessionCore},
 };
 
@@ -41,7 +41,7 @@ pub(super) struct Driver {
     pending: HashMap<(LinkId, u32), Batch>,
     ready: mpsc::UnboundedSender<Ready>,
     serving: Arc<Mutex<Serving>>,
-    joined: Option<oneshot::Sender<Result<Box<Session>, ClientError>>>,
+    joined: Option<oneshot::Sender<Joining>>,
     layout: Option<Arc<Layout>>,
     explaining: Vec<(LinkId, oneshot::Sender<Option<Stall>>)>,
     end: End,
@@ -62,7 +62,7 @@ impl Driver {
         rank: u32,
         endpoint: Endpoint,
         addresses: Addresses,
-    ) -> (Remote, oneshot::Receiver<Result<Box<Session>, ClientError>>) {
+    ) -> (Remote, oneshot::Receiver<Joining>) {
         let (to_inputs, inputs) = mpsc::unbounded_channel();
         let (questions, asked) = mpsc::unbounded_channel();
         let (to_ready, ready) = mpsc::unbounded_channel();
@@ -161,7 +161,7 @@ impl Driver {
     fn carry_out_one(&mut self, effect: Effect) {
         match effect {
             Effect::Ask(question) => drop(self.questions.send(question)),
-            Effect::Joined(session) => self.on_joined(session),
+            Effect::Joined(session, reason) => self.on_joined(session, reason),
             Effect::Attach { link, home, way, from, slots } => {
                 let session = Box::new(self.core.session().expect("a rank attaches after it joined").clone());
                 let attach = Attach { session, rank: self.rank, from, slots, client: super::client_name() };
@@ -201,10 +201,10 @@ impl Driver {
         }
     }
 
-    fn on_joined(&mut self, session: Box<Session>) {
+    fn on_joined(&mut self, session: Box<Session>, reason: StartReason) {
         self.layout = Some(Arc::new(session.layout()));
         if let Some(joined) = self.joined.take() {
-            let _ = joined.send(Ok(session));
+            let _ = joined.send(Ok((session, reason)));
         }
     }
 

@@ -12,13 +12,13 @@ use std::{
     fmt,
     hash::{BuildHasher, RandomState},
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use parking_lot::Mutex;
 use spdl_wire::{
     certs::Identity,
-    messages::{Session, Stall},
+    messages::{Session, Stall, StartReason},
     node::this_node,
     quic::{QuicSettings, client_endpoint},
 };
@@ -82,6 +82,9 @@ struct Explanation {
     text: String,
     home: Option<oneshot::Receiver<Option<Stall>>>,
 }
+
+/// The session that a rank takes part in, and why that starts where it does; or why it takes part in none.
+type Joining = Result<(Box<Session>, StartReason), ClientError>;
 
 /// What reaches the trainer.
 enum Ready {
@@ -153,7 +156,7 @@ impl Drop for Remote {
 /// Joins, and starts the tasks that keep the session alive.
 async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientError> {
     let started = Instant::now();
-    let Builder { settings, start, fingerprint, global_batch } = builder;
+    let Builder { settings, global_batch } = builder;
     settings.check()?;
     if rank >= world {
         return Err(spdl_wire::messages::Refusal::RankOutOfRange { rank, world }.into());
@@ -163,13 +166,18 @@ async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientE
     let system = |action| move |error: std::io::Error| ClientError::System { action, cause: error.to_string() };
     let intent = Intent {
         job: settings.job.clone(),
+        run: settings.run.clone().unwrap_or_else(|| settings.job.clone()),
         rank,
         world,
         global_batch,
-        start,
-        fingerprint,
+        epochs: settings.epochs,
+        start: settings.start.wanted(),
+        fingerprint: settings.start.fingerprint(),
+        launch: settings.launch.clone(),
+        takeover: settings.takeover,
         node: this_node(settings.node.as_deref()).map_err(system("tell which node this is"))?,
         client: client_name(),
+        since_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         nonce: RandomState::new().hash_one(std::process::id()),
         slots: settings.slots,
         ways: settings.ways,
@@ -179,8 +187,8 @@ async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientE
     let join_timeout_ms = u64::try_from(settings.timeout.as_millis()).unwrap_or(u64::MAX);
     let core = SessionCore::new(intent, Timing { join_timeout_ms, ..Timing::default() }, 0);
     let (remote, joined) = Driver::start(core, rank, endpoint, addresses);
-    let session: Box<Session> = joined.await.unwrap_or(Err(ClientError::Closed))?;
-    Ok(Loader::new(remote, Arc::from(session), rank, settings.timeout, started))
+    let (session, reason) = joined.await.unwrap_or(Err(ClientError::Closed))?;
+    Ok(Loader::new(remote, Arc::from(session), rank, settings.timeout, started).with_reason(reason))
 }
 
 fn endpoint(settings: &Settings) -> Result<quinn::Endpoint, ClientError> {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use spdl_wire::{
     certs::Role,
-    messages::{FromCoordinator, Home, Join, RankBeat, Refusal, Session, ToCoordinator},
+    messages::{FromCoordinator, Home, Join, RankBeat, Refusal, Session, StartReason, ToCoordinator},
     quic::{HANDSHAKE_TIMEOUT, handshake, serve_requests},
 };
 use tokio::task::JoinHandle;
@@ -70,7 +70,8 @@ impl Told {
         let home = |unreachable| self.homes.iter().find(|home| Some(home.worker) != unreachable).cloned();
         let answer = match &request {
             ToCoordinator::Join(_) => {
-                FromCoordinator::Joined { session: Box::new(self.session.clone()), home: home(None), beat_ms: 20 }
+                let session = Box::new(self.session.clone());
+                FromCoordinator::Joined { session, reason: StartReason::Given, home: home(None), beat_ms: 20 }
             }
             ToCoordinator::RankBeat(beat) => FromCoordinator::RankHeard { home: home(beat.unreachable), beat_ms: 20 },
             ToCoordinator::RankLeave(_) => FromCoordinator::Done,

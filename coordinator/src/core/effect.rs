@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use spdl_shard::{Fingerprint, Position, SampleId, job::Job};
 use spdl_wire::{
     certs::Role,
-    messages::{FromCoordinator, NodeId, SessionId},
+    messages::{FromCoordinator, NodeId, SessionId, StartReason},
 };
 
 /// One connection to the coordinator, numbered by the shell; never used twice.
@@ -114,12 +114,30 @@ pub struct SessionRecord {
     pub id: SessionId,
     /// Its job's name.
     pub job: String,
+    /// Its run's name. Format 1 knew no runs: empty, which is that of the job.
+    #[serde(default)]
+    pub run: String,
     /// W.
     pub world: u32,
     /// B.
     pub global_batch: u32,
+    /// Epochs that its run is to have. Format 1 knew only the job's: 0.
+    #[serde(default)]
+    pub epochs: u64,
     /// Where it started.
     pub start: Position,
+    /// Why there.
+    #[serde(default)]
+    pub reason: StartReason,
+    /// The id of its launch.
+    #[serde(default)]
+    pub launch: Option<String>,
+    /// Its launch takes over.
+    #[serde(default)]
+    pub is_takeover: bool,
+    /// The session that it replaces, after a coordinator had forgotten that.
+    #[serde(default)]
+    pub replaces: Option<SessionId>,
     /// Who took its place.
     pub superseded_by: Option<Successor>,
     /// The ranks that have joined.
@@ -146,6 +164,9 @@ pub struct RankRecord {
     pub nonce: u64,
     /// Its client.
     pub client: String,
+    /// When that was started, in seconds since 1970. Format 1 did not know: 0.
+    #[serde(default)]
+    pub since_unix_s: u64,
     /// Its node.
     pub node: NodeId,
     /// Position after the last batch that its trainer has taken.

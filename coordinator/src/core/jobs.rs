@@ -1,5 +1,7 @@
 //! Jobs: created once, never changed, failed by too many bad samples, removed by an admin.
 
+use std::collections::BTreeMap;
+
 use spdl_shard::{Fingerprint, job::Job};
 use spdl_wire::{
     messages::{BadSample, FromCoordinator, Refusal, SessionId},
@@ -18,6 +20,13 @@ pub(super) struct JobState {
     pub(super) fingerprint: Fingerprint,
     pub(super) failed: Option<String>,
     pub(super) ledger: Ledger,
+    /// Its runs, by name.
+    pub(super) runs: BTreeMap<String, RunState>,
+}
+
+/// A run of a job: one training, in one or several launches.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RunState {
     /// Its sessions, the newest last; all but the newest are superseded.
     pub(super) sessions: Vec<SessionId>,
 }
@@ -25,7 +34,7 @@ pub(super) struct JobState {
 impl JobState {
     fn created(job: Job) -> Self {
         let fingerprint = job.fingerprint();
-        Self { job, fingerprint, failed: None, ledger: Ledger::default(), sessions: Vec::new() }
+        Self { job, fingerprint, failed: None, ledger: Ledger::default(), runs: BTreeMap::new() }
     }
 
     pub(super) fn restored(record: JobRecord) -> Self {
@@ -86,7 +95,7 @@ impl Coordinator {
     pub(super) fn remove_job(&mut self, name: &str) -> Result<FromCoordinator, Refusal> {
         self.job_or_failed(name)?;
         let state = self.jobs.remove(name).expect("it was found");
-        for session in state.sessions {
+        for session in state.runs.into_values().flat_map(|run| run.sessions) {
             self.sessions.remove(&session);
         }
         self.effects.push_back(Effect::Persist(Change::DeleteJob(name.to_owned())));

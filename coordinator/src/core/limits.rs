@@ -41,5 +41,6 @@ pub(super) fn check_beat(beat: &WorkerBeat) -> Result<(), Refusal> {
 pub(super) fn check_join(join: &Join) -> Result<(), Refusal> {
     text("a job's name", &join.job)?;
     text("a node's name", &join.node.0)?;
+    text("a launch's id", join.launch.as_deref().unwrap_or_default())?;
     text("a client's name", &join.client)
 }

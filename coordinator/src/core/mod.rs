@@ -30,7 +30,7 @@ use spdl_wire::{
     messages::{FromCoordinator, Refusal, SessionId, ToCoordinator, WorkerId},
     planted::{Bug, has},
 };
-pub use status::{BadSampleStatus, JobProblem, JobStatus, RankStatus, ServedRank, SessionStatus, Status, WorkerStatus};
+pub use status::{BadSampleStatus, JobProblem, JobStatus, RankStatus, RunStatus, ServedRank, SessionStatus, Status, WorkerStatus};
 
 use self::{jobs::JobState, members::Worker, session::SessionState};
 
@@ -40,7 +40,9 @@ pub const MAX_JOBS: usize = 1_000;
 pub const MAX_WORKERS: usize = 10_000;
 /// Ranks of a session.
 pub const MAX_WORLD: u32 = 65_536;
-/// Superseded sessions of a job that are remembered, so that their ranks are told by whom.
+/// Runs of a job that are remembered; one more is refused.
+pub const MAX_RUNS: usize = 1_000;
+/// Superseded sessions of a run that are remembered, so that their ranks are told by whom.
 pub const SUPERSEDED_SESSIONS: usize = 4;
 
 /// The coordinator's knobs.
@@ -117,9 +119,11 @@ impl Coordinator {
         for record in durable.sessions {
             self.last_session = self.last_session.max(record.id.0);
             if let Some(job) = self.jobs.get_mut(&record.job) {
-                job.sessions.push(record.id);
-                job.sessions.sort_unstable();
-                self.sessions.insert(record.id, SessionState::restored(record, self.now_ms));
+                let session = SessionState::restored(record, &job.job, self.now_ms);
+                let run = job.runs.entry(session.run.clone()).or_default();
+                run.sessions.push(session.id);
+                run.sessions.sort_unstable();
+                self.sessions.insert(session.id, session);
             }
         }
     }

@@ -1,10 +1,12 @@
-//! One session: the ranks of one launch of a trainer on a job, what they have acknowledged and where they are served.
+//! One session: the ranks of one launch of a trainer on a run of a job, what they have acknowledged and where they are served.
 
 use std::collections::BTreeMap;
 
-use spdl_shard::{Position, Receipt};
+use spdl_shard::{Position, Receipt, job::Job};
 use spdl_wire::{
-    messages::{Join, NodeId, RankBeat, Refusal, SessionId, Transport, WorkerId},
+    messages::{
+        Holder, Join, NodeId, RankBeat, Refusal, RunName, SessionId, Start, StartReason, Transport, WorkerId,
+    },
     planted::{Bug, has},
 };
 
@@ -15,9 +17,19 @@ use super::effect::{RankRecord, SessionRecord, Successor};
 pub(super) struct SessionState {
     pub(super) id: SessionId,
     pub(super) job: String,
+    pub(super) run: String,
     pub(super) world: u32,
     pub(super) global_batch: u32,
+    /// Of its run, from this session on.
+    pub(super) epochs: u64,
     pub(super) start: Position,
+    pub(super) reason: StartReason,
+    /// The id of its launch.
+    pub(super) launch: Option<String>,
+    /// Its launch takes over.
+    pub(super) is_takeover: bool,
+    /// The session that it replaces, after a coordinator had forgotten that.
+    pub(super) replaces: Option<SessionId>,
     pub(super) superseded_by: Option<Successor>,
     pub(super) ranks: BTreeMap<u32, RankState>,
     /// The durable state lags behind.
@@ -30,6 +42,7 @@ pub(super) struct SessionState {
 pub(super) struct RankState {
     pub(super) nonce: u64,
     pub(super) client: String,
+    pub(super) since_unix_s: u64,
     pub(super) node: NodeId,
     pub(super) acknowledged: Position,
     pub(super) receipt: Receipt,
@@ -51,6 +64,7 @@ impl RankState {
         Self {
             nonce: join.nonce,
             client: join.client.clone(),
+            since_unix_s: join.since_unix_s,
             node: join.node.clone(),
             acknowledged: start,
             receipt: Receipt::default(),
@@ -91,7 +105,8 @@ impl RankState {
 }
 
 impl SessionState {
-    pub(super) fn restored(record: SessionRecord, now_ms: u64) -> Self {
+    /// A session of `job` as it was kept, by this version or by one that knew no runs.
+    pub(super) fn restored(record: SessionRecord, job: &Job, now_ms: u64) -> Self {
         let ranks = record
             .ranks
             .into_iter()
@@ -99,6 +114,7 @@ impl SessionState {
                 let state = RankState {
                     nonce: rank.nonce,
                     client: rank.client,
+                    since_unix_s: rank.since_unix_s,
                     node: rank.node,
                     acknowledged: rank.acknowledged,
                     receipt: Receipt::default(),
@@ -116,10 +132,16 @@ impl SessionState {
             .collect();
         Self {
             id: record.id,
+            run: if record.run.is_empty() { job.name.clone() } else { record.run },
             job: record.job,
             world: record.world,
             global_batch: record.global_batch,
+            epochs: if record.epochs == 0 { job.epochs } else { record.epochs },
             start: record.start,
+            reason: record.reason,
+            launch: record.launch,
+            is_takeover: record.is_takeover,
+            replaces: record.replaces,
             superseded_by: record.superseded_by,
             ranks,
             dirty: false,
@@ -131,9 +153,15 @@ impl SessionState {
         SessionRecord {
             id: self.id,
             job: self.job.clone(),
+            run: self.run.clone(),
             world: self.world,
             global_batch: self.global_batch,
+            epochs: self.epochs,
             start: self.start,
+            reason: self.reason,
+            launch: self.launch.clone(),
+            is_takeover: self.is_takeover,
+            replaces: self.replaces,
             superseded_by: self.superseded_by.clone(),
             ranks: self
                 .ranks
@@ -142,6 +170,7 @@ impl SessionState {
                     rank,
                     nonce: state.nonce,
                     client: state.client.clone(),
+                    since_unix_s: state.since_unix_s,
                     node: state.node.clone(),
                     acknowledged: state.acknowledged,
                     left: state.left,
@@ -163,36 +192,68 @@ impl SessionState {
         !self.ranks.values().any(|rank| rank.is_alive(now_ms, liveness_ms))
     }
 
-    /// Refuses a join that says something else than the session's first one did. A rank that leaves batch or start
-    /// open takes the session's.
-    pub(super) fn agree(&self, join: &Join) -> Result<(), Refusal> {
-        let disagree = |field: &str, theirs: String, ours: String| {
-            Err(Refusal::SessionDisagrees {
-                job: self.job.clone(),
-                session: self.id,
-                rank: join.rank,
-                field: field.to_owned(),
-                theirs,
-                ours,
-            })
+    /// Whether every rank that has not left was heard within half the liveness timeout. One that was not may be dead, and
+    /// its seat is not given away.
+    pub(super) fn is_punctual(&self, now_ms: u64, liveness_ms: u64) -> bool {
+        self.ranks.values().all(|rank| rank.left || rank.is_alive(now_ms, liveness_ms / 2))
+    }
+
+    /// Refuses a rank that goes on in a session that this one, the run's newest, has superseded: the coordinator has
+    /// forgotten that one since.
+    pub(super) fn check_rejoin(&self, join: &Join) -> Result<(), Refusal> {
+        let Some(theirs) = join.session.filter(|theirs| *theirs < self.id && self.replaces != Some(*theirs)) else {
+            return Ok(());
+        };
+        let (&rank, state) = self.ranks.first_key_value().expect("a session has a rank from its beginning on");
+        let run = Box::new(self.run_name());
+        Err(Refusal::SessionSuperseded { run, session: theirs, rank, client: state.client.clone() })
+    }
+
+    /// The job and the run that it is of.
+    pub(super) fn run_name(&self) -> RunName {
+        RunName { job: self.job.clone(), run: self.run.clone() }
+    }
+
+    /// Who holds it: the first rank that is alive, or where none is, as a join that disagrees can find it, the first.
+    pub(super) fn holder(&self, now_ms: u64, liveness_ms: u64) -> Holder {
+        let is_alive = |rank: &RankState| rank.is_alive(now_ms, liveness_ms);
+        let alive = self.ranks.values().filter(|rank| is_alive(rank)).count();
+        let first = self.ranks.iter().find(|(_, rank)| is_alive(rank)).or_else(|| self.ranks.first_key_value());
+        let (&rank, state) = first.expect("a session has a rank from its beginning on");
+        Holder {
+            rank,
+            world: self.world,
+            client: state.client.clone(),
+            others: u32::try_from(alive.saturating_sub(1)).unwrap_or(u32::MAX),
+            since_unix_s: state.since_unix_s,
+        }
+    }
+
+    /// What a join says otherwise than the session's first one did: the field, its value and the session's. To resume is
+    /// to go on where all ranks of the last session had got to, and of one that is not full that is its start.
+    pub(super) fn disagreement(&self, join: &Join) -> Option<(&'static str, String, String)> {
+        let wanted = match join.start {
+            Start::Beginning => Position::START,
+            Start::Resume => self.start,
+            Start::At(position) => position,
         };
         if join.world != self.world {
-            return disagree("world", join.world.to_string(), self.world.to_string());
+            return Some(("world", join.world.to_string(), self.world.to_string()));
         }
         if let Some(batch) = join.global_batch.filter(|batch| *batch != self.global_batch) {
-            return disagree("global_batch", batch.to_string(), self.global_batch.to_string());
+            return Some(("global_batch", batch.to_string(), self.global_batch.to_string()));
         }
-        if let Some(start) = join.start.filter(|start| *start != self.start) {
-            return disagree("start", start.to_string(), self.start.to_string());
+        if let Some(epochs) = join.epochs.filter(|epochs| *epochs != self.epochs) {
+            return Some(("epochs", epochs.to_string(), self.epochs.to_string()));
         }
-        Ok(())
+        (wanted != self.start).then(|| ("start", wanted.to_string(), self.start.to_string()))
     }
 
     /// The refusal for those who still take part in a session that has a successor.
     pub(super) fn superseded(&self) -> Result<(), Refusal> {
         self.superseded_by.as_ref().filter(|_| !has(Bug::KeepSuperseded)).map_or(Ok(()), |successor| {
             Err(Refusal::SessionSuperseded {
-                job: self.job.clone(),
+                run: Box::new(self.run_name()),
                 session: self.id,
                 rank: successor.rank,
                 client: successor.client.clone(),

@@ -1,8 +1,11 @@
 //! The state of everything, as `/status` and `spdl-ctl status` show it: plain data, written as JSON.
 
 use serde::{Deserialize, Serialize};
-use spdl_shard::{Position, SampleId, job::BadSamples, job::EpochEnd, job::OrderParams};
-use spdl_wire::messages::{PROTOCOL_VERSION, StageFigures, Stall, StoreFigures, Transport, WorkerId};
+use spdl_shard::{
+    Position, SampleId,
+    job::{BadSamples, EpochEnd, Job, OrderParams},
+};
+use spdl_wire::messages::{PROTOCOL_VERSION, StageFigures, Stall, StartReason, StoreFigures, Transport, WorkerId};
 
 use super::{Coordinator, jobs::JobState, session::SessionState};
 
@@ -55,14 +58,33 @@ pub struct JobStatus {
     pub order: OrderParams,
     /// Why it failed, when it has.
     pub failed: Option<String>,
-    /// Its newest session.
+    /// The newest session of all its runs.
     pub session: Option<u64>,
-    /// Where a launch without a start would begin.
+    /// What all ranks of that have acknowledged.
     pub acknowledged: Position,
+    /// Its runs, by name.
+    pub runs: Vec<RunStatus>,
     pub bad_sample_count: u64,
     pub bad_fraction: f64,
     /// The first bad samples.
     pub bad_sample_list: Vec<BadSampleStatus>,
+}
+
+/// A run of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct RunStatus {
+    pub name: String,
+    /// Epochs that it is to have.
+    pub epochs: u64,
+    /// Its newest session.
+    pub session: u64,
+    /// Where a launch that resumes it would start.
+    pub acknowledged: Position,
+    /// No batch is left after that.
+    pub is_finished: bool,
+    /// Ranks of its newest session that are alive.
+    pub ranks_alive: u32,
 }
 
 /// A bad sample.
@@ -81,9 +103,15 @@ pub struct BadSampleStatus {
 pub struct SessionStatus {
     pub session: u64,
     pub job: String,
+    pub run: String,
     pub world: u32,
     pub global_batch: u32,
+    pub epochs: u64,
     pub start: Position,
+    /// Why it started there.
+    pub reason: StartReason,
+    /// The id of its launch, where its launcher gave one.
+    pub launch: Option<String>,
     pub acknowledged: Position,
     /// The session that took its place.
     pub superseded_by: Option<u64>,
@@ -188,13 +216,19 @@ impl Coordinator {
 
     fn job_status(&self, state: &JobState) -> JobStatus {
         let job = state.job.clone();
-        let newest = state.sessions.last();
+        let newest = state.runs.values().filter_map(|run| run.sessions.last()).max();
         JobStatus {
             fingerprint: state.fingerprint.to_string(),
             dataset_fingerprint: job.dataset_fingerprint.to_string(),
             failed: state.failed.clone(),
             session: newest.map(|id| id.0),
             acknowledged: newest.map_or(Position::START, |id| self.sessions[id].acknowledged()),
+            runs: state
+                .runs
+                .values()
+                .filter_map(|run| run.sessions.last())
+                .map(|id| self.run_status(state, &self.sessions[id]))
+                .collect(),
             bad_sample_count: state.ledger.count(),
             bad_fraction: state.ledger.fraction(&job),
             bad_sample_list: state
@@ -218,6 +252,21 @@ impl Coordinator {
         }
     }
 
+    fn run_status(&self, state: &JobState, session: &SessionState) -> RunStatus {
+        let acknowledged = session.acknowledged();
+        let job = Job { epochs: session.epochs, ..state.job.clone() };
+        let liveness_ms = self.config.liveness_ms;
+        let alive = session.ranks.values().filter(|rank| rank.is_alive(self.now_ms, liveness_ms)).count();
+        RunStatus {
+            name: session.run.clone(),
+            epochs: session.epochs,
+            session: session.id.0,
+            acknowledged,
+            is_finished: job.steps_left(session.global_batch, acknowledged) == 0,
+            ranks_alive: u32::try_from(alive).unwrap_or(u32::MAX),
+        }
+    }
+
     fn session_status(&self, session: &SessionState) -> SessionStatus {
         let ranks = session.ranks.iter().map(|(&rank, state)| RankStatus {
             rank,
@@ -236,9 +285,13 @@ impl Coordinator {
         SessionStatus {
             session: session.id.0,
             job: session.job.clone(),
+            run: session.run.clone(),
             world: session.world,
             global_batch: session.global_batch,
+            epochs: session.epochs,
             start: session.start,
+            reason: session.reason,
+            launch: session.launch.clone(),
             acknowledged: session.acknowledged(),
             superseded_by: session.superseded_by.as_ref().map(|successor| successor.session.0),
             ranks: ranks.collect(),

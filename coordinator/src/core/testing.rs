@@ -5,7 +5,8 @@ use spdl_shard::{
     job::{BadSamples, Column, ColumnKind, DType, EpochEnd, Job, OrderParams},
 };
 use spdl_wire::messages::{
-    BadSample, FromCoordinator, Home, Join, NodeId, RankBeat, Refusal, SessionId, ToCoordinator, WorkerBeat, WorkerId,
+    BadSample, FromCoordinator, Home, Join, NodeId, RankBeat, Refusal, SessionId, Start,
+    ToCoordinator, WorkerBeat, WorkerId,
 };
 
 use super::{Answer, Change, Config, ConnectionId, Coordinator, Durable, Effect, NearestThenLeastLoaded, Peer, Role};
@@ -33,14 +34,21 @@ pub(crate) fn job(name: &str) -> Job {
     }
 }
 
+/// A rank of a launch that resumes the run of the job's name. All such launches have one id: they are restarts.
 pub(crate) fn join(rank: u32, world: u32, nonce: u64) -> Join {
     Join {
         job: "j".to_owned(),
+        run: "j".to_owned(),
         rank,
         world,
         global_batch: None,
-        start: None,
+        epochs: None,
+        start: Start::Resume,
         fingerprint: None,
+        launch: Some("launch".to_owned()),
+        takeover: false,
+        session: None,
+        since_unix_s: 0,
         node: NodeId(format!("node-{rank}")),
         client: format!("client-{nonce}"),
         nonce,

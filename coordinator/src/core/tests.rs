@@ -2,6 +2,7 @@
 
 mod bad_samples;
 mod jobs;
+mod launches;
 mod limits;
 mod membership;
 mod random;

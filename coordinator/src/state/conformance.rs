@@ -1,11 +1,12 @@
 //! What every [`StateStore`] must do, run by each implementation's tests.
 
 use spdl_shard::{Fingerprint, Position, SampleId, job::Job};
-use spdl_wire::messages::{NodeId, SessionId};
+use spdl_wire::messages::{FromCoordinator, Join, NodeId, SessionId, Start, StartReason, ToCoordinator};
 
 use super::StateStore;
 use crate::core::{
-    BadSampleCause, BadSampleRecord, Change, Durable, JobRecord, RankRecord, SessionRecord, Successor, testing,
+    Answer, BadSampleCause, BadSampleRecord, Change, Config, ConnectionId, Coordinator, Durable, JobRecord,
+    NearestThenLeastLoaded, Peer, RankRecord, Role, SessionRecord, Successor, testing,
 };
 
 fn job(name: &str) -> JobRecord {
@@ -19,14 +20,21 @@ fn session(id: u64, job: &str) -> SessionRecord {
     SessionRecord {
         id: SessionId(id),
         job: job.to_owned(),
+        run: "lr-3e-4".to_owned(),
         world: 2,
         global_batch: 64,
+        epochs: u64::MAX,
         start: Position::new(1, 2),
+        reason: StartReason::Resumed { session: SessionId(u64::MAX) },
+        launch: Some("1234.0".to_owned()),
+        is_takeover: true,
+        replaces: Some(SessionId(2)),
         superseded_by: None,
         ranks: vec![RankRecord {
             rank: 1,
             nonce: u64::MAX,
             client: "pid 3 on ä".to_owned(),
+            since_unix_s: 1_795_309_262,
             node: NodeId("n".to_owned()),
             acknowledged: Position::new(u64::MAX, 7),
             left: false,
@@ -37,6 +45,23 @@ fn session(id: u64, job: &str) -> SessionRecord {
 fn bad_sample(job: &str, sample: u64, named: bool) -> BadSampleRecord {
     let cause = BadSampleCause { shard: "s.tar".to_owned(), key: "a/b".to_owned(), cause: "short".to_owned() };
     BadSampleRecord { job: job.to_owned(), sample: SampleId(sample), named: named.then_some(cause) }
+}
+
+/// A session of job `j` as format 1 had it: rank 1 of 2 had got further than rank 0.
+pub(crate) const SESSION_OF_FORMAT_1: &str = r#"{"id":7,"job":"j","world":2,"global_batch":96,"start":{"epoch":0,"offset":0},
+    "superseded_by":null,"ranks":[
+    {"rank":0,"nonce":10,"client":"process 1 on a","node":"a","acknowledged":{"epoch":1,"offset":96},"left":true},
+    {"rank":1,"nonce":11,"client":"process 2 on a","node":"a","acknowledged":{"epoch":1,"offset":192},"left":true}]}"#;
+
+/// A launch goes on where the ranks of [`SESSION_OF_FORMAT_1`] had got to, under the job's name.
+pub(crate) fn goes_on_from_format_1(durable: Durable) {
+    let mut core = Coordinator::new(Config::default(), Box::new(NearestThenLeastLoaded), durable, 0);
+    let join = Join { start: Start::Resume, ..testing::join(0, 2, 20) };
+    let peer = Peer { connection: ConnectionId(1), role: Role::Client, name: "c".to_owned() };
+    let answer = core.handle_request(1, &peer, ToCoordinator::Join(join));
+    let Answer::Reply(FromCoordinator::Joined { session, reason, .. }) = answer else { panic!("{answer:?}") };
+    assert_eq!((session.id, session.start, session.job.epochs), (SessionId(8), Position::new(1, 96), 3));
+    assert_eq!(reason, StartReason::Resumed { session: SessionId(7) });
 }
 
 /// Runs the suite. `open` opens fresh state when given none, else closes the one given and opens it again.

@@ -10,11 +10,9 @@ use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefini
 use serde::{Serialize, de::DeserializeOwned};
 use spdl_shard::SampleId;
 
-use super::{StateError, StateStore, restored};
+use super::{FORMAT, StateError, StateStore, is_readable, restored};
 use crate::core::{BadSampleCause, BadSampleRecord, Change, Durable, JobRecord, SessionRecord};
 
-/// Version of what the tables below hold.
-const FORMAT: u64 = 1;
 /// The file's name in the state directory.
 const FILE: &str = "coordinator.redb";
 /// Memory for cached pages.
@@ -49,11 +47,16 @@ impl EmbeddedState {
         match state.meta("format")? {
             None => state.begin().map_err(|source| state.io("written", source))?,
             Some(FORMAT) => {}
+            Some(earlier) if is_readable(earlier) => {
+                tracing::info!("state `{}` goes from format {earlier} to {FORMAT}", state.path.display());
+                state.begin().map_err(|source| state.io("written", source))?;
+            }
             Some(actual) => return Err(StateError::Format { path: state.path, actual, expected: FORMAT }),
         }
         Ok(state)
     }
 
+    /// Makes the tables that are not there, and writes the format.
     fn begin(&self) -> Result<(), redb::Error> {
         let transaction = self.database.begin_write()?;
         transaction.open_table(META)?.insert("format", FORMAT)?;
@@ -229,7 +232,24 @@ mod tests {
         transaction.commit().unwrap();
         drop(state);
         let error = EmbeddedState::open(directory.path()).err().expect("it is newer").to_string();
-        assert!(error.contains("has format 2; this program reads format 1"), "{error}");
+        assert!(error.contains("has format 3; this program reads format 2"), "{error}");
+    }
+
+    #[test]
+    fn a_state_written_before_there_were_runs_is_read_and_its_sessions_are_of_the_run_of_the_jobs_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut state = EmbeddedState::open(directory.path()).unwrap();
+        let job = crate::core::testing::job("j");
+        let record = JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits: job.max_bad_fraction.to_bits(), failed: None, job };
+        state.apply(&[Change::PutJob(record)]).unwrap();
+        let transaction = state.database.begin_write().unwrap();
+        transaction.open_table(META).unwrap().insert("format", 1).unwrap();
+        transaction.open_table(SESSIONS).unwrap().insert(7, conformance::SESSION_OF_FORMAT_1.as_bytes()).unwrap();
+        transaction.commit().unwrap();
+        drop(state);
+        let state = EmbeddedState::open(directory.path()).unwrap();
+        assert_eq!(state.meta("format").unwrap(), Some(FORMAT));
+        conformance::goes_on_from_format_1(state.load().unwrap());
     }
 
     #[test]

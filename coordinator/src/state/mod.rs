@@ -42,6 +42,20 @@ pub trait StateStore: Send {
     }
 }
 
+/// Version of what is written. Of the earlier ones, all can be read:
+///
+/// 1. knew no runs: a session had no `run`, `epochs`, `reason`, `launch`, `is_takeover` or `replaces`, a rank no
+///    `since_unix_s`. [`SessionRecord`](crate::core::SessionRecord) says what stands for them.
+///
+/// What is opened in an earlier one is in this one from then on: an earlier program would take the sessions of all runs of
+/// a job for those of one.
+const FORMAT: u64 = 2;
+
+/// Whether what has this format can be read.
+const fn is_readable(format: u64) -> bool {
+    1 <= format && format <= FORMAT
+}
+
 /// A job as it was before it was written as JSON.
 ///
 /// # Errors

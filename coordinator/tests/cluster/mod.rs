@@ -16,7 +16,7 @@ use spdl_shard::{
 };
 use spdl_wire::{
     certs::{ClusterCa, LEAF_VALIDITY, Role},
-    messages::{FromCoordinator, Home, Join, NodeId, RankBeat, SessionId, ToCoordinator, WorkerBeat, WorkerId},
+    messages::{FromCoordinator, Home, Join, NodeId, RankBeat, SessionId, Start, ToCoordinator, WorkerBeat, WorkerId},
     quic::{self, QuicError, QuicSettings},
 };
 
@@ -170,11 +170,17 @@ pub(crate) fn dataset(folder: &Path) -> PathBuf {
 pub(crate) fn join(rank: u32, world: u32, nonce: u64) -> ToCoordinator {
     ToCoordinator::Join(Join {
         job: "j".to_owned(),
+        run: "j".to_owned(),
         rank,
         world,
         global_batch: None,
-        start: None,
+        epochs: None,
+        start: Start::Resume,
         fingerprint: None,
+        launch: Some("test".to_owned()),
+        takeover: false,
+        session: None,
+        since_unix_s: 0,
         node: NodeId("node".to_owned()),
         client: format!("client-{nonce}"),
         nonce,

@@ -164,11 +164,17 @@ pub(super) fn requests() -> Vec<ToCoordinator> {
     };
     let join = Join {
         job: "train".into(),
+        run: "train".into(),
         rank: 0,
         world: 1,
         global_batch: None,
-        start: Some(Position::START),
+        epochs: Some(2),
+        start: Start::At(Position::START),
         fingerprint: None,
+        launch: Some("1234.0".into()),
+        takeover: true,
+        session: Some(SessionId(1)),
+        since_unix_s: 1_795_309_262,
         node: NodeId("node-0".into()),
         client: "process 1".into(),
         nonce: 9,
@@ -203,7 +209,12 @@ fn replies() -> Vec<FromCoordinator> {
     let session = session::session();
     vec![
         FromCoordinator::Heard { beat_ms: 1000, liveness_ms: 5000 },
-        FromCoordinator::Joined { session: Box::new(session.clone()), home: Some(home()), beat_ms: 1000 },
+        FromCoordinator::Joined {
+            session: Box::new(session.clone()),
+            reason: StartReason::Beginning,
+            home: Some(home()),
+            beat_ms: 1000,
+        },
         FromCoordinator::RankHeard { home: None, beat_ms: 1000 },
         FromCoordinator::Job(Box::new(session.job)),
         FromCoordinator::Status("{}".into()),

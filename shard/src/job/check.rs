@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Column, ColumnKind, DType, Decoded, ImageColumn, ImageOp, Job, JobError, OrderFile};
+use super::{Column, ColumnKind, DType, Decoded, ImageColumn, ImageOp, Job, JobError, OrderFile, is_name};
 use crate::order::BatchParams;
 
 /// The most pixels on a side, and the most bytes of a ragged sample: both bound a slot.
@@ -32,8 +32,7 @@ pub(super) struct Keys<'a> {
 impl Keys<'_> {
     pub(super) fn check(&self) -> Result<(), JobError> {
         let job = self.name;
-        let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        if job.is_empty() || job.len() > 128 || !job.chars().all(allowed) {
+        if !is_name(job) {
             let job: String = job.chars().take(128).collect();
             return Err(wrong(&job, "`name`", "must be 1 to 128 of A-Z a-z 0-9 . _ -"));
         }

@@ -7,12 +7,14 @@ mod check;
 mod column;
 mod file;
 mod size;
+mod start;
 mod transform;
 
 pub use check::MAX_COLUMNS;
 pub use column::{Column, ColumnKind, DType, Decoded, ImageColumn, ImageLayout, ImageOp, Never, Normalise};
 pub use file::{ColumnFile, DecodeFile, JobFile, MAX_JOB_FILE_BYTES, OrderFile};
 pub use size::Size;
+pub use start::is_name;
 pub use transform::{Returns, ReturnsFile, Transform};
 
 use serde::{Deserialize, Serialize};

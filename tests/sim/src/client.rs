@@ -203,7 +203,7 @@ impl World {
     fn carry_out(&mut self, client: usize, effect: Effect) {
         match effect {
             Effect::Ask(question) => self.ask(Target::Client(client), question),
-            Effect::Joined(session) => self.on_joined(client, *session),
+            Effect::Joined(session, _) => self.on_joined(client, *session),
             Effect::Attach { link, home, way, from, slots } => self.attach(client, link, &home, &way, from, slots),
             Effect::Detach { link } => self.detach(client, link),
             Effect::Free { link, slot } => self.free(client, link, slot),
@@ -249,8 +249,13 @@ impl World {
         self.note(format_args!("client {client} fails: {error}"));
         match error {
             ClientError::Refused(Refusal::SessionSuperseded { .. }) => self.coverage.count("client_failed_superseded"),
-            ClientError::Refused(Refusal::SessionDisagrees { .. }) => {
-                self.coverage.count("join_refused_as_it_disagrees")
+            ClientError::Refused(refusal @ (Refusal::SessionDisagrees { .. } | Refusal::RunInUse { .. })) => {
+                self.coverage.count("launch_refused_while_another_lives");
+                self.refused(client, refusal);
+            }
+            ClientError::Refused(refusal @ Refusal::RunFinished { .. }) => {
+                self.coverage.count("finished_run_not_resumed");
+                self.refused(client, refusal);
             }
             error => self.fail(format!("client {client} fails: {error}")),
         }

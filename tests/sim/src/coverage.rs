@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// What a few hundred seeds have to meet, each at least once.
-pub const EXPECTED: [&str; 42] = [
+pub const EXPECTED: [&str; 47] = [
     "session_begun",
     "session_resumed_from_state",
     "session_resumed_without_state",
@@ -12,6 +12,11 @@ pub const EXPECTED: [&str; 42] = [
     "joined_again_after_a_forgotten_session",
     "join_repeated_after_a_lost_answer",
     "join_refused_as_it_disagrees",
+    "join_refused_as_the_run_is_in_use",
+    "launch_refused_while_another_lives",
+    "living_session_taken_over",
+    "living_session_superseded_by_a_restart",
+    "finished_run_not_resumed",
     "home_lost",
     "home_moved_by_the_coordinator",
     "home_left_politely",

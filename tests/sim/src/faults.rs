@@ -133,7 +133,7 @@ impl World {
                 }
             }
             Fault::Relaunch => self.relaunch(),
-            Fault::LaunchTwice => self.launch_after(1_000),
+            Fault::LaunchTwice => self.launch_beside(),
             Fault::CutOneWay | Fault::CutBothWays => self.cut(fault == Fault::CutBothWays, for_us),
             Fault::SlowPath => {
                 let (from, to) = (self.dice.index(self.paths.hosts()), self.dice.index(self.paths.hosts()));
@@ -295,10 +295,6 @@ impl World {
         for client in 0..self.clients.len() {
             let life = self.clients[client].process.life;
             self.resume(Target::Client(client), life);
-            // A session that is not full refuses a launch of another world, as long as one of its ranks lives.
-            if self.clients[client].launch != self.launcher.current.number {
-                self.remind(5_000_000, Target::Client(client), Input::Exit);
-            }
         }
         if self.launcher.is_done() {
             self.launch_after(1_000);

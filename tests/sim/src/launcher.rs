@@ -1,7 +1,13 @@
-//! Who starts trainers: launches of a world of ranks, again after a failure, from a state or without, at other sizes.
+//! Who starts trainers: launches of a world of ranks, again after a failure, from a state, resumed or from the beginning,
+//! at other sizes.
+//!
+//! A launcher that gives its launches an id gives restarts the same, and a launch beside the current one another. One
+//! that gives none is somebody at a keyboard: who starts again what has ended, reads that the run is in use, and then
+//! starts once more, mostly taking over.
 
 use spdl_client::core::{Intent, Timing};
 use spdl_shard::{Position, Receipt};
+use spdl_wire::messages::{Refusal, Start};
 
 use crate::{
     client::ClientProcess,
@@ -20,6 +26,11 @@ pub(crate) struct Launcher {
     states: Vec<Position>,
     /// A launch is on its way.
     is_pending: bool,
+    /// The current launch's id is one more than these; other launches had these.
+    ids: u64,
+    /// What the last refusals said: the run is in use, and it is finished.
+    is_refused: bool,
+    is_finished: bool,
 }
 
 #[derive(Debug, Default)]
@@ -27,6 +38,8 @@ pub(crate) struct Launch {
     pub(crate) number: u64,
     world: u32,
     batch: Option<u32>,
+    start: Start,
+    takeover: bool,
     /// The client of each rank.
     ranks: Vec<Option<usize>>,
     is_over: bool,
@@ -51,11 +64,14 @@ impl World {
             self.coverage.count("session_resized");
         }
         let start = match self.launcher.states.as_slice() {
-            _ if before.is_over && dice.percent(80) => Some(Position::START),
-            [] => None,
-            _ if dice.percent(40) => None,
-            states => Some(states[states.len() - 1 - dice.index(states.len().min(3))]),
+            _ if self.launcher.is_finished || (before.is_over && dice.percent(80)) => Start::Beginning,
+            _ if dice.percent(40) => Start::Resume,
+            [] => Start::Beginning,
+            states => Start::At(states[states.len() - 1 - dice.index(states.len().min(3))]),
         };
+        // Whoever reads that the run is in use ends what holds it, once nothing else goes wrong at the latest.
+        let takeover = std::mem::take(&mut self.launcher.is_refused) && (self.is_calm || dice.percent(50));
+        self.launcher.is_finished = false;
         self.launcher.launches += 1;
         self.launcher.is_pending = false;
         if before.is_over {
@@ -63,8 +79,8 @@ impl World {
         }
         let number = self.launcher.launches;
         let ranks = vec![None; world as usize];
-        self.note(format_args!("launch {number}: world {world}, batch {batch:?}, start {start:?}"));
-        self.launcher.current = Launch { number, world, batch, ranks, is_over: false };
+        self.note(format_args!("launch {number}: world {world}, batch {batch:?}, start {start:?}, takeover {takeover}"));
+        self.launcher.current = Launch { number, world, batch, start, takeover, ranks, is_over: false };
         self.progress();
         let spread_us = self.dice.pick(&[1_000, 500_000, 6_000_000]);
         for rank in 0..world {
@@ -73,22 +89,28 @@ impl World {
         }
     }
 
-    pub(crate) fn start_rank(&mut self, launch: u64, rank: u32, start: Option<Position>) {
+    pub(crate) fn start_rank(&mut self, launch: u64, rank: u32, start: Start) {
         let current = &self.launcher.current;
         if launch != current.number || current.is_over || rank as usize >= current.ranks.len() {
             return;
         }
         let client = self.clients.len();
         let host = (rank as usize + launch as usize) % self.workers.len();
-        let fingerprint = start.filter(|_| self.dice.percent(80)).map(|_| self.scenario.job.fingerprint());
+        // A state may be the end of the stream; with its fingerprint it is taken as what it is.
+        let fingerprint = matches!(start, Start::At(_)).then(|| self.scenario.job.fingerprint());
         let current = &self.launcher.current;
         let intent = Intent {
             job: self.scenario.job.name.clone(),
+            run: self.scenario.job.name.clone(),
             rank,
             world: current.world,
             global_batch: current.batch,
+            epochs: None,
             start,
             fingerprint,
+            launch: self.scenario.has_launch_ids.then(|| self.launcher.ids.to_string()),
+            takeover: current.takeover,
+            since_unix_s: self.now_us / 1_000_000,
             node: node_of(host),
             client: format!("c{client}"),
             nonce: self.dice.bits(),
@@ -184,6 +206,20 @@ impl World {
         }
     }
 
+    /// Another launch while the one before goes on.
+    pub(crate) fn launch_beside(&mut self) {
+        self.launcher.ids += 1;
+        self.launch_after(1_000);
+    }
+
+    /// A rank of a launch was refused, and the one who started it reads why.
+    pub(crate) fn refused(&mut self, client: usize, refusal: &Refusal) {
+        if self.clients[client].launch == self.launcher.current.number {
+            self.launcher.is_refused |= matches!(refusal, Refusal::RunInUse { .. } | Refusal::SessionDisagrees { .. });
+            self.launcher.is_finished |= matches!(refusal, Refusal::RunFinished { .. });
+        }
+    }
+
     pub(crate) fn launch_after(&mut self, delay_us: u64) {
         if !self.launcher.is_pending {
             self.launcher.is_pending = true;
@@ -204,7 +240,16 @@ impl World {
         match self.scenario.restarts {
             Restarts::Alone => {
                 let delay_us = self.dice.within(100_000, 3_000_000);
-                self.schedule(delay_us, Event::World(Action::StartRank { launch: number, rank, start: None }));
+                let launcher = &mut self.launcher;
+                if std::mem::take(&mut launcher.is_refused) && (self.is_calm || self.dice.percent(50)) {
+                    launcher.current.takeover = true;
+                }
+                if std::mem::take(&mut launcher.is_finished) {
+                    launcher.current.start = Start::Beginning;
+                }
+                // It is started as it was before: by the script that has its arguments.
+                let start = launcher.current.start;
+                self.schedule(delay_us, Event::World(Action::StartRank { launch: number, rank, start }));
             }
             Restarts::Together => self.relaunch(),
         }

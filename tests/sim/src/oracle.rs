@@ -10,7 +10,7 @@ use spdl_shard::{
 };
 use spdl_wire::{
     layout::entry_flags,
-    messages::{FromCoordinator, Join, RankBeat, Refusal, Session, SessionId, ToCoordinator},
+    messages::{FromCoordinator, Join, RankBeat, Refusal, Session, SessionId, Start, ToCoordinator},
 };
 
 use crate::{
@@ -24,8 +24,11 @@ use crate::{
 struct Known {
     world: u32,
     start: Position,
+    launch: Option<String>,
     /// What each rank has acknowledged, and the nonce that it joined with.
     ranks: BTreeMap<u32, (Position, u64)>,
+    /// When each rank was last heard by the coordinator that runs, by its clock; `None` once it has left.
+    heard_ms: BTreeMap<u32, Option<u64>>,
 }
 
 impl Known {
@@ -51,6 +54,7 @@ struct Cursor {
 pub(crate) struct Oracle {
     /// The coordinator's lost states.
     era: u32,
+    liveness_ms: u64,
     known: BTreeMap<SessionId, Known>,
     /// Acknowledged and not durable yet, since when.
     lagging: VecDeque<(u64, SessionId, u32, Position)>,
@@ -64,6 +68,10 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
+    pub(crate) fn new(liveness_ms: u64) -> Self {
+        Self { liveness_ms, ..Self::default() }
+    }
+
     /// What a coordinator starts from.
     pub(crate) fn coordinator_started(&mut self, state: &Durable) -> Result<(), String> {
         self.lagging.clear();
@@ -74,7 +82,13 @@ impl Oracle {
             for rank in &session.ranks {
                 self.durable.insert((session.id, rank.rank), rank.acknowledged);
             }
-            let known = Known { world: session.world, start: session.start, ranks: ranks.collect() };
+            let known = Known {
+                world: session.world,
+                start: session.start,
+                launch: session.launch.clone(),
+                ranks: ranks.collect(),
+                heard_ms: session.ranks.iter().filter(|rank| rank.left).map(|rank| (rank.rank, None)).collect(),
+            };
             self.known.insert(session.id, known);
         }
         let oldest = self.known.keys().next().copied();
@@ -142,34 +156,75 @@ impl Oracle {
     ) -> Result<(), String> {
         match (question, answer) {
             (ToCoordinator::Join(join), FromCoordinator::Joined { session, .. }) => {
-                self.on_join(join, session, coverage)
+                self.on_join(now_ms, join, session, coverage)
+            }
+            (ToCoordinator::Join(_), FromCoordinator::Refused(refusal)) => {
+                match refusal {
+                    Refusal::RunInUse { .. } => coverage.count("join_refused_as_the_run_is_in_use"),
+                    Refusal::SessionDisagrees { .. } => coverage.count("join_refused_as_it_disagrees"),
+                    _ => {}
+                }
+                self.on_refused(question, refusal)
             }
             (ToCoordinator::RankBeat(beat), FromCoordinator::RankHeard { .. })
             | (ToCoordinator::RankLeave(beat), FromCoordinator::Done) => {
                 if beat.unreachable.is_some() {
                     coverage.count("home_out_of_reach");
                 }
-                self.on_beat(now_ms, beat)
-            }
-            (ToCoordinator::Join(join), FromCoordinator::Refused(Refusal::SessionSuperseded { .. })) => {
-                let is_current = self.known.last_key_value().is_some_and(|(_, known)| {
-                    known.ranks.get(&join.rank).is_some_and(|(_, nonce)| *nonce == join.nonce)
-                });
-                if is_current { Err("a rank of the newest session is told of a newer one".into()) } else { Ok(()) }
+                self.on_beat(now_ms, beat, matches!(question, ToCoordinator::RankLeave(_)))
             }
             _ => Ok(()),
         }
     }
 
-    fn on_join(&mut self, join: &Join, session: &Session, coverage: &mut Coverage) -> Result<(), String> {
+    fn on_refused(&self, question: &ToCoordinator, refusal: &Refusal) -> Result<(), String> {
+        let (ToCoordinator::Join(join), Refusal::SessionSuperseded { .. }) = (question, refusal) else { return Ok(()) };
+        let is_current = self.known.last_key_value().is_some_and(|(_, known)| {
+            known.ranks.get(&join.rank).is_some_and(|(_, nonce)| *nonce == join.nonce)
+        });
+        if is_current { Err("a rank of the newest session is told of a newer one".into()) } else { Ok(()) }
+    }
+
+    /// Whether a join may end the newest session: nobody was heard there within the liveness timeout, or it is a restart,
+    /// or it takes over.
+    fn may_supersede(&self, now_ms: u64, join: &Join, coverage: &mut Coverage) -> Result<(), String> {
+        let Some((id, known)) = self.known.last_key_value() else { return Ok(()) };
+        let alive = known
+            .heard_ms
+            .iter()
+            .find(|(_, heard_ms)| heard_ms.is_some_and(|at| now_ms.saturating_sub(at) <= self.liveness_ms));
+        let Some((rank, _)) = alive else { return Ok(()) };
+        if join.launch.is_some() && join.launch == known.launch {
+            coverage.count("living_session_superseded_by_a_restart");
+        } else if join.takeover {
+            coverage.count("living_session_taken_over");
+        } else {
+            return Err(format!("{join:?} ends {id}, whose rank {rank} is alive, and does not take over"));
+        }
+        Ok(())
+    }
+
+    fn on_join(
+        &mut self,
+        now_ms: u64,
+        join: &Join,
+        session: &Session,
+        coverage: &mut Coverage,
+    ) -> Result<(), String> {
         let Session { id, world, start, .. } = *session;
-        if world != join.world || join.start.is_some_and(|wanted| wanted != start) {
+        let wanted = match join.start {
+            Start::Beginning => Some(Position::START),
+            Start::Resume => None,
+            Start::At(position) => Some(position),
+        };
+        if world != join.world || wanted.is_some_and(|wanted| wanted != start) {
             return Err(format!("rank {} wants {:?} and gets world {world}, start {start}", join.rank, join));
         }
         let newest = self.known.last_key_value();
         if newest.is_none_or(|(newest, _)| id > *newest) {
             let before = newest.map_or(Position::START, |(_, known)| known.acknowledged());
-            let expected = join.start.unwrap_or(before);
+            self.may_supersede(now_ms, join, coverage)?;
+            let expected = wanted.unwrap_or(before);
             if start != expected {
                 return Err(format!("session {} starts at {start} and not at {expected}", id.0));
             }
@@ -178,19 +233,21 @@ impl Oracle {
                 coverage.count("session_superseded");
                 let is_resumed = start > Position::START;
                 let kind =
-                    if join.start.is_some() { "session_resumed_from_state" } else { "session_resumed_without_state" };
+                    if wanted.is_some() { "session_resumed_from_state" } else { "session_resumed_without_state" };
                 if is_resumed {
                     coverage.count(kind);
                 }
             }
             let ranks = [(join.rank, (start, join.nonce))].into();
-            self.known.insert(id, Known { world, start, ranks });
+            let heard_ms = [(join.rank, Some(now_ms))].into();
+            self.known.insert(id, Known { world, start, launch: join.launch.clone(), ranks, heard_ms });
             return Ok(());
         }
         let Some(known) = self.known.get_mut(&id) else { return Err(format!("session {} comes out of nothing", id.0)) };
         if (known.world, known.start) != (world, start) {
             return Err(format!("session {} is {known:?} and is given as world {world}, start {start}", id.0));
         }
+        known.heard_ms.insert(join.rank, Some(now_ms));
         match known.ranks.get(&join.rank) {
             Some((_, nonce)) if *nonce == join.nonce => coverage.count("join_repeated_after_a_lost_answer"),
             Some(_) => return Err(format!("rank {} of session {} is given away twice", join.rank, id.0)),
@@ -204,7 +261,7 @@ impl Oracle {
         }
     }
 
-    fn on_beat(&mut self, now_ms: u64, beat: &RankBeat) -> Result<(), String> {
+    fn on_beat(&mut self, now_ms: u64, beat: &RankBeat, leaves: bool) -> Result<(), String> {
         let newest = self.known.last_key_value().map(|(id, _)| *id);
         if newest != Some(beat.session) {
             return Err(format!("session {} has a successor, and its rank {} is heard", beat.session.0, beat.rank));
@@ -213,6 +270,8 @@ impl Oracle {
         let Some((at, _)) = known.ranks.get_mut(&beat.rank) else {
             return Err(format!("rank {} of session {} is heard and has not joined", beat.rank, beat.session.0));
         };
+        let heard_ms = known.heard_ms.entry(beat.rank).or_insert(Some(now_ms));
+        *heard_ms = heard_ms.filter(|_| !leaves).map(|_| now_ms);
         if beat.acknowledged > *at {
             *at = beat.acknowledged;
             if self.durable.get(&(beat.session, beat.rank)).is_none_or(|durable| *durable < beat.acknowledged) {

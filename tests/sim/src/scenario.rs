@@ -23,7 +23,7 @@ pub(crate) const SLOW_FILL: u64 = 10;
 pub(crate) enum Restarts {
     /// All ranks, from a state or without.
     Together,
-    /// Only the rank that failed, without a state.
+    /// Only the rank that failed, as it was started before.
     Alone,
 }
 
@@ -43,6 +43,8 @@ pub(crate) struct Scenario {
     /// A rank takes a batch only when all have taken the one before.
     pub(crate) is_lockstep: bool,
     pub(crate) restarts: Restarts,
+    /// The launcher gives its launches ids. One that starts ranks again alone has to: the others are alive.
+    pub(crate) has_launch_ids: bool,
     /// The client hears of QUIC batches as they come, and not in order.
     pub(crate) is_unordered: bool,
     pub(crate) ways: Ways,
@@ -67,6 +69,7 @@ impl Scenario {
         if faults.is_empty() {
             faults.push(Fault::KillWorker);
         }
+        let restarts = if dice.percent(75) { Restarts::Together } else { Restarts::Alone };
         let liveness_ms = dice.pick(&[5_000, 5_000, 2_000]);
         Self {
             job,
@@ -77,7 +80,8 @@ impl Scenario {
             slots,
             trainer_keeps: dice.index(2),
             is_lockstep: dice.percent(60),
-            restarts: if dice.percent(75) { Restarts::Together } else { Restarts::Alone },
+            restarts,
+            has_launch_ids: restarts == Restarts::Alone || dice.percent(50),
             is_unordered: dice.percent(30),
             ways: dice.pick(&[Ways::Auto, Ways::Auto, Ways::Auto, Ways::Quic]),
             config: Config { liveness_ms, ..Config::default() },

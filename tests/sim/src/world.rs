@@ -6,7 +6,7 @@ use std::{
 };
 
 use spdl_client::core::LinkId;
-use spdl_shard::Position;
+use spdl_wire::messages::Start;
 
 use crate::{
     client::{Batch, ClientProcess},
@@ -76,7 +76,7 @@ pub(crate) enum Input {
 pub(crate) enum Action {
     Fault,
     Launch,
-    StartRank { launch: u64, rank: u32, start: Option<Position> },
+    StartRank { launch: u64, rank: u32, start: Start },
     Start(Target),
     Resume { target: Target, life: u32 },
     Mend { from: usize, to: usize },
@@ -160,7 +160,7 @@ impl World {
             clients: Vec::new(),
             launcher: Launcher::default(),
             store: Store::default(),
-            oracle: Oracle::default(),
+            oracle: Oracle::new(scenario.config.liveness_ms),
             coverage: Coverage::default(),
             is_calm: false,
             progress_us: 0,

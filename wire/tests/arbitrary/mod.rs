@@ -208,19 +208,47 @@ fn worker_beat() -> impl Strategy<Value = WorkerBeat> {
 }
 
 fn join() -> impl Strategy<Value = Join> {
-    let wishes = (option::of(any::<u32>()), option::of(position()), option::of(any::<u128>()));
-    ((text(), any::<u32>(), any::<u32>()), wishes, (text(), text(), any::<u64>())).prop_map(|(who, wishes, client)| {
-        Join {
-            job: who.0,
-            rank: who.1,
-            world: who.2,
-            global_batch: wishes.0,
-            start: wishes.1,
-            fingerprint: wishes.2.map(Fingerprint),
-            node: NodeId(client.0),
-            client: client.1,
-            nonce: client.2,
-        }
+    let wishes = (option::of(any::<u32>()), option::of(any::<u64>()), start(), option::of(any::<u128>()));
+    let launch = (option::of(text()), any::<bool>(), option::of(any::<u64>()), any::<u64>());
+    let who = (text(), text(), any::<u32>(), any::<u32>());
+    (who, wishes, launch, (text(), text(), any::<u64>())).prop_map(|(who, wishes, launch, client)| Join {
+        job: who.0,
+        run: who.1,
+        rank: who.2,
+        world: who.3,
+        global_batch: wishes.0,
+        epochs: wishes.1,
+        start: wishes.2,
+        fingerprint: wishes.3.map(Fingerprint),
+        launch: launch.0,
+        takeover: launch.1,
+        session: launch.2.map(SessionId),
+        since_unix_s: launch.3,
+        node: NodeId(client.0),
+        client: client.1,
+        nonce: client.2,
+    })
+}
+
+fn start() -> impl Strategy<Value = Start> {
+    prop_oneof![Just(Start::Beginning), Just(Start::Resume), position().prop_map(Start::At)]
+}
+
+fn reason() -> impl Strategy<Value = StartReason> {
+    prop_oneof![
+        Just(StartReason::Beginning),
+        any::<u64>().prop_map(|session| StartReason::Resumed { session: SessionId(session) }),
+        Just(StartReason::Given),
+    ]
+}
+
+fn run_name() -> impl Strategy<Value = Box<RunName>> {
+    (text(), text()).prop_map(|(job, run)| Box::new(RunName { job, run }))
+}
+
+fn holder() -> impl Strategy<Value = Box<Holder>> {
+    (any::<[u32; 3]>(), text(), any::<u64>()).prop_map(|([rank, world, others], client, since_unix_s)| {
+        Box::new(Holder { rank, world, client, others, since_unix_s })
     })
 }
 
@@ -260,16 +288,26 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         (text(), text()).prop_map(|(job, known)| Refusal::UnknownJob { job, known }),
         prints.prop_map(|(job, a, b)| Refusal::JobDiffers { job, existing: Fingerprint(a), submitted: Fingerprint(b) }),
         (any::<u32>(), any::<u32>()).prop_map(|(rank, world)| Refusal::RankOutOfRange { rank, world }),
-        (text(), any::<u64>(), any::<u32>(), text()).prop_map(|(job, session, rank, field)| {
-            Refusal::SessionDisagrees {
-                job,
+        (run_name(), any::<u64>(), any::<u32>(), text(), holder(), any::<u64>()).prop_map(
+            |(run, session, rank, field, holder, liveness_ms)| Refusal::SessionDisagrees {
+                run,
                 session: SessionId(session),
                 rank,
                 theirs: field.clone(),
                 ours: field.clone(),
                 field,
+                holder,
+                liveness_ms,
             }
+        ),
+        (run_name(), any::<u64>(), holder(), any::<u64>()).prop_map(|(run, session, holder, liveness_ms)| {
+            Refusal::RunInUse { run, session: SessionId(session), holder, liveness_ms }
         }),
+        (run_name(), any::<u64>(), position(), any::<u64>()).prop_map(|(run, session, position, epochs)| {
+            Refusal::RunFinished { run, session: SessionId(session), position, epochs }
+        }),
+        (text(), position(), text())
+            .prop_map(|(job, start, cause)| Refusal::StartOutOfRange { job, start, cause }),
         text().prop_map(|cause| Refusal::Internal { cause }),
         (option::of(text()), text()).prop_map(|(leader, cause)| Refusal::NotLeader { leader, cause }),
         (text(), text()).prop_map(|(job, cause)| Refusal::NoBatch { job, cause }),
@@ -279,10 +317,8 @@ fn refusal() -> impl Strategy<Value = Refusal> {
 pub(crate) fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
     prop_oneof![
         (any::<u64>(), any::<u64>()).prop_map(|(beat_ms, liveness_ms)| FromCoordinator::Heard { beat_ms, liveness_ms }),
-        (session(), option::of(home()), any::<u64>()).prop_map(|(session, home, beat_ms)| FromCoordinator::Joined {
-            session: Box::new(session),
-            home,
-            beat_ms
+        (session(), reason(), option::of(home()), any::<u64>()).prop_map(|(session, reason, home, beat_ms)| {
+            FromCoordinator::Joined { session: Box::new(session), reason, home, beat_ms }
         }),
         (option::of(home()), any::<u64>()).prop_map(|(home, beat_ms)| FromCoordinator::RankHeard { home, beat_ms }),
         job().prop_map(|job| FromCoordinator::Job(Box::new(job))),

@@ -1,6 +1,12 @@
 //! The session towards the coordinator, event by event.
 
+use spdl_wire::messages::{Holder, RunName};
+
 use super::*;
+
+fn run() -> Box<RunName> {
+    Box::new(RunName { job: "train".into(), run: "train".into() })
+}
 
 #[test]
 fn an_answer_that_was_under_way_when_the_home_was_lost_is_followed_by_another_question() {
@@ -15,7 +21,7 @@ fn an_answer_that_was_under_way_when_the_home_was_lost_is_followed_by_another_qu
 #[test]
 fn a_superseded_session_or_a_failed_job_ends_the_session_with_its_reason() {
     let superseded =
-        Refusal::SessionSuperseded { job: "train".into(), session: SessionId(7), rank: 0, client: "9@there".into() };
+        Refusal::SessionSuperseded { run: run(), session: SessionId(7), rank: 0, client: "9@there".into() };
     let failed = Refusal::JobFailed { job: "train".into(), cause: "2 % bad samples".into() };
     for refusal in [superseded, failed] {
         let mut rank = Rank::attached();
@@ -36,7 +42,8 @@ fn a_coordinator_that_forgot_the_session_is_joined_again_from_its_start_without_
     let join =
         effects.iter().find_map(|e| if let Effect::Ask(ToCoordinator::Join(join)) = e { Some(join) } else { None });
     let join = join.expect("a join");
-    assert_eq!((join.start, join.global_batch, join.nonce), (Some(Position::START), Some(24), 42));
+    assert_eq!(join.session, Some(SessionId(7)));
+    assert_eq!((join.start, join.global_batch, join.nonce), (Start::At(Position::START), Some(24), 42));
     assert_eq!(rank.joined(Session { id: SessionId(8), ..session() }, Some(home(1))), []);
     assert_eq!(rank.filled(L0, 1, 1, 24), [Effect::HandOver { link: L0, slot: 1 }]);
     assert_eq!(beat_of(&rank.wake()).session, SessionId(8));
@@ -56,7 +63,7 @@ fn a_session_that_is_not_ours_is_refused_with_both_values() {
     for (error, values) in [
         (wanting(|i| i.world = 4), ["world 2", "4"]),
         (wanting(|i| i.global_batch = Some(48)), ["global batch 24", "48"]),
-        (wanting(|i| i.start = Some(at(48))), ["start 0:0", "0:48"]),
+        (wanting(|i| i.start = Start::At(at(48))), ["start 0:0", "0:48"]),
         (wanting(|i| i.fingerprint = Some(Fingerprint(9))), ["fingerprint", "0000009"]),
     ] {
         assert!(values.iter().all(|value| error.contains(value)), "{error}");
@@ -152,4 +159,62 @@ fn the_first_silence_of_a_row_is_told_and_the_others_are_not() {
         told.push(rank.effects().iter().filter(|effect| matches!(effect, Effect::Warn(_))).count());
     }
     assert_eq!(told, [1, 0, 0]);
+}
+
+fn in_use() -> Refusal {
+    let holder = Holder { rank: 0, world: 2, client: "9@there".into(), others: 1, since_unix_s: 0 };
+    Refusal::RunInUse { run: run(), session: SessionId(6), holder: Box::new(holder), liveness_ms: 2_000 }
+}
+
+#[test]
+fn a_run_that_is_in_use_is_asked_for_until_its_ranks_would_be_known_to_be_dead_and_then_it_is_an_error() {
+    let (mut rank, _) = Rank::new(intent());
+    let mut joins = 0;
+    let error = loop {
+        match &rank.answered(FromCoordinator::Refused(in_use()))[..] {
+            [Effect::Fail(error)] => break error.clone(),
+            [] => joins += usize::from(matches!(rank.wake()[..], [Effect::Ask(ToCoordinator::Join(_))])),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((rank.now_ms, joins), (4_000, 20), "twice the liveness timeout");
+    assert!(error.to_string().contains("held by rank 0 of 2 (9@there) and 1 more rank"), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("takeover")));
+}
+
+#[test]
+fn a_run_whose_ranks_were_dead_is_joined_once_the_coordinator_knows() {
+    let (mut rank, _) = Rank::new(intent());
+    for _ in 0..10 {
+        assert_eq!(rank.answered(FromCoordinator::Refused(in_use())), []);
+        rank.wake();
+    }
+    assert!(matches!(rank.joined(session(), None)[..], [Effect::Joined(..)]));
+}
+
+#[test]
+fn a_coordinator_that_was_away_is_given_the_time_again_in_which_it_finds_the_dead() {
+    let (mut rank, _) = Rank::new(intent());
+    let refused_until = |rank: &mut Rank, end_ms: u64| {
+        while rank.now_ms < end_ms {
+            assert_eq!(rank.answered(FromCoordinator::Refused(in_use())), [], "at {}", rank.now_ms);
+            rank.wake();
+        }
+    };
+    refused_until(&mut rank, 3_000);
+    rank.on(Event::Unanswered { cause: "killed".into() });
+    rank.wake();
+    let back_ms = rank.now_ms;
+    refused_until(&mut rank, back_ms + 3_900);
+}
+
+#[test]
+fn the_first_rank_says_where_its_session_starts_and_why() {
+    let (mut rank, _) = Rank::new(Intent { rank: 0, run: "lr-1".into(), ..intent() });
+    let reason = StartReason::Resumed { session: SessionId(6) };
+    let session = Box::new(Session { start: at(48), ..session() });
+    rank.core.handle(0, Event::Answered(Box::new(FromCoordinator::Joined { session, reason, home: None, beat_ms: 1_000 })));
+    let said = rank.effects().into_iter().find_map(|effect| if let Effect::Warn(text) = effect { Some(text) } else { None });
+    let expected = "session 7 of run `lr-1` of job `train` starts at 0:48, where all ranks of session 6 had got to";
+    assert_eq!(said.as_deref(), Some(expected));
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use spdl_shard::Position;
-use spdl_wire::messages::{Join, RankBeat, WorkerBeat, WorkerId};
+use spdl_wire::messages::{Join, RankBeat, Start, WorkerBeat, WorkerId};
 
 use crate::core::testing::{World, beat, join, worker};
 
@@ -69,7 +69,8 @@ fn apply(world: &mut World, oracle: &mut Oracle, event: Event) -> Result<(), Tes
         }
         Event::Join { rank, world: size, nonce, start } => {
             let start = start.map(|offset| Position::new(0, offset));
-            if let Ok((session, home)) = world.try_join(Join { start, ..join(rank, size, nonce) }) {
+            let asked = start.map_or(Start::Resume, Start::At);
+            if let Ok((session, home)) = world.try_join(Join { start: asked, ..join(rank, size, nonce) }) {
                 prop_assert_eq!(session.world, size);
                 if session.id.0 > oracle.newest {
                     let furthest = start.unwrap_or_else(|| oracle.last_acknowledged());

@@ -1,18 +1,26 @@
 //! Which session a rank takes part in, and where it starts.
 
 use spdl_shard::{Fingerprint, Position};
-use spdl_wire::messages::{Join, Refusal, SessionId};
+use spdl_wire::messages::{Holder, Join, RankBeat, Refusal, RunName, SessionId, Start, StartReason};
 
 use crate::core::{
     MAX_WORLD, SUPERSEDED_SESSIONS,
     testing::{World, beat, job, join},
 };
 
+fn run(name: &str) -> Box<RunName> {
+    Box::new(RunName { job: "j".into(), run: name.into() })
+}
+
+fn holder(rank: u32, world: u32, nonce: u64) -> Holder {
+    Holder { rank, world, client: format!("client-{nonce}"), others: 0, since_unix_s: 0 }
+}
+
 #[test]
 fn the_first_join_fixes_world_batch_and_start_for_all_ranks() {
     let mut world = World::new();
     let start = Position::new(1, 96);
-    let first = Join { global_batch: Some(48), start: Some(start), ..join(1, 3, 11) };
+    let first = Join { global_batch: Some(48), start: Start::At(start), ..join(1, 3, 11) };
     let (session, _) = world.try_join(first).unwrap();
     assert_eq!((session.world, session.global_batch, session.start), (3, 48, start));
     let (second, _) = world.try_join(join(0, 3, 10)).unwrap();
@@ -22,19 +30,22 @@ fn the_first_join_fixes_world_batch_and_start_for_all_ranks() {
 #[test]
 fn a_later_rank_that_disagrees_is_told_both_values() {
     let mut world = World::new();
-    world.join(Join { start: Some(Position::new(0, 96)), ..join(0, 4, 10) });
+    world.join(Join { start: Start::At(Position::new(0, 96)), ..join(0, 4, 10) });
     for (other, field, theirs, ours) in [
-        (join(1, 8, 11), "world", "8", "4"),
+        (Join { epochs: Some(5), ..join(1, 4, 11) }, "epochs", "5", "3"),
+        (Join { start: Start::Beginning, ..join(1, 4, 11) }, "start", "0:0", "0:96"),
         (Join { global_batch: Some(64), ..join(1, 4, 11) }, "global_batch", "64", "96"),
-        (Join { start: Some(Position::new(2, 0)), ..join(1, 4, 11) }, "start", "2:0", "0:96"),
+        (Join { start: Start::At(Position::new(2, 0)), ..join(1, 4, 11) }, "start", "2:0", "0:96"),
     ] {
         let expected = Refusal::SessionDisagrees {
-            job: "j".into(),
+            run: run("j"),
             session: SessionId(1),
             rank: 1,
             field: field.into(),
             theirs: theirs.into(),
             ours: ours.into(),
+            holder: Box::new(holder(0, 4, 10)),
+            liveness_ms: 5_000,
         };
         assert_eq!(world.try_join(other), Err(expected));
     }
@@ -56,7 +67,7 @@ fn a_rank_that_joins_again_starts_a_new_session_and_the_old_ones_ranks_learn_who
     let new = world.join(join(0, 2, 20));
     assert_ne!(new, old);
     let expected =
-        Refusal::SessionSuperseded { job: "j".into(), session: SessionId(old), rank: 0, client: "client-20".into() };
+        Refusal::SessionSuperseded { run: run("j"), session: SessionId(old), rank: 0, client: "client-20".into() };
     assert_eq!(world.beat(beat(old, 1, 11, 0)), Err(expected.clone()));
     assert_eq!(world.beat(beat(old, 0, 10, 0)), Err(expected.clone()), "of two clients with one rank the first goes");
     assert_eq!(world.try_join(join(1, 2, 11)).unwrap_err(), expected, "a join that was underway changes nothing");
@@ -106,10 +117,11 @@ fn when_everyone_left_the_next_join_starts_a_new_session() {
 fn when_everyone_fell_silent_the_next_join_starts_a_new_session() {
     let mut world = World::new();
     let old = world.join(join(0, 4, 10));
+    let other = || Join { launch: None, ..join(3, 8, 23) };
     world.pass_ms(4_000);
-    assert!(world.try_join(join(3, 8, 23)).is_err(), "rank 0 may be alive");
+    assert!(world.try_join(other()).is_err(), "rank 0 may be alive");
     world.pass_ms(1_200);
-    assert_eq!(world.join(join(3, 8, 23)), old + 1);
+    assert_eq!(world.join(other()), old + 1);
 }
 
 #[test]
@@ -161,20 +173,62 @@ fn a_state_of_another_job_is_refused_with_both_fingerprints() {
 }
 
 #[test]
-fn a_start_past_the_end_of_the_stream_is_refused() {
+fn a_start_that_is_not_in_the_stream_is_refused_with_the_range() {
     let mut world = World::new();
-    let past = Join { start: Some(Position::new(0, 10_001)), ..join(0, 2, 1) };
-    let text = world.try_join(past).unwrap_err().to_string();
-    assert_eq!(text, "the offset of the start is 10001; the most is 10000");
+    for (start, cause) in [
+        ((0, 10_001), "start 0:10001 of job `j`: offset 10001 is past the end of an epoch: it has 10000 samples"),
+        ((3, 0), "start 3:0 of job `j`: epoch 3 is past the end: there are 3, from 0 to 2"),
+        ((2, 9_950), "start 2:9950 of job `j`: no batch of 96 is left there"),
+    ] {
+        let start = Start::At(Position::new(start.0, start.1));
+        let text = world.try_join(Join { start, ..join(0, 2, 1) }).unwrap_err().to_string();
+        assert!(text.starts_with(cause), "{text}");
+    }
+    let state = Join { fingerprint: Some(job("j").fingerprint()), ..join(0, 2, 1) };
+    world.join(Join { start: Start::At(Position::new(3, 0)), ..state.clone() });
+    let damaged = Join { start: Start::At(Position::new(0, 10_001)), ..state };
+    assert!(matches!(world.try_join(damaged), Err(Refusal::StartOutOfRange { .. })), "a state may be the end and no more");
 }
 
 #[test]
-fn without_a_start_a_first_session_starts_at_the_beginning() {
-    assert_eq!(World::new().try_join(join(0, 2, 1)).unwrap().0.start, Position::START);
+fn a_launch_begins_at_the_beginning_though_the_run_has_got_further() {
+    let mut world = World::new();
+    let id = world.join(join(0, 1, 10));
+    world.leave(beat(id, 0, 10, 960));
+    let (session, _) = world.try_join(Join { start: Start::Beginning, ..join(0, 1, 20) }).unwrap();
+    assert_eq!(session.start, Position::START);
+    assert_eq!(world.core.status().sessions[1].reason, StartReason::Beginning);
 }
 
 #[test]
-fn without_a_start_a_session_goes_on_where_every_rank_of_the_last_had_acknowledged() {
+fn a_run_that_has_had_no_session_is_resumed_at_the_beginning() {
+    let mut world = World::new();
+    assert_eq!(world.try_join(join(0, 2, 1)).unwrap().0.start, Position::START);
+    assert_eq!(world.core.status().sessions[0].reason, StartReason::Beginning);
+}
+
+#[test]
+fn a_run_that_is_finished_is_not_resumed_and_begins_again_or_goes_on_with_more_epochs() {
+    let mut world = World::new();
+    let id = world.join(join(0, 1, 10));
+    let end = RankBeat { acknowledged: Position::new(3, 0), ..beat(id, 0, 10, 0) };
+    world.leave(end);
+    let finished = world.try_join(join(0, 1, 20)).unwrap_err();
+    assert_eq!(finished.to_string(), "job `j` is finished: session 1 got to 3:0, the end of 3 epoch(s)");
+    assert!(world.core.status().jobs[0].runs[0].is_finished);
+    let (session, _) = world.try_join(Join { epochs: Some(5), ..join(0, 1, 30) }).unwrap();
+    assert_eq!((session.start, session.job.epochs), (Position::new(3, 0), 5));
+    assert_eq!(session.job.fingerprint(), job("j").fingerprint(), "it is the same job");
+    world.leave(RankBeat { acknowledged: Position::new(4, 0), ..beat(session.id.0, 0, 30, 0) });
+    world.restart();
+    let (session, _) = world.try_join(join(0, 1, 40)).unwrap();
+    assert_eq!((session.start, session.job.epochs), (Position::new(4, 0), 5), "the run keeps its epochs");
+    let again = Join { start: Start::Beginning, ..join(0, 1, 50) };
+    assert_eq!(world.try_join(again).unwrap().0.start, Position::START);
+}
+
+#[test]
+fn a_launch_that_resumes_goes_on_where_every_rank_of_the_last_session_had_acknowledged() {
     let mut world = World::new();
     let id = world.join(join(0, 2, 10));
     world.join(join(1, 2, 11));
@@ -195,7 +249,7 @@ fn without_a_start_a_session_goes_on_where_every_rank_of_the_last_had_acknowledg
 fn a_rank_that_never_joined_is_still_at_the_start() {
     let mut world = World::new();
     let start = Position::new(1, 0);
-    let id = world.join(Join { start: Some(start), ..join(0, 2, 10) });
+    let id = world.join(Join { start: Start::At(start), ..join(0, 2, 10) });
     world.beat(beat(id, 0, 10, 9_600)).unwrap();
     assert_eq!(world.try_join(join(0, 2, 20)).unwrap().0.start, start);
 }
@@ -205,7 +259,7 @@ fn an_explicit_start_wins_over_what_was_acknowledged() {
     let mut world = World::new();
     let id = world.join(join(0, 1, 10));
     world.beat(beat(id, 0, 10, 960)).unwrap();
-    let back = Join { start: Some(Position::START), ..join(0, 1, 20) };
+    let back = Join { start: Start::At(Position::START), ..join(0, 1, 20) };
     assert_eq!(world.try_join(back).unwrap().0.start, Position::START);
 }
 

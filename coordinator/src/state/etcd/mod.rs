@@ -26,11 +26,9 @@ pub(crate) use self::{
     gateway::{Committed, Condition, Gateway, Granted, Op, Timeouts},
     keys::Keys,
 };
-use super::{MemoryState, StateError, StateStore, Tenure, restored};
+use super::{FORMAT, MemoryState, StateError, StateStore, Tenure, is_readable, restored};
 use crate::core::{BadSampleRecord, Change, Durable};
 
-/// Version of what the keys hold.
-const FORMAT: u64 = 1;
 /// Values of this length or less are read in pages of 1,000; longer ones, a few at a time.
 const SMALL_PAGE: usize = 1_000;
 const LARGE_PAGE: usize = 4;
@@ -77,15 +75,19 @@ impl EtcdState {
 
     async fn check_format(&self) -> Result<(), StateError> {
         let key = self.keys.format();
-        let Some(found) = self.gateway.read(&key).await.map_err(|error| self.io("read", error))? else {
-            let value = FORMAT.to_string().into_bytes();
-            return self.commit(&[Op::Put { key, value, lease: None }]).await;
-        };
-        let actual = self.parse("format", &found.value)?;
-        if actual != FORMAT {
-            return Err(StateError::Format { path: self.name.clone(), actual, expected: FORMAT });
+        let found = self.gateway.read(&key).await.map_err(|error| self.io("read", error))?;
+        match found.map(|found| self.parse("format", &found.value)).transpose()? {
+            Some(FORMAT) => Ok(()),
+            Some(actual) if !is_readable(actual) => {
+                Err(StateError::Format { path: self.name.clone(), actual, expected: FORMAT })
+            }
+            earlier => {
+                if let Some(earlier) = earlier {
+                    tracing::info!("state `{}` goes from format {earlier} to {FORMAT}", self.name.display());
+                }
+                self.commit(&[Op::Put { key, value: FORMAT.to_string().into_bytes(), lease: None }]).await
+            }
         }
-        Ok(())
     }
 
     async fn read(&self) -> Result<(Durable, Known), StateError> {

@@ -12,7 +12,7 @@ use server::Etcd;
 use spdl_shard::Position;
 use spdl_wire::{
     certs::{ClusterCa, LEAF_VALIDITY, Role},
-    messages::{NodeId, SessionId},
+    messages::{NodeId, SessionId, StartReason},
 };
 use tokio::runtime::Runtime;
 
@@ -69,6 +69,7 @@ fn session(id: u64, world: u32) -> SessionRecord {
         rank,
         nonce: u64::MAX - u64::from(rank),
         client: format!("process {rank} on a-host-with-a-name"),
+        since_unix_s: 0,
         node: NodeId("0d0f4bd1-4f5f-4d4e-8f7e-0123456789ab".to_owned()),
         acknowledged: Position::new(1, u64::from(rank)),
         left: false,
@@ -76,9 +77,15 @@ fn session(id: u64, world: u32) -> SessionRecord {
     SessionRecord {
         id: SessionId(id),
         job: "j".to_owned(),
+        run: "j".to_owned(),
         world,
         global_batch: world,
+        epochs: 1,
         start: Position::START,
+        reason: StartReason::Beginning,
+        launch: None,
+        is_takeover: false,
+        replaces: None,
         superseded_by: None,
         ranks: (0..world).map(rank).collect(),
     }
@@ -220,6 +227,23 @@ fn state_of_another_format_is_refused_with_both_numbers() {
     clusters.runtime.block_on(state.commit(&[put])).unwrap();
     let again = clusters.runtime.block_on(state.check_format()).unwrap_err();
     assert!(matches!(again, StateError::Format { actual: 99, expected: FORMAT, .. }), "{again:?}");
+}
+
+#[test]
+fn a_state_written_before_there_were_runs_is_read_and_its_sessions_are_of_the_run_of_the_jobs_name() {
+    let Some(clusters) = Clusters::start() else { return };
+    let keys = clusters.fresh();
+    let mut state = clusters.lead(&keys);
+    let job = crate::core::testing::job("j");
+    let max_bad_fraction_bits = job.max_bad_fraction.to_bits();
+    let record = JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits, failed: None, job };
+    state.apply(&[Change::PutJob(record)]).unwrap();
+    let put = |key, value: &str| Op::Put { key, value: value.as_bytes().to_vec(), lease: None };
+    let old = [put(keys.format(), "1"), put(keys.session(7), conformance::SESSION_OF_FORMAT_1)];
+    clusters.runtime.block_on(state.commit(&old)).unwrap();
+    conformance::goes_on_from_format_1(clusters.lead(&keys).load().unwrap());
+    let format = clusters.runtime.block_on(state.gateway.read(&keys.format())).unwrap().unwrap();
+    assert_eq!(format.value, FORMAT.to_string().into_bytes());
 }
 
 #[test]

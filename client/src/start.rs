@@ -1,0 +1,125 @@
+//! Where a launch is to start, as users write it; where a loader did start, and why.
+
+use std::{fmt, str::FromStr};
+
+use spdl_shard::{Fingerprint, Position};
+use spdl_wire::messages::{Start, StartReason};
+
+use crate::{ClientError, State};
+
+/// Where a launch is to start. Written `beginning`, `resume`, an epoch, `EPOCH:OFFSET`, or as the JSON of a [`State`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StartFrom {
+    /// At the first sample of the first epoch.
+    #[default]
+    Beginning,
+    /// Where all ranks of the run's last session had got to; at the beginning where the run has had none.
+    Resume,
+    /// There. It has to lie in the stream, with a batch left after it.
+    At(Position),
+    /// Where a checkpoint was made: of this job, and possibly at its end.
+    State(State),
+}
+
+impl StartFrom {
+    pub(crate) const fn wanted(self) -> Start {
+        match self {
+            Self::Beginning => Start::Beginning,
+            Self::Resume => Start::Resume,
+            Self::At(position) => Start::At(position),
+            Self::State(state) => Start::At(state.position()),
+        }
+    }
+
+    pub(crate) const fn fingerprint(self) -> Option<Fingerprint> {
+        match self {
+            Self::State(state) => Some(state.fingerprint()),
+            _ => None,
+        }
+    }
+}
+
+impl From<Position> for StartFrom {
+    fn from(position: Position) -> Self {
+        Self::At(position)
+    }
+}
+
+impl From<State> for StartFrom {
+    fn from(state: State) -> Self {
+        Self::State(state)
+    }
+}
+
+impl FromStr for StartFrom {
+    type Err = ClientError;
+
+    fn from_str(text: &str) -> Result<Self, ClientError> {
+        match text.trim() {
+            "beginning" => Ok(Self::Beginning),
+            "resume" => Ok(Self::Resume),
+            state if state.starts_with('{') => Ok(Self::State(state.parse()?)),
+            place => {
+                let epoch = place.parse().map(|epoch| Position::new(epoch, 0));
+                epoch.ok().or_else(|| place.parse().ok()).map(Self::At).ok_or_else(|| ClientError::Setting {
+                    name: "SPDL_START",
+                    problem: format!("is `{place}`, not `beginning`, `resume`, an epoch, EPOCH:OFFSET or a state"),
+                })
+            }
+        }
+    }
+}
+
+/// Where a loader started, and why there. Prints as `at 1:80, where all ranks of session 3 had got to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Started {
+    /// Where.
+    pub position: Position,
+    /// Why.
+    pub reason: StartReason,
+}
+
+impl fmt::Display for Started {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at {}, ", self.position)?;
+        match self.reason {
+            StartReason::Beginning => f.write_str("the beginning"),
+            StartReason::Resumed { session } => write!(f, "where all ranks of {session} had got to"),
+            StartReason::Given => f.write_str("as its launch says"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_is_a_word_an_epoch_a_position_or_a_state() {
+        let state = State::new(Fingerprint(7), Position::new(1, 80));
+        for (text, start) in [
+            ("beginning", StartFrom::Beginning),
+            (" resume\n", StartFrom::Resume),
+            ("2", StartFrom::At(Position::new(2, 0))),
+            ("1:80", StartFrom::At(Position::new(1, 80))),
+            (&state.to_string(), StartFrom::State(state)),
+        ] {
+            assert_eq!(text.parse::<StartFrom>(), Ok(start), "{text}");
+        }
+        for bad in ["", "end", "-1", "1:", "1.5", "1:80:2"] {
+            let error = bad.parse::<StartFrom>().unwrap_err().to_string();
+            assert!(error.contains(&format!("`{bad}`")) && error.contains("`resume`"), "{error}");
+        }
+        assert!("{\"spdl_state\":9}".parse::<StartFrom>().unwrap_err().to_string().contains("state"));
+    }
+
+    #[test]
+    fn where_a_loader_started_is_said_with_the_reason() {
+        use spdl_wire::messages::SessionId;
+
+        let started = |reason| Started { position: Position::new(1, 80), reason }.to_string();
+        let resumed = started(StartReason::Resumed { session: SessionId(3) });
+        assert_eq!(resumed, "at 1:80, where all ranks of session 3 had got to");
+        assert_eq!(started(StartReason::Given), "at 1:80, as its launch says");
+    }
+}

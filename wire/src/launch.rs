@@ -1,0 +1,128 @@
+//! What a launch of a trainer asks for and is told: which run of a job, where it starts and why there, who holds it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use spdl_shard::Position;
+
+use crate::messages::SessionId;
+
+/// A run: one training with a job, which may take several launches. Its sessions and positions are its own, so several
+/// runs of one job live side by side.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunName {
+    /// The job's name.
+    pub job: String,
+    /// The run's name among those of the job.
+    pub run: String,
+}
+
+impl fmt::Display for RunName {
+    /// A run that has its job's name is not worth a second name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.run == self.job {
+            true => write!(f, "job `{}`", self.job),
+            false => write!(f, "run `{}` of job `{}`", self.run, self.job),
+        }
+    }
+}
+
+/// Where a launch wants to start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Start {
+    /// At the first sample of the first epoch.
+    #[default]
+    Beginning,
+    /// At the last position that every rank of the run's last session had acknowledged; at the beginning where the run
+    /// has had none.
+    Resume,
+    /// There.
+    At(Position),
+}
+
+/// Why a session starts where it does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StartReason {
+    /// It begins at the beginning.
+    Beginning,
+    /// It goes on where every rank of this session had got to.
+    Resumed {
+        /// The session.
+        session: SessionId,
+    },
+    /// Its launch named the position.
+    #[default]
+    Given,
+}
+
+/// The ranks that keep a launch from a run, by the first of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// r.
+    pub rank: u32,
+    /// W of its session.
+    pub world: u32,
+    /// Process id and host of its client.
+    pub client: String,
+    /// How many other ranks of the session look alive.
+    pub others: u32,
+    /// When its client was started, by that client's clock: seconds since 1970.
+    pub since_unix_s: u64,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rank, world, client, others, since_unix_s } = self;
+        write!(f, "rank {rank} of {world} ({client})")?;
+        match others {
+            0 => {}
+            1 => f.write_str(" and 1 more rank")?,
+            others => write!(f, " and {others} more ranks")?,
+        }
+        write!(f, ", since {}", Utc(*since_unix_s))
+    }
+}
+
+/// Seconds since 1970 as a date and time.
+struct Utc(u64);
+
+impl fmt::Display for Utc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (days, second) = (self.0 / 86_400, self.0 % 86_400);
+        // Howard Hinnant, "chrono-compatible low-level date algorithms": civil_from_days, for days that are not negative.
+        let shifted = days + 719_468;
+        let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+        let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let from_march = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+        let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+        let year = year_of_era + era * 400 + u64::from(month <= 2);
+        let (hour, minute) = (second / 3_600, second / 60 % 60);
+        write!(f, "{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02} UTC", second % 60)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_its_jobs_name_is_called_by_the_job() {
+        let name = |run: &str| RunName { job: "train".into(), run: run.into() }.to_string();
+        assert_eq!(name("train"), "job `train`");
+        assert_eq!(name("lr-3e-4"), "run `lr-3e-4` of job `train`");
+    }
+
+    #[test]
+    fn a_holder_is_named_with_its_process_and_since_when() {
+        let holder = |others, since_unix_s| {
+            Holder { rank: 0, world: 4, client: "process 12 on a".into(), others, since_unix_s }.to_string()
+        };
+        assert_eq!(holder(0, 0), "rank 0 of 4 (process 12 on a), since 1970-01-01 00:00:00 UTC");
+        let leap = holder(3, 951_868_799);
+        assert_eq!(leap, "rank 0 of 4 (process 12 on a) and 3 more ranks, since 2000-02-29 23:59:59 UTC");
+        assert!(holder(1, 1_795_309_262).ends_with(" and 1 more rank, since 2026-11-22 01:01:02 UTC"), "{}", holder(1, 1_795_309_262));
+        let _ = holder(u32::MAX, u64::MAX);
+    }
+}
