@@ -142,9 +142,9 @@ impl ClientError {
                 "end that launch, give this one a run of its own (`run=`, SPDL_RUN), or end the other by taking over \
                  from it (`takeover=True`, SPDL_TAKEOVER=1)",
             ),
-            Self::Refused(Refusal::RunFinished { .. }) => Some(
-                "start again at the beginning, or give more epochs to go on with (`epochs=`, SPDL_EPOCHS)",
-            ),
+            Self::Refused(Refusal::RunFinished { .. }) => {
+                Some("start again at the beginning, or give more epochs to go on with (`epochs=`, SPDL_EPOCHS)")
+            }
             Self::Refused(Refusal::StartOutOfRange { .. }) => {
                 Some("a start is `beginning`, `resume`, an epoch, EPOCH:OFFSET, or the state of a checkpoint")
             }

@@ -86,7 +86,10 @@ fn two_runs_of_a_job_train_side_by_side_and_each_is_resumed_where_it_was() {
     let second = run(&mut by_hand(&cluster, "sweep", &["--run", "lr-2", "--steps", "1"])).json();
     assert_eq!(second["position"], "0:24");
     let status = cluster.status();
-    assert_eq!((&run_of(&status, "lr-1")["ranks_alive"], &run_of(&status, "lr-2")["ranks_alive"]), (&1.into(), &0.into()));
+    assert_eq!(
+        (&run_of(&status, "lr-1")["ranks_alive"], &run_of(&status, "lr-2")["ranks_alive"]),
+        (&1.into(), &0.into())
+    );
     let again = run(&mut by_hand(&cluster, "sweep", &["--run", "lr-2", "--from", "resume", "--steps", "1"])).json();
     assert_eq!(again["position"], "0:48");
     run(&mut by_hand(&cluster, "sweep", &["--run", "lr-1"])).error(&["run `lr-1` of job `sweep` is in use"]);
@@ -126,7 +129,9 @@ fn a_rank_that_disagrees_with_its_session_is_told_both_values_and_who_began_it()
     let mut first = Process::spawn(first.env_remove("SPDL_LAUNCH_ID"));
     assert!(first.line()["progress"].is_u64());
     let who = format!("process {} on ", first.pid());
-    for (world, further, values) in [("3", vec![], ["world is 3", "with 2"]), ("2", vec!["--from", "1"], ["start is 1:0", "with 0:0"])] {
+    for (world, further, values) in
+        [("3", vec![], ["world is 3", "with 2"]), ("2", vec!["--from", "1"], ["start is 1:0", "with 0:0"])]
+    {
         let mut second = cluster.pull("disagree", 1, world.parse().unwrap(), "node-0", &["--steps", "1"]);
         let second = run(second.args(further).env_remove("SPDL_LAUNCH_ID"));
         second.error(&[values[0], values[1], &who, "hint:"]);

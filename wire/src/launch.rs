@@ -122,7 +122,11 @@ mod tests {
         assert_eq!(holder(0, 0), "rank 0 of 4 (process 12 on a), since 1970-01-01 00:00:00 UTC");
         let leap = holder(3, 951_868_799);
         assert_eq!(leap, "rank 0 of 4 (process 12 on a) and 3 more ranks, since 2000-02-29 23:59:59 UTC");
-        assert!(holder(1, 1_795_309_262).ends_with(" and 1 more rank, since 2026-11-22 01:01:02 UTC"), "{}", holder(1, 1_795_309_262));
+        assert!(
+            holder(1, 1_795_309_262).ends_with(" and 1 more rank, since 2026-11-22 01:01:02 UTC"),
+            "{}",
+            holder(1, 1_795_309_262)
+        );
         let _ = holder(u32::MAX, u64::MAX);
     }
 }

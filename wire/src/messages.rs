@@ -341,7 +341,9 @@ pub enum Refusal {
     #[error("start {start} of job `{job}`: {cause}")]
     StartOutOfRange { job: String, start: Position, cause: String },
     /// May pass, as [`Refusal::RunInUse`]: the session may be one of a launch that was just killed.
-    #[error("rank {rank} says {field} is {theirs}; {session} of {run} was started with {ours}, and is held by {holder}")]
+    #[error(
+        "rank {rank} says {field} is {theirs}; {session} of {run} was started with {ours}, and is held by {holder}"
+    )]
     SessionDisagrees {
         run: Box<RunName>,
         session: SessionId,

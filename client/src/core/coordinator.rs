@@ -137,8 +137,7 @@ impl SessionCore {
             }
             FromCoordinator::Refused(Refusal::UnknownSession { session }) => {
                 self.membership.rejoin = true;
-                self.effects
-                    .push_back(Effect::Warn(format!("coordinator does not know {session}; joining")));
+                self.effects.push_back(Effect::Warn(format!("coordinator does not know {session}; joining")));
                 self.pause(now_ms);
             }
             FromCoordinator::Refused(Refusal::Internal { cause } | Refusal::NotLeader { cause, .. }) => {

@@ -183,7 +183,10 @@ fn a_rank_joins_attaches_and_is_handed_batches_in_order() {
     let (mut rank, effects) = Rank::new(intent());
     assert_eq!((join_of(&effects).rank, join_of(&effects).start), (1, Start::Resume));
     let effects = rank.joined(session(), Some(home(1)));
-    assert_eq!(effects, [Effect::Joined(Box::new(session()), StartReason::Beginning), attach(L0, home(1), local(1), 0)]);
+    assert_eq!(
+        effects,
+        [Effect::Joined(Box::new(session()), StartReason::Beginning), attach(L0, home(1), local(1), 0)]
+    );
     assert_eq!(rank.on(Event::Attached { link: L0, slots: 3 }), []);
     assert_eq!(rank.filled(L0, 0, 0, 0), [Effect::HandOver { link: L0, slot: 0 }]);
     assert_eq!(rank.filled(L0, 2, 2, 48), [], "number 1 is not there yet");

@@ -73,7 +73,9 @@ impl Coordinator {
         // A state is where a trainer was, and so may be the end; a position that somebody wrote down has to make sense.
         let problem = match join.fingerprint.is_some() || join.session.is_some() {
             true if start.offset <= job.samples => None,
-            true => Some(format!("offset {} is past the end of an epoch: it has {} samples", start.offset, job.samples)),
+            true => {
+                Some(format!("offset {} is past the end of an epoch: it has {} samples", start.offset, job.samples))
+            }
             false => job.start_problem(global_batch, start),
         };
         problem.map_or(Ok(()), |cause| Err(Refusal::StartOutOfRange { job: join.job.clone(), start, cause }))

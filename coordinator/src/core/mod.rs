@@ -30,7 +30,9 @@ use spdl_wire::{
     messages::{FromCoordinator, Refusal, SessionId, ToCoordinator, WorkerId},
     planted::{Bug, has},
 };
-pub use status::{BadSampleStatus, JobProblem, JobStatus, RankStatus, RunStatus, ServedRank, SessionStatus, Status, WorkerStatus};
+pub use status::{
+    BadSampleStatus, JobProblem, JobStatus, RankStatus, RunStatus, ServedRank, SessionStatus, Status, WorkerStatus,
+};
 
 use self::{jobs::JobState, members::Worker, session::SessionState};
 

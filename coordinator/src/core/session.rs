@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use spdl_shard::{Position, Receipt, job::Job};
 use spdl_wire::{
-    messages::{
-        Holder, Join, NodeId, RankBeat, Refusal, RunName, SessionId, Start, StartReason, Transport, WorkerId,
-    },
+    messages::{Holder, Join, NodeId, RankBeat, Refusal, RunName, SessionId, Start, StartReason, Transport, WorkerId},
     planted::{Bug, has},
 };
 

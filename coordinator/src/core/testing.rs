@@ -5,8 +5,8 @@ use spdl_shard::{
     job::{BadSamples, Column, ColumnKind, DType, EpochEnd, Job, OrderParams},
 };
 use spdl_wire::messages::{
-    BadSample, FromCoordinator, Home, Join, NodeId, RankBeat, Refusal, SessionId, Start,
-    ToCoordinator, WorkerBeat, WorkerId,
+    BadSample, FromCoordinator, Home, Join, NodeId, RankBeat, Refusal, SessionId, Start, ToCoordinator, WorkerBeat,
+    WorkerId,
 };
 
 use super::{Answer, Change, Config, ConnectionId, Coordinator, Durable, Effect, NearestThenLeastLoaded, Peer, Role};

@@ -240,7 +240,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut state = EmbeddedState::open(directory.path()).unwrap();
         let job = crate::core::testing::job("j");
-        let record = JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits: job.max_bad_fraction.to_bits(), failed: None, job };
+        let record = JobRecord {
+            fingerprint: job.fingerprint(),
+            max_bad_fraction_bits: job.max_bad_fraction.to_bits(),
+            failed: None,
+            job,
+        };
         state.apply(&[Change::PutJob(record)]).unwrap();
         let transaction = state.database.begin_write().unwrap();
         transaction.open_table(META).unwrap().insert("format", 1).unwrap();

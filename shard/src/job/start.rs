@@ -35,13 +35,20 @@ impl Job {
     pub fn start_problem(&self, global_batch: u32, start: Position) -> Option<String> {
         let Self { epochs, samples, .. } = self;
         if start.epoch >= *epochs {
-            return Some(format!("epoch {} is past the end: there are {epochs}, from 0 to {}", start.epoch, epochs - 1));
+            return Some(format!(
+                "epoch {} is past the end: there are {epochs}, from 0 to {}",
+                start.epoch,
+                epochs - 1
+            ));
         }
         if start.offset > *samples {
             return Some(format!("offset {} is past the end of an epoch: it has {samples} samples", start.offset));
         }
         (self.steps_left(global_batch, start) == 0).then(|| {
-            format!("no batch of {global_batch} is left there: the last epoch is {} and has {samples} samples", epochs - 1)
+            format!(
+                "no batch of {global_batch} is left there: the last epoch is {} and has {samples} samples",
+                epochs - 1
+            )
         })
     }
 }

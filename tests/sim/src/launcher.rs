@@ -79,7 +79,9 @@ impl World {
         }
         let number = self.launcher.launches;
         let ranks = vec![None; world as usize];
-        self.note(format_args!("launch {number}: world {world}, batch {batch:?}, start {start:?}, takeover {takeover}"));
+        self.note(format_args!(
+            "launch {number}: world {world}, batch {batch:?}, start {start:?}, takeover {takeover}"
+        ));
         self.launcher.current = Launch { number, world, batch, start, takeover, ranks, is_over: false };
         self.progress();
         let spread_us = self.dice.pick(&[1_000, 500_000, 6_000_000]);

@@ -179,9 +179,10 @@ impl Oracle {
 
     fn on_refused(&self, question: &ToCoordinator, refusal: &Refusal) -> Result<(), String> {
         let (ToCoordinator::Join(join), Refusal::SessionSuperseded { .. }) = (question, refusal) else { return Ok(()) };
-        let is_current = self.known.last_key_value().is_some_and(|(_, known)| {
-            known.ranks.get(&join.rank).is_some_and(|(_, nonce)| *nonce == join.nonce)
-        });
+        let is_current = self
+            .known
+            .last_key_value()
+            .is_some_and(|(_, known)| known.ranks.get(&join.rank).is_some_and(|(_, nonce)| *nonce == join.nonce));
         if is_current { Err("a rank of the newest session is told of a newer one".into()) } else { Ok(()) }
     }
 
@@ -204,13 +205,7 @@ impl Oracle {
         Ok(())
     }
 
-    fn on_join(
-        &mut self,
-        now_ms: u64,
-        join: &Join,
-        session: &Session,
-        coverage: &mut Coverage,
-    ) -> Result<(), String> {
+    fn on_join(&mut self, now_ms: u64, join: &Join, session: &Session, coverage: &mut Coverage) -> Result<(), String> {
         let Session { id, world, start, .. } = *session;
         let wanted = match join.start {
             Start::Beginning => Some(Position::START),

@@ -306,8 +306,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         (run_name(), any::<u64>(), position(), any::<u64>()).prop_map(|(run, session, position, epochs)| {
             Refusal::RunFinished { run, session: SessionId(session), position, epochs }
         }),
-        (text(), position(), text())
-            .prop_map(|(job, start, cause)| Refusal::StartOutOfRange { job, start, cause }),
+        (text(), position(), text()).prop_map(|(job, start, cause)| Refusal::StartOutOfRange { job, start, cause }),
         text().prop_map(|cause| Refusal::Internal { cause }),
         (option::of(text()), text()).prop_map(|(leader, cause)| Refusal::NotLeader { leader, cause }),
         (text(), text()).prop_map(|(job, cause)| Refusal::NoBatch { job, cause }),

@@ -213,8 +213,10 @@ fn the_first_rank_says_where_its_session_starts_and_why() {
     let (mut rank, _) = Rank::new(Intent { rank: 0, run: "lr-1".into(), ..intent() });
     let reason = StartReason::Resumed { session: SessionId(6) };
     let session = Box::new(Session { start: at(48), ..session() });
-    rank.core.handle(0, Event::Answered(Box::new(FromCoordinator::Joined { session, reason, home: None, beat_ms: 1_000 })));
-    let said = rank.effects().into_iter().find_map(|effect| if let Effect::Warn(text) = effect { Some(text) } else { None });
+    rank.core
+        .handle(0, Event::Answered(Box::new(FromCoordinator::Joined { session, reason, home: None, beat_ms: 1_000 })));
+    let said =
+        rank.effects().into_iter().find_map(|effect| if let Effect::Warn(text) = effect { Some(text) } else { None });
     let expected = "session 7 of run `lr-1` of job `train` starts at 0:48, where all ranks of session 6 had got to";
     assert_eq!(said.as_deref(), Some(expected));
 }

@@ -187,7 +187,10 @@ fn a_start_that_is_not_in_the_stream_is_refused_with_the_range() {
     let state = Join { fingerprint: Some(job("j").fingerprint()), ..join(0, 2, 1) };
     world.join(Join { start: Start::At(Position::new(3, 0)), ..state.clone() });
     let damaged = Join { start: Start::At(Position::new(0, 10_001)), ..state };
-    assert!(matches!(world.try_join(damaged), Err(Refusal::StartOutOfRange { .. })), "a state may be the end and no more");
+    assert!(
+        matches!(world.try_join(damaged), Err(Refusal::StartOutOfRange { .. })),
+        "a state may be the end and no more"
+    );
 }
 
 #[test]
