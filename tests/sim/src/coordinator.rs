@@ -318,6 +318,8 @@ impl World {
                 self.remind(TICK_US, Target::Coordinator, Input::Tick);
             }
             Input::Written => self.on_written(),
+            // In calm nothing goes wrong any more, a kill that was on its way either.
+            Input::DieWriting if self.is_calm => {}
             Input::DieWriting => {
                 self.coverage.count("coordinator_killed_while_it_wrote_changes_that_belong_together");
                 self.kill_coordinator();
