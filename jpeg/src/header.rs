@@ -3,7 +3,10 @@
 use crate::{
     error::{Error, Unsupported},
     limits::Limits,
+    markers::{ColourFacts, ColourModel, Markers, colour_model, has_end},
+    oddity::{Oddities, Oddity},
     segments::SegmentTable,
+    standard,
 };
 
 /// Where a coefficient of the zigzag order lies in its block, row by row. Places behind the last lead to a dump.
@@ -47,11 +50,13 @@ pub struct Jpeg<'b> {
     pub(crate) scan_at: usize,
     pub(crate) segments: Option<SegmentTable<'b>>,
     exif: Option<&'b [u8]>,
-    adobe_transform: Option<u8>,
+    xmp: Option<&'b [u8]>,
+    oddities: Oddities,
 }
 
 impl<'b> Jpeg<'b> {
-    /// Reads the header of a picture.
+    /// Reads the header of a picture, as lenient as libjpeg: what it passes over is in [`oddities`](Self::oddities).
+    /// Where the end marker is missing, all of the picture is read.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for what another decoder may be able to do; the others mean that the picture is bad.
@@ -71,12 +76,12 @@ impl<'b> Jpeg<'b> {
             scan_at: 0,
             segments: None,
             exif: None,
-            adobe_transform: None,
+            xmp: None,
+            oddities: Oddities::NONE,
         };
-        let mut at = 2;
+        let mut markers = Markers::new(bytes);
         loop {
-            let (marker, body, next) = segment(bytes, at)?;
-            at = next;
+            let (marker, body) = markers.next_segment()?;
             match marker {
                 0xc0 | 0xc1 => jpeg.read_frame(body, limits)?,
                 0xc2 => return Err(Error::Unsupported(Unsupported::Progressive)),
@@ -84,7 +89,7 @@ impl<'b> Jpeg<'b> {
                 0xc3 | 0xc5..=0xc7 | 0xde => return Err(Error::Unsupported(Unsupported::OtherProcess)),
                 0xc4 => jpeg.read_huffman(body)?,
                 0xda => {
-                    jpeg.scan_at = at;
+                    jpeg.scan_at = markers.at();
                     jpeg.read_scan(body)?;
                     break;
                 }
@@ -93,14 +98,15 @@ impl<'b> Jpeg<'b> {
                     let interval = body.first_chunk::<2>().ok_or(Error::Corrupt("a short restart interval"))?;
                     jpeg.restart_interval = u32::from(u16::from_be_bytes(*interval));
                 }
-                0xe1 if jpeg.exif.is_none() => jpeg.exif = body.strip_prefix(b"Exif\0\0"),
-                0xee if body.starts_with(b"Adobe") => jpeg.adobe_transform = body.get(11).copied(),
                 _ => {}
             }
         }
-        jpeg.check()?;
+        jpeg.check(markers.colour_facts())?;
+        (jpeg.exif, jpeg.xmp) = (markers.exif(), markers.xmp());
+        jpeg.oddities = jpeg.oddities | markers.oddities();
         if !has_end(bytes, jpeg.scan_at) {
-            return Err(Error::Truncated);
+            jpeg.check_all().map_err(|_| Error::Truncated)?;
+            jpeg.oddities = jpeg.oddities.with(Oddity::NoEnd);
         }
         Ok(jpeg)
     }
@@ -115,6 +121,18 @@ impl<'b> Jpeg<'b> {
     #[must_use]
     pub fn exif(&self) -> Option<&'b [u8]> {
         self.exif
+    }
+
+    /// The XMP packet.
+    #[must_use]
+    pub fn xmp(&self) -> Option<&'b [u8]> {
+        self.xmp
+    }
+
+    /// Where the picture departs from the standard, without harm.
+    #[must_use]
+    pub const fn oddities(&self) -> Oddities {
+        self.oddities
     }
 
     /// MCUs between restart markers; 0 when there are none.
@@ -245,7 +263,8 @@ impl<'b> Jpeg<'b> {
             return Err(Error::Corrupt("a scan header of the wrong length"));
         }
         if [first, last, approximation] != [0, 63, 0] {
-            return Err(Error::Corrupt("a scan of a part of the coefficients"));
+            // A sequential picture has no parts, whatever is written there.
+            self.oddities = self.oddities.with(Oddity::ScanParameters);
         }
         for (component, &[id, tables]) in self.components.iter_mut().zip(selectors) {
             if component.id != id {
@@ -257,16 +276,19 @@ impl<'b> Jpeg<'b> {
     }
 
     /// What the header must be as a whole.
-    fn check(&mut self) -> Result<(), Error> {
-        for component in self.components() {
-            let slot = |tables: &[Option<HuffmanSpec<'_>>; 4], at: u8| {
-                tables.get(usize::from(at)).is_some_and(Option::is_some)
-            };
-            if self.quants[usize::from(component.quant)].is_none() {
+    fn check(&mut self, facts: ColourFacts) -> Result<(), Error> {
+        for at in 0..self.component_count {
+            let Component { quant, dc, ac, .. } = self.components[at];
+            if self.quants[usize::from(quant)].is_none() {
                 return Err(Error::Corrupt("no quantisation table"));
             }
-            if !slot(&self.dc, component.dc) || !slot(&self.ac, component.ac) {
-                return Err(Error::Corrupt("no Huffman table"));
+            for (tables, slot, standard) in [(&mut self.dc, dc, standard::DC), (&mut self.ac, ac, standard::AC)] {
+                let table = tables.get_mut(usize::from(slot)).ok_or(Error::Corrupt("no Huffman table"))?;
+                if table.is_none() {
+                    // The frames of Motion JPEG leave these out.
+                    *table = Some(*standard.get(usize::from(slot)).ok_or(Error::Corrupt("no Huffman table"))?);
+                    self.oddities = self.oddities.with(Oddity::StandardTables);
+                }
             }
         }
         if self.component_count == 1 {
@@ -274,7 +296,7 @@ impl<'b> Jpeg<'b> {
             self.components[0].sampling = [1, 1];
             return Ok(());
         }
-        if self.adobe_transform == Some(0) || self.components.map(|component| component.id) == *b"RGB" {
+        if colour_model(facts, &self.components.map(|component| component.id)) != ColourModel::LumaChroma {
             return Err(Error::Unsupported(Unsupported::ColourSpace));
         }
         let [luma, chroma @ ..] = self.components.map(|component| component.sampling);
@@ -283,65 +305,4 @@ impl<'b> Jpeg<'b> {
         }
         Ok(())
     }
-}
-
-/// The markers of a header that was read, each with its whole segment, up to the scan's.
-pub(crate) fn segments_before_scan(bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
-    let mut at = Some(2);
-    std::iter::from_fn(move || {
-        let (marker, body, next) = segment(bytes, at?).ok()?;
-        at = (marker != 0xda).then_some(next);
-        // Fill bytes stay away.
-        let start = if marker == 0x01 { next - 2 } else { next - body.len() - 4 };
-        Some((marker, &bytes[start..next]))
-    })
-}
-
-/// The marker at `at` or behind fill bytes, the body of its segment, and where the next one begins.
-fn segment(bytes: &[u8], mut at: usize) -> Result<(u8, &[u8], usize), Error> {
-    if *bytes.get(at).ok_or(Error::Truncated)? != 0xff {
-        return Err(Error::Corrupt("no marker where one must be"));
-    }
-    while *bytes.get(at).ok_or(Error::Truncated)? == 0xff {
-        at += 1;
-    }
-    let marker = bytes[at];
-    at += 1;
-    match marker {
-        0x01 => return Ok((marker, &[], at)),
-        0x00 | 0xd0..=0xd9 => return Err(Error::Corrupt("a marker that does not belong into a header")),
-        _ => {}
-    }
-    let length = bytes.get(at..at + 2).ok_or(Error::Truncated)?;
-    let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
-    if length < 2 {
-        return Err(Error::Corrupt("a segment shorter than its length"));
-    }
-    let body = bytes.get(at + 2..at + length).ok_or(Error::Truncated)?;
-    Ok((marker, body, at + length))
-}
-
-/// Whether there is an end marker behind `at`, where a scan begins.
-fn has_end(bytes: &[u8], mut at: usize) -> bool {
-    const END: u8 = 0xd9;
-    // Nearly every file ends with its marker, and inside of a scan these two bytes cannot be anything else.
-    if bytes[at..].ends_with(&[0xff, END]) {
-        return true;
-    }
-    while let Some(found) = bytes.get(at..).and_then(|rest| rest.iter().position(|byte| *byte == 0xff)) {
-        at += found + 1;
-        match bytes.get(at) {
-            Some(&END) => return true,
-            // A fill byte, a stuffed zero, a restart marker or one without a length.
-            Some(0xff) => {}
-            Some(0x00 | 0x01 | 0xd0..=0xd8) => at += 1,
-            // A segment: an end marker inside of it is not the picture's.
-            Some(_) => match bytes.get(at + 1..at + 3) {
-                Some(length) => at += 1 + usize::from(u16::from_be_bytes([length[0], length[1]])),
-                None => return false,
-            },
-            None => return false,
-        }
-    }
-    false
 }

@@ -7,7 +7,8 @@
 //! every machine, to the byte.
 //!
 //! What it does not decode (progressive pictures, arithmetic coding, CMYK, 12 bits) is reported as
-//! [`Error::Unsupported`]. A picture that is cut off is an error, never grey pixels.
+//! [`Error::Unsupported`]. A picture that is cut off is an error, never grey pixels. What libjpeg passes over in a header is
+//! passed over here too, and told as an [`Oddity`]; [`tidied`] writes such a picture as the standard has it, for other decoders.
 //!
 //! ```no_run
 //! use spdl_jpeg::{Axis, Jpeg, Limits, Request, Rgb, Scratch};
@@ -32,13 +33,17 @@ mod huffman;
 mod idct;
 mod kernel;
 mod limits;
+mod markers;
+mod oddity;
 mod output;
 mod plan;
 mod render;
 mod rewrite;
 mod scan;
 mod segments;
+mod standard;
 mod taps;
+mod tidy;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 mod window;
@@ -50,12 +55,14 @@ pub use floor::{Floor, floor, ranges};
 pub use fuzz::fuzz;
 pub use header::Jpeg;
 pub use limits::Limits;
+pub use oddity::{Oddities, Oddity};
 pub use output::{Layout, Output, Rgb};
 pub use plan::Request;
 pub use render::Scratch;
 pub use rewrite::{has_same_coefficients, rewrite};
 pub use segments::SegmentTable;
 pub use taps::Axis;
+pub use tidy::{Tidied, tidied};
 
 /// Pixels that an [`Output`] gets at once, at most.
 pub const STRIP_PIXELS: usize = kernel::STRIP;

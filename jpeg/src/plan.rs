@@ -65,7 +65,7 @@ pub(crate) struct Plan {
 }
 
 /// Smallest number of samples for a block's side that still covers the result.
-fn points(request: &Request) -> u32 {
+pub(crate) fn points(request: &Request) -> u32 {
     let covers = |axis: &Axis, points: u32| axis.extent * f64::from(points) / 8.0 >= f64::from(axis.pixels);
     [1, 2, 4].into_iter().find(|points| covers(&request.x, *points) && covers(&request.y, *points)).unwrap_or(8)
 }

@@ -7,8 +7,9 @@ use crate::{
     huffman::{Lookup, Pairs, Skip},
     kernel::{Kernel, Portable, STRIP, Values, Work},
     output::{Layout, Output},
-    plan::{Plan, Request},
+    plan::{Plan, Request, points},
     scan::{Scan, Tables},
+    taps::Axis,
     window::Window,
 };
 
@@ -24,9 +25,6 @@ pub struct Scratch {
     orders: [Order; 2],
     instructions: Instructions,
 }
-
-/// Samples are kept for the next picture up to this many bytes, so that one giant does not stay for ever.
-const KEPT_BYTES: usize = 64 << 20;
 
 #[derive(Clone, Copy, Debug)]
 enum Instructions {
@@ -82,6 +80,21 @@ impl Scratch {
         Self::with(Instructions::Portable)
     }
 
+    /// Gives memory back that has become more than so many bytes, so that one giant does not stay for ever.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        if self.samples.capacity() > bytes {
+            self.samples = Vec::new();
+        }
+        if size_of_val(&*self.tile) > bytes {
+            self.tile = Vec::new();
+        }
+        for strip in &mut self.strips {
+            if size_of_val(&**strip) > bytes {
+                *strip = Vec::new();
+            }
+        }
+    }
+
     fn with(instructions: Instructions) -> Self {
         Self {
             window: Window::default(),
@@ -125,6 +138,17 @@ impl Jpeg<'_> {
         }
     }
 
+    /// Bytes of memory that [`render`](Self::render) takes, at most and roughly.
+    #[must_use]
+    pub fn render_bytes(&self, request: &Request) -> u64 {
+        let [across, down] = sides(self, request);
+        let components = self.components().iter().zip(self.components[..1].iter().cycle());
+        // Of chroma there is never more than of luma, and less only where nothing is scaled down.
+        let planes: u64 = components.map(|(one, luma)| plane_bytes(request, one, luma, [across, down])).sum();
+        let rows = across.max(down) + u64::from(request.x.pixels.max(request.y.pixels)) * 3;
+        planes + rows * size_of::<Values>() as u64 + FIXED_BYTES
+    }
+
     fn check_request(&self, request: &Request) {
         for (axis, size) in [request.x, request.y].iter().zip(self.size) {
             let (low, high) = axis.readable;
@@ -145,6 +169,27 @@ impl Jpeg<'_> {
     }
 }
 
+/// Tables, the window, and whatever else does not depend on the picture.
+const FIXED_BYTES: u64 = 256 << 10;
+
+/// Samples of luma across and down that are read, at most.
+fn sides(jpeg: &Jpeg<'_>, request: &Request) -> [u64; 2] {
+    let scale = f64::from(points(request)) / 8.0;
+    let side = |axis: &Axis, size: u32| {
+        let step = (axis.extent * scale / f64::from(axis.pixels)).max(1.0);
+        // What lies around the crop: the reach of its first and last pixels, and the rest of their MCUs.
+        let read = axis.extent * scale + 2.0 * step + 32.0;
+        read.min(f64::from(size) * scale + 32.0).ceil() as u64
+    };
+    [side(&request.x, jpeg.size[0]), side(&request.y, jpeg.size[1])]
+}
+
+fn plane_bytes(request: &Request, component: &Component, luma: &Component, [across, down]: [u64; 2]) -> u64 {
+    let is_whole = points(request) == 8;
+    let part = |axis: usize| if is_whole { u64::from(luma.sampling[axis] / component.sampling[axis].max(1)).max(1) } else { 1 };
+    (across.div_ceil(part(0)) + 32) * (down.div_ceil(part(1)) + 64)
+}
+
 /// The work of [`Jpeg::render`], to be compiled for several kinds of processor.
 struct Render<'w, 'b, O> {
     jpeg: &'w Jpeg<'b>,
@@ -162,8 +207,6 @@ impl<O: Output> Work for Render<'_, '_, O> {
         let Scratch { window, tables, plan, samples, tile, strips, orders, .. } = scratch;
         plan.make(jpeg, request);
         jpeg.check_length(plan)?;
-        samples.truncate(KEPT_BYTES.max(plan.bytes));
-        samples.shrink_to(KEPT_BYTES.max(plan.bytes));
         samples.resize(plan.bytes, 0);
         let order = &orders[usize::from(request.transposed)];
         let tables = tables.of(jpeg, request.transposed)?;

@@ -4,16 +4,12 @@
 use crate::{
     bits::{Bits, Block, Order},
     error::Error,
-    header::{HuffmanSpec, Jpeg, segments_before_scan},
+    header::{HuffmanSpec, Jpeg},
     huffman::{Lookup, Pairs},
     limits::Limits,
+    markers::segments_before_scan,
+    standard,
     window::{End, Window},
-};
-
-/// A table of the standard's (K.3) with a code for every difference.
-const STANDARD_DC: HuffmanSpec<'static> = HuffmanSpec {
-    counts: &[0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0],
-    symbols: &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],
 };
 
 /// The picture with a restart marker behind every `interval` MCUs, or with none for 0: the same coefficients and the
@@ -40,9 +36,9 @@ pub fn rewrite(bytes: &[u8], interval: u16, limits: Limits) -> Result<Vec<u8>, E
         codes[at] = codes_of(spec).unwrap_or_else(|| {
             // Where segments begin, differences are larger than the picture's own table may be made for.
             out.extend([0xff, 0xc4, 0, 31, component.dc]);
-            out.extend(STANDARD_DC.counts);
-            out.extend(STANDARD_DC.symbols);
-            codes_of(STANDARD_DC).expect("it has all codes")
+            out.extend(standard::DC[0].counts);
+            out.extend(standard::DC[0].symbols);
+            codes_of(standard::DC[0]).expect("it has all codes")
         });
     }
     if interval > 0 {
@@ -73,7 +69,11 @@ pub fn rewrite(bytes: &[u8], interval: u16, limits: Limits) -> Result<Vec<u8>, E
         walk.window.advance(bytes, walk.window.filled());
     }
     let mut out = writer.out;
-    out.extend(&bytes[walk.window.at()..]);
+    if walk.window.end() == End::Bytes {
+        out.extend([0xff, 0xd9]);
+    } else {
+        out.extend(&bytes[walk.window.at()..]);
+    }
     Ok(out)
 }
 

@@ -1,18 +1,13 @@
 //! Samples that are wrong: every rank still gets the same number of batches, by each policy of a job.
 
-use std::fs;
-
 use serde_json::Value;
 
 use crate::processes::{Cluster, Dataset, ctl, run};
 
-/// A WebDataset shard made by `tar`: 48 pictures, of which four are wrong, each in its own way.
+/// 48 pictures, of which four are wrong, each in its own way.
 fn dataset_with_four_bad_records() -> Dataset {
-    let dataset = Dataset { folder: tempfile::tempdir().expect("a temporary folder") };
-    let records = dataset.path("records");
-    fs::create_dir(&records).unwrap();
     let pictures = spdl_cluster::pictures::Pictures::new();
-    for index in 0..48 {
+    Dataset::of_records((0..48).map(|index| {
         let mut picture = pictures.picture(3, index);
         let mut label = (index % 7).to_string();
         match index {
@@ -22,16 +17,8 @@ fn dataset_with_four_bad_records() -> Dataset {
             32 => picture = b"this is no picture".to_vec(),
             _ => {}
         }
-        fs::write(records.join(format!("{index:04}.jpg")), picture).unwrap();
-        fs::write(records.join(format!("{index:04}.cls")), label).unwrap();
-    }
-    fs::create_dir(dataset.path("dataset")).unwrap();
-    let mut tar = std::process::Command::new("tar");
-    tar.arg("-cf").arg(dataset.path("dataset/part-0.tar")).args(["--sort=name", "-C"]).arg(&records).arg(".");
-    assert!(run(&mut tar).status.success());
-    let report = run(ctl().arg("index").arg(dataset.path("dataset")).arg("--json")).json();
-    assert_eq!(report["samples"], 48);
-    dataset
+        (picture, label)
+    }))
 }
 
 fn two_ranks(dataset: &Dataset, policy: &str) -> Vec<Value> {

@@ -136,7 +136,7 @@ impl Fed {
     fn start(job: spdl_shard::job::Job, settings: &Settings) -> Self {
         let budget = Budget { cores: 1.0, memory_bytes: MEMORY_BYTES, disk: settings.disk.clone() };
         let stores = StoreAccess { retry: settings.retry.clone(), wrap: None };
-        let access = Access { stores, transforms: None };
+        let access = Access { stores, ..Access::default() };
         let resources = Resources::with_access("here", budget, access).unwrap();
         let global_batch = job.global_batch;
         let session = Session { id: SessionId(1), job, world: 1, global_batch, start: Position::START };

@@ -211,6 +211,23 @@ impl Dataset {
         dataset
     }
 
+    /// A WebDataset shard made by `tar`, of pictures and labels as they are given.
+    pub(crate) fn of_records(records: impl IntoIterator<Item = (Vec<u8>, String)>) -> Self {
+        let dataset = Self { folder: tempfile::tempdir().expect("a temporary folder") };
+        let files = dataset.path("records");
+        fs::create_dir_all(&files).expect("a folder is made");
+        fs::create_dir_all(dataset.path("dataset")).expect("a folder is made");
+        for (index, (picture, label)) in records.into_iter().enumerate() {
+            fs::write(files.join(format!("{index:04}.jpg")), picture).expect("a picture is written");
+            fs::write(files.join(format!("{index:04}.cls")), label).expect("a label is written");
+        }
+        let mut tar = Command::new("tar");
+        tar.arg("-cf").arg(dataset.path("dataset/part-0.tar")).args(["--sort=name", "-C"]).arg(&files).arg(".");
+        assert!(run(&mut tar).status.success());
+        run(ctl().arg("index").arg(dataset.path("dataset")).arg("--json")).json();
+        dataset
+    }
+
     pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.folder.path().join(name)
     }

@@ -2,6 +2,8 @@
 
 use std::{num::NonZeroUsize, path::PathBuf};
 
+use crate::decode::DecodeLimits;
+
 /// Part of the node's cores that a worker takes unless told otherwise: above it, a trainer on the same node launches
 /// its kernels late.
 pub const DEFAULT_CORE_FRACTION: f64 = 0.4;
@@ -11,6 +13,8 @@ pub const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
 pub const MIN_MEMORY_BYTES: u64 = 16 << 20;
 /// Bytes that are on their way to a batch without being cached, at most.
 const MAX_TRANSIT_BYTES: u64 = 64 << 20;
+/// Bytes that a decoding thread keeps from one picture to the next, at most.
+const MAX_KEPT_BYTES: u64 = 64 << 20;
 
 /// What a worker may use.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,8 +22,9 @@ pub struct Budget {
     /// Cores. Default: 40 % of the node's. Raised, the trainer's own CPU work gets slower. Decoding threads rest for what is too
     /// much; in a worker they rest for what fetching and sending take, too, and in a trainer's process for decoding alone.
     pub cores: f64,
-    /// Bytes for slabs and cached blocks together. Default: 1 GiB. Raised, less is left for the trainer and for the
-    /// page cache.
+    /// Bytes for slabs, cached blocks and the decoding of pictures together. Default: 1 GiB. Raised, less is left for the
+    /// trainer and for the page cache. Lowered, large pictures are bad samples: one that does not come in rows can take a
+    /// third of it.
     pub memory_bytes: u64,
     /// The disk cache; none by default.
     pub disk: Option<DiskBudget>,
@@ -83,8 +88,19 @@ impl Budget {
     pub(crate) fn shares(&self) -> MemoryShares {
         let transit_bytes = (self.memory_bytes / 16).clamp(1 << 20, MAX_TRANSIT_BYTES);
         let index_bytes = self.memory_bytes / 16;
-        let pool_bytes = self.memory_bytes.saturating_sub(transit_bytes + index_bytes);
-        MemoryShares { transit_bytes, index_bytes, pool_bytes }
+        let decode_bytes = self.memory_bytes / 8;
+        let pool_bytes = self.memory_bytes.saturating_sub(transit_bytes + index_bytes + decode_bytes);
+        MemoryShares { transit_bytes, index_bytes, decode_bytes, lent_bytes: self.memory_bytes / 4, pool_bytes }
+    }
+
+    /// The share of decoding, cut up between threads that keep memory and pictures that need it.
+    #[must_use]
+    pub(crate) fn decode_limits(&self) -> DecodeLimits {
+        let MemoryShares { decode_bytes, lent_bytes, .. } = self.shares();
+        let kept_bytes = (decode_bytes / 2 / self.threads().get() as u64).min(MAX_KEPT_BYTES);
+        let own_bytes = decode_bytes - kept_bytes * self.threads().get() as u64;
+        let kept_bytes = usize::try_from(kept_bytes).unwrap_or(usize::MAX);
+        DecodeLimits { most_bytes: own_bytes + lent_bytes, own_bytes, kept_bytes }
     }
 }
 
@@ -95,6 +111,10 @@ pub(crate) struct MemoryShares {
     pub(crate) transit_bytes: u64,
     /// Record indexes.
     pub(crate) index_bytes: u64,
+    /// Decoding of pictures, and what its threads keep.
+    pub(crate) decode_bytes: u64,
+    /// Bytes of the pool that cached blocks make room with for the decoding of large pictures.
+    pub(crate) lent_bytes: u64,
     /// Slabs, and in what they leave, cached blocks.
     pub(crate) pool_bytes: u64,
 }
@@ -107,7 +127,8 @@ mod tests {
     fn the_shares_of_any_budget_add_up_to_it() {
         for memory_bytes in [MIN_MEMORY_BYTES, 100 << 20, 1 << 30, 1 << 40] {
             let shares = Budget { memory_bytes, ..Budget::default() }.shares();
-            assert_eq!(shares.transit_bytes + shares.index_bytes + shares.pool_bytes, memory_bytes);
+            let sum = shares.transit_bytes + shares.index_bytes + shares.decode_bytes + shares.pool_bytes;
+            assert_eq!(sum, memory_bytes);
             assert!(shares.pool_bytes >= memory_bytes / 2, "{shares:?}");
         }
     }
@@ -119,6 +140,18 @@ mod tests {
             assert!(error.contains(&format!("`cores` is {cores}")), "{error}");
         }
         Budget { cores: 100.0, ..Budget::default() }.check().unwrap();
+    }
+
+    #[test]
+    fn decoding_stays_within_its_share_and_what_the_pool_lends() {
+        for (memory_bytes, cores) in [(MIN_MEMORY_BYTES, 1.0), (1 << 30, 4.0), (1 << 30, 200.0), (1 << 40, 64.0)] {
+            let budget = Budget { memory_bytes, cores, ..Budget::default() };
+            let (shares, limits) = (budget.shares(), budget.decode_limits());
+            let kept = limits.kept_bytes as u64 * budget.threads().get() as u64;
+            assert_eq!(limits.own_bytes + kept, shares.decode_bytes, "{limits:?}");
+            assert_eq!(limits.most_bytes - limits.own_bytes, shares.lent_bytes);
+            assert!(limits.own_bytes >= shares.decode_bytes / 2 && shares.lent_bytes < shares.pool_bytes);
+        }
     }
 
     #[test]

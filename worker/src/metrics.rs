@@ -23,6 +23,11 @@ struct DecoderLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OddityLabels {
+    oddity: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct QuantileLabels {
     stage: String,
     quantile: &'static str,
@@ -68,6 +73,12 @@ fn pictures(registry: &mut Registry, counts: &PictureCounts) {
         family.get_or_create(&DecoderLabels { decoder }).inc_by(count);
     }
     registry.register("spdl_worker_pictures", "Pictures decoded: what their crop needs, or the whole", family);
+    let family = Family::<OddityLabels, Counter>::default();
+    for (oddity, count) in counts.odd() {
+        family.get_or_create(&OddityLabels { oddity }).inc_by(count);
+    }
+    let help = "Pictures decoded though they depart from the standard, by how they do";
+    registry.register("spdl_worker_odd_pictures", help, family);
 }
 
 fn stores(registry: &mut Registry, figures: &StoreFigures) {

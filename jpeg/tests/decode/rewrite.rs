@@ -65,7 +65,9 @@ fn other_coefficients_sizes_and_tables_are_told_apart() {
 #[test]
 fn a_picture_cut_anywhere_is_not_rewritten() {
     let bytes = encoded(&cut("chelsea", [80, 60]), Style { interval: 2, ..STYLE });
-    for length in (0..bytes.len()).step_by(7) {
+    let without_end = rewrite(&bytes[..bytes.len() - 2], 4, LIMITS).unwrap();
+    assert!(without_end == rewrite(&bytes, 4, LIMITS).unwrap(), "only the end marker is missing, and is written");
+    for length in (0..bytes.len() - 2).step_by(7) {
         assert!(rewrite(&bytes[..length], 4, LIMITS).is_err(), "{length} of {} bytes", bytes.len());
         assert!(rewrite(&[&bytes[..length], &[0xff, 0xd9]].concat(), 4, LIMITS).is_err() || length + 8 > bytes.len());
     }

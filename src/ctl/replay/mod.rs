@@ -2,11 +2,15 @@
 
 mod files;
 
-use std::{path::PathBuf, process::ExitCode, time::Instant};
+use std::{fs, path::PathBuf, process::ExitCode, time::Instant};
 
 use spdl_cluster::local;
 use spdl_shard::Position;
-use spdl_worker::transform::TransformSettings;
+use spdl_worker::{
+    budget::{Budget, DEFAULT_MEMORY_BYTES},
+    size::parse_bytes,
+    transform::TransformSettings,
+};
 
 use super::{
     CtlError, Outcome, interrupt,
@@ -48,12 +52,33 @@ pub(crate) struct Args {
     /// Processor cores to use; all of them when not given.
     #[arg(long)]
     cores: Option<f64>,
+    /// Memory for batches, cached blocks and decoding; three quarters of what the machine has free when not given. With less than
+    /// a batch takes, `--rank` and `--world` make a part of it.
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    memory: Option<u64>,
     /// Python that calls the job's functions (`transform`), with numpy and their modules; default: python3.
     #[arg(long, env = "SPDL_PYTHON", value_name = "PATH")]
     python: Option<PathBuf>,
     /// Prints the figures, receipt and content digest as one line of JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// Three quarters of the memory that is free, by the machine's account and by our control group's.
+fn default_memory() -> u64 {
+    let read = |path: &str| fs::read_to_string(path).ok();
+    let meminfo = read("/proc/meminfo").unwrap_or_default();
+    let machine = free_bytes(&meminfo);
+    let number = |name: &str| read(&format!("/sys/fs/cgroup/{name}"))?.trim().parse::<u64>().ok();
+    let group = number("memory.max").zip(number("memory.current")).map(|(most, used)| most.saturating_sub(used));
+    let free = machine.into_iter().chain(group).min();
+    free.map_or(DEFAULT_MEMORY_BYTES, |free| (free / 4 * 3).max(DEFAULT_MEMORY_BYTES))
+}
+
+/// `MemAvailable` of `/proc/meminfo`.
+fn free_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// Runs `replay`.
@@ -71,8 +96,11 @@ async fn replay(args: &Args) -> Outcome {
         builder = builder.transforms(TransformSettings { python: python.clone(), ..TransformSettings::default() });
     }
     let cores = args.cores.unwrap_or_else(|| std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64));
-    let mut loader = builder.cores(cores).open().await?;
     let steps = if args.all { u64::MAX } else { args.steps };
+    // One batch at a time is written, and the next is made meanwhile.
+    let slots = if steps == 1 { 1 } else { 2 };
+    let memory_bytes = args.memory.unwrap_or_else(default_memory);
+    let mut loader = builder.budget(Budget { cores, memory_bytes, disk: None }).slots(slots).open().await?;
     let mut tally = Tally::new(true, args.trace.as_deref())?;
     let mut progress = if args.json { Progress::Quiet } else { Progress::bar(None, "replaying") };
     let mut done = 0;
@@ -102,4 +130,16 @@ async fn replay(args: &Args) -> Outcome {
         }
     }
     Ok::<_, CtlError>(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_free_memory_is_the_kernels_figure() {
+        assert_eq!(free_bytes("MemTotal: 100 kB\nMemAvailable:   24576000 kB\n"), Some(24_576_000 << 10));
+        assert_eq!(free_bytes("MemTotal: 100 kB\n"), None);
+        assert!(default_memory() >= DEFAULT_MEMORY_BYTES);
+    }
 }

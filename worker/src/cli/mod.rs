@@ -60,7 +60,8 @@ pub struct Args {
     /// Cores that it uses at most, or a share of the node's. Raised: the trainer's own CPU work gets slower.
     #[arg(long, env = "SPDL_WORKER_CORES", value_name = "N|N%", default_value = "40%")]
     pub cores: String,
-    /// Memory for slots and cached blocks. Raised: less is left for the trainer and the page cache.
+    /// Memory for slots, cached blocks and the decoding of pictures. A picture that takes more than about a third of it to
+    /// decode is a bad sample. Raised: less is left for the trainer and the page cache.
     #[arg(long, env = "SPDL_WORKER_MEMORY", value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
     pub memory: u64,
     /// Directory for blocks from a remote store, for this worker alone; without it none are kept on disk.
@@ -204,14 +205,24 @@ impl Args {
         Ok(Some(TransformSettings { python, timeout, ..default }))
     }
 
+    /// Where it is written down which samples are being decoded: beside the cache, else beside the socket.
+    fn journal(&self, name: &str) -> Option<PathBuf> {
+        let beside_socket = || Some(self.socket_path(name)?.with_extension("decoding"));
+        self.cache_dir.as_ref().map(|folder| folder.join("spdl-worker.decoding")).or_else(beside_socket)
+    }
+
+    fn socket_path(&self, name: &str) -> Option<PathBuf> {
+        let default = || std::env::temp_dir().join(format!("spdl-worker-{name}.sock"));
+        (!self.no_socket).then(|| self.socket.clone().unwrap_or_else(default))
+    }
+
     fn settings(&self, name: &str) -> Result<WorkerSettings, CliError> {
         let node = this_node(self.node.as_deref()).map_err(|source| CliError::Os { what: "node id".into(), source })?;
-        let default_socket = || std::env::temp_dir().join(format!("spdl-worker-{name}.sock"));
         Ok(WorkerSettings {
             identity: Identity::load(&self.certs)?,
             listen: self.listen,
             advertise: self.advertise,
-            socket: (!self.no_socket).then(|| self.socket.clone().unwrap_or_else(default_socket)),
+            socket: self.socket_path(name),
             allow: Allow::uids(self.allow_uids.iter().copied()),
             coordinators: self.coord.clone(),
             node,
@@ -233,7 +244,8 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(os("handler of SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(os("handler of SIGINT"))?;
     let name = args.name.clone().map_or_else(host_name, Ok).map_err(os("name of the host"))?;
-    let access = Access { stores: StoreAccess { retry: args.retry()?, wrap: None }, transforms: args.transforms()? };
+    let stores = StoreAccess { retry: args.retry()?, wrap: None };
+    let access = Access { stores, transforms: args.transforms()?, journal: args.journal(&name) };
     let resources = Resources::with_access(&name, args.budget()?, access)?;
     let checked = resources.clone();
     tokio::task::spawn_blocking(move || checked.check_transforms()).await.expect("it does not panic")?;

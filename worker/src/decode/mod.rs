@@ -7,6 +7,7 @@ mod cause;
 mod crop;
 mod draw;
 mod geometry;
+mod memory;
 mod picture;
 mod pixels;
 mod record;
@@ -28,9 +29,12 @@ use spdl_shard::{
 };
 
 pub use cause::{BadSampleCause, BadSampleProblem};
+pub use memory::DecodeMemory;
+pub(crate) use memory::DecodeLimits;
 pub use picture::{PictureCounts, PictureLimits};
 
 use draw::Draw;
+use memory::{DecodePermit, NeverFits};
 use pixels::{Frame, Writer};
 use record::Record;
 
@@ -83,6 +87,7 @@ pub struct Decoder {
     inner: Arc<Inner>,
     limits: PictureLimits,
     counts: Arc<PictureCounts>,
+    memory: Arc<DecodeMemory>,
     /// Where the job has functions to call.
     transforms: Option<Arc<Lease>>,
 }
@@ -122,7 +127,8 @@ impl Decoder {
         }
         let columns = job.columns.iter().map(Prepared::new).collect();
         let inner = Arc::new(Inner { seed: job.seed, columns, classes: numbers });
-        Ok(Self { inner, limits: PictureLimits::default(), counts: Arc::default(), transforms: None })
+        let (limits, counts, memory) = (PictureLimits::default(), Arc::default(), Arc::default());
+        Ok(Self { inner, limits, counts, memory, transforms: None })
     }
 
     /// The same decoder with other limits on pictures.
@@ -135,6 +141,19 @@ impl Decoder {
     #[must_use]
     pub fn with_counts(self, counts: Arc<PictureCounts>) -> Self {
         Self { counts, ..self }
+    }
+
+    /// The same decoder, with a part in that memory.
+    #[must_use]
+    pub(crate) fn with_memory(self, memory: Arc<DecodeMemory>) -> Self {
+        Self { memory, ..self }
+    }
+
+    /// The same decoder with all memory for itself, so that no picture is decoded beside its own while the permit lives. Waits
+    /// for those that are.
+    pub(crate) fn alone(&self) -> (DecodePermit<'_>, Self) {
+        let permit = self.memory.take_all();
+        (permit, self.clone().with_memory(Arc::new(self.memory.of_its_own())))
     }
 
     /// The same decoder, calling the job's functions there.
@@ -281,13 +300,18 @@ impl Decoder {
             writer.blacken(out);
             return Ok(());
         };
-        self.counts.count(picture.is_cropped());
         let stored = picture.turn.stored([x, y], picture.stored);
         let turn = if plan.mirrored { picture.turn.mirrored() } else { picture.turn };
         let left = if plan.mirrored { x.size - x.place - x.pixels } else { x.place };
         let frame = Frame { place: [left, y.place], pixels: [x.pixels, y.pixels], turn };
+        let needed_bytes = picture.memory_bytes(stored, (writer, &frame));
+        let _permit = self.memory.take(needed_bytes).map_err(|NeverFits { most_bytes }| {
+            let [width, height] = picture.stored;
+            BadSampleProblem::TooMuchMemory { field: field.to_owned(), width, height, needed_bytes, most_bytes }
+        })?;
+        self.counts.count(&picture);
         picture
-            .render(stored, (writer, &frame), &mut scratch.picture, out)
+            .render(stored, (writer, &frame), (&mut scratch.picture, self.memory.kept_bytes()), out)
             .map_err(|failure| failure.of(bytes, field, self.limits))
     }
 

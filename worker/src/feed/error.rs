@@ -22,10 +22,11 @@ pub enum FeedError {
         /// What is wrong with it.
         problem: String,
     },
-    /// Not even two slots fit into the memory budget.
+    /// Not even the least number of slots fits into the memory budget.
     #[error(
-        "two slots of {slot_bytes} bytes for rank {rank} of job `{job}` do not fit: {free_bytes} of the worker's \
-         {budget_bytes} bytes are free; raise its memory budget, or make the batch or `max_bytes` smaller"
+        "a batch for rank {rank} of job `{job}` takes {slot_bytes} bytes and room for {least} is needed, but of the worker's \
+         {budget_bytes} bytes {free_bytes} are left for batches; raise its memory budget, or make the batch or `max_bytes` \
+         smaller"
     )]
     Memory {
         /// The job.
@@ -34,6 +35,8 @@ pub enum FeedError {
         rank: u32,
         /// Bytes of one slot.
         slot_bytes: u64,
+        /// Slots without which there is no feeding.
+        least: u32,
         /// Bytes that slabs may still take.
         free_bytes: u64,
         /// The whole memory budget.

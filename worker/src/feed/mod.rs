@@ -8,6 +8,7 @@ pub mod core;
 mod dataset;
 mod error;
 mod fill;
+mod journal;
 mod pace;
 mod portion;
 mod progress;
@@ -332,6 +333,7 @@ impl Driver {
         plan.check(&batch_params(session)).map_err(order)?;
         let decoder = Decoder::new(&session.job, dataset.manifest().classes())?
             .with_counts(resources.pictures.clone())
+            .with_memory(resources.decode_memory.clone())
             .with_transforms(self.load_functions().await?);
         Ok(Feed {
             resources: resources.clone(),

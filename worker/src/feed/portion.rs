@@ -12,7 +12,7 @@ use spdl_wire::{
     slab::SlotMut,
 };
 
-use super::{Feed, dataset::IndexHold, turns::Turn};
+use super::{Feed, dataset::IndexHold, journal::Suspicion, turns::Turn};
 use crate::{
     decode::{SampleKey, Target},
     fetch::BlockBytes,
@@ -138,6 +138,7 @@ pub(crate) fn decode_portion(
                         Steal::Empty => break,
                     }
                 }
+                mark(feed, None);
             });
         }
     });
@@ -145,6 +146,12 @@ pub(crate) fn decode_portion(
     // Whichever was decoded first: what is told of is the first in the batch.
     unfinished.sort_unstable_by_key(|sample| sample.task.entry);
     unfinished
+}
+
+/// Writes down which sample this thread decodes.
+fn mark(feed: &Feed, sample: Option<SampleId>) {
+    let thread = feed.resources.pool.current_thread_index().expect("a decoding thread");
+    feed.resources.journal.mark(thread, sample.map(|sample| (feed.job_fingerprint, sample)));
 }
 
 /// Decodes one sample, unless its rank has gone, and stays within the budget of CPU time.
@@ -214,7 +221,24 @@ fn decode_one(
         }
     };
     let key = SampleKey { epoch: task.at.epoch, id: task.id, sample_in_record };
-    let result = feed.decoder.decode_sample(key, &field, targets);
+    let journal = &feed.resources.journal;
+    let suspicion = journal.suspicion(feed.job_fingerprint, task.id);
+    if let Suspicion::Quarantined(deaths) = suspicion {
+        zero(targets);
+        *entry = entry_of(task, task.flags | entry_flags::MASKED);
+        let cause = format!("the worker died {deaths} times in a row while it was being decoded");
+        return unfinished(record.key, Why::Bad(cause));
+    }
+    let result = if suspicion == Suspicion::Alone {
+        let (_all, decoder) = feed.decoder.alone();
+        mark(feed, Some(task.id));
+        let result = decoder.decode_sample(key, &field, targets);
+        journal.clear(feed.job_fingerprint, task.id);
+        result
+    } else {
+        mark(feed, Some(task.id));
+        feed.decoder.decode_sample(key, &field, targets)
+    };
     if let Some(why) = wrong.into_inner() {
         feed.resources.stages.decode.failure(started.elapsed());
         return unfinished(record.key, why);

@@ -1,6 +1,9 @@
 //! What all ranks of a process share: decoding threads, caches, open datasets, the ledger of bad samples.
 
-use std::sync::Arc;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use spdl_wire::{
@@ -13,12 +16,13 @@ use super::{
     FeedError,
     bad::BadLedger,
     dataset::{Datasets, StoreAccess},
+    journal::Journal,
     pace::Pace,
     turns::Turns,
 };
 use crate::{
     budget::{Budget, MemoryShares},
-    decode::PictureCounts,
+    decode::{DecodeMemory, PictureCounts},
     fetch::{FetchSettings, Fetcher},
     figures::Stage,
     transform::{TransformSettings, Transforms},
@@ -31,8 +35,29 @@ pub const DEFAULT_SLOTS: u32 = 4;
 pub const MAX_SLOTS: u32 = 64;
 /// With fewer, nothing is filled while the trainer has a batch: given only to who asks for it.
 const MIN_SLOTS: u32 = 2;
-/// Part of the slab-and-cache memory that slabs leave to cached blocks.
-const BLOCKS_LEFT: u64 = 8;
+/// The memory of slabs and cached blocks: what slabs take, and what is lent to the decoding of large pictures, the cache
+/// does without.
+#[derive(Debug)]
+struct SharedMemory {
+    bytes: u64,
+    taken: Mutex<Taken>,
+    fetcher: Arc<Fetcher>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    slab_bytes: u64,
+    lent_bytes: u64,
+}
+
+impl SharedMemory {
+    fn change<T>(&self, change: impl FnOnce(&mut Taken) -> T) -> T {
+        let mut taken = self.taken.lock();
+        let outcome = change(&mut taken);
+        self.fetcher.set_memory(self.bytes.saturating_sub(taken.slab_bytes + taken.lent_bytes));
+        outcome
+    }
+}
 
 /// The shared means of a process. Made once.
 #[derive(Debug)]
@@ -40,7 +65,10 @@ pub struct Resources {
     pub(crate) name: String,
     budget: Budget,
     shares: MemoryShares,
-    slab_bytes: Mutex<u64>,
+    /// Decoding of pictures.
+    pub(crate) decode_memory: Arc<DecodeMemory>,
+    memory: Arc<SharedMemory>,
+    pub(crate) journal: Journal,
     pub(crate) pool: rayon::ThreadPool,
     pub(crate) turns: Arc<Turns>,
     pub(crate) pace: Pace,
@@ -59,6 +87,9 @@ pub struct Access {
     pub stores: StoreAccess,
     /// How functions of jobs are called; `None`, as it is by default: they are not.
     pub transforms: Option<TransformSettings>,
+    /// File that says which samples are being decoded, for whoever comes after this process has died of one; a second one
+    /// lies beside it. None by default.
+    pub journal: Option<PathBuf>,
 }
 
 /// Figures of the path of a batch.
@@ -83,7 +114,7 @@ impl Resources {
     /// # Errors
     /// [`FeedError::Threads`] when the system gives no threads.
     pub fn with_access(name: &str, budget: Budget, access: Access) -> Result<Arc<Self>, FeedError> {
-        let Access { stores: access, transforms } = access;
+        let Access { stores: access, transforms, journal } = access;
         let threads = budget.threads().get();
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
@@ -99,10 +130,15 @@ impl Resources {
             ..FetchSettings::new(shares.pool_bytes, shares.transit_bytes)
         };
         let fetcher = Fetcher::new(settings, budget.disk.as_ref(), fetch.clone());
+        let memory = Arc::new(SharedMemory { bytes: shares.pool_bytes, taken: Mutex::default(), fetcher: fetcher.clone() });
+        let lender = memory.clone();
+        let lend = move |bytes| lender.change(|taken| taken.lent_bytes = bytes);
         Ok(Arc::new(Self {
             name: name.to_owned(),
             shares,
-            slab_bytes: Mutex::new(0),
+            decode_memory: Arc::new(DecodeMemory::new(budget.decode_limits(), Box::new(lend))),
+            memory,
+            journal: journal.map(|path| open_journal(&path, &budget)).unwrap_or_default(),
             pool,
             turns: Turns::new(2 * threads),
             pace: Pace::new(&budget),
@@ -114,6 +150,11 @@ impl Resources {
             transforms: Transforms::new(transforms),
             budget,
         }))
+    }
+
+    /// The process ends in order: no sample that is being decoded is to blame.
+    pub fn close(&self) {
+        self.journal.close();
     }
 
     /// Whether the functions of jobs could be called, where they may be. Blocks for as long as an interpreter takes to start.
@@ -164,7 +205,7 @@ impl Resources {
     /// Bytes of slabs and of cached blocks just then.
     #[must_use]
     pub fn memory_bytes(&self) -> (u64, u64) {
-        (*self.slab_bytes.lock(), self.fetcher.memory_bytes())
+        (self.memory.taken.lock().slab_bytes, self.fetcher.memory_bytes())
     }
 
     /// The oldest bad samples, at most `limit`, that were not [acknowledged](Self::acknowledge_bad).
@@ -188,37 +229,50 @@ impl Resources {
     ) -> Result<SlabReservation, FeedError> {
         let stride = slot_stride(layout.slot_bytes()).expect("checked with the session") as u64;
         let wanted = if wanted == 0 { DEFAULT_SLOTS } else { wanted.min(MAX_SLOTS) };
-        let mut taken = self.slab_bytes.lock();
-        let free_bytes = (self.shares.pool_bytes - self.shares.pool_bytes / BLOCKS_LEFT).saturating_sub(*taken);
-        let slots = u32::try_from(free_bytes / stride).unwrap_or(u32::MAX).min(wanted);
-        if slots < MIN_SLOTS.min(wanted) {
-            return Err(FeedError::Memory {
-                job: session.job.name.clone(),
-                rank,
-                slot_bytes: stride,
-                free_bytes,
-                budget_bytes: self.budget.memory_bytes,
-            });
-        }
-        let bytes = u64::from(slots) * stride;
-        *taken += bytes;
-        self.fetcher.set_memory(self.shares.pool_bytes - *taken);
-        Ok(SlabReservation { resources: self.clone(), bytes, slots })
+        // What decoding may be lent is never a slab's.
+        let for_slabs = self.shares.pool_bytes.saturating_sub(self.shares.lent_bytes);
+        self.memory.change(|taken| {
+            let free_bytes = for_slabs.saturating_sub(taken.slab_bytes);
+            let slots = u32::try_from(free_bytes / stride).unwrap_or(u32::MAX).min(wanted);
+            let least = MIN_SLOTS.min(wanted);
+            if slots < least {
+                return Err(FeedError::Memory {
+                    job: session.job.name.clone(),
+                    rank,
+                    slot_bytes: stride,
+                    least,
+                    free_bytes,
+                    budget_bytes: self.budget.memory_bytes,
+                });
+            }
+            let bytes = u64::from(slots) * stride;
+            taken.slab_bytes += bytes;
+            Ok(SlabReservation { memory: self.memory.clone(), bytes, slots })
+        })
     }
+}
+
+/// What cannot be written down is done without.
+fn open_journal(path: &Path, budget: &Budget) -> Journal {
+    // With another budget, or another version, a sample may do no harm any more.
+    let circumstances = format!("{} {}", env!("CARGO_PKG_VERSION"), budget.memory_bytes);
+    let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    made.and_then(|()| Journal::open(path, &circumstances)).unwrap_or_else(|error| {
+        tracing::warn!(path = %path.display(), %error, "samples that end the worker will not be recognised");
+        Journal::default()
+    })
 }
 
 /// Memory that the slab of a rank takes from the budget; given back when dropped.
 #[derive(Debug)]
 pub(crate) struct SlabReservation {
-    resources: Arc<Resources>,
+    memory: Arc<SharedMemory>,
     bytes: u64,
     pub(crate) slots: u32,
 }
 
 impl Drop for SlabReservation {
     fn drop(&mut self) {
-        let mut taken = self.resources.slab_bytes.lock();
-        *taken -= self.bytes;
-        self.resources.fetcher.set_memory(self.resources.shares.pool_bytes - *taken);
+        self.memory.change(|taken| taken.slab_bytes -= self.bytes);
     }
 }

@@ -204,6 +204,7 @@ impl Worker {
             let _ = tokio::time::timeout(patience, is_served.wait_for(|is_served| *is_served)).await;
         }
         self.beating.abort();
+        self.resources.close();
         let _ = tokio::time::timeout(GOODBYE, self.beats.leave()).await;
     }
 }

@@ -1,16 +1,18 @@
 //! JPEGs of which no more is decoded than what the plan needs.
 
-use image::metadata::Orientation;
-use spdl_jpeg::{Axis, Error, Jpeg, Limits, Request, Scratch};
+use spdl_jpeg::{Axis, Error, Jpeg, Limits, Oddities, Request, Scratch};
 
-use super::{Failure, PictureLimits, Turn, other};
+use super::{Failure, PictureLimits, Turn, Upright, orientation::upright, other};
 use crate::decode::{
     geometry::Span,
     pixels::{Frame, Writer},
 };
 
+/// Size, orientation and oddities with the picture.
+type Opened<'b> = ([u32; 2], Upright, Oddities, Jpeg<'b>);
+
 /// `None` for what a library has to decode.
-pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 2], Turn, Jpeg<'_>)>, Failure> {
+pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<Opened<'_>>, Failure> {
     if !super::jpeg::is_jpeg(bytes) {
         return Ok(None);
     }
@@ -21,8 +23,7 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 
         Err(Error::Unsupported(_) | Error::Corrupt(_)) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let turn = jpeg.exif().and_then(Orientation::from_exif_chunk).map(Turn::from).unwrap_or_default();
-    Ok(Some((jpeg.size(), turn, jpeg)))
+    Ok(Some((jpeg.size(), upright(jpeg.exif(), jpeg.xmp()), jpeg.oddities(), jpeg)))
 }
 
 impl From<Error> for Failure {
@@ -46,6 +47,12 @@ pub(super) fn render(
     let Turn { transposed, columns_reversed, rows_reversed } = frame.turn;
     let request = Request { x: axis(x, columns_reversed), y: axis(y, rows_reversed), transposed };
     Ok(writer.render(frame, out, Render { jpeg, request, scratch })?)
+}
+
+/// Bytes that decoding takes.
+pub(super) fn scratch_bytes(jpeg: &Jpeg<'_>, [x, y]: [Span; 2], frame: &Frame) -> u64 {
+    let Turn { transposed, columns_reversed, rows_reversed } = frame.turn;
+    jpeg.render_bytes(&Request { x: axis(x, columns_reversed), y: axis(y, rows_reversed), transposed })
 }
 
 fn axis(span: Span, reversed: bool) -> Axis {

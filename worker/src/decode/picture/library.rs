@@ -1,42 +1,48 @@
-//! Every format but JPEG by the crate `image`, and its pixel types as 8-bit RGB: alpha is dropped, 16 bits and floats
-//! are scaled to 8.
+//! Every format but JPEG and PNG by the crate `image`, and its pixel types as 8-bit RGB: alpha is dropped, 16 bits and
+//! floats are scaled to 8.
 
 use std::io::Cursor;
 
 use image::{ColorType, ImageDecoder, ImageReader, Limits};
 
-use super::{Failure, PictureLimits, Turn, checked_size, other};
+use super::{Failure, PictureLimits, Turn, Upright, checked_size, orientation::upright, other};
 
 /// A picture whose header is read.
 pub(super) struct Library<'b> {
     decoder: Box<dyn ImageDecoder + 'b>,
 }
 
-/// Bytes of a decoded pixel that the limits on pixels are meant for: 8-bit RGB with alpha. Where pixels are wider,
-/// fewer are allowed.
-const BYTES_PER_PIXEL: u64 = 4;
+/// Bytes of a pixel while a decoder holds it in its own way, beside what it hands over.
+const INNER_PIXEL_BYTES: u64 = 4;
 
-pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Turn, Library<'_>), Failure> {
+pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upright, Library<'_>), Failure> {
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(other)?;
     if reader.format().is_none() {
         return Err(other("the bytes are of no format that is known"));
     }
-    let bytes = limits.pixels.saturating_mul(BYTES_PER_PIXEL);
     let mut allowed = Limits::default();
-    // A decoder may hold the picture twice.
-    allowed.max_alloc = Some(bytes.saturating_mul(2));
+    // A decoder may hold the picture twice, and its pixels may have 16 bytes; what it takes is counted beforehand.
+    allowed.max_alloc = Some(limits.pixels.saturating_mul(32));
     reader.limits(allowed);
     let mut decoder = reader.into_decoder().map_err(other)?;
     let (width, height) = decoder.dimensions();
     let stored = checked_size(width, height, limits)?;
-    if decoder.total_bytes() > bytes {
-        return Err(Failure::TooLarge(stored));
+    let (exif, xmp) = (decoder.exif_metadata().ok().flatten(), decoder.xmp_metadata().ok().flatten());
+    let mut upright = upright(exif.as_deref(), xmp.as_deref());
+    if exif.is_none() && upright.turn == Turn::default() {
+        // A TIFF has the tag among its own.
+        upright.turn = decoder.orientation().map(Turn::from).unwrap_or_default();
     }
-    let turn = decoder.orientation().map(Turn::from).unwrap_or_default();
-    Ok((stored, turn, Library { decoder: Box::new(decoder) }))
+    Ok((stored, upright, Library { decoder: Box::new(decoder) }))
 }
 
 impl Library<'_> {
+    /// Bytes that decoding takes beside the RGB pixels.
+    pub(super) fn scratch_bytes(&self, [width, height]: [u32; 2]) -> u64 {
+        let raw = if self.decoder.color_type() == ColorType::Rgb8 { 0 } else { self.decoder.total_bytes() };
+        raw + u64::from(width) * u64::from(height) * INNER_PIXEL_BYTES
+    }
+
     /// Decodes to RGB.
     pub(super) fn decode(self, pixels: &mut [u8]) -> Result<(), Failure> {
         let color = self.decoder.color_type();
@@ -73,8 +79,7 @@ fn convert<const N: usize>(raw: &[u8], pixels: &mut [u8], rgb: impl Fn([u8; N]) 
 
 /// The nearest 8-bit value of a 16-bit one in native byte order.
 fn wide(bytes: &[u8]) -> u8 {
-    let value = u16::from_ne_bytes([bytes[0], bytes[1]]);
-    ((u32::from(value) + 128) / 257) as u8
+    super::nearest(u16::from_ne_bytes([bytes[0], bytes[1]]))
 }
 
 /// The nearest 8-bit value of a float in 0..=1, clipped to that range; what is no number is 0.

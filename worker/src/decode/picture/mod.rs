@@ -2,19 +2,24 @@
 //! before anything is decoded: [`open`] reads the header, [`Picture::render`] writes the planned pixels in place.
 //!
 //! Most JPEGs go to the crop decoder, which decodes what the plan needs and no more. For all other pictures a library
-//! decodes the whole, and what the plan needs is resampled from that.
+//! decodes the whole, and what the plan needs is resampled from that; a big PNG is never there as a whole.
 
 mod counts;
 mod crop;
 mod jpeg;
 mod library;
+mod orientation;
+mod png;
 mod resample;
+mod rows;
 mod turn;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use counts::PictureCounts;
 pub(crate) use crop::Render as CropRender;
+pub(crate) use orientation::Upright;
+use spdl_jpeg::Oddities;
 pub(crate) use resample::Resampler;
 pub(crate) use turn::Turn;
 
@@ -29,7 +34,8 @@ use super::{
 pub struct PictureLimits {
     /// Pixels on a side; 16 384 by default. Raised, a broken header can cost more memory.
     pub side_pixels: u32,
-    /// Pixels in all; 2^27 by default, 384 MiB as RGB. Raised, each decoding thread can take more memory.
+    /// Pixels in all; 2^27 by default, 384 MiB as RGB. Raised, a picture that comes in rows can take longer; one that does not
+    /// is bounded by the memory for decoding.
     pub pixels: u64,
 }
 
@@ -41,6 +47,10 @@ impl Default for PictureLimits {
 
 /// A picture whose header is read and whose pixels are not.
 pub(crate) struct Picture<'b> {
+    /// Where it departs from the standard, without harm.
+    oddities: Oddities,
+    /// Its EXIF says nothing, because it cannot be read.
+    has_broken_exif: bool,
     /// Width and height as stored, each at least 1 and within the limits.
     pub(crate) stored: [u32; 2],
     /// How the stored picture has to be turned to be seen upright.
@@ -51,7 +61,8 @@ pub(crate) struct Picture<'b> {
 /// The decoders.
 enum Source<'b> {
     Crop(Box<spdl_jpeg::Jpeg<'b>>),
-    Jpeg(Box<jpeg::Jpeg<'b>>),
+    Jpeg(Box<jpeg::Jpeg>),
+    Png(Box<png::Png<'b>>),
     Library(library::Library<'b>),
 }
 
@@ -72,22 +83,40 @@ pub(crate) struct Scratch {
     resampled: Vec<u8>,
 }
 
-/// A picture's memory is kept for the next one up to this many bytes, so that one giant does not stay for ever.
-const KEPT_BYTES: usize = 64 << 20;
+/// A PNG of more bytes as RGB is resized while it is decoded. Where it is not, that is faster.
+const ROWS_FROM_BYTES: u64 = 4 << 20;
+
+impl Scratch {
+    /// Keeps no more than about so many bytes for the next picture, so that one giant does not stay for ever.
+    fn shrink_to(&mut self, bytes: usize) {
+        for buffer in [&mut self.pixels, &mut self.resampled] {
+            if buffer.capacity() > bytes {
+                *buffer = Vec::new();
+            }
+        }
+        self.resampler.shrink_to(bytes);
+        self.crop.shrink_to(bytes);
+    }
+}
 
 /// Reads a picture's header.
 pub(crate) fn open<'b>(bytes: &'b [u8], field: &str, limits: PictureLimits) -> Result<Picture<'b>, BadSampleProblem> {
     let outcome = guarded(|| {
-        if let Some((stored, turn, jpeg)) = crop::open(bytes, limits)? {
-            Ok((stored, turn, Source::Crop(Box::new(jpeg))))
+        let (stored, upright, oddities, source) = if let Some((stored, upright, oddities, jpeg)) = crop::open(bytes, limits)? {
+            (stored, upright, oddities, Source::Crop(Box::new(jpeg)))
         } else if jpeg::is_jpeg(bytes) {
-            jpeg::open(bytes, limits).map(|(stored, turn, jpeg)| (stored, turn, Source::Jpeg(Box::new(jpeg))))
+            let (stored, upright, oddities, jpeg) = jpeg::open(bytes, limits)?;
+            (stored, upright, oddities, Source::Jpeg(Box::new(jpeg)))
+        } else if png::is_png(bytes) {
+            let (stored, upright, png) = png::open(bytes, limits)?;
+            (stored, upright, Oddities::NONE, Source::Png(Box::new(png)))
         } else {
-            library::open(bytes, limits).map(|(stored, turn, library)| (stored, turn, Source::Library(library)))
-        }
+            let (stored, upright, library) = library::open(bytes, limits)?;
+            (stored, upright, Oddities::NONE, Source::Library(library))
+        };
+        Ok(Picture { oddities, has_broken_exif: upright.has_broken_exif, stored, turn: upright.turn, source })
     });
-    let (stored, turn, source) = outcome.map_err(|failure| failure.of(bytes, field, limits))?;
-    Ok(Picture { stored, turn, source })
+    outcome.map_err(|failure| failure.of(bytes, field, limits))
 }
 
 impl Failure {
@@ -126,31 +155,76 @@ impl Picture<'_> {
         self.turn.seen(self.stored)
     }
 
+    /// Bytes that [`render`](Self::render) takes beside the result, estimated from the header and never much too low.
+    pub(crate) fn memory_bytes(&self, [x, y]: [Span; 2], (writer, frame): (&Writer, &Frame)) -> u64 {
+        let [width, height] = self.stored;
+        let result = if writer.takes_as_is(frame) { 0 } else { u64::from(x.pixels) * u64::from(y.pixels) * 3 };
+        let rgb = rgb_bytes(self.stored);
+        let whole = |scratch: u64| rgb + scratch + Resampler::scratch_bytes([width, height], [x, y]) + result;
+        match &self.source {
+            Source::Crop(jpeg) => crop::scratch_bytes(jpeg, [x, y], frame),
+            Source::Jpeg(jpeg) => whole(jpeg.scratch_bytes(self.stored)),
+            Source::Png(png) if self.comes_in_rows(y) => {
+                png.scratch_bytes(self.stored) + rows::resample_bytes([width, height], y) + result
+            }
+            Source::Png(png) => whole(png.scratch_bytes(self.stored)),
+            Source::Library(library) => whole(library.scratch_bytes(self.stored)),
+        }
+    }
+
+    /// Whether it is resized while it is decoded.
+    fn comes_in_rows(&self, y: Span) -> bool {
+        let is_reduced = f64::from(y.pixels) <= y.extent;
+        matches!(&self.source, Source::Png(png) if !png.is_interlaced()) && is_reduced && rgb_bytes(self.stored) > ROWS_FROM_BYTES
+    }
+
     /// Decodes, resamples and writes the pixels of `frame` to a sample's place; `x` and `y` are in the picture as
-    /// stored. What the frame does not cover becomes black.
+    /// stored. What the frame does not cover becomes black. No more than about `kept_bytes` of the scratch memory stay.
     pub(crate) fn render(
         self,
         [x, y]: [Span; 2],
         (writer, frame): (&Writer, &Frame),
-        scratch: &mut Scratch,
+        (scratch, kept_bytes): (&mut Scratch, usize),
         out: &mut [u8],
     ) -> Result<(), RenderError> {
-        let bytes = x.pixels as usize * y.pixels as usize * 3;
-        match self.source {
-            Source::Crop(jpeg) => {
-                let outcome = guarded(|| crop::render(&jpeg, [x, y], (writer, frame), &mut scratch.crop, out));
-                outcome.map_err(RenderError)
+        let outcome = if let Source::Crop(jpeg) = self.source {
+            guarded(|| crop::render(&jpeg, [x, y], (writer, frame), &mut scratch.crop, out))
+        } else if writer.takes_as_is(frame) {
+            self.resampled([x, y], scratch, out)
+        } else {
+            let mut resampled = std::mem::take(&mut scratch.resampled);
+            resampled.resize(x.pixels as usize * y.pixels as usize * 3, 0);
+            let outcome = self.resampled([x, y], scratch, &mut resampled);
+            if outcome.is_ok() {
+                writer.write(&resampled, frame, out);
             }
-            source if writer.takes_as_is(frame) => whole(source, self.stored, [x, y], scratch, out),
+            scratch.resampled = resampled;
+            outcome
+        };
+        scratch.shrink_to(kept_bytes);
+        outcome.map_err(RenderError)
+    }
+
+    /// Decodes and resamples it to `y.pixels` rows of `x.pixels` RGB pixels, without gaps.
+    fn resampled(self, [x, y]: [Span; 2], scratch: &mut Scratch, out: &mut [u8]) -> Result<(), Failure> {
+        let comes_in_rows = self.comes_in_rows(y);
+        match self.source {
+            Source::Png(mut png) if comes_in_rows => {
+                guarded(|| rows::resample(&mut *png, self.stored, [x, y], &mut scratch.resampler, out))
+            }
             source => {
-                let mut resampled = std::mem::take(&mut scratch.resampled);
-                resampled.resize(bytes, 0);
-                let outcome = whole(source, self.stored, [x, y], scratch, &mut resampled);
-                if outcome.is_ok() {
-                    writer.write(&resampled, frame, out);
-                }
-                scratch.resampled = resampled;
-                outcome
+                // A decoder may leave gaps where a picture is odd: they are black, not what the last picture left there.
+                scratch.pixels.clear();
+                scratch.pixels.resize(rgb_bytes(self.stored) as usize, 0);
+                let pixels = &mut scratch.pixels;
+                guarded(|| match source {
+                    Source::Crop(_) => unreachable!("its pixels are written as they are decoded"),
+                    Source::Jpeg(jpeg) => jpeg.decode(pixels),
+                    Source::Png(png) => png.decode(pixels),
+                    Source::Library(library) => library.decode(pixels),
+                })?;
+                scratch.resampler.resample(&scratch.pixels, self.stored, x, y, out);
+                Ok(())
             }
         }
     }
@@ -161,29 +235,14 @@ impl Picture<'_> {
     }
 }
 
-/// Decodes the whole picture, and resamples it to `y.pixels` rows of `x.pixels` RGB pixels, without gaps.
-fn whole(
-    source: Source<'_>,
-    [width, height]: [u32; 2],
-    [x, y]: [Span; 2],
-    scratch: &mut Scratch,
-    out: &mut [u8],
-) -> Result<(), RenderError> {
-    let bytes = width as usize * height as usize * 3;
-    scratch.pixels.truncate(KEPT_BYTES.max(bytes));
-    scratch.pixels.shrink_to(KEPT_BYTES.max(bytes));
-    // A decoder may leave gaps where a picture is odd: they are black, not what the last picture left there.
-    scratch.pixels.clear();
-    scratch.pixels.resize(bytes, 0);
-    let pixels = &mut scratch.pixels;
-    let outcome = guarded(|| match source {
-        Source::Crop(_) => unreachable!("its pixels are written as they are decoded"),
-        Source::Jpeg(jpeg) => jpeg.decode(pixels),
-        Source::Library(library) => library.decode(pixels),
-    });
-    outcome.map_err(RenderError)?;
-    scratch.resampler.resample(&scratch.pixels, [width, height], x, y, out);
-    Ok(())
+/// Bytes of a picture as RGB.
+fn rgb_bytes([width, height]: [u32; 2]) -> u64 {
+    u64::from(width) * u64::from(height) * 3
+}
+
+/// The nearest 8-bit value of a 16-bit one.
+fn nearest(value: u16) -> u8 {
+    ((u32::from(value) + 128) / 257) as u8
 }
 
 /// Why [`Picture::render`] failed.

@@ -33,8 +33,29 @@ impl Resampler {
     }
 }
 
+impl Resampler {
+    /// Writes one row of `x.pixels` RGB pixels to `out`, from one of `width`.
+    pub(super) fn resample_row(&mut self, row: &[u8], width: u32, x: Span, out: &mut [u8]) {
+        let whole = Span { readable: (0, 1), from: 0.0, extent: 1.0, place: 0, pixels: 1, size: 1 };
+        self.resample(row, [width, 1], x, whole, out);
+    }
+
+    /// Bytes that [`resample`](Self::resample) takes at once beside the picture and the result.
+    pub(super) fn scratch_bytes([width, _]: [u32; 2], [x, y]: [Span; 2]) -> u64 {
+        let weights = |span: Span| (span.extent.max(f64::from(span.pixels)) * 2.0 + 3.0 * f64::from(span.pixels)) as u64 * 10;
+        u64::from(width) * u64::from(y.pixels) * 3 + weights(x) + weights(y)
+    }
+
+    /// Keeps no more than so many bytes for the next picture.
+    pub(super) fn shrink_to(&mut self, bytes: usize) {
+        if self.0.size_of_internal_buffers() > bytes {
+            self.0.reset_internal_buffers();
+        }
+    }
+}
+
 /// Start and length relative to what may be read; rounding never leads outside of it.
-fn within(span: Span, readable: u32) -> (f64, f64) {
+pub(super) fn within(span: Span, readable: u32) -> (f64, f64) {
     let limit = f64::from(readable);
     let from = (span.from - f64::from(span.readable.0)).clamp(0.0, limit);
     let mut extent = span.extent.min(limit - from);

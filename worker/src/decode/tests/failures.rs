@@ -18,13 +18,17 @@ fn column_error(column: &str, fields: &[(&str, &[u8])]) -> String {
 fn a_jpeg_cut_anywhere_is_an_error() {
     for (name, bytes) in [("baseline", CAT), ("progressive", COFFEE_PROGRESSIVE), ("cmyk", COFFEE_CMYK)] {
         let step = (bytes.len() / 97).max(1);
-        for cut in (4..bytes.len()).step_by(step).chain(bytes.len() - 20..bytes.len()) {
+        for cut in (4..bytes.len() - 2).step_by(step).chain(bytes.len() - 20..bytes.len() - 2) {
             let error = picture(RESIZE, "", &bytes[..cut]).expect_err(name);
             assert!(error.to_string().contains("column `image`: field `jpg`"), "{name} cut at {cut}: {error}");
         }
-        let error = picture_error(&bytes[..bytes.len() - 1]);
-        let expected = format!("column `image`: field `jpg` is a JPEG that is cut off after {} bytes", bytes.len() - 1);
-        assert_eq!(error, expected, "{name}");
+        let cut = bytes.len() - 3;
+        let expected = format!("column `image`: field `jpg` is a JPEG that is cut off after {cut} bytes");
+        assert_eq!(picture_error(&bytes[..cut]), expected, "{name}");
+    }
+    // Whether the last of several scans is whole only its end says.
+    for bytes in [COFFEE_PROGRESSIVE, COFFEE_CMYK] {
+        assert!(picture_error(&bytes[..bytes.len() - 1]).contains("is a JPEG that is cut off"));
     }
 }
 
@@ -85,13 +89,11 @@ fn a_picture_that_claims_to_be_huge_is_refused_before_it_is_decoded() {
     assert!(error.contains("is a picture of 65535x65535; the limits are 16384 a side"), "{error}");
 
     let cat = encoded(&DynamicImage::ImageRgb8(reference(CAT).to_rgb8()), ImageFormat::Png);
-    let wide = encoded(&DynamicImage::ImageRgba16(reference(CAT).to_rgba16()), ImageFormat::Png);
     for (limits, bytes) in [
         (PictureLimits { side_pixels: 239, pixels: 1 << 27 }, CAT),
         (PictureLimits { side_pixels: 239, pixels: 1 << 27 }, &cat),
         (PictureLimits { side_pixels: 16_384, pixels: 240 * 160 - 1 }, CAT),
         (PictureLimits { side_pixels: 16_384, pixels: 240 * 160 - 1 }, &cat),
-        (PictureLimits { side_pixels: 16_384, pixels: 240 * 160 * 2 - 1 }, &wide),
     ] {
         let decoder = Decoder::new(&job(&[&image_column(RESIZE, "")]), CLASSES).unwrap().with_limits(limits);
         let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
@@ -99,6 +101,47 @@ fn a_picture_that_claims_to_be_huge_is_refused_before_it_is_decoded() {
         let outcome = decoder.decode_sample(key(0), &field, &mut [Target::Fixed(&mut out)]);
         assert!(matches!(outcome.unwrap_err().problem, BadSampleProblem::TooLarge { width: 240, height: 160, .. }));
     }
+}
+
+#[test]
+fn a_picture_that_takes_more_memory_than_there_is_names_its_size_what_it_takes_and_the_limit() {
+    let limits = DecodeLimits { most_bytes: 300_000, own_bytes: 300_000, kept_bytes: 1000 };
+    let memory = Arc::new(DecodeMemory::new(limits, Box::new(|_| ())));
+    let decoder = Decoder::new(&job(&[&image_column(RESIZE, "")]), CLASSES).unwrap().with_memory(memory.clone());
+    let decode = |bytes: &[u8]| {
+        let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
+        decoder.decode_sample(key(0), &field, &mut [Target::Fixed(&mut [0; 8 * 8 * 3])])
+    };
+    // Whole: 240x160 pixels of 3 bytes as RGB, of 16 as they are stored, and of 4 on the way.
+    let float = DynamicImage::ImageRgba32F(reference(CAT).to_rgba32f());
+    let error = decode(&encoded(&float, ImageFormat::Tiff)).unwrap_err().to_string();
+    let expected = "field `jpg` is a picture of 240x160 that takes 8";
+    assert!(error.contains(expected) && error.ends_with("300000 are for decoding (a part of the memory budget)"), "{error}");
+    let wide = encoded(&DynamicImage::ImageRgba16(reference(CAT).to_rgba16()), ImageFormat::Png);
+    assert!(decode(CAT).is_ok(), "of a JPEG no more is there than the crop needs");
+    assert_eq!(decode(&wide), decode(&wide), "and a refused picture gives back what it had not taken");
+}
+
+#[test]
+fn a_large_png_comes_in_rows_and_takes_little_memory() {
+    let limits = DecodeLimits { most_bytes: 2_000_000, own_bytes: 2_000_000, kept_bytes: 1000 };
+    let memory = Arc::new(DecodeMemory::new(limits, Box::new(|_| ())));
+    let large = reference(CAT).resize_exact(1800, 1300, image::imageops::FilterType::Nearest);
+    let job = job(&[&image_column("{ resize = { size = [64, 80] } }", "")]);
+    let decode = |decoder: Decoder, bytes: &[u8]| {
+        let mut out = vec![0; 64 * 80 * 3];
+        let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
+        decoder.decode_sample(key(0), &field, &mut [Target::Fixed(&mut out)]).map(|()| out)
+    };
+    let expected = picture("{ resize = { size = [64, 80] } }", "", &encoded(&large.to_rgb8().into(), ImageFormat::Bmp)).unwrap();
+    for png in [DynamicImage::from(large.to_rgb8()), large.to_rgba16().into()] {
+        let png = encoded(&png, ImageFormat::Png);
+        let decoder = Decoder::new(&job, CLASSES).unwrap().with_memory(memory.clone());
+        assert!(decode(decoder, &png).unwrap() == expected, "and gives the same pixels");
+    }
+    let decoder = Decoder::new(&job, CLASSES).unwrap().with_memory(memory);
+    let problem = decode(decoder, &encoded(&large.to_rgb8().into(), ImageFormat::Bmp)).unwrap_err().problem;
+    assert!(matches!(problem, BadSampleProblem::TooMuchMemory { width: 1800, height: 1300, .. }), "{problem}");
 }
 
 #[test]

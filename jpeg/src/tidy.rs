@@ -1,0 +1,104 @@
+//! A picture written anew as the standard has it, for decoders that are stricter than libjpeg: nothing between its
+//! segments, nothing in them that is not for decoding, and colours that no two decoders take for different ones.
+
+use crate::{
+    error::Error,
+    markers::{ColourModel, Markers, colour_model},
+    oddity::Oddities,
+};
+
+/// A picture that was written anew, and what its segments said.
+#[derive(Clone, Debug)]
+pub struct Tidied<'b> {
+    /// The picture, without its application segments.
+    pub bytes: Vec<u8>,
+    /// The body of the EXIF segment, from its TIFF header on.
+    pub exif: Option<&'b [u8]>,
+    /// The XMP packet.
+    pub xmp: Option<&'b [u8]>,
+    /// Where it departed from the standard, without harm.
+    pub oddities: Oddities,
+    /// Coefficients that a decoder has to keep until it has read all of the picture, as it comes in several passes.
+    pub kept_coefficients: u64,
+}
+
+/// Writes a JPEG of any kind anew, without a look at its coefficients.
+///
+/// # Errors
+/// [`Error::Truncated`] without an end marker, [`Error::Corrupt`] for what is no JPEG.
+pub fn tidied(bytes: &[u8]) -> Result<Tidied<'_>, Error> {
+    if !bytes.starts_with(&[0xff, 0xd8]) {
+        return Err(Error::Corrupt("no start marker"));
+    }
+    let mut markers = Markers::new(bytes);
+    let mut out = Vec::with_capacity(bytes.len() + 32);
+    out.extend([0xff, 0xd8]);
+    // Names of the components, as they are written; Adobe's segment goes in front of the frame.
+    let mut ids: Vec<u8> = Vec::new();
+    let mut frame_at = None;
+    let (mut is_progressive, mut scans, mut blocks) = (false, 0, 0);
+    loop {
+        let (marker, body) = if frame_at.is_some() { markers.next_marker()? } else { markers.next_segment()? };
+        match marker {
+            0xd9 => break,
+            0xc4 | 0xdb | 0xdd | 0xcc => put(&mut out, marker, body),
+            0xc0..=0xcf => {
+                if frame_at.is_some() {
+                    return Err(Error::Corrupt("two frame headers"));
+                }
+                is_progressive = matches!(marker, 0xc2 | 0xca);
+                frame_at = Some(out.len());
+                let mut body = body.to_vec();
+                blocks = blocks_of(&body);
+                for component in body.get_mut(6..).unwrap_or_default().as_chunks_mut::<3>().0 {
+                    ids.push(component[0]);
+                    component[0] = ids.len() as u8;
+                }
+                put(&mut out, marker, &body);
+            }
+            0xda => {
+                scans += 1;
+                let mut body = body.to_vec();
+                let count = body.first().map_or(0, |count| usize::from(*count));
+                for selector in body.get_mut(1..1 + 2 * count).unwrap_or_default().as_chunks_mut::<2>().0 {
+                    let number = ids.iter().position(|id| *id == selector[0]);
+                    selector[0] = number.ok_or(Error::Corrupt("a scan of unknown components"))? as u8 + 1;
+                }
+                put(&mut out, marker, &body);
+                out.extend(markers.pass_scan());
+            }
+            _ => {}
+        }
+    }
+    let at = frame_at.ok_or(Error::Corrupt("no frame"))?;
+    let transform = match colour_model(markers.colour_facts(), &ids) {
+        ColourModel::Rgb | ColourModel::Cmyk => Some(0),
+        ColourModel::Ycck => Some(2),
+        ColourModel::Grey | ColourModel::LumaChroma => None,
+    };
+    if let Some(transform) = transform {
+        let adobe = [0xff, 0xee, 0, 14, b'A', b'd', b'o', b'b', b'e', 0, 100, 0, 0, 0, 0, transform];
+        out.splice(at..at, adobe);
+    }
+    out.extend([0xff, 0xd9]);
+    let (exif, xmp, oddities) = (markers.exif(), markers.xmp(), markers.oddities());
+    let kept_coefficients = if is_progressive || scans > 1 { blocks * 64 } else { 0 };
+    Ok(Tidied { bytes: out, exif, xmp, oddities, kept_coefficients })
+}
+
+/// Blocks of all components, by the frame's header.
+fn blocks_of(frame: &[u8]) -> u64 {
+    let Some(&[_, h1, h0, w1, w0, _]) = frame.first_chunk::<6>() else { return 0 };
+    let size = [[w1, w0], [h1, h0]].map(|side| u64::from(u16::from_be_bytes(side)));
+    let sampling = |component: &[u8; 3]| [component[1] >> 4, component[1] & 15].map(|blocks| u64::from(blocks.max(1)));
+    let components = frame[6..].as_chunks::<3>().0;
+    let most = components.iter().map(sampling).fold([1, 1], |a, b| [a[0].max(b[0]), a[1].max(b[1])]);
+    let [columns, rows] = [0, 1].map(|axis| size[axis].div_ceil(8 * most[axis]));
+    columns * rows * components.iter().map(sampling).map(|[across, down]| across * down).sum::<u64>()
+}
+
+fn put(out: &mut Vec<u8>, marker: u8, body: &[u8]) {
+    out.extend([0xff, marker]);
+    out.extend((body.len() as u16 + 2).to_be_bytes());
+    out.extend(body);
+}

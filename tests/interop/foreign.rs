@@ -1,0 +1,182 @@
+//! Pictures of all kinds, read by our decoder and by Pillow. Without a folder the kinds that Pillow and a few lines of Python
+//! write; with `SPDL_FOREIGN=FOLDER` every file below it:
+//!
+//! ```sh
+//! SPDL_FOREIGN=pictures cargo test --release --test interop foreign -- --nocapture
+//! ```
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    io::{BufRead, BufReader, Read, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+use bytes::Bytes;
+use serde::Deserialize;
+use spdl_shard::{
+    Fingerprint, SampleId,
+    job::{DatasetFacts, JobFile},
+};
+use spdl_worker::decode::{Decoder, SampleKey, Target};
+
+use super::{
+    crop_ready::PILLOW,
+    support::python::{python_with, run_script},
+};
+
+const SCRIPT: &str = "tests/interop/foreign.py";
+/// Equal pictures count as this many dB.
+const EQUAL: f64 = 99.0;
+
+/// What Pillow says of a picture, before its pixels.
+#[derive(Debug, Deserialize)]
+struct Said {
+    format: Option<String>,
+    #[serde(default)]
+    width: u32,
+    #[serde(default)]
+    height: u32,
+    error: Option<String>,
+}
+
+/// Pillow, which is asked for one picture after the other.
+struct Pillow {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Pillow {
+    fn start(python: &Path) -> Self {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(SCRIPT);
+        let mut command = Command::new(python);
+        command.arg(script).arg("reference").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("a Python that runs");
+        let out = BufReader::new(child.stdout.take().expect("its output is ours"));
+        Self { child, out }
+    }
+
+    fn read(&mut self, path: &Path) -> (Said, Vec<u8>) {
+        let stdin = self.child.stdin.as_mut().expect("its input is ours");
+        writeln!(stdin, "{}", path.display()).expect("Pillow listens");
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("Pillow answers");
+        let said: Said = serde_json::from_str(&line).expect("a line of JSON");
+        let mut pixels = vec![0; said.width as usize * said.height as usize * 3];
+        self.out.read_exact(&mut pixels).expect("the pixels that it announced");
+        (said, pixels)
+    }
+}
+
+impl Drop for Pillow {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The picture at this size by our decoder.
+fn ours(bytes: &[u8], [width, height]: [u32; 2]) -> Result<Vec<u8>, String> {
+    let text = format!(
+        "name = \"test\"\ndataset = \"here\"\nglobal_batch = 8\n[[column]]\nname = \"image\"\nfrom = \"jpg\"\n\
+         decode = \"image\"\nops = [{{ resize = {{ size = [{height}, {width}] }} }}]\n"
+    );
+    let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1000, blocks: 10 };
+    let job = JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts)).map_err(|error| error.to_string())?;
+    let decoder = Decoder::new(&job, []).map_err(|error| error.to_string())?;
+    let mut out = vec![0; width as usize * height as usize * 3];
+    let key = SampleKey { epoch: 0, id: SampleId(0), sample_in_record: 0 };
+    let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
+    decoder.decode_sample(key, &field, &mut [Target::Fixed(&mut out)]).map_err(|cause| cause.problem.to_string())?;
+    Ok(out)
+}
+
+fn psnr(one: &[u8], other: &[u8]) -> f64 {
+    let squares: u64 = one.iter().zip(other).map(|(a, b)| u64::from(a.abs_diff(*b)).pow(2)).sum();
+    if squares == 0 { EQUAL } else { 10.0 * (255.0 * 255.0 * one.len() as f64 / squares as f64).log10() }
+}
+
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    let mut entries: Vec<PathBuf> = fs::read_dir(folder).expect("a folder").map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() { files(&path, found) } else { found.push(path) }
+    }
+}
+
+/// How the pictures of one format fared.
+#[derive(Debug, Default)]
+struct Tally {
+    read: Vec<(f64, PathBuf)>,
+    refused: Vec<(PathBuf, String)>,
+}
+
+fn compare(python: &Path, folder: &Path) -> (BTreeMap<String, Tally>, Vec<PathBuf>) {
+    let mut paths = Vec::new();
+    files(folder, &mut paths);
+    let (mut formats, mut unread) = (BTreeMap::<String, Tally>::new(), Vec::new());
+    let mut pillow = Pillow::start(python);
+    for path in paths {
+        let (said, pixels) = pillow.read(&path);
+        let Some(format) = said.format.filter(|_| said.error.is_none()) else {
+            unread.push(path);
+            continue;
+        };
+        let tally = formats.entry(format).or_default();
+        match ours(&fs::read(&path).unwrap(), [said.width, said.height]) {
+            Ok(mine) => tally.read.push((psnr(&mine, &pixels), path)),
+            Err(problem) => tally.refused.push((path, problem)),
+        }
+    }
+    for tally in formats.values_mut() {
+        tally.read.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    (formats, unread)
+}
+
+/// A line for each format: how many were read, how many of them are equal, and how far the others are.
+fn print(formats: &BTreeMap<String, Tally>, unread: &[PathBuf], folder: &Path) {
+    let name = |path: &Path| path.strip_prefix(folder).unwrap_or(path).display().to_string();
+    println!("| format | read | equal | median dB | worst dB | refused |");
+    println!("|---|---|---|---|---|---|");
+    for (format, Tally { read, refused }) in formats {
+        let equal = read.iter().filter(|(ratio, _)| *ratio == EQUAL).count();
+        let at = |place: usize| read.get(place).map_or(f64::NAN, |(ratio, _)| *ratio);
+        let (median, worst) = (at(read.len() / 2), at(0));
+        println!("| {format} | {} | {equal} | {median:.1} | {worst:.1} | {} |", read.len(), refused.len());
+    }
+    for (format, Tally { read, refused }) in formats {
+        for (ratio, path) in read.iter().filter(|(ratio, _)| *ratio < 40.0).take(40) {
+            println!("{format}: {ratio:.1} dB: {}", name(path));
+        }
+        for (path, problem) in refused {
+            println!("{format}: refused: {}: {problem}", name(path));
+        }
+    }
+    println!("{} files that Pillow does not read", unread.len());
+}
+
+#[test]
+fn pictures_of_all_kinds_are_read_as_pillow_reads_them() {
+    let python = python_with(PILLOW);
+    if let Some(folder) = env::var_os("SPDL_FOREIGN") {
+        let (formats, unread) = compare(&python, Path::new(&folder));
+        print(&formats, &unread, Path::new(&folder));
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let photo = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/photos/coffee.png");
+    run_script(&python, SCRIPT, ["generate".as_ref(), photo.as_os_str(), folder.path().as_os_str()]);
+    let (formats, unread) = compare(&python, folder.path());
+    print(&formats, &unread, folder.path());
+    assert!(unread.is_empty(), "what Pillow wrote it reads: {unread:?}");
+    for (format, Tally { read, refused }) in &formats {
+        assert!(refused.is_empty(), "{format}: {refused:?}");
+        for (ratio, path) in read {
+            let least = if format == "JPEG" { 38.0 } else { 45.0 };
+            assert!(*ratio >= least, "{format}: {ratio:.1} dB instead of {least} dB or more: {}", path.display());
+        }
+    }
+    assert_eq!(formats.keys().collect::<Vec<_>>(), ["BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP"]);
+}

@@ -1,0 +1,169 @@
+//! Memory for decoding pictures: bounded, counted before it is taken, and given in the order in which it was asked for.
+
+use std::{collections::VecDeque, fmt};
+
+use parking_lot::{Condvar, Mutex};
+
+/// Told how many bytes of decoding are above what is set aside for it, whenever that changes.
+type OnOverdraft = Box<dyn Fn(u64) + Send + Sync>;
+
+/// The memory that all decoding threads of a process share. A picture whose decoding does not fit beside the others' waits,
+/// and then those behind it do; one that does not fit by itself is refused.
+pub struct DecodeMemory {
+    limits: DecodeLimits,
+    state: Mutex<State>,
+    freed: Condvar,
+    on_overdraft: OnOverdraft,
+}
+
+/// How much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DecodeLimits {
+    /// Bytes for all pictures that are being decoded. Raised, larger pictures can be decoded, and less is cached meanwhile.
+    pub(crate) most_bytes: u64,
+    /// Bytes of these that nothing else is meant to use.
+    pub(crate) own_bytes: u64,
+    /// Bytes that a thread keeps from one picture to the next.
+    pub(crate) kept_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    used_bytes: u64,
+    next_ticket: u64,
+    /// Who waits, in order.
+    waiting: VecDeque<u64>,
+}
+
+/// Memory that a picture is being decoded with; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct DecodePermit<'m> {
+    memory: &'m DecodeMemory,
+    bytes: u64,
+}
+
+/// More than there is, whoever else decodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NeverFits {
+    pub(crate) most_bytes: u64,
+}
+
+impl Default for DecodeMemory {
+    /// Without a bound.
+    fn default() -> Self {
+        let limits = DecodeLimits { most_bytes: u64::MAX, own_bytes: u64::MAX, kept_bytes: 64 << 20 };
+        Self::new(limits, Box::new(|_| ()))
+    }
+}
+
+impl DecodeMemory {
+    pub(crate) fn new(limits: DecodeLimits, on_overdraft: OnOverdraft) -> Self {
+        Self { limits, state: Mutex::default(), freed: Condvar::new(), on_overdraft }
+    }
+
+    pub(crate) const fn kept_bytes(&self) -> usize {
+        self.limits.kept_bytes
+    }
+
+    /// Takes so many bytes; blocks until they are there. A thread that has a permit must not ask for another.
+    pub(crate) fn take(&self, bytes: u64) -> Result<DecodePermit<'_>, NeverFits> {
+        let most_bytes = self.limits.most_bytes;
+        if bytes > most_bytes {
+            return Err(NeverFits { most_bytes });
+        }
+        self.wait(bytes);
+        Ok(DecodePermit { memory: self, bytes })
+    }
+
+    /// Takes all there is: nothing else is decoded meanwhile.
+    pub(crate) fn take_all(&self) -> DecodePermit<'_> {
+        let bytes = self.limits.most_bytes;
+        self.wait(bytes);
+        DecodePermit { memory: self, bytes }
+    }
+
+    /// As much memory for the one that has all of it.
+    pub(crate) fn of_its_own(&self) -> Self {
+        Self::new(self.limits, Box::new(|_| ()))
+    }
+
+    fn wait(&self, bytes: u64) {
+        let mut state = self.state.lock();
+        let fits = |state: &State| state.used_bytes <= self.limits.most_bytes - bytes;
+        if !state.waiting.is_empty() || !fits(&state) {
+            let ticket = state.next_ticket;
+            state.next_ticket += 1;
+            state.waiting.push_back(ticket);
+            while state.waiting.front() != Some(&ticket) || !fits(&state) {
+                self.freed.wait(&mut state);
+            }
+            state.waiting.pop_front();
+            // The next in the line may fit as well.
+            self.freed.notify_all();
+        }
+        self.change(&mut state, |used| used + bytes);
+    }
+
+    fn change(&self, state: &mut State, by: impl FnOnce(u64) -> u64) {
+        let over = |used: u64| used.saturating_sub(self.limits.own_bytes);
+        let before = over(state.used_bytes);
+        state.used_bytes = by(state.used_bytes);
+        let after = over(state.used_bytes);
+        if before != after {
+            (self.on_overdraft)(after);
+        }
+    }
+}
+
+impl Drop for DecodePermit<'_> {
+    fn drop(&mut self) {
+        let mut state = self.memory.state.lock();
+        self.memory.change(&mut state, |used| used - self.bytes);
+        if !state.waiting.is_empty() {
+            self.memory.freed.notify_all();
+        }
+    }
+}
+
+impl fmt::Debug for DecodeMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DecodeMemory").field("limits", &self.limits).field("state", &*self.state.lock()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    };
+
+    use super::*;
+
+    #[test]
+    fn what_never_fits_is_refused_and_what_fits_alone_goes_alone() {
+        let most = Arc::new(AtomicU64::new(0));
+        let told = most.clone();
+        let limits = DecodeLimits { most_bytes: 100, own_bytes: 40, kept_bytes: 0 };
+        let memory = DecodeMemory::new(limits, Box::new(move |over| _ = told.fetch_max(over, SeqCst)));
+        assert_eq!(memory.take(101).unwrap_err(), NeverFits { most_bytes: 100 });
+        let running = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let (memory, running) = (&memory, &running);
+                scope.spawn(move || {
+                    for round in 0..300 {
+                        let bytes = if (thread + round) % 5 == 0 { 100 } else { 13 + thread };
+                        let permit = memory.take(bytes).unwrap();
+                        let now = running.fetch_add(bytes, SeqCst) + bytes;
+                        assert!(now <= 100, "{now} bytes at once");
+                        running.fetch_sub(bytes, SeqCst);
+                        drop(permit);
+                    }
+                });
+            }
+        });
+        assert_eq!(memory.state.lock().used_bytes, 0);
+        assert_eq!(most.load(SeqCst), 60, "what was taken above its own share was told");
+    }
+}

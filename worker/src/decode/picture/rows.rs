@@ -1,0 +1,170 @@
+//! Cutting and resizing a picture whose rows come one after the other: never more of it in memory than the rows that the
+//! rows of the result under way are made of. The result is, to the byte, that of [`Resampler`](super::Resampler) on the
+//! whole picture.
+
+use super::{Failure, Resampler, resample::within};
+use crate::decode::geometry::Span;
+
+/// A picture that is decoded from the top down.
+pub(super) trait Rows {
+    /// Writes the next row as RGB pixels.
+    fn next_row(&mut self, rgb: &mut [u8]) -> Result<(), Failure>;
+}
+
+/// Bits of a value and of its sign that a sum of products has room for above a weight's, as `fast_image_resize` has it.
+const PRECISION_BITS: u32 = 32 - 8 - 2;
+
+/// One row of the result: the rows of the picture that it is made of.
+struct Weights {
+    first: u32,
+    values: Vec<i16>,
+}
+
+/// Weights down the picture, and how many bits of them stand behind the point.
+struct Taps {
+    rows: Vec<Weights>,
+    precision: u32,
+}
+
+/// A row of the result under way.
+struct Sum {
+    row: usize,
+    values: Vec<i32>,
+}
+
+/// Bytes that [`resample`] takes at once.
+pub(super) fn resample_bytes([width, _]: [u32; 2], y: Span) -> u64 {
+    let scale = y.extent / f64::from(y.pixels);
+    let sums = (2.0 * scale.max(1.0) / scale).ceil() as u64 + 1;
+    let weights = u64::from(y.pixels) * (2.0 * scale.max(1.0) + 3.0) as u64;
+    u64::from(width) * 3 * (4 * sums + 2) + 10 * weights
+}
+
+/// Writes `y.pixels` rows of `x.pixels` RGB pixels to `out`, from the rows of a picture that is `width` pixels wide.
+pub(super) fn resample(
+    rows: &mut impl Rows,
+    [width, height]: [u32; 2],
+    [x, y]: [Span; 2],
+    resampler: &mut Resampler,
+    out: &mut [u8],
+) -> Result<(), Failure> {
+    let taps = taps(y);
+    let result_bytes = x.pixels as usize * 3;
+    assert_eq!(out.len(), result_bytes * y.pixels as usize, "bytes of {}x{}", x.pixels, y.pixels);
+    let mut row = vec![0; width as usize * 3];
+    let mut finished = vec![0; row.len()];
+    let (mut begun, mut done) = (0, 0);
+    let mut sums: Vec<Sum> = Vec::new();
+    let mut spare: Vec<Vec<i32>> = Vec::new();
+    for at in 0..height {
+        if done == taps.rows.len() {
+            break;
+        }
+        rows.next_row(&mut row)?;
+        while taps.rows.get(begun).is_some_and(|next| next.first <= at) {
+            let mut values = spare.pop().unwrap_or_else(|| vec![0; row.len()]);
+            values.fill(1 << (taps.precision - 1));
+            sums.push(Sum { row: begun, values });
+            begun += 1;
+        }
+        for sum in &mut sums {
+            let weights = &taps.rows[sum.row];
+            if let Some(&weight) = weights.values.get((at - weights.first) as usize) {
+                let weight = i32::from(weight);
+                sum.values.iter_mut().zip(&row).for_each(|(sum, byte)| *sum += i32::from(*byte) * weight);
+            }
+        }
+        while let Some(first) = sums.first() {
+            let weights = &taps.rows[first.row];
+            if weights.first as usize + weights.values.len() > at as usize + 1 {
+                break;
+            }
+            let Sum { row, values } = sums.remove(0);
+            for (byte, sum) in finished.iter_mut().zip(&values) {
+                *byte = (sum >> taps.precision).clamp(0, 255) as u8;
+            }
+            resampler.resample_row(&finished, width, x, &mut out[row * result_bytes..][..result_bytes]);
+            spare.push(values);
+            done += 1;
+        }
+    }
+    Ok(())
+}
+
+/// The triangle's weights, in the integers of `fast_image_resize`, which are those of Pillow-SIMD.
+fn taps(y: Span) -> Taps {
+    let size = y.readable.1 - y.readable.0;
+    let (from, extent) = within(y, size);
+    let scale = extent / f64::from(y.pixels);
+    if extent == f64::from(y.pixels) && from == from.round() {
+        // Not resized down: what is written is what was read.
+        let first = y.readable.0 + from as u32;
+        let rows = (0..y.pixels).map(|row| Weights { first: first + row, values: vec![1 << 8] }).collect();
+        return Taps { rows, precision: 8 };
+    }
+    let radius = scale.max(1.0);
+    let recip = 1.0 / radius;
+    let mut most = 0.0_f64;
+    let mut rows: Vec<(u32, Vec<f64>)> = Vec::with_capacity(y.pixels as usize);
+    for row in 0..y.pixels {
+        let center = from + (f64::from(row) + 0.5) * scale;
+        let first = (center - radius).floor().max(0.0) as u32;
+        let end = (center + radius).ceil().min(f64::from(size)) as u32;
+        let weight = |at: u32| {
+            let distance = ((f64::from(at) - (center - 0.5)) * recip).abs();
+            if distance < 1.0 { 1.0 - distance } else { 0.0 }
+        };
+        let mut all: Vec<(u32, f64)> = (first..end).map(|at| (at, weight(at))).skip_while(|(_, weight)| *weight == 0.0).collect();
+        while all.last().is_some_and(|(_, weight)| *weight == 0.0) {
+            all.pop();
+        }
+        let sum: f64 = all.iter().map(|(_, weight)| weight).sum();
+        let values: Vec<f64> = all.iter().map(|(_, weight)| if sum == 0.0 { *weight } else { weight / sum }).collect();
+        most = values.iter().copied().fold(most, f64::max);
+        rows.push((y.readable.0 + all.first().map_or(first, |(at, _)| *at), values));
+    }
+    let fits = |precision: &u32| (most * f64::from(1 << (precision + 1))).round() < f64::from(1 << 15);
+    let precision = (0..PRECISION_BITS - 1).find(|precision| !fits(precision)).unwrap_or(PRECISION_BITS - 1);
+    let unit = f64::from(1 << precision);
+    let whole = |weights: Vec<f64>| weights.into_iter().map(|weight| (weight * unit).round() as i16).collect();
+    let rows = rows.into_iter().map(|(first, values)| Weights { first, values: whole(values) }).collect();
+    Taps { rows, precision }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Whole<'p>(std::slice::ChunksExact<'p, u8>);
+
+    impl Rows for Whole<'_> {
+        fn next_row(&mut self, rgb: &mut [u8]) -> Result<(), Failure> {
+            rgb.copy_from_slice(self.0.next().expect("a row"));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn rows_one_after_the_other_give_what_the_whole_picture_gives() {
+        let bytes = include_bytes!("../../../tests/data/chelsea.jpg");
+        let picture = image::load_from_memory(bytes).unwrap().to_rgb8();
+        let span = |readable: (u32, u32), from, extent, pixels| Span { readable, from, extent, place: 0, pixels, size: pixels };
+        for (x, y) in [
+            (span((0, 240), 0.0, 240.0, 224), span((0, 160), 0.0, 160.0, 150)),
+            (span((0, 240), 0.0, 240.0, 17), span((0, 160), 0.0, 160.0, 5)),
+            (span((0, 240), 0.0, 240.0, 1), span((0, 160), 0.0, 160.0, 1)),
+            (span((13, 90), 13.0, 77.0, 224), span((5, 160), 5.0, 155.0, 31)),
+            (span((0, 240), 10.3, 100.7, 64), span((0, 160), 1.9, 150.2, 64)),
+            (span((0, 240), 10.3, 100.7, 64), span((3, 150), 20.0, 64.0, 64)),
+            (span((0, 240), 0.0, 240.0, 240), span((0, 160), 0.0, 160.0, 160)),
+            (span((0, 240), 7.0, 100.0, 100), span((9, 101), 10.0, 90.0, 300)),
+            (span((7, 8), 7.0, 1.0, 9), span((159, 160), 159.0, 1.0, 3)),
+        ] {
+            let mut outs = [0, 1].map(|_| vec![0; (x.pixels * y.pixels * 3) as usize]);
+            Resampler::default().resample(&picture, [240, 160], x, y, &mut outs[0]);
+            let mut rows = Whole(picture.chunks_exact(240 * 3));
+            resample(&mut rows, [240, 160], [x, y], &mut Resampler::default(), &mut outs[1]).unwrap();
+            assert!(outs[0] == outs[1], "{x:?} {y:?}");
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Which samples were being decoded when the worker died: written down before each is begun, in a file that outlives the
+//! process, however it is killed. A sample that was there at several deaths in a row is a bad one, not the end of every
+//! worker in turn.
+//!
+//! Marks are numbers in places of a file, one place for each decoding thread, and are never synced: the page cache outlives
+//! the process, and a sample that ends the whole machine is not what this is for.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use parking_lot::Mutex;
+use spdl_shard::{Fingerprint, SampleId};
+
+/// Deaths in a row that make a sample a bad one. Those that were only near are decoded alone after the first, and then they
+/// are done or the next death is not theirs.
+pub(crate) const DEATHS: u32 = 3;
+/// A mark: job, sample, checksum.
+const MARK_BYTES: usize = 28;
+/// Marks that are read back at most.
+const MAX_MARKS: usize = 1024;
+/// First words of the list of suspects; what follows on the line is for whom it counts.
+const HEADER: &str = "spdl suspects 1";
+
+type Key = (Fingerprint, SampleId);
+
+/// The samples being decoded, and those that are under suspicion. Made once by a process.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    /// `None` where nothing is written down.
+    file: Option<File>,
+    /// The process is ending in order, and marks mean nothing any more.
+    is_closed: AtomicBool,
+    suspects: Mutex<Suspects>,
+}
+
+#[derive(Debug, Default)]
+struct Suspects {
+    path: PathBuf,
+    circumstances: String,
+    deaths: HashMap<Key, u32>,
+}
+
+/// What is to be done about a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Suspicion {
+    /// Decode it.
+    None,
+    /// Decode it while nothing else is.
+    Alone,
+    /// Leave it: so many deaths.
+    Quarantined(u32),
+}
+
+impl Journal {
+    /// Marks in `path`, and suspects beside it. What an earlier process left there counts as long as the circumstances, such
+    /// as the memory budget, are the same.
+    ///
+    /// # Errors
+    /// When the files cannot be written.
+    pub(crate) fn open(path: &Path, circumstances: &str) -> io::Result<Self> {
+        let beside = path.with_extension("suspects");
+        let mut suspects = Suspects { circumstances: circumstances.to_owned(), ..Suspects::default() };
+        suspects.read(&fs::read_to_string(&beside).unwrap_or_default());
+        suspects.path = beside;
+        let mut marks = Vec::new();
+        if let Ok(file) = File::open(path) {
+            file.take((MAX_MARKS * MARK_BYTES) as u64).read_to_end(&mut marks)?;
+        }
+        for key in marks.as_chunks::<MARK_BYTES>().0.iter().filter_map(unmarked) {
+            let deaths = suspects.deaths.entry(key).or_default();
+            *deaths += 1;
+            let (sample, job) = (key.1.0, key.0);
+            tracing::warn!(sample, %job, deaths, "the worker died while it decoded this sample");
+        }
+        if !suspects.deaths.is_empty() {
+            suspects.write()?;
+        }
+        let file = create(path)?;
+        Ok(Self { file: Some(file), is_closed: AtomicBool::new(false), suspects: Mutex::new(suspects) })
+    }
+
+    /// How a sample is to be decoded.
+    pub(crate) fn suspicion(&self, job: Fingerprint, sample: SampleId) -> Suspicion {
+        match self.suspects.lock().deaths.get(&(job, sample)).copied() {
+            None => Suspicion::None,
+            Some(deaths) if deaths < DEATHS => Suspicion::Alone,
+            Some(deaths) => Suspicion::Quarantined(deaths),
+        }
+    }
+
+    /// Decoding thread number `thread` begins with a sample, or, without one, has nothing under way.
+    pub(crate) fn mark(&self, thread: usize, sample: Option<(Fingerprint, SampleId)>) {
+        let Some(file) = self.file.as_ref().filter(|_| !self.is_closed.load(Relaxed)) else { return };
+        let mark = sample.map_or([0; MARK_BYTES], marked);
+        // What cannot be written down is decoded all the same.
+        let _ = file.write_all_at(&mark, (thread * MARK_BYTES) as u64);
+    }
+
+    /// A suspect was decoded, or found to be bad, and nobody died.
+    pub(crate) fn clear(&self, job: Fingerprint, sample: SampleId) {
+        let mut suspects = self.suspects.lock();
+        if suspects.deaths.remove(&(job, sample)).is_some()
+            && let Err(error) = suspects.write()
+        {
+            tracing::warn!(path = %suspects.path.display(), %error, "the list of suspects cannot be written");
+        }
+    }
+
+    /// The process ends in order: what is under way is not to blame.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Relaxed);
+        if let Some(file) = &self.file {
+            let _ = file.set_len(0);
+        }
+    }
+}
+
+impl Suspects {
+    fn header(&self) -> String {
+        format!("{HEADER} {}", self.circumstances)
+    }
+
+    fn read(&mut self, text: &str) {
+        let mut lines = text.lines();
+        if lines.next() != Some(&self.header()) {
+            return;
+        }
+        for line in lines {
+            let mut words = line.split(' ');
+            let job = words.next().and_then(|word| u128::from_str_radix(word, 16).ok());
+            let sample = words.next().and_then(|word| word.parse().ok());
+            let deaths = words.next().and_then(|word| word.parse().ok());
+            if let (Some(job), Some(sample), Some(deaths)) = (job, sample, deaths) {
+                self.deaths.insert((Fingerprint(job), SampleId(sample)), deaths);
+            }
+        }
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let mut text = self.header() + "\n";
+        for ((job, sample), deaths) in &self.deaths {
+            text += &format!("{:032x} {} {deaths}\n", job.0, sample.0);
+        }
+        let fresh = self.path.with_extension("suspects-new");
+        create(&fresh)?.write_all(text.as_bytes())?;
+        fs::rename(&fresh, &self.path)
+    }
+}
+
+/// Makes a file anew, and not where a link leads that somebody else has put there.
+fn create(path: &Path) -> io::Result<File> {
+    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    OpenOptions::new().create(true).write(true).truncate(true).custom_flags(no_follow).open(path)
+}
+
+fn marked((job, sample): Key) -> [u8; MARK_BYTES] {
+    let mut mark = [0; MARK_BYTES];
+    mark[..16].copy_from_slice(&job.0.to_le_bytes());
+    mark[16..24].copy_from_slice(&sample.0.to_le_bytes());
+    let checksum = crc32c::crc32c(&mark[..24]);
+    mark[24..].copy_from_slice(&checksum.to_le_bytes());
+    mark
+}
+
+fn unmarked(mark: &[u8; MARK_BYTES]) -> Option<Key> {
+    let (key, checksum) = mark.split_at(24);
+    if crc32c::crc32c(key).to_le_bytes() != checksum {
+        return None;
+    }
+    let (job, sample) = key.split_first_chunk::<16>()?;
+    Some((Fingerprint(u128::from_le_bytes(*job)), SampleId(u64::from_le_bytes(sample.try_into().ok()?))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: Fingerprint = Fingerprint(7 << 100);
+
+    #[test]
+    fn a_sample_that_was_there_at_several_deaths_in_a_row_is_quarantined_and_others_are_cleared() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("worker.decoding");
+        let open = || Journal::open(&path, "1 GiB").unwrap();
+        let (culprit, other) = (SampleId(3), SampleId(0));
+        for deaths in 0..DEATHS {
+            let journal = open();
+            let expected = if deaths == 0 { Suspicion::None } else { Suspicion::Alone };
+            assert_eq!(journal.suspicion(JOB, culprit), expected, "after {deaths} deaths");
+            assert_eq!(journal.suspicion(JOB, other), expected);
+            journal.mark(0, Some((JOB, other)));
+            journal.mark(1, Some((JOB, SampleId(9))));
+            journal.mark(1, None);
+            journal.mark(2, Some((JOB, culprit)));
+            // Dropped like this, the process is killed.
+        }
+        let journal = open();
+        assert_eq!(journal.suspicion(JOB, culprit), Suspicion::Quarantined(DEATHS));
+        assert_eq!(journal.suspicion(Fingerprint(1), culprit), Suspicion::None, "another job");
+        assert_eq!(journal.suspicion(JOB, SampleId(9)), Suspicion::None, "it was done");
+        journal.clear(JOB, other);
+        journal.mark(0, Some((JOB, other)));
+        journal.close();
+        assert_eq!(open().suspicion(JOB, other), Suspicion::None, "the last process ended in order");
+        assert_eq!(open().suspicion(JOB, culprit), Suspicion::Quarantined(DEATHS));
+        let roomier = Journal::open(&path, "2 GiB").unwrap();
+        assert_eq!(roomier.suspicion(JOB, culprit), Suspicion::None, "there is more memory");
+    }
+
+    #[test]
+    fn damaged_files_are_no_suspicion_and_without_a_file_nothing_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("worker.decoding");
+        fs::write(&path, [0xa5; 100]).unwrap();
+        fs::write(path.with_extension("suspects"), "spdl suspects 1 x\nzz 3\n\u{1} 4 5 6 7").unwrap();
+        let journal = Journal::open(&path, "x").unwrap();
+        assert!(journal.suspects.lock().deaths.is_empty());
+        let none = Journal::default();
+        none.mark(0, Some((JOB, SampleId(1))));
+        none.clear(JOB, SampleId(1));
+        assert_eq!(none.suspicion(JOB, SampleId(1)), Suspicion::None);
+    }
+}
