@@ -15,7 +15,8 @@ import zlib
 
 from PIL import Image, ImageFile, ImageOps, PngImagePlugin
 
-Image.MAX_IMAGE_PIXELS = None
+# Above twice as many, about what we refuse too, Pillow raises an error instead of taking the memory.
+Image.MAX_IMAGE_PIXELS = 1 << 26
 warnings.simplefilter("ignore")
 
 
@@ -104,7 +105,6 @@ def odd_jpegs(folder: pathlib.Path) -> None:
             "stuffed-zero": join(before[:1] + [b"\xff\x00\x11"] + before[1:]),
             "fill-bytes": join([b"\xff\xff\xff" + one for one in before]),
             "app13-too-short": join(before[:1] + [b"\xff\xed\0\x10Photoshop 3.0\0" + b"8BIM\x04\x04" * 3] + before[1:]),
-            "app14-cut": join([b"\xff\xee\0\x07Adobe"] + without_jfif),
             "adobe-ycc": join([adobe(1)] + without_jfif),
             "jfif-and-adobe-rgb": join(before[:1] + [adobe(0)] + before[1:]),
             "adobe-unknown": join([adobe(9)] + without_jfif),
@@ -133,13 +133,12 @@ def pngs(photo: Image.Image, save, folder: pathlib.Path) -> None:
         save(f"png-{mode.replace(';', '')}.png", picture)
     save("png-transparent.png", photo.convert("P"), transparency=3)
     tiff = b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
-    for name, data in (("exif", b"Exif\0\0" + tiff), ("APP1", b"Exif\0\0" + tiff)):
-        digits = data.hex()
-        text = f"\n{name}\n{len(data):8}\n" + "\n".join(digits[at : at + 72] for at in range(0, len(digits), 72)) + "\n"
-        for deflated in (False, True):
-            info = PngImagePlugin.PngInfo()
-            info.add_text(f"Raw profile type {name}", text, zip=deflated)
-            save(f"png-profile-{name}-{'z' if deflated else 't'}.png", photo, pnginfo=info)
+    digits = (b"Exif\0\0" + tiff).hex()
+    text = f"\nexif\n{len(digits) // 2:8}\n" + "\n".join(digits[at : at + 72] for at in range(0, len(digits), 72)) + "\n"
+    for deflated in (False, True):
+        info = PngImagePlugin.PngInfo()
+        info.add_text("Raw profile type exif", text, zip=deflated)
+        save(f"png-profile-{'z' if deflated else 't'}.png", photo, pnginfo=info)
     for name, packet in (("attribute", '<r tiff:Orientation="8"/>'), ("element", "<tiff:Orientation>3</tiff:Orientation>")):
         info = PngImagePlugin.PngInfo()
         info.add_itxt("XML:com.adobe.xmp", f"<x:xmpmeta>{packet}</x:xmpmeta>")

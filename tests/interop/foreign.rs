@@ -59,9 +59,14 @@ impl Pillow {
 
     fn read(&mut self, path: &Path) -> (Said, Vec<u8>) {
         let stdin = self.child.stdin.as_mut().expect("its input is ours");
-        writeln!(stdin, "{}", path.display()).expect("Pillow listens");
+        // Where it has just died, it does not answer either.
+        let _ = writeln!(stdin, "{}", path.display());
         let mut line = String::new();
         self.out.read_line(&mut line).expect("Pillow answers");
+        if line.is_empty() {
+            let error = Some("Pillow's process died of it".to_owned());
+            return (Said { format: None, width: 0, height: 0, error }, Vec::new());
+        }
         let said: Said = serde_json::from_str(&line).expect("a line of JSON");
         let mut pixels = vec![0; said.width as usize * said.height as usize * 3];
         self.out.read_exact(&mut pixels).expect("the pixels that it announced");
@@ -119,7 +124,13 @@ fn compare(python: &Path, folder: &Path) -> (BTreeMap<String, Tally>, Vec<PathBu
     let mut pillow = Pillow::start(python);
     for path in paths {
         let (said, pixels) = pillow.read(&path);
+        if pillow.child.try_wait().expect("a child of ours").is_some() {
+            pillow = Pillow::start(python);
+        }
         let Some(format) = said.format.filter(|_| said.error.is_none()) else {
+            if let Some(error) = said.error.filter(|error| error.contains("died")) {
+                println!("{}: {error}", path.display());
+            }
             unread.push(path);
             continue;
         };

@@ -3,22 +3,31 @@
 
 use std::io::Cursor;
 
-use image::{ColorType, ImageDecoder, ImageReader, Limits};
+use image::{ColorType, ImageDecoder, ImageFormat, ImageReader, Limits};
 
-use super::{Failure, PictureLimits, Turn, Upright, checked_size, orientation::upright, other};
+use super::{Failure, PictureLimits, Turn, Upright, bmp, checked_size, orientation::{first_value, upright}, other};
 
 /// A picture whose header is read.
-pub(super) struct Library<'b> {
-    decoder: Box<dyn ImageDecoder + 'b>,
+pub(super) enum Library<'b> {
+    /// Of the crate `image`.
+    Image(Box<dyn ImageDecoder + 'b>),
+    /// A BMP of runs, of which the crate takes what is left out for black.
+    Runs(bmp::RunLengthBmp<'b>),
 }
 
 /// Bytes of a pixel while a decoder holds it in its own way, beside what it hands over.
 const INNER_PIXEL_BYTES: u64 = 4;
 
 pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upright, Library<'_>), Failure> {
+    if let Some((stored, bmp)) = bmp::open(bytes, limits)? {
+        return Ok((stored, Upright::default(), Library::Runs(bmp)));
+    }
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(other)?;
     if reader.format().is_none() {
         return Err(other("the bytes are of no format that is known"));
+    }
+    if reader.format() == Some(ImageFormat::Tiff) && is_wide_and_planar(bytes) {
+        return Err(other("a TIFF of more than 8 bits whose channels lie apart, which the decoder mixes up"));
     }
     let mut allowed = Limits::default();
     // A decoder may hold the picture twice, and its pixels may have 16 bytes; what it takes is counted beforehand.
@@ -33,25 +42,38 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upr
         // A TIFF has the tag among its own.
         upright.turn = decoder.orientation().map(Turn::from).unwrap_or_default();
     }
-    Ok((stored, upright, Library { decoder: Box::new(decoder) }))
+    Ok((stored, upright, Library::Image(Box::new(decoder))))
+}
+
+/// Whether a TIFF's channels lie one behind the other (`PlanarConfiguration`) with more than 8 bits a sample.
+fn is_wide_and_planar(bytes: &[u8]) -> bool {
+    const BITS_PER_SAMPLE: u16 = 258;
+    const PLANAR_CONFIGURATION: u16 = 284;
+    let value = |tag| first_value(bytes, tag).ok().flatten();
+    value(PLANAR_CONFIGURATION) == Some(2) && value(BITS_PER_SAMPLE).is_some_and(|bits| bits > 8)
 }
 
 impl Library<'_> {
     /// Bytes that decoding takes beside the RGB pixels.
     pub(super) fn scratch_bytes(&self, [width, height]: [u32; 2]) -> u64 {
-        let raw = if self.decoder.color_type() == ColorType::Rgb8 { 0 } else { self.decoder.total_bytes() };
+        let Self::Image(decoder) = self else { return 0 };
+        let raw = if decoder.color_type() == ColorType::Rgb8 { 0 } else { decoder.total_bytes() };
         raw + u64::from(width) * u64::from(height) * INNER_PIXEL_BYTES
     }
 
     /// Decodes to RGB.
     pub(super) fn decode(self, pixels: &mut [u8]) -> Result<(), Failure> {
-        let color = self.decoder.color_type();
+        let decoder = match self {
+            Self::Image(decoder) => decoder,
+            Self::Runs(bmp) => return bmp.decode(pixels),
+        };
+        let color = decoder.color_type();
         if color == ColorType::Rgb8 {
-            return self.decoder.read_image_boxed(pixels).map_err(other);
+            return decoder.read_image_boxed(pixels).map_err(other);
         }
         let bytes = pixels.len() / 3 * usize::from(color.bytes_per_pixel());
         let mut raw = vec![0; bytes];
-        self.decoder.read_image_boxed(&mut raw).map_err(other)?;
+        decoder.read_image_boxed(&mut raw).map_err(other)?;
         match color {
             ColorType::L8 => convert(&raw, pixels, |[l]: [u8; 1]| [l; 3]),
             ColorType::La8 => convert(&raw, pixels, |[l, _]: [u8; 2]| [l; 3]),

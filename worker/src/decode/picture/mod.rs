@@ -4,6 +4,7 @@
 //! Most JPEGs go to the crop decoder, which decodes what the plan needs and no more. For all other pictures a library
 //! decodes the whole, and what the plan needs is resampled from that; a big PNG is never there as a whole.
 
+mod bmp;
 mod counts;
 mod crop;
 mod jpeg;

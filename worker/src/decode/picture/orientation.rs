@@ -28,10 +28,15 @@ pub(crate) fn upright(exif: Option<&[u8]>, xmp: Option<&[u8]>) -> Upright {
 
 /// It is no EXIF, or ends before its first directory does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Broken;
+pub(super) struct Broken;
 
 /// The number of the orientation, 1 to 8 in a sound picture; `None` where there is no such tag.
 fn of_exif(tiff: &[u8]) -> Result<Option<u8>, Broken> {
+    Ok(first_value(tiff, TAG)?.map(|value| u8::try_from(value).unwrap_or(0)))
+}
+
+/// The first value of a tag in the first directory of a TIFF, where it is there and a whole number.
+pub(super) fn first_value(tiff: &[u8], tag: u16) -> Result<Option<u32>, Broken> {
     let is_little = match tiff.get(..4).ok_or(Broken)? {
         b"II\x2a\0" => true,
         b"MM\0\x2a" => false,
@@ -49,18 +54,28 @@ fn of_exif(tiff: &[u8]) -> Result<Option<u8>, Broken> {
     let entries = u16_at(directory).ok_or(Broken)?;
     for entry in 0..entries.min(MAX_ENTRIES) {
         let at = directory.saturating_add(2 + 12 * usize::from(entry));
-        if u16_at(at).ok_or(Broken)? != TAG {
+        if u16_at(at).ok_or(Broken)? != tag {
             continue;
         }
         let (kind, count) = (u16_at(at + 2).ok_or(Broken)?, u32_at(at + 4).ok_or(Broken)?);
-        let value = match kind {
-            _ if count == 0 => return Ok(None),
-            1 => tiff.get(at + 8).copied().map(u32::from),
-            3 => u16_at(at + 8).map(u32::from),
-            4 => u32_at(at + 8),
+        let bytes = match kind {
+            1 => 1,
+            3 => 2,
+            4 => 4,
             _ => return Ok(None),
         };
-        return Ok(Some(u8::try_from(value.ok_or(Broken)?).unwrap_or(0)));
+        if count == 0 {
+            return Ok(None);
+        }
+        // What does not fit into the entry lies elsewhere.
+        let fits = u64::from(count) * bytes <= 4;
+        let place = if fits { at + 8 } else { u32_at(at + 8).ok_or(Broken)? as usize };
+        let value = match bytes {
+            1 => tiff.get(place).copied().map(u32::from),
+            2 => u16_at(place).map(u32::from),
+            _ => u32_at(place),
+        };
+        return value.ok_or(Broken).map(Some);
     }
     Ok(None)
 }
