@@ -186,7 +186,9 @@ fn sides(jpeg: &Jpeg<'_>, request: &Request) -> [u64; 2] {
 
 fn plane_bytes(request: &Request, component: &Component, luma: &Component, [across, down]: [u64; 2]) -> u64 {
     let is_whole = points(request) == 8;
-    let part = |axis: usize| if is_whole { u64::from(luma.sampling[axis] / component.sampling[axis].max(1)).max(1) } else { 1 };
+    let part = |axis: usize| {
+        if is_whole { u64::from(luma.sampling[axis] / component.sampling[axis].max(1)).max(1) } else { 1 }
+    };
     (across.div_ceil(part(0)) + 32) * (down.div_ceil(part(1)) + 64)
 }
 

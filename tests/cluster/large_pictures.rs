@@ -56,7 +56,9 @@ fn valid_pictures_of_half_a_gigabyte_pass_through_a_worker_of_a_quarter_and_one_
     let dataset = Dataset::of_records((0..24).map(|index| (picture(index), "1".to_owned())));
     let keys = "epochs = 1\nbad_samples = \"mask\"\nmax_bad_fraction = 0.5\nepoch_end = \"exact\"";
     let job = dataset.training_job("large", 1);
-    let text = fs::read_to_string(&job).unwrap().replace("global_batch = 64\nepochs = 1", &format!("global_batch = 12\n{keys}"));
+    let text = fs::read_to_string(&job)
+        .unwrap()
+        .replace("global_batch = 64\nepochs = 1", &format!("global_batch = 12\n{keys}"));
     fs::write(&job, text).unwrap();
 
     let mut cluster = Cluster::start(0);

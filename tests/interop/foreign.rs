@@ -88,7 +88,8 @@ fn ours(bytes: &[u8], [width, height]: [u32; 2]) -> Result<Vec<u8>, String> {
          decode = \"image\"\nops = [{{ resize = {{ size = [{height}, {width}] }} }}]\n"
     );
     let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1000, blocks: 10 };
-    let job = JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts)).map_err(|error| error.to_string())?;
+    let job =
+        JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts)).map_err(|error| error.to_string())?;
     let decoder = Decoder::new(&job, []).map_err(|error| error.to_string())?;
     let mut out = vec![0; width as usize * height as usize * 3];
     let key = SampleKey { epoch: 0, id: SampleId(0), sample_in_record: 0 };
@@ -103,7 +104,8 @@ fn psnr(one: &[u8], other: &[u8]) -> f64 {
 }
 
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
-    let mut entries: Vec<PathBuf> = fs::read_dir(folder).expect("a folder").map(|entry| entry.unwrap().path()).collect();
+    let mut entries: Vec<PathBuf> =
+        fs::read_dir(folder).expect("a folder").map(|entry| entry.unwrap().path()).collect();
     entries.sort();
     for path in entries {
         if path.is_dir() { files(&path, found) } else { found.push(path) }

@@ -29,8 +29,8 @@ use spdl_shard::{
 };
 
 pub use cause::{BadSampleCause, BadSampleProblem};
-pub use memory::DecodeMemory;
 pub(crate) use memory::DecodeLimits;
+pub use memory::DecodeMemory;
 pub use picture::{PictureCounts, PictureLimits};
 
 use draw::Draw;

@@ -130,7 +130,8 @@ impl Resources {
             ..FetchSettings::new(shares.pool_bytes, shares.transit_bytes)
         };
         let fetcher = Fetcher::new(settings, budget.disk.as_ref(), fetch.clone());
-        let memory = Arc::new(SharedMemory { bytes: shares.pool_bytes, taken: Mutex::default(), fetcher: fetcher.clone() });
+        let memory =
+            Arc::new(SharedMemory { bytes: shares.pool_bytes, taken: Mutex::default(), fetcher: fetcher.clone() });
         let lender = memory.clone();
         let lend = move |bytes| lender.change(|taken| taken.lent_bytes = bytes);
         Ok(Arc::new(Self {

@@ -5,7 +5,11 @@ use std::io::Cursor;
 
 use image::{ColorType, ImageDecoder, ImageFormat, ImageReader, Limits};
 
-use super::{Failure, PictureLimits, Turn, Upright, bmp, checked_size, orientation::{first_value, upright}, other};
+use super::{
+    Failure, PictureLimits, Turn, Upright, bmp, checked_size,
+    orientation::{first_value, upright},
+    other,
+};
 
 /// A picture whose header is read.
 pub(super) enum Library<'b> {

@@ -20,8 +20,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub use counts::PictureCounts;
 pub(crate) use crop::Render as CropRender;
 pub(crate) use orientation::Upright;
-use spdl_jpeg::Oddities;
 pub(crate) use resample::Resampler;
+use spdl_jpeg::Oddities;
 pub(crate) use turn::Turn;
 
 use super::{
@@ -103,18 +103,19 @@ impl Scratch {
 /// Reads a picture's header.
 pub(crate) fn open<'b>(bytes: &'b [u8], field: &str, limits: PictureLimits) -> Result<Picture<'b>, BadSampleProblem> {
     let outcome = guarded(|| {
-        let (stored, upright, oddities, source) = if let Some((stored, upright, oddities, jpeg)) = crop::open(bytes, limits)? {
-            (stored, upright, oddities, Source::Crop(Box::new(jpeg)))
-        } else if jpeg::is_jpeg(bytes) {
-            let (stored, upright, oddities, jpeg) = jpeg::open(bytes, limits)?;
-            (stored, upright, oddities, Source::Jpeg(Box::new(jpeg)))
-        } else if png::is_png(bytes) {
-            let (stored, upright, png) = png::open(bytes, limits)?;
-            (stored, upright, Oddities::NONE, Source::Png(Box::new(png)))
-        } else {
-            let (stored, upright, library) = library::open(bytes, limits)?;
-            (stored, upright, Oddities::NONE, Source::Library(library))
-        };
+        let (stored, upright, oddities, source) =
+            if let Some((stored, upright, oddities, jpeg)) = crop::open(bytes, limits)? {
+                (stored, upright, oddities, Source::Crop(Box::new(jpeg)))
+            } else if jpeg::is_jpeg(bytes) {
+                let (stored, upright, oddities, jpeg) = jpeg::open(bytes, limits)?;
+                (stored, upright, oddities, Source::Jpeg(Box::new(jpeg)))
+            } else if png::is_png(bytes) {
+                let (stored, upright, png) = png::open(bytes, limits)?;
+                (stored, upright, Oddities::NONE, Source::Png(Box::new(png)))
+            } else {
+                let (stored, upright, library) = library::open(bytes, limits)?;
+                (stored, upright, Oddities::NONE, Source::Library(library))
+            };
         Ok(Picture { oddities, has_broken_exif: upright.has_broken_exif, stored, turn: upright.turn, source })
     });
     outcome.map_err(|failure| failure.of(bytes, field, limits))
@@ -176,7 +177,9 @@ impl Picture<'_> {
     /// Whether it is resized while it is decoded.
     fn comes_in_rows(&self, y: Span) -> bool {
         let is_reduced = f64::from(y.pixels) <= y.extent;
-        matches!(&self.source, Source::Png(png) if !png.is_interlaced()) && is_reduced && rgb_bytes(self.stored) > ROWS_FROM_BYTES
+        matches!(&self.source, Source::Png(png) if !png.is_interlaced())
+            && is_reduced
+            && rgb_bytes(self.stored) > ROWS_FROM_BYTES
     }
 
     /// Decodes, resamples and writes the pixels of `frame` to a sample's place; `x` and `y` are in the picture as

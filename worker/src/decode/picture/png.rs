@@ -165,7 +165,8 @@ fn text_of(kind: &[u8], body: &[u8]) -> Option<Vec<u8>> {
 
 /// The bytes of an ImageMagick profile: a newline, a name, a length, and hexadecimal digits in lines.
 fn raw_profile(text: &[u8]) -> Option<Vec<u8>> {
-    let digits: Vec<u8> = text.splitn(4, |byte| *byte == b'\n').nth(3)?.iter().copied().filter(u8::is_ascii_hexdigit).collect();
+    let digits: Vec<u8> =
+        text.splitn(4, |byte| *byte == b'\n').nth(3)?.iter().copied().filter(u8::is_ascii_hexdigit).collect();
     let value = |digit: u8| (digit as char).to_digit(16).expect("a digit") as u8;
     let bytes: Vec<u8> = digits.as_chunks::<2>().0.iter().map(|[high, low]| value(*high) << 4 | value(*low)).collect();
     // A profile of type APP1 may hold XMP instead.

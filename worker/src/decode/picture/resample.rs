@@ -42,7 +42,8 @@ impl Resampler {
 
     /// Bytes that [`resample`](Self::resample) takes at once beside the picture and the result.
     pub(super) fn scratch_bytes([width, _]: [u32; 2], [x, y]: [Span; 2]) -> u64 {
-        let weights = |span: Span| (span.extent.max(f64::from(span.pixels)) * 2.0 + 3.0 * f64::from(span.pixels)) as u64 * 10;
+        let weights =
+            |span: Span| (span.extent.max(f64::from(span.pixels)) * 2.0 + 3.0 * f64::from(span.pixels)) as u64 * 10;
         u64::from(width) * u64::from(y.pixels) * 3 + weights(x) + weights(y)
     }
 

@@ -114,7 +114,8 @@ fn taps(y: Span) -> Taps {
             let distance = ((f64::from(at) - (center - 0.5)) * recip).abs();
             if distance < 1.0 { 1.0 - distance } else { 0.0 }
         };
-        let mut all: Vec<(u32, f64)> = (first..end).map(|at| (at, weight(at))).skip_while(|(_, weight)| *weight == 0.0).collect();
+        let mut all: Vec<(u32, f64)> =
+            (first..end).map(|at| (at, weight(at))).skip_while(|(_, weight)| *weight == 0.0).collect();
         while all.last().is_some_and(|(_, weight)| *weight == 0.0) {
             all.pop();
         }
@@ -148,7 +149,14 @@ mod tests {
     fn rows_one_after_the_other_give_what_the_whole_picture_gives() {
         let bytes = include_bytes!("../../../tests/data/chelsea.jpg");
         let picture = image::load_from_memory(bytes).unwrap().to_rgb8();
-        let span = |readable: (u32, u32), from, extent, pixels| Span { readable, from, extent, place: 0, pixels, size: pixels };
+        let span = |readable: (u32, u32), from, extent, pixels| Span {
+            readable,
+            from,
+            extent,
+            place: 0,
+            pixels,
+            size: pixels,
+        };
         for (x, y) in [
             (span((0, 240), 0.0, 240.0, 224), span((0, 160), 0.0, 160.0, 150)),
             (span((0, 240), 0.0, 240.0, 17), span((0, 160), 0.0, 160.0, 5)),

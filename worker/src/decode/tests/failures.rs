@@ -116,7 +116,10 @@ fn a_picture_that_takes_more_memory_than_there_is_names_its_size_what_it_takes_a
     let float = DynamicImage::ImageRgba32F(reference(CAT).to_rgba32f());
     let error = decode(&encoded(&float, ImageFormat::Tiff)).unwrap_err().to_string();
     let expected = "field `jpg` is a picture of 240x160 that takes 8";
-    assert!(error.contains(expected) && error.ends_with("300000 are for decoding (a part of the memory budget)"), "{error}");
+    assert!(
+        error.contains(expected) && error.ends_with("300000 are for decoding (a part of the memory budget)"),
+        "{error}"
+    );
     let wide = encoded(&DynamicImage::ImageRgba16(reference(CAT).to_rgba16()), ImageFormat::Png);
     assert!(decode(CAT).is_ok(), "of a JPEG no more is there than the crop needs");
     assert_eq!(decode(&wide), decode(&wide), "and a refused picture gives back what it had not taken");
@@ -133,7 +136,8 @@ fn a_large_png_comes_in_rows_and_takes_little_memory() {
         let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
         decoder.decode_sample(key(0), &field, &mut [Target::Fixed(&mut out)]).map(|()| out)
     };
-    let expected = picture("{ resize = { size = [64, 80] } }", "", &encoded(&large.to_rgb8().into(), ImageFormat::Bmp)).unwrap();
+    let expected =
+        picture("{ resize = { size = [64, 80] } }", "", &encoded(&large.to_rgb8().into(), ImageFormat::Bmp)).unwrap();
     for png in [DynamicImage::from(large.to_rgb8()), large.to_rgba16().into()] {
         let png = encoded(&png, ImageFormat::Png);
         let decoder = Decoder::new(&job, CLASSES).unwrap().with_memory(memory.clone());
