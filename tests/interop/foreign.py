@@ -23,7 +23,9 @@ warnings.simplefilter("ignore")
 def scaled(picture: Image.Image) -> Image.Image:
     """Pixels of more than 8 bits as 8-bit grey."""
     if picture.mode.startswith("I;16"):
-        values = array.array("H", picture.convert("I;16").tobytes())
+        values = array.array("H", picture.tobytes())
+        if picture.mode == "I;16B":
+            values.byteswap()
         return Image.frombytes("L", picture.size, bytes((value + 128) // 257 for value in values))
     if picture.mode == "I":
         values = array.array("i", picture.tobytes())

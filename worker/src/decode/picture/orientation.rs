@@ -59,9 +59,10 @@ pub(super) fn first_value(tiff: &[u8], tag: u16) -> Result<Option<u32>, Broken> 
         }
         let (kind, count) = (u16_at(at + 2).ok_or(Broken)?, u32_at(at + 4).ok_or(Broken)?);
         let bytes = match kind {
-            1 => 1,
-            3 => 2,
-            4 => 4,
+            // Whole numbers, with a sign or without.
+            1 | 6 => 1,
+            3 | 8 => 2,
+            4 | 9 => 4,
             _ => return Ok(None),
         };
         if count == 0 {
@@ -105,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_tag_is_read_in_every_type_that_is_written_and_with_the_prefix_of_jpeg() {
-        for exif in [tiff(3, [0, 6, 0, 0]), tiff(4, [0, 0, 0, 6]), tiff(1, [6, 0, 0, 0])] {
+        for exif in [tiff(3, [0, 6, 0, 0]), tiff(4, [0, 0, 0, 6]), tiff(9, [0, 0, 0, 6]), tiff(1, [6, 0, 0, 0])] {
             for exif in [exif.clone(), [b"Exif\0\0", &exif[..]].concat()] {
                 let upright = upright(Some(&exif), None);
                 assert_eq!(upright, Upright { turn: Orientation::Rotate90.into(), has_broken_exif: false });
