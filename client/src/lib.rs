@@ -39,6 +39,7 @@ mod start;
 mod state;
 mod stats;
 mod steps;
+mod waits;
 
 pub use batch::{Batch, FreeSlot};
 pub use blocking::Blocking;
@@ -52,3 +53,4 @@ pub use source::{Delivery, Serving, Source, SourceEvent};
 pub use start::{StartFrom, Started};
 pub use state::{State, StateError};
 pub use stats::Stats;
+pub use waits::WaitClock;

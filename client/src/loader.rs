@@ -31,8 +31,6 @@ pub struct Loader<S> {
     phase: Phase,
     position: Position,
     receipt: Receipt,
-    /// How long earlier calls have waited for the batch that is next.
-    waited: Duration,
     tally: Tally,
 }
 
@@ -48,6 +46,7 @@ impl<S: Source> Loader<S> {
     /// Times count from `started`.
     #[must_use]
     pub fn new(source: S, session: Arc<Session>, rank: u32, timeout: Duration, started: Instant) -> Self {
+        let tally = Tally::new(started, source.wait_clock());
         Self {
             source,
             rank,
@@ -57,8 +56,7 @@ impl<S: Source> Loader<S> {
             session,
             reason: StartReason::Given,
             receipt: Receipt::default(),
-            waited: Duration::ZERO,
-            tally: Tally::new(started),
+            tally,
         }
     }
 
@@ -71,9 +69,9 @@ impl<S: Source> Loader<S> {
 
     /// The same loader over what `map` makes of its source.
     pub(crate) fn try_map_source<T: Source, E>(self, map: impl FnOnce(S) -> Result<T, E>) -> Result<Loader<T>, E> {
-        let Self { source, session, reason, rank, timeout, phase, position, receipt, waited, tally } = self;
+        let Self { source, session, reason, rank, timeout, phase, position, receipt, tally } = self;
         let source = map(source)?;
-        Ok(Loader { source, session, reason, rank, timeout, phase, position, receipt, waited, tally })
+        Ok(Loader { source, session, reason, rank, timeout, phase, position, receipt, tally })
     }
 
     /// The next batch; `None` when all epochs are delivered. Dropping the future loses nothing.
@@ -95,12 +93,13 @@ impl<S: Source> Loader<S> {
             Phase::Ended => return Ok(None),
             Phase::Failed => return Err(ClientError::Closed),
         }
-        let since = Instant::now();
-        let event = tokio::time::timeout(timeout, self.source.next()).await;
-        let waited = self.waited + since.elapsed();
+        let event = {
+            let _wait = self.tally.clock().start();
+            tokio::time::timeout(timeout, self.source.next()).await
+        };
         match event {
             Ok(Ok(SourceEvent::Batch(batch))) => {
-                self.hand(&batch, waited);
+                self.hand(&batch);
                 Ok(Some(batch))
             }
             Ok(Ok(SourceEvent::End(position))) => {
@@ -113,14 +112,11 @@ impl<S: Source> Loader<S> {
                 self.phase = Phase::Failed;
                 Err(error)
             }
-            Err(_) => {
-                self.waited = waited;
-                Err(self.timed_out(waited).await)
-            }
+            Err(_) => Err(self.timed_out().await),
         }
     }
 
-    fn hand(&mut self, batch: &S::Batch, waited: Duration) {
+    fn hand(&mut self, batch: &S::Batch) {
         let mut samples = 0;
         for entry in batch.entries().filter(Entry::is_delivery) {
             self.receipt.add_sample(entry.position(), entry.sample());
@@ -128,18 +124,17 @@ impl<S: Source> Loader<S> {
         }
         let header = batch.header();
         self.position = header.next();
-        self.waited = Duration::ZERO;
-        self.tally.add(header.used_bytes, samples, waited);
+        self.tally.add(header.used_bytes, samples);
         self.source.handed(self.progress());
     }
 
     fn progress(&self) -> Progress {
-        Progress { position: self.position, receipt: self.receipt, waited_ms: self.tally.waited_ms() }
+        Progress { position: self.position, receipt: self.receipt, waited_ms: self.tally.clock().total_ms() }
     }
 
-    async fn timed_out(&mut self, waited: Duration) -> ClientError {
+    async fn timed_out(&mut self) -> ClientError {
+        let waited_ms = u64::try_from(self.tally.waiting().as_millis()).unwrap_or(u64::MAX);
         let explanation = self.source.explain().await;
-        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         ClientError::Timeout { rank: self.rank, waited_ms, position: self.position, explanation }
     }
 

@@ -9,7 +9,7 @@ use spdl_wire::{
     messages::{StageFigures, Transport},
 };
 
-use crate::{Batch, ClientError, core::Progress};
+use crate::{Batch, ClientError, WaitClock, core::Progress};
 
 /// What a loader has to know of a batch to count it, wherever its bytes are.
 pub trait Delivery: Send + 'static {
@@ -64,6 +64,11 @@ pub trait Source: Send + 'static {
 
     /// By whom and how the rank is served just now.
     fn serving(&self) -> Serving;
+
+    /// The clock on which the loader measures its waits: a source that reports them elsewhere gives the one that it reads.
+    fn wait_clock(&self) -> WaitClock {
+        WaitClock::default()
+    }
 
     /// Figures of the pipeline's stages, where they run in this process.
     fn stages(&self) -> Vec<StageFigures> {

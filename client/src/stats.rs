@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use spdl_wire::messages::StageFigures;
 
-use crate::Serving;
+use crate::{Serving, WaitClock};
 
 /// Figures of a loader since it was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,7 +20,8 @@ pub struct Stats {
     pub elapsed_s: f64,
     /// Seconds from then to the first batch.
     pub first_batch_s: Option<f64>,
-    /// Seconds that the trainer has waited in all, for the first batch too.
+    /// Seconds that the trainer has waited in all, for the first batch too. The batch that it waits for counts with what it
+    /// has waited so far, here and below.
     pub waited_s: f64,
     /// Of these, since the first batch.
     pub waited_since_first_s: f64,
@@ -37,13 +38,19 @@ pub struct Stats {
 
 /// A trainer that waits for less than this part of its time has what it needs.
 const NEGLIGIBLE_WAIT: f64 = 0.02;
+/// A wait of so many seconds says something, however few batches there were.
+const NOTABLE_WAIT_S: f64 = 1.0;
 
 impl Stats {
     /// In words: whether trainer or loader sets the pace since the first batch, by how much, and where to look.
     #[must_use]
     pub fn verdict(&self) -> String {
         let since_first_s = self.elapsed_s - self.first_batch_s.unwrap_or(self.elapsed_s);
-        if self.batches < 2 || since_first_s <= 0.0 {
+        if self.batches == 0 && self.waited_s >= NOTABLE_WAIT_S {
+            return format!("no batch has come yet: the trainer has waited {:.1} s for the first", self.waited_s);
+        }
+        let is_early = self.batches < 2 && self.waited_since_first_s < NOTABLE_WAIT_S;
+        if is_early || since_first_s <= 0.0 {
             return "too early to tell: fewer than two batches have come".to_owned();
         }
         let waited = self.waited_since_first_s / since_first_s;
@@ -73,31 +80,44 @@ pub(crate) struct Tally {
     batches: u64,
     samples: u64,
     bytes: u64,
-    waited: Duration,
+    clock: WaitClock,
+    /// What the clock showed when the last batch was handed over.
+    waited_before: Duration,
     first_wait: Duration,
     waits: Waits,
 }
 
 impl Tally {
-    pub(crate) fn new(started: Instant) -> Self {
+    pub(crate) fn new(started: Instant, clock: WaitClock) -> Self {
         Self {
             started,
             first_batch: None,
             batches: 0,
             samples: 0,
             bytes: 0,
-            waited: Duration::ZERO,
+            clock,
+            waited_before: Duration::ZERO,
             first_wait: Duration::ZERO,
             waits: Waits::default(),
         }
     }
 
-    /// A batch of `bytes` came after the trainer had waited for it so long.
-    pub(crate) fn add(&mut self, bytes: u64, samples: u64, waited: Duration) {
+    pub(crate) const fn clock(&self) -> &WaitClock {
+        &self.clock
+    }
+
+    /// How long the trainer has waited for the batch that is next.
+    pub(crate) fn waiting(&self) -> Duration {
+        self.clock.total().saturating_sub(self.waited_before)
+    }
+
+    /// A batch of `bytes` came, which ends the wait for it.
+    pub(crate) fn add(&mut self, bytes: u64, samples: u64) {
+        let waited = self.waiting();
+        self.waited_before += waited;
         self.batches += 1;
         self.samples += samples;
         self.bytes += bytes;
-        self.waited += waited;
         if self.first_batch.is_none() {
             self.first_batch = Some(self.started.elapsed());
             self.first_wait = waited;
@@ -106,19 +126,17 @@ impl Tally {
         }
     }
 
-    pub(crate) fn waited_ms(&self) -> u64 {
-        u64::try_from(self.waited.as_millis()).unwrap_or(u64::MAX)
-    }
-
     pub(crate) fn stats(&self, serving: Serving) -> Stats {
+        let waited = self.clock.total();
+        let since_first = self.first_batch.map_or(Duration::ZERO, |_| waited.saturating_sub(self.first_wait));
         Stats {
             batches: self.batches,
             samples: self.samples,
             bytes: self.bytes,
             elapsed_s: self.started.elapsed().as_secs_f64(),
             first_batch_s: self.first_batch.map(|time| time.as_secs_f64()),
-            waited_s: self.waited.as_secs_f64(),
-            waited_since_first_s: (self.waited - self.first_wait).as_secs_f64(),
+            waited_s: waited.as_secs_f64(),
+            waited_since_first_s: since_first.as_secs_f64(),
             wait_ms_p50: self.waits.quantile_ms(0.5),
             wait_ms_p99: self.waits.quantile_ms(0.99),
             serving,
@@ -204,6 +222,10 @@ mod tests {
             ..Stats::default()
         };
         assert!(Stats { batches: 1, ..stats(0.0) }.verdict().contains("too early"));
+        let none = Stats { batches: 0, first_batch_s: None, waited_s: 50.0, ..stats(0.0) };
+        assert_eq!(none.verdict(), "no batch has come yet: the trainer has waited 50.0 s for the first");
+        let one = Stats { batches: 1, ..stats(9.5) }.verdict();
+        assert_eq!(one, "the loader sets the pace: the trainer waited for batches 95 % of its time");
         assert_eq!(stats(0.05).verdict(), "the trainer sets the pace: it waited for batches 0.5 % of its time");
         let slow = "the loader sets the pace: the trainer waited for batches 40 % of its time";
         assert_eq!(stats(4.0).verdict(), slow);

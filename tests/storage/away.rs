@@ -82,6 +82,17 @@ async fn a_job_whose_store_is_away_tells_the_trainer_and_the_operator_and_goes_o
     });
     let store = &status["workers"][0]["store"];
     assert!(store["retries"].as_u64() > Some(0) && store["trouble_ms"].as_u64() > Some(0), "{store}");
+    // The rank's wait goes on and shows, though no batch ends it.
+    let rank = |status: &serde_json::Value| {
+        let rank = &status["sessions"].as_array().expect("a list").last().expect("a session")["ranks"][0];
+        (rank["position"].clone(), rank["waited_ms"].as_u64().expect("a number"))
+    };
+    let (position, waited_ms) = rank(&status);
+    cluster.wait_for("a wait that grows at the same position", |status| {
+        let (now_at, now_ms) = rank(status);
+        assert_eq!(now_at, position, "the store is away");
+        now_ms >= waited_ms + 1_000
+    });
     let started = Instant::now();
     let text = loop {
         let text = metrics(cluster.workers[0].ready["http"].as_str().expect("an address"));

@@ -124,7 +124,7 @@ pub struct Progress {
     pub position: Position,
     /// Receipt of all batches.
     pub receipt: Receipt,
-    /// Milliseconds that it has waited for them.
+    /// Milliseconds that it has waited for them, and for the one that is next.
     pub waited_ms: u64,
 }
 
@@ -341,6 +341,11 @@ impl SessionCore {
             return None;
         }
         [self.membership.wake_ms(), self.link_wake_ms()].into_iter().flatten().min()
+    }
+
+    /// The trainer has waited for batches so long by now; what is asked from here on carries it.
+    pub const fn waited(&mut self, waited_ms: u64) {
+        self.progress.waited_ms = waited_ms;
     }
 
     /// How long the session waits for what.

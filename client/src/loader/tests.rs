@@ -9,7 +9,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
 use crate::{
-    Batch, Blocking, ContentDigest, Serving,
+    Batch, Blocking, ContentDigest, Serving, WaitClock,
     batch::tests::{Filler, columns},
     core::tests::job,
 };
@@ -19,6 +19,7 @@ use crate::{
 struct Fed {
     events: UnboundedReceiver<Result<SourceEvent, ClientError>>,
     told: UnboundedSender<Option<Progress>>,
+    clock: WaitClock,
 }
 
 impl Source for Fed {
@@ -40,6 +41,10 @@ impl Source for Fed {
         Serving { transport: Some(Transport::InProcess), home: Some("here".into()) }
     }
 
+    fn wait_clock(&self) -> WaitClock {
+        self.clock.clone()
+    }
+
     async fn close(&mut self) {
         let _ = self.told.send(None);
     }
@@ -57,7 +62,7 @@ impl Bench {
         let (to_test, told) = unbounded_channel();
         let job = Job { columns: columns(), ..job() };
         let session = Session { id: SessionId(1), job, world: 1, global_batch: 24, start: Position::new(0, 48) };
-        let source = Fed { events: from_test, told: to_test };
+        let source = Fed { events: from_test, told: to_test, clock: WaitClock::default() };
         let loader = Loader::new(source, Arc::new(session), 0, Duration::from_secs(60), Instant::now());
         (Self { filler: Filler::new(Slab::private(4, 1 << 14).unwrap(), 24), events, told }, loader)
     }
@@ -140,6 +145,45 @@ async fn figures_count_what_was_delivered() {
     assert_eq!((stats.batches, stats.samples, stats.bytes), (1, 24, batch.bytes().len() as u64));
     assert_eq!(stats.serving.home.as_deref(), Some("here"));
     assert!(stats.first_batch_s.is_some());
+}
+
+#[tokio::test]
+async fn a_wait_in_progress_is_in_every_figure() {
+    const WAIT: Duration = Duration::from_millis(1);
+    let (mut bench, mut loader) = Bench::new();
+    let seconds = |loader: &Loader<Fed>| (loader.stats().waited_s, loader.stats().waited_since_first_s);
+    loader.next_within(WAIT).await.unwrap_err();
+    let (first_s, since_first_s) = seconds(&loader);
+    assert!(first_s >= WAIT.as_secs_f64() && since_first_s == 0.0, "{first_s} {since_first_s}");
+    bench.put(0, 48);
+    loader.next().await.unwrap().unwrap();
+    let told = bench.told.recv().await.unwrap().unwrap();
+    assert!(told.waited_ms >= 1, "{told:?}");
+
+    // Calls that end without a batch, by themselves or because the caller wants it, count as what they are.
+    let (before_s, _) = seconds(&loader);
+    loader.next_within(WAIT).await.unwrap_err();
+    let (timed_out_s, _) = seconds(&loader);
+    assert!(timed_out_s >= before_s + WAIT.as_secs_f64(), "{timed_out_s} after {before_s}");
+    tokio::time::timeout(WAIT, loader.next()).await.unwrap_err();
+    let (dropped_s, since_first_s) = seconds(&loader);
+    assert!(dropped_s >= timed_out_s + WAIT.as_secs_f64(), "{dropped_s} after {timed_out_s}");
+    assert!(since_first_s >= 2.0 * WAIT.as_secs_f64(), "{since_first_s}");
+
+    // Whoever reports the figure sees it grow while the call still waits, and only then.
+    let clock = loader.source.wait_clock();
+    assert_eq!(clock.total(), clock.total(), "nobody waits");
+    let settled = clock.total();
+    let growing = async {
+        while clock.total() < settled + WAIT {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        event = loader.next() => panic!("{event:?}"),
+        () = growing => {}
+    }
 }
 
 #[test]

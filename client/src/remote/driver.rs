@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{CLOSE_TIMEOUT, Explanation, Input, Joining, Ready, Remote, coordinator, link};
 use crate::{
-    Batch, Serving,
+    Batch, Serving, WaitClock,
     core::{Effect, Event, LinkId, SessionCore},
 };
 
@@ -41,6 +41,8 @@ pub(super) struct Driver {
     pending: HashMap<(LinkId, u32), Batch>,
     ready: mpsc::UnboundedSender<Ready>,
     serving: Arc<Mutex<Serving>>,
+    /// Read before each look at the core: beats carry the wait in progress.
+    clock: WaitClock,
     joined: Option<oneshot::Sender<Joining>>,
     layout: Option<Arc<Layout>>,
     explaining: Vec<(LinkId, oneshot::Sender<Option<Stall>>)>,
@@ -68,6 +70,7 @@ impl Driver {
         let (to_ready, ready) = mpsc::unbounded_channel();
         let (to_joined, joined) = oneshot::channel();
         let serving = Arc::new(Mutex::new(Serving::default()));
+        let clock = WaitClock::default();
         let asking = coordinator::ask_all(endpoint.clone(), addresses, asked, to_inputs.clone());
         let driver = Self {
             core,
@@ -82,13 +85,14 @@ impl Driver {
             pending: HashMap::new(),
             ready: to_ready,
             serving: serving.clone(),
+            clock: clock.clone(),
             joined: Some(to_joined),
             layout: None,
             explaining: Vec::new(),
             end: End::No,
         };
         tokio::spawn(driver.run());
-        (Remote { inputs: to_inputs, ready, serving }, joined)
+        (Remote { inputs: to_inputs, ready, serving, clock }, joined)
     }
 
     async fn run(mut self) {
@@ -98,7 +102,10 @@ impl Driver {
             let far = self.epoch + Duration::from_secs(u32::MAX.into());
             tokio::select! {
                 input = self.inputs.recv() => self.take_in(input.expect("this task holds a sender")),
-                () = tokio::time::sleep_until(wake.unwrap_or(far)) => self.core.handle_timeout(self.now_ms()),
+                () = tokio::time::sleep_until(wake.unwrap_or(far)) => {
+                    self.core.waited(self.clock.total_ms());
+                    self.core.handle_timeout(self.now_ms());
+                }
             }
             self.carry_out();
         }
@@ -111,6 +118,7 @@ impl Driver {
 
     fn take_in(&mut self, input: Input) {
         let now_ms = self.now_ms();
+        self.core.waited(self.clock.total_ms());
         match input {
             Input::Event(event) => self.core.handle(now_ms, event),
             Input::Filled { link, sequence, batch } => {

@@ -27,7 +27,7 @@ use tokio::sync::{mpsc, oneshot};
 pub use builder::Builder;
 
 use crate::{
-    Batch, Blocking, ClientError, Loader, Serving, Settings, Source, SourceEvent,
+    Batch, Blocking, ClientError, Loader, Serving, Settings, Source, SourceEvent, WaitClock,
     core::{Event, Intent, LinkId, Progress, SessionCore, Timing},
 };
 use driver::Driver;
@@ -98,6 +98,7 @@ pub struct Remote {
     inputs: mpsc::UnboundedSender<Input>,
     ready: mpsc::UnboundedReceiver<Ready>,
     serving: Arc<Mutex<Serving>>,
+    clock: WaitClock,
 }
 
 impl fmt::Debug for Remote {
@@ -137,6 +138,10 @@ impl Source for Remote {
 
     fn serving(&self) -> Serving {
         self.serving.lock().clone()
+    }
+
+    fn wait_clock(&self) -> WaitClock {
+        self.clock.clone()
     }
 
     async fn close(&mut self) {

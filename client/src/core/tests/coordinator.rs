@@ -105,6 +105,13 @@ fn a_coordinator_that_goes_away_stops_no_batch_and_shows_in_the_situation() {
 }
 
 #[test]
+fn a_beat_carries_the_wait_in_progress() {
+    let mut rank = Rank::attached();
+    rank.core.waited(1_500);
+    assert_eq!(beat_of(&rank.wake()).waited_ms, 1_500);
+}
+
+#[test]
 fn closing_leaves_with_what_was_handed_over_and_says_nothing_more() {
     let mut rank = Rank::attached();
     rank.filled(L0, 0, 0, 0);
