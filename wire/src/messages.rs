@@ -173,9 +173,6 @@ pub struct StageFigures {
     pub bytes: u64,
     pub failures: u64,
     pub busy_ns: u64,
-    pub waiting_for_input_ns: u64,
-    pub waiting_for_output_ns: u64,
-    pub queue_depth: u64,
     /// Time per item.
     pub p50_ns: u64,
     pub p90_ns: u64,
@@ -323,8 +320,6 @@ pub enum FromCoordinator {
 pub enum Refusal {
     #[error("job `{job}` is unknown; known are: {known}")]
     UnknownJob { job: String, known: String },
-    #[error("job `{job}` is there already with fingerprint {existing}; the one submitted has {submitted}")]
-    JobDiffers { job: String, existing: Fingerprint, submitted: Fingerprint },
     #[error("job `{job}` cannot be created: {cause}")]
     JobInvalid { job: String, cause: String },
     #[error("job `{job}` has failed: {cause}")]

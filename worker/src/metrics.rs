@@ -125,10 +125,6 @@ fn stages(registry: &mut Registry, stages: &[StageFigures]) {
     counter("spdl_worker_stage_bytes", "Bytes done", &|stage| stage.bytes as f64);
     counter("spdl_worker_stage_failures", "Items that failed", &|stage| stage.failures as f64);
     counter("spdl_worker_stage_busy_seconds", "Time at work, over all tasks", &|stage| seconds(stage.busy_ns));
-    let help = "Time without input, over all tasks";
-    counter("spdl_worker_stage_input_wait_seconds", help, &|stage| seconds(stage.waiting_for_input_ns));
-    let help = "Time in which the next stage took nothing, over all tasks";
-    counter("spdl_worker_stage_output_wait_seconds", help, &|stage| seconds(stage.waiting_for_output_ns));
     let family = Family::<QuantileLabels, Real>::default();
     for stage in stages {
         for (quantile, ns) in [("0.5", stage.p50_ns), ("0.9", stage.p90_ns), ("0.99", stage.p99_ns)] {

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use spdl_shard::{Fingerprint, job::Job};
+use spdl_shard::{
+    Fingerprint,
+    job::{Column, Job},
+};
 use spdl_wire::{
     messages::{BadSample, FromCoordinator, Refusal, SessionId},
     planted::{Bug, has},
@@ -164,28 +167,45 @@ impl Coordinator {
     }
 }
 
+/// How the columns of a submitted job differ from those of the one that is there.
+fn column_differences(ours: &[Column], theirs: &[Column]) -> Vec<String> {
+    let names = |columns: &[Column]| columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>().join(", ");
+    let (old, new) = (names(ours), names(theirs));
+    if old != new {
+        return vec![format!("its columns ({new}, was {old})")];
+    }
+    let differing = ours.iter().zip(theirs).filter(|(old, new)| old != new);
+    differing.map(|(old, _)| format!("column `{}`", old.name)).collect()
+}
+
 /// How a submitted job differs from the one that has its name.
 fn differs(existing: &JobState, submitted: &Job) -> Refusal {
-    let fingerprint = submitted.fingerprint();
-    if fingerprint != existing.fingerprint {
-        return Refusal::JobDiffers {
-            job: submitted.name.clone(),
-            existing: existing.fingerprint,
-            submitted: fingerprint,
-        };
-    }
     let ours = &existing.job;
+    let word = |variant: String| variant.to_lowercase();
     let pairs = [
         ("dataset", ours.dataset.clone(), submitted.dataset.clone()),
+        (
+            "the dataset's content",
+            format!("fingerprint {}", ours.dataset_fingerprint),
+            format!("fingerprint {}", submitted.dataset_fingerprint),
+        ),
+        ("seed", ours.seed.to_string(), submitted.seed.to_string()),
+        ("shuffle", ours.order.shuffle.to_string(), submitted.order.shuffle.to_string()),
+        ("order.lanes", ours.order.lanes.to_string(), submitted.order.lanes.to_string()),
+        ("order.window", ours.order.window.to_string(), submitted.order.window.to_string()),
+        ("bad_samples", word(format!("{:?}", ours.bad_samples)), word(format!("{:?}", submitted.bad_samples))),
         ("global_batch", ours.global_batch.to_string(), submitted.global_batch.to_string()),
         ("epochs", ours.epochs.to_string(), submitted.epochs.to_string()),
-        ("epoch_end", format!("{:?}", ours.epoch_end), format!("{:?}", submitted.epoch_end)),
+        ("epoch_end", word(format!("{:?}", ours.epoch_end)), word(format!("{:?}", submitted.epoch_end))),
         ("max_bad_fraction", ours.max_bad_fraction.to_string(), submitted.max_bad_fraction.to_string()),
     ];
-    let mut cause = format!("it is there already with fingerprint {fingerprint}, and this one differs in");
-    for (key, ours, theirs) in pairs.iter().filter(|(_, ours, theirs)| ours != theirs) {
-        cause.push_str(&format!(" `{key}` ({theirs}, was {ours})"));
-    }
+    let mut differences: Vec<String> = pairs
+        .iter()
+        .filter(|(_, ours, theirs)| ours != theirs)
+        .map(|(key, ours, theirs)| format!("`{key}` ({theirs}, was {ours})"))
+        .collect();
+    differences.extend(column_differences(&ours.columns, &submitted.columns));
+    let mut cause = format!("it is there already, and this one differs in {}", differences.join(", "));
     cause.push_str("; jobs do not change: give this one another name, or remove the other");
     Refusal::JobInvalid { job: submitted.name.clone(), cause }
 }

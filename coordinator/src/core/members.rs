@@ -7,7 +7,9 @@ use spdl_wire::{
     planted::{Bug, has},
 };
 
-use super::{Candidate, ConnectionId, Coordinator, LogLevel, MAX_WORKERS, over_limit, session::RankState};
+use super::{
+    Candidate, ConnectionId, Coordinator, LogLevel, MAX_WORKERS, over_limit, recent::Recent, session::RankState,
+};
 
 /// A worker that is alive.
 #[derive(Clone, Debug)]
@@ -21,6 +23,8 @@ pub(super) struct Worker {
     pub(super) connection: ConnectionId,
     pub(super) ranks: Vec<RankFigures>,
     pub(super) stages: Vec<StageFigures>,
+    /// Its stages a few seconds ago.
+    pub(super) recent: Recent<Vec<StageFigures>>,
     pub(super) store: StoreFigures,
 }
 
@@ -53,6 +57,8 @@ impl Coordinator {
             self.record_bad_sample(&beat.home.name, bad);
         }
         let joined_ms = self.workers.get(&id).map_or(self.now_ms, |worker| worker.joined_ms);
+        let mut recent = self.workers.get(&id).map_or_else(Recent::default, |worker| worker.recent.clone());
+        recent.note(self.now_ms, &beat.stages);
         let worker = Worker {
             joined_ms,
             home: beat.home,
@@ -62,6 +68,7 @@ impl Coordinator {
             connection,
             ranks: beat.ranks,
             stages: beat.stages,
+            recent,
             store: beat.store,
         };
         self.workers.insert(id, worker);

@@ -10,6 +10,7 @@ mod ledger;
 mod limits;
 mod members;
 mod placement;
+mod recent;
 mod session;
 mod status;
 #[cfg(test)]
@@ -31,7 +32,8 @@ use spdl_wire::{
     planted::{Bug, has},
 };
 pub use status::{
-    BadSampleStatus, JobProblem, JobStatus, RankStatus, RunStatus, ServedRank, SessionStatus, Status, WorkerStatus,
+    BadSampleStatus, JobProblem, JobStatus, RankStatus, RunStatus, ServedRank, SessionStatus, StageRate, Status,
+    WorkerStatus,
 };
 
 use self::{jobs::JobState, members::Worker, session::SessionState};

@@ -8,7 +8,10 @@ use spdl_wire::{
     planted::{Bug, has},
 };
 
-use super::effect::{RankRecord, SessionRecord, Successor};
+use super::{
+    effect::{RankRecord, SessionRecord, Successor},
+    recent::Recent,
+};
 
 /// A session as the coordinator sees it.
 #[derive(Clone, Debug)]
@@ -47,6 +50,8 @@ pub(super) struct RankState {
     pub(super) left: bool,
     pub(super) heard_ms: u64,
     pub(super) waited_ms: u64,
+    /// Where it was and what it had waited a few seconds ago.
+    pub(super) recent: Recent<(Position, u64)>,
     pub(super) transport: Option<Transport>,
     pub(super) home: Option<WorkerId>,
     /// When its home was last looked for, or looked at.
@@ -69,6 +74,7 @@ impl RankState {
             left: false,
             heard_ms: now_ms,
             waited_ms: 0,
+            recent: Recent::default(),
             transport: None,
             home: None,
             looked_ms: now_ms,
@@ -98,6 +104,7 @@ impl RankState {
         if beat.acknowledged == self.acknowledged {
             self.receipt = beat.receipt;
         }
+        self.recent.note(now_ms, &(self.acknowledged, self.waited_ms));
         is_new
     }
 }
@@ -119,6 +126,7 @@ impl SessionState {
                     left: rank.left,
                     heard_ms: now_ms,
                     waited_ms: 0,
+                    recent: Recent::default(),
                     transport: None,
                     home: None,
                     looked_ms: now_ms,

@@ -7,7 +7,7 @@ use spdl_shard::{
 };
 use spdl_wire::messages::{PROTOCOL_VERSION, StageFigures, Stall, StartReason, StoreFigures, Transport, WorkerId};
 
-use super::{Coordinator, jobs::JobState, session::SessionState};
+use super::{Coordinator, jobs::JobState, members::Worker, session::SessionState};
 
 /// Bad samples that are shown per job.
 const SHOWN_BAD_SAMPLES: usize = 20;
@@ -134,7 +134,12 @@ pub struct RankStatus {
     /// The id of its home.
     pub home_worker: Option<String>,
     pub transport: Option<Transport>,
+    /// What the trainer has waited for batches, the wait in progress included.
     pub waited_ms: u64,
+    /// Samples that the whole job took per second lately, as this rank saw it.
+    pub job_samples_per_s: Option<f64>,
+    /// The part of the last seconds in which the trainer waited for batches.
+    pub waiting: Option<f64>,
     pub heard_ms_ago: u64,
 }
 
@@ -152,8 +157,23 @@ pub struct WorkerStatus {
     pub heard_ms_ago: u64,
     /// The ranks it serves, as it says itself.
     pub ranks: Vec<ServedRank>,
+    /// Totals since the worker started.
     pub stages: Vec<StageFigures>,
+    /// What the stages did in the last seconds.
+    pub rates: Vec<StageRate>,
     pub store: StoreFigures,
+}
+
+/// What a stage did in the last seconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct StageRate {
+    pub name: String,
+    pub items_per_s: f64,
+    pub bytes_per_s: f64,
+    pub failures_per_s: f64,
+    /// Seconds of work per second, over all its tasks.
+    pub busy: f64,
 }
 
 /// How a worker stands with one of its ranks.
@@ -268,7 +288,15 @@ impl Coordinator {
     }
 
     fn session_status(&self, session: &SessionState) -> SessionStatus {
+        let samples = self.jobs.get(&session.job).map_or(0, |state| state.job.samples);
         let ranks = session.ranks.iter().map(|(&rank, state)| RankStatus {
+            job_samples_per_s: state.recent.before(state.heard_ms).map(|(seconds, (position, _))| {
+                let at = |position: &Position| position.epoch as f64 * samples as f64 + position.offset as f64;
+                (at(&state.acknowledged) - at(position)).max(0.0) / seconds
+            }),
+            waiting: state.recent.before(state.heard_ms).map(|(seconds, (_, waited_ms))| {
+                (state.waited_ms.saturating_sub(*waited_ms) as f64 / 1e3 / seconds).min(1.0)
+            }),
             rank,
             client: state.client.clone(),
             node: state.node.0.clone(),
@@ -324,9 +352,27 @@ impl Coordinator {
                 })
                 .collect(),
             stages: worker.stages.clone(),
+            rates: rates(worker),
             store: worker.store,
         }
     }
+}
+
+fn rates(worker: &Worker) -> Vec<StageRate> {
+    let Some((seconds, before)) = worker.recent.before(worker.heard_ms) else { return Vec::new() };
+    let rate = |stage: &StageFigures| {
+        let none = StageFigures::default();
+        let before = before.iter().find(|before| before.name == stage.name).unwrap_or(&none);
+        let per_s = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        StageRate {
+            name: stage.name.clone(),
+            items_per_s: per_s(stage.items, before.items),
+            bytes_per_s: per_s(stage.bytes, before.bytes),
+            failures_per_s: per_s(stage.failures, before.failures),
+            busy: per_s(stage.busy_ns, before.busy_ns) / 1e9,
+        }
+    };
+    worker.stages.iter().map(rate).collect()
 }
 
 fn worker_text(id: WorkerId) -> String {

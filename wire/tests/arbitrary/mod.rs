@@ -160,18 +160,15 @@ fn rank_figures() -> impl Strategy<Value = RankFigures> {
 }
 
 fn stage_figures() -> impl Strategy<Value = StageFigures> {
-    (text(), any::<[u64; 10]>()).prop_map(|(name, n)| StageFigures {
+    (text(), any::<[u64; 7]>()).prop_map(|(name, n)| StageFigures {
         name,
         items: n[0],
         bytes: n[1],
         failures: n[2],
         busy_ns: n[3],
-        waiting_for_input_ns: n[4],
-        waiting_for_output_ns: n[5],
-        queue_depth: n[6],
-        p50_ns: n[7],
-        p90_ns: n[8],
-        p99_ns: n[9],
+        p50_ns: n[4],
+        p90_ns: n[5],
+        p99_ns: n[6],
     })
 }
 
@@ -283,10 +280,8 @@ pub(crate) fn to_coordinator() -> impl Strategy<Value = ToCoordinator> {
 }
 
 fn refusal() -> impl Strategy<Value = Refusal> {
-    let prints = (text(), any::<u128>(), any::<u128>());
     prop_oneof![
         (text(), text()).prop_map(|(job, known)| Refusal::UnknownJob { job, known }),
-        prints.prop_map(|(job, a, b)| Refusal::JobDiffers { job, existing: Fingerprint(a), submitted: Fingerprint(b) }),
         (any::<u32>(), any::<u32>()).prop_map(|(rank, world)| Refusal::RankOutOfRange { rank, world }),
         (run_name(), any::<u64>(), any::<u32>(), text(), holder(), any::<u64>()).prop_map(
             |(run, session, rank, field, holder, liveness_ms)| Refusal::SessionDisagrees {

@@ -43,6 +43,7 @@ pub use builder::{PipelineBuilder, PipelinePlan, Stages};
 pub use error::{BuildError, OpError, PipelineError};
 pub use op::{Op, Order};
 
+use crate::figures::StageWaits;
 use queue::Live;
 use tasks::{Delivery, Tasks};
 
@@ -76,6 +77,12 @@ impl<T: Send + 'static> Pipeline<T> {
     #[must_use]
     pub fn figures(&self) -> Vec<StageFigures> {
         self.live.iter().map(|live| live.stage.figures()).collect()
+    }
+
+    /// What every stage has waited, in the same order.
+    #[must_use]
+    pub fn waits(&self) -> Vec<StageWaits> {
+        self.live.iter().map(|live| live.stage.waits()).collect()
     }
 
     /// Stops, and waits until every thread has ended: as long as the operations and the source that are running take.

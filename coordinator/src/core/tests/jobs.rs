@@ -17,13 +17,30 @@ fn submitting_the_same_job_again_does_nothing() {
 }
 
 #[test]
-fn a_different_job_of_the_same_name_is_refused_with_both_fingerprints() {
+fn a_different_job_of_the_same_name_is_refused_with_what_differs_in_words() {
     let mut world = World::new();
-    let other = Job { seed: 18, ..job("j") };
-    let FromCoordinator::Refused(refusal) = world.create(other.clone()) else { panic!("taken") };
-    let expected =
-        Refusal::JobDiffers { job: "j".into(), existing: job("j").fingerprint(), submitted: other.fingerprint() };
-    assert_eq!(refusal, expected);
+    let mut refused = |change: fn(&mut Job)| {
+        let mut other = job("j");
+        change(&mut other);
+        let FromCoordinator::Refused(refusal) = world.create(other) else { panic!("taken") };
+        refusal.to_string()
+    };
+    assert_eq!(
+        refused(|job| job.seed = 18),
+        "job `j` cannot be created: it is there already, and this one differs in `seed` (18, was 17); jobs do not change: \
+         give this one another name, or remove the other"
+    );
+    let changes: [(fn(&mut Job), &str); 5] = [
+        (|job| job.order.window = 7, "`order.window` (7, was "),
+        (|job| job.order.shuffle ^= true, "`shuffle` ("),
+        (|job| job.dataset_fingerprint = spdl_shard::Fingerprint(9), "`the dataset's content` (fingerprint "),
+        (|job| job.columns[0].from = vec!["other".into()], "differs in column `"),
+        (|job| job.columns[0].name = "other".into(), "differs in its columns (other, was "),
+    ];
+    for (change, expected) in changes {
+        let text = refused(change);
+        assert!(text.contains(expected), "`{expected}` is not in {text}");
+    }
 }
 
 #[test]
