@@ -11,20 +11,19 @@ use spdl_shard::job::JobFile;
 
 use crate::errors::Kind;
 
-/// Reads a job: a dict is written as TOML first, so that both go the same way.
+/// Reads a job: a dict is made a table first, so that both go the same way.
 pub(crate) fn read(job: &Bound<'_, PyAny>) -> PyResult<JobFile> {
     let py = job.py();
     let wrong = |problem: String| Kind::Setting.error(py, &problem, None);
-    let read = if let Ok(dict) = job.cast::<PyDict>() {
-        let table = toml::Value::Table(table(dict, "job")?);
-        JobFile::parse(&toml::to_string(&table).map_err(|error| wrong(format!("job: {error}")))?, "job")
+    let file = if let Ok(dict) = job.cast::<PyDict>() {
+        JobFile::from_table(&table(dict, "job")?, "job")
     } else {
         let path: PathBuf = job
             .extract()
             .map_err(|_| wrong(format!("job is {}, neither a dict nor the path of a job file", kind(job))))?;
         JobFile::open(&path)
     };
-    read.map_err(|error| wrong(error.to_string()))
+    file.map_err(|error| wrong(error.to_string()))
 }
 
 /// Deeper than any job, and shallow enough for the stack.

@@ -178,7 +178,7 @@ def test_settings_that_make_no_sense_are_named(job: MakeJob, tmp_path: pathlib.P
         refuses(says, device_options=spdl_cluster.DeviceOptions(normalise=normalise))
     by_name = {"label": spdl_cluster.Normalise((0, 0, 0), (1, 1, 1))}
     refuses("needs U8 .* in column `label`", device_options=spdl_cluster.DeviceOptions(normalise=by_name))
-    refuses("unknown field `lable`", job=job(lable=1))
+    refuses("there is no key `lable`", job=job(lable=1))
     refuses("job.column.2.from is a `object`", job=job({"name": "x", "from": object()}))
     refuses("job is a `int`|expected str", Exception, job=3)
     refuses("nowhere.toml", job=tmp_path / "nowhere.toml")

@@ -6,7 +6,7 @@ use super::{Column, ColumnKind, DType, Decoded, ImageColumn, ImageOp, Job, JobEr
 use crate::order::BatchParams;
 
 /// The most pixels on a side, and the most bytes of a ragged sample: both bound a slot.
-const MAX_SIDE: u32 = 16_384;
+pub(super) const MAX_SIDE: u32 = 16_384;
 pub(super) const MAX_RAGGED_BYTES: u32 = 1 << 30;
 /// The most columns of a job.
 pub const MAX_COLUMNS: usize = 64;

@@ -9,6 +9,7 @@ use super::{
 
 /// Type of a column's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
 pub enum DType {
@@ -50,6 +51,7 @@ impl DType {
 
 /// Order of an image's dimensions in the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ImageLayout {
     /// Height, width, channel.
@@ -61,6 +63,7 @@ pub enum ImageLayout {
 
 /// Per-channel normalisation: `(value / 255 - mean) / std`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Normalise {
     /// Mean of red, green and blue, in 0..1.
@@ -72,6 +75,7 @@ pub struct Normalise {
 /// One step from a decoded picture to the pixels of the batch. Random ones draw from a generator keyed by
 /// (seed, epoch, sample id).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum ImageOp {
     /// Crops to the sample's bounding box, as the record's VOC annotation gives it.

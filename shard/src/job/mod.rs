@@ -6,13 +6,19 @@
 mod check;
 mod column;
 mod file;
+mod reader;
+#[cfg(feature = "schema")]
+mod schema;
 mod size;
 mod start;
+mod step;
 mod transform;
 
 pub use check::MAX_COLUMNS;
 pub use column::{Column, ColumnKind, DType, Decoded, ImageColumn, ImageLayout, ImageOp, Never, Normalise};
 pub use file::{ColumnFile, DecodeFile, JobFile, MAX_JOB_FILE_BYTES, OrderFile};
+#[cfg(feature = "schema")]
+pub use schema::job_file_schema;
 pub use size::Size;
 pub use start::is_name;
 pub use transform::{Returns, ReturnsFile, Transform};
@@ -23,6 +29,7 @@ use crate::{Fingerprint, order::PlanError};
 
 /// What happens when fewer samples than a global batch are left in an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EpochEnd {
     /// The samples that do not fill a batch are left out of this epoch.
@@ -38,6 +45,7 @@ pub enum EpochEnd {
 
 /// What happens to a sample whose bytes are right but do not decode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum BadSamples {
     /// Another sample takes its place, chosen by a hash of (seed, epoch, offset, attempt).
@@ -114,13 +122,21 @@ pub enum JobError {
         /// Its length.
         bytes: usize,
     },
-    /// The text is not TOML, has a key that no job has, or a value of the wrong type.
+    /// The text is not TOML.
     #[error("job file `{origin}`: {source}")]
     Syntax {
         /// Where the text came from.
         origin: String,
         /// What the parser said, with line and column.
         source: Box<toml::de::Error>,
+    },
+    /// A key that no job has, one that is missing, or a value of the wrong type.
+    #[error("{origin}: {problem}")]
+    Value {
+        /// Where the job came from, with the line where it is a text: "job file `a.toml`, line 3".
+        origin: String,
+        /// Where in the job, and what is wrong: "column image, ops[0]: resize wants { size = 256 }".
+        problem: String,
     },
     /// A key whose value makes no sense.
     #[error("job `{job}`: {key} {problem}")]

@@ -1,6 +1,11 @@
 //! The size of a picture, as people write it and as the wire carries it.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{Error, SeqAccess, Unexpected, Visitor},
+};
 
 /// `224` for a square, or `[height, width]`, in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,14 +26,6 @@ impl Size {
     }
 }
 
-/// As in a job file: a number or a list. Needs a format that describes itself.
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum Written {
-    Square(u32),
-    HeightWidth([u32; 2]),
-}
-
 /// As in a message, whose format does not say what comes next.
 #[derive(Serialize, Deserialize)]
 enum Packed {
@@ -39,8 +36,8 @@ enum Packed {
 impl Serialize for Size {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match (serializer.is_human_readable(), *self) {
-            (true, Self::Square(side)) => Written::Square(side).serialize(serializer),
-            (true, Self::HeightWidth(size)) => Written::HeightWidth(size).serialize(serializer),
+            (true, Self::Square(side)) => side.serialize(serializer),
+            (true, Self::HeightWidth(size)) => size.serialize(serializer),
             (false, Self::Square(side)) => Packed::Square(side).serialize(serializer),
             (false, Self::HeightWidth(size)) => Packed::HeightWidth(size).serialize(serializer),
         }
@@ -49,16 +46,46 @@ impl Serialize for Size {
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(if deserializer.is_human_readable() {
-            match Written::deserialize(deserializer)? {
-                Written::Square(side) => Self::Square(side),
-                Written::HeightWidth(size) => Self::HeightWidth(size),
-            }
-        } else {
-            match Packed::deserialize(deserializer)? {
-                Packed::Square(side) => Self::Square(side),
-                Packed::HeightWidth(size) => Self::HeightWidth(size),
-            }
+        if deserializer.is_human_readable() {
+            // A number or a list: needs a format that describes itself.
+            return deserializer.deserialize_any(Written);
+        }
+        Ok(match Packed::deserialize(deserializer)? {
+            Packed::Square(side) => Self::Square(side),
+            Packed::HeightWidth(size) => Self::HeightWidth(size),
         })
+    }
+}
+
+/// Reads what people write.
+struct Written;
+
+impl<'de> Visitor<'de> for Written {
+    type Value = Size;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of pixels or [height, width]")
+    }
+
+    fn visit_u64<E: Error>(self, side: u64) -> Result<Size, E> {
+        let side = u32::try_from(side).map_err(|_| E::invalid_value(Unexpected::Unsigned(side), &self))?;
+        Ok(Size::Square(side))
+    }
+
+    fn visit_i64<E: Error>(self, side: i64) -> Result<Size, E> {
+        let side = u32::try_from(side).map_err(|_| E::invalid_value(Unexpected::Signed(side), &self))?;
+        Ok(Size::Square(side))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Size, A::Error> {
+        let sides = [list.next_element()?, list.next_element()?];
+        let [Some(height), Some(width)] = sides else {
+            let entries = sides.iter().flatten().count();
+            return Err(A::Error::invalid_length(entries, &self));
+        };
+        match list.next_element::<u32>()? {
+            None => Ok(Size::HeightWidth([height, width])),
+            Some(_) => Err(A::Error::invalid_length(3, &self)),
+        }
     }
 }

@@ -15,13 +15,16 @@ const MAX_DIMENSIONS: usize = 8;
 
 /// The `returns` table of a column in a job file: what differs from what the function takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-#[allow(missing_docs)]
 pub struct ReturnsFile {
+    /// Type of the elements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<DType>,
+    /// Shape of the array; empty for a scalar.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<Vec<u32>>,
+    /// For a bytes column without a shape: the most bytes of one sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u32>,
 }

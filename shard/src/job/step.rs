@@ -1,0 +1,219 @@
+//! A step of a column's `ops` as a job file may have it: in full, `{ resize = { size = 256 } }`, or short, with the value of
+//! its first key, `{ resize = 256 }`, or with its name where every key has a default, `"random_flip"`.
+
+use std::{fmt, iter, marker::PhantomData};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{
+        self, DeserializeSeed, EnumAccess, Error, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, VariantAccess,
+        Visitor,
+        value::{EnumAccessDeserializer, MapDeserializer, SeqAccessDeserializer},
+    },
+};
+
+use super::ImageOp;
+
+/// Every step by name, with its value as one might write it.
+pub(super) const FORMS: [(&str, &str); 5] = [
+    ("crop_box", "{ field = \"xml\", margin = 0.1 }"),
+    ("random_resized_crop", "{ size = 224 }"),
+    ("resize", "{ size = 256 }"),
+    ("center_crop", "{ size = 224 }"),
+    ("random_flip", "{ p = 0.5 }"),
+];
+
+/// What the step `name` wants, in words.
+pub(super) fn wants(name: &str) -> String {
+    let form = FORMS.iter().find(|(of, _)| *of == name).map_or("a table", |(_, form)| form);
+    format!("{name} wants {form}")
+}
+
+/// Reads a list of steps.
+pub(super) fn read_all<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ImageOp>, D::Error> {
+    let steps = Vec::<Step>::deserialize(deserializer)?;
+    Ok(steps.into_iter().map(|step| step.0).collect())
+}
+
+/// A step in any of its forms.
+pub(super) struct Step(ImageOp);
+
+impl<'de> Deserialize<'de> for Step {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(StepVisitor).map(Self)
+    }
+}
+
+struct StepVisitor;
+
+impl<'de> Visitor<'de> for StepVisitor {
+    type Value = ImageOp;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a step, such as { resize = { size = 256 } } or \"random_flip\"")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<ImageOp, E> {
+        ImageOp::deserialize(EnumAccessDeserializer::new(Named(name, PhantomData)))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ImageOp, A::Error> {
+        ImageOp::deserialize(EnumAccessDeserializer::new(Table(map)))
+    }
+}
+
+/// A step of which only the name is written.
+struct Named<'a, E>(&'a str, PhantomData<E>);
+
+impl<'de, E: Error> EnumAccess<'de> for Named<'_, E> {
+    type Error = E;
+    type Variant = Self;
+
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), E> {
+        Ok((seed.deserialize(self.0.into_deserializer())?, self))
+    }
+}
+
+impl<'de, E: Error> VariantAccess<'de> for Named<'_, E> {
+    type Error = E;
+
+    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, E> {
+        let no_keys = MapDeserializer::<_, E>::new(iter::empty::<(&str, u32)>());
+        visitor.visit_map(no_keys).map_err(|_| E::custom(wants(self.0)))
+    }
+
+    fn unit_variant(self) -> Result<(), E> {
+        Err(not_a_step())
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, _: T) -> Result<T::Value, E> {
+        Err(not_a_step())
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> Result<V::Value, E> {
+        Err(not_a_step())
+    }
+}
+
+/// A step as a table of one key.
+struct Table<A>(A);
+
+impl<'de, A: MapAccess<'de>> EnumAccess<'de> for Table<A> {
+    type Error = A::Error;
+    type Variant = Self;
+
+    fn variant_seed<V: DeserializeSeed<'de>>(mut self, seed: V) -> Result<(V::Value, Self), A::Error> {
+        let name = self.0.next_key_seed(seed)?;
+        name.map(|name| (name, self)).ok_or_else(|| A::Error::invalid_type(de::Unexpected::Map, &StepVisitor))
+    }
+}
+
+impl<'de, A: MapAccess<'de>> VariantAccess<'de> for Table<A> {
+    type Error = A::Error;
+
+    fn struct_variant<V: Visitor<'de>>(
+        mut self,
+        keys: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, A::Error> {
+        let step = self.0.next_value_seed(Written { first: keys[0], visitor })?;
+        match self.0.next_key::<String>()? {
+            None => Ok(step),
+            Some(second) => {
+                self.0.next_value::<IgnoredAny>()?;
+                Err(A::Error::custom(format!("has two steps in one table; give {second} a table of its own")))
+            }
+        }
+    }
+
+    fn unit_variant(self) -> Result<(), A::Error> {
+        Err(not_a_step())
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, _: T) -> Result<T::Value, A::Error> {
+        Err(not_a_step())
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> Result<V::Value, A::Error> {
+        Err(not_a_step())
+    }
+}
+
+/// Every variant of [`ImageOp`] has keys.
+fn not_a_step<E: Error>() -> E {
+    E::custom("is no step with keys")
+}
+
+/// The value of a step: a table of its keys, or the value of the first one.
+struct Written<V> {
+    first: &'static str,
+    visitor: V,
+}
+
+impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Written<V> {
+    type Value = V::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<V> Written<V> {
+    fn short<'de, D: Deserializer<'de>>(self, value: D) -> Result<V::Value, D::Error>
+    where
+        V: Visitor<'de>,
+    {
+        self.visitor.visit_map(OneKey { key: Some(self.first), value: Some(value) })
+    }
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Written<V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a table, or its {}", self.first)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
+        self.visitor.visit_map(map)
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<V::Value, E> {
+        self.short(value.into_deserializer())
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<V::Value, E> {
+        self.short(value.into_deserializer())
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<V::Value, E> {
+        self.short(value.into_deserializer())
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<V::Value, E> {
+        self.short(value.into_deserializer())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<V::Value, A::Error> {
+        self.short(SeqAccessDeserializer::new(list))
+    }
+}
+
+/// A table of one key.
+struct OneKey<D> {
+    key: Option<&'static str>,
+    value: Option<D>,
+}
+
+impl<'de, D: Deserializer<'de>> MapAccess<'de> for OneKey<D> {
+    type Error = D::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, D::Error> {
+        self.key.take().map(|key| seed.deserialize(key.into_deserializer())).transpose()
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, D::Error> {
+        let value = self.value.take().ok_or_else(|| D::Error::custom("has no value"))?;
+        seed.deserialize(value)
+    }
+}
