@@ -17,6 +17,7 @@ use spdl_shard::{
 use super::{
     CtlError, Outcome,
     job_file::{self, JobFileArg, OpenJob},
+    output::outln,
     plan::StepLine,
     report,
 };
@@ -90,14 +91,16 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     verdict.equal = verdict.difference.is_none();
     if args.json {
-        report::json(&verdict);
+        report::json(&verdict)?;
     } else {
-        println!("{} steps, {} samples, {} substituted", verdict.steps, verdict.samples, verdict.substituted);
-        println!("receipt of the plan  {}", verdict.plan_receipt);
+        let steps = report::count(verdict.steps, "step", "steps");
+        let samples = report::count(verdict.samples, "sample", "samples");
+        outln!("{steps}, {samples}, {} substituted", report::grouped(verdict.substituted))?;
+        outln!("receipt of the plan  {}", verdict.plan_receipt)?;
         match &verdict.difference {
-            Some(difference) => println!("DIFFERENT: {difference}"),
+            Some(difference) => outln!("DIFFERENT: {difference}")?,
             None if args.receipts.is_empty() && args.traces.is_empty() => {}
-            None => println!("equal: every sample once"),
+            None => outln!("equal: every sample once")?,
         }
     }
     Ok(if verdict.equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -7,7 +7,7 @@ use std::{
 
 use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY, Role};
 
-use super::{CtlError, Outcome, report};
+use super::{CtlError, Outcome, output::outln, report};
 
 /// Arguments of `cert`.
 #[derive(Debug, clap::Args)]
@@ -37,9 +37,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let ca = ClusterCa::open_or_create(&args.ca)?;
     ca.issue(args.role, &args.name, &args.sans, LEAF_VALIDITY)?.write(&args.out)?;
     if args.json {
-        report::json(&serde_json::json!({ "role": args.role.to_string(), "name": args.name, "out": args.out }));
+        report::json(&serde_json::json!({ "role": args.role.to_string(), "name": args.name, "out": args.out }))?;
     } else {
-        println!("{} certificate of `{}` in {}", args.role, args.name, args.out.display());
+        outln!("{} certificate of `{}` in {}", args.role, args.name, args.out.display())?;
     }
     Ok(ExitCode::SUCCESS)
 }

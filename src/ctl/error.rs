@@ -15,6 +15,8 @@ pub(crate) enum CtlError {
     Runtime(io::Error),
     #[error("interrupted")]
     Interrupted,
+    #[error("cannot write to standard output: {0}")]
+    Output(io::Error),
     #[error("cannot read `{}`: {source}", path.display())]
     ReadFile { path: PathBuf, source: io::Error },
     #[error("cannot write `{}`: {source}", path.display())]

@@ -64,6 +64,6 @@ pub(crate) fn run(args: Args) -> Outcome {
         let told = |progress| bar.dataset_at(progress);
         Ok::<_, super::CtlError>(index_until(&from, &to, &options, &told, interrupt.asked()).await?)
     })?;
-    pack::print(&report, args.json);
+    pack::print(&report, args.json)?;
     Ok(ExitCode::SUCCESS)
 }

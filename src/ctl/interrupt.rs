@@ -2,7 +2,13 @@
 //!
 //! Only commands that have something to tidy listen; the others end by the signal itself.
 
-use std::{future::Future, process, thread, time::Duration};
+use std::{
+    future::Future,
+    process,
+    sync::atomic::{AtomicU8, Ordering},
+    thread,
+    time::Duration,
+};
 
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -15,6 +21,14 @@ use super::CtlError;
 const END: Duration = Duration::from_millis(1_200);
 /// How long what it has left to other threads may take then.
 const TIDY: Duration = Duration::from_millis(500);
+
+/// The exit code that says which signal came first; 0 before.
+static CODE: AtomicU8 = AtomicU8::new(0);
+
+/// The exit code of a command that was interrupted: 130 after Ctrl-C, 143 after SIGTERM, as a shell has it.
+pub(crate) fn exit_code() -> Option<u8> {
+    Some(CODE.load(Ordering::Relaxed)).filter(|code| *code != 0)
+}
 
 /// Whether this process was asked to end.
 #[derive(Clone, Debug)]
@@ -36,10 +50,11 @@ impl Interrupt {
             (interrupt.map_err(CtlError::Runtime)?, terminate.map_err(CtlError::Runtime)?);
         let (ask, asked) = watch::channel(false);
         let wait = async move {
-            either(&mut interrupt, &mut terminate).await;
+            let code = either(&mut interrupt, &mut terminate).await;
+            CODE.store(code, Ordering::Relaxed);
             ask.send_replace(true);
             let code = either(&mut interrupt, &mut terminate).await;
-            process::exit(code);
+            process::exit(code.into());
         };
         let thread = thread::Builder::new().name("signals".to_owned());
         thread.spawn(move || runtime.block_on(wait)).map_err(CtlError::Runtime)?;
@@ -59,12 +74,11 @@ impl Interrupt {
 }
 
 /// Waits for either signal; the exit code that says which.
-async fn either(interrupt: &mut Signal, terminate: &mut Signal) -> i32 {
-    let kind = tokio::select! {
-        _ = interrupt.recv() => SignalKind::interrupt(),
-        _ = terminate.recv() => SignalKind::terminate(),
-    };
-    128 + kind.as_raw_value()
+async fn either(interrupt: &mut Signal, terminate: &mut Signal) -> u8 {
+    tokio::select! {
+        _ = interrupt.recv() => 130,
+        _ = terminate.recv() => 143,
+    }
 }
 
 /// Runs a command that ends by itself when `Interrupt` says so, and within two seconds in any case.

@@ -1,4 +1,4 @@
-//! `spdl-ctl job`: submits, shows and removes jobs.
+//! `spdl-ctl job`: submits, lists, shows and removes jobs.
 
 use std::{
     path::{Path, PathBuf},
@@ -6,9 +6,18 @@ use std::{
 };
 
 use clap::Subcommand;
+use spdl_coordinator::core::JobStatus;
+use spdl_shard::job::{Column, EpochEnd, Job, job_file_schema};
 use spdl_wire::messages::{FromCoordinator, ToCoordinator};
 
-use super::{CtlError, Outcome, coordinator::Connection, job_file, report};
+use super::{
+    CtlError, Outcome,
+    coordinator::Connection,
+    job_file,
+    output::{self, outln},
+    report, status,
+    table::{Side, Table},
+};
 
 /// Arguments of `job`.
 #[derive(Debug, clap::Args)]
@@ -29,12 +38,23 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Shows a job as it was frozen, as JSON.
+    /// Lists the jobs: state, position and dataset.
+    List {
+        #[command(flatten)]
+        connection: Connection,
+        /// Prints them as one line of JSON, as `status --json` has them.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Shows a job as it was frozen.
     Show {
         /// Its name.
         name: String,
         #[command(flatten)]
         connection: Connection,
+        /// Prints it as one line of JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Removes a job: its positions and its ledger of bad samples go with it.
     Remove {
@@ -43,6 +63,8 @@ enum Action {
         #[command(flatten)]
         connection: Connection,
     },
+    /// Prints the JSON Schema of job files, with which editors complete and check them.
+    Schema,
 }
 
 /// Runs `job`.
@@ -52,16 +74,28 @@ pub(crate) fn run(args: Args) -> Outcome {
             Action::Submit { file, connection, json } => {
                 let name = submit(&connection, &file).await?;
                 if json {
-                    show(&connection, &name).await?;
+                    report::json(&describe(&connection, &name).await?)?;
                 } else {
-                    println!("job `{name}` is there");
+                    outln!("job `{name}` is there")?;
                 }
             }
-            Action::Show { name, connection } => show(&connection, &name).await?,
+            Action::List { connection, json } => {
+                let (_, status) = status::ask(&connection).await?;
+                if json {
+                    report::json(&status.jobs)?;
+                } else {
+                    list(&status.jobs, |job| status::state(&status, job))?;
+                }
+            }
+            Action::Show { name, connection, json } => {
+                let job = describe(&connection, &name).await?;
+                if json { report::json(&job)? } else { show(&job)? }
+            }
             Action::Remove { name, connection } => {
                 connection.ask(&ToCoordinator::RemoveJob { name: name.clone() }).await?;
-                println!("job `{name}` is removed");
+                outln!("job `{name}` is removed")?;
             }
+            Action::Schema => output::raw(job_file_schema().as_bytes())?,
         }
         Ok(ExitCode::SUCCESS)
     })
@@ -77,9 +111,79 @@ pub(crate) async fn submit(connection: &Connection, path: &Path) -> Result<Strin
     Ok(file.name)
 }
 
-async fn show(connection: &Connection, name: &str) -> Result<(), CtlError> {
-    if let FromCoordinator::Job(job) = connection.ask(&ToCoordinator::DescribeJob { name: name.to_owned() }).await? {
-        report::json(&job);
+async fn describe(connection: &Connection, name: &str) -> Result<Job, CtlError> {
+    match connection.ask(&ToCoordinator::DescribeJob { name: name.to_owned() }).await? {
+        FromCoordinator::Job(job) => Ok(*job),
+        _ => Err(CtlError::Reply { request: "a job" }),
+    }
+}
+
+fn list(jobs: &[JobStatus], state: impl Fn(&JobStatus) -> &'static str) -> Result<(), CtlError> {
+    if jobs.is_empty() {
+        return outln!("no jobs; `spdl-ctl job submit JOB.toml` creates one");
+    }
+    let header = [
+        ("JOB", Side::Left),
+        ("STATE", Side::Left),
+        ("POSITION", Side::Right),
+        ("EPOCHS", Side::Right),
+        ("SAMPLES", Side::Right),
+        ("BAD", Side::Right),
+    ];
+    let mut table = Table::new(header, "DATASET");
+    for job in jobs {
+        let JobStatus { name, acknowledged, epochs, samples, bad_sample_count, dataset, .. } = job;
+        let numbers = [*epochs, *samples, *bad_sample_count].map(report::grouped);
+        let [epochs, samples, bad] = numbers;
+        let cells = [name.clone(), state(job).to_owned(), acknowledged.to_string(), epochs, samples, bad];
+        table.push(cells, dataset.clone());
+    }
+    table.lines().iter().try_for_each(|line| outln!("{line}"))
+}
+
+fn show(job: &Job) -> Result<(), CtlError> {
+    let end = match job.epoch_end {
+        EpochEnd::Drop => "samples that do not fill a batch are left out of the epoch",
+        EpochEnd::Pad => "the last batch of an epoch is filled up with its first samples",
+        EpochEnd::Continuous => "epochs go over into each other within a batch",
+        EpochEnd::Exact => "the last batch of an epoch may be short",
+    };
+    let shuffle = if job.order.shuffle { "shuffled" } else { "not shuffled" };
+    let bad = format!("{:?}", job.bad_samples).to_lowercase();
+    let lines = [
+        ("job", job.name.clone()),
+        ("dataset", job.dataset.clone()),
+        ("", format!("{}, fingerprint {}", report::count(job.samples, "sample", "samples"), job.dataset_fingerprint)),
+        ("seed", job.seed.to_string()),
+        ("global batch", report::count(job.global_batch.into(), "sample", "samples")),
+        ("epochs", format!("{}; {end}", report::grouped(job.epochs))),
+        (
+            "order",
+            format!(
+                "{shuffle}; {}, windows of {}",
+                report::count(job.order.lanes.into(), "lane", "lanes"),
+                report::count(job.order.window, "sample", "samples")
+            ),
+        ),
+        ("bad samples", format!("{bad}; the job fails above {} %", 100.0 * job.max_bad_fraction)),
+        ("fingerprint", job.fingerprint().to_string()),
+    ];
+    for (key, value) in lines {
+        outln!("{}", format!("{key:<13} {value}").trim_end())?;
+    }
+    for column in &job.columns {
+        outln!("{:<13} {}", "column", column_text(column))?;
     }
     Ok(())
+}
+
+/// `image: u8 [224, 224, 3] from jpg|png`.
+fn column_text(column: &Column) -> String {
+    let shape = match column.sample_shape() {
+        Some(shape) if shape.is_empty() => "a number".to_owned(),
+        Some(shape) => format!("{shape:?}"),
+        None => format!("up to {} of bytes", report::bytes(column.max_bytes().unwrap_or(0).into())),
+    };
+    let transform = column.transform().map_or_else(String::new, |made| format!(", by {}", made.function));
+    format!("{}: {} {shape} from {}{transform}", column.name, column.dtype.name(), column.from.join("|"))
 }

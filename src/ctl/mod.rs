@@ -5,10 +5,13 @@ mod cert;
 mod coordinator;
 mod demo;
 mod error;
+mod examples;
 mod index;
 mod interrupt;
 mod job;
 mod job_file;
+mod manual;
+mod output;
 mod pack;
 mod pictures;
 mod plan;
@@ -17,11 +20,15 @@ mod pull;
 mod replay;
 mod report;
 mod status;
+mod table;
 mod tally;
 mod unpack;
 mod verify;
 
-use std::process::ExitCode;
+use std::{
+    io::{self, IsTerminal, Write},
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
 
@@ -48,40 +55,90 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Shows all of it: makes pictures, packs them, starts a cluster of real processes on loopback and trains nothing with them.
+    #[command(after_help = examples::DEMO)]
     Demo(demo::Args),
     /// Writes the demo's pictures, for trying the other commands.
+    #[command(after_help = examples::PICTURES)]
     Pictures(pictures::Args),
     /// Writes shards from a folder of class folders, or from a text file that lists files.
+    #[command(after_help = examples::PACK)]
     Pack(pack::Args),
     /// Makes a manifest for WebDataset shards that exist, without rewriting them.
+    #[command(after_help = examples::INDEX)]
     Index(index::Args),
     /// Reads a whole dataset and checks every byte against its manifest, and every picture against its original.
+    #[command(after_help = examples::VERIFY)]
     Verify(verify::Args),
     /// Writes the records of a dataset back as files.
+    #[command(after_help = examples::UNPACK)]
     Unpack(unpack::Args),
     /// Shows which samples come when, and what that costs in cache and downloads.
+    #[command(after_help = examples::PLAN)]
     Plan(plan::Args),
     /// A trainer that trains nothing: pulls batches and shows figures.
+    #[command(after_help = examples::PULL)]
     Pull(pull::Args),
     /// Writes the exact batches of a position to files, with no cluster.
+    #[command(after_help = examples::REPLAY)]
     Replay(replay::Args),
     /// Recomputes a receipt from the plan: every sample once, or it names where they part.
+    #[command(after_help = examples::AUDIT)]
     Audit(audit::Args),
     /// Shows the state of a running cluster.
+    #[command(after_help = examples::STATUS)]
     Status(status::Args),
-    /// Submits, shows and removes jobs.
+    /// Submits, lists, shows and removes jobs.
+    #[command(after_help = examples::JOB)]
     Job(job::Args),
     /// Issues certificates from the cluster's CA.
+    #[command(after_help = examples::CERT)]
     Cert(cert::Args),
+    /// Prints a script that completes this program's commands in a shell.
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions(manual::CompletionArgs),
+    /// Writes man pages, one for each subcommand.
+    #[command(after_help = examples::MAN)]
+    Man(manual::ManArgs),
     /// Runs the coordinator; the same as `spdl-coord`.
+    #[command(after_help = examples::COORD)]
     Coord(spdl_coordinator::cli::Args),
     /// Runs a worker; the same as `spdl-worker`.
+    #[command(after_help = examples::WORKER)]
     Worker(spdl_worker::cli::Args),
+}
+
+impl Cli {
+    /// The command line, or the exit code of one that only asks for help, or cannot be read.
+    pub(crate) fn read() -> Result<Self, ExitCode> {
+        Self::try_parse().map_err(|error| match error.print() {
+            Ok(()) => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1)),
+            Err(error) => fail(&CtlError::Output(error)),
+        })
+    }
+
+    /// Runs the command, and says why it failed.
+    pub(crate) fn run(self) -> ExitCode {
+        self.command.run(self.verbose).unwrap_or_else(|error| fail(&error))
+    }
+}
+
+/// Says on standard error why a command failed; returns its exit code.
+fn fail(error: &CtlError) -> ExitCode {
+    if matches!(error, CtlError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {
+        return output::BROKEN_PIPE.into();
+    }
+    // Standard error may be gone, too; then the exit code says it all.
+    let mut stderr = io::stderr().lock();
+    let _ = writeln!(stderr, "error: {error}");
+    if let Some(hint) = error.hint() {
+        let _ = writeln!(stderr, "hint: {hint}");
+    }
+    interrupt::exit_code().map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 impl Command {
     /// Runs the subcommand.
-    pub(crate) fn run(self) -> Outcome {
+    pub(crate) fn run(self, verbose: u8) -> Outcome {
         match self {
             Self::Demo(args) => demo::run(&args),
             Self::Pictures(args) => pictures::run(&args),
@@ -93,9 +150,11 @@ impl Command {
             Self::Pull(args) => pull::run(args),
             Self::Replay(args) => replay::run(&args),
             Self::Audit(args) => audit::run(&args),
-            Self::Status(args) => status::run(&args),
+            Self::Status(args) => status::run(&args, verbose > 0),
             Self::Job(args) => job::run(args),
             Self::Cert(args) => cert::run(&args),
+            Self::Completions(args) => manual::completions(&args),
+            Self::Man(args) => manual::man(&args),
             Self::Coord(args) => {
                 let runtime = runtime()?;
                 let result = runtime.block_on(spdl_coordinator::cli::run(args));
@@ -116,7 +175,14 @@ impl Command {
 pub(crate) fn trace(verbose: u8) {
     let default = ["warn", "info", "debug"][usize::from(verbose.min(2))];
     let filter = tracing_subscriber::EnvFilter::try_from_env("SPDL_LOG").unwrap_or_else(|_| default.into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // Colours are for people: a file or a pipe gets none.
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colours)
+        .log_internal_errors(false)
+        .init();
 }
 
 /// A runtime for commands that only wait for one thing at a time.

@@ -14,6 +14,7 @@ use spdl_worker::size::parse_bytes;
 use super::{
     CtlError, Outcome,
     interrupt::{self, Interrupt},
+    output::outln,
     progress::Progress,
     report,
 };
@@ -88,7 +89,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         ..PackOptions::new(source)
     };
     let report = interrupt::run(|interrupt| write(&args.dataset, &options, args.json, interrupt))?;
-    print(&report, args.json);
+    print(&report, args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -126,62 +127,64 @@ pub(crate) const fn overwrite(force: bool) -> Overwrite {
 }
 
 /// Prints what was made.
-pub(crate) fn print(made: &DatasetReport, json: bool) {
+pub(crate) fn print(made: &DatasetReport, json: bool) -> Result<(), CtlError> {
     if json {
-        report::json(made);
-        return;
+        return report::json(made);
     }
-    println!(
-        "{}: {} samples in {} records, {} blocks, {} shards, {}",
+    outln!(
+        "{}: {} in {}, {}, {}, {}",
         made.url,
-        report::grouped(made.samples),
-        report::grouped(made.records),
-        report::grouped(made.blocks.into()),
-        report::grouped(made.shards.into()),
+        report::count(made.samples, "sample", "samples"),
+        report::count(made.records, "record", "records"),
+        report::count(made.blocks.into(), "block", "blocks"),
+        report::count(made.shards.into(), "shard", "shards"),
         report::bytes(made.bytes),
-    );
+    )?;
     if made.crop_ready_pictures > 0 {
         let growth = made.crop_ready_bytes as f64 / made.crop_ready_source_bytes as f64 - 1.0;
-        println!(
-            "{} pictures crop-ready: {} instead of {}, {:+.2} %, their tables in the record indexes included",
-            report::grouped(made.crop_ready_pictures),
+        outln!(
+            "{} crop-ready: {} instead of {}, {:+.2} %, their tables in the record indexes included",
+            report::count(made.crop_ready_pictures, "picture", "pictures"),
             report::bytes(made.crop_ready_bytes),
             report::bytes(made.crop_ready_source_bytes),
             growth * 100.0,
-        );
+        )?;
     }
-    print_content(made);
-    println!("fingerprint {}", made.fingerprint);
+    print_content(made)?;
+    outln!("fingerprint {}", made.fingerprint)?;
     for note in &made.notes {
-        println!("note: {note}");
+        outln!("note: {note}")?;
     }
+    Ok(())
 }
 
 /// Prints what was found and what was left out, so that nobody has to guess what is in the dataset.
-fn print_content(made: &DatasetReport) {
+fn print_content(made: &DatasetReport) -> Result<(), CtlError> {
     if made.classes > 0 {
         let shown: Vec<&str> = made.class_names.iter().map(String::as_str).take(SHOWN_NAMES).collect();
         let more = if made.classes > shown.len() { ", ..." } else { "" };
-        println!("{} classes: {}{more}", report::grouped(made.classes as u64), shown.join(", "));
+        let classes = report::count(made.classes as u64, "class", "classes");
+        outln!("{classes}: {}{more}", shown.join(", "))?;
     }
     let fields = made.fields.iter().map(|(field, records)| match made.records - records {
         0 => format!("{field} in all records"),
         lacking => format!("{field} in {} ({} lack it)", report::grouped(*records), report::grouped(lacking)),
     });
-    println!("fields: {}", fields.collect::<Vec<_>>().join(", "));
+    outln!("fields: {}", fields.collect::<Vec<_>>().join(", "))?;
     for left_out in &made.left_out {
         let suffix = if left_out.suffix.is_empty() { String::new() } else { format!("`{}` ", left_out.suffix) };
         let files = if left_out.files == 1 { "file" } else { "files" };
-        println!(
+        outln!(
             "left out: {} {suffix}{files}: {} (`{}`)",
             report::grouped(left_out.files),
             left_out.why.text(),
             left_out.example
-        );
+        )?;
     }
     for odd in &made.odd_members {
-        println!("note: {} {} (`{}` in shard `{}`)", report::grouped(odd.count), odd.what.text(), odd.first, odd.shard);
+        outln!("note: {} {} (`{}` in shard `{}`)", report::grouped(odd.count), odd.what.text(), odd.first, odd.shard)?;
     }
+    Ok(())
 }
 
 /// Classes that are shown by name.

@@ -11,6 +11,7 @@ use spdl_shard::{
 use super::{
     CtlError, Outcome,
     job_file::{self, JobFileArg, OpenJob},
+    output::outln,
     report,
 };
 
@@ -88,13 +89,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
     open.plan.check(&batches)?;
     check_start(&open, args, &batches)?;
     if args.ids {
-        print_ids(&open, args, &batches, ranks);
+        print_ids(&open, args, &batches, ranks)?;
     } else {
         let costs = costs(&open, args, &batches);
         if args.json {
-            report::json(&costs);
+            report::json(&costs)?;
         } else {
-            print_costs(&open, &costs);
+            print_costs(&open, &costs)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -148,7 +149,7 @@ fn steps<'a>(open: &'a OpenJob, args: &Args, batches: &'a BatchParams) -> impl I
     .take(most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX)))
 }
 
-fn print_ids(open: &OpenJob, args: &Args, batches: &BatchParams, ranks: std::ops::Range<u32>) {
+fn print_ids(open: &OpenJob, args: &Args, batches: &BatchParams, ranks: std::ops::Range<u32>) -> Result<(), CtlError> {
     let mut items = Vec::new();
     for step in steps(open, args, batches) {
         for rank in ranks.clone() {
@@ -156,9 +157,10 @@ fn print_ids(open: &OpenJob, args: &Args, batches: &BatchParams, ranks: std::ops
             let ids = items.iter().filter(|item| item.kind != ItemKind::Invalid).map(|item| item.located.id.0);
             let (epoch, offset) = (step.from.epoch, step.from.offset);
             let line = StepLine { epoch, offset, rank, ids: ids.collect(), positions: Vec::new(), waited_ms: None };
-            report::json(&line);
+            report::json(&line)?;
         }
     }
+    Ok(())
 }
 
 /// Walks the steps as the nodes would: a block is fetched when a node first needs it and kept until it last does.
@@ -219,20 +221,23 @@ fn costs(open: &OpenJob, args: &Args, batches: &BatchParams) -> Costs {
     costs
 }
 
-fn print_costs(open: &OpenJob, costs: &Costs) {
+fn print_costs(open: &OpenJob, costs: &Costs) -> Result<(), CtlError> {
     let Costs { steps, samples, lanes, window, nodes, .. } = costs;
-    println!(
-        "job `{}`: {} samples in {} blocks",
+    outln!(
+        "job `{}`: {} in {}",
         open.job.name,
-        report::grouped(open.plan.samples()),
-        open.manifest.block_count()
-    );
-    println!(
-        "looked at {steps} steps, {} samples, {nodes} nodes; {lanes} lanes, windows of {window}",
-        report::grouped(*samples)
-    );
-    println!("blocks alive at once      {} per node", costs.blocks_alive_max);
-    println!("cache needed              {} per node", report::bytes(costs.cache_bytes_per_node));
-    println!("downloads / dataset       {:.3}", costs.downloads_per_dataset);
-    println!("same-block samples        {:.1} per batch of a rank", costs.same_block_samples_per_batch);
+        report::count(open.plan.samples(), "sample", "samples"),
+        report::count(open.manifest.block_count().into(), "block", "blocks"),
+    )?;
+    outln!(
+        "looked at {}, {}, {}; {}, windows of {window}",
+        report::count(*steps, "step", "steps"),
+        report::count(*samples, "sample", "samples"),
+        report::count((*nodes).into(), "node", "nodes"),
+        report::count((*lanes).into(), "lane", "lanes"),
+    )?;
+    outln!("blocks alive at once      {} per node", costs.blocks_alive_max)?;
+    outln!("cache needed              {} per node", report::bytes(costs.cache_bytes_per_node))?;
+    outln!("downloads / dataset       {:.3}", costs.downloads_per_dataset)?;
+    outln!("same-block samples        {:.1} per batch of a rank", costs.same_block_samples_per_batch)
 }

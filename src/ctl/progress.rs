@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::report;
+use super::{CtlError, report};
 
 /// Time between two lines of progress.
 const LINE_INTERVAL: Duration = Duration::from_millis(200);
@@ -34,15 +34,16 @@ impl Progress {
     }
 
     /// `samples` have come so far.
-    pub(crate) fn at(&mut self, samples: u64) {
+    pub(crate) fn at(&mut self, samples: u64) -> Result<(), CtlError> {
         match self {
             Self::Bar(bar) => bar.set_position(samples),
             Self::Lines { last } if last.elapsed() >= LINE_INTERVAL => {
-                report::json(&serde_json::json!({ "progress": samples }));
+                report::json(&serde_json::json!({ "progress": samples }))?;
                 *last = Instant::now();
             }
             Self::Lines { .. } | Self::Quiet => {}
         }
+        Ok(())
     }
 
     /// The end.

@@ -19,20 +19,20 @@ use super::{
 /// Arguments of `pull`. What is not given comes from the `SPDL_*` variables that `Client::connect` reads.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Address of the coordinator; several separated by commas. (SPDL_COORD)
+    /// Address of the coordinator; several separated by commas. [env: SPDL_COORD]
     #[arg(long, value_name = "HOST:PORT")]
     coord: Option<String>,
-    /// Name of the job. (SPDL_JOB)
+    /// Name of the job. [env: SPDL_JOB]
     #[arg(long)]
     job: Option<String>,
-    /// Name of the run; several runs of a job live side by side. (SPDL_RUN; the job's name)
+    /// Name of the run; several runs of a job live side by side. [env: SPDL_RUN] [default: the job's name]
     #[arg(long)]
     run: Option<String>,
     /// Ends whoever holds the run: without it, a run whose ranks are alive is refused. Give it to all ranks.
-    /// (SPDL_TAKEOVER)
+    /// [env: SPDL_TAKEOVER]
     #[arg(long)]
     takeover: bool,
-    /// Folder with `ca.pem`, `cert.pem` and `key.pem` of a client. (SPDL_CERTS)
+    /// Folder with `ca.pem`, `cert.pem` and `key.pem` of a client. [env: SPDL_CERTS]
     #[arg(long, value_name = "DIR")]
     certs: Option<PathBuf>,
     /// Rank r.
@@ -41,33 +41,33 @@ pub(crate) struct Args {
     /// World size W.
     #[arg(long, env = "WORLD_SIZE", default_value_t = 1)]
     world: u32,
-    /// Steps to pull; without it, to the end of the job.
+    /// Steps to pull. [default: to the end of the job]
     #[arg(long)]
     steps: Option<u64>,
     /// Where to start: `beginning`, `resume` (at the last position that every rank of the run had acknowledged), an epoch,
-    /// or EPOCH:OFFSET. (SPDL_START; beginning)
+    /// or EPOCH:OFFSET. [env: SPDL_START] [default: beginning]
     #[arg(long, value_name = "START")]
     from: Option<StartFrom>,
     /// Where to start, as a checkpoint has it: the `state` that `pull --json` reports. Refused where it is of another
     /// job, dataset or pipeline.
     #[arg(long, value_name = "STATE", conflicts_with = "from")]
     state: Option<State>,
-    /// Global batch, where it differs from the job's.
+    /// Samples of a step over all ranks. [default: the job's]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     global_batch: Option<u32>,
-    /// Epochs of the run from this launch on. (SPDL_EPOCHS; as many as it had, or else the job)
+    /// Epochs of the run from this launch on. [env: SPDL_EPOCHS] [default: as many as it had, or else the job]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     epochs: Option<u64>,
-    /// At most this many samples per second: a trainer that takes its time.
+    /// At most this many samples per second: a trainer that takes its time. [default: as fast as it can]
     #[arg(long, value_name = "SAMPLES_PER_S")]
     rate: Option<f64>,
-    /// How batches come: auto, local or quic. (SPDL_TRANSPORT)
+    /// How batches come: auto, local or quic. [env: SPDL_TRANSPORT] [default: auto]
     #[arg(long)]
     transport: Option<Ways>,
-    /// Batches filled, waiting or in hand. (SPDL_SLOTS)
+    /// Batches filled, waiting or in hand. [env: SPDL_SLOTS] [default: 4]
     #[arg(long)]
     slots: Option<u32>,
-    /// Seconds to wait for a batch before saying why there is none. (SPDL_TIMEOUT_S)
+    /// Seconds to wait for a batch before saying why there is none. [env: SPDL_TIMEOUT_S] [default: 300]
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
     /// Sums a digest of every byte.
@@ -93,9 +93,9 @@ pub(crate) fn run(args: Args) -> Outcome {
     interrupt::run(async |mut interrupt| {
         let report = pull(&args, &mut interrupt).await?;
         if args.json {
-            report::json(&report);
+            report::json(&report)?;
         } else {
-            report.print();
+            report.print()?;
         }
         if interrupt.is_asked() { Err(CtlError::Interrupted) } else { Ok(ExitCode::SUCCESS) }
     })
@@ -127,7 +127,7 @@ async fn pull(args: &Args, interrupt: &mut Interrupt) -> Result<PullReport, CtlE
         drop(batch);
         done += 1;
         let samples = loader.stats().samples;
-        progress.at(samples);
+        progress.at(samples)?;
         if let Some(rate) = args.rate.filter(|rate| *rate > 0.0) {
             let due = started + Duration::from_secs_f64(samples as f64 / rate);
             tokio::select! {
@@ -169,4 +169,29 @@ fn builder(args: &Args) -> Result<Builder, CtlError> {
         builder = builder.global_batch(global_batch);
     }
     Ok(builder)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use spdl_client::Settings;
+
+    use crate::ctl::Cli;
+
+    #[test]
+    fn the_help_shows_the_defaults_that_apply() {
+        let settings = Settings::default();
+        let defaults = [
+            ("transport", format!("{:?}", settings.ways).to_lowercase()),
+            ("slots", settings.slots.to_string()),
+            ("timeout", settings.timeout.as_secs().to_string()),
+        ];
+        let cli = Cli::command();
+        let pull = cli.find_subcommand("pull").expect("it is there");
+        for (name, default) in defaults {
+            let argument = pull.get_arguments().find(|argument| argument.get_id() == name).expect("it is there");
+            let help = argument.get_help().expect("it has help").to_string();
+            assert!(help.ends_with(&format!("[default: {default}]")), "{name}: {help}");
+        }
+    }
 }

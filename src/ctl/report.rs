@@ -2,9 +2,11 @@
 
 use serde::Serialize;
 
+use super::{CtlError, output::outln};
+
 /// Prints `value` as one line of JSON.
-pub(crate) fn json(value: &impl Serialize) {
-    println!("{}", serde_json::to_string(value).expect("plain data serialises"));
+pub(crate) fn json(value: &impl Serialize) -> Result<(), CtlError> {
+    outln!("{}", serde_json::to_string(value).expect("plain data serialises"))
 }
 
 /// `1234567` as `1 234 567`.
@@ -18,6 +20,22 @@ pub(crate) fn grouped(number: u64) -> String {
         out.push(digit);
     }
     out
+}
+
+/// A number of things, with the word for one or for several.
+pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(number), if number == 1 { one } else { many })
+}
+
+/// A duration in its two largest units.
+pub(crate) fn duration_s(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3_600 => format!("{minutes} min {} s", seconds % 60),
+        3_600..86_400 => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{} {} h", count(days, "day", "days"), hours % 24),
+    }
 }
 
 /// Bytes with a binary unit, to three digits.
@@ -41,6 +59,10 @@ mod tests {
     fn figures_read_well() {
         assert_eq!(grouped(0), "0");
         assert_eq!(grouped(1_234_567), "1 234 567");
+        assert_eq!(count(1, "rank", "ranks"), "1 rank");
+        assert_eq!(count(0, "rank", "ranks"), "0 ranks");
+        let durations = [(59, "59 s"), (61, "1 min 1 s"), (7_260, "2 h 1 min"), (90_000, "1 day 1 h")];
+        assert!(durations.iter().all(|(seconds, text)| duration_s(*seconds) == *text));
         assert_eq!(bytes(999), "999 B");
         assert_eq!(bytes(110_592), "108 KiB");
         assert_eq!(bytes(1_572_864), "1.5 MiB");

@@ -1,11 +1,19 @@
-//! `spdl-ctl status`: the state of a running cluster.
+//! `spdl-ctl status`: the state of a running cluster, as a table of at most 100 columns.
 
 use std::process::ExitCode;
 
-use spdl_coordinator::core::{JobStatus, RankStatus, SessionStatus, Status, WorkerStatus};
+use spdl_coordinator::core::{JobStatus, RankStatus, SessionStatus, StageRate, Status, WorkerStatus};
+use spdl_shard::Position;
 use spdl_wire::messages::{FromCoordinator, StoreFigures, ToCoordinator};
 
-use super::{CtlError, Outcome, coordinator::Connection, tally::transport_name};
+use super::{
+    CtlError, Outcome,
+    coordinator::Connection,
+    output::outln,
+    report,
+    table::{Side, Table, wrapped},
+    tally::transport_name,
+};
 
 /// Arguments of `status`.
 #[derive(Debug, clap::Args)]
@@ -17,96 +25,237 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Runs `status`.
-pub(crate) fn run(args: &Args) -> Outcome {
-    let reply = super::runtime()?.block_on(args.connection.ask(&ToCoordinator::Status))?;
+/// Asks for the state of everything: its JSON, and the same read.
+pub(crate) async fn ask(connection: &Connection) -> Result<(String, Status), CtlError> {
+    let reply = connection.ask(&ToCoordinator::Status).await?;
     let FromCoordinator::Status(text) = reply else { return Err(CtlError::Reply { request: "status" }) };
+    let status = serde_json::from_str(&text).map_err(|_| CtlError::Reply { request: "status" })?;
+    Ok((text, status))
+}
+
+/// Runs `status`; with `details`, shows all.
+pub(crate) fn run(args: &Args, details: bool) -> Outcome {
+    let (text, status) = super::runtime()?.block_on(ask(&args.connection))?;
     if args.json {
-        println!("{text}");
+        outln!("{text}")?;
     } else {
-        let status: Status = serde_json::from_str(&text).map_err(|_| CtlError::Reply { request: "status" })?;
-        print(&status);
+        for line in lines(&status, details) {
+            outln!("{line}")?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(status: &Status) {
-    println!("coordinator {}, up {:.0} s", status.version, status.uptime_ms as f64 / 1e3);
-    for problem in &status.job_problems {
-        println!("problem     {}: {}", problem.origin, problem.problem);
+/// What the columns show.
+const HEADER: [(&str, Side); 5] = [
+    ("", Side::Left),
+    ("STATE", Side::Left),
+    ("POSITION", Side::Right),
+    ("SAMPLES/S", Side::Right),
+    ("WAITING", Side::Right),
+];
+
+/// A line of the table.
+struct Row {
+    cells: [String; 5],
+}
+
+impl Row {
+    fn new(name: String, state: &str) -> Self {
+        let cells = [name, state.to_owned(), String::new(), String::new(), String::new()];
+        Self { cells }
     }
-    for worker in &status.workers {
-        print_worker(worker);
+
+    fn at(mut self, position: Position) -> Self {
+        self.cells[2] = position.to_string();
+        self
+    }
+
+    /// Samples per second, where they are known.
+    fn rate(mut self, per_s: Option<f64>) -> Self {
+        self.cells[3] = per_s.map_or_else(|| "-".to_owned(), |rate| report::grouped(rate.round() as u64));
+        self
+    }
+
+    /// The part of the time that is spent waiting, where it is known.
+    fn waiting(mut self, part: Option<f64>) -> Self {
+        self.cells[4] = part.map_or_else(|| "-".to_owned(), |part| format!("{:.0} %", 100.0 * part));
+        self
+    }
+
+    /// Adds it to the table, with what else there is to say.
+    fn push(self, table: &mut Table<5>, rest: String) {
+        table.push(self.cells, rest);
+    }
+}
+
+/// The status as lines for people.
+fn lines(status: &Status, details: bool) -> Vec<String> {
+    let count = |number: usize, one: &str, many: &str| report::count(number as u64, one, many);
+    let mut lines = vec![format!(
+        "coordinator {}, up {}: {}, {}",
+        status.version,
+        report::duration_s(status.uptime_ms / 1_000),
+        count(status.jobs.len(), "job", "jobs"),
+        count(status.workers.len(), "worker", "workers"),
+    )];
+    if status.jobs.is_empty() && status.workers.is_empty() && status.job_problems.is_empty() {
+        return lines;
+    }
+    let mut table = Table::new(HEADER, "");
+    let mut notes = Vec::new();
+    for problem in &status.job_problems {
+        notes.push(format!("job file `{}`: {}", problem.origin, problem.problem));
     }
     for job in &status.jobs {
-        print_job(job);
-        let of_job = |session: &&SessionStatus| session.job == job.name && session.superseded_by.is_none();
-        for session in status.sessions.iter().filter(of_job) {
-            print_session(session);
+        job_rows(status, job, details, &mut table, &mut notes);
+    }
+    for worker in &status.workers {
+        worker_rows(worker, details, &mut table);
+        for rank in &worker.ranks {
+            if let Some(stall) = &rank.stall {
+                notes.push(format!("rank {} of session {}: {stall}", rank.rank, rank.session));
+            }
         }
     }
+    lines.push(String::new());
+    lines.extend(table.lines());
+    if !notes.is_empty() {
+        lines.push(String::new());
+        lines.extend(notes.iter().flat_map(|note| wrapped(note)));
+    }
+    lines
 }
 
-fn print_worker(worker: &WorkerStatus) {
-    let WorkerStatus { name, node, quic, cores, .. } = worker;
-    let draining = if worker.draining { ", draining" } else { "" };
-    println!("worker `{name}` on node {node}, {quic}, {cores} cores, {} ranks{draining}", worker.ranks.len());
-    for stage in &worker.stages {
-        let seconds = |ns: u64| ns as f64 / 1e9;
-        println!(
-            "  stage {:<10} {:>9} items  busy {:>8.1} s  waiting for input {:>8.1} s, for output {:>8.1} s  p50 {:.1} ms  p99 {:.1} ms",
-            stage.name,
-            stage.items,
-            seconds(stage.busy_ns),
-            seconds(stage.waiting_for_input_ns),
-            seconds(stage.waiting_for_output_ns),
-            stage.p50_ns as f64 / 1e6,
-            stage.p99_ns as f64 / 1e6,
-        );
-    }
-    let StoreFigures { retries, hedges, hedge_wins, wrong_bytes, cache_faults, .. } = worker.store;
-    println!(
-        "  stores     {:>9} requests, {retries} retries, {hedges} hedges ({hedge_wins} won), {wrong_bytes} wrong bytes, \
-         {cache_faults} faults of the disk cache",
-        worker.store.requests
-    );
-    for (rank, stall) in worker.ranks.iter().filter_map(|rank| rank.stall.as_ref().map(|stall| (rank, stall))) {
-        println!("  rank {} of session {}: {stall}", rank.rank, rank.session);
+fn is_live(session: &SessionStatus) -> bool {
+    session.ranks.iter().any(|rank| rank.is_alive)
+}
+
+/// What a job is doing, in a word.
+pub(crate) fn state(status: &Status, job: &JobStatus) -> &'static str {
+    match job {
+        JobStatus { failed: Some(_), .. } => "FAILED",
+        _ if status.sessions.iter().any(|session| session.job == job.name && is_live(session)) => "running",
+        _ if !job.runs.is_empty() && job.runs.iter().all(|run| run.is_finished) => "done",
+        _ => "idle",
     }
 }
 
-fn print_job(job: &JobStatus) {
-    let JobStatus { name, samples, global_batch, epochs, acknowledged, .. } = job;
-    println!(
-        "job `{name}`: {samples} samples, batches of {global_batch}, {epochs} epochs, acknowledged {acknowledged}"
+fn job_rows(status: &Status, job: &JobStatus, details: bool, table: &mut Table<5>, notes: &mut Vec<String>) {
+    let sessions: Vec<&SessionStatus> =
+        status.sessions.iter().filter(|session| session.job == job.name && (details || is_live(session))).collect();
+    let mut rest = format!(
+        "{} of {}",
+        report::count(job.epochs, "epoch", "epochs"),
+        report::count(job.samples, "sample", "samples")
     );
+    if job.bad_sample_count > 0 {
+        rest.push_str(&format!(", {}", report::count(job.bad_sample_count, "bad sample", "bad samples")));
+    }
+    Row::new(format!("job {}", job.name), state(status, job)).at(job.acknowledged).push(table, rest);
     if let Some(failure) = &job.failed {
-        println!("  FAILED: {failure}");
+        notes.push(format!("job `{}` has failed: {failure}", job.name));
     }
-    for bad in &job.bad_sample_list {
-        println!("  bad sample {} (`{}`, `{}`): {}", bad.sample, bad.shard, bad.key, bad.cause);
+    let shown = if details { job.bad_sample_list.len() } else { job.bad_sample_list.len().min(3) };
+    for bad in &job.bad_sample_list[..shown] {
+        notes.push(format!(
+            "bad sample {} of `{}` (`{}`, `{}`): {}",
+            bad.sample, job.name, bad.shard, bad.key, bad.cause
+        ));
     }
-    let unshown = job.bad_sample_count.saturating_sub(job.bad_sample_list.len() as u64);
-    if unshown > 0 {
-        println!("  and {unshown} more bad samples");
+    let more = job.bad_sample_count.saturating_sub(shown as u64);
+    if more > 0 && shown > 0 {
+        let samples = report::count(more, "more bad sample", "more bad samples");
+        notes.push(format!("and {samples} of `{}`", job.name));
+    }
+    for session in sessions {
+        session_rows(session, is_live(session), table);
     }
 }
 
-fn print_session(session: &SessionStatus) {
+fn session_rows(session: &SessionStatus, is_live: bool, table: &mut Table<5>) {
+    let state = match session.superseded_by {
+        Some(_) => "superseded",
+        None if is_live => "running",
+        None => "over",
+    };
     let run = if session.run == session.job { String::new() } else { format!(" of run `{}`", session.run) };
-    println!("  session {}{run}: world {}, from {}", session.session, session.world, session.start);
+    let rate = session.ranks.iter().filter(|rank| rank.is_alive).filter_map(|rank| rank.job_samples_per_s);
+    let most_waiting = session.ranks.iter().filter(|rank| rank.is_alive).filter_map(|rank| rank.waiting);
+    let joined = session.ranks.len();
+    let ranks = if joined == session.world as usize {
+        report::count(session.world.into(), "rank", "ranks")
+    } else {
+        format!("{joined} of {}", report::count(session.world.into(), "rank", "ranks"))
+    };
+    Row::new(format!("  session {}", session.session), state)
+        .at(session.acknowledged)
+        .rate(rate.reduce(f64::min))
+        .waiting(most_waiting.reduce(f64::max))
+        .push(table, format!("{ranks}{run}, from {}", session.start));
     for rank in &session.ranks {
-        let RankStatus { rank: number, position, waited_ms, .. } = rank;
         let state = match rank {
             RankStatus { left: true, .. } => "left",
             RankStatus { is_alive: true, .. } => "alive",
             _ => "silent",
         };
-        let home = rank.home.as_deref().unwrap_or("none");
-        let transport = rank.transport.map_or("-", transport_name);
-        println!(
-            "    rank {number}: {state}, at {position}, home {home} ({transport}), waited {:.1} s",
-            *waited_ms as f64 / 1e3
+        let home = rank.home.as_deref().map_or_else(
+            || "no home".to_owned(),
+            |home| format!("home {home} ({})", rank.transport.map_or("-", transport_name)),
         );
+        let share = rank.job_samples_per_s.map(|rate| rate / f64::from(session.world.max(1)));
+        Row::new(format!("    rank {}", rank.rank), state)
+            .at(rank.position)
+            .rate(share.filter(|_| rank.is_alive))
+            .waiting(rank.waiting.filter(|_| rank.is_alive))
+            .push(table, home);
     }
 }
+
+fn worker_rows(worker: &WorkerStatus, details: bool, table: &mut Table<5>) {
+    let state = if worker.draining { "draining" } else { "ready" };
+    let decode = worker.rates.iter().find(|stage| stage.name == "decode");
+    let cores = decode
+        .map_or_else(|| cores(worker.cores), |decode| format!("{:.1} of {} decode", decode.busy, cores(worker.cores)));
+    let ranks = report::count(worker.ranks.len() as u64, "rank", "ranks");
+    Row::new(format!("worker {}", worker.name), state)
+        .rate(decode.map(|stage| stage.items_per_s))
+        .push(table, format!("{ranks}, {cores}, node {}", worker.node));
+    if !details {
+        return;
+    }
+    let place =
+        worker.socket.as_ref().map_or_else(|| worker.quic.clone(), |socket| format!("{}, {socket}", worker.quic));
+    Row::new("  address".to_owned(), "").push(table, place);
+    for stage in &worker.stages {
+        let none =
+            StageRate { name: String::new(), items_per_s: 0.0, bytes_per_s: 0.0, failures_per_s: 0.0, busy: 0.0 };
+        let rate = worker.rates.iter().find(|rate| rate.name == stage.name).unwrap_or(&none);
+        let mut rest = format!("{}/s, {:.1} busy", report::bytes(rate.bytes_per_s as u64), rate.busy);
+        if stage.failures > 0 {
+            rest.push_str(&format!(", {}", report::count(stage.failures, "failure", "failures")));
+        }
+        rest.push_str(&format!(", p99 {:.1} ms", stage.p99_ns as f64 / 1e6));
+        Row::new(format!("  {}", stage.name), "").rate(Some(rate.items_per_s)).push(table, rest);
+    }
+    let StoreFigures { requests, retries, hedges, hedge_wins, wrong_bytes, cache_faults, .. } = worker.store;
+    let mut rest = report::count(requests, "request", "requests");
+    for (number, text) in [
+        (retries, report::count(retries, "retry", "retries")),
+        (hedges, format!("{} ({hedge_wins} won)", report::count(hedges, "hedge", "hedges"))),
+        (wrong_bytes, report::count(wrong_bytes, "wrong answer", "wrong answers")),
+        (cache_faults, report::count(cache_faults, "cache fault", "cache faults")),
+    ] {
+        if number > 0 {
+            rest.push_str(&format!(", {text}"));
+        }
+    }
+    Row::new("  store".to_owned(), "").push(table, rest);
+}
+
+fn cores(number: f64) -> String {
+    if number == 1.0 { "1 core".to_owned() } else { format!("{number} cores") }
+}
+
+#[cfg(test)]
+mod tests;

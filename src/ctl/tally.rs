@@ -12,7 +12,7 @@ use spdl_client::{Batch, ContentDigest, Loader, Source, State, Stats};
 use spdl_shard::Receipt;
 use spdl_wire::{layout::entry_flags, messages::Transport};
 
-use super::{CtlError, plan::StepLine, report};
+use super::{CtlError, output::outln, plan::StepLine, report};
 
 /// The last line of `pull --json` and `replay --json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -124,28 +124,29 @@ fn steady_rate(stats: &Stats) -> f64 {
 
 impl PullReport {
     /// Prints it for people.
-    pub(crate) fn print(&self) {
-        println!(
-            "{} samples in {} batches, {}, {}",
-            report::grouped(self.samples),
-            report::grouped(self.batches),
+    pub(crate) fn print(&self) -> Result<(), CtlError> {
+        outln!(
+            "{} in {}, {}, {}",
+            report::count(self.samples, "sample", "samples"),
+            report::count(self.batches, "batch", "batches"),
             report::bytes(self.bytes),
             transport_name(self.transport)
-        );
+        )?;
         let Self { images_per_s, seconds, first_batch_s, .. } = self;
-        println!(
+        outln!(
             "{images_per_s:.0} images/s since the first batch, which came after {first_batch_s:.3} s of {seconds:.2} s"
-        );
+        )?;
         let Self { wait_ms_p50, wait_ms_p99, wait_ms_max, .. } = self;
-        println!("waiting for a batch: p50 {wait_ms_p50:.2} ms, p99 {wait_ms_p99:.2} ms, at most {wait_ms_max} ms");
-        println!("{}", self.verdict);
+        outln!("waiting for a batch: p50 {wait_ms_p50:.2} ms, p99 {wait_ms_p99:.2} ms, at most {wait_ms_max} ms")?;
+        outln!("{}", self.verdict)?;
         if self.substituted + self.masked > 0 {
-            println!("bad samples: {} substituted, {} masked", self.substituted, self.masked);
+            outln!("bad samples: {} substituted, {} masked", self.substituted, self.masked)?;
         }
-        println!("position {}  receipt {}", self.position, self.receipt);
+        outln!("position {}  receipt {}", self.position, self.receipt)?;
         if let Some(digest) = &self.content_digest {
-            println!("content digest {digest}");
+            outln!("content digest {digest}")?;
         }
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use spdl_shard::{dataset::unpack_until, store::DatasetStore};
 
-use super::{CtlError, Outcome, interrupt, progress::Progress, report};
+use super::{CtlError, Outcome, interrupt, output::outln, progress::Progress, report};
 
 /// Arguments of `unpack`.
 #[derive(Debug, clap::Args)]
@@ -28,16 +28,16 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Ok::<_, CtlError>(unpack_until(&store, &args.target, &told, interrupt.asked()).await?)
     })?;
     if args.json {
-        report::json(&done);
+        report::json(&done)?;
     } else {
-        println!(
-            "{}: {} files of {} records, {}; {} pictures were crop-ready",
+        outln!(
+            "{}: {} of {}, {}; {} crop-ready",
             done.target,
-            report::grouped(done.files),
-            report::grouped(done.records),
+            report::count(done.files, "file", "files"),
+            report::count(done.records, "record", "records"),
             report::bytes(done.bytes),
-            report::grouped(done.pictures_without_markers)
-        );
+            report::count(done.pictures_without_markers, "picture was", "pictures were"),
+        )?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -11,7 +11,7 @@ use spdl_shard::{
 };
 use spdl_worker::decode::{Decoder, SampleKey, Target};
 
-use super::{CtlError, Outcome, progress::Progress, report};
+use super::{CtlError, Outcome, output::outln, progress::Progress, report};
 
 /// Arguments of `verify`.
 #[derive(Debug, clap::Args)]
@@ -47,9 +47,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Ok::<_, CtlError>(verify(&store, &options, &|progress| bar.dataset_at(progress)).await?)
     })?;
     if args.json {
-        report::json(&found);
+        report::json(&found)?;
     } else {
-        print(&found, args.against.is_some());
+        print(&found, args.against.is_some())?;
     }
     Ok(if found.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -83,44 +83,45 @@ fn picture_check() -> PictureCheck {
     })
 }
 
-fn print(found: &VerifyReport, is_compared: bool) {
+fn print(found: &VerifyReport, is_compared: bool) -> Result<(), CtlError> {
     for fault in &found.faults {
         let shard = fault.shard.as_ref().map(|shard| format!("shard `{shard}`"));
         let record = fault.record.as_ref().map(|key| format!("record `{key}`"));
         let place: Vec<String> = shard.into_iter().chain(record).collect();
-        println!("{}: {}", place.join(", "), fault.problem);
+        outln!("{}: {}", place.join(", "), fault.problem)?;
     }
-    println!(
-        "{} shards, {} records, {} fields, {}: {} faults",
-        report::grouped(found.shards),
-        report::grouped(found.records),
-        report::grouped(found.fields),
+    outln!(
+        "{}, {}, {}, {}: {}",
+        report::count(found.shards, "shard", "shards"),
+        report::count(found.records, "record", "records"),
+        report::count(found.fields, "field", "fields"),
         report::bytes(found.bytes),
-        found.faults.len()
-    );
+        report::count(found.faults.len() as u64, "fault", "faults"),
+    )?;
     if found.crop_ready_pictures > 0 {
-        println!(
+        outln!(
             "{} crop-ready pictures decode and have their segments where their tables say",
             report::grouped(found.crop_ready_pictures)
-        );
+        )?;
     }
     match found.decoded_pictures {
-        Some(decoded) => println!("{} pictures were decoded whole", report::grouped(decoded)),
-        None => println!("pictures were not decoded: their bytes are those that were packed; --decode finds bad ones"),
+        Some(decoded) => outln!("{} decoded whole", report::count(decoded, "picture was", "pictures were"))?,
+        None => outln!("pictures were not decoded: their bytes are those that were packed; --decode finds bad ones")?,
     }
     if found.other_etags > 0 {
-        println!(
-            "{} shards have another etag than the manifest says, as copies have: their bytes were compared",
-            report::grouped(found.other_etags)
-        );
+        outln!(
+            "{} another etag than the manifest says, as copies have: their bytes were compared",
+            report::count(found.other_etags, "shard has", "shards have")
+        )?;
     }
     if is_compared {
-        println!(
+        outln!(
             "{} pictures have the coefficients of their originals, {} other fields are the same, {} originals were left out \
              for want of an annotation",
             report::grouped(found.same_pictures),
             report::grouped(found.same_fields),
             report::grouped(found.left_out),
-        );
+        )?;
     }
+    Ok(())
 }

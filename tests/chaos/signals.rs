@@ -18,13 +18,13 @@ use super::{
     processes::{Cluster, Dataset, Process, ctl, limit},
 };
 
-/// Ended by something of its own, not by the signal, and not well.
+/// Ended by something of its own, not by the signal, with the code that a shell has for it: 130 after Ctrl-C.
 #[track_caller]
-fn assert_interrupted(mut process: Process) {
+fn assert_interrupted(mut process: Process, signal: Signal) {
     let mut message = String::new();
     process.child.stderr.take().expect("a pipe").read_to_string(&mut message).expect("text");
     let status = process.wait();
-    assert_eq!((status.code(), status.signal()), (Some(1), None), "{message}");
+    assert_eq!((status.code(), status.signal()), (Some(128 + signal.as_raw()), None), "{message}");
     assert!(message.contains("interrupted") || message.contains("stopped"), "{message}");
 }
 
@@ -107,7 +107,7 @@ fn a_rank_that_is_told_to_end_takes_its_leave_and_reports() {
     let mut report = String::new();
     rank.output.read_to_string(&mut report).unwrap();
     assert!(report.contains("\"samples\":0") && report.contains("\"state\""), "{report}");
-    assert_interrupted(rank);
+    assert_interrupted(rank, Signal::INT);
     cluster.wait_for("its leave", is_there(true));
 
     let mut rank = pull();
@@ -143,7 +143,7 @@ fn packing_that_is_interrupted_leaves_nothing() {
     let process = pack();
     wait_until("a shard", is_under_way);
     process.signal(Signal::INT);
-    assert_interrupted(process);
+    assert_interrupted(process, Signal::INT);
     assert!(files(&target).is_empty(), "{:?}", files(&target));
 
     let mut process = pack();
@@ -161,7 +161,7 @@ fn making_pictures_that_is_interrupted_leaves_none_half_written() {
     let process = spawn(&mut command);
     wait_until("a picture", || !files(folder.path()).is_empty());
     process.signal(Signal::TERM);
-    assert_interrupted(process);
+    assert_interrupted(process, Signal::TERM);
     let partial = |path: &PathBuf| path.extension().is_none_or(|kind| kind != "jpg");
     assert!(!files(folder.path()).iter().any(partial), "{:?}", files(folder.path()));
 }
@@ -175,7 +175,7 @@ fn a_replay_that_is_interrupted_leaves_no_batch_that_looks_whole_and_is_not() {
     let process = spawn(&mut command);
     wait_until("a batch", || out.join("step-00001/batch.json").exists());
     process.signal(Signal::TERM);
-    assert_interrupted(process);
+    assert_interrupted(process, Signal::TERM);
     for step in fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path()) {
         assert!(step.join("batch.json").exists() && step.join("image.npy").exists(), "{}", step.display());
     }
@@ -193,7 +193,7 @@ fn a_demo_that_is_interrupted_leaves_no_process_and_no_file() {
         assert_ne!(std::io::BufRead::read_line(&mut process.output, &mut line).unwrap(), 0, "the demo has ended");
     }
     process.signal(Signal::INT);
-    assert_interrupted(process);
+    assert_interrupted(process, Signal::INT);
     assert!(files(temporary.path()).is_empty(), "{:?}", files(temporary.path()));
     let name = temporary.path().to_string_lossy().into_owned();
     let commands = fs::read_dir("/proc").unwrap().flatten();

@@ -32,7 +32,7 @@ fn a_job_whose_dataset_was_replaced_is_refused_with_both_fingerprints() {
     let job = dataset.job("replaced", "");
     let cluster = Cluster::start(1);
     cluster.submit(&job);
-    let frozen = run(&mut cluster.ctl("admin", ["job", "show", "replaced"])).json();
+    let frozen = run(&mut cluster.ctl("admin", ["job", "show", "replaced", "--json"])).json();
     let mut pack = ctl();
     pack.arg("pack").arg(dataset.path("pictures")).arg(dataset.path("dataset")).args(["--force", "--seed", "99"]);
     assert!(run(&mut pack).status.success());

@@ -26,7 +26,7 @@ fn pack_says_what_it_found_and_what_it_left_out() {
     let shown = run(ctl().arg("pack").arg(path("in")).arg(path("out"))).stdout;
     for part in [
         "3 samples in 3 records",
-        "1 classes: cat",
+        "1 class: cat",
         "fields: cls in all records, jpg in all records, png in all records, txt in 1 (2 lack it)",
         "left out: 1 `.csv` file: no picture has their stem (`cat/list.csv`)",
     ] {

@@ -15,7 +15,10 @@ use spdl_shard::{
 };
 use spdl_wire::certs::Role;
 
-use super::{CtlError, Outcome, cert, interrupt::Interrupt, job, job_file, pictures, progress::samples_bar, report};
+use super::{
+    CtlError, Outcome, cert, interrupt::Interrupt, job, job_file, output::outln, pictures, progress::samples_bar,
+    report,
+};
 use crate::ctl::tally::{PullReport, transport_name};
 use cluster::Cluster;
 
@@ -74,20 +77,16 @@ async fn demo(args: &Args, mut interrupt: Interrupt) -> Outcome {
     drop(folder);
     let summary = shown?;
     if args.json {
-        report::json(&summary);
+        report::json(&summary)?;
     } else {
-        print(&summary);
+        print(&summary)?;
     }
     Ok(if summary.receipt == summary.plan_receipt { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Starts the processes and runs the ranks to their end.
 async fn show(args: &Args, folder: &Path, cluster: &mut Option<Cluster>) -> Result<DemoReport, CtlError> {
-    let say = |text: String| {
-        if !args.json {
-            println!("{text}");
-        }
-    };
+    let say = |text: String| if args.json { Ok(()) } else { outln!("{text}") };
     let job_path = folder.join("demo.toml");
     write(&job_path, &job_text(args, folder))?;
     let open = job_file::open(&job_path).await?;
@@ -99,10 +98,10 @@ async fn show(args: &Args, folder: &Path, cluster: &mut Option<Cluster>) -> Resu
     for role in [Role::Worker, Role::Client, Role::Admin] {
         cert::issue(&ca, role, "demo", &cluster.certs(role))?;
     }
-    say(format!("coordinator on {}", cluster.coordinator_addr()));
+    say(format!("coordinator on {}", cluster.coordinator_addr()))?;
     for (name, node) in [("worker-0", "demo-node-a"), ("worker-1", "demo-node-b")] {
         let ready = cluster.start_worker(name, node).await?;
-        say(format!("{name} on {} and {}", ready.quic, ready.socket.unwrap_or_default()));
+        say(format!("{name} on {} and {}", ready.quic, ready.socket.unwrap_or_default()))?;
     }
     job::submit(&cluster.connection(Role::Admin), &job_path).await?;
 
@@ -127,11 +126,11 @@ fn summarise(ranks: Vec<PullReport>, plan_receipt: Receipt) -> DemoReport {
     }
 }
 
-fn print(report: &DemoReport) {
-    println!();
-    println!("rank  transport  samples  images/s  first batch  waiting (p50 / p99)");
+fn print(report: &DemoReport) -> Result<(), CtlError> {
+    outln!()?;
+    outln!("rank  transport  samples  images/s  first batch  waiting (p50 / p99)")?;
     for (rank, figures) in report.ranks.iter().enumerate() {
-        println!(
+        outln!(
             "{rank:>4}  {:<9}  {:>7}  {:>8.0}  {:>9.2} s  {:>6.1} ms / {:.1} ms",
             transport_name(figures.transport),
             figures.samples,
@@ -139,13 +138,13 @@ fn print(report: &DemoReport) {
             figures.first_batch_s,
             figures.wait_ms_p50,
             figures.wait_ms_p99,
-        );
+        )?;
     }
-    println!();
-    println!("{} samples, {:.0} images/s", report.samples, report.images_per_s);
-    println!("receipt of the ranks  {}", report.receipt);
-    println!("receipt of the plan   {}", report.plan_receipt);
-    println!("{}", if report.receipt == report.plan_receipt { "equal: every sample once" } else { "DIFFERENT" });
+    outln!()?;
+    outln!("{} samples, {:.0} images/s", report.samples, report.images_per_s)?;
+    outln!("receipt of the ranks  {}", report.receipt)?;
+    outln!("receipt of the plan   {}", report.plan_receipt)?;
+    outln!("{}", if report.receipt == report.plan_receipt { "equal: every sample once" } else { "DIFFERENT" })
 }
 
 /// Makes pictures in class folders, packs them, and removes the folders.

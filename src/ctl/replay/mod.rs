@@ -15,6 +15,7 @@ use spdl_worker::{
 use super::{
     CtlError, Outcome, interrupt,
     job_file::{self, JobFileArg},
+    output::outln,
     progress::Progress,
     report,
     tally::Tally,
@@ -114,7 +115,7 @@ async fn replay(args: &Args) -> Outcome {
             files::write(&batch.view(), &columns, &folder.join(format!("step-{done:05}")))?;
         }
         done += 1;
-        progress.at(loader.stats().samples);
+        progress.at(loader.stats().samples)?;
         drop(batch);
         waiting = Instant::now();
     }
@@ -122,11 +123,11 @@ async fn replay(args: &Args) -> Outcome {
     let report = tally.finish(&loader);
     loader.close().await;
     if args.json {
-        report::json(&report);
+        report::json(&report)?;
     } else {
-        report.print();
+        report.print()?;
         if let Some(folder) = &args.out {
-            println!("{done} batches in {}", folder.display());
+            outln!("{} in {}", report::count(done, "batch", "batches"), folder.display())?;
         }
     }
     Ok::<_, CtlError>(ExitCode::SUCCESS)

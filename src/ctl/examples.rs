@@ -1,0 +1,95 @@
+//! The examples below each subcommand's help. A test reads every one of them as the program would.
+
+pub(super) const DEMO: &str = "Examples:
+  spdl-ctl demo
+  spdl-ctl demo --images 500 --epochs 1 --json";
+
+pub(super) const PICTURES: &str = "Examples:
+  spdl-ctl pictures pictures --count 2000";
+
+pub(super) const PACK: &str = "Examples:
+  spdl-ctl pack imagenet/train s3://bucket/imagenet/train     # a folder of class folders
+  spdl-ctl pack files.tsv dataset                             # a path, a tab and a label on each line";
+
+pub(super) const INDEX: &str = "Examples:
+  spdl-ctl index s3://bucket/webdataset
+  spdl-ctl index https://host/shards --out manifest           # where the shards' folder cannot be written";
+
+pub(super) const VERIFY: &str = "Examples:
+  spdl-ctl verify dataset
+  spdl-ctl verify dataset --against imagenet/train            # and every picture with its original";
+
+pub(super) const UNPACK: &str = "Examples:
+  spdl-ctl unpack dataset files";
+
+pub(super) const PLAN: &str = "Examples:
+  spdl-ctl plan job.toml --world 64 --ranks-per-node 8        # what the order costs in cache and downloads
+  spdl-ctl plan job.toml --world 4 --rank 1 --steps 2 --ids   # which samples come when";
+
+pub(super) const PULL: &str = "Examples:
+  spdl-ctl pull --coord node-0:7400 --job train --certs certs/client
+  spdl-ctl pull --coord node-0:7400 --job train --certs certs/client --rank 1 --world 4 --steps 100 --json
+  spdl-ctl pull --coord node-0:7400 --job train --certs certs/client --trace rank-0.jsonl --rate 500";
+
+pub(super) const REPLAY: &str = "Examples:
+  spdl-ctl replay job.toml --from 0:640 --out spike           # the batch at which the loss had a spike
+  spdl-ctl replay job.toml --all --json                       # receipt and content digest of the whole job";
+
+pub(super) const AUDIT: &str = "Examples:
+  spdl-ctl audit job.toml --steps 100 --receipt 0123456789abcdef0123456789abcdef
+  spdl-ctl audit job.toml --trace rank-0.jsonl --trace rank-1.jsonl";
+
+pub(super) const STATUS: &str = "Examples:
+  spdl-ctl status --coord node-0:7400 --certs certs/admin
+  spdl-ctl status --coord node-0:7400 --certs certs/admin -v      # stages and stores of workers, sessions that are over
+  spdl-ctl status --coord node-0:7400 --certs certs/admin --json  # all figures";
+
+pub(super) const JOB: &str = "Examples:
+  spdl-ctl job submit job.toml --coord node-0:7400 --certs certs/admin
+  spdl-ctl job list --coord node-0:7400 --certs certs/admin
+  spdl-ctl job show train --coord node-0:7400 --certs certs/admin
+  spdl-ctl job schema                                             # for editors: `#:schema job.schema.json`";
+
+pub(super) const CERT: &str = "Examples:
+  spdl-ctl cert --ca state/ca --role client --name trainer --out certs/client";
+
+pub(super) const COMPLETIONS: &str = "Examples:
+  spdl-ctl completions bash    # put it in ~/.local/share/bash-completion/completions/spdl-ctl
+  spdl-ctl completions zsh     # put it in a folder of $fpath as _spdl-ctl";
+
+pub(super) const MAN: &str = "Examples:
+  spdl-ctl man ~/.local/share/man/man1    # then: man spdl-ctl-pull";
+
+pub(super) const COORD: &str = "Examples:
+  spdl-ctl coord --listen 0.0.0.0:7400 --state state
+  spdl-ctl coord --state etcd://etcd:2379/spdl --ca ca        # one of several";
+
+pub(super) const WORKER: &str = "Examples:
+  spdl-ctl worker --coord node-0:7400 --certs certs/worker --cores 16 --memory 32GiB";
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use crate::ctl::Cli;
+
+    #[test]
+    fn every_subcommand_has_examples_and_each_of_them_can_be_typed() {
+        let mut cli = Cli::command();
+        cli.build();
+        for command in cli.get_subcommands().filter(|command| command.get_name() != "help") {
+            let name = command.get_name();
+            let text = command.get_after_help().unwrap_or_else(|| panic!("`{name}` has no examples")).to_string();
+            let examples = text.lines().filter_map(|line| line.strip_prefix("  spdl-ctl "));
+            let mut count = 0;
+            for example in examples {
+                let words = example.split(" #").next().unwrap_or_default().split_whitespace();
+                let read = Cli::try_parse_from(std::iter::once("spdl-ctl").chain(words));
+                read.unwrap_or_else(|error| panic!("{example}: {error}"));
+                assert!(example.starts_with(name), "`{example}` is no example of `{name}`");
+                count += 1;
+            }
+            assert!(count > 0, "`{name}` has no examples");
+        }
+    }
+}

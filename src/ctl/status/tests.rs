@@ -1,0 +1,119 @@
+//! What `status` shows, line by line.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::ctl::table::WIDTH;
+
+fn rank(rank: u32, waiting: f64) -> Value {
+    json!({
+        "rank": rank, "client": "process 7 on node-0", "node": "n", "is_alive": true, "left": false,
+        "position": { "epoch": 2, "offset": 4096 }, "receipt": "00", "home": "node-0", "home_worker": "1",
+        "transport": "local", "waited_ms": 90_000, "job_samples_per_s": 4000.0, "waiting": waiting, "heard_ms_ago": 10,
+    })
+}
+
+fn session(id: u64, ranks: &[Value]) -> Value {
+    json!({
+        "session": id, "job": "train", "run": "train", "epochs": 90, "reason": "given", "launch": null, "world": 2, "global_batch": 64, "start": { "epoch": 0, "offset": 0 },
+        "acknowledged": { "epoch": 2, "offset": 4096 }, "superseded_by": null, "ranks": ranks,
+    })
+}
+
+fn worker(name: &str) -> Value {
+    json!({
+        "worker": "1", "name": name, "node": "rack-7", "quic": "10.0.0.1:7500", "socket": "/run/spdl.sock", "cores": 8.0,
+        "draining": false, "heard_ms_ago": 5,
+        "ranks": [{ "session": 2, "rank": 1, "transport": "local", "batches": 7, "ready": 0, "slots": 4, "stall": {
+            "worker": name, "stage": "fetch", "waiting_for": "block 3 of shard `s3://bucket/train/shard-000003.tar` for rank \
+             1 of job `train`; requests have failed for 8481 ms, 17 in all, the last with: the server answered 503",
+            "waited_ms": 8481,
+        }}],
+        "stages": [{ "name": "decode", "items": 123_456, "bytes": 1, "failures": 1, "busy_ns": 5, "p50_ns": 1_500_000,
+            "p90_ns": 2_000_000, "p99_ns": 9_000_000 }],
+        "rates": [{ "name": "decode", "items_per_s": 4012.4, "bytes_per_s": 1.0, "failures_per_s": 0.0, "busy": 6.25 }],
+        "store": { "requests": 9, "retries": 1, "timeouts": 0, "refusals": 0, "hedges": 2, "hedge_wins": 1,
+            "wrong_bytes": 0, "cache_faults": 0, "trouble_ms": 0 },
+    })
+}
+
+fn status(sessions: &[Value], workers: &[Value]) -> Status {
+    let job = json!({
+        "name": "train", "dataset": "d", "fingerprint": "0", "dataset_fingerprint": "0", "samples": 1_281_167, "seed": 0,
+        "global_batch": 64, "epochs": 90, "epoch_end": "drop", "bad_samples": "substitute", "max_bad_fraction": 0.1,
+        "order": { "version": 1, "lanes": 1, "window": 1, "shuffle": true }, "failed": null, "session": 2, "runs": [],
+        "acknowledged": { "epoch": 2, "offset": 4096 }, "bad_sample_count": 1, "bad_fraction": 0.0,
+        "bad_sample_list": [{ "sample": 5, "shard": "s.tar", "key": "k", "cause": "it is cut off" }],
+    });
+    let text = json!({
+        "version": "0.1.0", "protocol_version": 4, "leads": true, "leader": null, "uptime_ms": 7_260_000, "jobs": [job],
+        "job_problems": [], "sessions": sessions, "workers": workers,
+    });
+    serde_json::from_value(text).unwrap()
+}
+
+#[test]
+fn one_table_shows_who_is_there_and_how_fast() {
+    let mut silent = rank(0, 0.0);
+    silent["is_alive"] = false.into();
+    let over = session(1, &[silent]);
+    let status = status(&[over, session(2, &[rank(0, 0.004), rank(1, 0.5)])], &[worker("node-0")]);
+    let shown = [
+        "coordinator 0.1.0, up 2 h 1 min: 1 job, 1 worker",
+        "",
+        "               STATE    POSITION  SAMPLES/S  WAITING",
+        "job train      running    2:4096                      90 epochs of 1 281 167 samples, 1 bad sample",
+        "  session 2    running    2:4096      4 000     50 %  2 ranks, from 0:0",
+        "    rank 0     alive      2:4096      2 000      0 %  home node-0 (local)",
+        "    rank 1     alive      2:4096      2 000     50 %  home node-0 (local)",
+        "worker node-0  ready                  4 012           1 rank, 6.2 of 8 cores decode, node rack-7",
+        "",
+        "bad sample 5 of `train` (`s.tar`, `k`): it is cut off",
+        "rank 1 of session 2: stage `fetch` of worker `node-0` has waited 8481 ms for block 3 of shard",
+        "    `s3://bucket/train/shard-000003.tar` for rank 1 of job `train`; requests have failed for 8481",
+        "    ms, 17 in all, the last with: the server answered 503",
+    ];
+    assert_eq!(lines(&status, false), shown);
+}
+
+#[test]
+fn details_are_stages_stores_and_what_is_over() {
+    let mut silent = rank(0, 0.0);
+    silent["is_alive"] = false.into();
+    let status = status(&[session(1, &[silent])], &[worker("node-0")]);
+    let brief = lines(&status, false);
+    assert!(!brief.iter().any(|line| line.contains("session 1 ") || line.contains("p99")), "{brief:#?}");
+    let words = |line: &String| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let full: Vec<String> = lines(&status, true).iter().map(words).collect();
+    for expected in [
+        "session 1 over 2:4096 - - 1 of 2 ranks, from 0:0",
+        "address 10.0.0.1:7500, /run/spdl.sock",
+        "decode 4 012 1 B/s, 6.2 busy, 1 failure, p99 9.0 ms",
+        "store 9 requests, 1 retry, 2 hedges (1 won)",
+    ] {
+        assert!(full.iter().any(|line| line == expected), "`{expected}` is not in\n{full:#?}");
+    }
+}
+
+#[test]
+fn no_line_is_wider_than_a_terminal() {
+    let long = "a-worker-with-a-name-that-is-made-of-the-whole-name-of-its-pod-7d9f8b6c5-x2x4z";
+    let mut far = rank(1, 1.0);
+    far["home"] = long.into();
+    far["position"] = json!({ "epoch": 89, "offset": 1_281_166 });
+    let mut status = status(&[session(2, &[rank(0, 0.0), far])], &[worker(long)]);
+    status.jobs[0].name = long.to_owned();
+    status.sessions[0].job = long.to_owned();
+    for details in [false, true] {
+        let lines = lines(&status, details);
+        assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("a-worker-wi") && line.contains("x2x4z")), "{lines:#?}");
+    }
+}
+
+#[test]
+fn an_empty_cluster_is_a_line() {
+    let mut status = status(&[], &[]);
+    status.jobs.clear();
+    assert_eq!(lines(&status, false), ["coordinator 0.1.0, up 2 h 1 min: 0 jobs, 0 workers"]);
+}

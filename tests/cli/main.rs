@@ -1,0 +1,9 @@
+//! The command line as a user meets it: the real program, and every text compared.
+
+mod jobs;
+mod manual;
+mod output;
+#[path = "../support/processes.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod processes;
+mod status;
