@@ -150,6 +150,19 @@ mod tests {
     }
 
     #[test]
+    fn a_full_ledger_fails_every_job_but_one_that_allows_any_fraction() {
+        let any = Job { samples: 1 << 40, max_bad_fraction: 1.0, ..job("j") };
+        let most = Job { max_bad_fraction: 0.999, ..any.clone() };
+        let mut ledger = Ledger { samples: (1..LEDGER_SAMPLES as u64).map(SampleId).collect(), named: Vec::new() };
+        assert_eq!((ledger.verdict(&any), ledger.verdict(&most)), (None, None), "there is room for one more");
+        assert!(ledger.record(bad(0)).is_some());
+        assert!(ledger.record(bad(1 << 30)).is_none(), "it is full");
+        assert_eq!(ledger.count(), LEDGER_SAMPLES as u64);
+        assert_eq!(ledger.verdict(&any), None);
+        assert!(ledger.verdict(&most).unwrap().contains("`max_bad_fraction` is 0.999"));
+    }
+
+    #[test]
     fn only_the_first_are_named_and_long_texts_are_cut_between_characters() {
         let mut ledger = Ledger::default();
         for sample in 0..=NAMED_SAMPLES as u64 {
