@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// What a few hundred seeds have to meet, each at least once.
-pub const EXPECTED: [&str; 47] = [
+pub const EXPECTED: [&str; 49] = [
     "session_begun",
     "session_resumed_from_state",
     "session_resumed_without_state",
@@ -26,6 +26,8 @@ pub const EXPECTED: [&str; 47] = [
     "slots_left_behind",
     "batches_overtook_each_other",
     "store_fault_moved_a_rank",
+    "rank_refused_at_the_limit",
+    "rank_refused_for_memory",
     "bad_sample_substituted",
     "bad_sample_masked",
     "entry_padded",

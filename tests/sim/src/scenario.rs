@@ -37,6 +37,10 @@ pub(crate) struct Scenario {
     /// Hosts with a worker each; ranks are spread over them. The coordinator has one of its own.
     pub(crate) workers: usize,
     pub(crate) max_world: u32,
+    /// Ranks that a worker serves at once: enough for a launch, and not always for what is left of the one before.
+    pub(crate) max_ranks: usize,
+    /// Of a hundred ranks, those for which a worker has no memory.
+    pub(crate) refused_percent: u64,
     pub(crate) slots: u32,
     /// Batches that the trainer keeps while it takes the next.
     pub(crate) trainer_keeps: usize,
@@ -70,13 +74,16 @@ impl Scenario {
             faults.push(Fault::KillWorker);
         }
         let restarts = if dice.percent(75) { Restarts::Together } else { Restarts::Alone };
+        let max_world = dice.pick(&[1, 2, 3, 4, 4]);
         let liveness_ms = dice.pick(&[5_000, 5_000, 2_000]);
         Self {
             job,
             plan,
             bad,
             workers,
-            max_world: dice.pick(&[1, 2, 3, 4, 4]),
+            max_world,
+            max_ranks: max_world as usize + dice.pick(&[0, 1, 100]),
+            refused_percent: dice.pick(&[0, 0, 10]),
             slots,
             trainer_keeps: dice.index(2),
             is_lockstep: dice.percent(60),

@@ -379,6 +379,13 @@ impl World {
         if self.workers[worker].departure >= Departure::Announced {
             return self.close(conn, 1);
         }
+        // In calm there is room for those, too, that nobody ends.
+        let is_full = !self.is_calm && self.workers[worker].feeds.len() >= self.scenario.max_ranks;
+        if is_full || self.dice.percent(self.scenario.refused_percent) {
+            self.coverage.count(if is_full { "rank_refused_at_the_limit" } else { "rank_refused_for_memory" });
+            self.send(conn, 1, Message::Fault { message: "there is no room".into() });
+            return self.close(conn, 1);
+        }
         // Fewer are given where memory is short.
         let slots = if self.dice.percent(10) { slots.min(2) } else { slots };
         let transport = self.conns[&conn].transport;

@@ -1,7 +1,9 @@
 //! What beats change, and what they do not: positions and receipts, homes, and how much of them is made durable.
 
 use spdl_shard::Position;
-use spdl_wire::messages::{FromCoordinator, Join, NodeId, RankBeat, RankFigures, SessionId, Transport, WorkerBeat, WorkerId};
+use spdl_wire::messages::{
+    FromCoordinator, Join, NodeId, RankBeat, RankFigures, SessionId, Start, Transport, WorkerBeat, WorkerId,
+};
 
 use crate::core::{
     Change, MAX_WORKERS,
@@ -169,7 +171,7 @@ fn a_world_of_as_many_ranks_as_the_batch_has_samples_is_the_largest() {
 
 #[test]
 fn a_start_at_the_end_of_an_epoch_is_taken_and_one_behind_it_is_not() {
-    let at = |offset| Join { start: Some(Position::new(0, offset)), ..join(0, 1, 10) };
+    let at = |offset| Join { start: Start::At(Position::new(0, offset)), ..join(0, 1, 10) };
     assert_eq!(World::new().try_join(at(10_000)).unwrap().0.start, Position::new(0, 10_000));
     assert!(World::new().try_join(at(10_001)).is_err());
 }
