@@ -14,13 +14,17 @@ pub mod manifest;
 pub mod order;
 mod position;
 mod receipt;
+mod redact;
 mod sealed;
 #[cfg(feature = "store")]
 pub mod store;
+mod stores;
 pub mod tar;
 pub mod voc;
 
 pub use fingerprint::Fingerprint;
 pub use position::{ParsePositionError, Position, SampleId};
 pub use receipt::Receipt;
+pub use redact::{redact, secret_in};
 pub use sealed::FormatError;
+pub use stores::Stores;

@@ -74,31 +74,37 @@ impl FormatError {
     }
 }
 
-/// Checks the envelope around `bytes`. Afterwards they are what a writer of the format wrote, or were made
-/// to look so: the content still has to be checked.
-pub(crate) fn check(kind: &'static Kind, bytes: &[u8]) -> Result<(), FormatError> {
-    let found_bytes = bytes.len() as u64;
-    let seen = &bytes[..bytes.len().min(8)];
+/// Checks the head of a file of `found_bytes`, of which `first` are the first ones: a file that is none of ours, or is cut
+/// off, is known before the rest of it is read.
+pub(crate) fn check_head(kind: &'static Kind, first: &[u8], found_bytes: u64) -> Result<(), FormatError> {
+    let seen = &first[..first.len().min(8)];
     if !kind.magic.starts_with(seen) {
         return Err(FormatError::WrongMagic { kind: kind.name, found: seen.escape_ascii().to_string() });
     }
-    if bytes.len() < HEAD_BYTES {
+    if first.len() < HEAD_BYTES {
         return Err(FormatError::Truncated { found_bytes, expected_bytes: HEAD_BYTES as u64 });
     }
-    let version = u32_at(bytes, 8);
+    let version = u32_at(first, 8);
     if version > kind.version {
         return Err(FormatError::Newer { kind: kind.name, version, known: kind.version });
     }
-    if version == 0 || u32_at(bytes, 12) != 0 {
+    if version == 0 || u32_at(first, 12) != 0 {
         return Err(FormatError::Malformed("version or flags are out of range".to_owned()));
     }
-    let expected_bytes = u64_at(bytes, 16);
+    let expected_bytes = u64_at(first, 16);
     if expected_bytes > found_bytes {
         return Err(FormatError::Truncated { found_bytes, expected_bytes });
     }
     if expected_bytes < found_bytes {
         return Err(FormatError::Malformed(format!("{} bytes follow its end", found_bytes - expected_bytes)));
     }
+    Ok(())
+}
+
+/// Checks the envelope around `bytes`. Afterwards they are what a writer of the format wrote, or were made
+/// to look so: the content still has to be checked.
+pub(crate) fn check(kind: &'static Kind, bytes: &[u8]) -> Result<(), FormatError> {
+    check_head(kind, bytes, bytes.len() as u64)?;
     if xxh3_128(&bytes[HEAD_BYTES..]) != u128_at(bytes, 24) {
         return Err(FormatError::Checksum);
     }

@@ -100,7 +100,7 @@ fn a_location_that_is_none_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_web_server_serves_a_dataset() {
+async fn a_web_server_serves_a_dataset_to_whom_the_netrc_file_says_and_no_url_has_a_password() {
     let manifest = ManifestBuilder::new("x").finish().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -109,13 +109,20 @@ async fn a_web_server_serves_a_dataset() {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = [0; 4096];
         let length = stream.read(&mut request).await.unwrap();
-        assert!(String::from_utf8_lossy(&request[..length]).starts_with("GET /data/my%20set/manifest.spdl "));
+        let request = String::from_utf8_lossy(&request[..length]).to_ascii_lowercase();
+        assert!(request.starts_with("get /data/my%20set/manifest.spdl "), "{request}");
+        assert!(request.contains("authorization: basic dxnlcjpzzwnyzxq=\r\n"), "user:secret, in base 64: {request}");
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
         stream.write_all(&[head.as_bytes(), &body].concat()).await.unwrap();
     });
     let url = format!("http://user:secret@{address}/data/my%20set");
-    let store = DatasetStore::open_with(&url, &StoreOptions::default()).unwrap();
-    assert!(!store.url().contains("secret"));
+    let error = DatasetStore::open_with(&url, &StoreOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("NETRC") && !error.contains("secret"), "{error}");
+    let folder = tempfile::tempdir().unwrap();
+    let netrc = folder.path().join("netrc");
+    std::fs::write(&netrc, format!("machine {} login user password secret\n", address.ip())).unwrap();
+    let options = StoreOptions::from_iter([("NETRC", netrc.to_str().unwrap())]);
+    let store = DatasetStore::open_with(&format!("http://{address}/data/my%20set"), &options).unwrap();
     assert_eq!(store.manifest().await.unwrap().fingerprint(), manifest.fingerprint());
 }
 

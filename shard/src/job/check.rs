@@ -39,6 +39,9 @@ impl Keys<'_> {
         if self.dataset.is_empty() {
             return Err(wrong(job, "`dataset`", "is empty; give the folder or URL that `spdl-ctl pack` wrote"));
         }
+        if let Some(problem) = crate::secret_in(self.dataset) {
+            return Err(wrong(job, "`dataset`", problem));
+        }
         if self.global_batch == 0 {
             return Err(wrong(job, "`global_batch`", "must be at least 1"));
         }

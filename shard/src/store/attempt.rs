@@ -1,7 +1,7 @@
 //! A client that asks once: nothing is tried again inside it, and what a busy server said of when to come back is kept.
 //! For whoever decides about retries himself, so that two of them do not multiply.
 
-use std::{error::Error, fmt, time::Duration};
+use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use object_store::{
     ClientOptions,
@@ -55,21 +55,49 @@ impl fmt::Display for Busy {
 impl Error for Busy {}
 
 /// Makes the clients of stores.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Connector {
-    /// As object_store would.
-    Plain,
-    /// Such that a busy server's answer becomes an error that is [`Busy`].
-    Once,
+#[derive(Clone)]
+pub(super) struct Connector {
+    /// A busy server's answer becomes an error that is [`Busy`].
+    pub(super) asks_once: bool,
+    /// What the server is told of who asks.
+    pub(super) authorization: Option<Arc<str>>,
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").field("asks_once", &self.asks_once).finish_non_exhaustive()
+    }
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = ReqwestConnector::default().connect(options)?;
-        Ok(match self {
-            Self::Plain => client,
-            Self::Once => HttpClient::new(Once(client)),
-        })
+        let mut client = ReqwestConnector::default().connect(options)?;
+        if let Some(authorization) = &self.authorization {
+            client = HttpClient::new(Authorized { client, authorization: Arc::clone(authorization) });
+        }
+        Ok(if self.asks_once { HttpClient::new(Once(client)) } else { client })
+    }
+}
+
+struct Authorized {
+    client: HttpClient,
+    authorization: Arc<str>,
+}
+
+impl fmt::Debug for Authorized {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authorized").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+#[async_trait::async_trait]
+impl HttpService for Authorized {
+    async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        // It is printable: it was encoded in base 64.
+        if let Ok(value) = self.authorization.parse() {
+            request.headers_mut().insert("authorization", value);
+        }
+        self.client.execute(request).await
     }
 }
 

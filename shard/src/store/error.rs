@@ -4,7 +4,7 @@ use std::error::Error;
 
 use object_store::client::{HttpError, HttpErrorKind};
 
-use crate::{FormatError, manifest::MANIFEST_NAME};
+use crate::{FormatError, manifest::MANIFEST_NAME, redact};
 
 /// A dataset's folder or something in it that cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +16,20 @@ pub enum StoreError {
         /// As it was given.
         url: String,
         /// What is wrong with it.
+        problem: String,
+    },
+    /// The URL has something in it that may be secret.
+    #[error("{problem}")]
+    Secret {
+        /// What, with the URL as it can be shown.
+        problem: String,
+    },
+    /// A variable of the environment from which no store can be made.
+    #[error("environment variable `{name}` {problem}")]
+    Setting {
+        /// The variable.
+        name: String,
+        /// What is wrong with its value.
         problem: String,
     },
     /// There is no such object or folder.
@@ -124,6 +138,7 @@ impl StoreError {
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::BadLocation { .. } => "give a path, or a URL with file, s3, gs, az, http or https",
+            Self::Setting { .. } => "correct the variable, or unset it",
             Self::Missing { url, .. } if url.ends_with(MANIFEST_NAME) => {
                 "a dataset's folder has a manifest; make one with `spdl-ctl pack` or `spdl-ctl index`"
             }
@@ -147,6 +162,8 @@ impl StoreError {
 
 /// How object_store begins its text for an answer with a status code.
 const STATUS: &str = "Server returned non-2xx status code: ";
+/// The same for an answer that is an error though its status is none.
+const RESPONSE: &str = "Server returned error response: ";
 
 /// Whether the store, or its client, says that the same request will fail again: nothing there, no access, a request
 /// that makes no sense. All else may pass.
@@ -176,14 +193,36 @@ fn says_wrong_request(error: &object_store::Error) -> bool {
 /// Where object_store looks for credentials last: an address that answers on cloud machines only.
 const METADATA_SERVICE: &str = "169.254.169.254";
 
-/// The innermost error: the ones around it repeat it.
+/// The innermost error: the ones around it repeat it. Of an answer only the status is told, and the code of an error that
+/// S3 and its like have: who may name a dataset could otherwise read what any web server near us says. Nothing secret of a
+/// URL is told either.
 #[must_use]
 pub fn cause(error: &object_store::Error) -> String {
     let mut innermost: &dyn Error = error;
     while let Some(source) = innermost.source() {
         innermost = source;
     }
-    innermost.to_string()
+    let text = innermost.to_string();
+    let told = match text.split_once(STATUS).or_else(|| text.split_once(RESPONSE)) {
+        Some((before, answer)) => {
+            let (status, body) = answer.split_once(": ").unwrap_or((answer, ""));
+            let status = if text.contains(RESPONSE) { "an error" } else { status };
+            let body = if text.contains(RESPONSE) { answer } else { body };
+            match error_code(body) {
+                Some(code) => format!("{before}the server answered {status}: {code}"),
+                None => format!("{before}the server answered {status}"),
+            }
+        }
+        None => text,
+    };
+    redact(&told).into_owned()
+}
+
+/// The code in an XML document that says what went wrong: `<Error><Code>AccessDenied</Code>...`.
+fn error_code(body: &str) -> Option<&str> {
+    let (code, _) = body.split_once("<Code>")?.1.split_once("</Code>")?;
+    let is_code = (1..=64).contains(&code.len()) && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_code.then_some(code)
 }
 
 pub(super) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {

@@ -1,6 +1,6 @@
 //! From a URL or path to a store and a folder in it.
 
-use std::{collections::BTreeMap, str::FromStr, sync::Arc, time::Duration};
+use std::{str::FromStr, sync::Arc, time::Duration};
 
 use object_store::{
     BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, ObjectStoreScheme, RetryConfig, aws::AmazonS3Builder,
@@ -9,11 +9,8 @@ use object_store::{
 };
 use url::Url;
 
-use super::{DatasetStore, StoreError, attempt::Connector, cached::CachedFiles};
-
-/// Options of the stores, by the names of their environment variables.
-#[derive(Clone, Debug, Default)]
-pub struct StoreOptions(BTreeMap<String, String>);
+use super::{DatasetStore, StoreError, StoreOptions, attempt::Connector, cached::CachedFiles};
+use crate::{redact, secret_in};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
@@ -24,33 +21,14 @@ pub(super) enum Access {
     Write,
 }
 
-impl StoreOptions {
-    /// The options in the environment: every variable that starts with `AWS_`, `GOOGLE_` or `AZURE_`, such as
-    /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT`, `AWS_ALLOW_HTTP`,
-    /// `AWS_SKIP_SIGNATURE`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME`.
-    #[must_use]
-    pub fn from_env() -> Self {
-        let ours = |name: &str| ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix));
-        let variables =
-            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        variables.filter(|(name, _)| ours(name)).collect()
-    }
-
-    fn for_store(&self, prefix: &str) -> impl Iterator<Item = (String, String)> + use<'_> {
-        let prefix = prefix.to_owned();
-        let of_store = self.0.iter().filter(move |(name, _)| name.starts_with(&prefix));
-        of_store.map(|(name, value)| (name.to_ascii_lowercase(), value.clone()))
-    }
-}
-
-impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for StoreOptions {
-    fn from_iter<I: IntoIterator<Item = (N, V)>>(options: I) -> Self {
-        Self(options.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
-    }
-}
-
 pub(super) fn open(url_or_path: &str, options: &StoreOptions, access: Access) -> Result<DatasetStore, StoreError> {
-    let bad = |problem: String| StoreError::BadLocation { url: url_or_path.to_owned(), problem };
+    let bad = |problem: String| StoreError::BadLocation {
+        url: redact(url_or_path).into_owned(),
+        problem: redact(&problem).into_owned(),
+    };
+    if let Some(problem) = secret_in(url_or_path) {
+        return Err(StoreError::Secret { problem });
+    }
     if !url_or_path.contains("://") {
         return folder(std::path::Path::new(url_or_path), url_or_path, access);
     }
@@ -63,7 +41,17 @@ pub(super) fn open(url_or_path: &str, options: &StoreOptions, access: Access) ->
     if access == Access::Write && scheme == ObjectStoreScheme::Http {
         return Err(bad("a web server can be read, not written; write to a folder or a bucket".to_owned()));
     }
-    let object = remote(&scheme, &url, options, access).map_err(|error| bad(error.to_string()))?;
+    options.check()?;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if let Some(name) = url.host_str().filter(|name| scheme != ObjectStoreScheme::Http && !name.chars().all(is_name)) {
+        return Err(bad(format!("`{name}` cannot be the name of a bucket")));
+    }
+    let authorization = match scheme {
+        ObjectStoreScheme::Http => options.authorization(url.host_str().unwrap_or_default())?,
+        _ => None,
+    };
+    let object = remote(&scheme, &url, options, Manner::of(access, authorization));
+    let object = object.map_err(|error| bad(error.to_string()))?;
     let object = object.ok_or_else(|| bad(format!("there is no store for `{}`", url.scheme())))?;
     Ok(DatasetStore { object, folder: path, url: shown(url).into(), keeps_etags: true })
 }
@@ -99,18 +87,19 @@ struct Manner {
 }
 
 impl Manner {
-    fn of(access: Access) -> Self {
+    fn of(access: Access, authorization: Option<Arc<str>>) -> Self {
         let backoff =
             BackoffConfig { init_backoff: Duration::from_millis(50), max_backoff: Duration::from_secs(2), base: 2.0 };
         let quick = RetryConfig { backoff, max_retries: 3, retry_timeout: Duration::from_secs(30) };
         match access {
             Access::Read | Access::Write => {
-                Self { retry: quick, client: ClientOptions::new(), connector: Connector::Plain }
+                let connector = Connector { asks_once: false, authorization };
+                Self { retry: quick, client: ClientOptions::new(), connector }
             }
             Access::ReadOnce => Self {
                 retry: RetryConfig { max_retries: 0, ..quick },
                 client: ClientOptions::new().with_timeout_disabled(),
-                connector: Connector::Once,
+                connector: Connector { asks_once: true, authorization },
             },
         }
     }
@@ -130,15 +119,14 @@ fn remote(
     scheme: &ObjectStoreScheme,
     url: &Url,
     options: &StoreOptions,
-    access: Access,
+    manner: Manner,
 ) -> object_store::Result<Option<Arc<dyn ObjectStore>>> {
     // `http` in a URL or in an endpoint is the user's word for it.
     let plain_http = |url: &str| url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http:"));
-    let manner = Manner::of(access);
     Ok(Some(match scheme {
         ObjectStoreScheme::AmazonS3 => {
             let endpoint = ["AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"].into_iter();
-            let allow_http = endpoint.filter_map(|name| options.0.get(name)).any(|endpoint| plain_http(endpoint));
+            let allow_http = endpoint.filter_map(|name| options.value(name)).any(plain_http);
             let builder = builder!(AmazonS3Builder, manner).with_url(url.as_str()).with_allow_http(allow_http);
             Arc::new(with_options(builder, options.for_store("AWS_"), AmazonS3Builder::with_config).build()?)
         }
@@ -174,9 +162,6 @@ fn with_options<B, K: FromStr>(
 }
 
 fn shown(mut url: Url) -> String {
-    url.set_query(None);
     url.set_fragment(None);
-    // Fails only for URLs that cannot have a password.
-    let _ = url.set_password(None);
-    url.as_str().trim_end_matches('/').to_owned()
+    redact(url.as_str().trim_end_matches('/')).into_owned()
 }

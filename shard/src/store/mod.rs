@@ -5,10 +5,11 @@ mod cached;
 mod error;
 mod location;
 mod read;
+mod settings;
 
 pub use attempt::Busy;
 pub use error::{StoreError, cause, is_refusal};
-pub use location::StoreOptions;
+pub use settings::StoreOptions;
 
 use std::sync::Arc;
 
@@ -116,7 +117,16 @@ impl DatasetStore {
     /// # Errors
     /// If it cannot be read or is not a manifest.
     pub async fn manifest(&self) -> Result<Manifest, StoreError> {
-        let bytes = self.read(MANIFEST_NAME, MAX_MANIFEST_BYTES).await?;
+        self.manifest_within(MAX_MANIFEST_BYTES).await
+    }
+
+    /// [`manifest`](Self::manifest) of at most so many bytes, and at most [`MAX_MANIFEST_BYTES`].
+    ///
+    /// # Errors
+    /// As [`manifest`](Self::manifest), and where it is longer.
+    pub async fn manifest_within(&self, limit_bytes: u64) -> Result<Manifest, StoreError> {
+        let limit_bytes = limit_bytes.min(MAX_MANIFEST_BYTES);
+        let bytes = self.read_when(MANIFEST_NAME, limit_bytes, Manifest::check_head).await?;
         Manifest::open(bytes).map_err(|source| StoreError::Format { url: self.url_of(MANIFEST_NAME), source })
     }
 

@@ -5,6 +5,7 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStoreExt};
 
 use super::{DatasetStore, StoreError};
+use crate::FormatError;
 
 /// Objects are read in ranges of this many bytes.
 const RANGE_BYTES: u64 = 8 << 20;
@@ -14,6 +15,16 @@ const RANGES_AT_ONCE: usize = 4;
 impl DatasetStore {
     /// Reads all of `relative`, which may have at most `limit_bytes`.
     pub(crate) async fn read(&self, relative: &str, limit_bytes: u64) -> Result<Bytes, StoreError> {
+        self.read_when(relative, limit_bytes, |_, _| Ok(())).await
+    }
+
+    /// The same; `begins_well` is shown the first bytes, with the number of all, before the rest is read.
+    pub(crate) async fn read_when(
+        &self,
+        relative: &str,
+        limit_bytes: u64,
+        begins_well: impl FnOnce(&[u8], u64) -> Result<(), FormatError>,
+    ) -> Result<Bytes, StoreError> {
         let path = self.path_of(relative);
         let answer = self.object.get(&path).await.map_err(|source| StoreError::of(&self.url_of(relative), source))?;
         let bytes = answer.meta.size;
@@ -24,8 +35,12 @@ impl DatasetStore {
             return self.body(relative, answer, bytes).await;
         }
         let meta = answer.meta;
-        let mut all = BytesMut::new();
         let mut ranges = std::pin::pin!(self.stream(relative, meta));
+        let first = ranges.try_next().await?.unwrap_or_default();
+        begins_well(&first, bytes).map_err(|source| StoreError::Format { url: self.url_of(relative), source })?;
+        let mut all = BytesMut::with_capacity(usize::try_from(bytes).expect("the limit fits into memory"));
+        all.extend_from_slice(&first);
+        drop(first);
         while let Some(range) = ranges.try_next().await? {
             all.extend_from_slice(&range);
         }

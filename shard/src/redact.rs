@@ -1,0 +1,134 @@
+//! What must not be said of a URL: users, passwords and queries, which may be signatures. Job files and what is made of
+//! them are seen by everyone who sees the cluster's status.
+
+use std::borrow::Cow;
+
+/// Stands for what is left out.
+const HIDDEN: &str = "***";
+/// Where the part of a URL ends, in running text, whatever part it is.
+const ENDS: [char; 7] = [' ', '\t', '\n', '\r', '"', '\'', '`'];
+
+/// The text with what may be secret in its URLs replaced: `https://me:word@host/set?sig=1` is
+/// `https://***@host/set?***`. Works on a URL alone and on text with URLs in it.
+#[must_use]
+pub fn redact(text: &str) -> Cow<'_, str> {
+    if !text.contains("://") {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, url) = rest.split_at(at + 3);
+        shown.push_str(before);
+        let (url, after) = url.split_at(url.find(ENDS).unwrap_or(url.len()));
+        shown.push_str(&redact_one(url, has_containers(before)));
+        rest = after;
+    }
+    shown.push_str(rest);
+    if shown == text { Cow::Borrowed(text) } else { Cow::Owned(shown) }
+}
+
+/// Redacts what follows `://`.
+fn redact_one(url: &str, has_containers: bool) -> String {
+    let mut rest = url;
+    let mut shown = String::new();
+    if let Some(end) = user_end(url) {
+        // `abfss://container@account` names a container there.
+        if !(has_containers && !url[..end].contains(':')) {
+            shown.push_str(HIDDEN);
+            rest = &url[end..];
+        }
+    }
+    match rest.split_once('?') {
+        Some((path, _)) => shown.push_str(&format!("{path}?{HIDDEN}")),
+        None => shown.push_str(rest),
+    }
+    shown
+}
+
+/// Where the `@` is that ends a user and password. One in the path counts too where what is before the path is no host
+/// and port: a password may have a slash in it.
+fn user_end(url: &str) -> Option<usize> {
+    let authority = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
+    let is_host = authority.rsplit_once(':').is_none_or(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+    if is_host || authority.starts_with('[') { authority.rfind('@') } else { url.rfind('@') }
+}
+
+/// Whether the scheme at the end of `text` has the name of a container where others have a user.
+fn has_containers(text: &str) -> bool {
+    text.ends_with("abfs://") || text.ends_with("abfss://")
+}
+
+/// Why a dataset's URL cannot be one of a job, or of a command: it has something in it that may be secret, and where to put
+/// that instead.
+#[must_use]
+pub fn secret_in(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let instead = match scheme.to_ascii_lowercase().as_str() {
+        "s3" | "s3a" => "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        "gs" => "GOOGLE_APPLICATION_CREDENTIALS",
+        "az" | "adl" | "azure" | "abfs" | "abfss" => "AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN",
+        _ => "NETRC, which names a netrc file with `machine HOST login USER password PASSWORD`",
+    };
+    let shown = redact(url);
+    let has_user = shown.contains(&format!("://{HIDDEN}"));
+    if has_user {
+        return Some(format!(
+            "`{shown}` has a user or password in it, which everyone would see; give it to the coordinator, the workers and \
+             commands by the environment: {instead}"
+        ));
+    }
+    if rest.contains('?') {
+        return Some(format!(
+            "`{shown}` has a query, which names no folder and may be a signature that everyone would see; give what \
+             grants access by the environment: {instead}"
+        ));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_passwords_and_queries_are_hidden_and_nothing_else() {
+        for (text, expected) in [
+            ("https://me:word@host:1/a/b", "https://***@host:1/a/b"),
+            ("https://token@host/a", "https://***@host/a"),
+            ("https://me:w@rd@host/a", "https://***@host/a"),
+            ("https://me:w/rd@host/a", "https://***@host/a"),
+            ("s3://bucket/a?X-Amz-Signature=1&b=https://x", "s3://bucket/a?***"),
+            (
+                "line 2: dataset = \"https://a:b@c/d\" of `https://e:f@g?h`",
+                "line 2: dataset = \"https://***@c/d\" of `https://***@g?***`",
+            ),
+            ("s3://bucket/a@v1/b", "s3://bucket/a@v1/b"),
+            ("http://[::1]:9/a@b", "http://[::1]:9/a@b"),
+            ("abfss://container@account.dfs.core.windows.net/a", "abfss://container@account.dfs.core.windows.net/a"),
+            ("abfss://a:b@c/d", "abfss://***@c/d"),
+            ("/data/a@b?c", "/data/a@b?c"),
+            ("file:///data/a", "file:///data/a"),
+        ] {
+            assert_eq!(redact(text), expected);
+        }
+    }
+
+    #[test]
+    fn a_url_with_a_secret_is_refused_with_the_place_to_put_it_and_without_it() {
+        for (url, instead) in [
+            ("https://me:word@host/a", "NETRC"),
+            ("https://word@host/a", "NETRC"),
+            ("https://host/a?word", "NETRC"),
+            ("s3://key:word@bucket/a", "AWS_SECRET_ACCESS_KEY"),
+            ("az://container/a?sig=word", "AZURE_STORAGE_SAS_TOKEN"),
+        ] {
+            let problem = secret_in(url).expect(url);
+            assert!(problem.contains(instead) && !problem.contains("word@") && !problem.contains("=word"), "{problem}");
+            assert!(!problem.contains("?word"), "{problem}");
+        }
+        for url in ["s3://bucket/a@b", "/data?x", "abfss://c@a.dfs.core.windows.net/x", "http://host:9000/x"] {
+            assert_eq!(secret_in(url), None);
+        }
+    }
+}

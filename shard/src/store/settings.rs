@@ -1,0 +1,206 @@
+//! The settings of stores, which come from the environment: read in one place, trimmed, and checked before a store is made
+//! of them. The library that talks to stores panics over some of what is refused here.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use object_store::{aws::AmazonS3ConfigKey, azure::AzureConfigKey, gcp::GoogleConfigKey};
+use url::Url;
+
+use super::StoreError;
+use crate::redact;
+
+/// The variable that names a netrc file.
+const NETRC: &str = "NETRC";
+/// Ends of the names of variables that hold the address of a server.
+const ADDRESSES: [&str; 8] = [
+    "ENDPOINT",
+    "ENDPOINT_URL",
+    "ENDPOINT_URL_S3",
+    "ENDPOINT_URL_STS",
+    "AUTHORITY_HOST",
+    "FULL_URI",
+    "BASE_URL",
+    "_SERVICE_URL",
+];
+/// Ends of the names of variables whose value becomes part of the name of a host.
+const NAMES: [&str; 5] = ["REGION", "BUCKET", "BUCKET_NAME", "ACCOUNT_NAME", "CONTAINER_NAME"];
+
+/// Options of the stores, by the names of their environment variables.
+#[derive(Clone, Debug, Default)]
+pub struct StoreOptions(BTreeMap<String, String>);
+
+impl StoreOptions {
+    /// The options in the environment: every variable that starts with `AWS_`, `GOOGLE_` or `AZURE_`, such as
+    /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT`, `AWS_ALLOW_HTTP`,
+    /// `AWS_SKIP_SIGNATURE`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME`; and `NETRC`, a file with the
+    /// users and passwords of web servers.
+    #[must_use]
+    pub fn from_env() -> Self {
+        let ours =
+            |name: &str| name == NETRC || ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix));
+        let variables =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        variables.filter(|(name, _)| ours(name)).collect()
+    }
+
+    /// Whether a store can be made of them; a process asks when it starts, so that nobody has to wait for the first dataset
+    /// to hear of it.
+    ///
+    /// # Errors
+    /// [`StoreError::Setting`], which names the variable.
+    pub fn check(&self) -> Result<(), StoreError> {
+        self.0.iter().filter(|(name, _)| is_known(name)).try_for_each(|(name, value)| {
+            let wrong = |problem: String| Err(StoreError::Setting { name: name.clone(), problem });
+            if value.chars().any(|c| c.is_control() || !c.is_ascii()) {
+                return wrong("has a character in it that no setting can have, such as the end of a line".to_owned());
+            }
+            if ADDRESSES.iter().any(|end| name.ends_with(end)) {
+                return address(value).or_else(wrong);
+            }
+            let is_name_character = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+            if NAMES.iter().any(|end| name.ends_with(end)) && !value.chars().all(is_name_character) {
+                return wrong(format!("is `{value}`, which is not of A-Z a-z 0-9 . _ - alone"));
+            }
+            Ok(())
+        })
+    }
+
+    /// The options whose names start with `prefix`, in lower case.
+    pub(super) fn for_store(&self, prefix: &str) -> impl Iterator<Item = (String, String)> + use<'_> {
+        let prefix = prefix.to_owned();
+        let of_store = self.0.iter().filter(move |(name, _)| name.starts_with(&prefix));
+        of_store.map(|(name, value)| (name.to_ascii_lowercase(), value.clone()))
+    }
+
+    /// The value of a variable.
+    pub(super) fn value(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// What a web server is told of who asks, where the netrc file has its host.
+    pub(super) fn authorization(&self, host: &str) -> Result<Option<Arc<str>>, StoreError> {
+        let Some(path) = self.value(NETRC) else { return Ok(None) };
+        let text = std::fs::read_to_string(path).map_err(|error| StoreError::Setting {
+            name: NETRC.to_owned(),
+            problem: format!("names `{path}`, which cannot be read: {error}"),
+        })?;
+        Ok(credentials(&text, host).map(|(user, password)| basic(&user, &password).into()))
+    }
+}
+
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for StoreOptions {
+    /// Space around a value is no part of it: a line's end is usual in files and in Kubernetes' Secrets. A variable that is
+    /// empty then is one that is not set.
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(options: I) -> Self {
+        let trimmed = options.into_iter().map(|(name, value)| (name.into(), value.into().trim().to_owned()));
+        Self(trimmed.filter(|(_, value)| !value.is_empty()).collect())
+    }
+}
+
+/// Whether a variable is one that a store reads; others with such names are other programs'.
+fn is_known(name: &str) -> bool {
+    let key = name.to_ascii_lowercase();
+    key.parse::<AmazonS3ConfigKey>().is_ok()
+        || key.parse::<GoogleConfigKey>().is_ok()
+        || key.parse::<AzureConfigKey>().is_ok()
+}
+
+fn address(value: &str) -> Result<(), String> {
+    let shown = redact(value);
+    match Url::parse(value) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") => match url.query().or(url.fragment()) {
+            Some(_) => Err(format!("is `{shown}`: an address has no query")),
+            None => Ok(()),
+        },
+        // `host:9000` is a URL whose scheme is `host`.
+        _ if !value.contains("://") => {
+            Err(format!("is `{shown}`, without a scheme: write `https://{shown}` or `http://{shown}`"))
+        }
+        Ok(_) => Err(format!("is `{shown}`: the scheme is https or http")),
+        Err(error) => Err(format!("is `{shown}`, which is no URL: {error}")),
+    }
+}
+
+/// The user and password for `host` in the text of a netrc file.
+fn credentials(text: &str, host: &str) -> Option<(String, String)> {
+    let mut words = text.lines().filter(|line| !line.trim_start().starts_with('#')).flat_map(str::split_whitespace);
+    let (mut is_ours, mut user, mut password) = (false, None, None);
+    while let Some(word) = words.next() {
+        match word {
+            "machine" | "default" => {
+                if is_ours && let Some(password) = password.take() {
+                    return Some((user.unwrap_or_default(), password));
+                }
+                is_ours = word == "default" || words.next() == Some(host);
+                (user, password) = (None, None);
+            }
+            "login" => user = words.next().map(str::to_owned),
+            "password" => password = words.next().map(str::to_owned),
+            _ => {}
+        }
+    }
+    password.filter(|_| is_ours).map(|password| (user.unwrap_or_default(), password))
+}
+
+/// The value of the header `Authorization` for a user (RFC 7617).
+fn basic(user: &str, password: &str) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = "Basic ".to_owned();
+    for chunk in format!("{user}:{password}").as_bytes().chunks(3) {
+        let bits = chunk.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for place in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * place)) as usize & 63];
+            text.push(if place <= chunk.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_store_would_panic_over_is_refused_by_the_name_of_its_variable() {
+        for (name, value, expected) in [
+            ("AWS_ENDPOINT", "minio:9000", "without a scheme: write `https://minio:9000`"),
+            ("AWS_ENDPOINT", "ftp://minio", "https or http"),
+            ("AWS_ENDPOINT_URL", "http://host:99999", "no URL"),
+            ("AWS_ENDPOINT_URL_S3", "http://a:b@", "no URL"),
+            ("AZURE_STORAGE_ENDPOINT", "foo:1", "without a scheme"),
+            ("AWS_REGION", "us east", "`us east`"),
+            ("AWS_SECRET_ACCESS_KEY", "sec\nret", "end of a line"),
+            ("AWS_SESSION_TOKEN", "täken", "character"),
+        ] {
+            let error = StoreOptions::from_iter([(name, value)]).check().unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains(expected), "{error}");
+            assert!(!error.contains("ret") || !name.contains("SECRET"), "no secret is shown: {error}");
+        }
+    }
+
+    #[test]
+    fn space_around_a_value_is_no_part_of_it_and_other_programs_variables_are_theirs() {
+        let options = StoreOptions::from_iter([
+            ("AWS_ENDPOINT", " http://minio:9000\n"),
+            ("AWS_SECRET_ACCESS_KEY", "secret\r\n"),
+            ("AWS_REGION", "\n"),
+            ("AWS_PROFILE", "größe"),
+        ]);
+        options.check().unwrap();
+        assert_eq!(options.value("AWS_ENDPOINT"), Some("http://minio:9000"));
+        assert_eq!(options.value("AWS_SECRET_ACCESS_KEY"), Some("secret"));
+        assert_eq!(options.value("AWS_REGION"), None);
+    }
+
+    #[test]
+    fn a_netrc_file_gives_each_host_its_own_user_and_password() {
+        let text = "# mine\nmachine a login me password one\nmachine b\n  login you\n  password two\ndefault login x password y";
+        assert_eq!(credentials(text, "a"), Some(("me".to_owned(), "one".to_owned())));
+        assert_eq!(credentials(text, "b"), Some(("you".to_owned(), "two".to_owned())));
+        assert_eq!(credentials(text, "c"), Some(("x".to_owned(), "y".to_owned())));
+        assert_eq!(credentials("machine a login me", "a"), None);
+        assert_eq!(basic("Aladdin", "open sesame"), "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
+        assert_eq!(basic("a", "b"), "Basic YTpi");
+        assert_eq!(basic("a", "bc"), "Basic YTpiYw==");
+    }
+}

@@ -1,0 +1,84 @@
+//! Which stores a process reads from. Whoever may submit a job, or show a session to a worker, otherwise makes it read from
+//! wherever it can reach.
+
+use crate::redact;
+
+/// Folders and URLs that datasets have to be in or below. Empty: anywhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stores(Vec<String>);
+
+impl FromIterator<String> for Stores {
+    fn from_iter<I: IntoIterator<Item = String>>(stores: I) -> Self {
+        let stores = stores.into_iter().map(|store| store.trim().to_owned());
+        Self(stores.filter(|store| !store.is_empty()).collect())
+    }
+}
+
+impl Stores {
+    /// Whether a dataset may be read; says what may where it may not.
+    ///
+    /// # Errors
+    /// Text that names the dataset and the stores.
+    pub fn admit(&self, dataset: &str) -> Result<(), String> {
+        if self.0.is_empty() || self.0.iter().any(|store| is_within(dataset, store)) {
+            return Ok(());
+        }
+        let (dataset, stores) = (redact(dataset), self.0.join(", "));
+        Err(format!("dataset `{dataset}` is in none of the stores that are read from here (`--stores`): {stores}"))
+    }
+}
+
+/// Whether `url` is `store`, or something below it.
+fn is_within(url: &str, store: &str) -> bool {
+    let (url, store) = (place(url), place(store));
+    let is_below = url.strip_prefix(&store).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    // What is below is not above again.
+    is_below && !url.split('/').any(|part| matches!(part, "." | ".."))
+}
+
+/// A folder or URL in one way of the many to write it.
+fn place(text: &str) -> String {
+    let text = text.strip_prefix("file://").unwrap_or(text);
+    let written = match text.split_once("://") {
+        Some((scheme, rest)) => {
+            let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            let scheme = scheme.to_ascii_lowercase();
+            let port = match scheme.as_str() {
+                "https" => ":443",
+                "http" => ":80",
+                _ => "",
+            };
+            let host = host.to_ascii_lowercase();
+            let host = if port.is_empty() { &host } else { host.strip_suffix(port).unwrap_or(&host) };
+            let path = path.replace("%2e", ".").replace("%2E", ".").replace("%2f", "/").replace("%2F", "/");
+            format!("{scheme}://{host}{path}")
+        }
+        None => text.to_owned(),
+    };
+    written.trim_end_matches('/').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dataset_is_within_a_store_that_is_named_however_it_is_written() {
+        for (url, store, expected) in [
+            ("s3://bucket/a/b", "s3://bucket", true),
+            ("S3://bucket/a/b/", "s3://bucket/a/b", true),
+            ("s3://bucket-of-another/a", "s3://bucket", false),
+            ("s3://bucket/a/../b", "s3://bucket/a", false),
+            ("s3://bucket/a/%2e%2E/b", "s3://bucket/a", false),
+            ("https://host:443/a", "https://HOST/", true),
+            ("https://host:444/a", "https://host", false),
+            ("http://169.254.169.254/latest", "https://host", false),
+            ("/data/a", "/data", true),
+            ("file:///data/a", "/data/", true),
+            ("/database", "/data", false),
+            ("/data/../etc", "/data", false),
+        ] {
+            assert_eq!(is_within(url, store), expected, "{url} in {store}");
+        }
+    }
+}
