@@ -15,6 +15,7 @@ pub mod http;
 mod launch;
 pub mod layout;
 pub mod local;
+pub mod log_limit;
 pub mod messages;
 pub mod node;
 #[doc(hidden)]

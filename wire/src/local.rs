@@ -27,6 +27,9 @@ use crate::frame::{self, FrameError, Message};
 
 /// What the kernel has room for in the address of a Unix socket, less the final zero.
 pub const MAX_PATH_BYTES: usize = 107;
+/// How often, and with which pause, the lock of a socket's folder is tried: starting takes milliseconds.
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
 /// A read takes this many bytes at most.
 const READ_BYTES: usize = 4 << 10;
 
@@ -82,6 +85,11 @@ impl Allow {
         uid == 0 || uid == rustix::process::geteuid().as_raw() || self.uids.contains(&uid)
     }
 
+    /// Whoever may use the socket can reach it in its folder, and nobody else can even look into that.
+    fn folder_mode(&self) -> u32 {
+        if self.uids.is_empty() { 0o700 } else { 0o711 }
+    }
+
     /// The socket is open to those who may use it; where other users may, the credentials alone decide.
     fn socket_mode(&self) -> u32 {
         if self.uids.is_empty() { 0o600 } else { 0o666 }
@@ -119,12 +127,8 @@ impl LocalListener {
             Some(dir) if !dir.as_os_str().is_empty() => dir,
             _ => Path::new("."),
         };
-        let dir_mode = if allow.uids.is_empty() { 0o700 } else { 0o755 };
-        fs::DirBuilder::new().recursive(true).mode(dir_mode).create(dir).map_err(io)?;
-        // Two processes that start at once do not replace each other's socket. The lock is on the folder itself: nothing
-        // is left behind.
-        let lock = fs::File::open(dir).map_err(io)?;
-        rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|error| io(error.into()))?;
+        fs::DirBuilder::new().recursive(true).mode(allow.folder_mode()).create(dir).map_err(io)?;
+        let _lock = lock(dir).map_err(io)?;
         remove_stale(path)?;
         let listener = UnixListener::bind(path).map_err(io)?;
         fs::set_permissions(path, fs::Permissions::from_mode(allow.socket_mode())).map_err(io)?;
@@ -170,6 +174,56 @@ impl Drop for LocalListener {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// A folder for the sockets of this user's workers: of our own, so that no other user can hold us up in it or put something
+/// in our place. In `XDG_RUNTIME_DIR` where there is one, else where temporary files are.
+///
+/// # Errors
+/// [`LocalError::Io`].
+pub fn private_folder(allow: &Allow) -> Result<PathBuf, LocalError> {
+    let uid = rustix::process::geteuid().as_raw();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir());
+    let usual = match runtime.filter(|_| allow.uids.is_empty()) {
+        Some(runtime) => runtime.join("spdl"),
+        None => std::env::temp_dir().join(format!("spdl-{uid}")),
+    };
+    let make = |path: &Path| fs::DirBuilder::new().mode(allow.folder_mode()).create(path);
+    match make(&usual) {
+        Ok(()) => return Ok(usual),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(source) => return Err(LocalError::Io { path: usual, source }),
+    }
+    // Not one that a link leads to, nor one that others can write to.
+    let is_ours = fs::symlink_metadata(&usual)
+        .is_ok_and(|facts| facts.is_dir() && facts.uid() == uid && facts.permissions().mode() & 0o022 == 0);
+    if is_ours {
+        let mode = fs::Permissions::from_mode(allow.folder_mode());
+        fs::set_permissions(&usual, mode).map_err(|source| LocalError::Io { path: usual.clone(), source })?;
+        return Ok(usual);
+    }
+    // Somebody was there first: a name that nobody can know before.
+    let number = std::process::id();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let other = usual.with_file_name(format!("spdl-{uid}-{number}-{now:x}"));
+    tracing::warn!("`{}` is not this user's own folder; sockets are in `{}`", usual.display(), other.display());
+    make(&other).map_err(|source| LocalError::Io { path: other.clone(), source })?;
+    Ok(other)
+}
+
+/// Locks a folder, so that two processes that start at once do not replace each other's socket. The lock is on the folder
+/// itself: nothing is left behind. Whoever else holds it for longer is no worker that starts, and stops none: any user can
+/// lock a folder that he can read.
+fn lock(dir: &Path) -> io::Result<fs::File> {
+    let folder = fs::File::open(dir)?;
+    for _ in 0..LOCK_ATTEMPTS {
+        match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            done => return done.map(|()| folder).map_err(Into::into),
+        }
+    }
+    tracing::warn!("another process keeps `{}` locked; going on: keep sockets in a folder of your own", dir.display());
+    Ok(folder)
 }
 
 fn check_path(path: &Path) -> Result<(), LocalError> {

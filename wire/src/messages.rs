@@ -371,6 +371,8 @@ pub enum Refusal {
     },
     #[error("job `{job}` cannot be run like this: {cause}")]
     NoBatch { job: String, cause: String },
+    #[error("the coordinator cannot write its state, and takes on nothing new until it can: {cause}")]
+    Unwritable { cause: String },
 }
 
 /// What a client says to its home.

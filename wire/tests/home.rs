@@ -249,6 +249,28 @@ async fn a_client_that_vanishes_is_noticed_over_quic() {
 }
 
 #[tokio::test]
+async fn a_client_that_left_is_no_broken_pipe_to_the_home_that_speaks_on() {
+    let mut house = House::new();
+    let (request, attaching) = house.attach(Transport::Local, 2).await;
+    let slab = request.new_slab(2, SLOT_BYTES).unwrap();
+    let (mut out, mut heard) = request.attached(&slab).await.unwrap();
+    let channel = attaching.await.unwrap().unwrap();
+    let slot = slab.take_any().unwrap().publish();
+    out.deliver(0, slot, 10).await.unwrap();
+    // It goes without having read what was said, which makes reading fail too.
+    drop(channel);
+    let error = loop {
+        if let Err(error) = out.send(&FromHome::Leaving).await {
+            break error;
+        }
+    };
+    assert!(matches!(error, ChannelError::Closed), "{error}");
+    let slot = slab.take_any().unwrap().publish();
+    assert!(matches!(out.deliver(1, slot, 10).await, Err(ChannelError::Closed)));
+    assert!(matches!(heard.recv().await, Ok(None)));
+}
+
+#[tokio::test]
 async fn freeing_what_was_not_given_is_noticed() {
     let mut house = House::new();
     let connection = quic::connect(&house.client, house.home.quic, Role::Worker, LONG).await.unwrap();

@@ -3,7 +3,7 @@
 use std::{
     fs, io,
     io::Write,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -23,6 +23,9 @@ pub const CA_VALIDITY: Duration = DAY.saturating_mul(3650);
 pub const LEAF_VALIDITY: Duration = DAY.saturating_mul(365);
 /// Certificates are valid from a little before they are made, for peers whose clocks are late.
 const CLOCK_SLACK: Duration = Duration::from_secs(3600);
+/// How often, and with which pause, the lock of the directory is tried: making a CA takes milliseconds.
+const LOCK_ATTEMPTS: u32 = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
 /// What RFC 5280 leaves for a common name.
 const MAX_NAME_BYTES: usize = 64;
 
@@ -39,13 +42,12 @@ impl ClusterCa {
     /// # Errors
     /// [`CertError`].
     pub fn open_or_create(dir: &Path) -> Result<Self, CertError> {
-        make_dir(dir)?;
-        // The lock is on the directory itself: nothing is left behind, and it ends with the process.
-        let lock = fs::File::open(dir).map_err(CertError::io(dir))?;
-        rustix::fs::flock(&lock, FlockOperation::LockExclusive)
-            .map_err(|error| CertError::Io { path: dir.to_owned(), source: error.into() })?;
         if !dir.join(CA_FILE).exists() {
-            Self::create(dir)?;
+            make_dir(dir)?;
+            let _lock = lock(dir)?;
+            if !dir.join(CA_FILE).exists() {
+                Self::create(dir)?;
+            }
         }
         Self::open(dir)
     }
@@ -60,6 +62,11 @@ impl ClusterCa {
             return Err(CertError::NoCa { path: dir.to_owned() });
         }
         let ca_pem = read(&ca_path)?;
+        let mode = fs::metadata(&key_path).map_err(CertError::io(&key_path))?.permissions().mode();
+        if mode & 0o004 != 0 {
+            let key = key_path.display();
+            tracing::warn!("every user here can read `{key}`, and issue certificates with it: chmod 600 {key}");
+        }
         let key = KeyPair::from_pem(&read(&key_path)?)
             .map_err(|error| CertError::invalid(&key_path, format!("is not a key: {error}")))?;
         let issuer = Issuer::from_ca_cert_pem(&ca_pem, key)
@@ -191,6 +198,18 @@ fn set_validity(params: &mut CertificateParams, validity: Duration) -> Result<()
 enum Secrecy {
     Secret,
     Public,
+}
+
+/// Locks a directory. The lock is on the directory itself: nothing is left behind, and it ends with the process.
+fn lock(dir: &Path) -> Result<fs::File, CertError> {
+    let lock = fs::File::open(dir).map_err(CertError::io(dir))?;
+    for _ in 0..LOCK_ATTEMPTS {
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            done => return done.map(|()| lock).map_err(|error| CertError::io(dir)(error.into())),
+        }
+    }
+    Err(CertError::Locked { path: dir.to_owned() })
 }
 
 fn make_dir(dir: &Path) -> Result<(), CertError> {

@@ -97,6 +97,8 @@ pub enum CertError {
     Io { path: PathBuf, source: io::Error },
     #[error("certificate file `{path}` {problem}")]
     Invalid { path: PathBuf, problem: String },
+    #[error("another process keeps `{path}` locked, where the CA is to be made: choose a directory of your own")]
+    Locked { path: PathBuf },
     #[error("there is no cluster CA in `{path}`: `spdl-coord` makes one in its state directory at first start")]
     NoCa { path: PathBuf },
     #[error("`{path}` holds the certificates of another cluster: choose another directory, or remove them first")]

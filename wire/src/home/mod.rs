@@ -120,9 +120,18 @@ impl AsyncWrite for Outbound {
     }
 }
 
-/// What the end of a control channel means: the connection's own reason where there is one.
+/// What the end of a control channel means: the connection's own reason where there is one. On the local channel the other
+/// process has closed its end: whoever writes hears of it as a broken pipe, whoever reads as the end or, when it had not
+/// read all that it was sent, as a reset.
 fn ended(error: FrameError, connection: Option<&quinn::Connection>) -> ChannelError {
-    let Some(connection) = connection else { return error.into() };
+    let Some(connection) = connection else {
+        return match &error {
+            FrameError::Io(io) if matches!(io.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                ChannelError::Closed
+            }
+            _ => error.into(),
+        };
+    };
     match connection.close_reason().map(|reason| QuicError::of(reason, connection.remote_address())) {
         Some(QuicError::Closed { .. }) => ChannelError::Closed,
         Some(reason) => reason.into(),

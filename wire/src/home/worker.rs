@@ -18,6 +18,7 @@ use crate::{
     doorway::Doorway,
     frame::{FrameError, FrameReader, FrameWriter},
     local::{self, LocalListener},
+    log_limit::LogLimit,
     messages::{FromHome, Session, ToHome, Transport},
     quic::{self, Close, HANDSHAKE_TIMEOUT, QuicError},
     slab::{Slab, SlabError},
@@ -28,6 +29,8 @@ const CLIENTS: [Role; 2] = [Role::Client, Role::Admin];
 /// Connections that have not attached yet, at once: over QUIC, and over the socket, each of which takes a descriptor.
 const MAX_ARRIVING: usize = 256;
 const MAX_ARRIVING_LOCAL: usize = 64;
+/// What many peers can provoke is logged once in this time.
+const LOG_PERIOD: Duration = Duration::from_secs(30);
 /// How long accepting rests when the process is out of descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
@@ -62,11 +65,14 @@ impl HomeListener {
 
 async fn listen_local(listener: LocalListener, door: mpsc::Sender<AttachRequest>) {
     let mut arriving = Doorway::new(MAX_ARRIVING_LOCAL);
+    let failures = LogLimit::new(LOG_PERIOD);
     loop {
         let stream = match listener.accept().await {
             Ok(stream) => stream,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a local connection");
+                if let Some(more) = failures.admit_text() {
+                    warn!("cannot accept a local connection: {error}{more}");
+                }
                 tokio::time::sleep(ACCEPT_REST).await;
                 continue;
             }
@@ -93,12 +99,17 @@ async fn listen_local(listener: LocalListener, door: mpsc::Sender<AttachRequest>
 
 async fn listen_quic(endpoint: Endpoint, door: mpsc::Sender<AttachRequest>) {
     let mut arriving = Doorway::new(MAX_ARRIVING);
+    let strangers = Arc::new(LogLimit::new(LOG_PERIOD));
     while let Some(incoming) = endpoint.accept().await {
-        let door = door.clone();
+        let (door, strangers) = (door.clone(), Arc::clone(&strangers));
         arriving.enter(incoming.remote_address().ip(), async move {
             match open_control(incoming).await {
                 Ok(control) => arrive(control, None, door).await,
-                Err(ChannelError::Quic(error @ QuicError::RoleNotAllowed { .. })) => warn!(%error, "refused a peer"),
+                Err(ChannelError::Quic(error @ QuicError::RoleNotAllowed { .. })) => {
+                    if let Some(more) = strangers.admit_text() {
+                        warn!("refused a peer: {error}{more}");
+                    }
+                }
                 Err(error) => debug!(%error, "a connection did not become a client"),
             }
         });
@@ -269,7 +280,8 @@ impl HomeSender {
         self.loans.lock().insert(slot, is_returned);
         let Some(connection) = &self.connection else {
             drop(returned);
-            return Ok(self.out.send(&FromHome::Filled { sequence, slot, used_bytes }).await?);
+            let filled = FromHome::Filled { sequence, slot, used_bytes };
+            return self.out.send(&filled).await.map_err(|error| ended(error, None));
         };
         let batch = self.slab.read(slot).unwrap_or_else(|| panic!("slot {slot} is delivered unpublished"));
         let used_bytes = usize::try_from(used_bytes).expect("a slot lies in memory");

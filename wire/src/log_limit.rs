@@ -1,0 +1,61 @@
+//! A limit on the lines that strangers can make us write: whoever can send a packet could fill a disk with them.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// Lets one line through in a while, and counts the others. One for each kind of line.
+#[derive(Debug)]
+pub struct LogLimit {
+    period: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: Option<Instant>,
+    left_out: u64,
+}
+
+impl LogLimit {
+    /// At most one line in `period`.
+    #[must_use]
+    pub fn new(period: Duration) -> Self {
+        Self { period, state: Mutex::default() }
+    }
+
+    /// Whether a line may be written: then, how many were left out since the last.
+    pub fn admit(&self, now: Instant) -> Option<u64> {
+        let mut state = self.state.lock();
+        if state.last.is_some_and(|last| now.saturating_duration_since(last) < self.period) {
+            state.left_out += 1;
+            return None;
+        }
+        state.last = Some(now);
+        Some(std::mem::take(&mut state.left_out))
+    }
+
+    /// [`admit`](Self::admit), as the end of a line: empty, or how many like it were left out.
+    pub fn admit_text(&self) -> Option<String> {
+        self.admit(Instant::now()).map(|left_out| match left_out {
+            0 => String::new(),
+            more => format!(" ({more} more like it since the last such line)"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_comes_through_in_a_while_and_says_how_many_did_not() {
+        let limit = LogLimit::new(Duration::from_secs(10));
+        let start = Instant::now();
+        let at = |seconds| limit.admit(start + Duration::from_secs(seconds));
+        assert_eq!(
+            [at(0), at(1), at(9), at(10), at(11), at(30), at(40)],
+            [Some(0), None, None, Some(2), None, Some(1), Some(0)]
+        );
+    }
+}
