@@ -135,7 +135,7 @@ pub(crate) struct Fed {
 impl Fed {
     fn start(job: spdl_shard::job::Job, settings: &Settings) -> Self {
         let budget = Budget { cores: 1.0, memory_bytes: MEMORY_BYTES, disk: settings.disk.clone() };
-        let stores = StoreAccess { retry: settings.retry.clone(), wrap: None };
+        let stores = StoreAccess { retry: settings.retry.clone(), ..StoreAccess::default() };
         let access = Access { stores, ..Access::default() };
         let resources = Resources::with_access("here", budget, access).unwrap();
         let global_batch = job.global_batch;

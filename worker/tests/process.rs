@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command, Stdio},
     sync::mpsc,
@@ -33,13 +34,13 @@ fn certs(directory: &Path, role: Role) {
 fn command(directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spdl-worker"));
     command
-        .args(["--coord", "127.0.0.1:9", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--name", "seven"])
-        .args(["--cores", "1"])
+        .args(["--coord", "127.0.0.1:9", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--cores", "1"])
+        .env_clear()
+        .env("SPDL_WORKER_NAME", "seven")
         .arg("--certs")
         .arg(directory.join("certs"))
         .arg("--socket")
         .arg(directory.join("worker.sock"))
-        .env_clear()
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -54,7 +55,11 @@ fn within_a_minute<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static)
 }
 
 fn start(directory: &Path) -> Process {
-    let mut child = command(directory).spawn().unwrap();
+    spawn(&mut command(directory))
+}
+
+fn spawn(command: &mut Command) -> Process {
+    let mut child = command.spawn().unwrap();
     let stdout = child.stdout.take().unwrap();
     let line = within_a_minute(move || {
         let mut line = String::new();
@@ -131,8 +136,95 @@ fn what_is_wrong_is_named_with_a_hint() {
     certs(directory.path(), Role::Client);
     let error = said(&mut command(directory.path()));
     assert!(error.contains("is for a client, not for a worker"), "{error}");
+    certs(directory.path(), Role::Worker);
+    for (flags, parts) in [
+        (["--name", "../../etc/x"], ["`--name`", "../../etc/x"]),
+        (["--ranks", "0"], ["`--ranks`", "1 or more"]),
+        (["--advertise", "0.0.0.0:0"], ["`--advertise`", "any address or port"]),
+        (["--advertise", "127.0.0.1:0"], ["`--advertise`", "any address or port"]),
+    ] {
+        let error = said(command(directory.path()).args(flags));
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    }
+    for (name, value) in [("AWS_ENDPOINT", "minio:9000"), ("AWS_SECRET_ACCESS_KEY", "one\ntwo")] {
+        let error = said(command(directory.path()).env(name, value));
+        assert!(error.contains(name) && error.contains("hint: ") && !error.contains("two"), "{error}");
+    }
     let error = said(command(directory.path()).env("SPDL_WORKER_MEMORY", "1MB"));
     assert!(error.contains("`--memory`") && error.contains("1000000 bytes"), "{error}");
     let error = said(command(directory.path()).args(["--cache-bytes", "12 parsecs"]));
     assert!(error.contains("--cache-bytes") && error.contains("parsecs"), "{error}");
+}
+
+/// A worker's command line without a socket.
+fn command_without_socket(directory: &Path) -> Command {
+    let whole = command(directory);
+    let mut command = Command::new(whole.get_program());
+    let is_socket = |arg: &&std::ffi::OsStr| *arg != "--socket" && !arg.to_string_lossy().ends_with("worker.sock");
+    command.args(whole.get_args().filter(is_socket)).env_clear().env("TMPDIR", directory);
+    command.env("SPDL_WORKER_NAME", "seven").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn its_socket_is_in_a_folder_of_its_users_own_whoever_was_there_first() {
+    let directory = tempfile::tempdir().unwrap();
+    certs(directory.path(), Role::Worker);
+    let private = |process: &Process| {
+        let socket = std::path::PathBuf::from(process.ready["socket"].as_str().unwrap());
+        let folder = socket.parent().unwrap().to_owned();
+        let mode = std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777;
+        assert_eq!((socket.file_name().unwrap().to_str(), mode), (Some("seven.sock"), 0o700));
+        folder
+    };
+    let usual = private(&spawn(&mut command_without_socket(directory.path())));
+    assert_eq!(usual.parent(), Some(directory.path()));
+    let runtime = directory.path().join("runtime");
+    std::fs::create_dir(&runtime).unwrap();
+    let process = spawn(command_without_socket(directory.path()).env("XDG_RUNTIME_DIR", &runtime));
+    assert_eq!(private(&process), runtime.join("spdl"));
+    // A link, and a folder that others can write to.
+    let elsewhere = directory.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::fs::remove_dir_all(&usual).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &usual).unwrap();
+    assert_ne!(private(&spawn(&mut command_without_socket(directory.path()))), usual);
+    std::fs::remove_file(&usual).unwrap();
+    std::fs::create_dir(&usual).unwrap();
+    std::fs::set_permissions(&usual, std::fs::Permissions::from_mode(0o777)).unwrap();
+    assert_ne!(private(&spawn(&mut command_without_socket(directory.path()))), usual);
+    assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
+}
+
+#[test]
+fn a_folder_that_somebody_keeps_locked_stops_no_worker() {
+    let directory = tempfile::tempdir().unwrap();
+    certs(directory.path(), Role::Worker);
+    let folder = std::fs::File::open(directory.path()).unwrap();
+    folder.lock().unwrap();
+    let process = start(directory.path());
+    signal(&process, "-TERM");
+    assert_eq!(exit_code(process), Some(0));
+}
+
+#[test]
+fn a_second_worker_on_one_cache_folder_does_not_start() {
+    let directory = tempfile::tempdir().unwrap();
+    certs(directory.path(), Role::Worker);
+    let cache = directory.path().join("cache");
+    let first = spawn(command(directory.path()).arg("--cache-dir").arg(&cache));
+    let second = |socket: &str| {
+        let mut command = command_without_socket(directory.path());
+        command.args(["--socket", directory.path().join(socket).to_str().unwrap()]).arg("--cache-dir").arg(&cache);
+        command
+    };
+    let output = second("second.sock").output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && error.contains(cache.to_str().unwrap()), "{error}");
+    assert!(error.contains("another worker's"), "{error}");
+    signal(&first, "-KILL");
+    assert_eq!(exit_code(first), None);
+    let third = spawn(&mut second("third.sock"));
+    signal(&third, "-TERM");
+    assert_eq!(exit_code(third), Some(0));
 }

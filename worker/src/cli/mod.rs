@@ -8,11 +8,12 @@ use std::{
     time::Duration,
 };
 
+use spdl_shard::store::{StoreError, StoreOptions};
 use spdl_wire::{
     certs::{CertError, Identity},
     coordinators::Addresses,
     http::HttpListener,
-    local::Allow,
+    local::{Allow, private_folder},
     node::this_node,
 };
 use tokio::{
@@ -30,6 +31,9 @@ use crate::{
     transform::TransformSettings,
 };
 
+/// The longest name of a worker.
+const MAX_NAME_BYTES: usize = 128;
+
 /// Downloads, decodes and batches samples for the ranks that the coordinator sends to it.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -45,7 +49,8 @@ pub struct Args {
     /// Address that clients are told to use, where it is not the one that packets to the coordinator come from.
     #[arg(long, env = "SPDL_WORKER_ADVERTISE", value_name = "ADDRESS")]
     pub advertise: Option<SocketAddr>,
-    /// Unix socket for clients on this node; default: spdl-worker-NAME.sock in the directory for temporary files.
+    /// Unix socket for clients on this node; default: NAME.sock in a directory of this user's own, which is `spdl` in
+    /// XDG_RUNTIME_DIR, or `spdl-UID` where temporary files are.
     #[arg(long, env = "SPDL_WORKER_SOCKET", value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// No Unix socket: clients on this node use QUIC too.
@@ -64,12 +69,15 @@ pub struct Args {
     /// decode is a bad sample. Raised: less is left for the trainer and the page cache.
     #[arg(long, env = "SPDL_WORKER_MEMORY", value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
     pub memory: u64,
-    /// Directory for blocks from a remote store, for this worker alone; without it none are kept on disk.
+    /// Directory for blocks from a remote store, for this worker alone: another one that has it does not start; without it none are kept on disk.
     #[arg(long, env = "SPDL_WORKER_CACHE_DIR", value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
     /// Size of that directory. Raised: the disk fills up.
     #[arg(long, env = "SPDL_WORKER_CACHE_BYTES", value_name = "SIZE", default_value = "64GiB", value_parser = parse_bytes)]
     pub cache_bytes: u64,
+    /// Folders and URLs that datasets have to be in or below; default: anywhere that this worker can reach.
+    #[arg(long, env = "SPDL_STORES", value_name = "URL,...", value_delimiter = ',')]
+    pub stores: Vec<String>,
     /// Requests of a hundred that may be made a second time because the first is slow; 0 for none. Raised: the store has
     /// more to do, and that when it is slow.
     #[arg(long, env = "SPDL_WORKER_HEDGE_PERCENT", value_name = "PERCENT", default_value_t = 3.0)]
@@ -116,6 +124,9 @@ pub enum CliError {
     /// The certificate.
     #[error(transparent)]
     Certs(#[from] CertError),
+    /// The settings of stores.
+    #[error(transparent)]
+    Store(Box<StoreError>),
     /// Its means.
     #[error(transparent)]
     Feed(#[from] FeedError),
@@ -135,7 +146,7 @@ pub enum CliError {
 impl CliError {
     /// What the user can do about it.
     #[must_use]
-    pub const fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Certs(_) | Self::Serve(ServeError::Role { .. }) => {
                 Some("`spdl-ctl cert` issues a worker's certificate; name its directory with --certs or SPDL_CERTS")
@@ -144,6 +155,7 @@ impl CliError {
             Self::Feed(FeedError::Transform(_)) => {
                 Some("name with --python an interpreter that has numpy, such as the one of a virtual environment")
             }
+            Self::Store(error) => error.hint(),
             Self::Serve(ServeError::Local(_)) => Some("choose another path with --socket, or another --name"),
             _ => None,
         }
@@ -206,24 +218,34 @@ impl Args {
     }
 
     /// Where it is written down which samples are being decoded: beside the cache, else beside the socket.
-    fn journal(&self, name: &str) -> Option<PathBuf> {
-        let beside_socket = || Some(self.socket_path(name)?.with_extension("decoding"));
+    fn journal(&self, socket: Option<&Path>) -> Option<PathBuf> {
+        let beside_socket = || Some(socket?.with_extension("decoding"));
         self.cache_dir.as_ref().map(|folder| folder.join("spdl-worker.decoding")).or_else(beside_socket)
     }
 
-    fn socket_path(&self, name: &str) -> Option<PathBuf> {
-        let default = || std::env::temp_dir().join(format!("spdl-worker-{name}.sock"));
-        (!self.no_socket).then(|| self.socket.clone().unwrap_or_else(default))
+    fn socket_path(&self, name: &str, allow: &Allow) -> Result<Option<PathBuf>, CliError> {
+        Ok(match &self.socket {
+            _ if self.no_socket => None,
+            Some(path) => Some(path.clone()),
+            None => Some(private_folder(allow).map_err(ServeError::from)?.join(format!("{name}.sock"))),
+        })
     }
 
-    fn settings(&self, name: &str) -> Result<WorkerSettings, CliError> {
+    fn settings(&self, socket: Option<PathBuf>, allow: Allow) -> Result<WorkerSettings, CliError> {
         let node = this_node(self.node.as_deref()).map_err(|source| CliError::Os { what: "node id".into(), source })?;
+        let value = |flag, problem: &str| Err(CliError::Value { flag, problem: problem.to_owned() });
+        if self.ranks == 0 {
+            return value("--ranks", "a worker that serves no rank is of no use: 1 or more");
+        }
+        if self.advertise.is_some_and(|address| address.ip().is_unspecified() || address.port() == 0) {
+            return value("--advertise", "clients cannot connect to any address or port: name the one to use");
+        }
         Ok(WorkerSettings {
             identity: Identity::load(&self.certs)?,
             listen: self.listen,
             advertise: self.advertise,
-            socket: self.socket_path(name),
-            allow: Allow::uids(self.allow_uids.iter().copied()),
+            socket,
+            allow,
             coordinators: self.coord.clone(),
             node,
             ranks: self.ranks,
@@ -244,14 +266,18 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(os("handler of SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(os("handler of SIGINT"))?;
     let name = args.name.clone().map_or_else(host_name, Ok).map_err(os("name of the host"))?;
-    let stores = StoreAccess { retry: args.retry()?, wrap: None };
-    let access = Access { stores, transforms: args.transforms()?, journal: args.journal(&name) };
+    check_name(&name)?;
+    StoreOptions::from_env().check().map_err(|error| CliError::Store(Box::new(error)))?;
+    let allow = Allow::uids(args.allow_uids.iter().copied());
+    let socket = args.socket_path(&name, &allow)?;
+    let stores = StoreAccess { retry: args.retry()?, stores: args.stores.iter().cloned().collect(), wrap: None };
+    let access = Access { stores, transforms: args.transforms()?, journal: args.journal(socket.as_deref()) };
     let resources = Resources::with_access(&name, args.budget()?, access)?;
     let checked = resources.clone();
     tokio::task::spawn_blocking(move || checked.check_transforms()).await.expect("it does not panic")?;
     // The coordinator's name may take long to resolve.
     let worker = tokio::select! {
-        worker = Worker::start(args.settings(&name)?, resources) => Arc::new(worker?),
+        worker = Worker::start(args.settings(socket, allow)?, resources) => Arc::new(worker?),
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
     };
@@ -295,6 +321,17 @@ fn announce(worker: &Worker, http: Option<SocketAddr>) {
     // Whoever started us may not be reading: that is no reason to stop.
     let mut stdout = io::stdout();
     let _ = writeln!(stdout, "{ready}").and_then(|()| stdout.flush());
+}
+
+/// A worker's name is one of the socket's path, and is shown in one line.
+fn check_name(name: &str) -> Result<(), CliError> {
+    let is_allowed = |c: char| !c.is_control() && c != '/';
+    if (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.starts_with('.') && name.chars().all(is_allowed) {
+        return Ok(());
+    }
+    let problem =
+        format!("`{}` is not 1 to {MAX_NAME_BYTES} bytes without `/`, beginning with no `.`", name.escape_debug());
+    Err(CliError::Value { flag: "--name", problem })
 }
 
 fn host_name() -> io::Result<String> {

@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt, sync::Arc};
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 use spdl_shard::{
-    Fingerprint, SampleId,
+    Fingerprint, SampleId, Stores,
     index::RecordIndex,
     job::{Job, OrderParams},
     manifest::{Block, Manifest},
@@ -38,6 +38,8 @@ pub(crate) struct Datasets {
 pub struct StoreAccess {
     /// How patient reads are.
     pub retry: RetrySettings,
+    /// Where datasets may lie. Default: anywhere.
+    pub stores: Stores,
     /// Put between the worker and every store that shards are read from: a throttle, or faults.
     pub wrap: Option<WrapStore>,
 }
@@ -93,6 +95,7 @@ impl Dataset {
     async fn open(job: &Job, Datasets { indexes, requests, access, .. }: &Datasets) -> Result<Arc<Self>, FeedError> {
         let store_error = |source| FeedError::Dataset { url: job.dataset.clone(), source: Arc::new(source) };
         let url: Arc<str> = job.dataset.as_str().into();
+        access.stores.admit(&url).map_err(|problem| FeedError::Store { job: job.name.clone(), problem })?;
         let bare = DatasetStore::open_once(&url).map_err(store_error)?;
         let shards = access.wrap.as_ref().map_or_else(|| bare.object(), |wrap| wrap(bare.object()));
         let store =

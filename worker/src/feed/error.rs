@@ -6,7 +6,11 @@ use spdl_shard::{Fingerprint, order::PlanError, store::StoreError};
 use spdl_wire::slab::SlabError;
 
 use super::bad::TooManyBad;
-use crate::{decode::DecoderError, fetch::FetchError, transform::TransformError};
+use crate::{
+    decode::DecoderError,
+    fetch::{CacheInUse, FetchError},
+    transform::TransformError,
+};
 
 /// A rank that gets no more batches.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -57,6 +61,17 @@ pub enum FeedError {
     Threads {
         /// Why.
         cause: String,
+    },
+    /// The disk cache is another worker's.
+    #[error("{0}")]
+    Cache(Arc<CacheInUse>),
+    /// The dataset lies where this worker does not read.
+    #[error("job `{job}`: {problem}")]
+    Store {
+        /// The job.
+        job: String,
+        /// Where it lies, and where it may.
+        problem: String,
     },
     /// The dataset cannot be opened.
     #[error("dataset `{url}`: {source}")]
@@ -169,5 +184,11 @@ impl FeedError {
             Self::Memory { .. } | Self::Slab { .. } | Self::Panicked { .. } => true,
             _ => false,
         }
+    }
+}
+
+impl From<CacheInUse> for FeedError {
+    fn from(error: CacheInUse) -> Self {
+        Self::Cache(Arc::new(error))
     }
 }

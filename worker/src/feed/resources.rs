@@ -104,7 +104,7 @@ impl Resources {
     /// Threads and empty caches within `budget`, for a worker of that name.
     ///
     /// # Errors
-    /// [`FeedError::Threads`] when the system gives no threads.
+    /// [`FeedError::Threads`] when the system gives no threads, [`FeedError::Cache`] when another worker has the disk cache.
     pub fn new(name: &str, budget: Budget) -> Result<Arc<Self>, FeedError> {
         Self::with_access(name, budget, Access::default())
     }
@@ -112,7 +112,7 @@ impl Resources {
     /// The same, with other access to what is outside.
     ///
     /// # Errors
-    /// [`FeedError::Threads`] when the system gives no threads.
+    /// [`FeedError::Threads`] when the system gives no threads, [`FeedError::Cache`] when another worker has the disk cache.
     pub fn with_access(name: &str, budget: Budget, access: Access) -> Result<Arc<Self>, FeedError> {
         let Access { stores: access, transforms, journal } = access;
         let threads = budget.threads().get();
@@ -129,7 +129,7 @@ impl Resources {
             retry: access.retry.clone(),
             ..FetchSettings::new(shares.pool_bytes, shares.transit_bytes)
         };
-        let fetcher = Fetcher::new(settings, budget.disk.as_ref(), fetch.clone());
+        let fetcher = Fetcher::new(settings, budget.disk.as_ref(), fetch.clone())?;
         let memory =
             Arc::new(SharedMemory { bytes: shares.pool_bytes, taken: Mutex::default(), fetcher: fetcher.clone() });
         let lender = memory.clone();

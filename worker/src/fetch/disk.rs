@@ -8,7 +8,8 @@ use std::{
     collections::{BTreeMap, HashMap},
     fs,
     io::{self, Write},
-    path::PathBuf,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
     sync::{
         LazyLock,
         atomic::{AtomicU64, Ordering},
@@ -24,6 +25,8 @@ use xxhash_rust::xxh3::Xxh3;
 use super::{BlockKey, pieces::Pieces};
 use crate::budget::DiskBudget;
 
+/// Locked by the worker whose folder it is.
+const LOCK: &str = "spdl-cache.lock";
 /// Bytes of the seal at the end of a file.
 const SEAL_BYTES: usize = 16;
 /// For so long nothing is written after a disk has failed; it doubles from there.
@@ -38,6 +41,7 @@ static LIFE: LazyLock<u32> = LazyLock::new(rand::random);
 /// Blocks on disk, by key. All methods block on the disk.
 #[derive(Debug)]
 pub(crate) struct DiskCache {
+    _lock: fs::File,
     directory: PathBuf,
     budget_bytes: u64,
     files: Mutex<Files>,
@@ -147,10 +151,44 @@ fn is_leftover(name: &str, modified: Option<SystemTime>) -> bool {
     is_old || !is_alive
 }
 
+/// Another worker has the folder: the two would each fill it to their budget, and evict what the other knows of.
+#[derive(Debug, thiserror::Error)]
+#[error("disk cache `{}` is another worker's: give each worker a folder of its own", directory.display())]
+pub struct CacheInUse {
+    /// The folder.
+    pub directory: PathBuf,
+}
+
+/// Takes the folder for as long as the file lives; `None` where another process has it. Other users cannot open the file,
+/// and so cannot take it.
+fn take(directory: &Path) -> io::Result<Option<fs::File>> {
+    fs::create_dir_all(directory)?;
+    let path = directory.join(LOCK);
+    let lock = fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(Some(lock)),
+        Err(fs::TryLockError::WouldBlock) => Ok(None),
+        Err(fs::TryLockError::Error(error)) => Err(error),
+    }
+}
+
 impl DiskCache {
     /// Opens the folder and learns what is there; a folder that cannot be used gives `None` and a warning.
-    pub(crate) fn open(budget: &DiskBudget) -> Option<Self> {
+    ///
+    /// # Errors
+    /// [`CacheInUse`].
+    pub(crate) fn open(budget: &DiskBudget) -> Result<Option<Self>, CacheInUse> {
+        let directory = budget.directory.display();
+        let lock = match take(&budget.directory) {
+            Ok(Some(lock)) => lock,
+            Ok(None) => return Err(CacheInUse { directory: budget.directory.clone() }),
+            Err(error) => {
+                tracing::warn!("disk cache `{directory}` cannot be used, going on without: {error}");
+                return Ok(None);
+            }
+        };
         let cache = Self {
+            _lock: lock,
             directory: budget.directory.clone(),
             budget_bytes: budget.bytes,
             files: Mutex::default(),
@@ -159,17 +197,15 @@ impl DiskCache {
             faults: AtomicU64::new(0),
         };
         match cache.load() {
-            Ok(()) => Some(cache),
+            Ok(()) => Ok(Some(cache)),
             Err(error) => {
-                let directory = budget.directory.display();
                 tracing::warn!("disk cache `{directory}` cannot be used, going on without: {error}");
-                None
+                Ok(None)
             }
         }
     }
 
     fn load(&self) -> io::Result<()> {
-        fs::create_dir_all(&self.directory)?;
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
             let entry = entry?;
@@ -359,7 +395,7 @@ mod tests {
     }
 
     fn open(directory: &std::path::Path) -> DiskCache {
-        DiskCache::open(&DiskBudget { directory: directory.to_owned(), bytes: 250 }).unwrap()
+        DiskCache::open(&DiskBudget { directory: directory.to_owned(), bytes: 250 }).unwrap().unwrap()
     }
 
     #[test]
@@ -387,7 +423,18 @@ mod tests {
             assert_eq!(read.slice(5..105).unwrap(), vec![block as u8; 100]);
         }
         assert!(stranger.exists());
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 4, "two blocks, a stranger's file and the lock");
+    }
+
+    #[test]
+    fn a_folder_that_another_worker_has_is_refused_by_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = open(directory.path());
+        let budget = DiskBudget { directory: directory.path().to_owned(), bytes: 250 };
+        let error = DiskCache::open(&budget).unwrap_err().to_string();
+        assert!(error.contains(directory.path().to_str().unwrap()) && error.contains("another worker's"), "{error}");
+        drop(first);
+        assert!(DiskCache::open(&budget).unwrap().is_some());
     }
 
     #[test]
@@ -437,6 +484,7 @@ mod tests {
         let other = BlockKey { dataset: Fingerprint(0xdef), block: 1 };
         cache.write(&key(1), 5, &pieces(1), 0);
         fs::copy(cache.path(&key(1)), cache.path(&other)).unwrap();
+        drop(cache);
         assert!(open(directory.path()).read(&other, 5, 100).is_none(), "and so are those of another version");
         assert!(open(directory.path()).read(&key(1), 5, 100).is_some());
     }
@@ -474,6 +522,6 @@ mod tests {
         assert!(cache.read(&key(2), 5, 100).is_some());
         let file = directory.path().join("file");
         fs::write(&file, b"").unwrap();
-        assert!(DiskCache::open(&DiskBudget { directory: file, bytes: 1 }).is_none());
+        assert!(DiskCache::open(&DiskBudget { directory: file, bytes: 1 }).unwrap().is_none());
     }
 }

@@ -32,6 +32,7 @@ use tokio::{
 };
 
 pub(crate) use backoff::Backoff;
+pub use disk::CacheInUse;
 use disk::DiskCache;
 pub use error::FetchError;
 pub(crate) use memory::MemoryCache;
@@ -181,17 +182,20 @@ impl BlockBytes {
 
 impl Fetcher {
     /// A fetcher with empty memory, and the disk cache as it is found.
-    #[must_use]
-    pub fn new(settings: FetchSettings, disk: Option<&DiskBudget>, stage: Arc<Stage>) -> Arc<Self> {
+    ///
+    /// # Errors
+    /// [`CacheInUse`].
+    pub fn new(settings: FetchSettings, disk: Option<&DiskBudget>, stage: Arc<Stage>) -> Result<Arc<Self>, CacheInUse> {
+        let disk = disk.map(DiskCache::open).transpose()?.flatten().map(Arc::new);
         let transit_kib = u32::try_from(settings.transit_bytes / KIB).unwrap_or(u32::MAX >> 4).max(1);
-        Arc::new(Self {
+        Ok(Arc::new(Self {
             memory: Mutex::new(MemoryCache::new(settings.memory_bytes)),
-            disk: disk.and_then(DiskCache::open).map(Arc::new),
+            disk,
             transit: Arc::new(Semaphore::new(transit_kib as usize)),
             transit_kib,
             requests: Arc::new(Requests::new(settings.requests, settings.retry, stage)),
             ahead: Semaphore::new((settings.requests * 3 / 4).max(1)),
-        })
+        }))
     }
 
     /// Changes the bytes of blocks in memory; those in use stay until they are released.

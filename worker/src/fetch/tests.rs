@@ -56,6 +56,7 @@ impl Scene {
             disk,
             Arc::new(Stage::new("fetch")),
         )
+        .unwrap()
     }
 
     fn check(&self, bytes: &BlockBytes, range: Range<u64>) {

@@ -57,7 +57,7 @@ pub(super) async fn serve(
     seat.taken_by(feed.view().clone(), transport);
     tracing::info!(job, rank, client, ?transport, "attached");
     match converse(feed, &mut sender, receiver, departure).await {
-        Ending::Gone(Ok(())) => tracing::info!(job, rank, client, "client left"),
+        Ending::Gone(Ok(()) | Err(ChannelError::Closed)) => tracing::info!(job, rank, client, "client left"),
         Ending::Gone(Err(error)) => tracing::info!(job, rank, client, %error, "client is gone"),
         Ending::Dismissed => tracing::warn!(job, rank, client, "left a rank that found no other home"),
         Ending::Said(last) => {

@@ -130,7 +130,7 @@ pub(crate) fn resources(memory_bytes: u64, wrap: Option<WrapStore>) -> Arc<Resou
         ..RetrySettings::default()
     };
     let budget = Budget { cores: 2.0, memory_bytes, disk: None };
-    let access = Access { stores: StoreAccess { retry, wrap }, ..Access::default() };
+    let access = Access { stores: StoreAccess { retry, wrap, ..StoreAccess::default() }, ..Access::default() };
     Resources::with_access("test", budget, access).unwrap()
 }
 
