@@ -1,5 +1,7 @@
 //! The command line of `spdl-coord`, which `spdl-ctl coord` shares. The environment is read here and nowhere else.
 
+mod state;
+
 use std::{
     io::Write,
     net::SocketAddr,
@@ -10,13 +12,30 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     core::Config,
-    shell::{Authority, Server, Settings, StartError},
+    shell::{Authority, DatasetLimits, Server, Settings, StartError},
     state::StateLocation,
 };
 
+pub use state::{Action, Place};
+
+/// What else there is to do than to serve.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Task {
+    /// Writes the state of a coordinator to a plain file, goes on from one, or begins anew.
+    State {
+        /// Which of them.
+        #[command(subcommand)]
+        action: Action,
+    },
+}
+
 /// Holds jobs and sessions, and tells ranks which worker to pull their batches from.
 #[derive(Clone, Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
+    /// Something else than to serve.
+    #[command(subcommand)]
+    pub task: Option<Task>,
     /// UDP address for workers, clients and admins; port 0 takes a free one.
     #[arg(long, env = "SPDL_COORD_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:7400")]
     pub listen: SocketAddr,
@@ -48,6 +67,13 @@ pub struct Args {
     /// Directory of job files (*.toml) to load; those that cannot be are tried again every 5 s.
     #[arg(long, env = "SPDL_COORD_JOBS", value_name = "DIR")]
     pub jobs: Option<PathBuf>,
+    /// Folders and URLs that the datasets of jobs have to be in or below; default: anywhere that can be reached from here.
+    #[arg(long, env = "SPDL_STORES", value_name = "URL,...", value_delimiter = ',')]
+    pub stores: Vec<String>,
+    /// The largest manifest that is read when a job is created. Raised: that takes so much more memory, twice for two at
+    /// once.
+    #[arg(long, env = "SPDL_COORD_MANIFEST_BYTES", value_name = "BYTES", default_value_t = 256 << 20)]
+    pub manifest_bytes: u64,
     /// Silence, in milliseconds, after which a worker or rank is taken for dead, and how long a worker has to be there
     /// before ranks are moved to it. Raised: ranks of a worker that hangs wait longer for another one.
     #[arg(long, env = "SPDL_COORD_LIVENESS_MS", value_name = "MS", default_value_t = 5_000,
@@ -81,6 +107,10 @@ impl Args {
             jobs: self.jobs.clone(),
             name: self.name.clone(),
             sans: self.sans.clone(),
+            datasets: DatasetLimits {
+                stores: self.stores.iter().cloned().collect(),
+                manifest_bytes: self.manifest_bytes,
+            },
             config: Config { beat_ms, liveness_ms: self.liveness_ms, move_ms: self.liveness_ms, ..Config::default() },
         }
     }
@@ -92,6 +122,9 @@ impl Args {
 /// # Errors
 /// [`StartError`].
 pub async fn run(args: Args) -> Result<(), StartError> {
+    if let Some(Task::State { action }) = args.task {
+        return state::run(action).await;
+    }
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     let (Ok(mut terminate), Ok(mut interrupt)) = signals else { panic!("no signal handler can be set: {signals:?}") };
     let server = tokio::select! {

@@ -1,6 +1,12 @@
 //! `spdl-coord` as a real process: QUIC with certificates, HTTP, the jobs directory, kill -9 and signals.
 
 mod cluster;
+#[path = "process/disk.rs"]
+mod disk;
+#[path = "process/stores.rs"]
+mod stores;
+#[path = "process/strangers.rs"]
+mod strangers;
 
 use std::{ffi::OsStr, fs, path::Path};
 
@@ -232,8 +238,18 @@ fn a_coordinator_with_its_state_in_etcd_wants_the_clusters_ca_and_a_certificate_
     }
     let issued = ClusterCa::open_or_create(&ca).unwrap().issue(Role::Worker, "w", &[], LEAF_VALIDITY).unwrap();
     issued.write(&certs).unwrap();
-    let text = text(["--certs".as_ref(), certs.as_os_str()]);
-    assert!(text.contains("`w` is for a worker"), "{text}");
+    let said = text(["--certs".as_ref(), certs.as_os_str()]);
+    assert!(said.contains("`w` is for a worker"), "{said}");
+    ClusterCa::open_or_create(&ca).unwrap();
+    let advertise = |address: &str| {
+        let mut command = command(etcd, "127.0.0.1:0");
+        let output = command.args(["--advertise", address, "--ca"]).arg(&ca).output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for address in ["0.0.0.0:0", "127.0.0.1:0", "0.0.0.0:7400"] {
+        let said = advertise(address);
+        assert!(said.contains(&format!("`{address}` is not HOST:PORT")), "{said}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -49,6 +49,39 @@ fn a_job_file_with_an_unknown_key_is_refused_with_its_line() {
 }
 
 #[test]
+fn a_malformed_setting_of_a_store_is_named_and_is_no_panic() {
+    for (name, value, expected) in [
+        ("AWS_ENDPOINT", "minio:9000", "without a scheme"),
+        ("AWS_SECRET_ACCESS_KEY", "one\ntwo", "end of a line"),
+        ("AWS_REGION", "us east", "us east"),
+    ] {
+        let mut verify = ctl();
+        verify.args(["verify", "s3://bucket/set"]).env("AWS_ACCESS_KEY_ID", "me").env(name, value);
+        let said = run(&mut verify);
+        assert!(!said.error(&[name, expected, "hint:"]).contains("two"), "{}", said.stderr);
+    }
+    // What ends with a line, as in a Kubernetes Secret, or is empty, is as good as what does not.
+    let nobody = "http://127.0.0.1:9\n";
+    let mut verify = ctl();
+    verify.args(["verify", "s3://bucket/set"]).env("AWS_ENDPOINT", nobody).env("AWS_ENDPOINT_URL", "");
+    verify.env("AWS_ACCESS_KEY_ID", "me\n").env("AWS_SECRET_ACCESS_KEY", "secret\r\n").env("AWS_REGION", "here\n");
+    run(&mut verify).error(&["cannot be reached"]);
+}
+
+#[test]
+fn a_password_in_a_dataset_s_url_is_refused_by_commands_and_not_shown() {
+    let dataset = Dataset::of_pictures(10, 20);
+    let job = dataset.job("secret", "");
+    let local = format!("{:?}", dataset.path("dataset"));
+    let text = fs::read_to_string(&job).unwrap().replace(&local, "\"https://me:hunter2@host/set\"");
+    fs::write(&job, text).unwrap();
+    for command in [ctl().arg("plan").arg(&job), ctl().args(["verify", "https://me:hunter2@host/set"])] {
+        let said = run(command);
+        assert!(!said.error(&["https://***@host/set", "NETRC"]).contains("hunter2"), "{}", said.stderr);
+    }
+}
+
+#[test]
 fn a_dataset_that_is_not_there_is_named() {
     let dataset = Dataset::of_pictures(10, 20);
     let job = dataset.job("gone", "");

@@ -49,6 +49,12 @@ fn an_etcd_that_is_away_stops_no_running_rank_and_the_cluster_recovers_by_itself
     all.etcd.restart();
     all.wait_for_leader("a leader, once etcd is back", |status| has_workers(2)(status) && !is_idle(status));
 
+    // What is in etcd can be written to a file while they lead.
+    let mut export = ctl();
+    export.args(["coord", "state", "export", "--state"]).arg(format!("etcd://{}/test", all.etcd.address));
+    let exported = run(&mut export).stdout;
+    assert!(exported.starts_with("{\"spdl_state\":1,") && exported.contains("\"name\":\"away\""), "{exported}");
+
     // Another launch, to the end: what was lost is nobody's.
     rank.kill();
     let short = dataset.job("after", "epochs = 1\nepoch_end = \"exact\"");

@@ -143,6 +143,9 @@ impl SessionCore {
             FromCoordinator::Refused(Refusal::Internal { cause } | Refusal::NotLeader { cause, .. }) => {
                 self.on_unanswered(now_ms, cause);
             }
+            FromCoordinator::Refused(refusal @ Refusal::Unwritable { .. }) => {
+                self.on_unanswered(now_ms, refusal.to_string());
+            }
             FromCoordinator::Refused(refusal) => self.on_refused(now_ms, refusal),
             other => self.on_unanswered(now_ms, format!("it gave an answer to another question: {other:?}")),
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use spdl_shard::{
     Fingerprint,
     job::{Column, Job},
+    redact,
 };
 use spdl_wire::{
     messages::{BadSample, FromCoordinator, Refusal, SessionId},
@@ -87,7 +88,9 @@ impl Coordinator {
         let state = JobState::created(job);
         let text = format!(
             "job `{name}` created: {} samples of `{}`, fingerprint {}",
-            state.job.samples, state.job.dataset, state.fingerprint
+            state.job.samples,
+            redact(&state.job.dataset),
+            state.fingerprint
         );
         self.effects.push_back(Effect::Persist(Change::PutJob(state.record())));
         self.log(LogLevel::Info, text);
@@ -183,7 +186,7 @@ fn differs(existing: &JobState, submitted: &Job) -> Refusal {
     let ours = &existing.job;
     let word = |variant: String| variant.to_lowercase();
     let pairs = [
-        ("dataset", ours.dataset.clone(), submitted.dataset.clone()),
+        ("dataset", redact(&ours.dataset).into_owned(), redact(&submitted.dataset).into_owned()),
         (
             "the dataset's content",
             format!("fingerprint {}", ours.dataset_fingerprint),

@@ -43,6 +43,12 @@ impl Coordinator {
         Ok(FromCoordinator::Joined { session: Box::new(session), reason, home, beat_ms: self.config.beat_ms })
     }
 
+    /// Whether a join would begin a session or take a seat in one: what has to be durable before anybody hears of it.
+    #[must_use]
+    pub fn takes_seat(&self, join: &Join) -> bool {
+        self.check_join(join).is_ok() && matches!(self.seat(join), Ok(Seat::Free(_) | Seat::NewSession))
+    }
+
     /// Refuses what no session of the job could take.
     fn check_join(&self, join: &Join) -> Result<(), Refusal> {
         super::limits::check_join(join)?;

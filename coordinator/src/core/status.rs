@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use spdl_shard::{
     Position, SampleId,
     job::{BadSamples, EpochEnd, Job, OrderParams},
+    redact,
 };
 use spdl_wire::messages::{PROTOCOL_VERSION, StageFigures, Stall, StartReason, StoreFigures, Transport, WorkerId};
 
@@ -260,7 +261,7 @@ impl Coordinator {
                 .map(|(sample, bad)| BadSampleStatus { sample, shard: bad.shard, key: bad.key, cause: bad.cause })
                 .collect(),
             name: job.name,
-            dataset: job.dataset,
+            dataset: redact(&job.dataset).into_owned(),
             samples: job.samples,
             seed: job.seed,
             global_batch: job.global_batch,

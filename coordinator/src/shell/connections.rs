@@ -7,13 +7,15 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use parking_lot::Mutex;
 use spdl_wire::{
     certs::Role,
     doorway::Doorway,
-    quic::{self, Close, HANDSHAKE_TIMEOUT, handshake, serve_requests},
+    log_limit::LogLimit,
+    quic::{self, Close, HANDSHAKE_TIMEOUT, QuicError, handshake, serve_requests},
 };
 use tokio::{sync::mpsc, task::JoinSet};
 
@@ -29,6 +31,8 @@ const MAX_CONNECTIONS: usize = 100_000;
 const MAX_CONNECTIONS_PER_ADDRESS: usize = 1_024;
 /// Handshakes at once.
 const MAX_HANDSHAKES: usize = 256;
+/// Of peers that are not let in, one is named so often for each cause; all are counted.
+const LOG_PERIOD: Duration = Duration::from_secs(30);
 /// Who may connect.
 const ROLES: [Role; 3] = [Role::Worker, Role::Client, Role::Admin];
 
@@ -38,17 +42,18 @@ pub(crate) async fn accept(endpoint: quinn::Endpoint, seat: Arc<Seat>, stopping:
     let mut handshakes = Doorway::new(MAX_HANDSHAKES);
     let (let_in, mut entered) = mpsc::channel(1);
     let guests = Arc::new(Guests::default());
+    let doorman = Arc::new(Doorman::new(Arc::clone(&seat)));
     let mut next_id = 0;
     let mut running = JoinSet::new();
     loop {
         tokio::select! {
             incoming = endpoint.accept() => {
                 let Some(incoming) = incoming else { break };
-                let let_in = let_in.clone();
+                let (let_in, doorman) = (let_in.clone(), Arc::clone(&doorman));
                 handshakes.enter(incoming.remote_address().ip(), async move {
                     match handshake(incoming, &ROLES, HANDSHAKE_TIMEOUT).await {
                         Ok(guest) => drop(let_in.send(guest).await),
-                        Err(error) => tracing::warn!("a peer was not let in: {}", error_text(&error)),
+                        Err(error) => doorman.turn_away(&error),
                     }
                 });
             }
@@ -58,7 +63,8 @@ pub(crate) async fn accept(endpoint: quinn::Endpoint, seat: Arc<Seat>, stopping:
                     let reason = format!(
                         "{MAX_CONNECTIONS} connections are the most, {MAX_CONNECTIONS_PER_ADDRESS} of them from one address"
                     );
-                    tracing::warn!("the {} `{}` at {address} is one too many: {reason}", peer.role, peer.name);
+                    let text = format!("the {} `{}` at {address} is one too many: {reason}", peer.role, peer.name);
+                    doorman.note(Cause::Room, &text);
                     Close::Busy.close(&connection, &reason);
                     continue;
                 };
@@ -70,6 +76,65 @@ pub(crate) async fn accept(endpoint: quinn::Endpoint, seat: Arc<Seat>, stopping:
         }
     }
     while running.join_next().await.is_some() {}
+}
+
+/// Why a peer is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// It sent what is no handshake, or did not finish it. Anybody can, at any rate.
+    Noise,
+    /// Its certificate is of another cluster, has expired or names no role.
+    Certificate,
+    /// Its role has no business here.
+    Role,
+    /// There is no room.
+    Room,
+}
+
+impl Cause {
+    const ALL: [Self; 4] = [Self::Noise, Self::Certificate, Self::Role, Self::Room];
+
+    const fn of(error: &QuicError) -> Self {
+        match error {
+            QuicError::TheirCluster { .. } | QuicError::OurCluster { .. } | QuicError::Certificate { .. } => {
+                Self::Certificate
+            }
+            QuicError::RoleNotAllowed { .. } | QuicError::WrongRole { .. } => Self::Role,
+            _ => Self::Noise,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Noise => "noise",
+            Self::Certificate => "certificate",
+            Self::Role => "role",
+            Self::Room => "room",
+        }
+    }
+}
+
+/// Counts those who are not let in, and says so now and then.
+struct Doorman {
+    seat: Arc<Seat>,
+    limits: [LogLimit; Cause::ALL.len()],
+}
+
+impl Doorman {
+    fn new(seat: Arc<Seat>) -> Self {
+        Self { seat, limits: Cause::ALL.map(|_| LogLimit::new(LOG_PERIOD)) }
+    }
+
+    fn turn_away(&self, error: &QuicError) {
+        self.note(Cause::of(error), &format!("a peer was not let in: {}", error_text(error)));
+    }
+
+    fn note(&self, cause: Cause, text: &str) {
+        self.seat.turned_away().count(cause.name());
+        if let Some(more) = self.limits[cause as usize].admit_text() {
+            tracing::warn!("{text}{more}");
+        }
+    }
 }
 
 async fn serve(

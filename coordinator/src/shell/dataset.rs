@@ -1,57 +1,111 @@
 //! From a job file's text to a frozen job: reads the dataset's manifest.
 
-use std::time::Duration;
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use spdl_shard::{
+    FormatError, Stores,
     job::{DatasetFacts, Job, JobError, JobFile},
-    store::DatasetStore,
+    redact,
+    store::{DatasetStore, StoreError},
 };
 use spdl_wire::messages::Refusal;
-use tokio::sync::Semaphore;
+use tokio::{
+    sync::Semaphore,
+    task::{JoinError, JoinHandle},
+};
 
 /// Manifests that are read at once: each is held in memory while it is checked.
 const MANIFESTS_AT_ONCE: usize = 2;
 /// What reading a manifest may take before whoever asked is told that it did not work.
 const MANIFEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Reads manifests, a few at once.
-pub(crate) struct Datasets {
-    permits: Semaphore,
+/// What is said of a dataset that made the reader of its manifest panic: no other job, and no other task, is concerned.
+const PANICKED: &str = "reading its manifest panicked: this is a fault of the coordinator's, see its log";
+
+/// Which datasets a job may have, and how much is read of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatasetLimits {
+    /// Where datasets may lie. Default: anywhere.
+    pub stores: Stores,
+    /// The largest manifest that is read, in bytes. Default: 256 MiB, some million shards. Raised: so much more memory
+    /// is taken while a job is created, twice that for two at once.
+    pub manifest_bytes: u64,
 }
 
-impl Default for Datasets {
+impl Default for DatasetLimits {
     fn default() -> Self {
-        Self { permits: Semaphore::new(MANIFESTS_AT_ONCE) }
+        Self { stores: Stores::default(), manifest_bytes: 256 << 20 }
     }
 }
 
+/// Reads manifests, a few at once.
+pub(crate) struct Datasets {
+    permits: Semaphore,
+    limits: DatasetLimits,
+}
+
 impl Datasets {
-    /// The job that a job file describes.
+    pub(crate) fn new(limits: DatasetLimits) -> Self {
+        Self { permits: Semaphore::new(MANIFESTS_AT_ONCE), limits }
+    }
+
+    /// The job that a job file describes. What is said where it cannot be has no secret of a URL in it.
     pub(crate) async fn freeze(&self, toml: &str, origin: &str) -> Result<Job, Refusal> {
-        let invalid = |job: &str, cause: String| Refusal::JobInvalid { job: job.to_owned(), cause };
+        let invalid = |job: &str, cause: String| {
+            let cause = redact(&cause).into_owned();
+            Refusal::JobInvalid { job: job.to_owned(), cause }
+        };
         let file = JobFile::parse(toml, origin).map_err(|error| match error {
             JobError::Syntax { source, .. } => invalid(origin, source.to_string().trim_end().to_owned()),
             other => invalid(origin, other.to_string()),
         })?;
         let named = |error| invalid(&file.name, format!("job file `{origin}`: {error}"));
         file.check().map_err(|error| named(error.to_string()))?;
+        self.limits.stores.admit(&file.dataset).map_err(named)?;
         let _permit = self.permits.acquire().await.expect("it is never closed");
-        let facts = tokio::time::timeout(MANIFEST_TIMEOUT, facts(&file.dataset)).await.unwrap_or_else(|_| {
-            Err(format!(
+        let reading = facts(file.dataset.clone(), self.limits.manifest_bytes);
+        let facts = match tokio::time::timeout(MANIFEST_TIMEOUT, AbortOnDrop(tokio::spawn(reading))).await {
+            Ok(Ok(facts)) => facts,
+            Ok(Err(_)) => Err(format!("dataset `{}`: {PANICKED}", file.dataset)),
+            Err(_) => Err(format!(
                 "dataset `{}`: its manifest could not be read in {} s",
                 file.dataset,
                 MANIFEST_TIMEOUT.as_secs()
-            ))
-        });
+            )),
+        };
         file.freeze(&facts.map_err(named)?).map_err(|error| invalid(&file.name, error.to_string()))
     }
 }
 
-async fn facts(dataset: &str) -> Result<DatasetFacts, String> {
-    let text = |error: spdl_shard::store::StoreError| match error.hint() {
-        Some(hint) => format!("{error}; {hint}"),
-        None => error.to_string(),
+/// A task that ends when nobody waits for it any more.
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Future for AbortOnDrop<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn facts(dataset: String, manifest_bytes: u64) -> Result<DatasetFacts, String> {
+    let text = |error: StoreError| match (&error, error.hint()) {
+        // What else is there is nobody's business.
+        (StoreError::Format { url, source: FormatError::WrongMagic { .. } }, _) => format!("`{url}` is not a manifest"),
+        (StoreError::TooLarge { .. }, _) => format!("{error}; `spdl-coord --manifest-bytes` is the most"),
+        (_, Some(hint)) => format!("{error}; {hint}"),
+        (_, None) => error.to_string(),
     };
-    let store = DatasetStore::open(dataset).map_err(text)?;
-    Ok(store.manifest().await.map_err(text)?.facts())
+    let store = DatasetStore::open(&dataset).map_err(text)?;
+    Ok(store.manifest_within(manifest_bytes).await.map_err(text)?.facts())
 }

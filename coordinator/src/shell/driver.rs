@@ -1,16 +1,17 @@
 //! Drives the core: gives it the time, hands its changes to the writer in order, prints its log lines.
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
 use spdl_shard::job::Job;
-use spdl_wire::messages::{FromCoordinator, Refusal, ToCoordinator};
+use spdl_wire::messages::{FromCoordinator, Join, Refusal, ToCoordinator};
 
 use super::{
-    dataset::Datasets,
+    dataset::{DatasetLimits, Datasets},
     writer::{StateWriter, Written},
 };
 use crate::{
@@ -31,55 +32,90 @@ pub(crate) struct Driver {
     core: Mutex<Coordinator>,
     writer: StateWriter,
     is_shared: bool,
+    /// Nonces of those whose seat in a session is not durable yet: it is being written, or they were refused it.
+    unkept: Mutex<BTreeSet<u64>>,
     started: Instant,
     datasets: Datasets,
 }
 
 impl Driver {
     /// Goes on from `durable`, which is what `store` holds.
-    pub(crate) fn start(config: Config, durable: Durable, store: Box<dyn StateStore>) -> Arc<Self> {
+    pub(crate) fn start(
+        config: Config,
+        limits: DatasetLimits,
+        durable: Durable,
+        store: Box<dyn StateStore>,
+    ) -> Arc<Self> {
         let core = Coordinator::new(config, Box::new(NearestThenLeastLoaded), durable, 0);
         Arc::new(Self {
             core: Mutex::new(core),
             is_shared: store.is_shared(),
+            unkept: Mutex::default(),
             writer: StateWriter::start(store),
             started: Instant::now(),
-            datasets: Datasets::default(),
+            datasets: Datasets::new(limits),
         })
     }
 
-    /// Answers a request, once what follows from it is durable. Where it cannot be made durable, only those are refused
-    /// that must last (see [`Coordinator::answer_must_last`]): a full disk stops no running rank.
+    /// Answers a request, once what follows from it is durable. Where it cannot be made durable, those are refused that must
+    /// last (see [`Coordinator::answer_must_last`]). While it is known that it cannot be, nothing new is taken on: no job is
+    /// kept or removed, and nobody takes a seat in a session, as the same seat, or the same session's id, would be given to
+    /// another after a crash. Whoever has a seat already goes on: a full disk stops no running rank.
     pub(crate) async fn request(&self, peer: &Peer, request: ToCoordinator) -> FromCoordinator {
-        let must_last = Coordinator::answer_must_last(&request, self.is_shared);
+        let seat = match &request {
+            ToCoordinator::Join(join) if self.takes_seat(join) => Some(join.nonce),
+            _ => None,
+        };
+        let is_job = matches!(request, ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. });
+        if (is_job || seat.is_some())
+            && let Some(cause) = self.writer.problem()
+        {
+            return FromCoordinator::Refused(Refusal::Unwritable { cause });
+        }
+        // Before the core knows of it, so that the same join, asked again meanwhile, is not taken for one that has its seat.
+        seat.map(|nonce| self.unkept.lock().insert(nonce));
+        let must_last = seat.is_some() || Coordinator::answer_must_last(&request, self.is_shared);
         let patience = if matches!(request, ToCoordinator::WorkerBeat(_)) { BEAT_PATIENCE } else { Duration::MAX };
         let waits = must_last || Coordinator::answer_waits_for_earlier(&request);
         let (answer, mut written) = self.act(|core, now_ms| core.handle_request(now_ms, peer, request));
         if waits && written.is_none() {
             written = Some(self.writer.write(Vec::new()));
         }
-        match answer {
+        let reply = match answer {
             Answer::CreateJob { toml, origin } => {
                 let reply = self.create_job(&toml, &origin).await;
                 if let FromCoordinator::Refused(refusal) = &reply {
                     tracing::warn!("{} `{}` submitted a job: {refusal}", peer.role, peer.name);
                 }
+                return reply;
+            }
+            Answer::Reply(reply) => reply,
+        };
+        match wait_for(written, patience).await {
+            Ok(()) => {
+                seat.map(|nonce| self.unkept.lock().remove(&nonce));
                 reply
             }
-            Answer::Reply(reply) => match wait_for(written, patience).await {
-                Err(cause) if must_last => FromCoordinator::Refused(Refusal::Internal { cause }),
-                _ => reply,
-            },
+            Err(cause) if must_last => FromCoordinator::Refused(Refusal::Unwritable { cause }),
+            Err(_) => reply,
         }
+    }
+
+    /// Whether a join takes a seat that is not durably its own yet.
+    fn takes_seat(&self, join: &Join) -> bool {
+        self.unkept.lock().contains(&join.nonce) || self.core.lock().takes_seat(join)
     }
 
     /// Makes a job of a job file's text.
     pub(crate) async fn create_job(&self, toml: &str, origin: &str) -> FromCoordinator {
         let job: Result<Job, Refusal> = self.datasets.freeze(toml, origin).await;
+        if let (Ok(_), Some(cause)) = (&job, self.writer.problem()) {
+            return FromCoordinator::Refused(Refusal::Unwritable { cause });
+        }
         let (reply, written) = self.act(|core, now_ms| core.handle_job(now_ms, job));
         match wait(Some(written.unwrap_or_else(|| self.writer.write(Vec::new())))).await {
             Ok(()) => reply,
-            Err(cause) => FromCoordinator::Refused(Refusal::Internal { cause }),
+            Err(cause) => FromCoordinator::Refused(Refusal::Unwritable { cause }),
         }
     }
 
@@ -213,11 +249,12 @@ mod tests {
     }
 
     fn is_refused(reply: &FromCoordinator, why: &str) -> bool {
-        matches!(reply, FromCoordinator::Refused(Refusal::Internal { cause }) if cause.contains(why))
+        matches!(reply, FromCoordinator::Refused(Refusal::Unwritable { cause }) if cause.contains(why))
     }
 
     fn start(store: &Fragile) -> Arc<Driver> {
-        let driver = Driver::start(Config::default(), Durable::default(), Box::new(store.clone()));
+        let driver =
+            Driver::start(Config::default(), DatasetLimits::default(), Durable::default(), Box::new(store.clone()));
         driver.act(|core, now_ms| core.handle_job(now_ms, Ok(testing::job("j"))));
         driver
     }
@@ -233,7 +270,10 @@ mod tests {
         assert!(matches!(beat(&driver, &[]).await, FromCoordinator::Heard { .. }), "a beat without news is heard");
         assert_eq!(store.bad_samples(), 1);
         store.set(Disk::Writes);
-        assert!(matches!(beat(&driver, &[2]).await, FromCoordinator::Heard { .. }));
+        // It is tried again after a little while.
+        while !matches!(beat(&driver, &[2]).await, FromCoordinator::Heard { .. }) {
+            tokio::task::yield_now().await;
+        }
         assert_eq!(store.bad_samples(), 2);
     }
 

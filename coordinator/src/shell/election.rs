@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    dataset::DatasetLimits,
     driver::Driver,
     reign,
     seat::{Seat, StandBy},
@@ -52,6 +53,7 @@ pub(crate) struct Election {
     pub(crate) lease_s: u64,
     pub(crate) seat: Arc<Seat>,
     pub(crate) config: Config,
+    pub(crate) datasets: DatasetLimits,
     pub(crate) jobs: Option<PathBuf>,
     /// The lease that is held, or may be.
     pub(crate) lease: Mutex<Option<i64>>,
@@ -145,9 +147,9 @@ impl Election {
             durable.jobs.len(),
             durable.sessions.len()
         );
-        let driver = Driver::start(self.config, durable, Box::new(store));
+        let driver = Driver::start(self.config, self.datasets.clone(), durable, Box::new(store));
         self.seat.lead(Arc::clone(&driver), tenure.clone());
-        let mut tasks = reign(&driver, self.jobs.clone());
+        let mut tasks = reign(&driver, &self.seat, self.jobs.clone());
         drop(driver);
         while tasks.join_next().await.is_some() {}
         std::future::pending().await

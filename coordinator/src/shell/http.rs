@@ -24,11 +24,19 @@ struct Shared {
 /// `/healthz`, `/readyz`, `/metrics`, `/status`.
 pub(crate) fn router(seat: Arc<Seat>, stopping: Arc<AtomicBool>) -> Router {
     Router::new()
-        .route("/healthz", get(async || "ok\n"))
+        .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics_text))
         .route("/status", get(status))
         .with_state(Shared { seat, stopping })
+}
+
+/// Fails when only a restart helps.
+async fn healthy(State(shared): State<Shared>) -> Response {
+    match shared.seat.broken() {
+        None => "ok\n".into_response(),
+        Some(broken) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{broken}\n")).into_response(),
+    }
 }
 
 async fn ready(State(shared): State<Shared>) -> Response {
@@ -44,7 +52,8 @@ async fn ready(State(shared): State<Shared>) -> Response {
 
 async fn metrics_text(State(shared): State<Shared>) -> impl IntoResponse {
     let problem = shared.seat.state_problem();
-    let text = metrics::text(&shared.seat.status(), shared.seat.requests(), problem.as_deref());
+    let text =
+        metrics::text(&shared.seat.status(), shared.seat.requests(), shared.seat.turned_away(), problem.as_deref());
     ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
 }
 

@@ -34,6 +34,22 @@ impl Requests {
     }
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TurnedAwayLabels {
+    cause: &'static str,
+}
+
+/// Peers that were not let in since start.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TurnedAway(Family<TurnedAwayLabels, Counter>);
+
+impl TurnedAway {
+    /// Counts one; `cause` is one of a few.
+    pub(crate) fn count(&self, cause: &'static str) {
+        self.0.get_or_create(&TurnedAwayLabels { cause }).inc();
+    }
+}
+
 /// What a request is called.
 pub(crate) const fn request_name(request: &ToCoordinator) -> &'static str {
     match request {
@@ -50,9 +66,16 @@ pub(crate) const fn request_name(request: &ToCoordinator) -> &'static str {
 }
 
 /// All metrics, as text. What the status knows is not counted twice: its figures become gauges when they are asked for.
-pub(crate) fn text(status: &Status, requests: &Requests, state_problem: Option<&str>) -> String {
+pub(crate) fn text(
+    status: &Status,
+    requests: &Requests,
+    turned_away: &TurnedAway,
+    state_problem: Option<&str>,
+) -> String {
     let mut registry = Registry::default();
     registry.register("spdl_coordinator_requests", "Requests answered", requests.0.clone());
+    let help = "Peers that were not let in: by what they sent, their certificate, their role, for want of room";
+    registry.register("spdl_coordinator_peers_turned_away", help, turned_away.0.clone());
     let leads = f64::from(u8::from(status.leads));
     single(&mut registry, "spdl_coordinator_leads", "1 while this coordinator leads, 0 on stand-by", leads);
     let help = "Time since start, or since it leads";

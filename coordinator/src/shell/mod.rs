@@ -22,6 +22,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use spdl_shard::store::{StoreError, StoreOptions};
 use spdl_wire::{
     certs::{CertError, ClusterCa, Identity, LEAF_VALIDITY, Role},
     coordinators::Addresses,
@@ -30,6 +31,7 @@ use spdl_wire::{
 };
 use tokio::{net::TcpListener, sync::Notify, task::JoinSet};
 
+pub use self::dataset::DatasetLimits;
 use self::{
     driver::Driver,
     election::{Election, Holder},
@@ -76,6 +78,8 @@ pub struct Settings {
     pub name: String,
     /// Further DNS names and addresses in its certificate.
     pub sans: Vec<String>,
+    /// Which datasets jobs may have.
+    pub datasets: DatasetLimits,
     /// The core's knobs.
     pub config: Config,
 }
@@ -104,8 +108,14 @@ pub enum StartError {
     Quic(#[from] QuicError),
     #[error(transparent)]
     Etcd(#[from] EtcdError),
+    #[error(transparent)]
+    Store(Box<StoreError>),
     #[error("certificate of `{name}` is for a {role}, not for a coordinator")]
     Role { name: String, role: Role },
+    #[error("the CA of this cluster is gone from `{}`, beside a state that is in use", path.display())]
+    CaLost { path: PathBuf },
+    #[error("state `{state}` is in etcd: it is restored from etcd's own snapshots")]
+    NotADirectory { state: String },
     #[error("a coordinator whose state is in etcd shares its cluster's CA with others, and is not told where it is")]
     NoAuthority,
     #[error("`{address}` is not HOST:PORT, where others could reach this coordinator")]
@@ -117,18 +127,27 @@ pub enum StartError {
 impl StartError {
     /// What to do about it, where something can be said.
     #[must_use]
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::State(StateError::Locked { .. }) => Some("is a coordinator running already? see --state"),
-            Self::Quic(QuicError::Bind { .. }) => Some("choose another address or port with --listen"),
-            Self::Http { .. } => Some("choose another address or port with --http"),
-            Self::NoAuthority | Self::Certificate(CertError::NoCa { .. }) => Some(
-                "`spdl-ctl cert --ca DIR` makes a CA; give all coordinators a copy with --ca, or each a certificate of \
-                 the role coordinator with --certs",
-            ),
-            Self::Role { .. } => Some("`spdl-ctl cert --role coordinator` issues one"),
-            _ => None,
-        }
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::State(error) => return error.hint(),
+            Self::Store(error) => return error.hint().map(str::to_owned),
+            Self::CaLost { path } => {
+                return Some(format!(
+                    "put `{path}` back as it was; without a copy, `spdl-ctl cert --ca {path}` makes another CA, and every \
+                     worker and trainer needs a new certificate of it",
+                    path = path.display()
+                ));
+            }
+            Self::Quic(QuicError::Bind { .. }) => "choose another address or port with --listen",
+            Self::Http { .. } => "choose another address or port with --http",
+            Self::NoAuthority | Self::Certificate(CertError::NoCa { .. }) => {
+                "`spdl-ctl cert --ca DIR` makes a CA; give all coordinators a copy with --ca, or each a certificate of the \
+                 role coordinator with --certs"
+            }
+            Self::Role { .. } => "`spdl-ctl cert --role coordinator` issues one",
+            _ => return None,
+        };
+        Some(hint.to_owned())
     }
 }
 
@@ -154,12 +173,13 @@ impl Server {
     /// # Errors
     /// [`StartError`].
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
+        StoreOptions::from_env().check().map_err(|error| StartError::Store(Box::new(error)))?;
         // First, as its lock keeps two coordinators off one directory.
-        let embedded = match &settings.state {
+        let mut embedded = match &settings.state {
             StateLocation::Directory(directory) => Some(EmbeddedState::open(directory)?),
             StateLocation::Etcd { .. } => None,
         };
-        let identity = identity(&settings)?;
+        let identity = identity(&settings, embedded.as_mut())?;
         let http_error = |source| StartError::Http { address: settings.http, source };
         let listener = TcpListener::bind(settings.http).await.map_err(http_error)?;
         let http = listener.local_addr().map_err(http_error)?;
@@ -171,12 +191,12 @@ impl Server {
         let mut tasks = JoinSet::new();
         let mut election = None;
         if let Some(state) = embedded {
-            let driver = Driver::start(settings.config, state.load()?, Box::new(state));
-            tasks = reign(&driver, settings.jobs);
+            let driver = Driver::start(settings.config, settings.datasets.clone(), state.load()?, Box::new(state));
+            tasks = reign(&driver, &seat, settings.jobs);
             seat.lead(driver, Tenure::for_life());
         } else {
             let elected = Arc::new(stand(&settings, quic, Arc::clone(&seat))?);
-            tasks.spawn(Arc::clone(&elected).run());
+            tasks.spawn(Arc::clone(&seat).watch("stands for election", Arc::clone(&elected).run()));
             election = Some(elected);
         }
         let stopping = Arc::new(AtomicBool::new(false));
@@ -192,7 +212,8 @@ impl Server {
             }
         });
         let mut connections = JoinSet::new();
-        connections.spawn(connections::accept(endpoint.clone(), Arc::clone(&seat), Arc::clone(&stopping)));
+        let accept = connections::accept(endpoint.clone(), Arc::clone(&seat), Arc::clone(&stopping));
+        connections.spawn(Arc::clone(&seat).watch("accepts connections", accept));
         Ok(Self { quic, http, endpoint, seat, election, stopping, stop_http, http_task, connections, tasks })
     }
 
@@ -232,10 +253,23 @@ impl Server {
     }
 }
 
-fn identity(settings: &Settings) -> Result<Identity, StartError> {
-    let ca = match (&settings.authority, &settings.state) {
-        (Authority::OfState, StateLocation::Directory(state)) => ClusterCa::open_or_create(&state.join(CA_DIRECTORY))?,
-        (Authority::OfState, StateLocation::Etcd { .. }) => return Err(StartError::NoAuthority),
+fn identity(settings: &Settings, state: Option<&mut EmbeddedState>) -> Result<Identity, StartError> {
+    let ca = match (&settings.authority, state) {
+        (Authority::OfState, Some(state)) => {
+            let folder = state.folder().join(CA_DIRECTORY);
+            if state.owns_ca() {
+                // Another CA would be one that no certificate of this cluster is of.
+                ClusterCa::open(&folder).map_err(|error| match error {
+                    CertError::NoCa { path } => StartError::CaLost { path },
+                    other => other.into(),
+                })?
+            } else {
+                let ca = ClusterCa::open_or_create(&folder)?;
+                state.own_ca()?;
+                ca
+            }
+        }
+        (Authority::OfState, None) => return Err(StartError::NoAuthority),
         (Authority::Ca(folder), _) => ClusterCa::open(folder)?,
         (Authority::Issued(folder), _) => {
             let identity = Identity::load(folder)?;
@@ -255,7 +289,12 @@ fn stand(settings: &Settings, quic: SocketAddr, seat: Arc<Seat>) -> Result<Elect
     };
     let listening = (!quic.ip().is_unspecified()).then(|| quic.to_string());
     let address = settings.advertise.clone().or(listening);
-    if let Some(address) = address.as_ref().filter(|address| address.parse::<Addresses>().is_err()) {
+    let is_anywhere = |address: &str| {
+        address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified() || address.port() == 0)
+    };
+    if let Some(address) =
+        address.as_ref().filter(|address| address.parse::<Addresses>().is_err() || is_anywhere(address))
+    {
         return Err(StartError::Advertise { address: address.clone() });
     }
     // A few members can be asked in the time of a lease.
@@ -269,17 +308,19 @@ fn stand(settings: &Settings, quic: SocketAddr, seat: Arc<Seat>) -> Result<Elect
         lease_s: settings.lease_s,
         seat,
         config: settings.config,
+        datasets: settings.datasets.clone(),
         jobs: settings.jobs.clone(),
         lease: Mutex::default(),
     })
 }
 
 /// What runs while a coordinator leads.
-fn reign(driver: &Arc<Driver>, jobs: Option<PathBuf>) -> JoinSet<()> {
+fn reign(driver: &Arc<Driver>, seat: &Arc<Seat>, jobs: Option<PathBuf>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    tasks.spawn(tick(Arc::clone(driver)));
+    tasks.spawn(Arc::clone(seat).watch("keeps the time", tick(Arc::clone(driver))));
     if let Some(directory) = jobs {
-        tasks.spawn(job_files::watch(Arc::clone(driver), directory));
+        let load = job_files::watch(Arc::clone(driver), directory);
+        tasks.spawn(Arc::clone(seat).watch("loads job files", load));
     }
     tasks
 }

@@ -1,13 +1,18 @@
 //! Whether this coordinator leads, and what it answers when it does not.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
+use futures::FutureExt;
 use parking_lot::RwLock;
 use spdl_wire::messages::{FromCoordinator, Refusal, ToCoordinator};
 
 use super::{
     driver::Driver,
-    metrics::{Requests, request_name},
+    metrics::{Requests, TurnedAway, request_name},
 };
 use crate::{
     core::{ConnectionId, Peer, Status},
@@ -49,7 +54,10 @@ enum Place {
 pub(crate) struct Seat {
     place: RwLock<Place>,
     requests: Requests,
+    turned_away: TurnedAway,
     started: Instant,
+    /// Which task has panicked first: what this coordinator knows may be wrong since.
+    broken: OnceLock<String>,
 }
 
 impl Seat {
@@ -58,7 +66,9 @@ impl Seat {
         Arc::new(Self {
             place: RwLock::new(Place::StandsBy(StandBy::Leaderless { cause })),
             requests: Requests::default(),
+            turned_away: TurnedAway::default(),
             started: Instant::now(),
+            broken: OnceLock::new(),
         })
     }
 
@@ -98,7 +108,11 @@ impl Seat {
         let name = request_name(&request);
         let mut reply = None;
         if let Some(driver) = self.driver() {
-            let answer = driver.request(peer, request).await;
+            let answer = AssertUnwindSafe(driver.request(peer, request)).catch_unwind().await.unwrap_or_else(|_| {
+                let cause = format!("the coordinator panicked over a request `{name}`");
+                self.broke(cause.clone());
+                FromCoordinator::Refused(Refusal::Internal { cause })
+            });
             reply = self.driver().filter(|leading| Arc::ptr_eq(leading, &driver)).map(|_| answer);
         }
         let reply = reply.unwrap_or_else(|| {
@@ -107,6 +121,24 @@ impl Seat {
         });
         self.requests.count(name, &reply);
         reply
+    }
+
+    /// Something has panicked: the probes say so from here on, as only a restart helps. Nothing durable is lost by it.
+    pub(crate) fn broke(&self, what: String) {
+        tracing::error!("{what}: restart this coordinator");
+        let _ = self.broken.set(what);
+    }
+
+    /// Runs a task of the coordinator's; when it panics, the probes say so.
+    pub(crate) async fn watch(self: Arc<Self>, name: &'static str, task: impl Future<Output = ()>) {
+        if AssertUnwindSafe(task).catch_unwind().await.is_err() {
+            self.broke(format!("the task that {name} has panicked"));
+        }
+    }
+
+    /// What has panicked, where something has.
+    pub(crate) fn broken(&self) -> Option<&str> {
+        self.broken.get().map(String::as_str)
     }
 
     pub(crate) fn closed(&self, connection: ConnectionId) {
@@ -126,6 +158,10 @@ impl Seat {
         &self.requests
     }
 
+    pub(crate) fn turned_away(&self) -> &TurnedAway {
+        &self.turned_away
+    }
+
     /// Why changes are not durable at the moment, when they are not.
     pub(crate) fn state_problem(&self) -> Option<String> {
         self.driver()?.state_problem()
@@ -133,6 +169,9 @@ impl Seat {
 
     /// In words for a probe: as `Ok` when it does its part, which on stand-by is to know who leads.
     pub(crate) fn readiness(&self) -> Result<String, String> {
+        if let Some(broken) = self.broken() {
+            return Err(broken.to_owned());
+        }
         match self.driver() {
             Some(driver) => driver.state_problem().map_or_else(|| Ok("ready".to_owned()), Err),
             None => match self.standing() {
@@ -140,5 +179,20 @@ impl Seat {
                 place @ StandBy::Leaderless { .. } => Err(format!("does not lead: {}", place.cause())),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_panics_is_told_by_the_probes_and_one_that_ends_is_not() {
+        let seat = Seat::new();
+        Arc::clone(&seat).watch("ends", std::future::ready(())).await;
+        assert_eq!(seat.broken(), None);
+        Arc::clone(&seat).watch("adds up", async { panic!("it does not") }).await;
+        let expected = "the task that adds up has panicked";
+        assert_eq!((seat.broken(), seat.readiness()), (Some(expected), Err(expected.to_owned())));
     }
 }

@@ -1,11 +1,12 @@
 //! The thread that makes changes durable, so that nobody who holds the core waits for a disk.
 //!
-//! Changes that wait together are written together. When the disk refuses, they are kept and tried again; when another
-//! coordinator leads, they are dropped.
+//! Changes that wait together are written together. When the disk refuses, they are kept and tried again, with back-off;
+//! when another coordinator leads, they are dropped.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, mpsc},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
@@ -17,8 +18,11 @@ use crate::{
     state::{StateError, StateStore},
 };
 
-/// How often writing is tried again after it failed.
-const RETRY: Duration = Duration::from_secs(1);
+/// Until writing is tried again after it failed; doubles each time, up to the most.
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+const MAX_RETRY: Duration = Duration::from_secs(5);
+/// How long the thread sleeps when there is nothing to do.
+const IDLE: Duration = Duration::from_secs(3_600);
 /// How long a writer that is dropped is waited for: a state that hangs is left to itself.
 const DROP_TIMEOUT: Duration = Duration::from_millis(400);
 
@@ -43,11 +47,16 @@ impl StateWriter {
         let (requests, inbox) = mpsc::channel();
         let problem = Arc::new(Mutex::new(None));
         let (ends, ended) = mpsc::channel();
-        let work = Work { store, pending: Vec::new(), problem: Arc::clone(&problem) };
+        let work = Work { store, pending: Vec::new(), problem: Arc::clone(&problem), rest: None };
+        let panicked = Arc::clone(&problem);
         std::thread::Builder::new()
             .name("spdl-state".to_owned())
             .spawn(move || {
-                work.run(&inbox);
+                if catch_unwind(AssertUnwindSafe(|| work.run(&inbox))).is_err() {
+                    let text = "the thread that writes the state has panicked: restart this coordinator".to_owned();
+                    tracing::error!("{text}");
+                    *panicked.lock() = Some(text);
+                }
                 drop::<mpsc::Sender<()>>(ends);
             })
             .expect("a thread can be started");
@@ -58,7 +67,10 @@ impl StateWriter {
     pub(crate) fn write(&self, changes: Vec<Change>) -> Written {
         let (done, written) = oneshot::channel();
         let requests = self.requests.as_ref().expect("the writer runs until it is dropped");
-        requests.send(Request { changes, done }).expect("the writer's thread runs until its handle is dropped");
+        if let Err(mpsc::SendError(Request { done, .. })) = requests.send(Request { changes, done }) {
+            // The thread has panicked, and said so.
+            let _ = done.send(Err(self.problem().unwrap_or_else(|| "nobody writes the state".to_owned())));
+        }
         written
     }
 
@@ -80,14 +92,17 @@ struct Work {
     /// Changes that could not be written yet.
     pending: Vec<Change>,
     problem: Arc<Mutex<Option<String>>>,
+    /// Nothing is tried until then, and how long that was.
+    rest: Option<(Instant, Duration)>,
 }
 
 impl Work {
     fn run(mut self, inbox: &mpsc::Receiver<Request>) {
         loop {
-            let first = match inbox.recv_timeout(RETRY) {
+            let rest = self.rest.map_or(IDLE, |(until, _)| until.saturating_duration_since(Instant::now()));
+            let first = match inbox.recv_timeout(rest) {
                 Ok(request) => Some(request),
-                Err(mpsc::RecvTimeoutError::Timeout) if self.pending.is_empty() => continue,
+                Err(mpsc::RecvTimeoutError::Timeout) if self.rest.is_none() => continue,
                 Err(mpsc::RecvTimeoutError::Timeout) => None,
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
             };
@@ -102,15 +117,22 @@ impl Work {
             }
         }
         if !self.pending.is_empty() {
+            self.rest = None;
             let _ = self.write();
         }
     }
 
     fn write(&mut self) -> Result<(), String> {
         coalesce(&mut self.pending);
+        if self.rest.is_some_and(|(until, _)| Instant::now() < until)
+            && let Some(problem) = self.problem.lock().clone()
+        {
+            return Err(problem);
+        }
         match self.store.apply(&self.pending) {
             Ok(()) => {
                 self.pending.clear();
+                self.rest = None;
                 if self.problem.lock().take().is_some() {
                     tracing::info!("the state is written again");
                 }
@@ -123,8 +145,11 @@ impl Work {
                     self.pending.clear();
                     return Err(text);
                 }
+                let pause = self.rest.map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(MAX_RETRY));
+                self.rest = Some((Instant::now() + pause, pause));
                 if self.problem.lock().replace(text.clone()).is_none() {
-                    tracing::error!("{text}; it is tried again every {} s", RETRY.as_secs());
+                    let most = MAX_RETRY.as_secs();
+                    tracing::error!("{text}; it is tried again every {most} s, and nothing new is taken on until then");
                 }
                 Err(text)
             }
@@ -202,9 +227,34 @@ mod tests {
         assert_eq!(error, "state `state` cannot be written: disk full");
         assert_eq!(writer.problem(), Some(error));
         store.1.store(false, Ordering::SeqCst);
+        // It is tried again by itself; until then nobody is told that something is durable which is not.
+        while writer.problem().is_some() {
+            std::thread::yield_now();
+        }
+        assert_eq!(store.load().unwrap().jobs.len(), 1);
         assert_eq!(writer.write(vec![put("b", None)]).blocking_recv(), Ok(Ok(())));
-        assert_eq!(writer.problem(), None);
         assert_eq!(store.load().unwrap().jobs.len(), 2);
+    }
+
+    #[test]
+    fn a_store_that_panics_is_told_to_everyone_who_writes() {
+        struct Panics;
+        impl StateStore for Panics {
+            fn load(&self) -> Result<Durable, StateError> {
+                Ok(Durable::default())
+            }
+
+            fn apply(&mut self, _: &[Change]) -> Result<(), StateError> {
+                panic!("it makes no sense")
+            }
+        }
+        let writer = StateWriter::start(Box::new(Panics));
+        assert!(writer.write(vec![put("a", None)]).blocking_recv().is_err());
+        while writer.problem().is_none() {
+            std::thread::yield_now();
+        }
+        let error = writer.write(Vec::new()).blocking_recv().unwrap().unwrap_err();
+        assert!(error.contains("has panicked"), "{error}");
     }
 
     #[test]

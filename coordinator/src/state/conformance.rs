@@ -64,6 +64,18 @@ pub(crate) fn goes_on_from_format_1(durable: Durable) {
     assert_eq!(reason, StartReason::Resumed { session: SessionId(7) });
 }
 
+/// Something for each table.
+pub(crate) fn some_changes() -> Vec<Change> {
+    vec![
+        Change::PutJob(job("a")),
+        Change::PutJob(job("b")),
+        Change::PutSession(session(3, "a")),
+        Change::PutSession(session(9, "b")),
+        Change::PutBadSample(bad_sample("a", 1, true)),
+        Change::PutBadSample(bad_sample("b", u64::MAX, false)),
+    ]
+}
+
 /// Runs the suite. `open` opens fresh state when given none, else closes the one given and opens it again.
 pub(crate) fn run<S: StateStore>(open: impl Fn(Option<S>) -> S) {
     fresh_state_is_empty(&open);

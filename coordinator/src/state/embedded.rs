@@ -1,279 +1,250 @@
-//! The durable state in one redb file, `coordinator.redb` in the state directory. Every change is synced before it
-//! counts as done. redb locks the file for as long as the process lives, so kill -9 leaves no lock behind.
+//! The durable state in one redb file, `coordinator.redb` in the state folder. Every change is synced before it counts as
+//! done. A lock ends with the process, so kill -9 leaves none behind.
+//!
+//! After an error of the disk the database takes nothing more until it is opened anew, which the next change does. Beside
+//! it lies a plain file with all of it, `backup.jsonl`, a minute old at most while there is something to write.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition, TableError};
-use serde::{Serialize, de::DeserializeOwned};
-use spdl_shard::SampleId;
+use redb::{Database, DatabaseError};
 
-use super::{FORMAT, StateError, StateStore, is_readable, restored};
-use crate::core::{BadSampleCause, BadSampleRecord, Change, Durable, JobRecord, SessionRecord};
+use super::{
+    Dump, FORMAT, StateError, StateStore,
+    folder::{Folder, write_whole},
+    guard::{Copy, guarded},
+    tables::{self, Reader},
+};
+use crate::core::{Change, Durable};
 
-/// The file's name in the state directory.
-const FILE: &str = "coordinator.redb";
 /// Memory for cached pages.
 const CACHE_BYTES: usize = 8 << 20;
-
-const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
-const JOBS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("jobs");
-const SESSIONS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("sessions");
-/// Keyed by job and sample; the value is empty where only the id is kept.
-const BAD_SAMPLES: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("bad_samples");
+/// The backup is at most so old when something has changed since.
+const BACKUP_PERIOD: Duration = Duration::from_secs(60);
+/// Where writing the backup takes long it is written less often: it takes at most this part of the time.
+const BACKUP_SHARE: u32 = 50;
 
 /// State in a file.
 pub struct EmbeddedState {
-    path: PathBuf,
-    database: Database,
+    folder: Folder,
+    /// `None` after an error, until it is opened anew.
+    database: Option<Database>,
+    owns_ca: bool,
+    backup: Backup,
+}
+
+/// When the backup was written, and whether it lags behind.
+struct Backup {
+    written: Instant,
+    period: Duration,
+    is_behind: bool,
+    is_failing: bool,
 }
 
 impl EmbeddedState {
-    /// Opens the state in a directory, or begins it there.
+    /// Opens the state in a folder, or begins it there.
     ///
     /// # Errors
-    /// When another process has it, another version wrote it, or the disk fails.
+    /// When another process has it, another version wrote it, it is damaged or was lost, or the disk fails.
     pub fn open(directory: &Path) -> Result<Self, StateError> {
-        let path = directory.join(FILE);
-        let io = |source| StateError::Io { path: path.clone(), action: "opened", source };
-        fs::create_dir_all(directory).map_err(|error| io(error.into()))?;
-        let database = Database::builder().set_cache_size(CACHE_BYTES).create(&path).map_err(|error| match error {
-            DatabaseError::DatabaseAlreadyOpen => StateError::Locked { path: path.clone() },
-            other => io(other.into()),
-        })?;
-        let state = Self { path, database };
-        match state.meta("format")? {
-            None => state.begin().map_err(|source| state.io("written", source))?,
-            Some(FORMAT) => {}
-            Some(earlier) if is_readable(earlier) => {
-                tracing::info!("state `{}` goes from format {earlier} to {FORMAT}", state.path.display());
-                state.begin().map_err(|source| state.io("written", source))?;
+        let folder = Folder::take(directory)?;
+        let path = folder.database();
+        let is_there = path.try_exists().map_err(|error| io_error(&path, "opened", error))?;
+        if !is_there {
+            if folder.backup().exists() {
+                return Err(StateError::Lost { folder: directory.to_owned() });
             }
-            Some(actual) => return Err(StateError::Format { path: state.path, actual, expected: FORMAT }),
+            tracing::info!("state `{}` is new: it knows of no jobs and sessions", path.display());
+            make(&folder, &Dump::default())?;
         }
+        let dump = try_out(&path)?;
+        let database = open_database(&path)?;
+        let backup = Backup { written: Instant::now(), period: BACKUP_PERIOD, is_behind: false, is_failing: false };
+        let mut state = Self { folder, database: Some(database), owns_ca: dump.owns_ca, backup };
+        if state.format()? != Some(FORMAT) {
+            tracing::info!("state `{}` goes on in format {FORMAT}", path.display());
+            state.change(tables::raise_format)?;
+        }
+        state.write_backup(&dump);
         Ok(state)
     }
 
-    /// Makes the tables that are not there, and writes the format.
-    fn begin(&self) -> Result<(), redb::Error> {
-        let transaction = self.database.begin_write()?;
-        transaction.open_table(META)?.insert("format", FORMAT)?;
-        transaction.open_table(JOBS)?;
-        transaction.open_table(SESSIONS)?;
-        transaction.open_table(BAD_SAMPLES)?;
-        transaction.commit()?;
+    /// Makes the state of a folder anew, with `dump` in it. What was there is moved aside: where to.
+    ///
+    /// # Errors
+    /// When another process has it, or the disk fails.
+    pub fn replace(directory: &Path, dump: &Dump) -> Result<Option<PathBuf>, StateError> {
+        let folder = Folder::take(directory)?;
+        let aside = folder.set_aside()?;
+        make(&folder, dump)?;
+        Ok(aside)
+    }
+
+    /// All of the state in a folder, as a plain file has it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and where there is none.
+    pub fn export(directory: &Path) -> Result<Dump, StateError> {
+        // Taking a folder makes it.
+        let path = Folder::database_in(directory);
+        fs::metadata(&path).map_err(|error| io_error(&path, "read", error))?;
+        let _folder = Folder::take(directory)?;
+        try_out(&path)
+    }
+
+    /// Whether its coordinator's CA lies beside it, and has to.
+    #[must_use]
+    pub const fn owns_ca(&self) -> bool {
+        self.owns_ca
+    }
+
+    /// Notes that the CA lies beside it from here on.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn own_ca(&mut self) -> Result<(), StateError> {
+        self.change(tables::own_ca)?;
+        self.owns_ca = true;
+        self.backup.is_behind = true;
         Ok(())
     }
 
-    fn meta(&self, key: &str) -> Result<Option<u64>, StateError> {
-        let read = || -> Result<Option<u64>, redb::Error> {
-            match self.database.begin_read()?.open_table(META) {
-                Ok(table) => Ok(table.get(key)?.map(|value| value.value())),
-                Err(TableError::TableDoesNotExist(_)) => Ok(None),
-                Err(error) => Err(error.into()),
+    /// The folder it lies in.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Runs `action` on the database, which is opened first where an error has closed it. An error closes it: what it has
+    /// in memory may then differ from what is on the disk.
+    fn change(&mut self, action: impl FnOnce(&Database) -> Result<(), redb::Error>) -> Result<(), StateError> {
+        let path = self.folder.database();
+        let database = match self.database.take() {
+            Some(database) => database,
+            None => open_database(&path)?,
+        };
+        let result = match guarded(|| action(&database)) {
+            Ok(Ok(())) => {
+                self.database = Some(database);
+                return Ok(());
             }
+            Ok(Err(source)) => Err(StateError::Io { path, action: "written", source: source.into() }),
+            Err(cause) => Err(damaged(&path, cause)),
         };
-        read().map_err(|source| self.io("read", source))
+        let _ = guarded(|| drop(database));
+        result
     }
 
-    fn io(&self, action: &'static str, source: redb::Error) -> StateError {
-        StateError::Io { path: self.path.clone(), action, source: source.into() }
+    fn format(&self) -> Result<Option<u64>, StateError> {
+        let (path, database) = (self.folder.database(), self.database.as_ref().expect("it was just opened"));
+        guarded(|| Reader { database, path: &path }.format()).unwrap_or_else(|cause| Err(damaged(&path, cause)))
     }
 
-    /// The values of a table, with their keys for errors.
-    fn values<K: redb::Key + 'static>(
-        &self,
-        table: TableDefinition<'_, K, &[u8]>,
-        name: impl Fn(K::SelfType<'_>) -> String,
-    ) -> Result<Vec<(String, Vec<u8>)>, StateError> {
-        let read = || -> Result<Vec<(String, Vec<u8>)>, redb::Error> {
-            let table = self.database.begin_read()?.open_table(table)?;
-            let entries = table.iter()?.map(|entry| {
-                let (key, value) = entry?;
-                Ok((name(key.value()), value.value().to_vec()))
-            });
-            entries.collect()
-        };
-        read().map_err(|source| self.io("read", source))
-    }
-
-    fn parse<T: DeserializeOwned>(&self, subject: &str, bytes: &[u8]) -> Result<T, StateError> {
-        serde_json::from_slice(bytes).map_err(|error| self.damaged(subject, error.to_string()))
-    }
-
-    fn damaged(&self, subject: &str, cause: String) -> StateError {
-        StateError::Damaged { path: self.path.clone(), subject: subject.to_owned(), cause }
-    }
-
-    fn jobs(&self) -> Result<Vec<JobRecord>, StateError> {
-        let mut jobs = Vec::new();
-        for (subject, bytes) in self.values(JOBS, |name| format!("job `{name}`"))? {
-            let record = self.parse(&subject, &bytes)?;
-            jobs.push(restored(record).map_err(|cause| self.damaged(&subject, cause))?);
-        }
-        Ok(jobs)
-    }
-
-    fn bad_samples(&self) -> Result<Vec<BadSampleRecord>, StateError> {
-        let mut samples = Vec::new();
-        // A job's name has no slash, so the key splits where it was joined.
-        for (key, bytes) in self.values(BAD_SAMPLES, |(job, sample)| format!("{job}/{sample}"))? {
-            let (job, sample) = key.split_once('/').expect("it was just put together");
-            let sample = SampleId(sample.parse().expect("it was just printed"));
-            let named: Option<BadSampleCause> = match bytes.as_slice() {
-                [] => None,
-                bytes => Some(self.parse(&format!("bad sample {sample} of job `{job}`"), bytes)?),
-            };
-            samples.push(BadSampleRecord { job: job.to_owned(), sample, named });
-        }
-        Ok(samples)
-    }
-
-    fn write(&self, changes: &[Change]) -> Result<(), redb::Error> {
-        let transaction = self.database.begin_write()?;
+    fn write_backup(&mut self, dump: &Dump) {
+        let started = Instant::now();
+        let path = self.folder.backup();
+        let written = write_whole(&path, |out| dump.write(out));
+        self.backup.written = Instant::now();
+        self.backup.period = BACKUP_PERIOD.max(started.elapsed() * BACKUP_SHARE);
+        self.backup.is_behind = written.is_err();
+        if let Err(error) = &written
+            && !self.backup.is_failing
         {
-            let mut meta = transaction.open_table(META)?;
-            let mut jobs = transaction.open_table(JOBS)?;
-            let mut sessions = transaction.open_table(SESSIONS)?;
-            let mut bad_samples = transaction.open_table(BAD_SAMPLES)?;
-            for change in changes {
-                match change {
-                    Change::PutJob(record) => {
-                        jobs.insert(record.job.name.as_str(), json(record).as_slice())?;
-                    }
-                    Change::PutSession(record) => {
-                        sessions.insert(record.id.0, json(record).as_slice())?;
-                        let last = meta.get("last_session")?.map_or(0, |value| value.value());
-                        meta.insert("last_session", last.max(record.id.0))?;
-                    }
-                    Change::PutBadSample(record) => {
-                        let value = record.named.as_ref().map(json).unwrap_or_default();
-                        bad_samples.insert((record.job.as_str(), record.sample.0), value.as_slice())?;
-                    }
-                    Change::DeleteSession(id) => {
-                        sessions.remove(id.0)?;
-                    }
-                    Change::DeleteJob(name) => {
-                        jobs.remove(name.as_str())?;
-                        sessions.retain(|_, bytes| {
-                            serde_json::from_slice::<SessionRecord>(bytes).map_or(true, |record| record.job != *name)
-                        })?;
-                        bad_samples.retain_in((name.as_str(), 0)..=(name.as_str(), u64::MAX), |_, _| false)?;
-                    }
-                }
-            }
+            tracing::warn!("backup `{}` of the state cannot be written: {error}", path.display());
         }
-        transaction.commit()?;
-        Ok(())
+        self.backup.is_failing = written.is_err();
+    }
+
+    fn back_up(&mut self) {
+        match self.read() {
+            Ok(dump) => self.write_backup(&dump),
+            Err(error) => tracing::warn!("the state cannot be backed up: {}", crate::error_text(&error)),
+        }
+    }
+
+    fn read(&self) -> Result<Dump, StateError> {
+        let path = self.folder.database();
+        let Some(database) = &self.database else {
+            return Err(io_error(&path, "read", io::Error::other("it is closed after an error")));
+        };
+        guarded(|| Reader { database, path: &path }.read()).unwrap_or_else(|cause| Err(damaged(&path, cause)))
+    }
+}
+
+impl Drop for EmbeddedState {
+    fn drop(&mut self) {
+        if self.backup.is_behind && self.database.is_some() {
+            self.back_up();
+        }
     }
 }
 
 impl StateStore for EmbeddedState {
     fn load(&self) -> Result<Durable, StateError> {
-        let sessions = self.values(SESSIONS, |id| format!("session {id}"))?;
-        Ok(Durable {
-            jobs: self.jobs()?,
-            sessions: sessions
-                .iter()
-                .map(|(subject, bytes)| self.parse(subject, bytes))
-                .collect::<Result<_, StateError>>()?,
-            bad_samples: self.bad_samples()?,
-            last_session: self.meta("last_session")?.unwrap_or(0),
-        })
+        Ok(self.read()?.durable)
     }
 
     fn apply(&mut self, changes: &[Change]) -> Result<(), StateError> {
-        if changes.is_empty() {
+        if changes.is_empty() && self.database.is_some() {
             return Ok(());
         }
-        self.write(changes).map_err(|source| self.io("written", source))
+        self.change(|database| tables::write(database, changes))?;
+        self.backup.is_behind = true;
+        if self.backup.written.elapsed() >= self.backup.period {
+            self.back_up();
+        }
+        Ok(())
     }
 }
 
-fn json(record: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(record).expect("plain data serialises")
+/// Makes the database of a folder that has none.
+fn make(folder: &Folder, dump: &Dump) -> Result<(), StateError> {
+    folder.put_database(|path| {
+        let write =
+            |source: redb::Error| StateError::Io { path: path.to_owned(), action: "written", source: source.into() };
+        let database = Database::builder().set_cache_size(CACHE_BYTES).create(path);
+        let database = database.map_err(|error| write(error.into()))?;
+        tables::begin(&database, dump).map_err(write)
+    })
+}
+
+/// What a database holds, read from a copy of its file in memory that is checked first: one that is damaged is left as
+/// it is, and whatever can be restored from it still can.
+fn try_out(path: &Path) -> Result<Dump, StateError> {
+    let bytes = fs::read(path).map_err(|error| io_error(path, "read", error))?;
+    if bytes.is_empty() {
+        return Err(damaged(path, "it is empty".to_owned()));
+    }
+    let tried = guarded(|| -> Result<Dump, StateError> {
+        let wrong = |error: DatabaseError| damaged(path, error.to_string());
+        let mut database =
+            Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(Copy::of(bytes)).map_err(wrong)?;
+        if !database.check_integrity().map_err(wrong)? {
+            return Err(damaged(path, "its checksums do not match".to_owned()));
+        }
+        Reader { database: &database, path }.read()
+    });
+    tried.unwrap_or_else(|cause| Err(damaged(path, cause)))
+}
+
+fn open_database(path: &Path) -> Result<Database, StateError> {
+    let opened = guarded(|| Database::builder().set_cache_size(CACHE_BYTES).open(path));
+    opened.map_err(|cause| damaged(path, cause))?.map_err(|error| match error {
+        DatabaseError::DatabaseAlreadyOpen => StateError::Locked { path: path.to_owned() },
+        other => StateError::Io { path: path.to_owned(), action: "opened", source: redb::Error::from(other).into() },
+    })
+}
+
+fn damaged(path: &Path, cause: String) -> StateError {
+    StateError::Damaged { path: path.to_owned(), subject: "the database".to_owned(), cause }
+}
+
+fn io_error(path: &Path, action: &'static str, error: io::Error) -> StateError {
+    StateError::Io { path: path.to_owned(), action, source: error.into() }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::state::conformance;
-
-    #[test]
-    fn state_in_a_file_conforms() {
-        let directories: std::cell::RefCell<Vec<tempfile::TempDir>> = Default::default();
-        conformance::run(|state: Option<EmbeddedState>| {
-            if state.is_none() {
-                directories.borrow_mut().push(tempfile::tempdir().unwrap());
-            }
-            drop(state);
-            EmbeddedState::open(directories.borrow().last().unwrap().path()).unwrap()
-        });
-    }
-
-    #[test]
-    fn a_second_coordinator_on_one_directory_is_refused_until_the_first_is_gone() {
-        let directory = tempfile::tempdir().unwrap();
-        let first = EmbeddedState::open(directory.path()).unwrap();
-        let error = EmbeddedState::open(directory.path()).err().expect("it is locked");
-        assert!(error.to_string().contains("in use by another process"), "{error}");
-        drop(first);
-        EmbeddedState::open(directory.path()).unwrap();
-    }
-
-    #[test]
-    fn another_format_is_refused_with_both_numbers() {
-        let directory = tempfile::tempdir().unwrap();
-        let state = EmbeddedState::open(directory.path()).unwrap();
-        let transaction = state.database.begin_write().unwrap();
-        transaction.open_table(META).unwrap().insert("format", FORMAT + 1).unwrap();
-        transaction.commit().unwrap();
-        drop(state);
-        let error = EmbeddedState::open(directory.path()).err().expect("it is newer").to_string();
-        assert!(error.contains("has format 3; this program reads format 2"), "{error}");
-    }
-
-    #[test]
-    fn a_state_written_before_there_were_runs_is_read_and_its_sessions_are_of_the_run_of_the_jobs_name() {
-        let directory = tempfile::tempdir().unwrap();
-        let mut state = EmbeddedState::open(directory.path()).unwrap();
-        let job = crate::core::testing::job("j");
-        let record = JobRecord {
-            fingerprint: job.fingerprint(),
-            max_bad_fraction_bits: job.max_bad_fraction.to_bits(),
-            failed: None,
-            job,
-        };
-        state.apply(&[Change::PutJob(record)]).unwrap();
-        let transaction = state.database.begin_write().unwrap();
-        transaction.open_table(META).unwrap().insert("format", 1).unwrap();
-        transaction.open_table(SESSIONS).unwrap().insert(7, conformance::SESSION_OF_FORMAT_1.as_bytes()).unwrap();
-        transaction.commit().unwrap();
-        drop(state);
-        let state = EmbeddedState::open(directory.path()).unwrap();
-        assert_eq!(state.meta("format").unwrap(), Some(FORMAT));
-        conformance::goes_on_from_format_1(state.load().unwrap());
-    }
-
-    #[test]
-    fn a_file_that_is_no_state_is_refused_and_left_alone() {
-        let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join(FILE), b"something else").unwrap();
-        let error = EmbeddedState::open(directory.path()).err().expect("it is no database");
-        assert!(error.to_string().contains(FILE), "{error}");
-        assert_eq!(fs::read(directory.path().join(FILE)).unwrap(), b"something else");
-    }
-
-    #[test]
-    fn a_record_that_does_not_read_back_is_named() {
-        let directory = tempfile::tempdir().unwrap();
-        let state = EmbeddedState::open(directory.path()).unwrap();
-        let transaction = state.database.begin_write().unwrap();
-        transaction.open_table(JOBS).unwrap().insert("x", b"{".as_slice()).unwrap();
-        transaction.commit().unwrap();
-        let error = state.load().unwrap_err().to_string();
-        assert!(error.contains("job `x` is damaged"), "{error}");
-    }
-}
+mod tests;

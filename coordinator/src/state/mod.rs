@@ -4,17 +4,23 @@
 
 #[cfg(test)]
 mod conformance;
+mod dump;
 mod embedded;
 mod etcd;
+mod folder;
+mod guard;
 mod location;
 mod memory;
+mod tables;
 mod tenure;
 
 use std::path::PathBuf;
 
+pub use dump::Dump;
 pub use embedded::EmbeddedState;
 pub use etcd::EtcdError;
 pub(crate) use etcd::{Committed, Condition, EtcdState, Gateway, Granted, Keys, Op, Timeouts};
+pub(crate) use folder::write_whole;
 pub use location::{LocationError, StateLocation};
 pub use memory::MemoryState;
 pub use tenure::Tenure;
@@ -89,6 +95,22 @@ pub enum StateError {
         /// What this program reads.
         expected: u64,
     },
+    /// A folder that was in use has no database.
+    #[error("state folder `{}` was in use, and its `coordinator.redb` is gone", folder.display())]
+    Lost {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A plain file that is not what was written.
+    #[error("state file `{}`, line {line}: {cause}", path.display())]
+    Dump {
+        /// The file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong.
+        cause: String,
+    },
     /// Something in it does not read back as it was written.
     #[error("state `{}`: {subject} is damaged: {cause}", path.display())]
     Damaged {
@@ -110,7 +132,7 @@ pub enum StateError {
     Io {
         /// The file, or the place in etcd.
         path: PathBuf,
-        /// What was attempted: `opened`, `read` or `written`.
+        /// What was attempted: `opened`, `read`, `written` or `moved`.
         action: &'static str,
         /// Why not.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -118,6 +140,25 @@ pub enum StateError {
 }
 
 impl StateError {
+    /// What to do about it, where something can be said.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        let restore = |folder: &std::path::Path| {
+            let folder = folder.display();
+            format!(
+                "`spdl-coord state import --state {folder} {folder}/backup.jsonl` goes on from the backup, a minute older at \
+                 most, or from an export of your own; `spdl-coord state create --state {folder}` begins anew: jobs have to be \
+                 submitted again, and trainers start from their own checkpoints. Either moves what is there aside"
+            )
+        };
+        match self {
+            Self::Locked { .. } => Some("is a coordinator running already? see --state".to_owned()),
+            Self::Lost { folder } => Some(restore(folder)),
+            Self::Damaged { path, .. } if !path.to_string_lossy().starts_with("etcd://") => path.parent().map(restore),
+            _ => None,
+        }
+    }
+
     /// Whether the same may work later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {

@@ -44,13 +44,40 @@ impl Coordinator {
     }
 
     pub(crate) fn start_at(state: &Path, listen: &str, more: &[&str]) -> Self {
-        let mut child = command(state, listen).args(more).stdout(Stdio::piped()).spawn().unwrap();
+        Self::spawn(command(state, listen).args(more))
+    }
+
+    /// Starts one whose log goes to a file.
+    pub(crate) fn start_logged(state: &Path, more: &[&str], log: &Path) -> Self {
+        Self::spawn(command(state, "127.0.0.1:0").args(more).stderr(std::fs::File::create(log).unwrap()))
+    }
+
+    /// Starts what [`command`] gives and waits until it is ready.
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let ready: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
         let address = |key: &str| ready[key].as_str().unwrap().parse().unwrap();
         let state = PathBuf::from(ready["state"].as_str().unwrap());
         Self { quic: address("quic"), http: address("http"), state, child }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until `GET path` is answered as wanted.
+    pub(crate) fn wait_get(&self, path: &str, wanted: impl Fn(u16, &str) -> bool) -> (u16, String) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let (code, body) = self.get(path);
+            if wanted(code, &body) {
+                return (code, body);
+            }
+            assert!(Instant::now() < deadline, "{path} stays {code} {body}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -73,6 +73,27 @@ impl EtcdState {
         Ok((state, durable))
     }
 
+    /// Reads the state without leading; what is written meanwhile may be in it or not.
+    ///
+    /// # Errors
+    /// As [`StateStore::load`], and where there is none.
+    pub(crate) async fn export(gateway: Arc<Gateway>, keys: Keys, name: PathBuf) -> Result<Durable, StateError> {
+        // No key is made in such a revision: nothing can be written.
+        let condition = Condition { key: keys.leader(), created: -1 };
+        let (known, runtime, tenure) = (Known::default(), Handle::current(), Tenure::for_life());
+        let state = Self { gateway, keys, condition, tenure, known, attempts: 0, name, runtime };
+        let format = state.gateway.read(&state.keys.format()).await.map_err(|error| state.io("read", error))?;
+        if format.is_none() {
+            return Err(state.damaged("its format", "it is missing".to_owned()));
+        }
+        state.check_format().await?;
+        if state.journal(&mut Known::default()).await?.is_some() {
+            let source = "a long change is being written: ask again".into();
+            return Err(StateError::Io { path: state.name, action: "read", source });
+        }
+        Ok(state.read().await?.0)
+    }
+
     async fn check_format(&self) -> Result<(), StateError> {
         let key = self.keys.format();
         let found = self.gateway.read(&key).await.map_err(|error| self.io("read", error))?;

@@ -1,0 +1,126 @@
+//! `spdl-coord state`: writes the state to a plain file, goes on from one, begins anew. For when a disk was lost, or the state
+//! moves.
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    time::Duration,
+};
+
+use clap::Subcommand;
+
+use crate::{
+    shell::StartError,
+    state::{Dump, EmbeddedState, EtcdState, Gateway, Keys, StateError, StateLocation, Timeouts},
+};
+
+/// What a member of etcd may take to answer.
+const ETCD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Which state.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Place {
+    /// Where the state is, as the coordinator is told.
+    #[arg(long, env = "SPDL_COORD_STATE", value_name = "DIR|etcd://...", default_value = "spdl-state")]
+    pub state: StateLocation,
+    /// Directory with ca.pem, and perhaps cert.pem and key.pem, to talk TLS to etcd; without it, plain HTTP.
+    #[arg(long, env = "SPDL_COORD_ETCD_CERTS", value_name = "DIR")]
+    pub etcd_certs: Option<PathBuf>,
+}
+
+/// What is done with the state of a coordinator that does not run.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Action {
+    /// Writes all of it as a plain file: jobs, sessions with their positions, bad samples. One JSON object per line.
+    Export {
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        place: Place,
+        /// The file; default: standard output.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// Goes on from such a file, or from the backup.jsonl in a state directory. A state that is there is moved aside.
+    Import {
+        /// The file.
+        file: PathBuf,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        place: Place,
+    },
+    /// Begins anew where the state was lost: with no jobs and sessions. A state that is there is moved aside.
+    Create {
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        place: Place,
+    },
+}
+
+/// Does it.
+///
+/// # Errors
+/// [`StartError`].
+pub(super) async fn run(action: Action) -> Result<(), StartError> {
+    match action {
+        Action::Export { place, out } => {
+            let dump = export(&place).await?;
+            match out {
+                Some(path) => write(&dump, &path)?,
+                None => {
+                    let failed = |source: io::Error| unwritable("standard output".into(), source);
+                    dump.write(io::stdout().lock()).map_err(failed)?;
+                }
+            }
+        }
+        Action::Import { file, place } => replace(&place, &Dump::read(&file)?.continued())?,
+        Action::Create { place } => {
+            let folder = folder(&place)?;
+            // Its sessions may still run.
+            let last = Dump::read(&folder.join("backup.jsonl")).unwrap_or_default();
+            let mut dump = Dump { owns_ca: last.owns_ca, ..Dump::default() };
+            dump.durable.last_session = last.durable.last_session;
+            replace(&place, &dump.continued())?;
+        }
+    }
+    Ok(())
+}
+
+async fn export(place: &Place) -> Result<Dump, StartError> {
+    match &place.state {
+        StateLocation::Directory(directory) => Ok(EmbeddedState::export(directory)?),
+        StateLocation::Etcd { members, prefix } => {
+            let timeouts = Timeouts { answer: ETCD_TIMEOUT, commit: ETCD_TIMEOUT };
+            let gateway = Gateway::new(members, place.etcd_certs.as_deref(), timeouts)?;
+            let name = place.state.to_string().into();
+            let durable = EtcdState::export(gateway.into(), Keys::new(prefix.clone()), name).await?;
+            Ok(Dump { durable, owns_ca: false })
+        }
+    }
+}
+
+fn folder(place: &Place) -> Result<&PathBuf, StartError> {
+    match &place.state {
+        StateLocation::Directory(directory) => Ok(directory),
+        etcd @ StateLocation::Etcd { .. } => Err(StartError::NotADirectory { state: etcd.to_string() }),
+    }
+}
+
+fn replace(place: &Place, dump: &Dump) -> Result<(), StartError> {
+    let directory = folder(place)?;
+    let aside = EmbeddedState::replace(directory, dump)?;
+    let (durable, directory) = (&dump.durable, directory.display());
+    let (jobs, sessions) = (durable.jobs.len(), durable.sessions.len());
+    let _ = writeln!(io::stdout(), "state `{directory}` has {jobs} jobs and {sessions} sessions");
+    if let Some(aside) = aside {
+        let _ = writeln!(io::stdout(), "what was there is `{}`", aside.display());
+    }
+    Ok(())
+}
+
+fn write(dump: &Dump, path: &std::path::Path) -> Result<(), StateError> {
+    crate::state::write_whole(path, |out| dump.write(out)).map_err(|source| unwritable(path.to_owned(), source))
+}
+
+fn unwritable(path: PathBuf, source: io::Error) -> StateError {
+    StateError::Io { path, action: "written", source: source.into() }
+}

@@ -1,0 +1,101 @@
+//! The state folder: who has it, and the names in it. What the files hold is not decided here.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use super::StateError;
+
+/// The database.
+const DATABASE: &str = "coordinator.redb";
+/// The database while it is made.
+const DATABASE_NEW: &str = "coordinator.redb.new";
+/// The plain file beside it; one tells that the folder is in use.
+const BACKUP: &str = "backup.jsonl";
+/// Locked for as long as the process lives, also while the database is closed after an error. Others cannot open it, or
+/// any user could lock it.
+const LOCK: &str = "coordinator.lock";
+
+/// A state folder that is ours.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Folder {
+    /// Takes the folder, made where it is not there.
+    pub(super) fn take(path: &Path) -> Result<Self, StateError> {
+        let file = path.join(LOCK);
+        let io = |source: io::Error| StateError::Io { path: file.clone(), action: "opened", source: source.into() };
+        fs::create_dir_all(path).map_err(io)?;
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&file).map_err(io)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(StateError::Locked { path: path.join(DATABASE) }),
+            Err(TryLockError::Error(error)) => Err(io(error)),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the database of a folder is.
+    pub(super) fn database_in(folder: &Path) -> PathBuf {
+        folder.join(DATABASE)
+    }
+
+    pub(super) fn database(&self) -> PathBuf {
+        Self::database_in(&self.path)
+    }
+
+    pub(super) fn backup(&self) -> PathBuf {
+        self.path.join(BACKUP)
+    }
+
+    /// Makes a database with `make`, which is given a path, and puts it in its place when it is whole.
+    pub(super) fn put_database(&self, make: impl FnOnce(&Path) -> Result<(), StateError>) -> Result<(), StateError> {
+        let new = self.path.join(DATABASE_NEW);
+        let io = |source: io::Error| StateError::Io { path: new.clone(), action: "written", source: source.into() };
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io(error)),
+            _ => {}
+        }
+        make(&new)?;
+        fs::rename(&new, self.database()).and_then(|()| File::open(&self.path)?.sync_all()).map_err(io)
+    }
+
+    /// Moves the database, where there is one, aside under a name that is free, and gives it.
+    pub(super) fn set_aside(&self) -> Result<Option<PathBuf>, StateError> {
+        let database = self.database();
+        if !database.exists() {
+            return Ok(None);
+        }
+        let name = |number: u32| self.path.join(format!("{DATABASE}.old-{number}"));
+        let aside = (1..).map(name).find(|path| !path.exists()).expect("some number is free");
+        let io = |source: io::Error| StateError::Io { path: database.clone(), action: "moved", source: source.into() };
+        fs::rename(&database, &aside).map_err(io)?;
+        Ok(Some(aside))
+    }
+}
+
+/// Writes a file whole or not at all.
+pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = Path::new(&beside);
+    let attempt = || {
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(beside)?;
+        let mut out = io::BufWriter::new(file);
+        write(&mut out)?;
+        out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+        fs::rename(beside, path)
+    };
+    attempt().inspect_err(|_| {
+        let _ = fs::remove_file(beside);
+    })
+}

@@ -1,0 +1,94 @@
+//! What a database's library may do with a file that is damaged: panic. Here that is an error about the file, without
+//! the report of a panic; and the file itself is only touched when a copy of it in memory has proved sound.
+
+use std::{
+    cell::Cell,
+    io,
+    panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook},
+    sync::Once,
+};
+
+use parking_lot::RwLock;
+use redb::StorageBackend;
+
+/// How far a copy may grow beyond the file that it was made of: a damaged length could ask for anything.
+const MAX_GROWTH_BYTES: u64 = 64 << 20;
+
+static HOOK: Once = Once::new();
+
+thread_local! {
+    static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `action`; `Err` with the panic's text where it panics. Nothing that it changed may be used then.
+pub(super) fn guarded<T>(action: impl FnOnce() -> T) -> Result<T, String> {
+    HOOK.call_once(|| {
+        let usual = take_hook();
+        set_hook(Box::new(move |panic| {
+            if !IS_GUARDED.get() {
+                usual(panic);
+            }
+        }));
+    });
+    let outer = IS_GUARDED.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(action));
+    IS_GUARDED.set(outer);
+    result.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+        text.unwrap_or("it makes no sense").to_owned()
+    })
+}
+
+/// A database file's bytes in memory, to be tried out.
+#[derive(Debug)]
+pub(super) struct Copy {
+    bytes: RwLock<Vec<u8>>,
+    max_bytes: u64,
+}
+
+impl Copy {
+    pub(super) fn of(bytes: Vec<u8>) -> Self {
+        Self { max_bytes: bytes.len() as u64 + MAX_GROWTH_BYTES, bytes: RwLock::new(bytes) }
+    }
+}
+
+fn outside() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "it points beyond its end")
+}
+
+fn range(offset: u64, length: usize, bytes: &[u8]) -> io::Result<std::ops::Range<usize>> {
+    let start = usize::try_from(offset).map_err(|_| outside())?;
+    let end = start.checked_add(length).filter(|end| *end <= bytes.len()).ok_or_else(outside)?;
+    Ok(start..end)
+}
+
+impl StorageBackend for Copy {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.bytes.read().len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let bytes = self.bytes.read();
+        out.copy_from_slice(&bytes[range(offset, out.len(), &bytes)?]);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        if len > self.max_bytes {
+            return Err(outside());
+        }
+        self.bytes.write().resize(usize::try_from(len).map_err(|_| outside())?, 0);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut bytes = self.bytes.write();
+        let range = range(offset, data.len(), &bytes)?;
+        bytes[range].copy_from_slice(data);
+        Ok(())
+    }
+}
