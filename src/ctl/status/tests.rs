@@ -15,7 +15,7 @@ fn rank(rank: u32, waiting: f64) -> Value {
 
 fn session(id: u64, ranks: &[Value]) -> Value {
     json!({
-        "session": id, "job": "train", "run": "train", "epochs": 90, "reason": "given", "launch": null, "world": 2, "global_batch": 64, "start": { "epoch": 0, "offset": 0 },
+        "session": id, "job": "train", "run": "train", "epochs": 90, "reason": "Given", "launch": null, "world": 2, "global_batch": 64, "start": { "epoch": 0, "offset": 0 },
         "acknowledged": { "epoch": 2, "offset": 4096 }, "superseded_by": null, "ranks": ranks,
     })
 }
