@@ -63,7 +63,7 @@ impl RunLengthBmp<'_> {
                 pixels[((height - 1 - row) * width + x) * 3..][..3].copy_from_slice(&colour(index));
             }
         };
-        let nibble = |byte: u8, at: usize| if at % 2 == 0 { byte >> 4 } else { byte & 15 };
+        let nibble = |byte: u8, at: usize| if at.is_multiple_of(2) { byte >> 4 } else { byte & 15 };
         while row < height {
             let &[count, second] = take(2)?.first_chunk::<2>().expect("two bytes");
             match (count, second) {
