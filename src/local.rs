@@ -236,8 +236,10 @@ fn start_of(from: StartFrom, job: &Job, global_batch: u32) -> Result<(Position, 
 /// A source of batches in this process.
 #[derive(Debug)]
 pub struct InProcess {
-    feed: RankFeed,
+    /// `None` once it could not be started again.
+    feed: Option<RankFeed>,
     free: Arc<Freer>,
+    request: FeedRequest,
     resources: Arc<Resources>,
 }
 
@@ -254,9 +256,9 @@ impl FreeSlot for Freer {
 
 impl InProcess {
     fn start(resources: &Arc<Resources>, request: FeedRequest) -> Result<Self, FeedError> {
-        let feed = RankFeed::start(resources, request)?;
+        let feed = RankFeed::start(resources, request.clone())?;
         let free = Arc::new(Freer(feed.freer()));
-        Ok(Self { feed, free, resources: resources.clone() })
+        Ok(Self { feed: Some(feed), free, request, resources: resources.clone() })
     }
 }
 
@@ -268,10 +270,11 @@ impl Source for InProcess {
     type Batch = Batch;
 
     async fn next(&mut self) -> Result<SourceEvent, ClientError> {
-        match self.feed.next().await.map_err(pipeline)? {
+        let feed = self.feed.as_mut().ok_or(ClientError::Closed)?;
+        match feed.next().await.map_err(pipeline)? {
             FeedEvent::Filled { slot, used_bytes, .. } => {
-                let slot = self.feed.slab().read(slot).expect("the feed published this slot");
-                let batch = Batch::new(slot, used_bytes, self.feed.layout().clone(), self.free.clone())?;
+                let slot = feed.slab().read(slot).expect("the feed published this slot");
+                let batch = Batch::new(slot, used_bytes, feed.layout().clone(), self.free.clone())?;
                 Ok(SourceEvent::Batch(batch))
             }
             FeedEvent::End { position, .. } => Ok(SourceEvent::End(position)),
@@ -279,7 +282,18 @@ impl Source for InProcess {
     }
 
     async fn explain(&mut self) -> String {
-        self.feed.stall().map_or_else(|| "a batch is about to be there".to_owned(), |stall| stall.to_string())
+        let stall = self.feed.as_ref().and_then(RankFeed::stall);
+        stall.map_or_else(|| "a batch is about to be there".to_owned(), |stall| stall.to_string())
+    }
+
+    async fn restart(&mut self, from: Position) -> Result<(), ClientError> {
+        self.request.from = from;
+        // Its slots go first: the budget may not have room for both.
+        drop(self.feed.take());
+        let feed = RankFeed::start(&self.resources, self.request.clone()).map_err(pipeline)?;
+        self.free = Arc::new(Freer(feed.freer()));
+        self.feed = Some(feed);
+        Ok(())
     }
 
     fn handed(&mut self, _: Progress) {}

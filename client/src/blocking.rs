@@ -89,6 +89,16 @@ impl<S: Source> Blocking<S> {
         wait(runtime, loader.next(), every, check)
     }
 
+    /// Goes back to the beginning of the stream.
+    ///
+    /// # Errors
+    /// As [`Loader::restart`]; [`ClientError::InsideRuntime`] when called inside an async runtime.
+    pub fn restart(&mut self) -> Result<(), ClientError> {
+        refuse_runtime()?;
+        let (runtime, loader) = self.parts();
+        runtime.block_on(loader.restart())
+    }
+
     /// The loader: its position, state, receipt and figures.
     ///
     /// # Panics

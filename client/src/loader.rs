@@ -9,7 +9,7 @@ use futures::Stream;
 use spdl_shard::{Position, Receipt, job::Job};
 use spdl_wire::{
     layout::Entry,
-    messages::{Session, StartReason},
+    messages::{Session, StartReason, Transport},
 };
 
 use crate::{
@@ -116,16 +116,51 @@ impl<S: Source> Loader<S> {
         }
     }
 
+    /// Goes back to the beginning of the stream, from anywhere in it and after its end: an evaluation, once more. What was
+    /// prefetched is dropped, the other ranks of the session are not asked, and the receipt is that of what comes from here on.
+    ///
+    /// # Errors
+    /// [`ClientError`] where the source cannot start again, which ends the loader, and [`ClientError::Closed`] of one that an error has ended.
+    pub async fn restart(&mut self) -> Result<(), ClientError> {
+        if self.phase == Phase::Failed {
+            return Err(ClientError::Closed);
+        }
+        self.phase = Phase::Failed;
+        self.source.restart(Position::START).await?;
+        self.phase = Phase::Running;
+        self.position = Position::START;
+        self.receipt = Receipt::default();
+        Ok(())
+    }
+
     fn hand(&mut self, batch: &S::Batch) {
-        let mut samples = 0;
+        let mut is_news = false;
         for entry in batch.entries().filter(Entry::is_delivery) {
             self.receipt.add_sample(entry.position(), entry.sample());
-            samples += 1;
+            is_news |= self.tally.add_sample(entry.flags);
+        }
+        if is_news {
+            self.warn_of_bad_samples();
         }
         let header = batch.header();
         self.position = header.next();
-        self.tally.add(header.used_bytes, samples);
+        self.tally.add(header.used_bytes);
         self.source.handed(self.progress());
+    }
+
+    /// A pipeline in this process logs what is wrong with them; that of a home does so elsewhere.
+    fn warn_of_bad_samples(&self) {
+        if self.source.serving().transport == Some(Transport::InProcess) {
+            return;
+        }
+        let (samples, substituted, masked) = self.tally.bad_samples();
+        tracing::warn!(
+            rank = self.rank,
+            job = self.session.job.name,
+            "{} of {samples} samples so far were bad: in the place of {substituted} others came, {masked} are zero and flagged; \
+             `spdl-ctl status` says which they are and what is wrong with them",
+            substituted + masked
+        );
     }
 
     fn progress(&self) -> Progress {

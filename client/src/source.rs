@@ -59,6 +59,9 @@ pub trait Source: Send + 'static {
     /// Why there is no batch, in words: who waits for what. Answers within a few seconds.
     fn explain(&mut self) -> impl Future<Output = String> + Send;
 
+    /// Starts the stream again at `from`: the next batch is the one there, whatever has been fetched of others. Also after the end.
+    fn restart(&mut self, from: Position) -> impl Future<Output = Result<(), ClientError>> + Send;
+
     /// Told after each batch what the trainer has taken so far.
     fn handed(&mut self, progress: Progress);
 

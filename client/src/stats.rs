@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use spdl_wire::messages::StageFigures;
+use spdl_wire::{layout::entry_flags, messages::StageFigures};
 
 use crate::{Serving, WaitClock};
 
@@ -14,6 +14,12 @@ pub struct Stats {
     pub batches: u64,
     /// Samples in them, without padding and invalid entries.
     pub samples: u64,
+    /// Of these, bad samples in whose place another sample came.
+    #[serde(default)]
+    pub substituted: u64,
+    /// Of these, bad samples whose entry is zero.
+    #[serde(default)]
+    pub masked: u64,
     /// Bytes of them.
     pub bytes: u64,
     /// Seconds since the loader was made.
@@ -79,6 +85,8 @@ pub(crate) struct Tally {
     first_batch: Option<Duration>,
     batches: u64,
     samples: u64,
+    substituted: u64,
+    masked: u64,
     bytes: u64,
     clock: WaitClock,
     /// What the clock showed when the last batch was handed over.
@@ -94,6 +102,8 @@ impl Tally {
             first_batch: None,
             batches: 0,
             samples: 0,
+            substituted: 0,
+            masked: 0,
             bytes: 0,
             clock,
             waited_before: Duration::ZERO,
@@ -111,12 +121,28 @@ impl Tally {
         self.clock.total().saturating_sub(self.waited_before)
     }
 
+    /// A sample came, with these flags. True when it is bad and the first one, or makes ten times as many as there were when this was true last.
+    pub(crate) fn add_sample(&mut self, flags: u32) -> bool {
+        self.samples += 1;
+        if flags & (entry_flags::SUBSTITUTED | entry_flags::MASKED) == 0 {
+            return false;
+        }
+        let is_masked = flags & entry_flags::MASKED != 0;
+        *(if is_masked { &mut self.masked } else { &mut self.substituted }) += 1;
+        let bad = self.substituted + self.masked;
+        bad == 1 || bad.ilog10() > (bad - 1).ilog10()
+    }
+
+    /// How many samples came, and how many bad ones among them: substituted and masked.
+    pub(crate) const fn bad_samples(&self) -> (u64, u64, u64) {
+        (self.samples, self.substituted, self.masked)
+    }
+
     /// A batch of `bytes` came, which ends the wait for it.
-    pub(crate) fn add(&mut self, bytes: u64, samples: u64) {
+    pub(crate) fn add(&mut self, bytes: u64) {
         let waited = self.waiting();
         self.waited_before += waited;
         self.batches += 1;
-        self.samples += samples;
         self.bytes += bytes;
         if self.first_batch.is_none() {
             self.first_batch = Some(self.started.elapsed());
@@ -132,6 +158,8 @@ impl Tally {
         Stats {
             batches: self.batches,
             samples: self.samples,
+            substituted: self.substituted,
+            masked: self.masked,
             bytes: self.bytes,
             elapsed_s: self.started.elapsed().as_secs_f64(),
             first_batch_s: self.first_batch.map(|time| time.as_secs_f64()),

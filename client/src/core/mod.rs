@@ -197,6 +197,11 @@ pub enum Event {
     },
     /// The trainer took a batch.
     Handed(Progress),
+    /// The trainer wants the stream again from here, whatever came of it. The session, its ranks and their positions stay as they are.
+    Restart {
+        /// The next batch wanted.
+        from: Position,
+    },
     /// The trainer is done.
     Close,
 }
@@ -312,6 +317,7 @@ impl SessionCore {
             Event::Answered(answer) => self.on_answer(now_ms, *answer),
             Event::Unanswered { cause } => self.on_unanswered(now_ms, cause),
             Event::Handed(progress) => self.progress = progress,
+            Event::Restart { from } => self.on_restart(from),
             Event::Close => self.on_close(),
             Event::Freed { link, slot } => self.on_freed(link, slot),
             event => self.on_link_event(now_ms, event),
@@ -388,6 +394,15 @@ impl SessionCore {
         self.detach();
         self.phase = Phase::Over;
         self.effects.push_back(Effect::Fail(error));
+    }
+
+    /// A home is asked for another position as after a fault: over a new link.
+    fn on_restart(&mut self, from: Position) {
+        let Some(stream) = &mut self.stream else { return };
+        stream.expected = from;
+        self.progress = Progress { position: from, receipt: Receipt::default(), ..self.progress };
+        self.phase = Phase::Running;
+        self.detach();
     }
 
     fn on_close(&mut self) {

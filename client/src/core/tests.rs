@@ -429,3 +429,31 @@ fn slots_left_behind_hold_up_the_next_attach_until_one_is_freed() {
     assert_eq!(rank.on(Event::Freed { link: L0, slot: 0 }), [], "its home is gone");
     assert_eq!(rank.core.slots_held(), 1);
 }
+
+#[test]
+fn a_stream_that_is_restarted_comes_again_over_a_new_link_of_the_same_session() {
+    let mut rank = Rank::attached();
+    rank.filled(L0, 0, 0, 0);
+    let again = Event::Restart { from: Position::START };
+    let effects = rank.on(again.clone());
+    assert_eq!(effects, [Effect::Detach { link: L0 }, attach(L1, home(1), local(1), 0)]);
+    assert_eq!(rank.filled(L0, 1, 1, 24), [Effect::Discard { link: L0, slot: 1 }], "it is of the stream before");
+    rank.on(Event::Attached { link: L1, slots: 3 });
+    assert_eq!(rank.filled(L1, 0, 0, 0), [Effect::HandOver { link: L1, slot: 0 }]);
+
+    let start = Position::new(1, 96);
+    let (mut rank, _) = Rank::new(Intent { start: Some(start), ..intent() });
+    rank.joined(Session { start, ..session() }, Some(home(1)));
+    rank.on(Event::Attached { link: L0, slots: 3 });
+    let end = rank.on(Event::End { link: L0, sequence: 0, position: Position::new(2, 0) });
+    assert_eq!(end.last(), Some(&Effect::End { position: Position::new(2, 0) }));
+    assert_eq!(rank.on(again), [attach(L1, home(1), local(1), 0)], "after its end as well");
+}
+
+#[test]
+fn a_rank_that_restarts_before_it_has_joined_begins_where_the_session_does() {
+    let (mut rank, _) = Rank::new(intent());
+    assert_eq!(rank.on(Event::Restart { from: Position::START }), []);
+    let effects = rank.joined(session(), Some(home(1)));
+    assert_eq!(effects, [Effect::Joined(Box::new(session())), attach(L0, home(1), local(1), 0)]);
+}

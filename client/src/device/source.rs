@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use spdl_shard::Position;
 use spdl_wire::{layout::Layout, messages::StageFigures};
 
 use super::{Device, DeviceBatch, DeviceOptions, cuda::Pump, host::HostLane};
@@ -65,6 +66,13 @@ impl<S: Source<Batch = Batch>> Source for OnDevice<S> {
                 None => source.explain().await,
             },
             Kind::Cuda(pump) => pump.explain().await,
+        }
+    }
+
+    async fn restart(&mut self, from: Position) -> Result<(), ClientError> {
+        match &mut self.kind {
+            Kind::Host { source, .. } => source.restart(from).await,
+            Kind::Cuda(pump) => pump.restart(from),
         }
     }
 

@@ -33,6 +33,11 @@ impl Source for Fed {
         "stage `decode` waits for coffee".into()
     }
 
+    async fn restart(&mut self, from: Position) -> Result<(), ClientError> {
+        let _ = self.told.send(Some(Progress { position: from, ..Progress::default() }));
+        Ok(())
+    }
+
     fn handed(&mut self, progress: Progress) {
         let _ = self.told.send(Some(progress));
     }
@@ -213,4 +218,28 @@ async fn a_blocking_loader_inside_a_runtime_is_an_error_and_dropping_it_there_is
     drop(blocking);
     assert_eq!(other.told.recv().await, Some(None), "it says goodbye from another thread");
     drop(bench);
+}
+
+#[tokio::test]
+async fn a_loader_that_is_restarted_begins_at_the_beginning_with_a_new_receipt() {
+    let (mut bench, mut loader) = Bench::new();
+    bench.put(0, 48);
+    loader.next().await.unwrap().unwrap();
+    bench.events.send(Ok(SourceEvent::End(Position::new(2, 0)))).unwrap();
+    assert!(loader.next().await.unwrap().is_none());
+    loader.restart().await.unwrap();
+    assert_eq!((loader.position(), loader.receipt()), (Position::START, Receipt::default()));
+    let told = std::iter::from_fn(|| bench.told.try_recv().ok()).last().flatten().unwrap();
+    assert_eq!(told, Progress::default(), "the source hears of it");
+    bench.put(0, 0);
+    let first = loader.next().await.unwrap().unwrap();
+    assert_eq!((loader.position(), loader.receipt()), (Position::new(0, 24), first.receipt()));
+}
+
+#[tokio::test]
+async fn a_loader_that_an_error_ended_does_not_restart() {
+    let (bench, mut loader) = Bench::new();
+    bench.events.send(Err(ClientError::Closed)).unwrap();
+    loader.next().await.unwrap_err();
+    assert!(matches!(loader.restart().await, Err(ClientError::Closed)));
 }

@@ -92,7 +92,7 @@ impl Driver {
             end: End::No,
         };
         tokio::spawn(driver.run());
-        (Remote { inputs: to_inputs, ready, serving, clock }, joined)
+        (Remote { inputs: to_inputs, ready, restarts: 0, serving, clock }, joined)
     }
 
     async fn run(mut self) {
@@ -125,6 +125,10 @@ impl Driver {
                 let (slot, from, next) = (batch.slot(), batch.from(), batch.next());
                 self.pending.insert((link, slot), batch);
                 self.core.handle(now_ms, Event::Filled { link, sequence, slot, from, next });
+            }
+            Input::Restart(from) => {
+                self.core.handle(now_ms, Event::Restart { from });
+                let _ = self.ready.send(Ready::Restarted);
             }
             Input::Explain(reply) => {
                 let explanation = self.explain(now_ms);

@@ -16,6 +16,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use spdl_shard::Position;
 use spdl_wire::{
     certs::Identity,
     messages::{Session, Stall, StartReason},
@@ -71,6 +72,8 @@ enum Input {
     Filled { link: LinkId, sequence: u64, batch: Batch },
     /// The home said why there is no batch.
     Explained { link: LinkId, stall: Option<Stall> },
+    /// The trainer wants the stream again from this position.
+    Restart(Position),
     /// The trainer asks why there is no batch.
     Explain(oneshot::Sender<Explanation>),
     /// The trainer is done; answered when the goodbye is said.
@@ -89,7 +92,9 @@ type Joining = Result<(Box<Session>, StartReason), ClientError>;
 /// What reaches the trainer.
 enum Ready {
     Batch(Batch),
-    End(spdl_shard::Position),
+    End(Position),
+    /// What follows is of the stream as it was started again.
+    Restarted,
     Failed(ClientError),
 }
 
@@ -97,6 +102,8 @@ enum Ready {
 pub struct Remote {
     inputs: mpsc::UnboundedSender<Input>,
     ready: mpsc::UnboundedReceiver<Ready>,
+    /// Restarts of the stream that are yet to be seen: what is ready before the last of them is of an earlier stream.
+    restarts: u32,
     serving: Arc<Mutex<Serving>>,
     clock: WaitClock,
 }
@@ -111,12 +118,22 @@ impl Source for Remote {
     type Batch = Batch;
 
     async fn next(&mut self) -> Result<SourceEvent, ClientError> {
-        match self.ready.recv().await {
-            Some(Ready::Batch(batch)) => Ok(SourceEvent::Batch(batch)),
-            Some(Ready::End(position)) => Ok(SourceEvent::End(position)),
-            Some(Ready::Failed(error)) => Err(error),
-            None => Err(ClientError::Closed),
+        loop {
+            match self.ready.recv().await {
+                Some(Ready::Restarted) => self.restarts -= 1,
+                Some(Ready::Batch(_) | Ready::End(_)) if self.restarts > 0 => {}
+                Some(Ready::Batch(batch)) => return Ok(SourceEvent::Batch(batch)),
+                Some(Ready::End(position)) => return Ok(SourceEvent::End(position)),
+                Some(Ready::Failed(error)) => return Err(error),
+                None => return Err(ClientError::Closed),
+            }
         }
+    }
+
+    async fn restart(&mut self, from: Position) -> Result<(), ClientError> {
+        self.inputs.send(Input::Restart(from)).map_err(|_| ClientError::Closed)?;
+        self.restarts += 1;
+        Ok(())
     }
 
     async fn explain(&mut self) -> String {

@@ -16,7 +16,9 @@ mod transform;
 
 pub use check::MAX_COLUMNS;
 pub use column::{Column, ColumnKind, DType, Decoded, ImageColumn, ImageLayout, ImageOp, Never, Normalise};
-pub use file::{ColumnFile, DecodeFile, JobFile, MAX_JOB_FILE_BYTES, OrderFile};
+pub use file::{
+    ColumnFile, DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, DecodeFile, JobFile, MAX_JOB_FILE_BYTES, OrderFile,
+};
 #[cfg(feature = "schema")]
 pub use schema::job_file_schema;
 pub use size::Size;
@@ -183,6 +185,12 @@ impl Job {
         let identity =
             (&self.dataset_fingerprint, self.samples, self.seed, &self.order, &self.bad_samples, &self.columns);
         Fingerprint::of(&serde_json::to_vec(&identity).expect("plain data serialises"))
+    }
+
+    /// Whether it is an evaluation: every sample once and then no more, in the dataset's order. Whoever evaluates does so again and again.
+    #[must_use]
+    pub fn is_evaluation(&self) -> bool {
+        !self.order.shuffle && self.epoch_end == EpochEnd::Exact && self.epochs == 1
     }
 
     /// The most samples that one rank gets per step at `world` ranks.

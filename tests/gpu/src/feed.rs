@@ -265,6 +265,10 @@ impl Source for Maker {
         "the maker waits for a slot".to_owned()
     }
 
+    async fn restart(&mut self, _: Position) -> Result<(), ClientError> {
+        Err(ClientError::Closed)
+    }
+
     fn handed(&mut self, _: Progress) {}
 
     fn serving(&self) -> Serving {

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use spdl_shard::Position;
 use spdl_wire::{messages::StageFigures, slab::Slab};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -32,13 +33,16 @@ type Ready = Result<SourceEvent<DeviceBatch>, ClientError>;
 /// What the task is told.
 enum Command {
     Handed(Progress),
+    Restart(Position),
     Explain(oneshot::Sender<String>),
     Close(oneshot::Sender<()>),
 }
 
 /// The trainer's end of the task. Dropped, the task ends what is under way and says goodbye.
 pub(crate) struct Pump {
-    ready: mpsc::UnboundedReceiver<Ready>,
+    /// With the number of restarts before each.
+    ready: mpsc::UnboundedReceiver<(u64, Ready)>,
+    restarts: u64,
     commands: mpsc::UnboundedSender<Command>,
     served: Arc<Mutex<Served>>,
     hands: Arc<Hands>,
@@ -68,6 +72,7 @@ impl Pump {
             locked: Locked::default(),
             waiting: None,
             is_over: false,
+            restarts: 0,
             commands: to_task,
             returned,
             back,
@@ -75,18 +80,37 @@ impl Pump {
             served: served.clone(),
         };
         tokio::spawn(task.run());
-        Ok(Self { ready, commands, served, hands: Hands::new(buffers, "device buffers (option `buffers`)") })
+        Ok(Self {
+            ready,
+            restarts: 0,
+            commands,
+            served,
+            hands: Hands::new(buffers, "device buffers (option `buffers`)"),
+        })
     }
 
     pub(crate) async fn next(&mut self) -> Ready {
         self.hands.warn();
-        let ready = self.ready.recv().await.unwrap_or(Err(ClientError::Closed))?;
+        let ready = loop {
+            match self.ready.recv().await {
+                // Copied ahead, of the stream before it was started again.
+                Some((restarts, Ok(_))) if restarts < self.restarts => {}
+                Some((_, ready)) => break ready?,
+                None => return Err(ClientError::Closed),
+            }
+        };
         if let SourceEvent::Batch(batch) = &ready
             && let Keeper::Cuda(held) = batch.keeper()
         {
             held.hand(self.hands.take());
         }
         Ok(ready)
+    }
+
+    pub(crate) fn restart(&mut self, from: Position) -> Result<(), ClientError> {
+        self.commands.send(Command::Restart(from)).map_err(|_| ClientError::Closed)?;
+        self.restarts += 1;
+        Ok(())
     }
 
     pub(crate) async fn explain(&mut self) -> String {
@@ -134,10 +158,12 @@ struct Task<S> {
     waiting: Option<Batch>,
     /// Nothing more comes: the end, or an error.
     is_over: bool,
+    /// Times that the stream was started again.
+    restarts: u64,
     commands: mpsc::UnboundedReceiver<Command>,
     returned: mpsc::UnboundedReceiver<Buffer>,
     back: mpsc::UnboundedSender<Buffer>,
-    ready: mpsc::UnboundedSender<Ready>,
+    ready: mpsc::UnboundedSender<(u64, Ready)>,
     served: Arc<Mutex<Served>>,
 }
 
@@ -191,6 +217,7 @@ impl<S: Source<Batch = Batch>> Task<S> {
                 biased;
                 command = self.commands.recv() => match command {
                     Some(Command::Handed(progress)) => self.source.handed(progress),
+                    Some(Command::Restart(from)) => self.restart(from).await,
                     Some(Command::Explain(reply)) => {
                         let _ = reply.send(self.source.explain().await);
                     }
@@ -217,7 +244,16 @@ impl<S: Source<Batch = Batch>> Task<S> {
 
     fn end(&mut self, last: Ready) {
         self.is_over = true;
-        let _ = self.ready.send(last);
+        let _ = self.ready.send((self.restarts, last));
+    }
+
+    async fn restart(&mut self, from: Position) {
+        self.waiting = None;
+        self.restarts += 1;
+        match self.source.restart(from).await {
+            Ok(()) => self.is_over = false,
+            Err(error) => self.end(Err(error)),
+        }
     }
 
     fn fail(&mut self, error: DeviceError) {
@@ -253,7 +289,7 @@ impl<S: Source<Batch = Batch>> Task<S> {
         let buffer = with_room(&self.lane, buffer, batch.bytes().len()).await?;
         let (flight, on_device) = self.lane.put(batch, buffer, &self.back)?;
         self.flights.push_back(flight);
-        let _ = self.ready.send(Ok(SourceEvent::Batch(on_device)));
+        let _ = self.ready.send((self.restarts, Ok(SourceEvent::Batch(on_device))));
         Ok(())
     }
 

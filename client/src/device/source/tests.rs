@@ -40,6 +40,10 @@ impl Source for Fed {
         "nobody fills a slot".into()
     }
 
+    async fn restart(&mut self, _: Position) -> Result<(), ClientError> {
+        Ok(())
+    }
+
     fn handed(&mut self, _: Progress) {}
 
     fn serving(&self) -> Serving {
