@@ -6,8 +6,8 @@ use serde_json::Value;
 use spdl_shard::{
     Fingerprint,
     job::{
-        BadSamples, ColumnFile, ColumnKind, DType, DatasetFacts, DecodeFile, EpochEnd, ImageLayout, ImageOp, JobFile,
-        Normalise, OrderFile, ReturnsFile, Size,
+        BadSamples, ColumnFile, ColumnKind, DEFAULT_BAD_FRACTION, DType, DatasetFacts, DecodeFile, EpochEnd,
+        ImageLayout, ImageOp, JobFile, Normalise, OrderFile, ReturnsFile, Size,
     },
 };
 
@@ -130,7 +130,7 @@ fn the_first_example_shows_the_defaults_that_it_tells() {
     for (told, value) in [
         ("(integer, default 0)", minimal.seed.to_string()),
         ("(integer, epochs, default 1)", minimal.epochs.to_string()),
-        ("(number in 0..1, default 0.001)", minimal.max_bad_fraction.to_string()),
+        ("(number in 0..1, default 0.001)", DEFAULT_BAD_FRACTION.to_string()),
         ("(boolean, default true)", minimal.shuffle.to_string()),
         ("(string, default \"drop\")", serde_json::to_string(&minimal.epoch_end).unwrap()),
         ("(string, default \"substitute\")", serde_json::to_string(&minimal.bad_samples).unwrap()),

@@ -142,13 +142,18 @@ impl Coordinator {
         let Some(record) = state.ledger.record(bad) else { return };
         let mut lines = Vec::new();
         if let Some(named) = &record.named {
-            lines.push((
-                LogLevel::Warn,
-                format!(
-                    "bad sample {} of job `{name}` in shard `{}`, key `{}`: {}",
-                    record.sample, named.shard, named.key, named.cause
-                ),
-            ));
+            // A dataset that lacks a field does so in every sample: one line for the first, and for ten times as many.
+            let alike = state.ledger.named().iter().filter(|(_, bad)| bad.cause == named.cause).count();
+            let so_far = if alike > 1 { format!(" ({alike} samples so far)") } else { String::new() };
+            if [1, 10, 100, 1000].contains(&alike) {
+                lines.push((
+                    LogLevel::Warn,
+                    format!(
+                        "bad sample {} of job `{name}` in shard `{}`, key `{}`: {}{so_far}",
+                        record.sample, named.shard, named.key, named.cause
+                    ),
+                ));
+            }
             if state.ledger.named().len() == NAMED_SAMPLES {
                 let text = format!("job `{name}` has {NAMED_SAMPLES} bad samples; more are counted and not logged");
                 lines.push((LogLevel::Warn, text));

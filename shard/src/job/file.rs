@@ -39,9 +39,9 @@ pub struct JobFile {
     /// What happens to a sample that does not decode or lacks a field.
     #[serde(default)]
     pub bad_samples: BadSamples,
-    /// Distinct bad samples, as a fraction of the dataset, above which the job fails.
-    #[serde(default = "default_bad_fraction")]
-    pub max_bad_fraction: f64,
+    /// Distinct bad samples, as a fraction of the dataset, above which the job fails. Without it 0.001, and at least ten samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bad_fraction: Option<f64>,
     /// Whether samples are shuffled; without, they come in the order of the manifest.
     #[serde(default = "yes")]
     pub shuffle: bool,
@@ -124,8 +124,21 @@ const fn one() -> u64 {
 const fn yes() -> bool {
     true
 }
-const fn default_bad_fraction() -> f64 {
-    0.001
+
+/// The fraction of bad samples that a job may have where it says none, and the number of them that it may have in any case: of a small dataset, one
+/// sample is more than the fraction.
+pub const DEFAULT_BAD_FRACTION: f64 = 0.001;
+/// See [`DEFAULT_BAD_FRACTION`].
+pub const DEFAULT_BAD_SAMPLES: u64 = 10;
+
+/// The default for a dataset of `samples`.
+fn default_bad_fraction(samples: u64) -> f64 {
+    let wanted = DEFAULT_BAD_SAMPLES.min(samples) as f64;
+    let mut fraction = wanted / samples.max(1) as f64;
+    while fraction * (samples as f64) < wanted {
+        fraction = fraction.next_up();
+    }
+    fraction.clamp(DEFAULT_BAD_FRACTION, 1.0)
 }
 
 impl JobFile {
@@ -204,7 +217,7 @@ impl JobFile {
             epochs: self.epochs,
             epoch_end: self.epoch_end,
             bad_samples: self.bad_samples,
-            max_bad_fraction: self.max_bad_fraction,
+            max_bad_fraction: self.max_bad_fraction.unwrap_or_else(|| default_bad_fraction(facts.samples)),
             order,
             columns,
         };
@@ -223,7 +236,7 @@ impl JobFile {
             dataset: &self.dataset,
             global_batch: self.global_batch,
             epochs: self.epochs,
-            max_bad_fraction: self.max_bad_fraction,
+            max_bad_fraction: self.max_bad_fraction.unwrap_or(DEFAULT_BAD_FRACTION),
             order: self.order.unwrap_or_default(),
             columns: &columns,
         }
@@ -377,6 +390,20 @@ mod tests {
         }
         let error = JobFile::open(&path.with_extension("json")).unwrap_err().to_string();
         assert!(error.contains("a.json` cannot be read"), "{error}");
+    }
+
+    #[test]
+    fn where_the_job_says_nothing_ten_bad_samples_are_not_too_many_of_any_dataset() {
+        for (samples, most) in [(1, 1), (7, 7), (215, 10), (9_999, 10), (1_281_167, 1281)] {
+            let facts = DatasetFacts { samples, blocks: 1, ..FACTS };
+            let exact = example().replace("seed = 17", "epoch_end = \"exact\"");
+            let job = JobFile::parse(&exact, "job.toml").unwrap().freeze(&facts).unwrap();
+            job.check().unwrap();
+            assert_eq!((job.max_bad_fraction * samples as f64) as u64, most, "of {samples}");
+            let written = exact.replace("epochs = 90", "max_bad_fraction = 0.001");
+            let job = JobFile::parse(&written, "job.toml").unwrap().freeze(&facts).unwrap();
+            assert_eq!(job.max_bad_fraction, 0.001, "what is written holds");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use spdl_wire::{
     },
 };
 use spdl_worker::feed::{
-    BadLedger, Remedy,
+    BadLedger, Kind, Remedy,
     core::{Effect, FeedCore},
     remedy,
 };
@@ -509,7 +509,9 @@ fn decode(item: &Item, scenario: &crate::scenario::Scenario, ledger: &mut BadLed
             key: "k".into(),
             cause: "c".into(),
         };
-        ledger.record(&scenario.job, spdl_shard::Fingerprint(1), bad).expect("any fraction may be bad");
+        ledger
+            .record(&scenario.job, spdl_shard::Fingerprint(1), bad, &Kind::default())
+            .expect("any fraction may be bad");
         match remedy(scenario.job.bad_samples, &scenario.plan, item.at, attempts) {
             Remedy::Substitute(located) => {
                 id = located.id.0;

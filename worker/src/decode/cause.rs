@@ -15,6 +15,33 @@ pub struct BadSampleCause {
     pub problem: BadSampleProblem,
 }
 
+impl BadSampleCause {
+    /// What other samples can have too: the cause without what is this sample's own.
+    pub(crate) fn kind(&self) -> String {
+        let Self { column, problem } = self;
+        let (field, what) = match problem {
+            BadSampleProblem::Missing { .. } | BadSampleProblem::Empty { .. } | BadSampleProblem::BoxEmpty { .. } => {
+                return self.to_string();
+            }
+            BadSampleProblem::Function { function, .. } => {
+                return format!("column `{column}`: function `{function}` fails");
+            }
+            BadSampleProblem::TooLong { field, .. } => (field, "is too long"),
+            BadSampleProblem::Truncated { field, .. } => (field, "is cut off"),
+            BadSampleProblem::Undecodable { field, .. } => (field, "does not decode"),
+            BadSampleProblem::TooLarge { field, .. } => (field, "is too large a picture"),
+            BadSampleProblem::NotANumber { field, .. } => (field, "is no whole number"),
+            BadSampleProblem::OutOfRange { field, .. } => (field, "is out of range"),
+            BadSampleProblem::NotJson { field, .. } => (field, "is not JSON"),
+            BadSampleProblem::NoNumberAt { field, .. } => (field, "has no number at its path"),
+            BadSampleProblem::Annotation { field, .. } => (field, "is no VOC annotation"),
+            BadSampleProblem::BoxMissing { field, .. } => (field, "lacks a box"),
+            BadSampleProblem::ClassUnknown { field, .. } => (field, "has a box of an unknown class"),
+        };
+        format!("column `{column}`: field `{field}` {what}")
+    }
+}
+
 /// What is wrong with a field of a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -10,10 +10,14 @@ use spdl_shard::{
 };
 use spdl_wire::messages::BadSample;
 
+use crate::decode::{BadSampleCause, BadSampleProblem};
+
 /// Substitutes that are tried for one bad sample.
 const MAX_SUBSTITUTES: u32 = 64;
 /// Causes that an error about too many bad samples tells of.
 const TOLD_CAUSES: usize = 3;
+/// Kinds of bad samples of a job that are told apart in the log.
+const MAX_KINDS: usize = 64;
 /// Bad samples that are kept for the coordinator until it has heard of them; beyond it they are only counted.
 const UNREPORTED_LIMIT: usize = 4096;
 
@@ -44,8 +48,7 @@ pub fn remedy(policy: BadSamples, plan: &Plan, at: Position, attempts: u32) -> R
 /// More bad samples than the job allows.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
-    "job `{job}` has {bad} bad samples of {samples}, more than `max_bad_fraction` = {max_fraction} allows; the first: \
-     {causes}"
+    "job `{job}` has {bad} bad samples of {samples}, more than `max_bad_fraction` = {max_fraction} allows; {causes}"
 )]
 pub struct TooManyBad {
     /// The job.
@@ -56,8 +59,31 @@ pub struct TooManyBad {
     pub samples: u64,
     /// What the job allows.
     pub max_fraction: f64,
-    /// Where the first of them lie and what is wrong with them.
+    /// Where the first of them lie and what is wrong with them, or what is wrong with all.
     pub causes: String,
+}
+
+/// What bad samples can have in common, so that not each of them is logged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kind {
+    /// The cause without what is one sample's own.
+    text: String,
+    /// What to ask the user, where no sample was good so far.
+    question: Option<String>,
+}
+
+impl Kind {
+    /// The kind of `cause`, in a feed that has had a good sample or none.
+    #[must_use]
+    pub fn of(cause: &BadSampleCause, has_good: bool) -> Self {
+        let question = match &cause.problem {
+            BadSampleProblem::Missing { fields } if !has_good => {
+                Some(format!("every sample so far lacks {fields}: is `from` of column `{}` right?", cause.column))
+            }
+            _ => None,
+        };
+        Self { text: cause.kind(), question }
+    }
 }
 
 /// Bytes of a shard's name, a key or a cause that are told. A tar may name its members with a megabyte each, and then a
@@ -75,21 +101,48 @@ pub struct BadLedger {
 struct JobLedger {
     distinct: HashSet<u64>,
     first: Vec<String>,
+    /// How many there are of each kind.
+    kinds: HashMap<String, u64>,
+}
+
+impl JobLedger {
+    /// Logs the first of a kind, and when there are ten times as many; one that is not new to the ledger is not counted.
+    fn log(&mut self, job: &Job, sample: &BadSample, kind: &Kind) {
+        let BadSample { shard, key, cause, .. } = sample;
+        let known = if self.kinds.len() < MAX_KINDS || self.kinds.contains_key(&kind.text) { &kind.text } else { "" };
+        let count = self.kinds.entry(known.to_owned()).or_default();
+        *count += 1;
+        let (job, sample, count) = (&job.name, sample.sample.0, *count);
+        match (count, &kind.question) {
+            (1, _) => tracing::warn!(job, sample, shard, key, cause, "bad sample"),
+            (10, Some(question)) => tracing::warn!(job, samples = count, "bad samples: {question}"),
+            (count, _) if count.ilog10() > (count - 1).ilog10() => {
+                tracing::warn!(job, samples = count, shard, key, cause, "bad samples of one kind, this one the last");
+            }
+            _ => tracing::debug!(job, sample, shard, key, cause, "bad sample"),
+        }
+    }
 }
 
 impl BadLedger {
-    /// Notes a bad sample of the job with this fingerprint.
+    /// Notes a bad sample of the job with this fingerprint, of a kind that there may be more of.
     ///
     /// # Errors
     /// [`TooManyBad`] when the job has more of them than it allows.
-    pub fn record(&mut self, job: &Job, fingerprint: Fingerprint, mut sample: BadSample) -> Result<(), TooManyBad> {
+    pub fn record(
+        &mut self,
+        job: &Job,
+        fingerprint: Fingerprint,
+        mut sample: BadSample,
+        kind: &Kind,
+    ) -> Result<(), TooManyBad> {
         for text in [&mut sample.shard, &mut sample.key, &mut sample.cause] {
             text.truncate(text.floor_char_boundary(TEXT_BYTES));
         }
         let ledger = self.jobs.entry(fingerprint).or_default();
         if ledger.distinct.insert(sample.sample.0) {
+            ledger.log(job, &sample, kind);
             let BadSample { shard, key, cause, .. } = &sample;
-            tracing::warn!(job = job.name, sample = sample.sample.0, shard, key, cause, "bad sample");
             if ledger.first.len() < TOLD_CAUSES {
                 ledger.first.push(format!("record `{key}` of shard `{shard}`: {cause}"));
             }
@@ -106,7 +159,10 @@ impl BadLedger {
             bad,
             samples: job.samples,
             max_fraction: job.max_bad_fraction,
-            causes: ledger.first.join("; "),
+            causes: match &kind.question {
+                Some(question) if ledger.kinds.len() == 1 => question.clone(),
+                _ => format!("the first: {}", ledger.first.join("; ")),
+            },
         })
     }
 
@@ -162,10 +218,10 @@ mod tests {
     fn distinct_bad_samples_above_the_fraction_end_the_job_and_say_why() {
         let (mut ledger, job) = (BadLedger::default(), job(0.002));
         for sample in [3, 4, 3, 4, 4] {
-            ledger.record(&job, Fingerprint(5), bad(sample)).unwrap();
+            ledger.record(&job, Fingerprint(5), bad(sample), &Kind::default()).unwrap();
         }
-        ledger.record(&job, Fingerprint(6), bad(5)).unwrap();
-        let error = ledger.record(&job, Fingerprint(5), bad(5)).unwrap_err();
+        ledger.record(&job, Fingerprint(6), bad(5), &Kind::default()).unwrap();
+        let error = ledger.record(&job, Fingerprint(5), bad(5), &Kind::default()).unwrap_err();
         assert_eq!((error.bad, error.samples), (3, 1000));
         let text = error.to_string();
         for part in ["`train`", "`0003` of shard `a.tar`: cut short", "0.002"] {
@@ -203,12 +259,38 @@ mod tests {
     fn what_was_not_acknowledged_is_told_again() {
         let (mut ledger, job) = (BadLedger::default(), job(1.0));
         for sample in 0..5 {
-            ledger.record(&job, Fingerprint(5), bad(sample)).unwrap();
+            ledger.record(&job, Fingerprint(5), bad(sample), &Kind::default()).unwrap();
         }
         let told: Vec<u64> = ledger.unreported(2).iter().map(|bad| bad.sample.0).collect();
         assert_eq!(told, [0, 1]);
         ledger.acknowledge(2);
         let told: Vec<u64> = ledger.unreported(9).iter().map(|bad| bad.sample.0).collect();
         assert_eq!(told, [2, 3, 4]);
+    }
+
+    #[test]
+    fn a_field_that_every_sample_lacks_is_asked_about_and_one_that_some_lack_is_named() {
+        let cause = BadSampleCause {
+            column: "caption".into(),
+            problem: BadSampleProblem::Missing { fields: "`nofield`".into() },
+        };
+        let question = "every sample so far lacks `nofield`: is `from` of column `caption` right?";
+        for (has_good, expected) in [(false, question), (true, "the first: record `0000` of shard")] {
+            let (mut ledger, job) = (BadLedger::default(), job(0.001));
+            let kind = Kind::of(&cause, has_good);
+            ledger.record(&job, Fingerprint(5), bad(0), &kind).unwrap();
+            let text = ledger.record(&job, Fingerprint(5), bad(1), &kind).unwrap_err().to_string();
+            assert!(text.contains(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn causes_of_one_kind_differ_in_what_is_the_samples_own() {
+        let kind = |bytes| {
+            let problem = BadSampleProblem::Truncated { field: "jpg".into(), bytes };
+            Kind::of(&BadSampleCause { column: "image".into(), problem }, true)
+        };
+        assert_eq!(kind(12), kind(500));
+        assert_eq!(kind(12).text, "column `image`: field `jpg` is cut off");
     }
 }

@@ -1,6 +1,11 @@
 //! Filling one batch: its blocks are awaited together, what is there is decoded, and bad samples meet their policy.
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
@@ -17,14 +22,14 @@ use spdl_wire::{
 
 use super::{
     Feed, FeedError,
-    bad::{Remedy, remedy},
+    bad::{Kind, Remedy, remedy},
     dataset::IndexHold,
     portion::{Canvas, Fetched, SampleTask, Tasks, Unfinished, Why, WrongFetches, decode_portion, locate_in},
     progress::Wait,
     steps::PlannedStep,
     turns::Claim,
 };
-use crate::fetch::FetchError;
+use crate::{decode::BadSampleCause, fetch::FetchError};
 
 /// A slot that holds a batch, not published yet.
 #[derive(Debug)]
@@ -226,15 +231,23 @@ impl Filling {
         }
     }
 
-    fn settle_bad(&mut self, mut task: SampleTask, shard: String, key: String, cause: String) -> Result<(), FeedError> {
+    fn settle_bad(
+        &mut self,
+        mut task: SampleTask,
+        shard: String,
+        key: String,
+        why: BadSampleCause,
+    ) -> Result<(), FeedError> {
         let feed = self.feed.clone();
+        let cause = why.to_string();
         let job = &feed.session.job;
         let remedy = remedy(job.bad_samples, &feed.plan, task.at, task.attempts);
         if remedy == Remedy::Fail {
             return Err(FeedError::BadSample { job: job.name.clone(), shard, key, cause });
         }
         let bad = BadSample { job: job.name.clone(), sample: task.id, shard, key, cause: cause.clone() };
-        feed.resources.bad.lock().record(job, feed.job_fingerprint, bad)?;
+        let kind = Kind::of(&why, feed.has_good.load(Ordering::Relaxed));
+        feed.resources.bad.lock().record(job, feed.job_fingerprint, bad, &kind)?;
         let Located { id, block, .. } = match remedy {
             Remedy::Substitute(located) => located,
             Remedy::Mask => return Ok(()),

@@ -18,7 +18,11 @@ mod steps;
 mod turns;
 mod view;
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::AtomicBool},
+    time::Instant,
+};
 
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use spdl_shard::{
@@ -37,7 +41,7 @@ use tokio::{
 
 pub use bad::TooManyBad;
 #[doc(hidden)]
-pub use bad::{BadLedger, Remedy, remedy};
+pub use bad::{BadLedger, Kind, Remedy, remedy};
 use core::{Effect, FeedCore};
 use dataset::Dataset;
 pub use dataset::{StoreAccess, WrapStore};
@@ -254,6 +258,8 @@ pub(crate) struct Feed {
     /// Fields of a record that the columns may read.
     fields: Vec<String>,
     progress: Arc<Progress>,
+    /// A sample was decoded.
+    has_good: AtomicBool,
 }
 
 /// The task that keeps a rank's slots filled.
@@ -346,6 +352,7 @@ impl Driver {
             decoder,
             dataset,
             progress: progress.clone(),
+            has_good: AtomicBool::new(false),
         })
     }
 

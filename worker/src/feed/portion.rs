@@ -1,6 +1,6 @@
 //! Decoding part of a batch: samples whose bytes are there go straight to their places in the slot, in parallel.
 
-use std::{cell::Cell, cmp::Reverse, time::Instant};
+use std::{cell::Cell, cmp::Reverse, sync::atomic::Ordering, time::Instant};
 
 use bytes::Bytes;
 use crossbeam_deque::{Steal, Worker};
@@ -14,7 +14,7 @@ use spdl_wire::{
 
 use super::{Feed, dataset::IndexHold, journal::Suspicion, turns::Turn};
 use crate::{
-    decode::{SampleKey, Target},
+    decode::{BadSampleCause, SampleKey, Target},
     fetch::BlockBytes,
 };
 
@@ -89,7 +89,7 @@ pub(crate) struct Unfinished {
 #[derive(Clone, Debug)]
 pub(crate) enum Why {
     /// Right bytes that do not decode. With the policy `mask` the entry has been made zero.
-    Bad(String),
+    Bad(BadSampleCause),
     /// Not the bytes that the index describes.
     WrongBytes { field: String, expected: u32, actual: u32 },
     /// The index does not know the sample.
@@ -247,6 +247,7 @@ fn decode_one(
         Ok(()) => {
             own_ragged(targets);
             *entry = entry_of(task, task.flags);
+            feed.has_good.store(true, Ordering::Relaxed);
             feed.resources.stages.decode.item(started.elapsed(), read_bytes.get());
             None
         }
@@ -254,7 +255,7 @@ fn decode_one(
             zero(targets);
             *entry = entry_of(task, task.flags | entry_flags::MASKED);
             feed.resources.stages.decode.failure(started.elapsed());
-            unfinished(record.key, Why::Bad(cause.to_string()))
+            unfinished(record.key, Why::Bad(cause))
         }
     }
 }
