@@ -17,6 +17,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use serde::Serialize;
 use spdl_shard::job::Job;
 use spdl_wire::messages::StageFigures;
 
@@ -40,11 +41,34 @@ pub struct TransformSettings {
     /// How long a function may take for one sample. Default 30 s. Raised, a function that hangs holds a batch up for
     /// longer, and a trainer may run into its own timeout first; lowered, samples are bad because a node is busy.
     pub timeout: Duration,
+    /// The program whose functions are named as those of `__main__`. Default none, as of a worker.
+    pub program: Option<Program>,
+}
+
+/// A Python program, described as `multiprocessing.spawn.prepare` takes it: it is imported under another name than `__main__`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Program {
+    /// Where its code is.
+    #[serde(flatten)]
+    pub code: ProgramCode,
+    /// Its arguments.
+    pub sys_argv: Vec<String>,
+}
+
+/// Where a program's code is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum ProgramCode {
+    /// In a file, as of `python train.py`.
+    #[serde(rename = "init_main_from_path")]
+    File(String),
+    /// In a module, as of `python -m train`.
+    #[serde(rename = "init_main_from_name")]
+    Module(String),
 }
 
 impl Default for TransformSettings {
     fn default() -> Self {
-        Self { python: "python3".into(), path: None, timeout: Duration::from_secs(30) }
+        Self { python: "python3".into(), path: None, timeout: Duration::from_secs(30), program: None }
     }
 }
 

@@ -40,8 +40,8 @@ class Function:
     """A function, and what it takes and returns."""
 
     def __init__(self, described: dict[str, Any]) -> None:
-        module, _, path = described["name"].partition(":")
-        self.call: Any = functools.reduce(getattr, path.split("."), importlib.import_module(module))
+        name, _, path = described["name"].partition(":")
+        self.call: Any = functools.reduce(getattr, path.split("."), module(name))
         if not callable(self.call):
             raise TypeError(f"it is a {type(self.call).__name__}, which cannot be called")
         self.takes, self.returns = Value(described["takes"]), Value(described["returns"])
@@ -198,16 +198,34 @@ def main() -> None:
 
 
 def hello(body: bytes) -> bytes:
-    """The first request: where modules are looked for."""
-    global numpy
-    path = json.loads(body)
-    if path is not None:
-        sys.path[:] = path
+    """The first request: where modules are looked for, and which program's functions are those of `__main__`."""
+    global numpy, program
+    said = json.loads(body)
+    if said["path"] is not None:
+        sys.path[:] = said["path"]
+    program = said["program"]
     numpy = importlib.import_module("numpy")
     return b"K"
 
 
+def module(name: str) -> Any:
+    """The module; of `__main__`, the program that trains, as multiprocessing imports it: under another name, so that what stands under
+    `if __name__ == "__main__"` is not run."""
+    if name != "__main__":
+        return importlib.import_module(name)
+    if program is None:
+        raise ImportError("`__main__` is a program, and this process is none of its own; name the function by its module")
+    if "__mp_main__" not in sys.modules:
+        # The package refuses to load anything here: a program without that line would train in each of its processes.
+        os.environ["SPDL_CALLS_FUNCTIONS"] = "1"
+        from multiprocessing import spawn
+
+        spawn.prepare(program)
+    return sys.modules["__mp_main__"]
+
+
 numpy: Any = None
+program: Any = None
 
 if __name__ == "__main__":
     main()

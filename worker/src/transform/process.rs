@@ -88,8 +88,8 @@ impl Process {
         let child = command.process_group(0).spawn().map_err(start)?;
         drop(command);
         let mut process = Self { child, socket, memory: None, functions: Vec::new() };
-        let path = serde_json::to_vec(&settings.path).expect("plain data serialises");
-        match process.ask(b'H', &path, None, LOAD_TIMEOUT) {
+        let hello = serde_json::json!({ "path": settings.path, "program": settings.program });
+        match process.ask(b'H', hello.to_string().as_bytes(), None, LOAD_TIMEOUT) {
             Ok(Ok(_)) => Ok(process),
             Ok(Err(problem)) => Err(TransformError::Interpreter { python: python(), problem }),
             Err(silence) => {
