@@ -1,7 +1,7 @@
-"""Trains a small network with DistributedDataParallel, and goes on in the middle of an epoch after any interruption.
+"""Trains a small network with DistributedDataParallel, validates it after each epoch, and goes on in the middle of one after any interruption.
 
     torchrun --nproc-per-node 2 python/examples/train_ddp.py --demo
-    torchrun --nproc-per-node 8 python/examples/train_ddp.py --job job.toml          # the pipeline in this process
+    torchrun --nproc-per-node 8 python/examples/train_ddp.py --job train.toml --validate val.toml     # the pipeline in this process
     SPDL_COORD=head:7400 SPDL_JOB=tour SPDL_CERTS=certs/client torchrun ... train_ddp.py     # served by a cluster
 
 With `--checkpoint FILE` it saves model, optimiser and loader every `--every` steps, and goes on from there when started again, with
@@ -24,6 +24,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+LABEL = {"name": "label", "from": "cls", "decode": "int"}
+
 #: What the demo trains on: pictures of 32 pixels and their classes, every sample once an epoch.
 DEMO_JOB = {
     "name": "demo",
@@ -38,7 +40,19 @@ DEMO_JOB = {
             "decode": "image",
             "ops": [{"random_resized_crop": {"size": 32, "scale": [0.5, 1.0]}}, {"random_flip": {}}],
         },
-        {"name": "label", "from": "cls", "decode": "int"},
+        LABEL,
+    ],
+}
+
+#: What it validates on: every sample once, in the same order each time. Its loader gives all of it at every `for`.
+DEMO_VALIDATION = {
+    "name": "demo-validation",
+    "global_batch": 32,
+    "shuffle": False,
+    "epoch_end": "exact",
+    "column": [
+        {"name": "image", "from": "jpg", "decode": "image", "ops": [{"resize": {"size": 36}}, {"center_crop": {"size": 32}}]},
+        LABEL,
     ],
 }
 
@@ -56,24 +70,46 @@ def network(classes: int) -> nn.Module:
     )
 
 
-def demo_data(pictures: int) -> pathlib.Path:
-    """A dataset of the demo's pictures, made by rank 0 for all."""
+def demo_data(pictures: int) -> str:
+    """A folder with two datasets of the demo's pictures, made by rank 0 for all."""
     folder = [""]
     if dist.get_rank() == 0:
-        folder = [os.path.join(tempfile.mkdtemp(prefix="spdl-demo-"), "dataset")]
-        spdl_cluster.demo.pack_pictures(folder[0], pictures)
+        folder = [tempfile.mkdtemp(prefix="spdl-demo-")]
+        spdl_cluster.demo.pack_pictures(os.path.join(folder[0], "train"), pictures)
+        spdl_cluster.demo.pack_pictures(os.path.join(folder[0], "validation"), max(1, pictures // 3), seed=1)
     dist.broadcast_object_list(folder)
-    return pathlib.Path(folder[0])
+    return folder[0]
 
 
-def open_loader(arguments: argparse.Namespace, state: dict[str, Any] | None) -> spdl_cluster.Loader:
-    """The loader of this rank: rank and world come from torchrun's variables."""
+def open_loaders(
+    arguments: argparse.Namespace, state: dict[str, Any] | None
+) -> tuple[spdl_cluster.Loader, spdl_cluster.Loader | None]:
+    """This rank's loaders for training and for validation. Rank and world are those of the process group."""
     if arguments.demo:
-        job: Any = {**DEMO_JOB, "dataset": str(demo_data(arguments.pictures))}
-        return spdl_cluster.local(job, state=state)
+        folder = demo_data(arguments.pictures)
+        train = {**DEMO_JOB, "dataset": os.path.join(folder, "train")}
+        validation = {**DEMO_VALIDATION, "dataset": os.path.join(folder, "validation")}
+        return spdl_cluster.local(train, state=state), spdl_cluster.local(validation)
     if arguments.job:
-        return spdl_cluster.local(arguments.job, state=state)
-    return spdl_cluster.connect(state=state)
+        loader = spdl_cluster.local(arguments.job, state=state)
+        return loader, spdl_cluster.local(arguments.validate) if arguments.validate else None
+    return spdl_cluster.connect(state=state), spdl_cluster.connect(job=arguments.validate) if arguments.validate else None
+
+
+def validate(model: nn.Module, loader: spdl_cluster.Loader) -> str:
+    """The model on the whole validation set, over all ranks."""
+    right_and_all = torch.zeros(2)
+    model.eval()
+    with torch.no_grad():
+        for batch in loader:
+            answers = model(batch["image"].permute(0, 3, 1, 2).float() / 255)
+            # The last batch of a rank can have empty entries.
+            right_and_all[0] += ((answers.argmax(1) == batch["label"]) & batch.valid).sum()
+            right_and_all[1] += batch.valid.sum()
+    model.train()
+    dist.all_reduce(right_and_all)
+    right, total = right_and_all.tolist()
+    return f"{right:.0f} of {total:.0f} validation samples are right"
 
 
 def main() -> None:
@@ -82,6 +118,7 @@ def main() -> None:
     parser.add_argument("--demo", action="store_true", help="make pictures and train on them")
     parser.add_argument("--pictures", type=int, default=320, help="pictures of the demo")
     parser.add_argument("--job", help="a job file; without it and without --demo, the SPDL_* variables name a cluster's job")
+    parser.add_argument("--validate", help="a job to validate with after each epoch: a job file with --job, else a cluster's job")
     parser.add_argument("--classes", type=int, default=16, help="at least as many as the labels have")
     parser.add_argument("--checkpoint", type=pathlib.Path, help="file to save to, and to go on from where it exists")
     parser.add_argument("--every", type=int, default=10, help="steps between two checkpoints")
@@ -106,7 +143,8 @@ def main() -> None:
 
     seen: list[tuple[int, int]] = []
     right = total = 0.0
-    with open_loader(arguments, state) as loader:
+    loader, validation = open_loaders(arguments, state)
+    with loader:
         step = 0
         for epoch in range(loader.epoch, loader.epochs):
             for batch in loader:
@@ -132,8 +170,15 @@ def main() -> None:
                     total += len(new)
                 if arguments.checkpoint and rank == 0 and step % arguments.every == 0:
                     save(arguments.checkpoint, model.module, optimiser, loader)
+            if validation is not None:
+                # Without DDP's wrapper, whose buffers would be sent around for nothing.
+                verdict = validate(model.module, validation)
+                if rank == 0:
+                    print(f"epoch {epoch}: {verdict}")
         if arguments.checkpoint and rank == 0:
             save(arguments.checkpoint, model.module, optimiser, loader)
+    if validation is not None:
+        validation.close()
 
     everything = gathered((seen, right, total))
     if rank == 0:

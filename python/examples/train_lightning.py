@@ -1,12 +1,16 @@
-"""Trains with Lightning: the loader is the `train_dataloaders` of `fit`, and its state is part of Lightning's checkpoint.
+"""Trains with Lightning and validates after each epoch: loaders are the dataloaders of `fit`, and the state of the one that trains is part of
+Lightning's checkpoint.
 
-    python python/examples/train_lightning.py
+    python python/examples/train_lightning.py --devices 2
 
-Makes pictures, trains one epoch, and goes on from the checkpoint with another trainer.
+Makes pictures, trains one epoch, and goes on from the checkpoint with another trainer. Rank and world are those of the process group that
+Lightning makes; the loaders ask for them when they are first used.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import pathlib
 import tempfile
 from typing import Any
@@ -15,15 +19,25 @@ import lightning
 import spdl_cluster
 import spdl_cluster.demo
 import torch
+import torch.distributed as dist
 from torch import nn
 
-JOB = {
+LABEL = {"name": "label", "from": "cls", "decode": "int"}
+TRAIN = {
     "name": "lightning",
     "global_batch": 16,
     "epochs": 2,
+    "column": [{"name": "image", "from": "jpg", "decode": "image", "ops": [{"random_resized_crop": {"size": 32}}]}, LABEL],
+}
+#: In the dataset's order, and every sample once: the loader gives all of it at every `for`, whatever Lightning's sanity check took before.
+VALIDATION = {
+    "name": "lightning-validation",
+    "global_batch": 16,
+    "shuffle": False,
+    "epoch_end": "exact",
     "column": [
-        {"name": "image", "from": "jpg", "decode": "image", "ops": [{"random_resized_crop": {"size": 32}}]},
-        {"name": "label", "from": "cls", "decode": "int"},
+        {"name": "image", "from": "jpg", "decode": "image", "ops": [{"resize": {"size": 36}}, {"center_crop": {"size": 32}}]},
+        LABEL,
     ],
 }
 
@@ -34,16 +48,26 @@ class Module(lightning.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 64), nn.ReLU(), nn.Linear(64, 16))
-        self.seen: list[tuple[int, int]] = []
+        #: Epoch and id of each sample.
+        self.trained: list[tuple[int, int]] = []
+        self.validated: list[tuple[int, int]] = []
 
-    def on_before_batch_transfer(self, batch: spdl_cluster.Batch, index: int) -> spdl_cluster.Batch:
-        """Notes what came: after the transfer a batch is a dict of tensors and nothing more."""
-        self.seen += list(zip(batch.epochs.tolist(), batch.ids.tolist()))
-        return batch
+    def on_before_batch_transfer(self, batch: spdl_cluster.Batch, index: int) -> Any:
+        """Notes what came: after the transfer a batch is a dict of tensors and nothing more. So what the steps need of it becomes one."""
+        if self.trainer.training:
+            self.trained += zip(batch.epochs.tolist(), batch.ids.tolist())
+        elif not self.trainer.sanity_checking:
+            self.validated += [(self.current_epoch, sample) for sample, valid in zip(batch.ids.tolist(), batch.valid.tolist()) if valid]
+        return {**batch, "valid": batch.valid}
 
     def training_step(self, batch: Any, index: int) -> torch.Tensor:
         """The loss."""
         return nn.functional.cross_entropy(self.network(batch["image"].float() / 255), batch["label"])
+
+    def validation_step(self, batch: Any, index: int) -> None:
+        """The loss, without the empty entries that the last batch can have."""
+        losses = nn.functional.cross_entropy(self.network(batch["image"].float() / 255), batch["label"], reduction="none")
+        self.log("loss", losses[batch["valid"]].mean(), sync_dist=True, batch_size=int(batch["valid"].sum()))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam."""
@@ -65,28 +89,47 @@ class KeepLoader(lightning.Callback):
         self.loader.load_state_dict(state_dict)
 
 
-def trainer(loader: spdl_cluster.Loader, epochs: int) -> lightning.Trainer:
-    """A trainer that leaves nothing behind."""
-    quiet: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    return lightning.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=[KeepLoader(loader)], **quiet)
+def fit(folder: str, devices: int, epochs: int, checkpoint: pathlib.Path) -> Module:
+    """Trains up to an epoch, from the checkpoint if there is one, and saves it."""
+    module = Module()
+    with (
+        spdl_cluster.local({**TRAIN, "dataset": os.path.join(folder, "train")}) as train,
+        spdl_cluster.local({**VALIDATION, "dataset": os.path.join(folder, "validation")}) as validation,
+    ):
+        quiet: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+        trainer = lightning.Trainer(
+            max_epochs=epochs, accelerator="cpu", devices=devices, callbacks=[KeepLoader(train)], enable_model_summary=False, **quiet
+        )
+        start = str(checkpoint) if checkpoint.exists() else None
+        trainer.fit(module, train_dataloaders=train, val_dataloaders=validation, ckpt_path=start, weights_only=False)
+        trainer.save_checkpoint(checkpoint)
+    return module
 
 
 def main() -> None:
     """Trains, goes on, and says what was seen."""
-    with tempfile.TemporaryDirectory() as folder:
-        spdl_cluster.demo.pack_pictures(pathlib.Path(folder, "dataset"), 128)
-        job = {**JOB, "dataset": pathlib.Path(folder, "dataset")}
-        checkpoint = pathlib.Path(folder, "checkpoint.pt")
-        with spdl_cluster.local(job) as loader:
-            first = Module()
-            fit = trainer(loader, 1)
-            fit.fit(first, train_dataloaders=loader)
-            fit.save_checkpoint(checkpoint)
-        with spdl_cluster.local(job) as loader:
-            second = Module()
-            trainer(loader, 2).fit(second, train_dataloaders=loader, ckpt_path=str(checkpoint), weights_only=False)
-    seen = first.seen + second.seen
-    print(f"saw {len(first.seen)} samples, then {len(second.seen)}; {len(seen) - len(set(seen))} of them twice")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--devices", type=int, default=1, help="ranks, which Lightning starts")
+    arguments = parser.parse_args()
+    # Lightning runs this program once more for each further rank: they find the data that the first one made.
+    folder = os.environ.setdefault("SPDL_EXAMPLE_FOLDER", tempfile.mkdtemp(prefix="spdl-lightning-"))
+    if "LOCAL_RANK" not in os.environ:
+        spdl_cluster.demo.pack_pictures(os.path.join(folder, "train"), 128)
+        spdl_cluster.demo.pack_pictures(os.path.join(folder, "validation"), 40, seed=1)
+    checkpoint = pathlib.Path(folder, "checkpoint.pt")
+    modules = [fit(folder, arguments.devices, epochs, checkpoint) for epochs in (1, 2)]
+
+    everything = [[(module.trained, module.validated) for module in modules]]
+    if dist.is_initialized():
+        everything *= dist.get_world_size()
+        dist.all_gather_object(everything, everything[0], group=dist.new_group())
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        trained = [sample for rank in everything for seen, _ in rank for sample in seen]
+        validated = [sample for rank in everything for _, seen in rank for sample in seen]
+        for epoch in (0, 1):
+            ours = [sample for at, sample in validated if at == epoch]
+            print(f"epoch {epoch}: trained on {sum(at == epoch for at, _ in trained)} samples, validated on {len(set(ours))}")
+        print(f"{len(trained) - len(set(trained))} samples twice, on {len(everything)} ranks")
 
 
 if __name__ == "__main__":

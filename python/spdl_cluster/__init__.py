@@ -10,6 +10,7 @@
 `state_dict()` resumes anywhere, and whose batches are dicts of tensors, on the GPU with `device="cuda"`.
 """
 
+from ._native import __version__
 from .batch import Batch, Position, Ragged
 from .device import DeviceOptions, Normalise
 from .errors import (
@@ -18,6 +19,7 @@ from .errors import (
     DataError,
     DeviceError,
     DeviceMemoryError,
+    FinishedError,
     ForkedError,
     HoardingWarning,
     LoaderTimeout,
@@ -25,6 +27,7 @@ from .errors import (
     SettingError,
     SpdlError,
     StateError,
+    UsageError,
 )
 from .loader import Epoch, Loader, Start, connect, local
 
@@ -37,6 +40,7 @@ __all__ = [
     "DeviceMemoryError",
     "DeviceOptions",
     "Epoch",
+    "FinishedError",
     "ForkedError",
     "HoardingWarning",
     "Loader",
@@ -49,6 +53,8 @@ __all__ = [
     "SpdlError",
     "Start",
     "StateError",
+    "UsageError",
+    "__version__",
     "connect",
     "local",
 ]

@@ -7,7 +7,19 @@ from typing import Any, TypeAlias, final
 
 from typing_extensions import CapsuleType
 
-__all__ = ["Batch", "Column", "Feed", "count_cuda_devices", "pack_pictures"]
+__all__ = [
+    "Batch",
+    "Column",
+    "Feed",
+    "__version__",
+    "count_cuda_devices",
+    "pack_pictures",
+    "set_log_level",
+    "start_log",
+    "stop_log",
+]
+
+__version__: str
 
 #: Name, buffers, columns that are normalised (name, mean, std, type, layout, probability of a flip, seed), largest slab to page-lock.
 _Target: TypeAlias = tuple[str, int, list[tuple[str, list[float], list[float], str, str, float, int]], int]
@@ -18,8 +30,7 @@ class Feed:
 
     @staticmethod
     def connect(
-        rank: int,
-        world: int,
+        ranks: Callable[[], tuple[int, int]],
         *,
         job: str | None,
         run: str | None,
@@ -39,8 +50,7 @@ class Feed:
     @staticmethod
     def local(
         job: dict[str, Any] | str | os.PathLike[str],
-        rank: int,
-        world: int,
+        ranks: Callable[[], tuple[int, int]],
         *,
         start: str | None,
         epochs: int | None,
@@ -51,9 +61,11 @@ class Feed:
         cores: float | None,
         memory_bytes: int | None,
         transform_timeout: float | None,
+        program: tuple[str, str, list[str]] | None,
         target: _Target,
     ) -> Feed: ...
     def next(self) -> Batch | None: ...
+    def restart(self) -> None: ...
     def drain(self, count: int) -> int: ...
     def state(self) -> str: ...
     def load_state(self, state: str) -> None: ...
@@ -75,11 +87,13 @@ class Feed:
     @property
     def facts(self) -> tuple[str, int, int, int, int]: ...
     @property
+    def is_evaluation(self) -> bool: ...
+    @property
     def columns(self) -> list[tuple[str, str]]: ...
     @property
     def device(self) -> str: ...
     @property
-    def rank_and_world(self) -> tuple[int, int]: ...
+    def glance(self) -> tuple[str, str]: ...
     @property
     def belongs_elsewhere(self) -> bool: ...
     @property
@@ -147,4 +161,7 @@ class Column:
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 def count_cuda_devices() -> int: ...
+def start_log(deliver: Callable[[int, str, str], None]) -> None: ...
+def set_log_level(level: int) -> None: ...
+def stop_log() -> None: ...
 def pack_pictures(folder: str | os.PathLike[str], count: int, seed: int = 0) -> int: ...

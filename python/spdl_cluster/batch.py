@@ -160,6 +160,11 @@ class Batch(dict[str, Any]):
         batch on a GPU, it fetches them."""
         return self._source().content_digest()
 
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{name} {_shown(value)}" for name, value in self.items())
+        place = "" if self._made_of is None else f"{self.samples} samples at {self.position}: "
+        return f"Batch({place}{columns})"
+
     def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
         # Another process gets a copy of the tensors.
         return dict, (dict(self),)
@@ -188,6 +193,15 @@ def of_slot(slot: Slot, tensors: Tensors) -> Batch:
         tensors.before(slot)
     slot.fill(batch, tensors.of_export, ragged, tensors.takes_capsules)
     return batch
+
+
+def _shown(value: Any) -> str:
+    """What an array is, without what is in it."""
+    if isinstance(value, Ragged):
+        return repr(value)
+    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
+        return type(value).__name__
+    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
 
 
 def _handle(stream: Any) -> int:

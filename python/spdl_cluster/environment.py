@@ -9,19 +9,132 @@ from typing import Any
 from ._native import count_cuda_devices
 from .errors import SettingError
 
+#: What tells a process its rank and the number of ranks, where no process group of torch's does. Launchers are started by each other: torchrun
+#: and mpirun by SLURM, never the other way round, so an inner one comes before an outer one.
+_TORCHRUN = ("RANK", "WORLD_SIZE")
+_MPI = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
+_WAY_OUT = "give both `rank=` and `world=`, or let one launcher set both for every process"
 
-def rank_and_world(rank: int | None, world: int | None) -> tuple[int, int]:
-    """Rank and world as given, or from `RANK` and `WORLD_SIZE` as torchrun sets them, or 0 of 1."""
-    rank = _number("RANK", 0) if rank is None else rank
-    world = _number("WORLD_SIZE", 1) if world is None else world
+
+class Ranks:
+    """Which rank of how many this process is: as the caller says, or decided when it is first asked.
+
+    Two numbers that are given are taken as they are: a trainer with model-parallel groups knows its data-parallel rank better than any launcher.
+    Otherwise the first of these says both: the process group of torch.distributed, `RANK` and `WORLD_SIZE`, the variables of MPI, those of
+    SLURM; without any of them it is 0 of 1. Whatever is half there, or says something else than what was given or than the process group, is an error:
+    ranks that take themselves for the same one would load the same samples.
+    """
+
+    def __init__(self, rank: int | None, world: int | None) -> None:
+        self._given = (rank, world)
+        self._decided: tuple[int, int] | None = None
+        self._said_by = ""
+        if rank is not None and world is not None:
+            self._decided = _checked(rank, world, "the loader was given")
+
+    def __call__(self) -> tuple[int, int]:
+        """Rank and world, from now on the same."""
+        if self._decided is None:
+            rank, world, said_by = _process_group() or _variables() or (0, 1, "no launcher, so that it is the only one:")
+            for name, given, theirs in zip(("rank", "world"), self._given, (rank, world)):
+                if given is not None and given != theirs:
+                    problem = f"`{name}` is given as {given}, and {said_by} rank {rank} of {world}"
+                    raise SettingError(problem, "give both `rank=` and `world=`, or neither")
+            self._decided, self._said_by = _checked(rank, world, said_by), said_by
+        return self._decided
+
+    @property
+    def decided(self) -> tuple[int, int] | None:
+        """Rank and world, where that is decided."""
+        return self._decided
+
+    def check(self) -> None:
+        """Refuses a process group that was made after the loader's first use, and is another one than it took itself for."""
+        if self._decided is None or not self._said_by:
+            return
+        group = _process_group()
+        if group is not None and group[:2] != self._decided:
+            (rank, world), (theirs, of, said_by) = self._decided, group
+            raise SettingError(
+                f"the loader is rank {rank} of {world}, as it was when it was first used, and {said_by} rank {theirs} of {of}",
+                "use the loader (its length and epochs too) only once the process group is there, or give `rank=` and `world=`",
+            )
+
+
+def _checked(rank: int, world: int, said_by: str) -> tuple[int, int]:
     if not 0 <= rank < world:
-        raise SettingError(f"rank {rank} is not below world {world}", "ranks are 0 to world - 1")
+        raise SettingError(f"rank {rank} is not below world {world}: {said_by} that", "ranks are 0 to world - 1")
     return rank, world
+
+
+def _process_group() -> tuple[int, int, str] | None:
+    """What the default group of torch.distributed says, where the program has one; `RANK` and `WORLD_SIZE` must not say something else."""
+    torch = sys.modules.get("torch")
+    distributed = getattr(torch, "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    said = (int(distributed.get_rank()), int(distributed.get_world_size()))
+    for name, theirs in zip(_TORCHRUN, said):
+        number = _number(name)
+        if number is not None and number != theirs:
+            raise SettingError(
+                f"variable `{name}` is {number}, and the process group of torch.distributed has rank {said[0]} of {said[1]}",
+                "give both `rank=` and `world=`, or start every process with both variables as the group has them",
+            )
+    return (*said, "the process group of torch.distributed has")
+
+
+def _variables() -> tuple[int, int, str] | None:
+    """What the launcher's variables say, where there are any."""
+    for names in (_TORCHRUN, *_MPI):
+        said = _pair(*names)
+        if said is not None:
+            return (*said, f"variables `{names[0]}` and `{names[1]}` say")
+    return _slurm()
+
+
+def _slurm() -> tuple[int, int, str] | None:
+    """What SLURM says. In a batch script, which is no task of `srun`'s, its variables are those of the whole job."""
+    ranks = "SLURM_PROCID"
+    # `srun` may start fewer tasks than the job has.
+    worlds = "SLURM_STEP_NUM_TASKS" if _number("SLURM_STEP_NUM_TASKS") is not None else "SLURM_NTASKS"
+    is_step = any(os.environ.get(name) for name in ("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_TASKS"))
+    rank, world = _number(ranks), _number(worlds)
+    if os.environ.get("SLURM_JOB_ID") and not is_step and rank in (None, 0):
+        if world is not None and world > 1:
+            raise SettingError(
+                f"variable `{worlds}` is {world}, and `srun` did not start this process: there is no `SLURM_STEP_ID`",
+                f"start the {world} ranks with `srun`, or give both `rank=` and `world=`: rank=0, world=1 for one process alone",
+            )
+        return None
+    said = _pair(ranks, worlds)
+    return None if said is None else (*said, f"variables `{ranks}` and `{worlds}` say")
+
+
+def _pair(ranks: str, worlds: str) -> tuple[int, int] | None:
+    """Both numbers, or neither. One rank alone needs no number."""
+    rank, world = _number(ranks), _number(worlds)
+    if rank is None and world in (None, 1):
+        return None if world is None else (0, 1)
+    if rank is None:
+        raise SettingError(f"variable `{worlds}` is {world} and `{ranks}` is not set: which rank is this?", _WAY_OUT)
+    if world is None:
+        raise SettingError(f"variable `{ranks}` is {rank} and `{worlds}` is not set: of how many ranks?", _WAY_OUT)
+    return rank, world
+
+
+def refuse_function_process() -> None:
+    """Refuses to load anything in a process that calls a program's functions, which imports the program to find them."""
+    if os.environ.get("SPDL_CALLS_FUNCTIONS"):
+        raise SettingError(
+            "the program makes a loader when it is imported, and processes that call its functions import it",
+            'put what trains under `if __name__ == "__main__":`, or the functions into a module of their own',
+        )
 
 
 def local_world() -> int:
     """Ranks on this node, from `LOCAL_WORLD_SIZE` as torchrun sets it, or 1."""
-    return max(1, _number("LOCAL_WORLD_SIZE", 1))
+    return max(1, _number("LOCAL_WORLD_SIZE") or 1)
 
 
 def device_name(device: Any) -> str:
@@ -40,15 +153,15 @@ def device_name(device: Any) -> str:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return f"cuda:{torch.cuda.current_device()}"
-    local_rank = _number("LOCAL_RANK", 0)
+    local_rank = _number("LOCAL_RANK")
     # Each process may have been given a device of its own (CUDA_VISIBLE_DEVICES).
     return f"cuda:{local_rank}" if local_rank and count_cuda_devices() != 1 else "cuda:0"
 
 
-def _number(name: str, default: int) -> int:
+def _number(name: str) -> int | None:
     text = os.environ.get(name, "").strip()
     if not text:
-        return default
+        return None
     try:
         return int(text)
     except ValueError:

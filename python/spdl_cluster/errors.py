@@ -17,6 +17,10 @@ class SettingError(SpdlError, ValueError):
     """A setting, a job or a rank that is missing or makes no sense."""
 
 
+class UsageError(SpdlError, TypeError, AttributeError):
+    """Something that a DataLoader has and a loader has not; the hint says what there is instead."""
+
+
 class StateError(SpdlError, ValueError):
     """A state that cannot be read, is of another job, or comes too late."""
 
@@ -43,6 +47,10 @@ class DeviceMemoryError(DeviceError, MemoryError):
 
 class LoaderTimeout(SpdlError, TimeoutError):
     """No batch came in time; the text says who waits for what. The next call goes on waiting for the same batch."""
+
+
+class FinishedError(SpdlError, RuntimeError):
+    """All epochs were delivered, and the loader was asked for another one."""
 
 
 class ClosedError(SpdlError, RuntimeError):

@@ -9,14 +9,15 @@ import warnings
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
-from . import environment, tensors
+from . import environment, functions, log, misuse, tensors
 from . import device as devices
+from ._native import Batch as Slot
 from ._native import Feed
 from .batch import Batch, Position, of_slot
 from .device import DeviceOptions
-from .errors import SettingError, StateError
+from .errors import FinishedError, SettingError, StateError, UsageError
 
 _open: weakref.WeakSet[Loader] = weakref.WeakSet()
 
@@ -38,18 +39,26 @@ class Start(NamedTuple):
 class Loader:
     """The batches of one rank, in the job's order. Made by `connect` or `local`.
 
-    A `for` over it is one epoch, or the rest of it after a resume or a `break`; the next `for` is the next epoch. After the last epoch it
-    gives nothing. What it says of itself (position, state, receipt) is about the batches that it has handed to the caller, never about
-    what was prefetched.
+    A `for` over it is one epoch, or the rest of it after a resume or a `break`; the next `for` is the next epoch. After the last epoch
+    another `for` raises `FinishedError`. One that repeats, as for an evaluation, gives the whole dataset at every `for`, whatever came of the one
+    before; its receipt is that of the newest. What a loader says of itself (position, state, receipt) is about the batches that it has handed to the
+    caller, never about what was prefetched.
 
     It is opened when it is first used; until then `load_state_dict` sets where it begins. It belongs to the process that made it, cannot be
     pickled, and may be used by several threads, one at a time.
     """
 
-    def __init__(self, feed: Feed, kind: tensors.Kind) -> None:
+    def __init__(self, feed: Feed, ranks: environment.Ranks, kind: tensors.Kind, repeat: bool | None) -> None:
         """Not for callers: see `connect` and `local`."""
         self._feed = feed
+        self._ranks = ranks
         self._kind = kind
+        #: Whether every `for` is the whole dataset; `None` as the job has it.
+        self._repeat = repeat
+        #: The `for` that goes on; of a loader that repeats, no other one does.
+        self._epoch: Epoch | None = None
+        #: Nothing was handed over since it was made, or given a state.
+        self._is_fresh = True
         self._tensors: tensors.Tensors | None = None
         #: A state of the job, whatever its position.
         self._job_state: dict[str, Any] | None = None
@@ -65,7 +74,9 @@ class Loader:
 
     def next(self) -> Batch | None:
         """The next batch, over the ends of epochs; `None` after the last epoch."""
+        self._ranks.check()
         slot = self._feed.next()
+        self._is_fresh = False
         return None if slot is None else of_slot(slot, self._tensors or self._choose())
 
     @property
@@ -89,14 +100,23 @@ class Loader:
         return self._feed.steps_left
 
     @property
+    def repeat(self) -> bool:
+        """Whether every `for` is the whole dataset."""
+        if self._repeat is None:
+            self._repeat = self._feed.is_evaluation
+        elif self._repeat and self.epochs != 1:
+            raise SettingError(f"`repeat` is for a job of one epoch, and job `{self.job}` has {self.epochs}", "leave it out")
+        return self._repeat
+
+    @property
     def rank(self) -> int:
         """This rank."""
-        return self._feed.rank_and_world[0]
+        return self._ranks()[0]
 
     @property
     def world(self) -> int:
         """Number of ranks."""
-        return self._feed.rank_and_world[1]
+        return self._ranks()[1]
 
     @property
     def device(self) -> str:
@@ -160,6 +180,7 @@ class Loader:
         Raises `StateError` where it is no state, or comes too late; a state of another job is refused when the loader is opened.
         """
         self._feed.load_state(_state_text(state))
+        self._is_fresh = True
 
     def close(self) -> None:
         """Says goodbye, within a second or two. Batches that were handed over stay valid."""
@@ -175,7 +196,20 @@ class Loader:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<spdl_cluster.Loader rank {self.rank} of {self.world}>"
+        # Nothing is opened, joined or decided by looking at it.
+        job, position = self._feed.glance
+        ranks = self._ranks.decided
+        who = "rank not decided yet" if ranks is None else f"rank {ranks[0]} of {ranks[1]}"
+        return f"<spdl_cluster.Loader of {job}: {who}, {position}>"
+
+    def __next__(self) -> NoReturn:
+        misuse.no_iterator()
+
+    def __getitem__(self, index: object) -> NoReturn:
+        misuse.no_dataset()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        misuse.no_such_attribute(name)
 
     def __reduce__(self) -> str:
         self._feed.__reduce__()
@@ -186,14 +220,40 @@ class Loader:
         self._job_state = json.loads(self._feed.state())
         return self._tensors
 
+    def _begin(self, epoch: Epoch) -> None:
+        """A `for` asks for its first batch."""
+        self._ranks.check()
+        self._epoch = epoch
+        if self.repeat and not self._is_fresh:
+            self._feed.restart()
+
+    def _first(self) -> Slot:
+        """The first batch of a `for`, which there has to be."""
+        slot = self._feed.next()
+        if slot is None and self.repeat:
+            # It was made from a state at its end.
+            self._feed.restart()
+            slot = self._feed.next()
+        if slot is None:
+            epochs = "its epoch is" if self.epochs == 1 else f"all {self.epochs} epochs are"
+            raise FinishedError(
+                f"job `{self.job}` is finished: {epochs} delivered up to {self.position}, and there is no batch for another `for`",
+                "for an evaluation make the loader with `repeat=True`, which `shuffle = false` with `epoch_end = \"exact\"` implies; to train longer, "
+                "a job with more `epochs`; to go back, a loader with a `state=`",
+            )
+        self._is_fresh = False
+        return slot
+
 
 class Epoch:
     """The batches from a loader's position to the end of its epoch. After a timeout or Ctrl-C it can be used further."""
 
-    __slots__ = ("_loader", "_is_over")
+    __slots__ = ("_loader", "_has_begun", "_has_batch", "_is_over")
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
+        self._has_begun = False
+        self._has_batch = False
         self._is_over = False
 
     def __iter__(self) -> Epoch:
@@ -203,14 +263,24 @@ class Epoch:
         if self._is_over:
             raise StopIteration
         loader = self._loader
-        slot = loader._feed.next()
+        if not self._has_begun:
+            loader._begin(self)
+            self._has_begun = True
+        elif loader._epoch is not self and loader.repeat:
+            raise UsageError(
+                "a newer `for` over this loader has begun the dataset again, so that this one has no batches any more",
+                "make two loaders where two loops are to go on side by side",
+            )
+        slot = loader._feed.next() if self._has_batch else loader._first()
         if slot is None:
             self._is_over = True
             raise StopIteration
+        self._has_batch = True
         self._is_over = slot.ends_epoch
         return of_slot(slot, loader._tensors or loader._choose())
 
 
+@misuse.explained
 def connect(
     rank: int | None = None,
     world: int | None = None,
@@ -227,6 +297,7 @@ def connect(
     slots: int | None = None,
     transport: str | None = None,
     global_batch: int | None = None,
+    repeat: bool | None = None,
     tensors: tensors.Kind = "auto",
     device: Any = None,
     device_options: DeviceOptions | None = None,
@@ -235,7 +306,8 @@ def connect(
 ) -> Loader:
     """The batches of `rank` of `world`, from a cluster of workers. What is not given comes from the environment.
 
-    rank, world: this rank and the number of data-parallel ranks. `RANK` and `WORLD_SIZE`, as torchrun sets them.
+    rank, world: this rank and the number of data-parallel ranks. Without them, what torch's process group says when the loader is first used, or
+        else `RANK` and `WORLD_SIZE` as torchrun sets them, MPI's variables, or SLURM's; else 0 of 1. Give both or neither.
     job: name of the job. `SPDL_JOB`.
     run: name of this training among those with the job. Sessions and positions are the run's, and runs live side by side. `SPDL_RUN`, the job's
         name.
@@ -251,6 +323,8 @@ def connect(
     slots: batches that are filled, waiting or in the caller's hands. `SPDL_SLOTS`, 4. Raised, the worker's slab takes more memory.
     transport: `auto`, `local` or `quic`. `SPDL_TRANSPORT`, `auto`.
     global_batch: samples of one step over all ranks, where it differs from the job's.
+    repeat: whether every `for` is the whole dataset, from its first batch: for an evaluation, of a job of one epoch. Default: where the job has
+        `shuffle = false` and `epoch_end = "exact"`.
     tensors: `"torch"`, `"numpy"`, `"dlpack"`, or `"auto"`: torch where the program has imported it when the first batch comes, else numpy.
     device: where tensors are: `None` or `"cpu"`, `"cuda:1"`, 1, a `torch.device`. `"cuda"` is torch's current device where the program uses CUDA
         already, else number `LOCAL_RANK`, as torchrun sets it, of several, else the first.
@@ -259,8 +333,9 @@ def connect(
 
     Settings are checked and the device is opened at once; the session is joined, and memory on the device taken, when the loader is first used.
     """
+    ranks = environment.Ranks(rank, world)
     feed = Feed.connect(
-        *environment.rank_and_world(rank, world),
+        ranks,
         job=job,
         run=run,
         start=_start_text(start, state),
@@ -276,9 +351,10 @@ def connect(
         global_batch=global_batch,
         target=devices.written(environment.device_name(device), device_options),
     )
-    return _made(feed, tensors, state)
+    return _made(feed, ranks, tensors, repeat, state)
 
 
+@misuse.explained
 def local(
     job: Mapping[str, Any] | str | os.PathLike[str],
     rank: int | None = None,
@@ -293,14 +369,15 @@ def local(
     memory_bytes: int | None = None,
     transform_timeout: float | None = None,
     global_batch: int | None = None,
+    repeat: bool | None = None,
     tensors: tensors.Kind = "auto",
     device: Any = None,
     device_options: DeviceOptions | None = None,
 ) -> Loader:
     """The same loader with its pipeline in this process: no server, the same samples and bytes.
 
-    job: path of a job file (TOML), or a dict with the same keys.
-    rank, world: this rank and the number of data-parallel ranks. `RANK` and `WORLD_SIZE`, else 0 of 1.
+    job: path of a job file (TOML), or a dict with the same keys, in which a column's `transform` may be the function itself.
+    rank, world: this rank and the number of data-parallel ranks, as `connect` has them.
     start: where to start, as `connect` has it; `"resume"` is not for a loader in this process, which keeps no positions.
     state: where to start, as `state_dict` gave it: the same as `start=`.
     epochs: epochs, where they differ from the job's.
@@ -311,13 +388,14 @@ def local(
     memory_bytes: bytes for slots and cached data. Default 1 GiB. Raised, less is left for the trainer.
     transform_timeout: seconds that a function of the job's (`transform`) may take for a sample, which is a bad one then. Default 30. Raised, one
         that hangs holds its batch up for longer.
-    global_batch, tensors, device, device_options: as `connect` has them.
+    global_batch, repeat, tensors, device, device_options: as `connect` has them.
     """
     if cores is not None and cores > (there := len(os.sched_getaffinity(0))):
-        warnings.warn(f"cores={cores} is more than the {there} of this machine; it is a number of cores, not percent", stacklevel=2)
+        warnings.warn(f"cores={cores} is more than the {there} of this machine; it is a number of cores, not percent", stacklevel=3)
+    ranks = environment.Ranks(rank, world)
     feed = Feed.local(
-        dict(job) if isinstance(job, Mapping) else os.fspath(job),
-        *environment.rank_and_world(rank, world),
+        functions.named(job) if isinstance(job, Mapping) else os.fspath(job),
+        ranks,
         start=_start_text(start, state),
         epochs=epochs,
         slots=slots,
@@ -327,13 +405,22 @@ def local(
         cores=cores,
         memory_bytes=memory_bytes,
         transform_timeout=transform_timeout,
+        program=functions.program(),
         target=devices.written(environment.device_name(device), device_options),
     )
-    return _made(feed, tensors, state)
+    return _made(feed, ranks, tensors, repeat, state)
 
 
-def _made(feed: Feed, kind: tensors.Kind, state: Mapping[str, Any] | str | bytes | None) -> Loader:
-    loader = Loader(feed, kind)
+def _made(
+    feed: Feed,
+    ranks: environment.Ranks,
+    kind: tensors.Kind,
+    repeat: bool | None,
+    state: Mapping[str, Any] | str | bytes | None,
+) -> Loader:
+    environment.refuse_function_process()
+    log.follow()
+    loader = Loader(feed, ranks, kind, repeat)
     if kind != "auto":
         # What was asked for by name is there, or the caller hears at once that it is not.
         tensors.choose(kind, loader.device)

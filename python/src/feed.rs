@@ -30,6 +30,8 @@ const HOARDING_GRACE: Duration = Duration::from_secs(1);
 #[pyclass(frozen, module = "spdl_cluster._native")]
 pub(crate) struct Feed {
     recipe: Recipe,
+    /// Called when the loader is opened: rank and world.
+    ranks: Py<PyAny>,
     process: u32,
     /// Taken while detached from Python only: its holder may wait for Python.
     phase: Mutex<Phase>,
@@ -74,9 +76,9 @@ impl Drop for Feed {
 }
 
 impl Feed {
-    fn new(recipe: Recipe) -> Self {
+    fn new(recipe: Recipe, ranks: Py<PyAny>) -> Self {
         let process = std::process::id();
-        Self { recipe, process, phase: Mutex::new(Phase::Ahead(None)), hoard: Mutex::default() }
+        Self { recipe, ranks, process, phase: Mutex::new(Phase::Ahead(None)), hoard: Mutex::default() }
     }
 
     /// Refuses a forked child, whose copy of this has no threads behind it.
@@ -102,7 +104,8 @@ impl Feed {
         py.detach(|| {
             let mut phase = self.phase.lock();
             if let Phase::Ahead(state) = &*phase {
-                let loader = self.recipe.open(*state, || Python::attach(|py| py.check_signals()))?;
+                let ranks = Python::attach(|py| self.ranks.call0(py)?.extract(py))?;
+                let loader = self.recipe.open(ranks, *state, || Python::attach(|py| py.check_signals()))?;
                 let facts = self.recipe.facts(&*loader);
                 *phase = Phase::Open(loader, facts);
             }
@@ -165,14 +168,14 @@ fn seconds(py: Python<'_>, name: &str, timeout: Option<f64>) -> PyResult<Option<
 
 #[pymethods]
 impl Feed {
-    /// A rank of a cluster's job. What is `None` comes from the `SPDL_*` variables, or has its default.
+    /// A rank of a cluster's job; `ranks()` says which of how many when it is opened. What is `None` comes from the `SPDL_*` variables, or
+    /// has its default.
     #[staticmethod]
-    #[pyo3(signature = (rank, world, *, job, run, start, takeover, epochs, coordinators, certs, transport, slots, timeout, socket, node, global_batch, target))]
+    #[pyo3(signature = (ranks, *, job, run, start, takeover, epochs, coordinators, certs, transport, slots, timeout, socket, node, global_batch, target))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn connect(
         py: Python<'_>,
-        rank: u32,
-        world: u32,
+        ranks: Py<PyAny>,
         job: Option<String>,
         run: Option<String>,
         start: Option<String>,
@@ -192,18 +195,18 @@ impl Feed {
         let launch = LaunchOptions { run, start, takeover, epochs };
         let options =
             ClusterOptions { job, launch, coordinators, certs, transport, slots, timeout, socket, node, global_batch };
-        let origin = options.origin(rank, world).map_err(|error| errors::of_client(py, &error, ""))?;
-        Ok(Self::new(Recipe { origin, target: Target::open(py, target)? }))
+        let (job, origin) = options.origin().map_err(|error| errors::of_client(py, &error, ""))?;
+        Ok(Self::new(Recipe { job, origin, target: Target::open(py, target)? }, ranks))
     }
 
-    /// A rank whose pipeline runs in this process. `sharers` processes share the node's default budget of cores.
+    /// A rank whose pipeline runs in this process; `ranks()` says which of how many when it is opened. `sharers` processes share the node's
+    /// default budget of cores.
     #[staticmethod]
-    #[pyo3(signature = (job, rank, world, *, start, epochs, slots, timeout, global_batch, sharers, cores, memory_bytes, transform_timeout, target))]
+    #[pyo3(signature = (job, ranks, *, start, epochs, slots, timeout, global_batch, sharers, cores, memory_bytes, transform_timeout, program, target))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn local(
         job: &Bound<'_, PyAny>,
-        rank: u32,
-        world: u32,
+        ranks: Py<PyAny>,
         start: Option<String>,
         epochs: Option<u64>,
         slots: Option<u32>,
@@ -213,16 +216,17 @@ impl Feed {
         cores: Option<f64>,
         memory_bytes: Option<u64>,
         transform_timeout: Option<f64>,
+        program: Option<(String, String, Vec<String>)>,
         target: WrittenTarget,
     ) -> PyResult<Self> {
         let py = job.py();
         let timeout = seconds(py, "timeout", timeout)?;
-        let transforms = open::transforms(py, seconds(py, "transform_timeout", transform_timeout)?)?;
+        let transforms = open::transforms(py, seconds(py, "transform_timeout", transform_timeout)?, program)?;
         let options =
             ProcessOptions { start, epochs, slots, timeout, global_batch, sharers, cores, memory_bytes, transforms };
-        let origin = options.origin(job::read(job)?, rank, world);
-        let origin = origin.map_err(|error| errors::of_client(py, &error, ""))?;
-        Ok(Self::new(Recipe { origin, target: Target::open(py, target)? }))
+        let origin = options.origin(job::read(job)?);
+        let (job, origin) = origin.map_err(|error| errors::of_client(py, &error, ""))?;
+        Ok(Self::new(Recipe { job, origin, target: Target::open(py, target)? }, ranks))
     }
 
     /// The next batch, waited for up to the timeout; `None` when all epochs are delivered.
@@ -243,6 +247,12 @@ impl Feed {
             };
             errors::of_client(py, &error, &note)
         })
+    }
+
+    /// Goes back to the beginning of the stream.
+    fn restart(&self, py: Python<'_>) -> PyResult<()> {
+        let restarted = self.with_open(py, |loader, _| Ok(loader.restart()))?;
+        restarted.map_err(|error| errors::of_client(py, &error, ""))
     }
 
     /// Takes `count` batches and drops them without making Python objects of them; the nanoseconds that it took. For benchmarks: what is
@@ -281,7 +291,9 @@ impl Feed {
             let mut phase = self.phase.lock();
             match &*phase {
                 Phase::Open(loader, _) if loader.state() == state => Ok(None),
-                Phase::Open(loader, _) if matches!(self.recipe.origin, Origin::Cluster { world: 2.., .. }) => {
+                Phase::Open(loader, _)
+                    if matches!(self.recipe.origin, Origin::Cluster { .. }) && loader.world() > 1 =>
+                {
                     Err(format!("the loader has joined its session at {} already", loader.position()))
                 }
                 Phase::Closed => Err("the loader is closed".to_owned()),
@@ -355,6 +367,12 @@ impl Feed {
         Ok((facts.job, facts.samples, facts.epochs, facts.global_batch, facts.steps))
     }
 
+    /// Whether its job is an evaluation: every sample once, in the dataset's order.
+    #[getter]
+    fn is_evaluation(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with_open(py, |_, facts| Ok(facts.is_evaluation))
+    }
+
     /// Name and type of each column.
     #[getter]
     fn columns(&self, py: Python<'_>) -> PyResult<Vec<(String, &'static str)>> {
@@ -367,10 +385,17 @@ impl Feed {
         self.recipe.target.as_ref().map_or(Placement::Host, |target| target.device.placement()).to_string()
     }
 
-    /// This rank, and the number of ranks.
+    /// The job, and where it is in it, in words; opens nothing and waits for nothing.
     #[getter]
-    fn rank_and_world(&self) -> (u32, u32) {
-        self.recipe.rank_and_world()
+    fn glance(&self, py: Python<'_>) -> (String, String) {
+        let position = py.detach(|| match self.phase.try_lock().as_deref() {
+            Some(Phase::Ahead(None)) => "not opened".to_owned(),
+            Some(Phase::Ahead(Some(state))) => format!("not opened, to go on at {}", state.position()),
+            Some(Phase::Open(loader, _)) => format!("at {}", loader.position()),
+            Some(Phase::Closed) => "closed".to_owned(),
+            None => "in use".to_owned(),
+        });
+        (format!("job `{}`", self.recipe.job), position)
     }
 
     /// Says goodbye, within a second or two. Batches that were handed over stay valid.

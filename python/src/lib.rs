@@ -8,6 +8,7 @@ mod errors;
 mod feed;
 mod handed;
 mod job;
+mod log;
 mod open;
 mod pictures;
 
@@ -20,5 +21,12 @@ mod _native {
     #[pymodule_export]
     use crate::feed::Feed;
     #[pymodule_export]
+    use crate::log::{set_log_level, start_log, stop_log};
+    #[pymodule_export]
     use crate::pictures::pack_pictures;
+
+    /// The package's version.
+    #[pymodule_export]
+    #[allow(non_upper_case_globals, reason = "as Python has it")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
 }

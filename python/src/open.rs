@@ -8,7 +8,7 @@ use spdl_client::{
 };
 use spdl_cluster::local;
 use spdl_shard::{Position, Receipt, job::JobFile};
-use spdl_worker::transform::TransformSettings;
+use spdl_worker::transform::{Program, ProgramCode, TransformSettings};
 
 use crate::{device::Target, errors, handed::Handed};
 
@@ -18,6 +18,8 @@ pub(crate) const CHECK: Duration = Duration::from_millis(50);
 /// Where batches come from, and where they go.
 #[derive(Debug)]
 pub(crate) struct Recipe {
+    /// The job's name.
+    pub(crate) job: String,
     pub(crate) origin: Origin,
     /// `None` where they stay in their slots as they are.
     pub(crate) target: Option<Target>,
@@ -26,42 +28,38 @@ pub(crate) struct Recipe {
 /// Where batches come from.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    Cluster { builder: Box<Builder>, run: String, rank: u32, world: u32 },
-    Process { builder: Box<local::Builder>, rank: u32, world: u32 },
+    Cluster { builder: Box<Builder>, run: String },
+    Process(Box<local::Builder>),
 }
 
 impl Recipe {
-    pub(crate) fn rank_and_world(&self) -> (u32, u32) {
-        let (Origin::Cluster { rank, world, .. } | Origin::Process { rank, world, .. }) = &self.origin;
-        (*rank, *world)
-    }
-
     /// The run's name, where it has one of its own.
     pub(crate) fn run(&self) -> Option<&str> {
         match &self.origin {
             Origin::Cluster { run, .. } => Some(run),
-            Origin::Process { .. } => None,
+            Origin::Process(_) => None,
         }
     }
 
-    /// Opens a loader, from `state` where there is one. Waits, and calls `check` on the way.
+    /// Opens the loader of `rank` of `world`, from `state` where there is one. Waits, and calls `check` on the way.
     pub(crate) fn open(
         &self,
+        (rank, world): (u32, u32),
         state: Option<State>,
         check: impl FnMut() -> PyResult<()>,
     ) -> PyResult<Box<dyn AnyLoader>> {
         match &self.origin {
-            Origin::Cluster { builder, rank, world, .. } => {
+            Origin::Cluster { builder, .. } => {
                 let builder = (**builder).clone();
                 let builder = match state {
                     Some(state) => builder.state(state),
                     None => builder,
                 };
-                let opened = self.start(builder.connect(*rank, *world), check)?;
+                let opened = self.start(builder.connect(rank, world), check)?;
                 opened.map_err(|error| Python::attach(|py| errors::of_client(py, &error, "")))
             }
-            Origin::Process { builder, .. } => {
-                let builder = (**builder).clone();
+            Origin::Process(builder) => {
+                let builder = (**builder).clone().rank(rank, world);
                 let builder = match state {
                     Some(state) => builder.state(state),
                     None => builder,
@@ -126,6 +124,8 @@ pub(crate) struct Facts {
     pub(crate) global_batch: u32,
     /// Of an epoch; rounded up where epochs share a batch.
     pub(crate) steps: u64,
+    /// Every sample once, in the dataset's order.
+    pub(crate) is_evaluation: bool,
     /// Names and types of the columns.
     pub(crate) columns: Vec<(String, &'static str)>,
 }
@@ -137,6 +137,8 @@ pub(crate) trait AnyLoader: Send {
         &mut self,
         check: &mut dyn FnMut() -> PyResult<()>,
     ) -> PyResult<Result<Option<(Handed, bool)>, ClientError>>;
+    fn restart(&mut self) -> Result<(), ClientError>;
+    fn world(&self) -> u32;
     fn position(&self) -> Position;
     fn state(&self) -> State;
     fn epoch(&self) -> u64;
@@ -159,6 +161,14 @@ impl<S: Source<Batch: Into<Handed>>> AnyLoader for Blocking<S> {
                 (batch.into(), ends_epoch)
             })
         }))
+    }
+
+    fn restart(&mut self) -> Result<(), ClientError> {
+        Self::restart(self)
+    }
+
+    fn world(&self) -> u32 {
+        self.loader().session().world
     }
 
     fn position(&self) -> Position {
@@ -199,6 +209,7 @@ impl<S: Source<Batch: Into<Handed>>> AnyLoader for Blocking<S> {
             epochs: job.epochs,
             global_batch: session.global_batch,
             steps: self.loader().steps_per_epoch().unwrap_or_else(|| job.samples.div_ceil(batch)),
+            is_evaluation: job.is_evaluation(),
             columns: columns.collect(),
         }
     }
@@ -230,8 +241,8 @@ pub(crate) struct ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// A cluster, once all settings are there and make sense.
-    pub(crate) fn origin(self, rank: u32, world: u32) -> Result<Origin, ClientError> {
+    /// The job's name and a cluster, once all settings are there and make sense.
+    pub(crate) fn origin(self) -> Result<(String, Origin), ClientError> {
         let mut settings = Settings::from_env()?;
         settings.job = self.job.unwrap_or(settings.job);
         let LaunchOptions { run, start, takeover, epochs } = self.launch;
@@ -247,12 +258,13 @@ impl ClusterOptions {
         settings.socket = self.socket.or(settings.socket);
         settings.node = self.node.or(settings.node);
         settings.check()?;
-        let run = settings.run.clone().unwrap_or_else(|| settings.job.clone());
+        let job = settings.job.clone();
+        let run = settings.run.clone().unwrap_or_else(|| job.clone());
         let mut builder = Client::builder().settings(settings);
         if let Some(global_batch) = self.global_batch {
             builder = builder.global_batch(global_batch);
         }
-        Ok(Origin::Cluster { builder: Box::new(builder), run, rank, world })
+        Ok((job, Origin::Cluster { builder: Box::new(builder), run }))
     }
 }
 
@@ -272,12 +284,13 @@ pub(crate) struct ProcessOptions {
 }
 
 impl ProcessOptions {
-    /// A pipeline of `job`.
-    pub(crate) fn origin(self, job: JobFile, rank: u32, world: u32) -> Result<Origin, ClientError> {
+    /// The job's name and a pipeline of it.
+    pub(crate) fn origin(self, job: JobFile) -> Result<(String, Origin), ClientError> {
+        let name = job.name.clone();
         let mut budget = spdl_worker::budget::Budget::default();
         budget.cores = self.cores.unwrap_or(budget.cores / f64::from(self.sharers.max(1)));
         budget.memory_bytes = self.memory_bytes.unwrap_or(budget.memory_bytes);
-        let mut builder = local::builder(job).rank(rank, world).budget(budget).transforms(self.transforms);
+        let mut builder = local::builder(job).budget(budget).transforms(self.transforms);
         if let Some(start) = self.start {
             builder = builder.start(start.parse::<StartFrom>()?);
         }
@@ -293,17 +306,25 @@ impl ProcessOptions {
         if let Some(global_batch) = self.global_batch {
             builder = builder.global_batch(global_batch);
         }
-        Ok(Origin::Process { builder: Box::new(builder), rank, world })
+        Ok((name, Origin::Process(Box::new(builder))))
     }
 }
 
 /// How functions are called: by this interpreter, which finds the modules that this process finds.
-pub(crate) fn transforms(py: Python<'_>, timeout: Option<Duration>) -> PyResult<TransformSettings> {
+pub(crate) fn transforms(
+    py: Python<'_>,
+    timeout: Option<Duration>,
+    program: Option<(String, String, Vec<String>)>,
+) -> PyResult<TransformSettings> {
     let default = TransformSettings::default();
     let sys = py.import("sys")?;
     let entries: Vec<Bound<'_, PyAny>> = sys.getattr("path")?.extract()?;
     let path = entries.iter().filter_map(|entry| entry.extract().ok()).collect();
     let python: Option<String> = sys.getattr("executable")?.extract()?;
     let python = python.filter(|python| !python.is_empty()).map_or(default.python, Into::into);
-    Ok(TransformSettings { python, path: Some(path), timeout: timeout.unwrap_or(default.timeout) })
+    let program = program.map(|(kind, code, sys_argv)| {
+        let is_module = kind == "init_main_from_name";
+        Program { code: if is_module { ProgramCode::Module(code) } else { ProgramCode::File(code) }, sys_argv }
+    });
+    Ok(TransformSettings { python, path: Some(path), timeout: timeout.unwrap_or(default.timeout), program })
 }

@@ -4,7 +4,8 @@ usage: suite_venv.py FOLDER
 
 Where this Python has torch, the environment uses it. Otherwise torch's wheel from the package index is installed without the
 gigabytes of CUDA libraries that it names: on the CPU none of their functions is called, so that libraries whose functions all
-fail are enough to load it. Where there is no torch to be had, the reason is in the file `no-torch` of the environment.
+fail are enough to load it. Where there is no torch to be had, the reason is in the file `no-torch` of the environment; where there is none of the
+frameworks that the examples are for, it is in `no-frameworks`.
 """
 
 import pathlib
@@ -19,6 +20,9 @@ PACKAGES = ["maturin==1.16.0", "ml_dtypes==0.5.4", "mypy==2.4.1", "numpy==2.4.6"
 TORCH = "torch==2.15.0"
 #: What torch imports, the CUDA libraries aside.
 TORCH_IMPORTS = ["filelock", "fsspec", "jinja2", "networkx", "sympy", "typing-extensions"]
+#: What examples are for. They name torch, and through it the CUDA libraries, so what else they import is named here.
+FRAMEWORKS = ["lightning==2.6.6", "torchmetrics==1.9.0", "accelerate==1.15.0", "spdl_core==0.8.0"]
+FRAMEWORKS_IMPORT = ["huggingface_hub", "lightning-utilities", "packaging", "psutil", "pyyaml", "safetensors", "tqdm"]
 #: Libraries that every system has.
 SYSTEM = re.compile(r"(lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|z)|ld-linux.*)\.so")
 #: Symbol versions of those.
@@ -35,6 +39,9 @@ def main(folder: str) -> None:
         with venv.locked(home):
             if absent.exists() or not list(home.glob("lib/*/site-packages/torch/lib")):
                 add_torch(home, absent)
+    with venv.locked(home):
+        if not (home / "frameworks").exists() and not absent.exists():
+            add_frameworks(home, home / "no-frameworks")
     print(home / "bin/python")
 
 
@@ -50,6 +57,18 @@ def add_torch(home: pathlib.Path, absent: pathlib.Path) -> None:
         absent.write_text(f"there is no torch to be had: {error} {getattr(error, 'stderr', '') or ''}")
         return
     absent.unlink()
+
+
+def add_frameworks(home: pathlib.Path, absent: pathlib.Path) -> None:
+    """Installs the frameworks, or says why not."""
+    try:
+        venv.pip(home, "--no-compile", *FRAMEWORKS_IMPORT)
+        venv.pip(home, "--no-compile", "--no-deps", *FRAMEWORKS)
+    except (subprocess.CalledProcessError, OSError) as error:
+        absent.write_text(f"they cannot be installed: {error}")
+        return
+    absent.unlink(missing_ok=True)
+    (home / "frameworks").touch()
 
 
 def stand_in(libraries: pathlib.Path) -> None:

@@ -101,6 +101,9 @@ class Gate:
 def test_the_example_of_the_readme_trains_on_the_demos_data() -> None:
     said = finish(torchrun(2, "--demo", "--pictures", 96)).splitlines()
     assert said[-1].startswith("saw 192 samples in 2 epochs on 2 ranks, 0 of them twice; "), said
+    # The whole validation set after each epoch.
+    for epoch, line in enumerate(said[-3:-1]):
+        assert line.startswith(f"epoch {epoch}: ") and " of 32 validation samples are right" in line, said
 
 
 def test_training_killed_in_the_middle_goes_on_at_any_world_size(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import pathlib
 import select
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -13,9 +16,11 @@ from typing import Any
 import numpy
 import pytest
 import spdl_cluster
+import user_functions
 from conftest import LIMIT_S, PICTURES, Cluster, MakeJob, ctl_json, write_job
 
 HERE = pathlib.Path(__file__).parent
+SHIFTED = user_functions.shifted
 
 
 def column(name: str, function: str, **keys: Any) -> dict[str, Any]:
@@ -160,7 +165,6 @@ def test_a_function_that_cannot_be_loaded_is_named_before_any_batch(job: MakeJob
 
 def test_a_job_that_makes_no_sense_is_refused_with_the_key(job: MakeJob) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"transform": lambda label, rng: label}, "column.2.transform is a `function`"),
         ({"transform": "flip"}, "`transform` is `flip`; name a function as `package.module:function`"),
         ({"returns": {"shape": [0]}}, "`returns.shape`"),
     ]
@@ -224,5 +228,102 @@ def test_a_worker_gives_the_same_bytes_and_takes_its_processes_with_it(
         cluster.worker = cluster.start_worker()
         with cluster.connect(0, 1, job=name) as loader:
             assert digests(loader) == expected
+    finally:
+        cluster.stop()
+
+
+PROGRAM = """
+import json, sys
+import numpy
+import spdl_cluster
+
+def brighter(label: numpy.int64, rng: numpy.random.Generator) -> int:
+    return int(label) + 1000
+
+def train() -> None:
+    job = json.load(open(sys.argv[1]))
+    for transform in (brighter, "__main__:brighter"):
+        job["column"][-1]["transform"] = transform
+        with spdl_cluster.local(job, cores=1) as loader:
+            print(json.dumps([int(value) for batch in loader for value in batch["other"] - batch["label"]]))
+
+GUARD:
+    train()
+"""
+
+
+def test_a_function_is_given_as_itself(job: MakeJob) -> None:
+    with spdl_cluster.local(job({**column("other", ""), "transform": user_functions.shifted})) as loader:
+        assert all((batch["other"] == batch["label"] + 100).all() for batch in loader)
+        by_function = loader.state_dict()
+    with spdl_cluster.local(job(column("other", "shifted")), state=by_function) as loader:
+        assert loader.state_dict() == by_function
+    with spdl_cluster.local(job({**column("other", ""), "transform": user_functions.Picky.returns_a_list}, bad_samples="mask", max_bad_fraction=1)) as loader:
+        assert loader.next() is not None
+
+
+def test_functions_that_no_process_could_find_are_refused_with_the_reason(
+    job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def inner(label: Any, rng: Any) -> Any:
+        return label
+
+    for function, text in (
+        (lambda label, rng: label, "`.*<lambda>`, which has no name"),
+        (inner, r"`.*<locals>\.inner`, which has no name"),
+        (functools.partial(user_functions.shifted), "a `partial`, which has no name"),
+    ):
+        with pytest.raises(spdl_cluster.SettingError, match=f"column `other`: `transform` is {text}") as error:
+            spdl_cluster.local(job({**column("other", ""), "transform": function}))
+        assert "top level of a module" in (error.value.hint or "")
+    monkeypatch.setattr(user_functions, "shifted", user_functions.draws)
+    with pytest.raises(spdl_cluster.SettingError, match="is a function called `shifted`, and that of module") as error:
+        spdl_cluster.local(job({**column("other", ""), "transform": SHIFTED}))
+
+
+@pytest.mark.parametrize("guard", ['if __name__ == "__main__"', "if True"])
+def test_a_function_of_the_program_itself_is_imported_as_multiprocessing_does(
+    job: MakeJob, tmp_path: pathlib.Path, guard: str
+) -> None:
+    program, path = tmp_path / "train.py", tmp_path / "job.json"
+    program.write_text(PROGRAM.replace("GUARD", guard))
+    path.write_text(json.dumps(job(column("other", "")), default=str))
+    done = subprocess.run([sys.executable, program, path], capture_output=True, text=True, timeout=LIMIT_S)
+    if guard == "if True":
+        assert done.returncode != 0 and 'put what trains under `if __name__ == "__main__":`' in done.stderr, done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
+        assert [json.loads(line) for line in done.stdout.splitlines()] == [[1000] * (PICTURES // 24 * 24)] * 2
+
+
+def test_a_function_of_a_notebook_gets_a_hint(job: MakeJob, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(job(column("other", "")), default=str))
+    # What is typed in has no file, as in a notebook.
+    program = f"""
+import json, spdl_cluster
+def f(label, rng):
+    return label
+
+job = json.load(open({str(path)!r}))
+job["column"][-1]["transform"] = f
+try:
+    spdl_cluster.local(job)
+except spdl_cluster.SettingError as error:
+    print(error)
+
+"""
+    done = subprocess.run([sys.executable, "-i"], input=program, capture_output=True, text=True, timeout=LIMIT_S)
+    assert "`transform` is `__main__:f`, and the program has no file" in done.stdout, done.stdout + done.stderr
+    assert "hint: " in done.stdout and "%%writefile augment.py" in done.stdout and "augment.f" in done.stdout
+
+
+def test_a_worker_has_no_program_of_its_own(job: MakeJob, tmp_path: pathlib.Path) -> None:
+    cluster = Cluster(tmp_path, "--python", sys.executable)
+    try:
+        name = cluster.submit(job({**column("other", ""), "transform": "__main__:f"}, name="main"))
+        with cluster.connect(0, 1, job=name) as loader:
+            with pytest.raises(spdl_cluster.DataError, match="`__main__` is a program, .* name the function by its module"):
+                loader.next()
     finally:
         cluster.stop()

@@ -12,6 +12,8 @@ struct Environment {
     python: PathBuf,
     /// Why it has no torch, where it has none.
     no_torch: Option<String>,
+    /// Why it has none of the frameworks that examples are for, where it has none.
+    no_frameworks: Option<String>,
 }
 
 /// Made once, with the package installed.
@@ -34,7 +36,8 @@ static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(|| {
     install.args(["--no-deps", "--force-reinstall"]).arg(root().join("python")).env("PATH", path);
     run(&mut install);
     let no_torch = fs::read_to_string(home.join("no-torch")).ok();
-    Environment { python, no_torch }
+    let no_frameworks = fs::read_to_string(home.join("no-frameworks")).ok();
+    Environment { python, no_torch, no_frameworks }
 });
 
 /// The stand-in for a GPU's driver, as it was built for these tests.
@@ -64,6 +67,10 @@ fn pytest(arguments: &[&str]) {
     if let Some(reason) = &ENVIRONMENT.no_torch {
         eprintln!("the tests with torch are skipped: {reason}");
         command.env("SPDL_TEST_NO_TORCH", reason);
+    }
+    if let Some(reason) = &ENVIRONMENT.no_frameworks {
+        eprintln!("the tests with other frameworks are skipped: {reason}");
+        command.env("SPDL_TEST_NO_FRAMEWORKS", reason);
     }
     run(&mut command);
 }

@@ -1,0 +1,73 @@
+"""Functions of the user's in a job: what is given as itself is named as a job file would."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .errors import SettingError
+
+#: The code of a program: how `multiprocessing.spawn.prepare` calls where it is, and where it is; and the program's arguments.
+Program = tuple[str, str, list[str]]
+
+_IN_A_MODULE = "put it into a module of its own (in a notebook, a cell that begins with `%%writefile augment.py`), import that, and give `augment.{}`"
+
+
+def named(job: Mapping[str, Any]) -> dict[str, Any]:
+    """The job, with the names of its functions in their places."""
+    named = dict(job)
+    columns = named.get("column")
+    if isinstance(columns, (list, tuple)):
+        named["column"] = [_named_in(column) if isinstance(column, Mapping) else column for column in columns]
+    return named
+
+
+def program() -> Program | None:
+    """The program that runs, for the processes that import it; `None` where it has no file: in a notebook, or typed in."""
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name:
+        return ("init_main_from_name", str(spec.name), list(sys.argv))
+    path = getattr(main, "__file__", None)
+    if path is None or hasattr(main, "__IPYTHON__") or "get_ipython" in vars(main):
+        return None
+    return ("init_main_from_path", os.path.abspath(path), list(sys.argv))
+
+
+def _named_in(column: Mapping[str, Any]) -> dict[str, Any]:
+    named = dict(column)
+    function = named.get("transform")
+    where = f"column `{column.get('name', '?')}`: `transform`"
+    if callable(function):
+        named["transform"] = _name(function, where)
+    name = named.get("transform")
+    if isinstance(name, str) and name.startswith("__main__:") and program() is None:
+        path = name.partition(":")[2]
+        raise SettingError(
+            f"{where} is `{name}`, and the program has no file that other processes could import it from", _IN_A_MODULE.format(path)
+        )
+    return named
+
+
+def _name(function: Callable[..., Any], where: str) -> str:
+    """`module:function`, which gives this very function."""
+    module, path = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not module or not path or "<" in path:
+        what = f"`{path}`" if path else f"a `{type(function).__name__}`"
+        raise SettingError(
+            f"{where} is {what}, which has no name that other processes could find it by",
+            "functions are called in processes of their own: define it with `def` at the top level of a module",
+        )
+    try:
+        found: Any = functools.reduce(getattr, path.split("."), sys.modules[module])
+    except (AttributeError, KeyError):
+        found = None
+    if found is not function:
+        raise SettingError(
+            f"{where} is a function called `{path}`, and that of module `{module}` is another one",
+            "functions are called in processes of their own, which find them by their names: give the one that has the name",
+        )
+    return f"{module}:{path}"

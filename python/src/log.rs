@@ -1,0 +1,172 @@
+//! Log lines of the Rust crates, on their way to Python's `logging`. Whoever logs only adds to a queue, whatever it holds and whether or not it
+//! has the interpreter; one thread hands the lines on, and ends before the interpreter does.
+
+use std::{
+    collections::VecDeque,
+    fmt::Write,
+    sync::{
+        LazyLock,
+        atomic::{AtomicU8, Ordering},
+    },
+    thread::JoinHandle,
+};
+
+use parking_lot::{Condvar, Mutex};
+use pyo3::prelude::*;
+use tracing::{
+    Event, Level, Metadata, Subscriber,
+    field::{Field, Visit},
+};
+use tracing_subscriber::{
+    layer::{Context, Layer, SubscriberExt},
+    util::SubscriberInitExt,
+};
+
+/// Lines that wait to be handed on; of more, the newest are counted and dropped.
+const MAX_WAITING: usize = 1024;
+
+/// What is handed on, as Python counts levels.
+static LEVEL: AtomicU8 = AtomicU8::new(WARNING);
+const WARNING: u8 = 30;
+
+static QUEUE: LazyLock<Queue> = LazyLock::new(Queue::default);
+
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    lines: VecDeque<Line>,
+    dropped: u64,
+    /// The thread, and the process that it is one of: a forked child has none.
+    thread: Option<(u32, JoinHandle<()>)>,
+    is_over: bool,
+}
+
+/// A line: its level as Python counts them, the logger's name, and the text.
+type Line = (u8, String, String);
+
+struct ToPython;
+
+impl<S: Subscriber> Layer<S> for ToPython {
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        let level = LEVEL.load(Ordering::Relaxed);
+        // Of the libraries below only what is wrong is of interest.
+        let least = if metadata.target().starts_with("spdl_") { level } else { level.max(WARNING) };
+        python_level(*metadata.level()) >= least
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let metadata = event.metadata();
+        let mut text = Text::default();
+        event.record(&mut text);
+        let name = format!("spdl_cluster.{}", metadata.target().trim_start_matches("spdl_").replace("::", "."));
+        QUEUE.push((python_level(*metadata.level()), name, text.message + &text.fields));
+    }
+}
+
+/// The message, and after it the fields.
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, " {name}={value:?}"),
+        };
+    }
+}
+
+const fn python_level(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 40,
+        Level::WARN => WARNING,
+        Level::INFO => 20,
+        Level::DEBUG | Level::TRACE => 10,
+    }
+}
+
+impl Queue {
+    fn push(&self, line: Line) {
+        let mut waiting = self.waiting.lock();
+        let is_alive = waiting.thread.as_ref().is_some_and(|(process, _)| *process == std::process::id());
+        if !is_alive || waiting.is_over {
+            return;
+        }
+        if waiting.lines.len() < MAX_WAITING {
+            waiting.lines.push_back(line);
+        } else {
+            waiting.dropped += 1;
+        }
+        self.news.notify_one();
+    }
+
+    /// Hands lines on until it is over and none is left.
+    fn hand_on(&self, deliver: &Py<PyAny>) {
+        loop {
+            let (lines, dropped, is_over) = {
+                let mut waiting = self.waiting.lock();
+                while waiting.lines.is_empty() && !waiting.is_over {
+                    self.news.wait(&mut waiting);
+                }
+                (std::mem::take(&mut waiting.lines), std::mem::take(&mut waiting.dropped), waiting.is_over)
+            };
+            let more = (dropped > 0).then(|| {
+                (WARNING, "spdl_cluster".to_owned(), format!("{dropped} more lines came too fast to be logged"))
+            });
+            let delivered = Python::try_attach(|py| {
+                for line in lines.into_iter().chain(more) {
+                    if let Err(error) = deliver.call1(py, line) {
+                        error.write_unraisable(py, None);
+                    }
+                }
+            });
+            if is_over || delivered.is_none() {
+                return;
+            }
+        }
+    }
+}
+
+/// Has log lines handed to `deliver(level, logger, text)` from now on, unless something else in this process takes them.
+#[pyfunction]
+pub(crate) fn start_log(deliver: Py<PyAny>) {
+    if tracing_subscriber::registry().with(ToPython).try_init().is_err() {
+        return;
+    }
+    let thread = std::thread::Builder::new().name("spdl-log".into()).spawn(move || QUEUE.hand_on(&deliver));
+    QUEUE.waiting.lock().thread = thread.ok().map(|thread| (std::process::id(), thread));
+}
+
+/// Hands on lines of this level and above, as Python counts levels.
+#[pyfunction]
+pub(crate) fn set_log_level(level: u8) {
+    if LEVEL.swap(level, Ordering::Relaxed) != level {
+        tracing::callsite::rebuild_interest_cache();
+    }
+}
+
+/// Hands on what is left, and nothing more.
+#[pyfunction]
+pub(crate) fn stop_log(py: Python<'_>) {
+    py.detach(|| {
+        let thread = {
+            let mut waiting = QUEUE.waiting.lock();
+            waiting.is_over = true;
+            QUEUE.news.notify_one();
+            waiting.thread.take()
+        };
+        match thread {
+            Some((process, thread)) if process == std::process::id() => drop(thread.join()),
+            // It is the parent's.
+            thread => std::mem::forget(thread),
+        }
+    });
+}

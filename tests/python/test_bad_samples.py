@@ -1,0 +1,112 @@
+"""Bad samples, as a trainer hears of them: counted in `stats()`, and logged by kind through Python's `logging`."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import spdl_cluster
+import user_functions
+from conftest import LIMIT_S, PICTURES, Cluster, MakeJob
+
+LACKS = {"name": "caption", "from": "nofield", "decode": "bytes"}
+
+
+def picky(**keys: Any) -> dict[str, Any]:
+    """A column whose function does not like the samples of one class."""
+    return {"name": "other", "from": "cls", "decode": "int", "transform": user_functions.Picky.raises, **keys}
+
+
+class Lines(logging.Handler):
+    """What is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.queue.put(record.getMessage())
+
+
+@pytest.fixture
+def lines() -> Iterator[Callable[[str], list[str]]]:
+    """Waits for a line of the log with this in it; gives all with it so far."""
+    handler, logger = Lines(), logging.getLogger("spdl_cluster")
+
+    def wait(part: str) -> list[str]:
+        found: list[str] = []
+        while not found or not handler.queue.empty():
+            found += [line for line in [handler.queue.get(timeout=LIMIT_S)] if part in line]
+        return found
+
+    logger.addHandler(handler)
+    yield wait
+    logger.removeHandler(handler)
+
+
+def test_substituted_samples_are_counted_and_logged_by_kind(job: MakeJob, lines: Callable[[str], list[str]]) -> None:
+    with spdl_cluster.local(job(picky(), max_bad_fraction=1.0), cores=1) as loader:
+        flagged = sum(int((batch.flags != 0).sum()) for batch in loader)
+        stats = loader.stats()
+    assert (stats["substituted"], stats["masked"]) == (flagged, 0)
+    assert flagged > 3
+    said = lines("bad sample")
+    assert "class 3 is not" in said[0] and "key=" in said[0]
+    # The first, and one for ten times as many.
+    assert len(said) <= 2, said
+
+
+def test_a_field_that_every_sample_lacks_is_one_question_and_not_a_line_for_each(
+    job: MakeJob, lines: Callable[[str], list[str]]
+) -> None:
+    with spdl_cluster.local(job(LACKS)) as loader:
+        question = "every sample so far lacks `nofield`: is `from` of column `caption` right"
+        with pytest.raises(spdl_cluster.DataError, match=rf"has 11 bad samples of {PICTURES}, .*{question}"):
+            loader.next()
+    assert len(lines("bad sample")) <= 2
+
+
+def test_a_few_bad_samples_of_a_small_dataset_do_not_end_the_job(job: MakeJob) -> None:
+    few = {**picky(), "transform": user_functions.Picky.one}
+    with spdl_cluster.local(job(few, seed=6, name="few"), cores=1) as loader:
+        assert sum(batch.samples for batch in loader) == PICTURES // 24 * 24
+        assert 0 < loader.stats()["substituted"] <= 10
+    with spdl_cluster.local(job(few, max_bad_fraction=0.001)) as loader:
+        with pytest.raises(spdl_cluster.DataError, match="more than `max_bad_fraction` = 0.001 allows"):
+            for _ in loader:
+                pass
+
+
+def test_a_rank_of_a_cluster_hears_that_samples_were_substituted(
+    job: MakeJob, cluster: Cluster, lines: Callable[[str], list[str]]
+) -> None:
+    wrong = {"name": "wrong", "from": "cls", "decode": "json", "path": "none"}
+    name = cluster.submit(job(wrong, name="bad-of-a-cluster", bad_samples="mask", max_bad_fraction=1.0))
+    with cluster.connect(0, 1, job=name) as loader:
+        assert loader.next() is not None
+        assert loader.stats()["masked"] == 24
+        assert "24 are zero and flagged; `spdl-ctl status` says which" in lines("were bad")[0]
+
+
+def test_lines_of_the_native_half_reach_logging_and_are_there_at_the_end_of_a_program(
+    job: MakeJob, tmp_path: Any
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"""
+import logging, sys
+logging.basicConfig(format="%(levelname)s %(name)s %(message)s", stream=sys.stdout)
+import spdl_cluster
+if __name__ == "__main__":
+    loader = spdl_cluster.local({job(LACKS, bad_samples="mask", max_bad_fraction=1.0, dataset=str(job()["dataset"]))!r})
+    loader.next()
+"""
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("WARNING spdl_cluster.worker.feed.bad bad sample"), done.stdout + done.stderr

@@ -1,0 +1,50 @@
+"""The examples, run as their users start them: under torchrun, as a program that starts its own ranks, and alone."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import LIMIT_S
+
+pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "python/examples"
+ABSENT = os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "it is not installed")
+
+
+def run(example: str, *arguments: object, ranks: int = 0) -> str:
+    """The last lines that an example prints."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks else []
+    command = [sys.executable, *launcher, EXAMPLES / example, *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=2 * LIMIT_S, env=environment)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_the_example_for_fsdp_goes_on_from_a_state_and_misses_nothing() -> None:
+    assert "saw 256 samples on 2 ranks; loss " in run("train_fsdp.py", ranks=2)
+
+
+def test_the_example_for_accelerate_sees_every_sample_on_two_ranks() -> None:
+    pytest.importorskip("accelerate", reason=ABSENT)
+    assert "saw 256 samples on 2 ranks" in run("train_accelerate.py", ranks=2)
+
+
+def test_the_example_for_spdl_goes_on_in_the_middle_of_an_epoch() -> None:
+    pytest.importorskip("spdl.pipeline", reason=ABSENT)
+    assert "saw 48 samples, then 80; 0 of them twice" in run("train_spdl.py")
+
+
+def test_lightning_on_two_devices_trains_and_validates_on_everything_in_each_epoch() -> None:
+    pytest.importorskip("lightning", reason=ABSENT)
+    said = re.sub(r"\s*\n", "\n", run("train_lightning.py", "--devices", 2))
+    # Forty validation samples after the sanity check, after an epoch, and after the restart; an epoch of 128 on two ranks.
+    for epoch in (0, 1):
+        assert f"epoch {epoch}: trained on 128 samples, validated on 40" in said, said
+    assert "0 samples twice, on 2 ranks" in said, said
