@@ -34,7 +34,7 @@ fn redact_one(url: &str, has_containers: bool) -> String {
     let mut shown = String::new();
     if let Some(end) = user_end(url) {
         // `abfss://container@account` names a container there.
-        if !(has_containers && !url[..end].contains(':')) {
+        if !has_containers || url[..end].contains(':') {
             shown.push_str(HIDDEN);
             rest = &url[end..];
         }

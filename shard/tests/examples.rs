@@ -57,7 +57,7 @@ fn with_every_key() -> JobFile {
         epochs: 1,
         epoch_end: EpochEnd::Drop,
         bad_samples: BadSamples::Substitute,
-        max_bad_fraction: 0.0,
+        max_bad_fraction: Some(0.0),
         shuffle: true,
         order: Some(OrderFile { lanes: Some(1), window: Some(1) }),
         column: vec![column],

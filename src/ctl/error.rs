@@ -68,7 +68,7 @@ impl CtlError {
                 LocalError::Store(error) => return error.hint().map(str::to_owned),
                 _ => return None,
             },
-            Self::Coordinator(error) => return error.hint().map(Into::into),
+            Self::Coordinator(error) => return error.hint(),
             Self::Worker(error) => return error.hint().map(str::to_owned),
             Self::Dataset(error) => return error.hint().map(str::to_owned),
             Self::Refused(refusal) => return ClientError::Refused((**refusal).clone()).hint().map(str::to_owned),

@@ -442,7 +442,7 @@ fn a_stream_that_is_restarted_comes_again_over_a_new_link_of_the_same_session() 
     assert_eq!(rank.filled(L1, 0, 0, 0), [Effect::HandOver { link: L1, slot: 0 }]);
 
     let start = Position::new(1, 96);
-    let (mut rank, _) = Rank::new(Intent { start: Some(start), ..intent() });
+    let (mut rank, _) = Rank::new(Intent { start: Start::At(start), ..intent() });
     rank.joined(Session { start, ..session() }, Some(home(1)));
     rank.on(Event::Attached { link: L0, slots: 3 });
     let end = rank.on(Event::End { link: L0, sequence: 0, position: Position::new(2, 0) });
@@ -455,5 +455,8 @@ fn a_rank_that_restarts_before_it_has_joined_begins_where_the_session_does() {
     let (mut rank, _) = Rank::new(intent());
     assert_eq!(rank.on(Event::Restart { from: Position::START }), []);
     let effects = rank.joined(session(), Some(home(1)));
-    assert_eq!(effects, [Effect::Joined(Box::new(session())), attach(L0, home(1), local(1), 0)]);
+    assert_eq!(
+        effects,
+        [Effect::Joined(Box::new(session()), StartReason::Beginning), attach(L0, home(1), local(1), 0)]
+    );
 }

@@ -30,6 +30,7 @@ impl BadSampleCause {
             BadSampleProblem::Truncated { field, .. } => (field, "is cut off"),
             BadSampleProblem::Undecodable { field, .. } => (field, "does not decode"),
             BadSampleProblem::TooLarge { field, .. } => (field, "is too large a picture"),
+            BadSampleProblem::TooMuchMemory { field, .. } => (field, "takes too much memory to decode"),
             BadSampleProblem::NotANumber { field, .. } => (field, "is no whole number"),
             BadSampleProblem::OutOfRange { field, .. } => (field, "is out of range"),
             BadSampleProblem::NotJson { field, .. } => (field, "is not JSON"),

@@ -84,6 +84,12 @@ impl Kind {
         };
         Self { text: cause.kind(), question }
     }
+
+    /// The kind of samples that end the worker.
+    #[must_use]
+    pub fn quarantined() -> Self {
+        Self { text: "the worker died while it was being decoded".to_owned(), question: None }
+    }
 }
 
 /// Bytes of a shard's name, a key or a cause that are told. A tar may name its members with a megabyte each, and then a
@@ -247,11 +253,11 @@ mod tests {
         let mut ledger = BadLedger::default();
         let job = Job { samples: 1 << 20, ..job(1.0) };
         for sample in 0..UNREPORTED_LIMIT as u64 + 3 {
-            ledger.record(&job, Fingerprint(5), bad(sample)).unwrap();
+            ledger.record(&job, Fingerprint(5), bad(sample), &Kind::default()).unwrap();
         }
         assert_eq!(ledger.unreported(usize::MAX).len(), UNREPORTED_LIMIT);
         let strict = Job { max_bad_fraction: 0.0, ..job };
-        let error = ledger.record(&strict, Fingerprint(5), bad(0)).unwrap_err();
+        let error = ledger.record(&strict, Fingerprint(5), bad(0), &Kind::default()).unwrap_err();
         assert_eq!(error.causes.matches("cut short").count(), TOLD_CAUSES);
     }
 

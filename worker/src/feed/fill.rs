@@ -29,7 +29,7 @@ use super::{
     steps::PlannedStep,
     turns::Claim,
 };
-use crate::{decode::BadSampleCause, fetch::FetchError};
+use crate::fetch::FetchError;
 
 /// A slot that holds a batch, not published yet.
 #[derive(Debug)]
@@ -227,7 +227,14 @@ impl Filling {
                 tracing::warn!(shard, key, field, "wrong bytes; fetching them again");
                 Ok(Some(task))
             }
-            Why::Bad(cause) => self.settle_bad(task, shard, key, cause).map(|()| None),
+            Why::Bad(cause) => {
+                let kind = Kind::of(&cause, self.feed.has_good.load(Ordering::Relaxed));
+                self.settle_bad(task, shard, key, cause.to_string(), &kind).map(|()| None)
+            }
+            Why::Quarantined { deaths } => {
+                let cause = format!("the worker died {deaths} times in a row while it was being decoded");
+                self.settle_bad(task, shard, key, cause, &Kind::quarantined()).map(|()| None)
+            }
         }
     }
 
@@ -236,18 +243,17 @@ impl Filling {
         mut task: SampleTask,
         shard: String,
         key: String,
-        why: BadSampleCause,
+        cause: String,
+        kind: &Kind,
     ) -> Result<(), FeedError> {
         let feed = self.feed.clone();
-        let cause = why.to_string();
         let job = &feed.session.job;
         let remedy = remedy(job.bad_samples, &feed.plan, task.at, task.attempts);
         if remedy == Remedy::Fail {
             return Err(FeedError::BadSample { job: job.name.clone(), shard, key, cause });
         }
         let bad = BadSample { job: job.name.clone(), sample: task.id, shard, key, cause: cause.clone() };
-        let kind = Kind::of(&why, feed.has_good.load(Ordering::Relaxed));
-        feed.resources.bad.lock().record(job, feed.job_fingerprint, bad, &kind)?;
+        feed.resources.bad.lock().record(job, feed.job_fingerprint, bad, kind)?;
         let Located { id, block, .. } = match remedy {
             Remedy::Substitute(located) => located,
             Remedy::Mask => return Ok(()),

@@ -7,7 +7,7 @@
 
 use std::{
     collections::HashMap,
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Write},
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
@@ -62,16 +62,15 @@ impl Journal {
     /// as the memory budget, are the same.
     ///
     /// # Errors
-    /// When the files cannot be written.
+    /// When the files cannot be written, or another process has them: its marks are of samples that killed nobody.
     pub(crate) fn open(path: &Path, circumstances: &str) -> io::Result<Self> {
         let beside = path.with_extension("suspects");
         let mut suspects = Suspects { circumstances: circumstances.to_owned(), ..Suspects::default() };
         suspects.read(&fs::read_to_string(&beside).unwrap_or_default());
         suspects.path = beside;
+        let file = open_alone(path)?;
         let mut marks = Vec::new();
-        if let Ok(file) = File::open(path) {
-            file.take((MAX_MARKS * MARK_BYTES) as u64).read_to_end(&mut marks)?;
-        }
+        (&file).take((MAX_MARKS * MARK_BYTES) as u64).read_to_end(&mut marks)?;
         for key in marks.as_chunks::<MARK_BYTES>().0.iter().filter_map(unmarked) {
             let deaths = suspects.deaths.entry(key).or_default();
             *deaths += 1;
@@ -81,7 +80,7 @@ impl Journal {
         if !suspects.deaths.is_empty() {
             suspects.write()?;
         }
-        let file = create(path)?;
+        file.set_len(0)?;
         Ok(Self { file: Some(file), is_closed: AtomicBool::new(false), suspects: Mutex::new(suspects) })
     }
 
@@ -148,15 +147,27 @@ impl Suspects {
             text += &format!("{:032x} {} {deaths}\n", job.0, sample.0);
         }
         let fresh = self.path.with_extension("suspects-new");
-        create(&fresh)?.write_all(text.as_bytes())?;
+        let file = open_no_link(&fresh)?;
+        file.set_len(0)?;
+        (&file).write_all(text.as_bytes())?;
         fs::rename(&fresh, &self.path)
     }
 }
 
-/// Makes a file anew, and not where a link leads that somebody else has put there.
-fn create(path: &Path) -> io::Result<File> {
+/// Opens a file to write to, made where there is none, and not where a link leads that somebody else has put there.
+fn open_no_link(path: &Path) -> io::Result<File> {
     let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-    OpenOptions::new().create(true).write(true).truncate(true).custom_flags(no_follow).open(path)
+    OpenOptions::new().create(true).read(true).write(true).truncate(false).custom_flags(no_follow).open(path)
+}
+
+/// The same, and no other process has it.
+fn open_alone(path: &Path) -> io::Result<File> {
+    let file = open_no_link(path)?;
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => io::Error::other("another process has it"),
+        TryLockError::Error(error) => error,
+    })?;
+    Ok(file)
 }
 
 fn marked((job, sample): Key) -> [u8; MARK_BYTES] {
@@ -207,10 +218,23 @@ mod tests {
         journal.clear(JOB, other);
         journal.mark(0, Some((JOB, other)));
         journal.close();
+        drop(journal);
         assert_eq!(open().suspicion(JOB, other), Suspicion::None, "the last process ended in order");
         assert_eq!(open().suspicion(JOB, culprit), Suspicion::Quarantined(DEATHS));
         let roomier = Journal::open(&path, "2 GiB").unwrap();
         assert_eq!(roomier.suspicion(JOB, culprit), Suspicion::None, "there is more memory");
+    }
+
+    #[test]
+    fn what_a_living_worker_decodes_is_not_taken_for_the_cause_of_its_death() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("worker.decoding");
+        let journal = Journal::open(&path, "1 GiB").unwrap();
+        journal.mark(0, Some((JOB, SampleId(3))));
+        let error = Journal::open(&path, "1 GiB").unwrap_err();
+        assert_eq!(error.to_string(), "another process has it");
+        drop(journal);
+        assert_eq!(Journal::open(&path, "1 GiB").unwrap().suspicion(JOB, SampleId(3)), Suspicion::Alone);
     }
 
     #[test]

@@ -90,6 +90,8 @@ pub(crate) struct Unfinished {
 pub(crate) enum Why {
     /// Right bytes that do not decode. With the policy `mask` the entry has been made zero.
     Bad(BadSampleCause),
+    /// It was being decoded at so many deaths of the worker in a row, and is left out. Zero with `mask`, too.
+    Quarantined { deaths: u32 },
     /// Not the bytes that the index describes.
     WrongBytes { field: String, expected: u32, actual: u32 },
     /// The index does not know the sample.
@@ -226,8 +228,7 @@ fn decode_one(
     if let Suspicion::Quarantined(deaths) = suspicion {
         zero(targets);
         *entry = entry_of(task, task.flags | entry_flags::MASKED);
-        let cause = format!("the worker died {deaths} times in a row while it was being decoded");
-        return unfinished(record.key, Why::Bad(cause));
+        return unfinished(record.key, Why::Quarantined { deaths });
     }
     let result = if suspicion == Suspicion::Alone {
         let (_all, decoder) = feed.decoder.alone();

@@ -30,7 +30,8 @@ fn a_different_job_of_the_same_name_is_refused_with_what_differs_in_words() {
         "job `j` cannot be created: it is there already, and this one differs in `seed` (18, was 17); jobs do not change: \
          give this one another name, or remove the other"
     );
-    let changes: [(fn(&mut Job), &str); 5] = [
+    type Edit = fn(&mut Job);
+    let changes: [(Edit, &str); 5] = [
         (|job| job.order.window = 7, "`order.window` (7, was "),
         (|job| job.order.shuffle ^= true, "`shuffle` ("),
         (|job| job.dataset_fingerprint = spdl_shard::Fingerprint(9), "`the dataset's content` (fingerprint "),
