@@ -150,6 +150,7 @@ fn show(job: &Job) -> Result<(), CtlError> {
     };
     let shuffle = if job.order.shuffle { "shuffled" } else { "not shuffled" };
     let bad = format!("{:?}", job.bad_samples).to_lowercase();
+    let allowed = (job.max_bad_fraction * job.samples as f64) as u64;
     let lines = [
         ("job", job.name.clone()),
         ("dataset", job.dataset.clone()),
@@ -165,7 +166,7 @@ fn show(job: &Job) -> Result<(), CtlError> {
                 report::count(job.order.window, "sample", "samples")
             ),
         ),
-        ("bad samples", format!("{bad}; the job fails above {} %", 100.0 * job.max_bad_fraction)),
+        ("bad samples", format!("{bad}; the job fails above {} of them", report::grouped(allowed))),
         ("fingerprint", job.fingerprint().to_string()),
     ];
     for (key, value) in lines {

@@ -57,7 +57,7 @@ fn jobs_are_listed_shown_and_told_apart_in_words() {
         "seed          5",
         "global batch  24 samples",
         "epochs        3; samples that do not fill a batch are left out of the epoch",
-        "bad samples   substitute; the job fails above 0.1 %",
+        "bad samples   substitute; the job fails above 10 of them",
         "column        image: u8 [64, 64, 3] from jpg",
         "column        label: i64 a number from cls",
         "column        raw: u8 up to 391 KiB of bytes from jpg",
