@@ -137,7 +137,7 @@ pub enum JobError {
     Value {
         /// Where the job came from, with the line where it is a text: "job file `a.toml`, line 3".
         origin: String,
-        /// Where in the job, and what is wrong: "column image, ops[0]: resize wants { size = 256 }".
+        /// Where in the job, and what is wrong: `column image, ops[0]: resize wants { size = 256 }`.
         problem: String,
     },
     /// A key whose value makes no sense.
