@@ -55,8 +55,8 @@ class Loader:
         self._kind = kind
         #: Whether every `for` is the whole dataset; `None` as the job has it.
         self._repeat = repeat
-        #: The `for` that goes on; of a loader that repeats, no other one does.
-        self._epoch: Epoch | None = None
+        #: Loops that have begun; of a loader that repeats, only the newest goes on.
+        self._loops = 0
         #: Nothing was handed over since it was made, or given a state.
         self._is_fresh = True
         self._tensors: tensors.Tensors | None = None
@@ -220,12 +220,13 @@ class Loader:
         self._job_state = json.loads(self._feed.state())
         return self._tensors
 
-    def _begin(self, epoch: Epoch) -> None:
-        """A `for` asks for its first batch."""
+    def _begin(self) -> int:
+        """A `for` asks for its first batch; its number."""
         self._ranks.check()
-        self._epoch = epoch
+        self._loops += 1
         if self.repeat and not self._is_fresh:
             self._feed.restart()
+        return self._loops
 
     def _first(self) -> Slot:
         """The first batch of a `for`, which there has to be."""
@@ -248,11 +249,11 @@ class Loader:
 class Epoch:
     """The batches from a loader's position to the end of its epoch. After a timeout or Ctrl-C it can be used further."""
 
-    __slots__ = ("_loader", "_has_begun", "_has_batch", "_is_over")
+    __slots__ = ("_loader", "_loop", "_has_batch", "_is_over")
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
-        self._has_begun = False
+        self._loop = 0
         self._has_batch = False
         self._is_over = False
 
@@ -263,10 +264,9 @@ class Epoch:
         if self._is_over:
             raise StopIteration
         loader = self._loader
-        if not self._has_begun:
-            loader._begin(self)
-            self._has_begun = True
-        elif loader._epoch is not self and loader.repeat:
+        if not self._loop:
+            self._loop = loader._begin()
+        elif loader._loops != self._loop and loader.repeat:
             raise UsageError(
                 "a newer `for` over this loader has begun the dataset again, so that this one has no batches any more",
                 "make two loaders where two loops are to go on side by side",
