@@ -43,7 +43,9 @@ impl Surroundings {
         let shared_memory = shared_memory.difference(&self.shared_memory);
         found.extend(shared_memory.map(|name| format!("`{name}` is left in shared memory")));
         let is_litter = |name: &String| name.ends_with(".sock") || name.ends_with(".tmp") || name.contains("lock");
-        let litter = names(folder).into_iter().chain(names(&folder.join("state"))).filter(is_litter);
+        // The kernel holds the lock on the state, and ends it with the process: its file is part of the state.
+        let state = names(&folder.join("state")).into_iter().filter(|name| name != "coordinator.lock");
+        let litter = names(folder).into_iter().chain(state).filter(is_litter);
         found.extend(litter.map(|name| format!("`{name}` is left in the cluster's folder")));
         found.extend(processes(folder).into_iter().map(|command| format!("process `{command}` is left")));
         found
