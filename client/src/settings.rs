@@ -26,7 +26,7 @@ pub struct Settings {
     pub start: StartFrom,
     /// `SPDL_EPOCHS`: epochs of the run from this launch on. Default: as many as the run had, or else the job has.
     pub epochs: Option<u64>,
-    /// `SPDL_TAKEOVER`: 1 ends whoever holds the run. Default 0: a launch is refused while ranks of another are alive.
+    /// `SPDL_TAKEOVER`: 1 supersedes a living launch of the run. Default 0: a launch is refused while ranks of another are alive.
     /// To be the same on all ranks of a launch.
     pub takeover: bool,
     /// `SPDL_LAUNCH_ID`: what all ranks of a launch share, restarts of it included, and no other launch has. Default:

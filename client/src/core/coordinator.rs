@@ -246,7 +246,7 @@ impl SessionCore {
     }
 }
 
-/// What nobody should have to find out: which of beginning and going on has happened.
+/// The line that the client logs about its start: at the beginning, or resumed.
 fn start_text(intent: &Intent, session: &Session, reason: StartReason) -> String {
     let run = RunName { job: intent.job.clone(), run: intent.run.clone() };
     let started = Started { position: session.start, reason };

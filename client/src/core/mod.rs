@@ -41,7 +41,7 @@ pub struct Intent {
     pub fingerprint: Option<Fingerprint>,
     /// The launcher's id of this launch.
     pub launch: Option<String>,
-    /// Whoever holds the run is ended.
+    /// Supersedes a living launch of the run.
     pub takeover: bool,
     /// When this process was started, in seconds since 1970.
     pub since_unix_s: u64,

@@ -44,7 +44,7 @@ impl Builder {
         self
     }
 
-    /// Whether whoever holds the run is ended; see [`Settings::takeover`].
+    /// Whether a living launch of the run is superseded; see [`Settings::takeover`].
     pub const fn takeover(mut self, takeover: bool) -> Self {
         self.settings.takeover = takeover;
         self
