@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Checks what the Markdown pages of the repository point to, with the standard library alone.
+
+usage: check-docs.py
+
+- Each relative link leads to a file or folder that is there; where it has an anchor, the page has a heading of that name.
+- Each path in backticks that begins with a folder of the repository, as `shard/src/order`, is there. CHANGELOG.md is left out: it may
+  name what was removed.
+
+Prints each fault with its page and line, and fails if there is one. Links to other sites are not followed.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+import urllib.parse
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+#: The target of `[text](target)` and `![text](target "title")`, or of `[name]: target`, or of `src="..."` and `srcset="..."`.
+LINK = re.compile(r"""\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\[[^\]]+\]:\s+(\S+)|\bsrc(?:set)?="([^"]+)\"""")
+CODE_SPAN = re.compile(r"`+[^`]*`+")
+PATH = re.compile(r"`([A-Za-z0-9_.-]+/[A-Za-z0-9_./-]*)`")
+HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
+FENCE = re.compile(r"^\s*(```|~~~)")
+
+
+def tracked() -> list[str]:
+    """Paths of all files that belong to the repository, with those that are new."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return [name for name in listed.split("\0") if name and (ROOT / name).exists()]
+
+
+def lines(page: pathlib.Path) -> list[tuple[int, str]]:
+    """The page's numbered lines, without those of code blocks."""
+    found, fenced = [], False
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        if FENCE.match(line):
+            fenced = not fenced
+        elif not fenced:
+            found.append((number, line))
+    return found
+
+
+def anchors(page: pathlib.Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    found: set[str] = set()
+    for _, line in lines(page):
+        if heading := HEADING.match(line):
+            text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading[1]).replace("`", "")
+            slug = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+            name, count = slug, 0
+            while name in found:
+                count += 1
+                name = f"{slug}-{count}"
+            found.add(name)
+    return found
+
+
+def faults(name: str, top: set[str]) -> list[str]:
+    """What is wrong with one page."""
+    page, wrong = ROOT / name, []
+    for number, line in lines(page):
+        for link in LINK.finditer(CODE_SPAN.sub("", line)):
+            target = next(filter(None, link.groups()))
+            if re.match(r"[a-z][a-z0-9+.-]*:", target):
+                continue
+            path, _, anchor = target.partition("#")
+            there = page.parent / urllib.parse.unquote(path) if path else page
+            if not there.exists():
+                wrong.append(f"{name}:{number}: `{target}` leads nowhere")
+            elif anchor and there.suffix == ".md" and anchor not in anchors(there):
+                wrong.append(f"{name}:{number}: `{target}`: the page has no heading of that name")
+        if name != "CHANGELOG.md":
+            for path in PATH.findall(line):
+                if path.split("/")[0] in top and not (ROOT / path).exists():
+                    wrong.append(f"{name}:{number}: `{path}` is not there")
+    return wrong
+
+
+def main() -> None:
+    names = tracked()
+    top = {name.split("/")[0] for name in names if "/" in name}
+    pages = [name for name in names if name.endswith(".md")]
+    wrong = [fault for page in pages for fault in faults(page, top)]
+    print("\n".join([*wrong, f"{len(pages)} pages, {len(wrong)} faults"]))
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
