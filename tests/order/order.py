@@ -1,4 +1,4 @@
-"""The order of spdl-cluster, version 1, a second time: docs/order.md in plain Python, sharing nothing with the Rust code."""
+"""The order of spdl-cluster, version 1, a second time: docs/spec/order.md in plain Python, sharing nothing with the Rust code."""
 from bisect import bisect_right
 from functools import cache, reduce
 from itertools import accumulate

@@ -1,7 +1,7 @@
 //! The order: which sample is at which position of a job's stream, and which samples a rank gets at a step.
 //!
 //! The stream is a pure function of the blocks, the seed and the [`OrderParams`]. World size, rank and batch
-//! size only slice it. `docs/order.md` has the mathematics.
+//! size only slice it. `docs/spec/order.md` has the mathematics.
 
 mod batch;
 mod deal;
