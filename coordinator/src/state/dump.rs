@@ -1,5 +1,5 @@
 //! The whole state as a plain file, one JSON object per line: for backups, for moving from one place to another, for
-//! reading by eye. docs/formats.md describes it.
+//! reading by eye. docs/spec/formats.md describes it.
 
 use std::{
     fs,

@@ -9,7 +9,7 @@ use spdl_shard::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Bytes of the envelope's head, of a manifest's header, of a shard and of a block in it: `docs/formats.md`.
+/// Bytes of the envelope's head, of a manifest's header, of a shard and of a block in it: `docs/spec/formats.md`.
 const HEAD_BYTES: usize = 40;
 const MANIFEST_HEADER_BYTES: u64 = 112;
 

@@ -1,7 +1,7 @@
 //! The record index of a shard: where each record's fields lie, how long they are and their checksums; and where the
 //! restart segments of crop-ready pictures begin.
 //!
-//! Lies beside its shard as `SHARD.idx` and is read by whoever needs it. `docs/formats.md` has the layout.
+//! Lies beside its shard as `SHARD.idx` and is read by whoever needs it. `docs/spec/formats.md` has the layout.
 
 mod build;
 mod open;

@@ -1,7 +1,7 @@
 //! The manifest: which shards a dataset has, how they are cut into blocks, and what its classes are called.
 //!
 //! A manifest is opened from its bytes and read in place: opening checks every number once and allocates
-//! nothing per shard. `docs/formats.md` has the layout.
+//! nothing per shard. `docs/spec/formats.md` has the layout.
 
 mod build;
 mod open;
