@@ -1,5 +1,5 @@
 //! Faults of real processes: killed, stopped and continued, told to end, cut off; and the same samples in spite of it.
-//! The names of the tests say the failure; docs/reliability.md lists them.
+//! The names of the tests say the failure; docs/spec/failures.md lists them.
 
 mod coordinator;
 mod disk;

@@ -1,4 +1,4 @@
-//! docs/reliability.md names a test for each failure; here it is checked that they are there.
+//! docs/spec/failures.md names a test for each failure; here it is checked that they are there.
 
 use std::{
     collections::BTreeSet,
@@ -42,7 +42,7 @@ fn tests() -> BTreeSet<String> {
 
 #[test]
 fn every_test_that_the_table_of_failures_names_is_there() {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reliability.md")).expect("a page");
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/spec/failures.md")).expect("a page");
     let mut lists_tests = false;
     let mut rows = Vec::new();
     for line in page.lines() {

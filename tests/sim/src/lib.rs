@@ -1,7 +1,7 @@
 //! The cores of coordinator, workers and clients under virtual time, with faults, and an oracle that knows only the plan.
 //!
 //! [`run`] plays one seed. Everything is decided by the seed: the job, the cluster, what happens when, and what goes
-//! wrong. docs/reliability.md says what is covered and what is not.
+//! wrong. docs/spec/failures.md says what is covered and what is not.
 
 mod asking;
 mod client;
