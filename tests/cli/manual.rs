@@ -1,6 +1,8 @@
 //! Help, completions and man pages.
 
-use std::{fs, process::Command};
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
+
+use serde_json::Value;
 
 use crate::processes::{ctl, run};
 
@@ -48,5 +50,45 @@ fn help_has_examples_and_defaults() {
     let help = run(ctl().args(["pull", "--help"])).stdout;
     for part in ["Examples:\n  spdl-ctl pull ", "[default: 4]", "[default: auto]", "[default: 300]"] {
         assert!(help.contains(part), "`{part}` is not in\n{help}");
+    }
+}
+
+/// Adds all keys, and all words that a key can have as its value, that a JSON Schema describes.
+fn words_of(schema: &Value, keys: &mut BTreeSet<String>, words: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(entries) => {
+            for (entry, value) in entries {
+                match (entry.as_str(), value) {
+                    ("properties", Value::Object(properties)) => keys.extend(properties.keys().cloned()),
+                    ("const", Value::String(word)) => drop(words.insert(word.clone())),
+                    ("enum", Value::Array(all)) => {
+                        words.extend(all.iter().filter_map(Value::as_str).map(str::to_owned))
+                    }
+                    _ => {}
+                }
+                words_of(value, keys, words);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| words_of(item, keys, words)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_page_about_job_files_has_a_row_for_each_key_and_word_of_the_schema_and_no_other_key() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let schema = fs::read_to_string(root.join("examples/job.schema.json")).expect("a schema");
+    let page = fs::read_to_string(root.join("docs/guide/job.md")).expect("a page");
+    let (mut keys, mut words) = (BTreeSet::new(), BTreeSet::new());
+    words_of(&serde_json::from_str(&schema).expect("JSON"), &mut keys, &mut words);
+    // The first cell of each row, where it is code.
+    let first = |line: &str| line.strip_prefix("| `").and_then(|rest| rest.split('`').next()).map(str::to_owned);
+    let rows: BTreeSet<String> = page.lines().filter_map(first).collect();
+    let missing: Vec<_> = keys.difference(&rows).collect();
+    assert!(missing.is_empty(), "keys without a row in docs/guide/job.md: {missing:?}");
+    let unknown: Vec<_> = rows.iter().filter(|row| !keys.contains(*row) && !words.contains(*row)).collect();
+    assert!(unknown.is_empty(), "rows of docs/guide/job.md that the schema does not know: {unknown:?}");
+    for word in words {
+        assert!(page.contains(&format!("`{word}`")), "docs/guide/job.md lacks the word `{word}`");
     }
 }
