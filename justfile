@@ -1,0 +1,21 @@
+# Short names for the commands that CI and the documentation use. `just --list` shows them.
+
+# All tests.
+test:
+    .ci/run test
+
+# Faults in the simulator: seeds that were never played before, unless `--from` names the first.
+sim *arguments="--seeds 5000":
+    tests/sim/run {{arguments}}
+
+# Formatting, links, licences and lints.
+lint:
+    .ci/run format docs deny clippy
+
+# One benchmark of docs/guide/benchmarks.md.
+bench name="load" *arguments:
+    cargo bench --bench {{name}} -- {{arguments}}
+
+# All that a change has to pass, or the steps that are named.
+ci *steps:
+    .ci/run {{steps}}
