@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// Size that blocks are cut at: the unit of shuffle, fetch and cache; 8 MiB when not given.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     block_size: Option<u64>,
-    /// Replaces a manifest that is there. What it knows of shards whose bytes are the same is kept: their blocks, their samples, the
+    /// Replaces a manifest that is there, once all shards were read. What it knows of shards whose bytes are the same is kept: their blocks, their samples, the
     /// segments of crop-ready pictures, and the classes.
     #[arg(long)]
     force: bool,

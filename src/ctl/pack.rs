@@ -61,7 +61,8 @@ pub(crate) struct Args {
     /// crops of them are decoded without reading what lies before the crop. Other pictures stay as they are.
     #[arg(long)]
     crop_ready: bool,
-    /// Replaces a dataset that is there.
+    /// Replaces a dataset that is there, once the new one is complete: until then, there has to be room for both. Also clears away what
+    /// a run has left that was killed.
     #[arg(long)]
     force: bool,
     /// Prints the report as one line of JSON, and no progress bar.

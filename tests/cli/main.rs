@@ -6,4 +6,5 @@ mod output;
 #[path = "../support/processes.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod processes;
+mod replaced;
 mod status;

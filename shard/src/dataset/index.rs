@@ -6,15 +6,16 @@ use object_store::{ObjectMeta, ObjectStoreExt};
 use super::{
     DatasetError, DatasetReport, LeftOutTally, Progress,
     catalog::{Catalog, Catalogued},
-    folder::{Overwrite, add_shard, dataset_name, list_shards, refuse_manifest, remove, write_manifest},
+    folder::{Overwrite, add_shard, dataset_name, list_shards, remove},
     known::Known,
     pack::check_block_bytes,
+    replace::{NotCommitted, recover, refuse_manifest, settle_indexes, staged, switch},
     report::{Meter, Tally},
     source::way_out_of,
 };
 use crate::{
     index::INDEX_SUFFIX,
-    manifest::{DEFAULT_BLOCK_BYTES, ManifestBuilder, check_names},
+    manifest::{DEFAULT_BLOCK_BYTES, MANIFEST_NAME, ManifestBuilder, check_names},
     store::{DatasetStore, StoreError},
 };
 
@@ -81,7 +82,7 @@ impl Default for IndexOptions {
 ///
 /// # Errors
 /// If a shard cannot be read or is not a WebDataset tar, `to` cannot be written, or what the manifest there knows would be
-/// lost unasked. What was written by then is removed again.
+/// lost unasked. What was written by then is removed again, and what was there before is there still.
 pub async fn index(
     from: &DatasetStore,
     to: &DatasetStore,
@@ -105,8 +106,11 @@ pub async fn index_until(
     let block_bytes = options.block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES);
     check_block_bytes(block_bytes)?;
     check_names(&options.classes).map_err(|source| DatasetError::Unwritable { url: to.url().to_owned(), source })?;
-    refuse_manifest(to, options.overwrite).await?;
-    let known = Known::of(to, options.overwrite, options.knowledge).await?;
+    let old = match options.overwrite {
+        Overwrite::Refuse => refuse_manifest(to).await.map(|()| None)?,
+        Overwrite::Replace => recover(to).await?,
+    };
+    let known = Known::of(old, options.knowledge);
     let shards = shards(from, options).await?;
     let meter = Meter::new(shards.iter().map(|(_, meta)| meta.size).sum(), progress);
     let mut indexing = Indexing {
@@ -118,14 +122,13 @@ pub async fn index_until(
         meter,
         manifest: ManifestBuilder::new(&dataset_name(from, options.name.as_deref())),
         tally: Tally::default(),
-        waiting: Vec::new(),
         written: Vec::new(),
     };
     let mut stop = std::pin::pin!(stop);
     match indexing.all(shards, &mut stop).await {
         Ok(report) => Ok(report),
-        Err(error) => {
-            for name in &indexing.written {
+        Err(NotCommitted { error, can_be_removed }) => {
+            for name in indexing.written.iter().filter(|_| can_be_removed) {
                 // The error that led here is the one to tell.
                 let _ = remove(to, name).await;
             }
@@ -144,9 +147,7 @@ struct Indexing<'i> {
     meter: Meter<'i>,
     manifest: ManifestBuilder,
     tally: Tally,
-    /// Indexes that replace others: written when all shards were read, so that an error before leaves the old dataset.
-    waiting: Vec<(String, bytes::Bytes)>,
-    /// Indexes that were written.
+    /// Indexes that were written; under staged names where there is a manifest that is replaced.
     written: Vec<String>,
 }
 
@@ -155,7 +156,25 @@ impl Indexing<'_> {
         &mut self,
         shards: Vec<(String, ObjectMeta)>,
         stop: &mut (impl Future<Output = ()> + Unpin),
-    ) -> Result<DatasetReport, DatasetError> {
+    ) -> Result<DatasetReport, NotCommitted> {
+        let written = self.write_indexes(shards, stop).await;
+        let classes = written.and_then(|()| self.known.classes(&self.options.classes));
+        let classes = self.tally.classes(classes.map_err(NotCommitted::before)?);
+        let unwritable = |source| DatasetError::Unwritable { url: self.to.url_of(MANIFEST_NAME), source };
+        let manifest = std::mem::take(&mut self.manifest).classes(classes).finish();
+        let manifest = manifest.map_err(|source| NotCommitted::before(unwritable(source)))?;
+        switch(self.to, &manifest).await?;
+        if self.known.is_there() {
+            settle_indexes(self.to, &manifest).await.map_err(NotCommitted::after)?;
+        }
+        Ok(std::mem::take(&mut self.tally).report(self.to.url(), &manifest))
+    }
+
+    async fn write_indexes(
+        &mut self,
+        shards: Vec<(String, ObjectMeta)>,
+        stop: &mut (impl Future<Output = ()> + Unpin),
+    ) -> Result<(), DatasetError> {
         let (from, options, block_bytes) = (self.from, self.options, self.block_bytes);
         let mut catalogued = {
             let meter = &self.meter;
@@ -179,23 +198,14 @@ impl Indexing<'_> {
             let index = std::mem::take(&mut shard.index);
             let name = format!("{}{INDEX_SUFFIX}", shard.facts.url);
             self.tally.add(&mut shard);
-            if self.known.is_there() {
-                if !is_kept {
-                    self.waiting.push((name, index));
-                }
-            } else {
+            if !is_kept {
+                let name = if self.known.is_there() { staged(&name) } else { name };
                 // Counted first: what is given up while it is written may be there.
                 self.written.push(name.clone());
                 self.to.put(&name, index).await?;
             }
         }
-        let classes = self.tally.classes(self.known.classes(&options.classes)?);
-        let manifest = std::mem::take(&mut self.manifest).classes(classes);
-        for (name, index) in std::mem::take(&mut self.waiting) {
-            self.to.put(&name, index).await?;
-        }
-        let manifest = write_manifest(self.to, manifest).await?;
-        Ok(std::mem::take(&mut self.tally).report(self.to.url(), &manifest))
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{DatasetError, IndexOptions, Knowledge, catalog::Catalogued, folder::Overwrite};
+use super::{DatasetError, IndexOptions, Knowledge, catalog::Catalogued};
 use crate::{
     index::RecordIndex,
     manifest::{BlockFacts, Manifest},
@@ -18,26 +18,11 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Reads the manifest in `to`, where it may be replaced.
-    pub(super) async fn of(
-        to: &DatasetStore,
-        overwrite: Overwrite,
-        knowledge: Knowledge,
-    ) -> Result<Self, DatasetError> {
-        let none = Self { manifest: None, shards: HashMap::new(), knowledge };
-        if overwrite == Overwrite::Refuse {
-            return Ok(none);
-        }
-        let manifest = match to.manifest().await {
-            Ok(manifest) => manifest,
-            // One that cannot be read knows nothing.
-            Err(StoreError::Missing { .. } | StoreError::Format { .. } | StoreError::TooLarge { .. }) => {
-                return Ok(none);
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let shards = (0..).zip(manifest.shards()).map(|(number, shard)| (shard.url.to_owned(), number)).collect();
-        Ok(Self { manifest: Some(manifest), shards, knowledge })
+    /// What `manifest` knows, which is to be replaced.
+    pub(super) fn of(manifest: Option<Manifest>, knowledge: Knowledge) -> Self {
+        let names = manifest.iter().flat_map(Manifest::shards);
+        let shards = (0..).zip(names).map(|(number, shard)| (shard.url.to_owned(), number)).collect();
+        Self { manifest, shards, knowledge }
     }
 
     /// Whether there is a manifest that is replaced.
@@ -45,7 +30,7 @@ impl Known {
         self.manifest.is_some()
     }
 
-    /// Gives a shard whose fields are the same back what was known of it, and says whether its record index stays as it is.
+    /// Gives a shard whose fields are the same back what was known of it, and says whether its record index can stay as it is.
     pub(super) async fn restore(
         &self,
         to: &DatasetStore,
@@ -56,23 +41,22 @@ impl Known {
             return Ok(false);
         };
         let old = manifest.shard(number);
-        let is_same_index = (old.index_hash, old.index_bytes) == (shard.facts.index_hash, shard.facts.index_bytes);
-        let blocks: Vec<BlockFacts> = manifest.shard_blocks(number).map(|block| facts(manifest, block)).collect();
+        let blocks: Vec<BlockFacts> =
+            manifest.shard_blocks(number).map(|block| BlockFacts::of(manifest, block)).collect();
         if self.knowledge == Knowledge::Discard || old.bytes != shard.facts.bytes {
             return Ok(false);
         }
-        if !is_same_index {
-            let index = match to.index(&old).await {
-                Ok(index) => index,
-                // An index that is gone or broken knows nothing.
-                Err(StoreError::Missing { .. } | StoreError::Format { .. } | StoreError::Changed { .. }) => {
-                    return Ok(false);
-                }
-                Err(error) => return Err(error.into()),
-            };
+        let index = match to.index(&old).await {
+            Ok(index) => Some(index),
+            // An index that is gone or broken knows nothing.
+            Err(StoreError::Missing { .. } | StoreError::Format { .. } | StoreError::Changed { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        if (old.index_hash, old.index_bytes) != (shard.facts.index_hash, shard.facts.index_bytes) {
+            let Some(index) = &index else { return Ok(false) };
             let new = RecordIndex::open(shard.index.clone(), shard.facts.index_hash);
             let new = new.map_err(|source| DatasetError::Unwritable { url: shard.facts.url.clone(), source })?;
-            if !has_same_fields(&index, &new) {
+            if !has_same_fields(index, &new) {
                 return Ok(false);
             }
             if options.boxes.is_some() && index.sample_count() != new.sample_count() {
@@ -87,7 +71,7 @@ impl Known {
             return Err(self.lost("block_size", "cuts the shards into other blocks"));
         }
         shard.blocks = blocks;
-        Ok(true)
+        Ok(index.is_some())
     }
 
     /// The classes that are given, or those that were known.
@@ -110,13 +94,6 @@ impl Known {
         );
         DatasetError::Loses { option, problem }
     }
-}
-
-fn facts(manifest: &Manifest, number: u32) -> BlockFacts {
-    let block = manifest.block(number);
-    let bytes = u32::try_from(block.bytes).expect("a block's size is 32 bits in the manifest");
-    let (first_record, records, samples) = (block.first_record, block.records, block.samples);
-    BlockFacts { offset: block.offset, bytes, first_record, records, samples }
 }
 
 /// Whether the records have the same keys, fields and checksums in the same places.

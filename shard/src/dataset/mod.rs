@@ -11,6 +11,7 @@ mod index;
 mod known;
 mod originals;
 mod pack;
+mod replace;
 mod report;
 mod source;
 mod unpack;
@@ -80,6 +81,12 @@ pub enum DatasetError {
         /// What is there.
         url: String,
     },
+    /// A command that writes a dataset there is still at it, or was killed.
+    #[error("a dataset in `{url}` was begun and is not finished")]
+    Unfinished {
+        /// The folder.
+        url: String,
+    },
     /// There is something already in the folder that a dataset should be unpacked to.
     #[error("`{path}` is not empty")]
     NotEmpty {
@@ -130,6 +137,9 @@ impl DatasetError {
             ),
             Self::NotEmpty { .. } => Some("choose a folder that is empty or does not exist; nothing is overwritten"),
             Self::Damaged { .. } => Some("`spdl-ctl verify` names all that is wrong with a dataset"),
+            Self::Unfinished { .. } => {
+                Some("unless another command is writing there, clear away what is left of it with --force")
+            }
             Self::InUse { .. } => Some("choose another folder, or replace what is there with --force"),
             _ => None,
         }

@@ -13,7 +13,8 @@ use super::{
     Annotations, DEFAULT_SHARD_BYTES, DatasetError, DatasetReport, FieldChoice, Progress, Source,
     catalog::{Catalog, SegmentsOf},
     crop_ready::{CropReady, crop_ready},
-    folder::{Overwrite, add_shard, dataset_name, make_room, remove_shard, remove_stale, write_manifest},
+    folder::{Overwrite, add_shard, dataset_name},
+    replace::{NotCommitted, Replacement, shard_name},
     report::{Growth, Tally},
     source::{Listing, SourceRecord, SourceRecords, wrong},
     upload::ShardUpload,
@@ -128,7 +129,8 @@ pub(super) fn check_block_bytes(block_bytes: u64) -> Result<(), DatasetError> {
 }
 
 /// Packs files into shards in the folder `to`, with a record index beside each and the manifest last: a dataset
-/// that was not finished has no manifest.
+/// that was not finished has no manifest. A dataset that is replaced is there until then, so that the folder needs room
+/// for both.
 ///
 /// # Errors
 /// If the source cannot be read or makes no sense, or the store cannot be written.
@@ -140,7 +142,8 @@ pub async fn pack(
     pack_until(to, options, progress, std::future::pending()).await
 }
 
-/// The same, given up when `stop` is ready: the shards that it has written are removed again.
+/// The same, given up when `stop` is ready. What a packing that fails has written is removed again, and what was there
+/// before is there still; a process that is killed leaves it to the next one with [`Overwrite::Replace`] to remove.
 ///
 /// # Errors
 /// As [`pack`], and [`DatasetError::Stopped`].
@@ -158,16 +161,15 @@ pub async fn pack_until(
         source.source.list(&Listing { classes, fields, annotations })
     });
     let records = Arc::new(listed.await.expect("listing does not panic")?);
-    let replaced = make_room(to, options.overwrite).await?;
+    let replacement = Replacement::begin(to, options.overwrite).await?;
 
-    let mut packing = Packing::new(to, options, &records, progress);
+    let mut packing = Packing::new(to, options, &replacement, &records, progress);
     match packing.whole(&records, stop).await {
-        Ok(manifest) => {
-            remove_stale(to, replaced, &manifest).await?;
-            Ok(packing.tally.report(to.url(), &manifest))
-        }
-        Err(error) => {
-            packing.abort().await;
+        Ok(manifest) => Ok(packing.tally.report(to.url(), &manifest)),
+        Err(NotCommitted { error, can_be_removed }) => {
+            if can_be_removed {
+                packing.abort().await;
+            }
             Err(error)
         }
     }
@@ -177,6 +179,7 @@ pub async fn pack_until(
 struct Packing<'a> {
     to: &'a DatasetStore,
     options: &'a PackOptions,
+    replacement: &'a Replacement,
     progress: &'a (dyn Fn(Progress) + Send + Sync),
     done: Progress,
     open: Option<ShardUpload<'a>>,
@@ -190,6 +193,7 @@ impl<'a> Packing<'a> {
     fn new(
         to: &'a DatasetStore,
         options: &'a PackOptions,
+        replacement: &'a Replacement,
         source: &SourceRecords,
         progress: &'a (dyn Fn(Progress) + Send + Sync),
     ) -> Self {
@@ -197,18 +201,19 @@ impl<'a> Packing<'a> {
         let manifest = ManifestBuilder::new(&dataset_name(to, options.name.as_deref()));
         let mut tally = Tally { left_out: source.left_out.list(), ..Tally::default() };
         source.notes.iter().for_each(|note| tally.odd.note(|| note.clone()));
-        Self { to, options, progress, done, open: None, finished: 0, manifest, tally }
+        Self { to, options, replacement, progress, done, open: None, finished: 0, manifest, tally }
     }
 
-    /// Packs the records and writes the manifest.
+    /// Packs the records and makes them the dataset.
     async fn whole(
         &mut self,
         source: &Arc<SourceRecords>,
         stop: impl Future<Output = ()>,
-    ) -> Result<Manifest, DatasetError> {
-        self.all(source, stop).await?;
+    ) -> Result<Manifest, NotCommitted> {
+        let packed = self.all(source, stop).await;
+        packed.map_err(|error| NotCommitted { error, can_be_removed: true })?;
         let classes = self.tally.classes(source.classes.clone());
-        write_manifest(self.to, std::mem::take(&mut self.manifest).classes(classes)).await
+        self.replacement.commit(self.to, std::mem::take(&mut self.manifest).classes(classes)).await
     }
 
     /// Packs the records, and stops only while it waits for one: what is dropped while the store writes it may be
@@ -253,7 +258,8 @@ impl<'a> Packing<'a> {
             let name = shard_name(self.done.shards);
             let boxes = self.options.annotations.as_ref().map(|_| ANNOTATION_FIELD);
             let catalog = Catalog::new(&name, boxes, self.options.block_bytes);
-            self.open = Some(ShardUpload::start(self.to, name, catalog).await?);
+            let place = self.replacement.place_of(&name);
+            self.open = Some(ShardUpload::start(self.to, place, catalog).await?);
         }
         self.open.as_mut().expect("a shard was opened").append(record, tables).await?;
         self.done.bytes += bytes;
@@ -277,14 +283,8 @@ impl<'a> Packing<'a> {
         if let Some(open) = self.open {
             open.abort().await;
         }
-        for number in 0..self.finished {
-            let _ = remove_shard(self.to, &shard_name(number)).await;
-        }
+        self.replacement.abort(self.to, self.finished).await;
     }
-}
-
-fn shard_name(number: u64) -> String {
-    format!("shard-{number:06}.tar")
 }
 
 enum Read {

@@ -29,6 +29,7 @@ pub(super) struct ShardUpload<'a> {
 }
 
 impl<'a> ShardUpload<'a> {
+    /// Starts the shard that `catalog` describes at the place `name` in the folder.
     pub(super) async fn start(store: &'a DatasetStore, name: String, catalog: Catalog) -> Result<Self, DatasetError> {
         let upload = store.object().put_multipart(&store.path_of(&name)).await;
         let upload = upload.map_err(|source| StoreError::of(&store.url_of(&name), source))?;

@@ -40,6 +40,17 @@ pub struct BlockFacts {
     pub samples: u32,
 }
 
+#[cfg(feature = "store")]
+impl BlockFacts {
+    /// What `manifest` says of its block `number`.
+    pub(crate) fn of(manifest: &Manifest, number: u32) -> Self {
+        let block = manifest.block(number);
+        let bytes = u32::try_from(block.bytes).expect("a block's size is 32 bits in the manifest");
+        let (first_record, records, samples) = (block.first_record, block.records, block.samples);
+        Self { offset: block.offset, bytes, first_record, records, samples }
+    }
+}
+
 /// Collects a dataset's shards in order and writes its manifest.
 #[derive(Debug, Default)]
 pub struct ManifestBuilder {

@@ -53,7 +53,7 @@ pub(super) fn open(url_or_path: &str, options: &StoreOptions, access: Access) ->
     let object = remote(&scheme, &url, options, Manner::of(access, authorization));
     let object = object.map_err(|error| bad(error.to_string()))?;
     let object = object.ok_or_else(|| bad(format!("there is no store for `{}`", url.scheme())))?;
-    Ok(DatasetStore { object, folder: path, url: shown(url).into(), keeps_etags: true })
+    Ok(DatasetStore { object, folder: path, url: shown(url).into(), keeps_etags: true, local: None })
 }
 
 fn folder(path: &std::path::Path, given: &str, access: Access) -> Result<DatasetStore, StoreError> {
@@ -76,7 +76,8 @@ fn folder(path: &std::path::Path, given: &str, access: Access) -> Result<Dataset
     }
     let store = LocalFileSystem::new_with_prefix(&path).map_err(|source| StoreError::of(&url, source))?;
     let object = CachedFiles::over(store.with_fsync(access == Access::Write), &path);
-    Ok(DatasetStore { object, folder: Path::default(), url: url.into(), keeps_etags: false })
+    let local = Some(path.into());
+    Ok(DatasetStore { object, folder: Path::default(), url: url.into(), keeps_etags: false, local })
 }
 
 /// How the clients of a remote store behave.

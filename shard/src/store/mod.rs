@@ -26,6 +26,9 @@ pub const MAX_MANIFEST_BYTES: u64 = 4 << 30;
 /// Largest record index that is read, in bytes: 1 GiB, some 10 million records in one shard.
 pub const MAX_INDEX_BYTES: u64 = 1 << 30;
 
+/// What the names of objects end in that are to replace others, until they do.
+pub(crate) const STAGED_SUFFIX: &str = ".new";
+
 /// A dataset's folder. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct DatasetStore {
@@ -34,6 +37,8 @@ pub struct DatasetStore {
     url: Arc<str>,
     /// Whether the store's etags survive copying a dataset; a local file's etag is its inode and time.
     keeps_etags: bool,
+    /// Where it is on disk.
+    local: Option<Arc<std::path::Path>>,
 }
 
 impl DatasetStore {
@@ -130,14 +135,25 @@ impl DatasetStore {
         Manifest::open(bytes).map_err(|source| StoreError::Format { url: self.url_of(MANIFEST_NAME), source })
     }
 
-    /// Reads the record index of `shard` and checks that it is the one that the manifest was made with.
+    /// Reads the record index of `shard` and checks that it is the one that the manifest was made with. While a dataset is
+    /// indexed anew, this can be the one beside it that will replace it.
     ///
     /// # Errors
     /// If it cannot be read or is another one.
     pub async fn index(&self, shard: &Shard<'_>) -> Result<RecordIndex, StoreError> {
         let name = format!("{}{INDEX_SUFFIX}", shard.url);
+        match self.index_at(&name, shard).await {
+            Err(error @ (StoreError::Missing { .. } | StoreError::Format { .. } | StoreError::Changed { .. })) => {
+                let beside = self.index_at(&format!("{name}{STAGED_SUFFIX}"), shard).await;
+                beside.map_err(|_| error)
+            }
+            read => read,
+        }
+    }
+
+    async fn index_at(&self, name: &str, shard: &Shard<'_>) -> Result<RecordIndex, StoreError> {
         let limit_bytes = shard.index_bytes.min(MAX_INDEX_BYTES);
-        let bytes = self.read(&name, limit_bytes).await.map_err(|error| match error {
+        let bytes = self.read(name, limit_bytes).await.map_err(|error| match error {
             StoreError::TooLarge { url, bytes, .. } if limit_bytes == shard.index_bytes => {
                 let problem = format!("the manifest says {limit_bytes} bytes, the store says {bytes}");
                 StoreError::Changed { url, problem }
@@ -145,14 +161,14 @@ impl DatasetStore {
             error => error,
         })?;
         let index = RecordIndex::open(bytes, shard.index_hash);
-        let index = index.map_err(|source| StoreError::Format { url: self.url_of(&name), source })?;
+        let index = index.map_err(|source| StoreError::Format { url: self.url_of(name), source })?;
         if (index.record_count(), index.sample_count()) == (shard.records, shard.samples)
             && index.shard_bytes() == shard.bytes
         {
             return Ok(index);
         }
         let what = "its counts are not those of the manifest".to_owned();
-        Err(StoreError::Format { url: self.url_of(&name), source: crate::FormatError::Malformed(what) })
+        Err(StoreError::Format { url: self.url_of(name), source: crate::FormatError::Malformed(what) })
     }
 
     /// Where in the store the folder is.
@@ -164,6 +180,28 @@ impl DatasetStore {
     pub(crate) async fn put(&self, relative: &str, bytes: Bytes) -> Result<(), StoreError> {
         let put = self.object.put_opts(&self.path_of(relative), bytes.into(), Default::default()).await;
         put.map(drop).map_err(|source| StoreError::of(&self.url_of(relative), source))
+    }
+
+    /// Removes files that a process has left that was killed while it wrote an object whose name `is_ours`: the library
+    /// writes `NAME#1` and renames it, and neither lists nor removes such files.
+    pub(crate) fn remove_temporaries(&self, is_ours: impl Fn(&str) -> bool) -> Result<(), StoreError> {
+        let Some(folder) = &self.local else { return Ok(()) };
+        let fail = |source: std::io::Error| {
+            let source = object_store::Error::Generic { store: "file", source: source.into() };
+            StoreError::of(&self.url, source)
+        };
+        for entry in std::fs::read_dir(folder).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let name = entry.file_name();
+            let parts = name.to_str().and_then(|name| name.rsplit_once('#'));
+            let is_left = |(name, number): (&str, &str)| {
+                is_ours(name) && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+            };
+            if parts.is_some_and(is_left) {
+                std::fs::remove_file(entry.path()).map_err(fail)?;
+            }
+        }
+        Ok(())
     }
 
     /// The etag to note for an object, where it would survive copying the dataset.

@@ -4,7 +4,9 @@
 mod again;
 mod fields;
 mod foreign;
+mod interrupted;
 mod originals;
+mod replaced;
 
 use std::{fs, path::Path, sync::Mutex};
 

@@ -1,0 +1,314 @@
+//! Replacing a dataset: the old one is there until the new one is complete, on disk and on object stores.
+//!
+//! The manifest is the only switch, for every store replaces one object at once. So [`pack`](super::pack) writes shards
+//! whose names are taken under staged names (`shard-000000.tar.new`), writes a manifest that names these, copies them to
+//! their own names (on disk a hard link, on object stores a copy that the store makes) and writes the manifest once
+//! more, because paths are part of the fingerprint. [`index`](super::index) cannot rename shards: it writes staged record
+//! indexes (`x.tar.idx.new`), then the manifest, then renames them; a reader whose record index is not the manifest's
+//! looks at the staged one. Whatever moment a process is killed at, the manifest that is there names what is there.
+//! A list of what may be left over (`unfinished.spdl`) lies beside it meanwhile, for the next run to clean up.
+
+use std::collections::{BTreeSet, HashSet};
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::{ObjectStoreExt, WriteMultipart};
+
+use super::{
+    DatasetError,
+    folder::{Overwrite, exists, in_use, list_all, list_shards, remove, remove_shard},
+};
+use crate::{
+    index::{INDEX_SUFFIX, RecordIndex},
+    manifest::{BlockFacts, MANIFEST_NAME, Manifest, ManifestBuilder, ShardFacts},
+    store::{DatasetStore, STAGED_SUFFIX, StoreError},
+};
+
+/// Lists what a run that was killed may have left.
+const UNFINISHED_NAME: &str = "unfinished.spdl";
+/// The first line of that list.
+const UNFINISHED_TITLE: &str =
+    "# A dataset is being written here, or was not finished. `--force` clears away what is left of it.";
+/// In that list: every shard that is named as `pack` names them.
+const ALL_PACKED: &str = "shard-*.tar";
+/// Longest such list that is read, in bytes.
+const MAX_UNFINISHED_BYTES: u64 = 1 << 30;
+/// Objects that are not copied by the store are copied in parts of this many bytes.
+const PART_BYTES: usize = 8 << 20;
+
+/// The name of shard `number` of a dataset that is packed.
+pub(super) fn shard_name(number: u64) -> String {
+    format!("shard-{number:06}.tar")
+}
+
+fn is_shard_name(name: &str) -> bool {
+    let number = name.strip_prefix("shard-").and_then(|rest| rest.strip_suffix(".tar"));
+    number.is_some_and(|number| number.len() >= 6 && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// The name under which `name` is written where its own is taken.
+pub(super) fn staged(name: &str) -> String {
+    format!("{name}{STAGED_SUFFIX}")
+}
+
+/// A dataset that is packed, on its way into its folder.
+#[derive(Debug)]
+pub(super) struct Replacement {
+    /// Whether its shards are written under staged names.
+    is_staged: bool,
+    /// Shards of the dataset that is replaced.
+    old: Vec<String>,
+}
+
+/// Why a dataset was not committed.
+pub(super) struct NotCommitted {
+    pub(super) error: DatasetError,
+    /// Whether the manifest surely does not name what was written, so that it can be removed.
+    pub(super) can_be_removed: bool,
+}
+
+impl NotCommitted {
+    pub(super) fn before(error: impl Into<DatasetError>) -> Self {
+        Self { error: error.into(), can_be_removed: true }
+    }
+
+    pub(super) fn after(error: impl Into<DatasetError>) -> Self {
+        Self { error: error.into(), can_be_removed: false }
+    }
+}
+
+impl Replacement {
+    /// Looks at what is in `to`, clears away what a run left that was killed, and notes what this one may leave.
+    pub(super) async fn begin(to: &DatasetStore, overwrite: Overwrite) -> Result<Self, DatasetError> {
+        let (old, is_staged) = match overwrite {
+            Overwrite::Refuse => {
+                refuse_manifest(to).await?;
+                // Shards without a manifest may be someone's.
+                if let Some((name, _)) = list_shards(to, &mut Default::default()).await?.first() {
+                    return in_use(to, name);
+                }
+                (Vec::new(), false)
+            }
+            Overwrite::Replace => {
+                let old = recover(to).await?.map(|old| old.shards().map(|shard| shard.url.to_owned()).collect());
+                let is_taken = |name: &String| is_shard_name(name.strip_suffix(INDEX_SUFFIX).unwrap_or(name));
+                (old.unwrap_or_default(), list_all(to).await?.iter().any(is_taken))
+            }
+        };
+        let mut unfinished = format!("{UNFINISHED_TITLE}\n");
+        let packed = (!is_staged).then_some(ALL_PACKED);
+        for name in packed.into_iter().chain(old.iter().map(String::as_str)) {
+            unfinished.push_str(name);
+            unfinished.push('\n');
+        }
+        to.put(UNFINISHED_NAME, unfinished.into()).await?;
+        Ok(Self { is_staged, old })
+    }
+
+    /// Where shard `name` is written.
+    pub(super) fn place_of(&self, name: &str) -> String {
+        if self.is_staged { staged(name) } else { name.to_owned() }
+    }
+
+    /// Makes what was written the dataset, and removes the old one.
+    pub(super) async fn commit(&self, to: &DatasetStore, manifest: ManifestBuilder) -> Result<Manifest, NotCommitted> {
+        let unwritable = |source| DatasetError::Unwritable { url: to.url_of(MANIFEST_NAME), source };
+        let mut manifest = manifest.finish().map_err(|source| NotCommitted::before(unwritable(source)))?;
+        if self.is_staged {
+            manifest = renamed(to, &manifest, staged, None).map_err(NotCommitted::before)?;
+        }
+        switch(to, &manifest).await?;
+        if self.is_staged {
+            manifest = settle(to, &manifest).await.map_err(NotCommitted::after)?;
+        }
+        let kept: HashSet<&str> = manifest.shards().map(|shard| shard.url).collect();
+        for shard in self.old.iter().filter(|shard| !kept.contains(shard.as_str())) {
+            remove_shard(to, shard).await.map_err(NotCommitted::after)?;
+        }
+        remove(to, UNFINISHED_NAME).await.map_err(NotCommitted::after)?;
+        Ok(manifest)
+    }
+
+    /// Removes the first `count` shards, of which some may not be there. The error that led here is the one to tell.
+    pub(super) async fn abort(&self, to: &DatasetStore, count: u64) {
+        let mut is_clean = true;
+        for number in 0..count {
+            is_clean &= remove_shard(to, &self.place_of(&shard_name(number))).await.is_ok();
+        }
+        if is_clean {
+            let _ = remove(to, UNFINISHED_NAME).await;
+        }
+    }
+}
+
+/// Writes the manifest, and finds out what happened where the store does not say that it did.
+pub(super) async fn switch(to: &DatasetStore, manifest: &Manifest) -> Result<(), NotCommitted> {
+    let Err(error) = to.put(MANIFEST_NAME, manifest.bytes().clone()).await else { return Ok(()) };
+    match to.manifest().await {
+        Ok(found) if found.bytes() == manifest.bytes() => Ok(()),
+        Ok(_) | Err(StoreError::Missing { .. }) => Err(NotCommitted::before(error)),
+        Err(_) => Err(NotCommitted::after(error)),
+    }
+}
+
+/// Fails if there is a dataset in the folder, or what is left of one.
+pub(super) async fn refuse_manifest(to: &DatasetStore) -> Result<(), DatasetError> {
+    if exists(to, MANIFEST_NAME).await? {
+        return in_use(to, MANIFEST_NAME);
+    }
+    if exists(to, UNFINISHED_NAME).await? {
+        return Err(DatasetError::Unfinished { url: to.url().to_owned() });
+    }
+    Ok(())
+}
+
+/// Brings a dataset that was being replaced to an end and removes what its manifest does not name of what is listed as left over,
+/// or has a staged name. Gives the manifest, where there is one that can be read.
+pub(super) async fn recover(to: &DatasetStore) -> Result<Option<Manifest>, DatasetError> {
+    to.remove_temporaries(|name| {
+        let name = name.strip_suffix(STAGED_SUFFIX).unwrap_or(name);
+        name == MANIFEST_NAME || name == UNFINISHED_NAME || name.ends_with(INDEX_SUFFIX) || is_packed(name)
+    })?;
+    let mut manifest = match to.manifest().await {
+        Ok(manifest) => Some(manifest),
+        // A manifest that cannot be read names nothing that would have to stay.
+        Err(StoreError::Missing { .. } | StoreError::Format { .. } | StoreError::TooLarge { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(interim) = manifest.take_if(|manifest| manifest.shards().any(|shard| is_staged_shard(shard.url))) {
+        manifest = Some(settle(to, &interim).await?);
+    }
+    if let Some(manifest) = &manifest {
+        settle_indexes(to, manifest).await?;
+    }
+    let named: HashSet<&str> = manifest.iter().flat_map(Manifest::shards).map(|shard| shard.url).collect();
+    let unfinished = match to.read(UNFINISHED_NAME, MAX_UNFINISHED_BYTES).await {
+        Ok(list) => Some(String::from_utf8_lossy(&list).into_owned()),
+        Err(StoreError::Missing { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let listed: HashSet<&str> = unfinished.iter().flat_map(|list| list.lines()).collect();
+    for name in list_all(to).await? {
+        let shard = name.strip_suffix(INDEX_SUFFIX).unwrap_or(&name);
+        let is_left = is_staged_shard(shard)
+            || name.strip_suffix(STAGED_SUFFIX).is_some_and(|index| index.ends_with(INDEX_SUFFIX))
+            || listed.contains(shard)
+            || (listed.contains(ALL_PACKED) && is_shard_name(shard));
+        if is_left && !named.contains(shard) {
+            remove(to, &name).await?;
+        }
+    }
+    if unfinished.is_some() {
+        remove(to, UNFINISHED_NAME).await?;
+    }
+    Ok(manifest)
+}
+
+fn is_staged_shard(name: &str) -> bool {
+    name.strip_suffix(STAGED_SUFFIX).is_some_and(is_shard_name)
+}
+
+/// Whether this is a shard that `pack` writes, or its index, under its own or its staged name.
+fn is_packed(name: &str) -> bool {
+    is_shard_name(name) || is_staged_shard(name)
+}
+
+/// Gives the shards of a manifest their own names that it names by staged ones.
+async fn settle(to: &DatasetStore, interim: &Manifest) -> Result<Manifest, DatasetError> {
+    let own = |name: &str| match name.strip_suffix(STAGED_SUFFIX) {
+        Some(own) if is_staged_shard(name) => own.to_owned(),
+        _ => name.to_owned(),
+    };
+    let moved: Vec<&str> = interim.shards().map(|shard| shard.url).filter(|name| is_staged_shard(name)).collect();
+    let mut etags = Vec::new();
+    for shard in interim.shards() {
+        let name = own(shard.url);
+        let path = to.path_of(&name);
+        if name != shard.url {
+            copy(to, &format!("{}{INDEX_SUFFIX}", shard.url), &format!("{name}{INDEX_SUFFIX}")).await?;
+            copy(to, shard.url, &name).await?;
+        }
+        // A copy can have another etag than what was uploaded in parts.
+        let meta = to.object().head(&path).await.map_err(|source| StoreError::of(&to.url_of(&name), source))?;
+        etags.push(to.lasting_etag(meta.e_tag));
+    }
+    let manifest = renamed(to, interim, own, Some(etags))?;
+    to.put(MANIFEST_NAME, manifest.bytes().clone()).await?;
+    for shard in moved {
+        remove_shard(to, shard).await?;
+    }
+    Ok(manifest)
+}
+
+/// The manifest of the same dataset with other names of its shards, and other etags where they are given.
+fn renamed(
+    to: &DatasetStore,
+    manifest: &Manifest,
+    name: impl Fn(&str) -> String,
+    etags: Option<Vec<Option<String>>>,
+) -> Result<Manifest, DatasetError> {
+    let unwritable = |source| DatasetError::Unwritable { url: to.url_of(MANIFEST_NAME), source };
+    let mut builder = ManifestBuilder::new(manifest.name()).classes(manifest.classes());
+    for (number, shard) in (0..).zip(manifest.shards()) {
+        let etag = match &etags {
+            Some(etags) => etags[number as usize].clone(),
+            None => shard.etag.map(str::to_owned),
+        };
+        let facts = ShardFacts {
+            url: name(shard.url),
+            bytes: shard.bytes,
+            etag,
+            records: shard.records,
+            index_bytes: shard.index_bytes,
+            index_hash: shard.index_hash,
+        };
+        let blocks: Vec<BlockFacts> =
+            manifest.shard_blocks(number).map(|block| BlockFacts::of(manifest, block)).collect();
+        builder.shard(&facts, &blocks).map_err(unwritable)?;
+    }
+    builder.finish().map_err(unwritable)
+}
+
+/// Puts staged record indexes in their places that the manifest was made with.
+pub(super) async fn settle_indexes(to: &DatasetStore, manifest: &Manifest) -> Result<(), DatasetError> {
+    let names: BTreeSet<String> = list_all(to).await?.into_iter().collect();
+    for shard in manifest.shards() {
+        let index = format!("{}{INDEX_SUFFIX}", shard.url);
+        let beside = staged(&index);
+        if !names.contains(&beside) {
+            continue;
+        }
+        let is_it = |bytes: Result<Bytes, StoreError>| {
+            bytes.is_ok_and(|bytes| RecordIndex::open(bytes, shard.index_hash).is_ok())
+        };
+        if is_it(to.read(&index, shard.index_bytes).await) {
+            remove(to, &beside).await?;
+        } else if is_it(to.read(&beside, shard.index_bytes).await) {
+            let renamed = to.object().rename(&to.path_of(&beside), &to.path_of(&index)).await;
+            renamed.map_err(|source| StoreError::of(&to.url_of(&index), source))?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies an object over what the manifest does not name.
+async fn copy(at: &DatasetStore, from: &str, to: &str) -> Result<(), DatasetError> {
+    // A file that is a hard link to `from` already would stay beside its temporary name.
+    remove(at, to).await?;
+    let object = at.object();
+    let (source, target) = (at.path_of(from), at.path_of(to));
+    if object.copy(&source, &target).await.is_ok() {
+        return Ok(());
+    }
+    // File systems without hard links, and objects beyond what a store copies by itself (S3: 5 GB).
+    let fail = |name: &str, error| StoreError::of(&at.url_of(name), error);
+    let mut chunks = object.get(&source).await.map_err(|error| fail(from, error))?.into_stream();
+    let upload = object.put_multipart(&target).await.map_err(|error| fail(to, error))?;
+    let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
+    while let Some(chunk) = chunks.try_next().await.map_err(|error| fail(from, error))? {
+        upload.put(chunk);
+        upload.wait_for_capacity(1).await.map_err(|error| fail(to, error))?;
+    }
+    upload.finish().await.map_err(|error| fail(to, error))?;
+    Ok(())
+}

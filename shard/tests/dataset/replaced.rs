@@ -1,0 +1,125 @@
+//! Replacing a dataset, interrupted at every single write: the old one or the new one is there, whole, and the next run
+//! leaves nothing but its own.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use spdl_shard::{Fingerprint, dataset::Knowledge};
+
+use super::{
+    interrupted::{Interrupted, Interruption, Writes},
+    *,
+};
+
+/// Every file of a folder but its manifest, which notes other etags in every place.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(path).unwrap())).collect()
+}
+
+fn copied(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    files(from).into_iter().for_each(|(name, bytes)| fs::write(to.join(name), bytes).unwrap());
+}
+
+/// The dataset's records, every byte of which is as its manifest says.
+async fn whole(folder: &Path) -> (Fingerprint, Vec<(String, u32, Vec<(String, Vec<u8>)>)>) {
+    assert_eq!(verified(folder).await.faults, [], "in {:?}", files(folder).keys());
+    let records = records(folder).await.into_iter().map(|(_, key, samples, fields)| (key, samples, fields));
+    (at(folder).manifest().await.unwrap().fingerprint(), records.collect())
+}
+
+/// Replaces the dataset in `old` by `replace`, interrupted in all ways at every write, and once more undisturbed.
+async fn replaced<R>(old: &Path, new: &Path, replace: impl Fn(DatasetStore) -> R)
+where
+    R: Future<Output = Result<DatasetReport, DatasetError>>,
+{
+    let (before, after) = (whole(old).await, whole(new).await);
+    assert_ne!(before, after);
+    let scratch = tempfile::tempdir().unwrap();
+    for how in [Interruption::Kill, Interruption::FullDisk, Interruption::Once] {
+        for write in 0.. {
+            let folder = scratch.path().join(format!("{how:?}-{write}"));
+            copied(old, &folder);
+            let writes = Writes::interrupted(how, write);
+            let store = at(&folder).through(|inner| Arc::new(Interrupted { inner, writes: Arc::clone(&writes) }));
+            let failed = tokio::select! {
+                done = replace(store) => done.is_err(),
+                () = writes.killed() => true,
+            };
+            let found = whole(&folder).await;
+            let is_old = found.0 == before.0;
+            let expected = if is_old { &before } else { &after };
+            assert_eq!(found.1, expected.1, "{how:?} at write {write}");
+            assert!(failed || !is_old, "{how:?} at write {write} did nothing and said nothing");
+            if how != Interruption::Kill && is_old {
+                assert_eq!(files(&folder), files(old), "{how:?} at write {write} left something behind");
+            }
+            assert!(replace(at(&folder)).await.is_ok());
+            assert_eq!(whole(&folder).await, after, "{how:?} at write {write}");
+            assert_eq!(files(&folder), files(new), "what {how:?} at write {write} left is still there");
+            if !writes.were_interrupted() {
+                assert!(write > 10, "only {write} writes were interrupted");
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_packing_that_is_interrupted_at_any_write_leaves_the_old_dataset_or_the_new_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    image_folder(&path("a"), 5);
+    image_folder(&path("b"), 3);
+    let options = |source: &str, overwrite| PackOptions {
+        shard_records: Some(5),
+        overwrite,
+        name: Some("set".into()),
+        ..PackOptions::new(Source::ImageFolder(path(source)))
+    };
+    packed(&options("a", Overwrite::Refuse), &path("old")).await.unwrap();
+    packed(&options("b", Overwrite::Refuse), &path("new")).await.unwrap();
+    let options = options("b", Overwrite::Replace);
+    let options = &options;
+    replaced(&path("old"), &path("new"), |to| async move { pack(&to, options, &quiet).await }).await;
+}
+
+#[tokio::test]
+async fn an_indexing_that_is_interrupted_at_any_write_leaves_the_old_dataset_or_the_new_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let voc = annotation(&["cat", "dog"]);
+    for shard in ["a", "b", "c", "d", "e"] {
+        for set in ["old", "new"] {
+            write(path(set).join(format!("{shard}.tar")), tar(&[("1.jpg", b"one"), ("1.xml", voc.as_bytes())]));
+        }
+    }
+    let options = |boxes: Option<&str>, overwrite| IndexOptions {
+        boxes: boxes.map(str::to_owned),
+        name: Some("set".into()),
+        knowledge: Knowledge::Discard,
+        overwrite,
+        ..Default::default()
+    };
+    indexed(&path("old"), &options(None, Overwrite::Refuse)).await.unwrap();
+    indexed(&path("new"), &options(Some("xml"), Overwrite::Refuse)).await.unwrap();
+    let options = options(Some("xml"), Overwrite::Replace);
+    let options = &options;
+    replaced(&path("old"), &path("new"), |to| async move { index(&to, &to, options, &quiet).await }).await;
+}
+
+#[tokio::test]
+async fn an_index_that_was_lost_comes_back_though_the_rest_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    image_folder(&folder.path().join("in"), 4);
+    let set = folder.path().join("set");
+    let options =
+        PackOptions { shard_records: Some(5), ..PackOptions::new(Source::ImageFolder(folder.path().join("in"))) };
+    let made = packed(&options, &set).await.unwrap();
+    fs::remove_file(set.join("shard-000001.tar.idx")).unwrap();
+    write(set.join("shard-000000.tar.idx"), "damaged");
+    let again = IndexOptions { overwrite: Overwrite::Replace, ..Default::default() };
+    assert_eq!(indexed(&set, &again).await.unwrap().fingerprint, made.fingerprint);
+    assert_eq!(verified(&set).await.faults, []);
+    assert_eq!(files(&set).len(), 7);
+}

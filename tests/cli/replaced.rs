@@ -1,0 +1,69 @@
+//! `pack --force` that ends in the middle: by a full disk, by a kill.
+
+use std::{collections::BTreeMap, fs, os::unix::process::ExitStatusExt, path::Path, process::Command};
+
+use crate::processes::{ctl, run};
+
+/// Largest file that a command may write, in units of 512 bytes.
+const LIMIT: u64 = 2048;
+
+fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
+    fs::create_dir_all(path.as_ref().parent().expect("a folder")).expect("a folder");
+    fs::write(path, content).expect("a file");
+}
+
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let paths = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
+    paths.map(|path| (name(&path), fs::read(&path).expect("a file"))).collect()
+}
+
+/// `command`, under a shell that limits the size of its files and does `before`.
+fn limited(before: &str, command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(format!("{before} ulimit -f {LIMIT}; exec \"$@\"")).arg("sh");
+    shell.arg(command.get_program()).args(command.get_args());
+    shell
+}
+
+#[test]
+fn pack_with_force_that_is_killed_or_finds_the_disk_full_leaves_the_old_dataset_and_the_next_one_cleans_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let photograph = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/photos/rocket.jpg")).expect("a file");
+    for number in 0..3 {
+        write(path(&format!("old/a/{number}.jpg")), &photograph);
+        write(path(&format!("new/a/{number}.jpg")), &photograph[..1000 + number]);
+    }
+    write(path("new/z/large.bmp"), vec![7; 512 * LIMIT as usize + 1]);
+    let pack = |from: &str, to: &str, force: &[&str]| {
+        let mut command = ctl();
+        command.arg("pack").args([path(from), path(to)]).args(["--no-shuffle", "--records-per-shard", "1", "--json"]);
+        command.args(["--name", "set"]).args(force);
+        command
+    };
+    run(&mut pack("old", "set", &[])).json();
+    let expected = run(&mut pack("new", "expected", &[])).json();
+    let before = files(&path("set"));
+
+    // The shell's EFBIG stands for a disk that is full.
+    let failed = run(&mut limited("trap '' XFSZ;", &pack("new", "set", &["--force"])));
+    failed.error(&["shard-000003.tar", "File too large"]);
+    assert_eq!(files(&path("set")), before, "nothing of it is left");
+
+    // Nor is it left to the process to clean up where the kernel ends it.
+    let killed = run(&mut limited("", &pack("new", "set", &["--force"])));
+    assert_eq!(killed.status.signal(), Some(rustix::process::Signal::XFSZ.as_raw()), "{}", killed.stderr);
+    assert!(files(&path("set")).len() > before.len(), "it wrote nothing");
+    assert_eq!(files(&path("set"))["manifest.spdl"], before["manifest.spdl"]);
+    run(ctl().arg("verify").arg(path("set")).arg("--json")).json();
+    let again = run(&mut pack("new", "set", &["--force"])).json();
+    assert_eq!(again["fingerprint"], expected["fingerprint"]);
+    assert_eq!(files(&path("set")), files(&path("expected")));
+
+    // A folder with the rest of a first packing is no dataset, and says so.
+    run(&mut limited("", &pack("new", "first", &[])));
+    run(&mut pack("old", "first", &[])).error(&["first` was begun and is not finished", "--force"]);
+    run(&mut pack("old", "first", &["--force"])).json();
+    assert_eq!(files(&path("first")), before);
+}
