@@ -3,6 +3,7 @@
 usage: read_webdataset.py SHARD.tar...
 
 Prints one JSON object: {"records": [{"key": .., "fields": {field: SHA-256 of its bytes}}, ...]}, in the order read.
+A byte of a key that is not UTF-8, which is a lone surrogate in Python, is shown as `\\xe9`.
 """
 
 import hashlib
@@ -21,7 +22,8 @@ def main(*shards: str) -> None:
         fields = {
             name: hashlib.sha256(value).hexdigest() for name, value in record.items() if not name.startswith("__")
         }
-        records.append({"key": record["__key__"], "fields": fields})
+        key = record["__key__"].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        records.append({"key": key, "fields": fields})
     print(json.dumps({"records": records}))
 
 

@@ -106,3 +106,31 @@ fn shards_that_we_pack_are_read_by_webdataset() {
     }
     assert_eq!(labelled, expected);
 }
+
+#[test]
+fn records_whose_names_are_latin_1_have_the_keys_and_bytes_that_webdataset_reads() {
+    let python = python_with(WEBDATASET);
+    for format in ["ustar", "gnu", "pax"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (set, out) = (folder.path().join("set"), folder.path().join("out"));
+        fs::create_dir(&set).unwrap();
+        let shard = set.join("s.tar");
+        let written = run_script(&python, "tests/interop/write_latin1.py", [format.as_ref(), shard.as_os_str()]);
+        let indexed = run(ctl().arg("index").arg(&set).arg("--json")).json();
+        assert_eq!(indexed["records"], written["records"]);
+        assert_eq!(
+            (&indexed["odd_members"][0]["what"], &indexed["odd_members"][0]["count"]),
+            (&"not_utf8".into(), &6.into())
+        );
+        run(ctl().arg("verify").arg(&set).arg("--json")).json();
+        run(ctl().arg("unpack").arg(&set).arg(&out).arg("--json")).json();
+        let read = run_script(&python, "tests/interop/read_webdataset.py", [&shard]);
+        for record in read["records"].as_array().unwrap() {
+            let key = record["key"].as_str().unwrap();
+            for (field, digest) in record["fields"].as_object().unwrap() {
+                let file = out.join(format!("{key}.{field}"));
+                assert_eq!(sha256_of(&python, &[&file]), [digest.as_str().unwrap()], "{format}: {key}.{field}");
+            }
+        }
+    }
+}

@@ -30,10 +30,35 @@ pub(super) enum WithoutData {
     Device,
 }
 
+/// A member's path, as text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Name {
+    /// The path. A byte that is not UTF-8 is written as `\xe9`, which is what Python's `backslashreplace` makes of it.
+    pub(super) path: String,
+    /// Whether there is such a byte.
+    pub(super) is_escaped: bool,
+}
+
+impl Name {
+    /// Old programs on Windows and Linux wrote names in the encoding of their country, and no tar says which that was. So
+    /// bytes that are not UTF-8 are not guessed at: the same bytes give the same text everywhere.
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        let mut name = Self::default();
+        for chunk in bytes.utf8_chunks() {
+            name.path.push_str(chunk.valid());
+            for byte in chunk.invalid() {
+                name.path.push_str(&format!("\\x{byte:02x}"));
+                name.is_escaped = true;
+            }
+        }
+        name
+    }
+}
+
 /// The pax records that matter to us.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Pax {
-    pub(super) path: Option<String>,
+    pub(super) path: Option<Name>,
     pub(super) size: Option<u64>,
     pub(super) sparse: bool,
 }
@@ -84,7 +109,7 @@ impl<'a> Header<'a> {
         octal(field).ok_or(TarFault::Header("size"))
     }
 
-    pub(super) fn path(&self) -> Result<String, TarFault> {
+    pub(super) fn name(&self) -> Name {
         let prefix = until_zero(&self.0[345..500]);
         let mut path = Vec::new();
         // GNU headers keep times where ustar has the prefix.
@@ -93,7 +118,7 @@ impl<'a> Header<'a> {
             path.push(b'/');
         }
         path.extend(self.raw_name());
-        String::from_utf8(path).map_err(|error| TarFault::not_utf8(error.as_bytes()))
+        Name::of(&path)
     }
 
     fn raw_name(&self) -> &[u8] {
@@ -115,7 +140,7 @@ impl Pax {
             let (key, value) = (&record[..equals], &record[equals + 1..]);
             let text = || std::str::from_utf8(value);
             match key {
-                b"path" => pax.path = Some(text().map_err(|_| TarFault::not_utf8(value))?.to_owned()),
+                b"path" => pax.path = Some(Name::of(value)),
                 b"size" => {
                     let size = text().map_err(|_| bad())?.parse().ok().filter(|size| *size <= i64::MAX as u64);
                     pax.size = Some(size.ok_or(TarFault::Header("pax size"))?);

@@ -44,9 +44,6 @@ pub enum TarFault {
     /// The shard is not a tar but a compressed one.
     #[error("the tar is compressed with {0}, so that its records cannot be read in place")]
     Compressed(&'static str),
-    /// A member's name cannot be a key.
-    #[error("the member's name, `{0}`, is not UTF-8")]
-    NotUtf8(String),
     /// What should be a member's header is not one.
     #[error("not a tar header: its checksum is wrong")]
     HeaderChecksum,
@@ -78,17 +75,11 @@ pub enum TarFault {
 }
 
 impl TarFault {
-    /// The fault of a member with this name.
-    fn not_utf8(name: &[u8]) -> Self {
-        Self::NotUtf8(name.escape_ascii().to_string())
-    }
-
     /// What the user can do about it.
     #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Compressed(_) => "decompress it (`gunzip`, `zstd -d`, `xz -d`): pictures are compressed already",
-            Self::NotUtf8(_) => "write the tar anew with names in UTF-8 (`convmv`, or `tar --transform`)",
             Self::Sparse(_) => "write the tar anew without `--sparse`",
             Self::FieldTwice { .. } => "names that differ in case only are one field; rename one of them",
             Self::TooLarge { .. } => "leave the member out of the shard",

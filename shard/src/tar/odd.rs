@@ -1,4 +1,4 @@
-//! Members of a tar that are read as no field of a record: counted, and the first of each kind named.
+//! Members of a tar that are read as no field of a record, or under another name: counted, and the first of each kind named.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +17,8 @@ pub enum Oddity {
     Device,
     /// A file whose name gives no field: no extension, hidden, or under a part that starts and ends with `__`.
     NoField,
+    /// A file whose name is not UTF-8, and is read with `\xe9` for such a byte.
+    NotUtf8,
     /// A member behind the mark that ends the tar.
     BehindTheEnd,
     /// A record whose key another record of the shard has, with some of the same fields.
@@ -36,6 +38,7 @@ impl Oddity {
             Self::Symlink => "symbolic links passed over; write the tar with `--dereference`",
             Self::Device => "devices or pipes passed over",
             Self::NoField => "files passed over whose names give no field, as `KEY.jpg` does",
+            Self::NotUtf8 => "files whose names are not UTF-8: such a byte is written as `\\xe9` in keys and fields",
             Self::BehindTheEnd => {
                 "members behind the mark that ends a tar, which are not read: shards that were joined with `cat` are to be \
                  indexed apart, or joined with `tar --concatenate`"

@@ -2,13 +2,13 @@
 
 use super::{
     MAX_EXTENSION_BYTES, OddTally, Oddity, TAR_BLOCK_BYTES, TarError, TarFault,
-    header::{Header, Kind, Pax, WithoutData, until_zero},
+    header::{Header, Kind, Name, Pax, WithoutData, until_zero},
 };
 
 /// A file in a tar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its path, as the tar gives it.
+    /// Its path, as the tar gives it, with `\xe9` for a byte that is not UTF-8.
     pub path: String,
     /// Where the first of its headers starts in the tar, long-name and pax headers included.
     pub header_offset: u64,
@@ -37,7 +37,7 @@ pub struct TarReader {
     buffer: Vec<u8>,
     /// Where the headers of the coming member start, when an extension header came first.
     header_offset: Option<u64>,
-    long_name: Option<String>,
+    long_name: Option<Name>,
     pax: Pax,
     odd: OddTally,
 }
@@ -193,11 +193,8 @@ impl TarReader {
             return Ok(None);
         }
         let pax = std::mem::take(&mut self.pax);
-        let path = match pax.path.or(self.long_name.take()) {
-            Some(path) => path,
-            None => header.path()?,
-        };
-        self.long_name = None;
+        let long_name = self.long_name.take();
+        let Name { path, is_escaped } = pax.path.or(long_name).unwrap_or_else(|| header.name());
         let header_offset = self.header_offset.take().unwrap_or(start);
         if kind == Kind::Sparse || pax.sparse {
             return Err(TarFault::Sparse(path));
@@ -210,6 +207,9 @@ impl TarReader {
                 WithoutData::Device => self.odd.add(Oddity::Device, &self.shard, &path),
             }
             return Ok(None);
+        }
+        if is_escaped {
+            self.odd.add(Oddity::NotUtf8, &self.shard, &path);
         }
         let bytes = pax.size.unwrap_or(size);
         self.state = State::Data { left: bytes, padding: padding(bytes) };
@@ -228,8 +228,7 @@ impl TarReader {
         match header.kind() {
             Kind::WithoutData(_) => return State::Ended,
             Kind::Regular | Kind::Sparse => {
-                let path = header.path().unwrap_or_default();
-                self.odd.add(Oddity::BehindTheEnd, &self.shard, &path);
+                self.odd.add(Oddity::BehindTheEnd, &self.shard, &header.name().path);
             }
             Kind::LongName | Kind::Pax | Kind::Other => {}
         }
@@ -241,8 +240,7 @@ impl TarReader {
         if kind == Kind::Pax {
             self.pax = Pax::parse(&bytes)?;
         } else {
-            let name = String::from_utf8(until_zero(&bytes).to_vec());
-            self.long_name = Some(name.map_err(|error| TarFault::not_utf8(error.as_bytes()))?);
+            self.long_name = Some(Name::of(until_zero(&bytes)));
         }
         Ok(())
     }
