@@ -1,6 +1,6 @@
 //! The digest of what was delivered.
 
-use std::{fmt, ops::AddAssign, str::FromStr};
+use std::{fmt, iter::Sum, ops::AddAssign, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +38,15 @@ impl AddAssign for Receipt {
     }
 }
 
+impl Sum for Receipt {
+    fn sum<I: Iterator<Item = Self>>(receipts: I) -> Self {
+        receipts.fold(Self::default(), |mut sum, receipt| {
+            sum += receipt;
+            sum
+        })
+    }
+}
+
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
@@ -69,6 +78,7 @@ mod tests {
         let mut sum = of(&[(0, 1, 7)]);
         sum += of(&[(0, 0, 9), (1, 0, 3)]);
         assert_eq!(sum, of(&[(0, 0, 9), (0, 1, 7), (1, 0, 3)]));
+        assert_eq!(sum, [of(&[(0, 1, 7)]), of(&[(0, 0, 9), (1, 0, 3)])].into_iter().sum());
         assert_eq!(sum.to_string().parse::<Receipt>().unwrap(), sum);
         assert_eq!(serde_json::to_string(&sum).unwrap(), format!("\"{sum}\""));
         assert_eq!(serde_json::from_str::<Receipt>(&serde_json::to_string(&sum).unwrap()).unwrap(), sum);

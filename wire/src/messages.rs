@@ -100,6 +100,15 @@ pub enum ToCoordinator {
     },
     /// Asks for the state of everything.
     Status,
+    /// Asks for a page of the ids of a job's bad samples, in ascending order.
+    BadSamples {
+        /// The job's name.
+        job: String,
+        /// The last id of the page before; without it, the first page.
+        after: Option<SampleId>,
+    },
+    /// Has a run begin at the beginning with its next launch, also where that resumes. Refused while its ranks are alive.
+    ResetRun(RunName),
 }
 
 /// A worker's heartbeat.
@@ -311,7 +320,17 @@ pub enum FromCoordinator {
     Done,
     /// It is not done.
     Refused(Refusal),
+    /// A page of the ids of a job's bad samples.
+    BadSamples {
+        /// Ids above the one that was asked from, in ascending order; at most [`BAD_SAMPLES_PAGE`].
+        samples: Vec<SampleId>,
+        /// No id comes after these.
+        is_last: bool,
+    },
 }
+
+/// Ids in one page of bad samples: 590 kB at most.
+pub const BAD_SAMPLES_PAGE: usize = 1 << 16;
 
 /// Why the coordinator, or a home, does not do what it is asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
@@ -373,6 +392,10 @@ pub enum Refusal {
     NoBatch { job: String, cause: String },
     #[error("the coordinator cannot write its state, and takes on nothing new until it can: {cause}")]
     Unwritable { cause: String },
+    #[error("job `{job}` has no run `{run}`; known are: {known}")]
+    UnknownRun { job: String, run: String, known: String },
+    #[error("{session} of {run} is over: the run was reset, and begins again at the beginning")]
+    RunReset { run: Box<RunName>, session: SessionId },
 }
 
 /// What a client says to its home.

@@ -1,7 +1,7 @@
 //! What goes into the core and comes out of it besides messages: peers, changes to the durable state, log lines.
 
 use serde::{Deserialize, Serialize};
-use spdl_shard::{Fingerprint, Position, SampleId, job::Job};
+use spdl_shard::{Fingerprint, Position, Receipt, SampleId, job::Job};
 use spdl_wire::{
     certs::Role,
     messages::{FromCoordinator, NodeId, SessionId, StartReason},
@@ -140,6 +140,9 @@ pub struct SessionRecord {
     pub replaces: Option<SessionId>,
     /// Who took its place.
     pub superseded_by: Option<Successor>,
+    /// Its run was reset: the next launch begins at the beginning.
+    #[serde(default)]
+    pub is_reset: bool,
     /// The ranks that have joined.
     pub ranks: Vec<RankRecord>,
 }
@@ -171,6 +174,9 @@ pub struct RankRecord {
     pub node: NodeId,
     /// Position after the last batch that its trainer has taken.
     pub acknowledged: Position,
+    /// Receipt of what its trainer has taken up to there. Records of earlier builds lack it.
+    #[serde(default)]
+    pub receipt: Option<Receipt>,
     /// It left of its own will.
     pub left: bool,
 }

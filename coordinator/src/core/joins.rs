@@ -90,7 +90,7 @@ impl Coordinator {
     /// The job, with the epochs that this launch of a run is to have.
     fn job_of_launch(&self, join: &Join) -> Result<Job, Refusal> {
         let job = &self.jobs[&join.job].job;
-        let of_run = self.newest(join).map(|session| session.epochs);
+        let of_run = self.newest(join).filter(|session| !session.is_reset).map(|session| session.epochs);
         let epochs = join.epochs.or(of_run).unwrap_or(job.epochs);
         let job = Job { epochs, ..job.clone() };
         if epochs != self.jobs[&join.job].job.epochs {
@@ -181,7 +181,7 @@ impl Coordinator {
         Err(self.in_use(session))
     }
 
-    fn in_use(&self, session: &SessionState) -> Refusal {
+    pub(super) fn in_use(&self, session: &SessionState) -> Refusal {
         Refusal::RunInUse {
             run: Box::new(session.run_name()),
             session: session.id,
@@ -224,7 +224,7 @@ impl Coordinator {
         }
         let global_batch = join.global_batch.unwrap_or(job.global_batch);
         let newest = self.newest(join);
-        let resumable = newest.map(|session| (session.id, session.acknowledged()));
+        let resumable = newest.and_then(|session| Some((session.id, session.resumes_at()?)));
         let (start, reason) = match (join.start, resumable) {
             (Start::At(at), _) => (at, StartReason::Given),
             (Start::Resume, Some((session, position))) => {
@@ -254,6 +254,7 @@ impl Coordinator {
             is_takeover: join.takeover,
             replaces: join.session,
             superseded_by: None,
+            is_reset: false,
             ranks: [(join.rank, RankState::joined(join, start, self.now_ms))].into(),
             dirty: true,
             persisted_ms: self.now_ms,

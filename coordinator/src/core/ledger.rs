@@ -1,6 +1,6 @@
 //! The bad samples of a job, each counted once, and when there are too many of them.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::Bound};
 
 use spdl_shard::{
     SampleId,
@@ -81,6 +81,12 @@ impl Ledger {
     #[must_use]
     pub fn count(&self) -> u64 {
         self.samples.len() as u64
+    }
+
+    /// The first `most` ids above `after`, in ascending order.
+    pub(super) fn page(&self, after: Option<SampleId>, most: usize) -> Vec<SampleId> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.samples.range((start, Bound::Unbounded)).take(most).copied().collect()
     }
 
     /// Distinct bad samples as a fraction of the dataset.

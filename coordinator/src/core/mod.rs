@@ -11,6 +11,7 @@ mod limits;
 mod members;
 mod placement;
 mod recent;
+mod runs;
 mod session;
 mod status;
 #[cfg(test)]
@@ -149,8 +150,10 @@ impl Coordinator {
                 ToCoordinator::SubmitJob { toml, origin } => return Answer::CreateJob { toml, origin },
                 ToCoordinator::RemoveJob { name } => self.remove_job(&name),
                 ToCoordinator::DescribeJob { name } => {
-                    self.job(&name).map(|state| FromCoordinator::Job(Box::new(state.job.clone())))
+                    self.job_or_failed(&name).map(|state| FromCoordinator::Job(Box::new(state.job.clone())))
                 }
+                ToCoordinator::BadSamples { job, after } => self.bad_samples(&job, after),
+                ToCoordinator::ResetRun(run) => self.reset_run(run),
                 ToCoordinator::Status => Ok(FromCoordinator::Status(self.status().to_json())),
             },
         };
@@ -164,6 +167,7 @@ impl Coordinator {
     pub fn answer_waits_for_earlier(request: &ToCoordinator) -> bool {
         match request {
             ToCoordinator::Join(_) => !has(Bug::ForgetPersist),
+            ToCoordinator::ResetRun(_) => true,
             ToCoordinator::WorkerBeat(beat) => !beat.bad_samples.is_empty(),
             _ => false,
         }
@@ -175,7 +179,7 @@ impl Coordinator {
     #[must_use]
     pub fn answer_must_last(request: &ToCoordinator, is_shared: bool) -> bool {
         match request {
-            ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. } => true,
+            ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. } | ToCoordinator::ResetRun(_) => true,
             ToCoordinator::Join(_) => is_shared,
             ToCoordinator::WorkerBeat(beat) => !beat.bad_samples.is_empty() && !has(Bug::BelieveUnwritten),
             _ => false,
@@ -270,6 +274,8 @@ fn permit(role: Role, request: &ToCoordinator) -> Result<(), Refusal> {
         ToCoordinator::RankLeave(_) => ("RankLeave", &[Role::Client, Role::Admin]),
         ToCoordinator::SubmitJob { .. } => ("SubmitJob", &[Role::Client, Role::Admin]),
         ToCoordinator::RemoveJob { .. } => ("RemoveJob", &[Role::Admin]),
+        ToCoordinator::BadSamples { .. } => ("BadSamples", &[Role::Client, Role::Admin]),
+        ToCoordinator::ResetRun(_) => ("ResetRun", &[Role::Admin]),
         ToCoordinator::DescribeJob { .. } | ToCoordinator::Status => return Ok(()),
     };
     if allowed.contains(&role) {

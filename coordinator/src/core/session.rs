@@ -32,6 +32,8 @@ pub(super) struct SessionState {
     /// The session that it replaces, after a coordinator had forgotten that.
     pub(super) replaces: Option<SessionId>,
     pub(super) superseded_by: Option<Successor>,
+    /// Its run was reset since: nothing goes on from it.
+    pub(super) is_reset: bool,
     pub(super) ranks: BTreeMap<u32, RankState>,
     /// The durable state lags behind.
     pub(super) dirty: bool,
@@ -46,7 +48,8 @@ pub(super) struct RankState {
     pub(super) since_unix_s: u64,
     pub(super) node: NodeId,
     pub(super) acknowledged: Position,
-    pub(super) receipt: Receipt,
+    /// Of what was taken up to there; records of earlier builds lack it.
+    pub(super) receipt: Option<Receipt>,
     pub(super) left: bool,
     pub(super) heard_ms: u64,
     pub(super) waited_ms: u64,
@@ -70,7 +73,7 @@ impl RankState {
             since_unix_s: join.since_unix_s,
             node: join.node.clone(),
             acknowledged: start,
-            receipt: Receipt::default(),
+            receipt: Some(Receipt::default()),
             left: false,
             heard_ms: now_ms,
             waited_ms: 0,
@@ -102,7 +105,7 @@ impl RankState {
         }
         // The receipt goes with the position: a beat that was overtaken on its way carries an older one.
         if beat.acknowledged == self.acknowledged {
-            self.receipt = beat.receipt;
+            self.receipt = Some(beat.receipt);
         }
         self.recent.note(now_ms, &(self.acknowledged, self.waited_ms));
         is_new
@@ -122,7 +125,7 @@ impl SessionState {
                     since_unix_s: rank.since_unix_s,
                     node: rank.node,
                     acknowledged: rank.acknowledged,
-                    receipt: Receipt::default(),
+                    receipt: rank.receipt,
                     left: rank.left,
                     heard_ms: now_ms,
                     waited_ms: 0,
@@ -149,6 +152,7 @@ impl SessionState {
             is_takeover: record.is_takeover,
             replaces: record.replaces,
             superseded_by: record.superseded_by,
+            is_reset: record.is_reset,
             ranks,
             dirty: false,
             persisted_ms: now_ms,
@@ -169,6 +173,7 @@ impl SessionState {
             is_takeover: self.is_takeover,
             replaces: self.replaces,
             superseded_by: self.superseded_by.clone(),
+            is_reset: self.is_reset,
             ranks: self
                 .ranks
                 .iter()
@@ -179,6 +184,7 @@ impl SessionState {
                     since_unix_s: state.since_unix_s,
                     node: state.node.clone(),
                     acknowledged: state.acknowledged,
+                    receipt: state.receipt,
                     left: state.left,
                 })
                 .collect(),
@@ -193,9 +199,14 @@ impl SessionState {
         of_all.filter(|_| everyone).unwrap_or(self.start)
     }
 
+    /// Where a launch that resumes its run starts; `None` where the run was reset, and begins at the beginning.
+    pub(super) fn resumes_at(&self) -> Option<Position> {
+        (!self.is_reset).then(|| self.acknowledged())
+    }
+
     /// Whether no rank takes part any longer.
     pub(super) fn is_over(&self, now_ms: u64, liveness_ms: u64) -> bool {
-        !self.ranks.values().any(|rank| rank.is_alive(now_ms, liveness_ms))
+        self.is_reset || !self.ranks.values().any(|rank| rank.is_alive(now_ms, liveness_ms))
     }
 
     /// Whether every rank that has not left was heard within half the liveness timeout. One that was not may be dead, and
@@ -207,6 +218,9 @@ impl SessionState {
     /// Refuses a rank that goes on in a session that this one, the run's newest, has superseded: the coordinator has
     /// forgotten that one since.
     pub(super) fn check_rejoin(&self, join: &Join) -> Result<(), Refusal> {
+        if self.is_reset && join.session == Some(self.id) {
+            return self.superseded();
+        }
         let Some(theirs) = join.session.filter(|theirs| *theirs < self.id && self.replaces != Some(*theirs)) else {
             return Ok(());
         };
@@ -255,8 +269,11 @@ impl SessionState {
         (wanted != self.start).then(|| ("start", wanted.to_string(), self.start.to_string()))
     }
 
-    /// The refusal for those who still take part in a session that has a successor.
+    /// The refusal for those who still take part in a session that has a successor, or whose run was reset.
     pub(super) fn superseded(&self) -> Result<(), Refusal> {
+        if self.is_reset {
+            return Err(Refusal::RunReset { run: Box::new(self.run_name()), session: self.id });
+        }
         self.superseded_by.as_ref().filter(|_| !has(Bug::KeepSuperseded)).map_or(Ok(()), |successor| {
             Err(Refusal::SessionSuperseded {
                 run: Box::new(self.run_name()),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use spdl_shard::{
-    Position, SampleId,
+    Position, Receipt, SampleId,
     job::{BadSamples, EpochEnd, Job, OrderParams},
     redact,
 };
@@ -86,6 +86,10 @@ pub struct RunStatus {
     pub is_finished: bool,
     /// Ranks of its newest session that are alive.
     pub ranks_alive: u32,
+    /// Who holds it, since when, where ranks of it are alive.
+    pub holder: Option<String>,
+    /// Receipts of its newest session's ranks, added up, where all are known.
+    pub receipt: Option<String>,
 }
 
 /// A bad sample.
@@ -116,6 +120,8 @@ pub struct SessionStatus {
     pub acknowledged: Position,
     /// The session that took its place.
     pub superseded_by: Option<u64>,
+    /// Its run was reset since.
+    pub is_reset: bool,
     pub ranks: Vec<RankStatus>,
 }
 
@@ -129,7 +135,8 @@ pub struct RankStatus {
     pub is_alive: bool,
     pub left: bool,
     pub position: Position,
-    pub receipt: String,
+    /// Unknown of ranks that an earlier build has kept, until they are heard.
+    pub receipt: Option<String>,
     /// The name of its home.
     pub home: Option<String>,
     /// The id of its home.
@@ -243,7 +250,7 @@ impl Coordinator {
             dataset_fingerprint: job.dataset_fingerprint.to_string(),
             failed: state.failed.clone(),
             session: newest.map(|id| id.0),
-            acknowledged: newest.map_or(Position::START, |id| self.sessions[id].acknowledged()),
+            acknowledged: newest.and_then(|id| self.sessions[id].resumes_at()).unwrap_or(Position::START),
             runs: state
                 .runs
                 .values()
@@ -274,10 +281,13 @@ impl Coordinator {
     }
 
     fn run_status(&self, state: &JobState, session: &SessionState) -> RunStatus {
-        let acknowledged = session.acknowledged();
+        let acknowledged = session.resumes_at().unwrap_or(Position::START);
         let job = Job { epochs: session.epochs, ..state.job.clone() };
         let liveness_ms = self.config.liveness_ms;
-        let alive = session.ranks.values().filter(|rank| rank.is_alive(self.now_ms, liveness_ms)).count();
+        let is_over = session.is_over(self.now_ms, liveness_ms);
+        let alive = session.ranks.values().filter(|rank| !is_over && rank.is_alive(self.now_ms, liveness_ms)).count();
+        let receipt: Option<Receipt> =
+            session.ranks.values().map(|rank| rank.receipt.filter(|_| !session.is_reset)).sum();
         RunStatus {
             name: session.run.clone(),
             epochs: session.epochs,
@@ -285,6 +295,8 @@ impl Coordinator {
             acknowledged,
             is_finished: job.steps_left(session.global_batch, acknowledged) == 0,
             ranks_alive: u32::try_from(alive).unwrap_or(u32::MAX),
+            holder: (!is_over).then(|| session.holder(self.now_ms, liveness_ms).to_string()),
+            receipt: receipt.map(|receipt| receipt.to_string()),
         }
     }
 
@@ -301,10 +313,12 @@ impl Coordinator {
             rank,
             client: state.client.clone(),
             node: state.node.0.clone(),
-            is_alive: session.superseded_by.is_none() && state.is_alive(self.now_ms, self.config.liveness_ms),
+            is_alive: session.superseded_by.is_none()
+                && !session.is_reset
+                && state.is_alive(self.now_ms, self.config.liveness_ms),
             left: state.left,
             position: state.acknowledged,
-            receipt: state.receipt.to_string(),
+            receipt: state.receipt.map(|receipt| receipt.to_string()),
             home: state.home.and_then(|id| self.workers.get(&id)).map(|worker| worker.home.name.clone()),
             home_worker: state.home.map(worker_text),
             transport: state.transport,
@@ -323,6 +337,7 @@ impl Coordinator {
             launch: session.launch.clone(),
             acknowledged: session.acknowledged(),
             superseded_by: session.superseded_by.as_ref().map(|successor| successor.session.0),
+            is_reset: session.is_reset,
             ranks: ranks.collect(),
         }
     }

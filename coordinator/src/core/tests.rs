@@ -9,4 +9,5 @@ mod membership;
 mod random;
 mod restart;
 mod roles;
+mod runs;
 mod sessions;

@@ -62,6 +62,8 @@ pub(crate) const fn request_name(request: &ToCoordinator) -> &'static str {
         ToCoordinator::RemoveJob { .. } => "remove_job",
         ToCoordinator::DescribeJob { .. } => "describe_job",
         ToCoordinator::Status => "status",
+        ToCoordinator::BadSamples { .. } => "bad_samples",
+        ToCoordinator::ResetRun(_) => "reset_run",
     }
 }
 

@@ -1,6 +1,6 @@
 //! What every [`StateStore`] must do, run by each implementation's tests.
 
-use spdl_shard::{Fingerprint, Position, SampleId, job::Job};
+use spdl_shard::{Fingerprint, Position, Receipt, SampleId, job::Job};
 use spdl_wire::messages::{FromCoordinator, Join, NodeId, SessionId, Start, StartReason, ToCoordinator};
 
 use super::StateStore;
@@ -30,6 +30,7 @@ fn session(id: u64, job: &str) -> SessionRecord {
         is_takeover: true,
         replaces: Some(SessionId(2)),
         superseded_by: None,
+        is_reset: true,
         ranks: vec![RankRecord {
             rank: 1,
             nonce: u64::MAX,
@@ -37,6 +38,7 @@ fn session(id: u64, job: &str) -> SessionRecord {
             since_unix_s: 1_795_309_262,
             node: NodeId("n".to_owned()),
             acknowledged: Position::new(u64::MAX, 7),
+            receipt: Some(Receipt(u128::MAX)),
             left: false,
         }],
     }

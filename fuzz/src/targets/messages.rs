@@ -196,6 +196,8 @@ pub(super) fn requests() -> Vec<ToCoordinator> {
         ToCoordinator::RankLeave(rank_beat()),
         ToCoordinator::DescribeJob { name: "train".into() },
         ToCoordinator::Status,
+        ToCoordinator::BadSamples { job: "train".into(), after: Some(SampleId(7)) },
+        ToCoordinator::ResetRun(RunName { job: "train".into(), run: "lr-3e-4".into() }),
         ToCoordinator::RemoveJob { name: "train".into() },
         ToCoordinator::WorkerLeave { worker: WorkerId(7) },
     ]

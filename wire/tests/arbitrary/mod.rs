@@ -276,6 +276,9 @@ pub(crate) fn to_coordinator() -> impl Strategy<Value = ToCoordinator> {
         text().prop_map(|name| ToCoordinator::RemoveJob { name }),
         text().prop_map(|name| ToCoordinator::DescribeJob { name }),
         Just(ToCoordinator::Status),
+        (text(), option::of(any::<u64>()))
+            .prop_map(|(job, after)| ToCoordinator::BadSamples { job, after: after.map(SampleId) }),
+        (text(), text()).prop_map(|(job, run)| ToCoordinator::ResetRun(RunName { job, run })),
     ]
 }
 
@@ -305,6 +308,8 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         text().prop_map(|cause| Refusal::Internal { cause }),
         (option::of(text()), text()).prop_map(|(leader, cause)| Refusal::NotLeader { leader, cause }),
         (text(), text()).prop_map(|(job, cause)| Refusal::NoBatch { job, cause }),
+        (text(), text(), text()).prop_map(|(job, run, known)| Refusal::UnknownRun { job, run, known }),
+        (run_name(), any::<u64>()).prop_map(|(run, session)| Refusal::RunReset { run, session: SessionId(session) }),
     ]
 }
 
@@ -319,6 +324,10 @@ pub(crate) fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
         text().prop_map(FromCoordinator::Status),
         Just(FromCoordinator::Done),
         refusal().prop_map(FromCoordinator::Refused),
+        (vec(any::<u64>(), 0..50), any::<bool>()).prop_map(|(samples, is_last)| FromCoordinator::BadSamples {
+            samples: samples.into_iter().map(SampleId).collect(),
+            is_last,
+        }),
     ]
 }
 

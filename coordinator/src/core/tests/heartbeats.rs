@@ -30,7 +30,10 @@ fn a_beat_that_was_overtaken_takes_back_neither_position_nor_receipt() {
     world.beat(beat(1, 0, 10, 96)).unwrap();
     let status = world.core.status();
     let rank = &status.sessions[0].ranks[0];
-    assert_eq!((rank.position, rank.receipt.clone()), (Position::new(0, 192), beat(1, 0, 10, 192).receipt.to_string()));
+    assert_eq!(
+        (rank.position, rank.receipt.clone()),
+        (Position::new(0, 192), Some(beat(1, 0, 10, 192).receipt.to_string()))
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Who may send what.
 
-use spdl_wire::messages::{FromCoordinator, Refusal, SessionId, ToCoordinator, WorkerId};
+use spdl_wire::messages::{FromCoordinator, Refusal, RunName, SessionId, ToCoordinator, WorkerId};
 
 use crate::core::{
     Answer,
@@ -11,7 +11,8 @@ use crate::core::{
 #[test]
 fn each_request_is_taken_from_its_roles_only() {
     let submit = ToCoordinator::SubmitJob { toml: String::new(), origin: String::new() };
-    let cases: [(ToCoordinator, &[Role]); 9] = [
+    let run = RunName { job: "j".to_owned(), run: "j".to_owned() };
+    let cases: [(ToCoordinator, &[Role]); 11] = [
         (ToCoordinator::WorkerBeat(worker(1, "a")), &[Worker]),
         (ToCoordinator::WorkerLeave { worker: WorkerId(1) }, &[Worker]),
         (ToCoordinator::Join(join(0, 1, 1)), &[Client, Admin]),
@@ -20,6 +21,8 @@ fn each_request_is_taken_from_its_roles_only() {
         (submit, &[Client, Admin]),
         (ToCoordinator::RemoveJob { name: "j".to_owned() }, &[Admin]),
         (ToCoordinator::DescribeJob { name: "j".to_owned() }, &[Coordinator, Worker, Client, Admin]),
+        (ToCoordinator::BadSamples { job: "j".to_owned(), after: None }, &[Client, Admin]),
+        (ToCoordinator::ResetRun(run), &[Admin]),
         (ToCoordinator::Status, &[Coordinator, Worker, Client, Admin]),
     ];
     for (request, allowed) in cases {

@@ -72,6 +72,7 @@ fn session(id: u64, world: u32) -> SessionRecord {
         since_unix_s: 0,
         node: NodeId("0d0f4bd1-4f5f-4d4e-8f7e-0123456789ab".to_owned()),
         acknowledged: Position::new(1, u64::from(rank)),
+        receipt: None,
         left: false,
     };
     SessionRecord {
@@ -87,6 +88,7 @@ fn session(id: u64, world: u32) -> SessionRecord {
         is_takeover: false,
         replaces: None,
         superseded_by: None,
+        is_reset: false,
         ranks: (0..world).map(rank).collect(),
     }
 }
