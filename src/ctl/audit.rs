@@ -1,4 +1,7 @@
-//! `spdl-ctl audit`: was every sample delivered once? Recomputed from the plan, with no cluster.
+//! `spdl-ctl audit`: was every sample delivered once? Recomputed from the plan: with no cluster from receipts and traces, or
+//! for a run that a coordinator knows.
+
+mod run;
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -9,14 +12,16 @@ use std::{
 
 use serde::Serialize;
 use spdl_shard::{
-    Position, Receipt,
+    Position, Receipt, SampleId,
     job::BadSamples,
     order::{BatchParams, Item, ItemKind},
 };
+use spdl_wire::coordinators::Addresses;
 
 use super::{
     CtlError, Outcome,
-    job_file::{self, JobFileArg, OpenJob},
+    coordinator::Connection,
+    job_file::{self, OpenJob},
     output::outln,
     plan::StepLine,
     report,
@@ -28,14 +33,29 @@ const MOST_ATTEMPTS: u32 = 64;
 /// Arguments of `audit`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    job: JobFileArg,
+    /// The job file (TOML) of receipts and traces that are given.
+    #[arg(required_unless_present = "run", conflicts_with = "run")]
+    job: Option<PathBuf>,
+    /// A run that the coordinator knows, or JOB/RUN where several jobs have one of that name: its receipts, positions and
+    /// bad samples are asked for. The dataset has to be readable from here.
+    #[arg(long, value_name = "RUN", requires_all = ["coord", "certs"],
+          conflicts_with_all = ["from", "steps", "epochs", "global_batch", "receipts", "traces", "bad_samples"])]
+    run: Option<String>,
+    /// With `--run`: address of the coordinator, or of all of them, separated by commas.
+    #[arg(long, env = "SPDL_COORD", value_name = "HOST:PORT,...")]
+    coord: Option<Addresses>,
+    /// With `--run`: folder with `ca.pem`, `cert.pem` and `key.pem` of a client or an admin.
+    #[arg(long, env = "SPDL_CERTS", value_name = "DIR")]
+    certs: Option<PathBuf>,
     /// Position the run started from.
     #[arg(long, default_value = "0:0", value_name = "EPOCH:OFFSET")]
     from: Position,
     /// Steps the run made; without it, to the end of the job.
     #[arg(long)]
     steps: Option<u64>,
+    /// Epochs of the run, where it had other than the job's.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    epochs: Option<u64>,
     /// Global batch, where it differs from the job's.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     global_batch: Option<u32>,
@@ -72,9 +92,18 @@ type Steps = BTreeMap<Position, Vec<u64>>;
 
 /// Runs `audit`.
 pub(crate) fn run(args: &Args) -> Outcome {
-    let open = super::runtime()?.block_on(job_file::open(&args.job.job))?;
+    let runtime = super::runtime()?;
+    let (Some(path), None) = (&args.job, &args.run) else {
+        let (Some(run), Some(coord), Some(certs)) = (&args.run, args.coord.clone(), args.certs.clone()) else {
+            unreachable!("clap has checked what `--run` requires: {args:?}")
+        };
+        return runtime.block_on(run::audit(run, &Connection { coord, certs }, args.json));
+    };
+    let mut open = runtime.block_on(job_file::open(path))?;
+    open.job.epochs = args.epochs.unwrap_or(open.job.epochs);
     let batches = open.batches(args.global_batch);
     open.plan.check(&batches)?;
+    open.check_start(batches.global_batch, args.from)?;
     let (mut verdict, expected) = expected(&open, args, &batches);
     if !args.receipts.is_empty() {
         let mut sum = Receipt::default();
@@ -108,7 +137,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 /// Walks the plan and puts a substitute in each bad sample's place.
 fn expected(open: &OpenJob, args: &Args, batches: &BatchParams) -> (Verdict, Steps) {
-    let bad: HashSet<u64> = args.bad_samples.iter().copied().collect();
+    let bad: HashSet<SampleId> = args.bad_samples.iter().copied().map(SampleId).collect();
     let mut verdict = Verdict::default();
     let mut steps = Steps::new();
     let mut position = args.from;
@@ -121,11 +150,11 @@ fn expected(open: &OpenJob, args: &Args, batches: &BatchParams) -> (Verdict, Ste
         for item in items.iter().filter(|item| item.kind != ItemKind::Invalid) {
             let id = delivered_id(open, item, &bad);
             if item.kind == ItemKind::Sample {
-                verdict.plan_receipt.add_sample(item.at, spdl_shard::SampleId(id));
+                verdict.plan_receipt.add_sample(item.at, id);
                 verdict.samples += 1;
-                verdict.substituted += u64::from(id != item.located.id.0);
+                verdict.substituted += u64::from(id != item.located.id);
             }
-            ids.push(id);
+            ids.push(id.0);
         }
         ids.sort_unstable();
         if !args.traces.is_empty() {
@@ -137,13 +166,14 @@ fn expected(open: &OpenJob, args: &Args, batches: &BatchParams) -> (Verdict, Ste
     (verdict, steps)
 }
 
-fn delivered_id(open: &OpenJob, item: &Item, bad: &HashSet<u64>) -> u64 {
-    let planned = item.located.id.0;
+/// The sample that comes at an item's place: its own, or the first of its substitutes that is not bad.
+fn delivered_id(open: &OpenJob, item: &Item, bad: &HashSet<SampleId>) -> SampleId {
+    let planned = item.located.id;
     if open.job.bad_samples != BadSamples::Substitute || !bad.contains(&planned) {
         return planned;
     }
     (0..MOST_ATTEMPTS)
-        .map(|attempt| open.plan.substitute(item.at.epoch, item.at.offset, attempt).id.0)
+        .map(|attempt| open.plan.substitute(item.at.epoch, item.at.offset, attempt).id)
         .find(|id| !bad.contains(id))
         .unwrap_or(planned)
 }

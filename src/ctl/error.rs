@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 use spdl_client::ClientError;
 use spdl_cluster::local::LocalError;
 use spdl_coordinator::StartError;
-use spdl_shard::{dataset::DatasetError, job::JobError, order::PlanError, store::StoreError};
+use spdl_shard::{Fingerprint, dataset::DatasetError, job::JobError, order::PlanError, store::StoreError};
 use spdl_wire::{certs::CertError, coordinators::AskError, messages::Refusal, quic::QuicError};
 
 /// An error for standard error. The text names the thing; [`CtlError::hint`] says what to do.
@@ -29,6 +29,16 @@ pub(crate) enum CtlError {
     RankOutOfRange { rank: u32, world: u32 },
     #[error("`{flag}` is {value}, {problem}")]
     Beyond { flag: &'static str, value: u64, problem: String },
+    #[error("dataset `{dataset}` has fingerprint {theirs}; job `{job}` was created with {ours}")]
+    DatasetDiffers { dataset: String, theirs: Fingerprint, job: String, ours: Fingerprint },
+    #[error("no job has had a run `{run}`; known are: {known}")]
+    NoRun { run: String, known: String },
+    #[error("several jobs have a run `{run}`: {known}")]
+    ManyRuns { run: String, known: String },
+    #[error("run `{run}` is kept: nothing was confirmed")]
+    NotConfirmed { run: String },
+    #[error("run `{run}` is not reset: {cause}")]
+    RunHeld { run: String, cause: Box<Refusal> },
     #[error("world {world} is more than the global batch of {global_batch}")]
     WorldTooLarge { world: u32, global_batch: u32 },
     #[error(transparent)]
@@ -74,6 +84,13 @@ impl CtlError {
             Self::Refused(refusal) => return ClientError::Refused((**refusal).clone()).hint().map(str::to_owned),
             Self::Beyond { .. } => "epochs and offsets count from 0",
             Self::RankOutOfRange { .. } => "ranks are 0 to world - 1",
+            Self::DatasetDiffers { .. } => {
+                "the dataset has changed since, or another one is at that place on this machine"
+            }
+            Self::NoRun { .. } => "`spdl-ctl run list` lists the runs",
+            Self::ManyRuns { .. } => "write JOB/RUN",
+            Self::NotConfirmed { .. } => "answer `y` on a terminal, or write `--yes`",
+            Self::RunHeld { .. } => "end that launch first; one that was just killed looks alive for some seconds",
             Self::WorldTooLarge { .. } => "every rank must get a sample per step: raise the batch or use fewer ranks",
             Self::Cert(_) => "`spdl-ctl cert` issues certificates from the CA in the coordinator's state folder",
             Self::Ask(error) if error.is_leaderless() => {

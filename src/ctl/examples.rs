@@ -37,7 +37,8 @@ pub(super) const REPLAY: &str = "Examples:
 
 pub(super) const AUDIT: &str = "Examples:
   spdl-ctl audit job.toml --steps 100 --receipt 0123456789abcdef0123456789abcdef
-  spdl-ctl audit job.toml --trace rank-0.jsonl --trace rank-1.jsonl";
+  spdl-ctl audit job.toml --trace rank-0.jsonl --trace rank-1.jsonl
+  spdl-ctl audit --run train --coord node-0:7400 --certs certs/client   # receipts and bad samples from the coordinator";
 
 pub(super) const STATUS: &str = "Examples:
   spdl-ctl status --coord node-0:7400 --certs certs/admin
@@ -49,6 +50,11 @@ pub(super) const JOB: &str = "Examples:
   spdl-ctl job list --coord node-0:7400 --certs certs/admin
   spdl-ctl job show train --coord node-0:7400 --certs certs/admin
   spdl-ctl job schema                                             # for editors: `#:schema job.schema.json`";
+
+pub(super) const RUN: &str = "Examples:
+  spdl-ctl run list --coord node-0:7400 --certs certs/admin
+  spdl-ctl run reset lr-3e-4 --coord node-0:7400 --certs certs/admin
+  spdl-ctl run reset train/lr-3e-4 --coord node-0:7400 --certs certs/admin --yes";
 
 pub(super) const CERT: &str = "Examples:
   spdl-ctl cert --ca state/ca --role client --name trainer --out certs/client";

@@ -111,7 +111,7 @@ pub(crate) async fn submit(connection: &Connection, path: &Path) -> Result<Strin
     Ok(file.name)
 }
 
-async fn describe(connection: &Connection, name: &str) -> Result<Job, CtlError> {
+pub(crate) async fn describe(connection: &Connection, name: &str) -> Result<Job, CtlError> {
     match connection.ask(&ToCoordinator::DescribeJob { name: name.to_owned() }).await? {
         FromCoordinator::Job(job) => Ok(*job),
         _ => Err(CtlError::Reply { request: "a job" }),

@@ -3,11 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use spdl_shard::{
+    Position,
     job::{Job, JobFile},
     manifest::Manifest,
     order::{BatchParams, Plan},
+    redact,
     store::DatasetStore,
 };
+use spdl_wire::messages::Refusal;
 
 use super::CtlError;
 
@@ -40,7 +43,30 @@ pub(crate) async fn open(path: &Path) -> Result<OpenJob, CtlError> {
     Ok(OpenJob { job, manifest, plan })
 }
 
+/// Opens the dataset of a job that was frozen elsewhere, and is refused another one.
+pub(crate) async fn open_frozen(job: Job) -> Result<OpenJob, CtlError> {
+    let manifest = DatasetStore::open(&job.dataset)?.manifest().await?;
+    let facts = manifest.facts();
+    if facts.fingerprint != job.dataset_fingerprint {
+        return Err(CtlError::DatasetDiffers {
+            dataset: redact(&job.dataset).into_owned(),
+            theirs: facts.fingerprint,
+            job: job.name,
+            ours: job.dataset_fingerprint,
+        });
+    }
+    let plan = Plan::new(&manifest.block_samples(), job.seed, job.order)?;
+    Ok(OpenJob { job, manifest, plan })
+}
+
 impl OpenJob {
+    /// Refuses a start that is not in the stream, as a coordinator does.
+    pub(crate) fn check_start(&self, global_batch: u32, start: Position) -> Result<(), CtlError> {
+        let problem = self.job.start_problem(global_batch, start);
+        problem
+            .map_or(Ok(()), |cause| Err(Refusal::StartOutOfRange { job: self.job.name.clone(), start, cause }.into()))
+    }
+
     /// How the job cuts its stream into steps.
     pub(crate) fn batches(&self, global_batch: Option<u32>) -> BatchParams {
         BatchParams {

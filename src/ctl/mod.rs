@@ -19,6 +19,7 @@ mod progress;
 mod pull;
 mod replay;
 mod report;
+mod run;
 mod status;
 mod table;
 mod tally;
@@ -90,6 +91,9 @@ pub(crate) enum Command {
     /// Submits, lists, shows and removes jobs.
     #[command(after_help = examples::JOB)]
     Job(job::Args),
+    /// Lists runs, and has one begin again at the beginning.
+    #[command(after_help = examples::RUN)]
+    Run(run::Args),
     /// Issues certificates from the cluster's CA.
     #[command(after_help = examples::CERT)]
     Cert(cert::Args),
@@ -152,6 +156,7 @@ impl Command {
             Self::Audit(args) => audit::run(&args),
             Self::Status(args) => status::run(&args, verbose > 0),
             Self::Job(args) => job::run(args),
+            Self::Run(args) => run::run(args),
             Self::Cert(args) => cert::run(&args),
             Self::Completions(args) => manual::completions(&args),
             Self::Man(args) => manual::man(&args),

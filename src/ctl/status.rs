@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use spdl_coordinator::core::{JobStatus, RankStatus, SessionStatus, StageRate, Status, WorkerStatus};
+use spdl_coordinator::core::{JobStatus, RankStatus, RunStatus, SessionStatus, StageRate, Status, WorkerStatus};
 use spdl_shard::Position;
 use spdl_wire::messages::{FromCoordinator, StoreFigures, ToCoordinator};
 
@@ -141,6 +141,16 @@ pub(crate) fn state(status: &Status, job: &JobStatus) -> &'static str {
     }
 }
 
+/// What a run is doing, in a word.
+pub(crate) fn run_state(job: &JobStatus, run: &RunStatus) -> &'static str {
+    match run {
+        _ if job.failed.is_some() => "FAILED",
+        run if run.holder.is_some() => "running",
+        run if run.is_finished => "done",
+        _ => "idle",
+    }
+}
+
 fn job_rows(status: &Status, job: &JobStatus, details: bool, table: &mut Table<5>, notes: &mut Vec<String>) {
     let sessions: Vec<&SessionStatus> =
         status.sessions.iter().filter(|session| session.job == job.name && (details || is_live(session))).collect();
@@ -168,8 +178,17 @@ fn job_rows(status: &Status, job: &JobStatus, details: bool, table: &mut Table<5
         let samples = report::count(more, "more bad sample", "more bad samples");
         notes.push(format!("and {samples} of `{}`", job.name));
     }
-    for session in sessions {
+    for session in sessions.iter().filter(|session| session.run == job.name) {
         session_rows(session, is_live(session), table);
+    }
+    for run in job.runs.iter().filter(|run| run.name != job.name) {
+        let mut sessions = sessions.iter().filter(|session| session.run == run.name).peekable();
+        if sessions.peek().is_none() {
+            continue;
+        }
+        let epochs = report::count(run.epochs, "epoch", "epochs");
+        Row::new(format!("  run {}", run.name), run_state(job, run)).at(run.acknowledged).push(table, epochs);
+        sessions.for_each(|session| session_rows(session, is_live(session), table));
     }
 }
 
@@ -179,7 +198,6 @@ fn session_rows(session: &SessionStatus, is_live: bool, table: &mut Table<5>) {
         None if is_live => "running",
         None => "over",
     };
-    let run = if session.run == session.job { String::new() } else { format!(" of run `{}`", session.run) };
     let rate = session.ranks.iter().filter(|rank| rank.is_alive).filter_map(|rank| rank.job_samples_per_s);
     let most_waiting = session.ranks.iter().filter(|rank| rank.is_alive).filter_map(|rank| rank.waiting);
     let joined = session.ranks.len();
@@ -192,7 +210,7 @@ fn session_rows(session: &SessionStatus, is_live: bool, table: &mut Table<5>) {
         .at(session.acknowledged)
         .rate(rate.reduce(f64::min))
         .waiting(most_waiting.reduce(f64::max))
-        .push(table, format!("{ranks}{run}, from {}", session.start));
+        .push(table, format!("{ranks}, from {}", session.start));
     for rank in &session.ranks {
         let state = match rank {
             RankStatus { left: true, .. } => "left",

@@ -1,5 +1,6 @@
 //! The command line as a user meets it: the real program, and every text compared.
 
+mod audit;
 mod jobs;
 mod manual;
 mod output;
@@ -7,4 +8,5 @@ mod output;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod processes;
 mod replaced;
+mod runs;
 mod status;

@@ -16,7 +16,7 @@ fn rank(rank: u32, waiting: f64) -> Value {
 fn session(id: u64, ranks: &[Value]) -> Value {
     json!({
         "session": id, "job": "train", "run": "train", "epochs": 90, "reason": "Given", "launch": null, "world": 2, "global_batch": 64, "start": { "epoch": 0, "offset": 0 },
-        "acknowledged": { "epoch": 2, "offset": 4096 }, "superseded_by": null, "ranks": ranks,
+        "acknowledged": { "epoch": 2, "offset": 4096 }, "superseded_by": null, "is_reset": false, "ranks": ranks,
     })
 }
 
@@ -74,6 +74,25 @@ fn one_table_shows_who_is_there_and_how_fast() {
         "    ms, 17 in all, the last with: the server answered 503",
     ];
     assert_eq!(lines(&status, false), shown);
+}
+
+#[test]
+fn a_run_is_named_where_its_name_is_not_the_jobs() {
+    let mut sweep = session(3, &[rank(0, 0.0), rank(1, 0.0)]);
+    sweep["run"] = "lr-3e-4".into();
+    let mut status = status(&[sweep, session(4, &[rank(0, 0.0), rank(1, 0.0)])], &[]);
+    let run = |name: &str, holder: Option<&str>| {
+        let text = json!({ "name": name, "epochs": 120, "session": 3, "acknowledged": { "epoch": 2, "offset": 4096 },
+            "is_finished": false, "ranks_alive": 2, "holder": holder, "receipt": null });
+        serde_json::from_value(text).unwrap()
+    };
+    status.jobs[0].runs = vec![run("lr-1e-4", None), run("lr-3e-4", Some("rank 0 of 2")), run("train", Some("rank 0"))];
+    let names: Vec<String> = lines(&status, false)[3..10].iter().map(|line| line[..15].trim_end().to_owned()).collect();
+    let expected =
+        ["job train", "  session 4", "    rank 0", "    rank 1", "  run lr-3e-4", "  session 3", "    rank 0"];
+    assert_eq!(names, expected);
+    let run = lines(&status, false).into_iter().find(|line| line.starts_with("  run ")).unwrap();
+    assert_eq!(run.split_whitespace().collect::<Vec<_>>().join(" "), "run lr-3e-4 running 2:4096 120 epochs");
 }
 
 #[test]

@@ -1,0 +1,315 @@
+//! The audit of a run that a coordinator knows: its receipts, positions and bad samples are asked for, what the plan would
+//! have given to each rank is recomputed, and the two are compared rank by rank.
+
+use std::{collections::HashSet, process::ExitCode, time::Duration};
+
+use serde::Serialize;
+use spdl_coordinator::core::{LEDGER_SAMPLES, SessionStatus};
+use spdl_shard::{
+    Position, Receipt, SampleId,
+    job::{BadSamples, Job},
+    order::{BatchParams, ItemKind},
+};
+use spdl_wire::messages::{FromCoordinator, ToCoordinator};
+
+use super::delivered_id;
+use crate::ctl::{
+    CtlError, Outcome,
+    coordinator::Connection,
+    job,
+    job_file::{self, OpenJob},
+    output::outln,
+    report, run, status,
+};
+
+/// A worker reports a bad sample with its next heartbeat, so a rank's receipt may be ahead of the ledger: before receipts
+/// are called different they are asked for once more, this much later.
+const SECOND_LOOK: Duration = Duration::from_millis(2_500);
+
+/// What a coordinator knows of a run.
+struct Known {
+    job: Job,
+    run: String,
+    epochs: u64,
+    /// Since the run's beginning, or its reset; the oldest are forgotten.
+    sessions: Vec<SessionStatus>,
+    bad: HashSet<SampleId>,
+}
+
+/// The verdict.
+#[derive(Debug, Serialize)]
+struct Verdict {
+    job: String,
+    run: String,
+    epochs: u64,
+    bad_samples: u64,
+    /// Where the oldest session that counts began, and where all ranks of the newest have got to.
+    from: Position,
+    to: Position,
+    sessions: Vec<SessionVerdict>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    difference: Option<String>,
+    equal: bool,
+}
+
+/// A session's part of it.
+#[derive(Debug, Serialize)]
+struct SessionVerdict {
+    session: u64,
+    world: u32,
+    global_batch: u32,
+    start: Position,
+    acknowledged: Position,
+    ranks: Vec<RankVerdict>,
+}
+
+/// A rank's part of that.
+#[derive(Debug, Serialize)]
+struct RankVerdict {
+    rank: u32,
+    position: Position,
+    samples: u64,
+    substituted: u64,
+    receipt: Option<Receipt>,
+    plan_receipt: Receipt,
+    equal: bool,
+}
+
+/// Audits a run, named as [`run::find`] takes it.
+pub(super) async fn audit(name: &str, connection: &Connection, json: bool) -> Outcome {
+    let known = ask(name, connection).await?;
+    let open = job_file::open_frozen(known.job.clone()).await?;
+    let mut verdict = judge(&open, &known);
+    if !verdict.equal {
+        tokio::time::sleep(SECOND_LOOK).await;
+        verdict = judge(&open, &ask(name, connection).await?);
+    }
+    if json {
+        report::json(&verdict)?;
+    } else {
+        print(&verdict)?;
+    }
+    Ok(if verdict.equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Asks for receipts first and bad samples last: what a receipt covers was reported before.
+async fn ask(name: &str, connection: &Connection) -> Result<Known, CtlError> {
+    let (_, status) = status::ask(connection).await?;
+    let (job, run) = run::find(&status, name)?;
+    let (name, run, epochs) = (job.name.clone(), run.name.clone(), run.epochs);
+    let mut sessions: Vec<SessionStatus> =
+        status.sessions.into_iter().filter(|session| session.job == name && session.run == run).collect();
+    sessions.sort_by_key(|session| session.session);
+    if let Some(reset) = sessions.iter().rposition(|session| session.is_reset) {
+        sessions.drain(..=reset);
+    }
+    let is_possible = |session: &SessionStatus| {
+        session.global_batch > 0 && session.ranks.iter().all(|rank| rank.rank < session.world)
+    };
+    if !sessions.iter().all(is_possible) {
+        return Err(CtlError::Reply { request: "status" });
+    }
+    let bad = bad_samples(&name, connection).await?;
+    let job = job::describe(connection, &name).await?;
+    Ok(Known { job, run, epochs, sessions, bad })
+}
+
+/// All ids of a job's bad samples, page by page.
+async fn bad_samples(job: &str, connection: &Connection) -> Result<HashSet<SampleId>, CtlError> {
+    let mut all = HashSet::new();
+    let mut after = None;
+    loop {
+        let reply = connection.ask(&ToCoordinator::BadSamples { job: job.to_owned(), after }).await?;
+        let FromCoordinator::BadSamples { samples, is_last } = reply else {
+            return Err(CtlError::Reply { request: "bad samples" });
+        };
+        // The ids ascend, and so does what is asked for: an answer that does not would be asked for for ever.
+        let next = samples.last().copied().filter(|last| after.is_none_or(|after| *last > after));
+        all.extend(samples);
+        match next {
+            Some(last) if !is_last => after = Some(last),
+            _ => return Ok(all),
+        }
+    }
+}
+
+fn judge(open: &OpenJob, known: &Known) -> Verdict {
+    let sessions: Vec<SessionVerdict> = known.sessions.iter().map(|session| rejudge(open, known, session)).collect();
+    let (from, to, gap) =
+        reach(&known.sessions, |session, at| open.plan.step(at, &batches(open, session)).map(|step| step.from));
+    let mut difference = sessions.iter().find_map(first_difference).or(gap);
+    if let Some(text) = &mut difference
+        && known.bad.len() >= LEDGER_SAMPLES
+        && open.job.bad_samples == BadSamples::Substitute
+    {
+        text.push_str("; the ledger of bad samples is full, so substitutes cannot all be recomputed");
+    }
+    Verdict {
+        job: open.job.name.clone(),
+        run: known.run.clone(),
+        epochs: known.epochs,
+        bad_samples: known.bad.len() as u64,
+        from,
+        to,
+        sessions,
+        equal: difference.is_none(),
+        difference,
+    }
+}
+
+fn batches(open: &OpenJob, session: &SessionStatus) -> BatchParams {
+    BatchParams { epochs: session.epochs, ..open.batches(Some(session.global_batch)) }
+}
+
+/// What the plan gives to each rank of a session up to where it has got to, beside what the rank was given.
+fn rejudge(open: &OpenJob, known: &Known, session: &SessionStatus) -> SessionVerdict {
+    let batches = batches(open, session);
+    let rank = |rank: &spdl_coordinator::core::RankStatus| RankVerdict {
+        rank: rank.rank,
+        position: rank.position,
+        samples: 0,
+        substituted: 0,
+        receipt: rank.receipt.as_ref().and_then(|receipt| receipt.parse().ok()),
+        plan_receipt: Receipt::default(),
+        equal: false,
+    };
+    let mut ranks: Vec<RankVerdict> = session.ranks.iter().map(rank).collect();
+    let furthest = ranks.iter().map(|rank| rank.position).max().unwrap_or(session.start);
+    let mut items = Vec::new();
+    let mut position = session.start;
+    while let Some(step) = open.plan.step(position, &batches).filter(|step| step.next <= furthest) {
+        for rank in ranks.iter_mut().filter(|rank| step.next <= rank.position) {
+            open.plan.rank_items(&step, rank.rank, session.world, &mut items);
+            for item in items.iter().filter(|item| item.kind == ItemKind::Sample) {
+                let id = delivered_id(open, item, &known.bad);
+                rank.plan_receipt.add_sample(item.at, id);
+                rank.samples += 1;
+                rank.substituted += u64::from(id != item.located.id);
+            }
+        }
+        position = step.next;
+    }
+    for rank in &mut ranks {
+        rank.equal = rank.receipt == Some(rank.plan_receipt);
+    }
+    SessionVerdict {
+        session: session.session,
+        world: session.world,
+        global_batch: session.global_batch,
+        start: session.start,
+        acknowledged: session.acknowledged,
+        ranks,
+    }
+}
+
+/// The first rank of a session that was given something else than the plan has for it, in words.
+fn first_difference(session: &SessionVerdict) -> Option<String> {
+    let rank = session.ranks.iter().find(|rank| !rank.equal)?;
+    let (number, start, position) = (session.session, session.start, rank.position);
+    let who = format!("rank {} of session {number}, from {start} to {position}", rank.rank);
+    Some(match rank.receipt {
+        Some(receipt) => format!("{who}: its receipt is {receipt}, the plan's is {}", rank.plan_receipt),
+        None => format!("{who}: its receipt is not known"),
+    })
+}
+
+/// From where to where the sessions lead together, and the first gap between two of them in words. A session that begins
+/// before the end of the one before delivers again what that one had beyond: a trainer that goes back to a checkpoint. `next`
+/// is where the next step of a session at or after a position begins: samples that fill no batch are no gap.
+fn reach(
+    sessions: &[SessionStatus],
+    next: impl Fn(&SessionStatus, Position) -> Option<Position>,
+) -> (Position, Position, Option<String>) {
+    let Some(first) = sessions.first() else { return (Position::START, Position::START, None) };
+    let (mut from, mut to) = (first.start, first.acknowledged);
+    let mut gap: Option<(Position, String)> = None;
+    for pair in sessions.windows(2) {
+        let [before, session] = pair else { continue };
+        from = from.min(session.start);
+        if gap.as_ref().is_some_and(|(end, _)| session.start <= *end) {
+            gap = None;
+        } else if session.start > to && next(session, to).is_some_and(|next| next < session.start) {
+            let text = format!(
+                "session {} begins at {}, and all ranks of session {} are only known to have got to {to}",
+                session.session, session.start, before.session
+            );
+            gap.get_or_insert((to, text));
+        }
+        to = session.acknowledged;
+    }
+    (from, to, gap.map(|(_, text)| text))
+}
+
+fn print(verdict: &Verdict) -> Result<(), CtlError> {
+    let Verdict { job, run, from, to, .. } = verdict;
+    let of_run = if run == job { String::new() } else { format!("run `{run}` of ") };
+    let epochs = report::count(verdict.epochs, "epoch", "epochs");
+    let bad = report::count(verdict.bad_samples, "bad sample", "bad samples");
+    outln!("{of_run}job `{job}`: {epochs}, {bad}")?;
+    for session in &verdict.sessions {
+        let count = |figure: fn(&RankVerdict) -> u64| report::grouped(session.ranks.iter().map(figure).sum());
+        let joined = session.ranks.len() as u64;
+        let ranks = match u64::from(session.world) {
+            world if world == joined => report::count(world, "rank", "ranks"),
+            world => format!("{joined} of {}", report::count(world, "rank", "ranks")),
+        };
+        outln!(
+            "session {}  {ranks}, {} to {}: {} samples, {} substituted",
+            session.session,
+            session.start,
+            session.acknowledged,
+            count(|rank| rank.samples),
+            count(|rank| rank.substituted)
+        )?;
+    }
+    match &verdict.difference {
+        Some(difference) => outln!("DIFFERENT: {difference}"),
+        None if verdict.sessions.is_empty() => outln!("equal: nothing was delivered since the run was reset"),
+        None => outln!("equal: every sample from {from} to {to} once"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Sessions by start and acknowledged offset, in an epoch whose samples from 90 on fill no batch.
+    fn reach_of(sessions: &[(&str, &str)]) -> (String, String, Option<String>) {
+        let position = |text: &str| text.parse::<Position>().unwrap();
+        let session = |(index, (start, acknowledged)): (usize, &(&str, &str))| -> SessionStatus {
+            let session = json!({
+                "session": index + 1, "job": "j", "run": "j", "world": 1, "global_batch": 10, "epochs": 3, "start": position(start),
+                "reason": "Given", "launch": null, "acknowledged": position(acknowledged), "superseded_by": null,
+                "is_reset": false, "ranks": [],
+            });
+            serde_json::from_value(session).unwrap()
+        };
+        let sessions: Vec<SessionStatus> = sessions.iter().enumerate().map(session).collect();
+        let next = |_: &SessionStatus, at: Position| {
+            Some(if at.offset < 90 { at } else { Position::new(at.epoch + 1, 0) }).filter(|next| next.epoch < 3)
+        };
+        let (from, to, gap) = reach(&sessions, next);
+        (from.to_string(), to.to_string(), gap)
+    }
+
+    #[test]
+    fn sessions_lead_from_the_first_start_to_the_last_position_and_a_gap_between_two_is_named() {
+        let whole = |from: &str, to: &str| (from.to_owned(), to.to_owned(), None);
+        assert_eq!(reach_of(&[("0:0", "1:20")]), whole("0:0", "1:20"));
+        assert_eq!(reach_of(&[("0:0", "1:20"), ("1:20", "2:0")]), whole("0:0", "2:0"));
+        assert_eq!(reach_of(&[("0:0", "1:20"), ("0:50", "2:0")]), whole("0:0", "2:0"), "back to a checkpoint");
+        assert_eq!(reach_of(&[("0:0", "0:90"), ("1:0", "2:0")]), whole("0:0", "2:0"), "nothing can come between");
+        assert_eq!(reach_of(&[("1:0", "2:0"), ("0:0", "0:10")]), whole("0:0", "0:10"), "it began again");
+        let gap =
+            Some("session 2 begins at 1:0, and all ranks of session 1 are only known to have got to 0:20".to_owned());
+        assert_eq!(reach_of(&[("0:0", "0:20"), ("1:0", "2:0")]).2, gap);
+        assert_eq!(reach_of(&[("0:0", "0:20"), ("1:0", "2:0"), ("1:50", "3:0")]).2, gap);
+        assert_eq!(
+            reach_of(&[("0:0", "0:20"), ("1:0", "2:0"), ("0:20", "3:0")]),
+            whole("0:0", "3:0"),
+            "and was filled"
+        );
+    }
+}

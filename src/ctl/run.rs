@@ -1,0 +1,155 @@
+//! `spdl-ctl run`: lists runs, and has one begin again at the beginning.
+
+use std::{
+    io::{self, BufRead, IsTerminal, Write},
+    process::ExitCode,
+};
+
+use clap::Subcommand;
+use serde::Serialize;
+use spdl_coordinator::core::{JobStatus, RunStatus, Status};
+use spdl_wire::messages::{Refusal, RunName, ToCoordinator};
+
+use super::{
+    CtlError, Outcome,
+    coordinator::Connection,
+    output::outln,
+    report, status,
+    table::{Side, Table},
+};
+
+/// Runs that an error names.
+const NAMED_RUNS: usize = 10;
+
+/// Arguments of `run`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Lists the runs: state, position, receipt, and who holds them since when.
+    List {
+        #[command(flatten)]
+        connection: Connection,
+        /// Prints them as one line of JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Has a run begin at the beginning with its next launch, also where that resumes. Refused while its ranks are alive.
+    Reset {
+        /// Its name, or JOB/RUN where several jobs have a run of that name.
+        run: String,
+        #[command(flatten)]
+        connection: Connection,
+        /// Does not ask for confirmation.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// A run as `run list --json` has it.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    job: &'a str,
+    state: &'static str,
+    #[serde(flatten)]
+    run: &'a RunStatus,
+}
+
+/// Runs `run`.
+pub(crate) fn run(args: Args) -> Outcome {
+    let runtime = super::runtime()?;
+    match args.action {
+        Action::List { connection, json } => {
+            let (_, status) = runtime.block_on(status::ask(&connection))?;
+            let lines: Vec<Line<'_>> = status.jobs.iter().flat_map(of_job).collect();
+            if json { report::json(&lines)? } else { list(&lines)? }
+        }
+        Action::Reset { run, connection, yes } => {
+            let (_, status) = runtime.block_on(status::ask(&connection))?;
+            let (job, found) = find(&status, &run)?;
+            let name = RunName { job: job.name.clone(), run: found.name.clone() };
+            if !yes && found.holder.is_none() {
+                confirm(&name, found)?;
+            }
+            match runtime.block_on(connection.ask(&ToCoordinator::ResetRun(name.clone()))) {
+                Err(CtlError::Refused(cause)) if matches!(*cause, Refusal::RunInUse { .. }) => {
+                    return Err(CtlError::RunHeld { run: name.run, cause });
+                }
+                reply => reply.map(drop)?,
+            }
+            outln!("{name} begins at the beginning with its next launch")?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn of_job(job: &JobStatus) -> impl Iterator<Item = Line<'_>> {
+    job.runs.iter().map(|run| Line { job: &job.name, state: status::run_state(job, run), run })
+}
+
+fn list(lines: &[Line<'_>]) -> Result<(), CtlError> {
+    if lines.is_empty() {
+        return outln!("no runs; a job's first launch begins one");
+    }
+    let header = [
+        ("JOB", Side::Left),
+        ("RUN", Side::Left),
+        ("STATE", Side::Left),
+        ("POSITION", Side::Right),
+        ("EPOCHS", Side::Right),
+        ("RECEIPT", Side::Left),
+    ];
+    let mut table = Table::new(header, "");
+    let mut notes = Vec::new();
+    for Line { job, state, run } in lines {
+        let receipt = run.receipt.clone().unwrap_or_else(|| "-".to_owned());
+        let cells = [
+            (*job).to_owned(),
+            run.name.clone(),
+            (*state).to_owned(),
+            run.acknowledged.to_string(),
+            report::grouped(run.epochs),
+            receipt,
+        ];
+        table.push(cells, String::new());
+        if let Some(holder) = &run.holder {
+            let name = RunName { job: (*job).to_owned(), run: run.name.clone() };
+            notes.push(format!("{name} is held by {holder}"));
+        }
+    }
+    table.lines().iter().chain(&notes).try_for_each(|line| outln!("{line}"))
+}
+
+/// The run of that name, which may be written as JOB/RUN.
+pub(crate) fn find<'a>(status: &'a Status, name: &str) -> Result<(&'a JobStatus, &'a RunStatus), CtlError> {
+    let (of_job, run) = name.split_once('/').map_or((None, name), |(job, run)| (Some(job), run));
+    let all = || status.jobs.iter().flat_map(|job| job.runs.iter().map(move |run| (job, run)));
+    let found: Vec<_> =
+        all().filter(|(job, known)| known.name == run && of_job.is_none_or(|name| job.name == name)).collect();
+    let named = |runs: &mut dyn Iterator<Item = (&JobStatus, &RunStatus)>| {
+        let names: Vec<_> = runs.take(NAMED_RUNS).map(|(job, run)| format!("{}/{}", job.name, run.name)).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    };
+    match found[..] {
+        [found] => Ok(found),
+        [] => Err(CtlError::NoRun { run: name.to_owned(), known: named(&mut all()) }),
+        _ => Err(CtlError::ManyRuns { run: name.to_owned(), known: named(&mut found.into_iter()) }),
+    }
+}
+
+/// Asks on the terminal.
+fn confirm(name: &RunName, run: &RunStatus) -> Result<(), CtlError> {
+    let refused = || CtlError::NotConfirmed { run: name.run.clone() };
+    if !io::stdin().is_terminal() {
+        return Err(refused());
+    }
+    eprint!("{name} has got to {}; have it begin again at the beginning? [y/N] ", run.acknowledged);
+    let _ = io::stderr().flush();
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(|_| refused())?;
+    if matches!(answer.trim(), "y" | "Y" | "yes") { Ok(()) } else { Err(refused()) }
+}
