@@ -147,8 +147,9 @@ fn confirm(name: &RunName, run: &RunStatus) -> Result<(), CtlError> {
     if !io::stdin().is_terminal() {
         return Err(refused());
     }
-    eprint!("{name} has got to {}; have it begin again at the beginning? [y/N] ", run.acknowledged);
-    let _ = io::stderr().flush();
+    let mut stderr = io::stderr().lock();
+    let asked = write!(stderr, "{name} has got to {}; have it begin again at the beginning? [y/N] ", run.acknowledged);
+    asked.and_then(|()| stderr.flush()).map_err(|_| refused())?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(|_| refused())?;
     if matches!(answer.trim(), "y" | "Y" | "yes") { Ok(()) } else { Err(refused()) }
