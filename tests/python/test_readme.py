@@ -1,7 +1,8 @@
-"""The commands and the Python of the README's section "From a folder to a batch", run as they stand there."""
+"""The commands and the Python of the README's section "From a folder to a batch", run as they stand there; and the guide's table of settings."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import pathlib
 import re
@@ -9,6 +10,7 @@ import shlex
 import subprocess
 import sys
 
+import spdl_cluster
 from conftest import LIMIT_S, PICTURES
 
 README = pathlib.Path(__file__).parents[2] / "README.md"
@@ -38,3 +40,16 @@ def test_the_readme_leads_from_a_folder_to_batches(tmp_path: pathlib.Path) -> No
     assert len(code.splitlines()) <= 12, "the README promises few lines"
     printed = [line for line in run(sys.executable, "-c", code).splitlines() if line.startswith("(64, 224, 224, 3)")]
     assert len(printed) == PICTURES // 64, printed
+
+
+def test_the_guide_has_a_row_for_each_setting_and_no_other() -> None:
+    page = (README.parent / "docs/guide/python.md").read_text(encoding="utf-8")
+    table = page.split("\n## Settings\n", 1)[1].split("\n## ", 1)[0]
+    rows: dict[str, set[str]] = {"connect": set(), "local": set()}
+    for line in table.splitlines():
+        if line.startswith("| `"):
+            settings, of = line.strip("|").split("|")[:2]
+            for name in rows if of.strip() == "both" else [of.strip(" `")]:
+                rows[name].update(re.findall(r"`(\w+)`", settings))
+    assert rows["connect"] == set(inspect.signature(spdl_cluster.connect).parameters)
+    assert rows["local"] == set(inspect.signature(spdl_cluster.local).parameters)
