@@ -25,6 +25,9 @@ CODE_SPAN = re.compile(r"`+[^`]*`+")
 PATH = re.compile(r"`([A-Za-z0-9_.-]+/[A-Za-z0-9_./-]*)`")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
 FENCE = re.compile(r"^\s*(```|~~~)")
+METRICS_PAGE = "docs/guide/observe.md"
+METRIC = re.compile(r'"(spdl_[a-z]+_[a-z_]+)"')
+METRIC_ROW = re.compile(r"^\| `(spdl_[a-z_]+)` \|", re.MULTILINE)
 
 
 def tracked() -> list[str]:
@@ -81,11 +84,20 @@ def faults(name: str, top: set[str]) -> list[str]:
     return wrong
 
 
+def metric_faults(names: list[str]) -> list[str]:
+    """Metrics without a row on their page, and rows without a metric."""
+    sources = [(ROOT / name).read_text(encoding="utf-8") for name in names if name.endswith("/metrics.rs")]
+    metrics = {metric for text in sources for metric in METRIC.findall(text)}
+    rows = set(METRIC_ROW.findall((ROOT / METRICS_PAGE).read_text(encoding="utf-8")))
+    missing = [f"{METRICS_PAGE}: metric `{metric}` has no row" for metric in sorted(metrics - rows)]
+    return missing + [f"{METRICS_PAGE}: there is no metric `{row}`" for row in sorted(rows - metrics)]
+
+
 def main() -> None:
     names = tracked()
     top = {name.split("/")[0] for name in names if "/" in name}
     pages = [name for name in names if name.endswith(".md")]
-    wrong = [fault for page in pages for fault in faults(page, top)]
+    wrong = [fault for page in pages for fault in faults(page, top)] + metric_faults(names)
     print("\n".join([*wrong, f"{len(pages)} pages, {len(wrong)} faults"]))
     sys.exit(bool(wrong))
 
