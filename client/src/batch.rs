@@ -1,4 +1,4 @@
-//! A batch: a published slot, what is in it, and the way back to whoever fills it.
+//! A batch of samples in a slot of shared memory, which is freed when the batch is dropped.
 
 use std::{fmt, sync::Arc};
 
@@ -10,16 +10,18 @@ use spdl_wire::{
 
 use crate::{Column, ColumnError, ContentDigest};
 
-/// Where a slot goes when its batch is dropped.
+/// Takes a slot back when its batch is dropped.
 pub trait FreeSlot: Send + Sync + 'static {
-    /// The slot is read no more. Called from whichever thread drops the batch, so it must not block.
+    /// Gives the slot back to the process that fills it. The thread that drops the batch calls this, so it must not
+    /// block.
     fn free(&self, slot: u32);
 }
 
-/// A batch of samples, read in place: its columns borrow the slot, which goes back when the batch is dropped.
-/// Holding many batches holds up the loader: it has as many slots as were asked for, and no more.
+/// A batch of samples that is read in place: its columns borrow the slot, and dropping the batch frees the slot. The
+/// loader has a fixed number of slots ([`Settings::slots`](crate::Settings::slots)); while the trainer holds them all,
+/// no batch arrives.
 pub struct Batch {
-    /// `None` only while dropping.
+    /// `None` only while the batch is being dropped.
     slot: Option<SlotRef>,
     layout: Arc<Layout>,
     header: Header,
@@ -27,10 +29,11 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The batch in a published slot. `free` gets the slot's number back, also when this fails.
+    /// Reads the batch in a published slot. `free` gets the slot's number when the batch is dropped, also when this
+    /// fails.
     ///
     /// # Errors
-    /// [`LayoutError`] when the slot does not hold a batch of `layout` in its first `used_bytes`.
+    /// Returns [`LayoutError`] when the first `used_bytes` of the slot do not hold a batch of `layout`.
     pub fn new(
         slot: SlotRef,
         used_bytes: u64,
@@ -51,51 +54,51 @@ impl Batch {
         Ok(batch)
     }
 
-    /// The header.
+    /// Returns the batch's header.
     #[must_use]
     pub const fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Samples in it.
+    /// Returns the number of samples.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.header.entries as usize
     }
 
-    /// Whether it has no sample: a rank of a world larger than the batch.
+    /// Returns whether the batch has no samples, as for a rank of a world larger than the global batch.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.header.entries == 0
     }
 
-    /// Position of the global batch's first sample.
+    /// Returns the position of the global batch's first sample.
     #[must_use]
     pub const fn from(&self) -> Position {
         self.header.from()
     }
 
-    /// Position after the global batch: where to go on once this batch is used.
+    /// Returns the position after the global batch, from which to resume once this batch is used.
     #[must_use]
     pub const fn next(&self) -> Position {
         self.header.next()
     }
 
-    /// What each sample is: its id, its place in the stream, its flags.
+    /// Returns the id, the position and the flags of each sample.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry> + '_ {
         self.view().entries()
     }
 
-    /// The columns, in the job's order.
+    /// Returns the columns, in the job's order.
     pub fn columns(&self) -> impl ExactSizeIterator<Item = Column<'_>> {
         let view = self.view();
         (0..self.layout.columns().len()).map(move |index| Column::new(view, index))
     }
 
-    /// The column of that name.
+    /// Returns the column named `name`.
     ///
     /// # Errors
-    /// [`ColumnError::Missing`], which lists the columns that there are.
+    /// Returns [`ColumnError::Missing`], which lists the columns of the batch.
     pub fn column(&self, name: &str) -> Result<Column<'_>, ColumnError> {
         let view = self.view();
         match view.column_index(name) {
@@ -107,37 +110,37 @@ impl Batch {
         }
     }
 
-    /// All bytes of the batch, header included. They lie in one slot of a slab.
+    /// Returns all bytes of the batch, header included. They lie in one slot of a slab.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.slot_bytes()[..self.header.used_bytes as usize]
     }
 
-    /// The slab that the batch lies in: the memory to page-lock.
+    /// Returns the slab that holds the batch: the memory to page-lock.
     #[must_use]
     pub fn slab(&self) -> &Slab {
         self.read_slot().slab()
     }
 
-    /// Number of its slot in the slab.
+    /// Returns the number of the batch's slot in the slab.
     #[must_use]
     pub fn slot(&self) -> u32 {
         self.read_slot().slot()
     }
 
-    /// Where everything lies.
+    /// Returns the layout, which says where each array of the batch lies.
     #[must_use]
     pub const fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }
 
-    /// The batch as its layout sees it.
+    /// Returns the batch as a view of its layout.
     #[must_use]
     pub fn view(&self) -> BatchView<'_> {
         BatchView::of_checked(&self.layout, self.bytes(), self.header)
     }
 
-    /// Receipt of this batch alone.
+    /// Returns the receipt of this batch alone.
     #[must_use]
     pub fn receipt(&self) -> Receipt {
         let mut receipt = Receipt::default();
@@ -147,7 +150,7 @@ impl Batch {
         receipt
     }
 
-    /// Digest of the contents of this batch alone; reads every byte.
+    /// Returns the digest of this batch's contents alone. Reads every byte.
     #[must_use]
     pub fn content_digest(&self) -> ContentDigest {
         ContentDigest::of(&self.view())

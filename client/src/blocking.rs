@@ -1,4 +1,4 @@
-//! The loader for threads that know no async.
+//! The loader for threads without an async runtime.
 
 use std::{future::Future, pin::pin, time::Duration};
 
@@ -6,23 +6,23 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::{ClientError, Loader, Source};
 
-/// A loader with a runtime of its own, one small thread: an iterator over batches whose every step waits for
-/// at most the loader's timeout.
+/// A loader with a runtime of its own (one thread): an iterator over batches, each step of which waits at most the
+/// loader's timeout.
 ///
-/// It must not be used inside an async runtime, where waiting would stop everything else; there, use the
-/// [`Loader`] itself. Dropped, it says goodbye, for at most a second or two.
+/// It must not be used inside an async runtime, where blocking would stop the runtime's thread; use the [`Loader`]
+/// there. Dropping it closes the session, which takes at most a second or two.
 #[derive(Debug)]
 pub struct Blocking<S: Source> {
-    /// Both are `None` only while dropping.
+    /// Both fields are `None` only while this is being dropped.
     runtime: Option<Runtime>,
     loader: Option<Loader<S>>,
 }
 
 impl<S: Source> Blocking<S> {
-    /// Runs `make` to its end, and keeps the loader that it gives.
+    /// Runs `make` to completion and wraps the loader that it returns.
     ///
     /// # Errors
-    /// What `make` says; [`ClientError::InsideRuntime`] when called inside an async runtime.
+    /// Returns the error of `make`, or [`ClientError::InsideRuntime`] when called inside an async runtime.
     pub fn start<F>(make: F) -> Result<Self, ClientError>
     where
         F: Future<Output = Result<Loader<S>, ClientError>>,
@@ -32,10 +32,11 @@ impl<S: Source> Blocking<S> {
         }
     }
 
-    /// The same, calling `check` each time it has waited for `every`; what that refuses ends the waiting.
+    /// Starts as [`Blocking::start`] does, and calls `check` after each `every` of waiting. An error of `check` ends
+    /// the wait.
     ///
     /// # Errors
-    /// Outside, what `check` says; inside, as [`Blocking::start`].
+    /// Returns the error of `check` in the outer result; in the inner one, the errors of [`Blocking::start`].
     pub fn start_checked<F, E>(
         make: F,
         every: Duration,
@@ -52,7 +53,7 @@ impl<S: Source> Blocking<S> {
         Ok(loader.map(|loader| Self { runtime: Some(runtime), loader: Some(loader) }))
     }
 
-    /// The next batch, waited for as long as the loader's timeout; `None` when all epochs are delivered.
+    /// Waits for the next batch for at most the loader's timeout; returns `None` when all epochs are delivered.
     ///
     /// # Errors
     /// As [`Loader::next`]; [`ClientError::InsideRuntime`] when called inside an async runtime.
@@ -62,7 +63,7 @@ impl<S: Source> Blocking<S> {
         runtime.block_on(loader.next())
     }
 
-    /// The same with its own timeout.
+    /// Waits for the next batch as [`Blocking::next_batch`] does, with a timeout of its own.
     ///
     /// # Errors
     /// As [`Blocking::next_batch`].
@@ -72,11 +73,11 @@ impl<S: Source> Blocking<S> {
         runtime.block_on(loader.next_within(timeout))
     }
 
-    /// The next batch, calling `check` each time it has waited for `every`; what that refuses ends the waiting, and the
-    /// next call goes on waiting for the same batch.
+    /// Waits for the next batch, and calls `check` after each `every` of waiting. An error of `check` ends the wait;
+    /// the next call waits for the same batch.
     ///
     /// # Errors
-    /// Outside, what `check` says; inside, as [`Blocking::next_batch`].
+    /// Returns the error of `check` in the outer result; in the inner one, the errors of [`Blocking::next_batch`].
     pub fn next_checked<E>(
         &mut self,
         every: Duration,
@@ -99,10 +100,10 @@ impl<S: Source> Blocking<S> {
         runtime.block_on(loader.restart())
     }
 
-    /// The loader: its position, state, receipt and figures.
+    /// Returns the loader, for its position, state, receipt and statistics.
     ///
     /// # Panics
-    /// Never: it is there until this is dropped.
+    /// Never panics: the loader is there until this is dropped.
     #[must_use]
     pub fn loader(&self) -> &Loader<S> {
         self.loader.as_ref().expect("there until dropped")
@@ -113,7 +114,7 @@ impl<S: Source> Blocking<S> {
     }
 }
 
-/// A runtime of one small thread.
+/// Creates a runtime with one worker thread.
 fn runtime() -> Result<Runtime, ClientError> {
     Builder::new_multi_thread()
         .worker_threads(1)
@@ -123,7 +124,7 @@ fn runtime() -> Result<Runtime, ClientError> {
         .map_err(|error| ClientError::System { action: "start the client's thread", cause: error.to_string() })
 }
 
-/// Runs `future` to its end, in turns with `check`, which runs outside the runtime.
+/// Runs `future` to completion. Calls `check`, outside the runtime, after each `every` of waiting.
 fn wait<F: Future, E>(
     runtime: &Runtime,
     future: F,
@@ -139,12 +140,12 @@ fn wait<F: Future, E>(
     }
 }
 
-/// Waiting inside a runtime would make tokio panic; an error can be acted on.
+/// Returns an error inside a runtime, where blocking would make tokio panic.
 fn refuse_runtime() -> Result<(), ClientError> {
     if Handle::try_current().is_ok() { Err(ClientError::InsideRuntime) } else { Ok(()) }
 }
 
-/// Ends after an error that ends the loader; after a timeout, the next step goes on waiting for the same batch.
+/// The iteration ends after an error that ends the loader. After a timeout, the next step waits for the same batch.
 impl<S: Source> Iterator for Blocking<S> {
     type Item = Result<S::Batch, ClientError>;
 
@@ -166,7 +167,7 @@ impl<S: Source> Drop for Blocking<S> {
         if refuse_runtime().is_ok() {
             goodbye();
         } else {
-            // Neither waiting nor dropping a runtime is allowed here.
+            // Inside a runtime, a thread may neither block nor drop another runtime.
             let _ = std::thread::Builder::new().name("spdl-client-close".into()).spawn(goodbye);
         }
     }

@@ -1,13 +1,13 @@
-//! One column of a batch: typed, shaped, in place.
+//! One column of a batch: typed, with a shape, read in place.
 
 use bytemuck::Pod;
 use half::{bf16, f16};
 use spdl_shard::job::DType;
 use spdl_wire::layout::{BatchView, ColumnLayout, Place};
 
-/// A type that elements of a column can have.
+/// A type that the elements of a column can have.
 pub trait Element: Pod + sealed::Sealed {
-    /// Its name in a job.
+    /// The type's name in a job.
     const DTYPE: DType;
 }
 
@@ -25,7 +25,7 @@ macro_rules! elements {
 }
 elements!(u8 => U8, i32 => I32, i64 => I64, f16 => F16, bf16 => Bf16, f32 => F32, f64 => F64);
 
-/// A column that a batch cannot give as asked.
+/// An error of asking a batch for a column.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -36,8 +36,8 @@ pub enum ColumnError {
     Type { column: String, actual: &'static str, asked: &'static str },
 }
 
-/// A column of a batch. A *fixed* one has samples of one shape, end to end: `[n, ...shape of a sample]`. A *ragged* one has
-/// values of any length, end to end, and offsets that say where each begins.
+/// A column of a batch. A *fixed* column holds samples of one shape, one after the other: `[n, ...shape of a sample]`.
+/// A *ragged* column holds values of any length, one after the other, and the offsets at which they begin.
 #[derive(Clone, Copy, Debug)]
 pub struct Column<'a> {
     batch: BatchView<'a>,
@@ -53,31 +53,31 @@ impl<'a> Column<'a> {
         &self.batch.layout().columns()[self.index]
     }
 
-    /// Its name.
+    /// Returns the column's name.
     #[must_use]
     pub fn name(&self) -> &'a str {
         &self.layout().name
     }
 
-    /// Type of its elements.
+    /// Returns the type of the column's elements.
     #[must_use]
     pub fn dtype(&self) -> DType {
         self.layout().dtype
     }
 
-    /// Samples in it.
+    /// Returns the number of samples.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.batch.len()
     }
 
-    /// Whether it has no sample.
+    /// Returns whether the column has no samples.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.batch.is_empty()
     }
 
-    /// Shape of one sample, `[]` for a scalar; `None` for a ragged column.
+    /// Returns the shape of one sample, `[]` for a scalar, or `None` for a ragged column.
     #[must_use]
     pub fn sample_shape(&self) -> Option<&'a [u32]> {
         match &self.layout().place {
@@ -86,60 +86,61 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// Shape of the whole column, samples first; `None` for a ragged one.
+    /// Returns the shape of the whole column, samples first, or `None` for a ragged column.
     #[must_use]
     pub fn shape(&self) -> Option<Vec<usize>> {
         let sample = self.sample_shape()?;
         Some(std::iter::once(self.len()).chain(sample.iter().map(|side| *side as usize)).collect())
     }
 
-    /// All elements, sample after sample, in row-major order; of a ragged column, all values end to end.
+    /// Returns all elements, sample after sample, in row-major order; for a ragged column, all values one after the
+    /// other.
     ///
     /// # Errors
-    /// [`ColumnError::Type`] when the column holds another type.
+    /// Returns [`ColumnError::Type`] when the column holds another type.
     pub fn as_slice<T: Element>(&self) -> Result<&'a [T], ColumnError> {
         self.check::<T>()?;
         Ok(bytemuck::cast_slice(self.bytes()))
     }
 
-    /// The elements of sample `index`.
+    /// Returns the elements of sample `index`.
     ///
     /// # Errors
-    /// [`ColumnError::Type`] when the column holds another type.
+    /// Returns [`ColumnError::Type`] when the column holds another type.
     ///
     /// # Panics
-    /// When there is no such sample.
+    /// Panics when there is no sample `index`.
     pub fn sample<T: Element>(&self, index: usize) -> Result<&'a [T], ColumnError> {
         self.check::<T>()?;
         Ok(bytemuck::cast_slice(self.sample_bytes(index)))
     }
 
-    /// The elements of every sample, in order.
+    /// Returns the elements of each sample, in order.
     ///
     /// # Errors
-    /// [`ColumnError::Type`] when the column holds another type.
+    /// Returns [`ColumnError::Type`] when the column holds another type.
     pub fn samples<T: Element>(&self) -> Result<impl ExactSizeIterator<Item = &'a [T]> + use<'a, T>, ColumnError> {
         self.check::<T>()?;
         let column = *self;
         Ok((0..self.len()).map(move |index| bytemuck::cast_slice(column.sample_bytes(index))))
     }
 
-    /// All bytes: of the samples, or of a ragged column's values.
+    /// Returns all bytes of the samples, or of a ragged column's values.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.batch.column_bytes(self.index)
     }
 
-    /// The bytes of sample `index`.
+    /// Returns the bytes of sample `index`.
     ///
     /// # Panics
-    /// When there is no such sample.
+    /// Panics when there is no sample `index`.
     #[must_use]
     pub fn sample_bytes(&self, index: usize) -> &'a [u8] {
         self.batch.sample_bytes(self.index, index)
     }
 
-    /// The `n + 1` offsets, in bytes, of a ragged column's values; `None` for a fixed one.
+    /// Returns the `n + 1` offsets, in bytes, of a ragged column's values, or `None` for a fixed column.
     #[must_use]
     pub fn offsets(&self) -> Option<&'a [u64]> {
         self.batch.ragged_offset_bytes(self.index).map(bytemuck::cast_slice)

@@ -1,4 +1,4 @@
-//! The digest of the bytes that were delivered.
+//! The digest of the contents of delivered batches.
 
 use std::{fmt, ops::AddAssign, str::FromStr};
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 use spdl_wire::layout::BatchView;
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// A sum, modulo 2^128, of one XXH3-128 per delivered entry: over its epoch, offset, id and flags, and then for
-/// every column its length and bytes. Like a receipt, it does not depend on the order of delivery or on the
-/// number of ranks; unlike it, it proves the contents too.
+/// The sum, modulo 2^128, of one XXH3-128 per delivered entry, over the entry's epoch, offset, id and flags, and then
+/// the length and the bytes of each column. Like a receipt, it depends neither on the order of delivery nor on the
+/// number of ranks; unlike a receipt, it also proves the contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ContentDigest(#[serde(with = "spdl_shard::hex128")] pub u128);
 
 impl ContentDigest {
-    /// The digest of one batch. Reads every byte: about 10 GB/s per core.
+    /// Returns the digest of one batch. Reads every byte, at about 10 GB/s per core.
     #[must_use]
     pub fn of(batch: &BatchView<'_>) -> Self {
         let mut sum = Self::default();

@@ -1,19 +1,19 @@
-//! What can go wrong for a trainer, in words it can act on.
+//! The errors of the client, in words that a trainer's owner can act on.
 
 use spdl_wire::{layout::LayoutError, messages::Refusal};
 
 use crate::{ColumnError, StateError, device::DeviceError};
 
-/// An error of the loader. Texts name their subject; [`ClientError::hint`] says what to do where that is known.
+/// An error of the loader. The texts name their subject; [`ClientError::hint`] gives a remedy where one is known.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// A setting that is missing or makes no sense.
+    /// A setting is missing or invalid.
     #[error("setting `{name}` {problem}")]
     Setting {
-        /// The variable, as `SPDL_JOB`.
+        /// The environment variable, such as `SPDL_JOB`.
         name: &'static str,
-        /// What is wrong with it and what would be right.
+        /// What is wrong with it, and what would be valid.
         problem: String,
     },
     /// The certificate, the key or the cluster's CA cannot be used.
@@ -31,90 +31,90 @@ pub enum ClientError {
         coordinators: String,
         /// The rank.
         rank: u32,
-        /// For how long, in milliseconds.
+        /// How long the client tried, in milliseconds.
         waited_ms: u64,
         /// Why the last attempt failed.
         cause: String,
     },
-    /// The coordinator does not let this rank take part, or not any longer.
+    /// The coordinator refuses this rank, or no longer accepts it.
     #[error("{0}")]
     Refused(#[from] Refusal),
-    /// The session that the coordinator describes is not the one this rank takes part in.
+    /// The coordinator's description of the session contradicts what this rank asked for or has joined.
     #[error("session of job `{job}` has {field} {theirs}; rank {rank} goes by {ours}")]
     SessionDiffers {
         /// The job's name.
         job: String,
         /// The rank.
         rank: u32,
-        /// What differs.
+        /// The field that differs.
         field: &'static str,
         /// The coordinator's value.
         theirs: String,
         /// This rank's value.
         ours: String,
     },
-    /// The home says that no worker can serve this rank.
+    /// The home reports that no worker can serve this rank.
     #[error("home `{home}`: {message}")]
     Fault {
         /// The home's name.
         home: String,
-        /// Its words.
+        /// The home's message.
         message: String,
     },
-    /// No batch arrived in time. The next call goes on waiting for the same batch.
+    /// No batch arrived in time. The next call waits for the same batch.
     #[error("rank {rank} has waited {waited_ms} ms for a batch at {position}: {explanation}")]
     Timeout {
         /// The rank.
         rank: u32,
-        /// For how long, in milliseconds.
+        /// How long the trainer has waited, in milliseconds.
         waited_ms: u64,
-        /// The position that is waited for.
+        /// The position of the missing batch.
         position: spdl_shard::Position,
-        /// Who waits for what.
+        /// Which part of the system is waiting for what.
         explanation: String,
     },
     /// A slot does not hold a batch of this job.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// A column was asked for that is not there, or not of that type.
+    /// The column does not exist, or has another type.
     #[error(transparent)]
     Column(#[from] ColumnError),
     /// A device cannot hold the batches.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A state that cannot be started from.
+    /// The state cannot be used as a start.
     #[error(transparent)]
     State(#[from] StateError),
     /// The pipeline of an in-process loader failed.
     #[error("{message}")]
     Pipeline {
-        /// What failed, with the thing named.
+        /// What failed, naming the file, sample or setting.
         message: String,
     },
-    /// A blocking call inside an async runtime would stop that runtime's thread.
+    /// A blocking call inside an async runtime, where it would stop the runtime's thread.
     #[error("a blocking loader was used inside an async runtime")]
     InsideRuntime,
-    /// The system did not give what the loader needs.
+    /// The operating system refused what the loader needs.
     #[error("cannot {action}: {cause}")]
     System {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// The system's words.
+        /// The operating system's message.
         cause: String,
     },
-    /// The loader was closed, or has returned an error that ends it.
+    /// The loader was closed, or has returned an error that ended it.
     #[error("the loader is closed")]
     Closed,
 }
 
 impl ClientError {
-    /// Whether the same call may do better a little later, on the same loader.
+    /// Returns whether the same call on the same loader may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::Timeout { .. })
     }
 
-    /// What to do about it, where that is known: a line for people.
+    /// Returns a line for people that says what to do, where that is known.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {

@@ -1,10 +1,11 @@
-//! Batches for a trainer.
+//! The client library of spdl-cluster: gives a trainer the batches of one rank, in order.
 //!
 //! ```no_run
 //! # async fn train(checkpoint: Vec<u8>) -> Result<(), Box<dyn std::error::Error>> {
 //! use spdl_client::{Client, Settings, State};
 //!
-//! // SPDL_COORD, SPDL_JOB and SPDL_CERTS say where and what; rank and world come from the trainer.
+//! // SPDL_COORD, SPDL_JOB and SPDL_CERTS name the coordinator, the job and the certificates; the trainer sets rank and
+//! world.
 //! let (rank, world) = (0, 8);
 //! let client = Client::builder().settings(Settings::from_env()?).state(State::from_bytes(&checkpoint)?);
 //! let mut client = client.connect(rank, world).await?;
@@ -12,7 +13,7 @@
 //!     let images: &[u8] = batch.column("image")?.as_slice()?;
 //!     let labels: &[i64] = batch.column("label")?.as_slice()?;
 //!     println!("{} labels, {} bytes of images, up to {}", labels.len(), images.len(), batch.next());
-//!     // Dropping the batch gives its slot back; the state goes into the checkpoint.
+//!     // Dropping the batch frees its slot. The state goes into the checkpoint.
 //!     let _checkpoint = client.state().to_bytes();
 //! }
 //! client.close().await;
@@ -20,9 +21,10 @@
 //! # }
 //! ```
 //!
-//! A [`Client`] is a [`Loader`] over a [`remote`] source; the same loader runs over a pipeline in the trainer's
-//! process. [`Loader::on_device`] puts its batches on a [`device`]. What a client decides, it decides in its [`core`]; the rest carries out and reports. Batches arrive over
-//! shared memory or QUIC; nothing but [`Serving`] tells which.
+//! A [`Client`] is a [`Loader`] over a [`remote`] source; an in-process loader is the same [`Loader`] over a pipeline
+//! in the trainer's process. [`Loader::on_device`] copies the batches to a [`device`]. The state machine in [`core`]
+//! makes all decisions; [`remote`] does the I/O. Batches arrive over shared memory or QUIC; only [`Serving`] shows
+//! which.
 
 mod batch;
 mod blocking;

@@ -1,4 +1,4 @@
-//! The loader that a trainer holds, whatever its source: one batch after the other, and where it stands.
+//! The loader that a trainer holds, over any source: returns one batch after the other and tracks the position.
 
 use std::{
     sync::Arc,
@@ -19,8 +19,8 @@ use crate::{
     steps::{ends_epoch, epoch, steps_per_epoch},
 };
 
-/// The batches of one rank. What it says of itself, position, state and receipt, is about the batches that it
-/// has *handed to the caller*, never about what was prefetched.
+/// Gives a trainer the batches of one rank. Its position, state and receipt cover the batches that it has *handed to
+/// the caller*, never those that are only prefetched.
 #[derive(Debug)]
 pub struct Loader<S> {
     source: S,
@@ -42,8 +42,8 @@ enum Phase {
 }
 
 impl<S: Source> Loader<S> {
-    /// A loader of what `source` gives to `rank` of `session`. A call waits for a batch for `timeout`.
-    /// Times count from `started`.
+    /// Creates a loader of the batches that `source` gives to `rank` of `session`. A call waits at most `timeout` for a
+    /// batch. Times in [`Stats`] count from `started`.
     #[must_use]
     pub fn new(source: S, session: Arc<Session>, rank: u32, timeout: Duration, started: Instant) -> Self {
         let tally = Tally::new(started, source.wait_clock());
@@ -60,30 +60,30 @@ impl<S: Source> Loader<S> {
         }
     }
 
-    /// The same loader, which knows why it starts where it does. Without, its caller said so.
+    /// Sets the reason for the start position, which is otherwise [`StartReason::Given`].
     #[must_use]
     pub const fn with_reason(mut self, reason: StartReason) -> Self {
         self.reason = reason;
         self
     }
 
-    /// The same loader over what `map` makes of its source.
+    /// Replaces the source by the result of `map`.
     pub(crate) fn try_map_source<T: Source, E>(self, map: impl FnOnce(S) -> Result<T, E>) -> Result<Loader<T>, E> {
         let Self { source, session, reason, rank, timeout, phase, position, receipt, tally } = self;
         let source = map(source)?;
         Ok(Loader { source, session, reason, rank, timeout, phase, position, receipt, tally })
     }
 
-    /// The next batch; `None` when all epochs are delivered. Dropping the future loses nothing.
+    /// Waits for the next batch; returns `None` when all epochs are delivered. Dropping the future loses nothing.
     ///
     /// # Errors
-    /// [`ClientError::Timeout`], after which the next call goes on waiting for the same batch. Any other error ends
-    /// the loader.
+    /// Returns [`ClientError::Timeout`], after which the next call waits for the same batch. Any other error ends the
+    /// loader.
     pub async fn next(&mut self) -> Result<Option<S::Batch>, ClientError> {
         self.next_within(self.timeout).await
     }
 
-    /// The same with its own timeout.
+    /// Waits for the next batch as [`Loader::next`] does, with a timeout of its own.
     ///
     /// # Errors
     /// As [`Loader::next`].
@@ -116,11 +116,12 @@ impl<S: Source> Loader<S> {
         }
     }
 
-    /// Goes back to the beginning of the stream, from anywhere in it and after its end: an evaluation, once more. What was
-    /// prefetched is dropped, the other ranks of the session are not asked, and the receipt is that of what comes from here on.
+    /// Goes back to the beginning of the stream, from any position and after the end: for an evaluation that runs
+    /// again. Drops what was prefetched and starts a new receipt. The other ranks of the session are not involved.
     ///
     /// # Errors
-    /// [`ClientError`] where the source cannot start again, which ends the loader, and [`ClientError::Closed`] of one that an error has ended.
+    /// Returns [`ClientError`] when the source cannot start again, which ends the loader, and [`ClientError::Closed`]
+    /// when an error has already ended it.
     pub async fn restart(&mut self) -> Result<(), ClientError> {
         if self.phase == Phase::Failed {
             return Err(ClientError::Closed);
@@ -148,7 +149,8 @@ impl<S: Source> Loader<S> {
         self.source.handed(self.progress());
     }
 
-    /// A pipeline in this process logs what is wrong with them; that of a home does so elsewhere.
+    /// Logs the number of bad samples. Does nothing for a pipeline in this process, which itself logs what is wrong with
+    /// them; a home does so in its own process.
     fn warn_of_bad_samples(&self) {
         if self.source.serving().transport == Some(Transport::InProcess) {
             return;
@@ -173,7 +175,8 @@ impl<S: Source> Loader<S> {
         ClientError::Timeout { rank: self.rank, waited_ms, position: self.position, explanation }
     }
 
-    /// The batches as a stream. It ends after the last batch, or after an error that ends the loader; a timeout does not.
+    /// Returns the batches as a stream, which ends after the last batch or after an error that ends the loader. A
+    /// timeout does not end it.
     pub fn stream(&mut self) -> impl Stream<Item = Result<S::Batch, ClientError>> + Send + '_ {
         futures::stream::unfold(self, |loader| async move {
             if loader.is_failed() {
@@ -188,81 +191,83 @@ impl<S: Source> Loader<S> {
         self.phase == Phase::Failed
     }
 
-    /// Position after the last batch that was handed over: where to go on.
+    /// Returns the position after the last batch that was handed to the caller: where to resume.
     #[must_use]
     pub const fn position(&self) -> Position {
         self.position
     }
 
-    /// Where it started, and why there.
+    /// Returns the position where the loader started, and why it started there.
     #[must_use]
     pub fn started(&self) -> Started {
         Started { position: self.session.start, reason: self.reason }
     }
 
-    /// What belongs in the checkpoint: [`Loader::position`] and the job's fingerprint. The same on every rank
-    /// that has taken as many batches.
+    /// Returns the state for the checkpoint: [`Loader::position`] and the job's fingerprint. It is the same on all
+    /// ranks that have taken the same number of batches.
     #[must_use]
     pub fn state(&self) -> State {
         State::new(self.session.job.fingerprint(), self.position)
     }
 
-    /// Receipt of what this rank was handed. Those of all ranks add up to the stream's.
+    /// Returns the receipt of the samples that this rank has been handed. The receipts of all ranks add up to the
+    /// stream's.
     #[must_use]
     pub const fn receipt(&self) -> Receipt {
         self.receipt
     }
 
-    /// Steps of a whole epoch; `None` where the job's epochs go over into each other within a batch.
+    /// Returns the number of steps in an epoch, or `None` where a batch can span two epochs (`continuous`).
     #[must_use]
     pub fn steps_per_epoch(&self) -> Option<u64> {
         steps_per_epoch(&self.session.job, self.session.global_batch)
     }
 
-    /// Steps from [`Loader::position`] to the end of the last epoch.
+    /// Returns the number of steps from [`Loader::position`] to the end of the last epoch.
     #[must_use]
     pub fn steps_left(&self) -> u64 {
         self.session.job.steps_left(self.session.global_batch, self.position)
     }
 
-    /// The epoch that the next batch starts in; the job's number of epochs when all are delivered.
+    /// Returns the epoch in which the next batch starts, or the job's number of epochs when all are delivered.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         epoch(&self.session.job, self.session.global_batch, self.position)
     }
 
-    /// Whether this batch of the loader is the last of the epoch that it starts in.
+    /// Returns whether `batch`, a batch of this loader, is the last one that starts in its epoch.
     #[must_use]
     pub fn ends_epoch(&self, batch: &S::Batch) -> bool {
         let header = batch.header();
         ends_epoch(&self.session.job, self.session.global_batch, header.from(), header.next())
     }
 
-    /// Figures so far.
+    /// Returns the statistics so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats { stages: self.source.stages(), ..self.tally.stats(self.source.serving()) }
     }
 
-    /// The session: job, world, global batch, start.
+    /// Returns the session: job, world, global batch and start position.
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// The job.
+    /// Returns the job.
     #[must_use]
     pub fn job(&self) -> &Job {
         &self.session.job
     }
 
-    /// r.
+    /// Returns the rank.
     #[must_use]
     pub const fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// Says goodbye to whoever serves the rank; takes at most a second or two. Batches that were handed over stay valid.
+    /// Ends the session and tells the coordinator and the home; takes at most a second or two. Batches that were handed
+    /// over stay valid.
     pub async fn close(mut self) {
         self.source.close().await;
     }

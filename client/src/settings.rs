@@ -1,4 +1,4 @@
-//! What a client has to be told; the one place where the environment is read.
+//! The settings of a client. This is the only file of the client that reads the environment.
 
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
@@ -7,46 +7,48 @@ use spdl_wire::{coordinators::Addresses, slab::MAX_SLOTS};
 
 use crate::{ClientError, StartFrom, core::Ways};
 
-/// Slots wanted of a home.
+/// The default of [`Settings::slots`].
 const DEFAULT_SLOTS: u32 = 4;
-/// How long a call waits, in seconds.
+/// The default of [`Settings::timeout`], in seconds.
 const DEFAULT_TIMEOUT_S: u64 = 300;
 
-/// Settings of a client, from `SPDL_*` variables or set one by one.
+/// The settings of a client, read from `SPDL_*` variables or set one by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// `SPDL_COORD`: address of the coordinator, `HOST:PORT`, or of all of them, separated by commas. No default.
     pub coordinators: String,
     /// `SPDL_JOB`: the job's name. No default.
     pub job: String,
-    /// `SPDL_RUN`: the run's name among those of the job, 1 to 128 of `[A-Za-z0-9._-]`. Sessions and positions are the
-    /// run's, and runs of one job live side by side. Default: the job's name.
+    /// `SPDL_RUN`: the run's name among the runs of the job, 1 to 128 of `[A-Za-z0-9._-]`. Each run has its own
+    /// sessions and positions, and several runs of one job can be active at once. Default: the job's name.
     pub run: Option<String>,
     /// `SPDL_START`: where to start: `beginning` (default), `resume`, an epoch, `EPOCH:OFFSET`, or a state.
     pub start: StartFrom,
-    /// `SPDL_EPOCHS`: epochs of the run from this launch on. Default: as many as the run had, or else the job has.
+    /// `SPDL_EPOCHS`: number of epochs of the run from this launch on. Default: the run's previous number, or else the
+    /// job's.
     pub epochs: Option<u64>,
-    /// `SPDL_TAKEOVER`: 1 supersedes a living launch of the run. Default 0: a launch is refused while ranks of another are alive.
-    /// To be the same on all ranks of a launch.
+    /// `SPDL_TAKEOVER`: 1 supersedes a live launch of the run. Default 0: a launch is refused while ranks of another
+    /// launch are alive. Must be the same on all ranks of a launch.
     pub takeover: bool,
-    /// `SPDL_LAUNCH_ID`: what all ranks of a launch share, restarts of it included, and no other launch has. Default:
-    /// `TORCHELASTIC_RUN_ID` unless it is `none`, else `SLURM_JOB_ID` with `SLURM_STEP_ID`, else none: a restart then waits
-    /// until the ranks before it have been silent for the liveness timeout.
+    /// `SPDL_LAUNCH_ID`: an id that all ranks of a launch share, across restarts too, and no other launch has. Default:
+    /// `TORCHELASTIC_RUN_ID` unless it is `none`, else `SLURM_JOB_ID` with `SLURM_STEP_ID`, else none: a restart then
+    /// waits until the previous ranks have been silent for the liveness timeout.
     pub launch: Option<String>,
     /// `SPDL_CERTS`: folder with `ca.pem`, `cert.pem` and `key.pem` of a client. No default.
     pub certs: PathBuf,
     /// `SPDL_TRANSPORT`: `auto` (default), `local` or `quic`.
     pub ways: Ways,
-    /// `SPDL_SLOTS`: batches that can be ready or in use at once. Default 4; raised, the home's slab takes more
-    /// memory; lowered to the number of batches that the trainer holds at once, nothing is fetched ahead.
+    /// `SPDL_SLOTS`: number of batches that can be ready or in use at once. Default 4. A higher value takes more memory
+    /// in the home's slab; at the number of batches that the trainer holds at once, nothing is prefetched.
     pub slots: u32,
-    /// `SPDL_TIMEOUT_S`: how long joining, or waiting for a batch, may take, in seconds. Default 300; raised, a
-    /// fault that does not heal is told later.
+    /// `SPDL_TIMEOUT_S`: how long joining, or waiting for a batch, may take, in seconds. Default 300. A higher value
+    /// reports a persistent fault later.
     pub timeout: Duration,
-    /// `SPDL_SOCKET`: path of the home's socket as this process sees it, for a pod that mounts its folder
-    /// elsewhere. Default: as the home says.
+    /// `SPDL_SOCKET`: path of the home's socket in this process's file system, for a pod that mounts the socket's
+    /// folder elsewhere. Default: the path that the home announces.
     pub socket: Option<String>,
-    /// `SPDL_NODE`: name of this node, where the kernel's boot id is not what makes processes neighbours.
+    /// `SPDL_NODE`: name of this node, for hosts where equal kernel boot ids do not mean that two processes can share
+    /// memory. Default: the kernel's boot id.
     pub node: Option<String>,
 }
 
@@ -71,10 +73,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The settings in this process's environment.
+    /// Reads the settings from this process's environment.
     ///
     /// # Errors
-    /// [`ClientError::Setting`] for a variable that makes no sense. What is missing is told when connecting.
+    /// Returns [`ClientError::Setting`] for a variable that is invalid. A missing one is an error only when connecting.
     pub fn from_env() -> Result<Self, ClientError> {
         Self::from_variables(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
     }
@@ -98,10 +100,10 @@ impl Settings {
         })
     }
 
-    /// The coordinators' addresses.
+    /// Parses the coordinators' addresses.
     ///
     /// # Errors
-    /// [`ClientError::Setting`] when they are missing or make no sense.
+    /// Returns [`ClientError::Setting`] when they are missing or invalid.
     pub fn addresses(&self) -> Result<Addresses, ClientError> {
         let wrong = |error: spdl_wire::coordinators::AddressError| ClientError::Setting {
             name: "SPDL_COORD",
@@ -110,10 +112,10 @@ impl Settings {
         self.coordinators.parse().map_err(wrong)
     }
 
-    /// Checks that everything is there and makes sense.
+    /// Checks that all required settings are present and valid.
     ///
     /// # Errors
-    /// [`ClientError::Setting`] for the first that does not.
+    /// Returns [`ClientError::Setting`] for the first that is not.
     pub fn check(&self) -> Result<(), ClientError> {
         let wrong = |name, problem: &str| Err(ClientError::Setting { name, problem: problem.to_owned() });
         self.addresses()?;
@@ -154,7 +156,8 @@ fn flag(name: &'static str, text: &str) -> Result<bool, ClientError> {
     }
 }
 
-/// The launcher's id of this launch. torchrun without a rendezvous id calls every launch `none`.
+/// Returns the launcher's id of this launch. Ignores `none`, which torchrun without a rendezvous id gives to all
+/// launches.
 fn launch_id(variable: impl Fn(&'static str) -> Option<String>) -> Option<String> {
     let torchrun = || variable("TORCHELASTIC_RUN_ID").filter(|id| id != "none");
     let slurm = || {

@@ -1,4 +1,4 @@
-//! Where a loader's batches come from: a home in another process, or a pipeline in this one.
+//! The source of a loader's batches: a home in another process, or a pipeline in this one.
 
 use std::future::Future;
 
@@ -11,12 +11,12 @@ use spdl_wire::{
 
 use crate::{Batch, ClientError, WaitClock, core::Progress};
 
-/// What a loader has to know of a batch to count it, wherever its bytes are.
+/// What a loader must know of a batch to count it, wherever the batch's bytes are.
 pub trait Delivery: Send + 'static {
-    /// The header.
+    /// Returns the batch's header.
     fn header(&self) -> &Header;
 
-    /// What each sample is.
+    /// Returns the id, the position and the flags of each sample.
     fn entries(&self) -> impl Iterator<Item = Entry> + '_;
 }
 
@@ -30,54 +30,57 @@ impl Delivery for Batch {
     }
 }
 
-/// What a source gives.
+/// The result of [`Source::next`].
 #[derive(Debug)]
 pub enum SourceEvent<B = Batch> {
     /// The next batch.
     Batch(B),
-    /// No batch follows; all epochs are delivered up to this position.
+    /// All epochs are delivered up to this position; no batch follows.
     End(Position),
 }
 
-/// By whom and how a rank is served.
+/// Which home serves a rank, and over which transport.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Serving {
-    /// How batches arrive, or arrived last; `None` as long as nobody has served the rank.
+    /// The transport of the latest batches; `None` until a home has served the rank.
     pub transport: Option<Transport>,
     /// The home's name.
     pub home: Option<String>,
 }
 
-/// The batches of one rank, in order, each once. What it gives is handed to the trainer as it is.
+/// Yields the batches of one rank, in order, each exactly once. The loader hands each to the trainer unchanged.
 pub trait Source: Send + 'static {
-    /// A batch as the trainer gets it: in a slot, or [on a device](crate::device).
+    /// A batch as the trainer gets it: in a slot or [on a device](crate::device).
     type Batch: Delivery;
 
-    /// The next batch, whenever it is there. Dropping the future loses nothing: the next call gives the same batch.
+    /// Waits for the next batch. Dropping the future loses nothing: the next call returns the same batch.
     fn next(&mut self) -> impl Future<Output = Result<SourceEvent<Self::Batch>, ClientError>> + Send;
 
-    /// Why there is no batch, in words: who waits for what. Answers within a few seconds.
+    /// Explains in words why there is no batch, naming what it waits for. Answers within a few seconds.
     fn explain(&mut self) -> impl Future<Output = String> + Send;
 
-    /// Starts the stream again at `from`: the next batch is the one there, whatever has been fetched of others. Also after the end.
+    /// Starts the stream again at `from`, also after its end: the next batch is the one at `from`. Drops what was
+    /// prefetched.
     fn restart(&mut self, from: Position) -> impl Future<Output = Result<(), ClientError>> + Send;
 
-    /// Told after each batch what the trainer has taken so far.
+    /// Records what the trainer has taken so far. The loader calls this after each batch and at the end.
     fn handed(&mut self, progress: Progress);
 
-    /// By whom and how the rank is served just now.
+    /// Returns the home that serves the rank now, and the transport.
     fn serving(&self) -> Serving;
 
-    /// The clock on which the loader measures its waits: a source that reports them elsewhere gives the one that it reads.
+    /// Returns the clock on which the loader measures its waits. A source that reports waits elsewhere returns the
+    /// clock that it reads.
     fn wait_clock(&self) -> WaitClock {
         WaitClock::default()
     }
 
-    /// Figures of the pipeline's stages, where they run in this process.
+    /// Returns the statistics of the pipeline's stages when the pipeline runs in this process.
     fn stages(&self) -> Vec<StageFigures> {
         Vec::new()
     }
 
-    /// Says goodbye, within a second or two. Dropping a source does so in the background where it can.
+    /// Ends the session and tells its peers, within a second or two. Dropping a source does this in the background
+    /// where it can.
     fn close(&mut self) -> impl Future<Output = ()> + Send;
 }

@@ -1,4 +1,4 @@
-//! Where a launch is to start, as users write it; where a loader did start, and why.
+//! Where a launch starts: as users write it, and where the loader then did start and why.
 
 use std::{fmt, str::FromStr};
 
@@ -13,11 +13,12 @@ pub enum StartFrom {
     /// At the first sample of the first epoch.
     #[default]
     Beginning,
-    /// Where all ranks of the run's last session had got to; at the beginning where the run has had none.
+    /// The position that all ranks of the run's last session had reached, or the beginning if the run has had no
+    /// session.
     Resume,
-    /// There. It has to lie in the stream, with a batch left after it.
+    /// This position. It must lie in the stream with at least one batch after it.
     At(Position),
-    /// Where a checkpoint was made: of this job, and possibly at its end.
+    /// The position of a checkpoint of this job; the end of the stream is allowed.
     State(State),
 }
 
@@ -73,9 +74,9 @@ impl FromStr for StartFrom {
 /// Where a loader started, and why there. Prints as `at 1:80, where all ranks of session 3 had got to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Started {
-    /// Where.
+    /// The start position.
     pub position: Position,
-    /// Why.
+    /// Why the loader started there.
     pub reason: StartReason,
 }
 

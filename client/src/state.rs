@@ -1,4 +1,4 @@
-//! What a trainer keeps in its checkpoint: where it is in which stream.
+//! The loader's part of a checkpoint: a position in the stream of a job.
 
 use std::{fmt, str::FromStr};
 
@@ -7,12 +7,11 @@ use spdl_shard::{Fingerprint, Position};
 
 /// The version of the text that [`State`] writes.
 const STATE_VERSION: u32 = 1;
-/// A state is about 100 bytes; anything longer is something else.
+/// The longest text that is read as a state. A state has about 100 bytes.
 const MAX_STATE_BYTES: usize = 4096;
 
-/// The loader's part of a checkpoint: the position after the last batch handed to the trainer, and the
-/// fingerprint of the job it is a position of. The same on every rank, valid at every world size and batch
-/// size. Written as one line of JSON:
+/// The loader's part of a checkpoint: the position after the last batch handed to the trainer, and the fingerprint of
+/// the job. It is the same on all ranks, and valid at every world size and batch size. Its text is one line of JSON:
 ///
 /// ```
 /// # use spdl_client::State;
@@ -30,7 +29,7 @@ pub struct State {
     position: Position,
 }
 
-/// The JSON, field by field.
+/// The fields of the JSON text.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -40,7 +39,7 @@ struct Written {
     offset: u64,
 }
 
-/// Bytes that are no state.
+/// The reasons why bytes are not a usable state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -54,34 +53,34 @@ pub enum StateError {
 }
 
 impl State {
-    /// The state of a job with this fingerprint at this position.
+    /// Creates the state of a job with this fingerprint at this position.
     #[must_use]
     pub const fn new(fingerprint: Fingerprint, position: Position) -> Self {
         Self { fingerprint, position }
     }
 
-    /// Fingerprint of the job.
+    /// Returns the fingerprint of the job.
     #[must_use]
     pub const fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// Where to go on.
+    /// Returns the position from which to resume.
     #[must_use]
     pub const fn position(&self) -> Position {
         self.position
     }
 
-    /// The text as bytes.
+    /// Returns the state's JSON text as bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         self.to_string().into_bytes()
     }
 
-    /// Reads what [`State::to_bytes`] wrote.
+    /// Reads the bytes that [`State::to_bytes`] wrote.
     ///
     /// # Errors
-    /// [`StateError`] when it is something else, or of another version.
+    /// Returns [`StateError`] when the bytes are not a state, or one of another version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, StateError> {
         if bytes.len() > MAX_STATE_BYTES {
             let problem = format!("it is {} bytes, a state has at most {MAX_STATE_BYTES}", bytes.len());

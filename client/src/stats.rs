@@ -1,4 +1,4 @@
-//! What a rank has had and how long it has waited for it.
+//! Statistics of a loader: what the rank received, and how long the trainer waited for it.
 
 use std::time::{Duration, Instant};
 
@@ -7,48 +7,49 @@ use spdl_wire::{layout::entry_flags, messages::StageFigures};
 
 use crate::{Serving, WaitClock};
 
-/// Figures of a loader since it was made.
+/// The statistics of a loader since it was created.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stats {
-    /// Batches handed over.
+    /// The number of batches handed over.
     pub batches: u64,
-    /// Samples in them, without padding and invalid entries.
+    /// The number of samples in those batches, without padding and invalid entries.
     pub samples: u64,
-    /// Of these, bad samples in whose place another sample came.
+    /// The number of those samples that stand in for a bad sample.
     #[serde(default)]
     pub substituted: u64,
-    /// Of these, bad samples whose entry is zero.
+    /// The number of those samples that were bad and whose entry is zero.
     #[serde(default)]
     pub masked: u64,
-    /// Bytes of them.
+    /// The number of bytes in those batches.
     pub bytes: u64,
-    /// Seconds since the loader was made.
+    /// Seconds since the loader was created.
     pub elapsed_s: f64,
-    /// Seconds from then to the first batch.
+    /// Seconds from the loader's creation to the first batch.
     pub first_batch_s: Option<f64>,
-    /// Seconds that the trainer has waited in all, for the first batch too. The batch that it waits for counts with what it
-    /// has waited so far, here and below.
+    /// Seconds that the trainer has waited in total, for the first batch too. A wait in progress counts with the time
+    /// so far, here and in `waited_since_first_s`.
     pub waited_s: f64,
-    /// Of these, since the first batch.
+    /// Seconds of those that it has waited since the first batch.
     pub waited_since_first_s: f64,
-    /// Milliseconds that it waited for a batch in the middle of cases, the first aside; within 7 %.
+    /// The median wait for a batch in milliseconds, without the first batch; within 7 %.
     pub wait_ms_p50: f64,
-    /// Milliseconds that it waited for a batch in all but one of a hundred cases, the first aside; within 7 %.
+    /// The 99th percentile of the wait for a batch in milliseconds, without the first batch; within 7 %.
     pub wait_ms_p99: f64,
-    /// By whom and how it is served.
+    /// The home that serves the rank, and the transport.
     pub serving: Serving,
-    /// The stages of the pipeline, where it runs in this process.
+    /// The stages of the pipeline, when it runs in this process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageFigures>,
 }
 
-/// A trainer that waits for less than this part of its time has what it needs.
+/// The fraction of its time below which a trainer's wait is negligible.
 const NEGLIGIBLE_WAIT: f64 = 0.02;
-/// A wait of so many seconds says something, however few batches there were.
+/// A wait of this many seconds is reported however few batches there were.
 const NOTABLE_WAIT_S: f64 = 1.0;
 
 impl Stats {
-    /// In words: whether trainer or loader sets the pace since the first batch, by how much, and where to look.
+    /// Explains in words whether the trainer or the loader has limited the speed since the first batch, by how much,
+    /// and where to look.
     #[must_use]
     pub fn verdict(&self) -> String {
         let since_first_s = self.elapsed_s - self.first_batch_s.unwrap_or(self.elapsed_s);
@@ -78,7 +79,7 @@ impl Stats {
     }
 }
 
-/// Keeps the figures.
+/// Counts what [`Stats`] reports.
 #[derive(Debug)]
 pub(crate) struct Tally {
     started: Instant,
@@ -89,7 +90,7 @@ pub(crate) struct Tally {
     masked: u64,
     bytes: u64,
     clock: WaitClock,
-    /// What the clock showed when the last batch was handed over.
+    /// The clock's total when the last batch was handed over.
     waited_before: Duration,
     first_wait: Duration,
     waits: Waits,
@@ -116,12 +117,13 @@ impl Tally {
         &self.clock
     }
 
-    /// How long the trainer has waited for the batch that is next.
+    /// Returns how long the trainer has waited for the next batch.
     pub(crate) fn waiting(&self) -> Duration {
         self.clock.total().saturating_sub(self.waited_before)
     }
 
-    /// A sample came, with these flags. True when it is bad and the first one, or makes ten times as many as there were when this was true last.
+    /// Counts a sample with these flags. Returns true when the sample is bad and the count of bad samples has reached
+    /// 1, 10, 100, ...: when to log.
     pub(crate) fn add_sample(&mut self, flags: u32) -> bool {
         self.samples += 1;
         if flags & (entry_flags::SUBSTITUTED | entry_flags::MASKED) == 0 {
@@ -133,12 +135,12 @@ impl Tally {
         bad == 1 || bad.ilog10() > (bad - 1).ilog10()
     }
 
-    /// How many samples came, and how many bad ones among them: substituted and masked.
+    /// Returns the number of samples, and of substituted and masked ones among them.
     pub(crate) const fn bad_samples(&self) -> (u64, u64, u64) {
         (self.samples, self.substituted, self.masked)
     }
 
-    /// A batch of `bytes` came, which ends the wait for it.
+    /// Counts a batch of `bytes` bytes and ends the wait for it.
     pub(crate) fn add(&mut self, bytes: u64) {
         let waited = self.waiting();
         self.waited_before += waited;
@@ -173,10 +175,10 @@ impl Tally {
     }
 }
 
-/// Buckets per doubling: neighbours differ by at most 1/8, so a bucket's middle is within 7 %.
+/// Buckets per power of two. Neighbours differ by at most 1/8, so the middle of a bucket is within 7 % of its values.
 const STEPS: u32 = 8;
 
-/// Counts of durations by size: 512 numbers, whatever comes.
+/// A histogram of durations with a fixed size of 512 counters.
 #[derive(Debug)]
 struct Waits {
     counts: Box<[u64; 64 * STEPS as usize]>,
@@ -207,7 +209,8 @@ impl Waits {
     }
 }
 
-/// Durations below [`STEPS`] nanoseconds have a bucket each; above, each power of two is cut in [`STEPS`].
+/// Returns the bucket of a duration. Durations below [`STEPS`] ns have a bucket each; above, each power of two is
+/// divided into [`STEPS`].
 fn bucket(ns: u64) -> usize {
     if ns < u64::from(STEPS) {
         return ns as usize;

@@ -1,11 +1,11 @@
-//! How many steps there are: arithmetic on the job, without its plan.
+//! Counts the steps of a job and of an epoch with arithmetic alone, without the job's plan.
 
 use spdl_shard::{
     Position,
     job::{EpochEnd, Job},
 };
 
-/// Steps of a whole epoch; `None` where epochs go over into each other within a batch.
+/// Returns the number of steps in an epoch, or `None` where a batch can span two epochs.
 pub(crate) fn steps_per_epoch(job: &Job, global_batch: u32) -> Option<u64> {
     let batch = u64::from(global_batch);
     match job.epoch_end {
@@ -15,12 +15,12 @@ pub(crate) fn steps_per_epoch(job: &Job, global_batch: u32) -> Option<u64> {
     }
 }
 
-/// Whether a batch `from`..`next` is the last that starts in its epoch.
+/// Returns whether the batch `from`..`next` is the last that starts in its epoch.
 pub(crate) fn ends_epoch(job: &Job, global_batch: u32, from: Position, next: Position) -> bool {
     next.epoch != from.epoch || rest_is_dropped(job, global_batch, next)
 }
 
-/// The epoch that the batch at `position` starts in; the number of epochs when none is left.
+/// Returns the epoch in which the batch at `position` starts, or the number of epochs when no batch is left.
 pub(crate) fn epoch(job: &Job, global_batch: u32, position: Position) -> u64 {
     if job.steps_left(global_batch, position) == 0 {
         job.epochs

@@ -1,4 +1,4 @@
-//! How long a trainer has waited for its batches, the wait in progress included.
+//! Measures how long a trainer has waited for its batches, including the wait in progress.
 
 use std::{
     sync::Arc,
@@ -7,41 +7,41 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// Sums the time that a trainer spends waiting. The loader measures; whoever reports the figure, also from another
-/// task while the trainer waits, reads the same sum. Clones share it.
+/// Sums the time that a trainer spends waiting. The loader measures it; other tasks can read the same sum while the
+/// trainer waits. Clones share the sum.
 #[derive(Clone, Debug, Default)]
 pub struct WaitClock(Arc<Mutex<Waited>>);
 
 #[derive(Debug, Default)]
 struct Waited {
-    /// Waits that are over, whether a batch ended them, a timeout, or the caller.
+    /// The waits that have ended, with a batch, a timeout or a dropped future.
     past: Duration,
-    /// When the wait in progress began.
+    /// The start of the wait in progress.
     since: Option<Instant>,
 }
 
 impl WaitClock {
-    /// Time waited so far.
+    /// Returns the time waited so far.
     #[must_use]
     pub fn total(&self) -> Duration {
         let waited = self.0.lock();
         waited.past + waited.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// [`WaitClock::total`] in milliseconds.
+    /// Returns [`WaitClock::total`] in milliseconds.
     #[must_use]
     pub fn total_ms(&self) -> u64 {
         u64::try_from(self.total().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Begins a wait; it lasts until the guard is dropped, also where the waiting future is dropped.
+    /// Starts a wait that lasts until the guard is dropped, also when the waiting future is dropped.
     pub(crate) fn start(&self) -> RunningWait<'_> {
         self.0.lock().since = Some(Instant::now());
         RunningWait(self)
     }
 }
 
-/// A wait in progress.
+/// The guard of a wait in progress.
 #[must_use]
 pub(crate) struct RunningWait<'a>(&'a WaitClock);
 

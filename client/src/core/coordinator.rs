@@ -1,4 +1,4 @@
-//! The session's side towards the coordinator: joining, beating, being told.
+//! The session's relation to the coordinator: joins, sends heartbeats, and processes the answers.
 
 use spdl_shard::Position;
 use spdl_wire::{
@@ -9,23 +9,23 @@ use spdl_wire::{
 use super::{Effect, Intent, SessionCore, flow::Stream};
 use crate::{ClientError, Started};
 
-/// Where the rank stands with the coordinator.
+/// The state of the rank's membership in its session.
 #[derive(Debug)]
 pub(super) struct Membership {
     since_ms: u64,
     session: Option<Box<Session>>,
-    /// The coordinator forgot the session: join it anew.
+    /// The coordinator does not know the session (any more): join it again.
     rejoin: bool,
-    /// A question is open.
+    /// A request is open.
     asking: bool,
-    /// What there is to say has changed since the open question was asked.
+    /// The rank has news to report since the open request was sent: send another one after the answer.
     again: bool,
     next_ask_ms: u64,
     beat_ms: u64,
     failures: u32,
-    /// Since when it refuses the join for a reason that may pass.
+    /// The time since when the coordinator has refused the join for a temporary reason.
     refused_since_ms: Option<u64>,
-    /// Since when and why it does not answer.
+    /// The time since when the coordinator has not answered, and why.
     pub(super) away: Option<(u64, String)>,
 }
 
@@ -63,7 +63,8 @@ impl Membership {
 }
 
 impl SessionCore {
-    /// Asks what is due: a join while there is no session, a beat afterwards.
+    /// Sends the request that is due: a join while there is no session, a heartbeat afterwards. While another request
+    /// is open, it is sent after the answer.
     pub(super) fn ask(&mut self) {
         if self.membership.asking {
             self.membership.again = true;
@@ -84,8 +85,8 @@ impl SessionCore {
         }
     }
 
-    /// A session that the coordinator forgot is joined again from where it began, so that all its ranks agree;
-    /// the rank itself goes on from where it is.
+    /// Creates a join. A session that the coordinator has forgotten is joined with its original start position, so that
+    /// all its ranks agree; the rank itself continues at its own position.
     fn join(&self, session: Option<&Session>) -> Join {
         let intent = &self.intent;
         Join {
@@ -151,8 +152,9 @@ impl SessionCore {
         }
     }
 
-    /// Ranks that were just killed look alive for the liveness timeout, and hold the run: the join is repeated for twice as
-    /// long, in which a coordinator may be restarted and begin to count anew, before its refusal is believed.
+    /// Handles a refused join. Ranks that were just killed look alive for the liveness timeout and block the run. So
+    /// the join is repeated for twice that time, because a coordinator that restarts within it counts the timeout from
+    /// the beginning. Only then is the refusal final.
     fn on_refused(&mut self, now_ms: u64, refusal: Refusal) {
         let (Refusal::RunInUse { liveness_ms, .. } | Refusal::SessionDisagrees { liveness_ms, .. }) = refusal else {
             return self.fail(refusal.into());
@@ -173,7 +175,8 @@ impl SessionCore {
 
     pub(super) fn on_unanswered(&mut self, now_ms: u64, cause: String) {
         self.membership.asking = false;
-        // Whoever answers next may have been restarted, and count the silence of others anew.
+        // The coordinator that answers next may have restarted, and then measures the silence of the other ranks from
+        // its own start.
         self.membership.refused_since_ms = None;
         let since_ms = match self.membership.away.take() {
             Some((since_ms, _)) => since_ms,
@@ -195,14 +198,14 @@ impl SessionCore {
         self.membership.failures += 1;
         let mut until_ms = now_ms.saturating_add(self.backoff_ms(self.membership.failures));
         if self.membership.session.is_none() {
-            // The last attempt is made when the time is up, not when the pause would end.
+            // Make the last attempt when the time is up, even if the pause would end later.
             let limit_ms = self.membership.since_ms.saturating_add(self.timing.join_timeout_ms);
             until_ms = until_ms.min(limit_ms.max(now_ms));
         }
         self.membership.next_ask_ms = until_ms;
     }
 
-    /// Takes part in `session`, or in the one that replaces a forgotten one.
+    /// Takes part in `session`, or in the session that replaces a forgotten one.
     fn adopt(&mut self, session: Box<Session>, reason: StartReason) -> Result<(), ClientError> {
         self.membership.rejoin = false;
         let intent = &self.intent;
@@ -246,7 +249,7 @@ impl SessionCore {
     }
 }
 
-/// The line that the client logs about its start: at the beginning, or resumed.
+/// Returns the log line about the start: at the beginning, or resumed.
 fn start_text(intent: &Intent, session: &Session, reason: StartReason) -> String {
     let run = RunName { job: intent.job.clone(), run: intent.run.clone() };
     let started = Started { position: session.start, reason };

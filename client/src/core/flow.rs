@@ -1,23 +1,23 @@
-//! Which batches are handed over: in order, each once, none left out.
+//! Decides which received batches are handed over: in order, each exactly once, without gaps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use spdl_shard::{Position, job::Job, order::BatchParams};
 
-/// What arrived on a link.
+/// A message of the home that has a sequence number on its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     Batch { slot: u32, from: Position, next: Position },
     End { position: Position },
 }
 
-/// What becomes of it.
+/// What to do with an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     HandOver {
         slot: u32,
     },
-    /// The trainer has had it already.
+    /// The trainer has already had this batch.
     Stale {
         slot: u32,
     },
@@ -26,12 +26,12 @@ pub(super) enum Verdict {
     },
 }
 
-/// The stream as the trainer is to see it: which batch may follow which position.
+/// The stream as the trainer must see it: knows which batch may follow which position.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
     samples: u64,
     batch: BatchParams,
-    /// Position after the last batch that was let through.
+    /// Position after the last batch that was accepted.
     pub(super) expected: Position,
 }
 
@@ -40,7 +40,7 @@ impl Stream {
         Self { samples: job.samples, batch: BatchParams { global_batch, ..job.into() }, expected: start }
     }
 
-    /// Position after the step that is next.
+    /// Returns the position after the next step.
     pub(super) fn after_next(&self) -> Position {
         self.batch.step(self.samples, self.expected).map_or(self.expected, |step| step.next)
     }
@@ -67,7 +67,7 @@ impl Stream {
     }
 }
 
-/// One link's side of it: arrivals in the order of their sequence, and slots that the home waits for.
+/// One link's receive window: restores the order of sequence numbers, and tracks which slots are filled.
 #[derive(Debug)]
 pub(super) struct Inflow {
     slots: u32,
@@ -86,18 +86,18 @@ impl Inflow {
         self.held.len()
     }
 
-    /// Whether the home has no slot left to fill.
+    /// Returns whether the home has no slot left to fill.
     pub(super) fn is_full(&self) -> bool {
         self.held.len() as u64 >= u64::from(self.slots)
     }
 
-    /// The slot is the home's again. False when it was not held.
+    /// Gives the slot back to the home. Returns false when it was not held.
     pub(super) fn free(&mut self, slot: u32) -> bool {
         self.held.remove(&slot)
     }
 
-    /// Takes an arrival, and adds to `verdicts` what can be decided by it, in order; they hold also when a later one is
-    /// an error.
+    /// Processes an arrival, and appends the decisions that follow from it to `verdicts`, in order. They are valid also
+    /// when a later arrival causes an error.
     pub(super) fn arrive(
         &mut self,
         stream: &mut Stream,
@@ -111,7 +111,7 @@ impl Inflow {
             return Err(format!("it filled slot {slot} of {}, which was not its to fill", self.slots));
         }
         let ahead = sequence.checked_sub(self.next_sequence);
-        // No more batches can be ahead than there are slots; the end may be one further.
+        // At most one batch per slot can be ahead; the end may be one further.
         if ahead.is_none_or(|ahead| ahead > u64::from(self.slots)) || self.early.insert(sequence, arrival).is_some() {
             return Err(format!("it sent batch number {sequence} where {} is next", self.next_sequence));
         }

@@ -1,4 +1,4 @@
-//! The session's side towards its home: attaching, being served, losing it, going on elsewhere.
+//! The session's relation to its home: attaches, receives batches, and moves to another home when the link is lost.
 
 use spdl_wire::{
     messages::{Home, Transport, WorkerId},
@@ -11,20 +11,20 @@ use super::{
 };
 use crate::ClientError;
 
-/// Where the rank stands with its home.
+/// The state of the rank's link to its home.
 #[derive(Debug)]
 pub(super) struct Link {
     state: State,
     next_id: u64,
-    /// The last that the coordinator named.
+    /// The home that the coordinator named last.
     pub(super) home: Option<Home>,
-    /// The coordinator has none to name.
+    /// The coordinator's last answer named no home.
     pub(super) no_worker: bool,
-    /// The home that could not be reached, or is going away.
+    /// The worker that could not be reached or is shutting down; reported to the coordinator.
     unreachable: Option<WorkerId>,
-    /// The home's socket could not be reached: take QUIC this time.
+    /// The home's socket could not be reached: the next attempt uses QUIC.
     avoid_local: bool,
-    /// In a row, without a batch between them.
+    /// Consecutive failures without a batch between them.
     pub(super) failures: u32,
     /// Why the last link was lost.
     pub(super) cause: Option<String>,
@@ -100,13 +100,14 @@ impl SessionCore {
         }
     }
 
-    /// Slots that were left behind count, so that memory stays bounded however often a link breaks.
+    /// Returns whether a link may be opened. Slots of earlier links count until they are freed, so that memory stays
+    /// bounded however often links break.
     fn may_attach(&self) -> bool {
         let held = self.slots_held() as u64;
         self.phase == Phase::Running && self.link.home.is_some() && held < u64::from(self.intent.slots)
     }
 
-    /// Whether no batch can come before one is dropped.
+    /// Returns whether no batch can arrive until the trainer drops one.
     pub(super) fn is_out_of_slots(&self) -> bool {
         match &self.link.state {
             State::Attached { inflow, .. } => inflow.is_full(),
@@ -149,7 +150,7 @@ impl SessionCore {
         }
     }
 
-    /// Leaves the current link; its slots that are still held are waited for.
+    /// Leaves the current link. Remembers its slots until the trainer frees them.
     pub(super) fn detach(&mut self) {
         let Some((id, ..)) = self.link.current() else { return };
         self.effects.push_back(Effect::Detach { link: id });
@@ -162,7 +163,8 @@ impl SessionCore {
         }
     }
 
-    /// The coordinator says which home the rank has. While it knows none, the last one may serve it still.
+    /// Processes the home that the coordinator names. When it names none, the last home is kept, since it may still
+    /// serve the rank.
     pub(super) fn on_home(&mut self, now_ms: u64, home: Option<Home>) {
         self.link.no_worker = home.is_none();
         let Some(home) = home else { return };
@@ -176,7 +178,7 @@ impl SessionCore {
             self.effects.push_back(Effect::Warn(format!("moving to home `{}`", home.name)));
             self.detach();
         }
-        // A new home is tried at once, unless homes fail one after the other.
+        // Try a new home at once, unless several homes have failed in a row.
         if let State::Idle { retry_at_ms } = &mut self.link.state
             && self.link.failures <= 1
         {
@@ -222,7 +224,7 @@ impl SessionCore {
         }
     }
 
-    /// A batch of a link that was left: the next link brings it again.
+    /// Drops a batch of a link that was left; the next link sends it again.
     fn discard_late(&mut self, event: Event) {
         if let Event::Filled { link, slot, .. } = event {
             if has(Bug::TrustLeftLink) {
@@ -295,7 +297,7 @@ impl SessionCore {
         self.link.state = State::Idle { retry_at_ms: now_ms };
     }
 
-    /// The home does not serve the rank: tell the coordinator at once, and knock again after a pause.
+    /// Handles a home that does not serve the rank: tells the coordinator at once, and retries after a pause.
     fn lost(&mut self, now_ms: u64, home: &Home, cause: String) {
         self.detach();
         self.link.avoid_local = false;

@@ -1,8 +1,8 @@
-//! The client's session as a state machine: no clock, no I/O.
+//! The client's session as a state machine, without a clock or I/O.
 //!
-//! Whoever runs it calls [`SessionCore::handle`] with what happened and [`SessionCore::handle_timeout`] when
-//! [`SessionCore::wake_ms`] has come, and after each of them carries out the effects that
-//! [`SessionCore::poll_effect`] yields, in order. Times are milliseconds on any clock that does not run backwards.
+//! The driver calls [`SessionCore::handle`] for each event and [`SessionCore::handle_timeout`] at the time
+//! [`SessionCore::wake_ms`]. After each call it carries out, in order, the effects that [`SessionCore::poll_effect`]
+//! returns. Times are in milliseconds of any monotonic clock.
 
 mod coordinator;
 mod flow;
@@ -20,51 +20,51 @@ use flow::Stream;
 use link::Link;
 pub use situation::Situation;
 
-/// What the rank wants; does not change.
+/// What the rank asks for. It does not change during a session.
 #[derive(Clone, Debug)]
 pub struct Intent {
     /// The job's name.
     pub job: String,
     /// The run's name.
     pub run: String,
-    /// r.
+    /// The rank.
     pub rank: u32,
-    /// W.
+    /// The world size.
     pub world: u32,
-    /// B, where it differs from the job's.
+    /// The size of the global batch, when it differs from the job's.
     pub global_batch: Option<u32>,
-    /// Epochs, where they differ from the run's.
+    /// The number of epochs, when it differs from the run's.
     pub epochs: Option<u64>,
-    /// Where to start.
+    /// The position to start at.
     pub start: Start,
-    /// Fingerprint of the job that `start` is a position of.
+    /// The fingerprint of the job that `start` is a position of.
     pub fingerprint: Option<Fingerprint>,
     /// The launcher's id of this launch.
     pub launch: Option<String>,
-    /// Supersedes a living launch of the run.
+    /// Whether to supersede a live launch of the run.
     pub takeover: bool,
     /// When this process was started, in seconds since 1970.
     pub since_unix_s: u64,
     /// This process's node.
     pub node: NodeId,
-    /// Process id and host, for errors.
+    /// This process's id and host, for error texts.
     pub client: String,
-    /// Random for each client.
+    /// A random number of this client, which tells it from another process with the same rank.
     pub nonce: u64,
-    /// Slots wanted of a home.
+    /// The number of slots requested from a home.
     pub slots: u32,
-    /// Which ways to a home may be taken.
+    /// The transports that may be used.
     pub ways: Ways,
-    /// Path of the home's socket as this process sees it, where it is not the one the home gives.
+    /// Path of the home's socket as this process sees it, when it differs from the path that the home announces.
     pub socket: Option<String>,
-    /// The coordinator's addresses, for errors.
+    /// The coordinators' addresses, for error texts.
     pub coordinators: String,
 }
 
-/// Which ways to a home may be taken.
+/// The transports that may be used to reach a home.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ways {
-    /// The local queue where the home is on this node and can be reached by it, QUIC otherwise.
+    /// The local queue when the home is on this node and its socket can be reached, QUIC otherwise.
     #[default]
     Auto,
     /// Only the local queue.
@@ -73,16 +73,18 @@ pub enum Ways {
     Quic,
 }
 
-/// How long the session waits for what, in milliseconds.
+/// The timeouts and pauses of a session, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// How long a coordinator may be out of reach before the first join gives up.
+    /// How long no coordinator may answer before the first join fails.
     pub join_timeout_ms: u64,
-    /// How long a home may take to answer an attach. Default 10,000; raised, a hung home is left later.
+    /// How long a home may take to answer an attach. Default 10,000. A higher value leaves a hung home later.
     pub attach_timeout_ms: u64,
-    /// First pause after a failure, doubled with each in a row. Default 50; raised, a rank waits longer after a short fault.
+    /// First pause after a failure, doubled with each consecutive failure. Default 50. A higher value delays recovery
+    /// from a short fault.
     pub backoff_min_ms: u64,
-    /// Longest pause. Default 2,000; raised, a rank waits longer after a long fault, and knocks less often during it.
+    /// Longest pause. Default 2,000. A higher value delays recovery from a long fault, and retries less often during
+    /// it.
     pub backoff_max_ms: u64,
 }
 
@@ -92,19 +94,19 @@ impl Default for Timing {
     }
 }
 
-/// One attempt to be served by a home.
+/// Identifies one attempt to be served by a home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
-/// How to reach a home.
+/// The transport and address with which to reach a home.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Its Unix socket.
+    /// The home's Unix socket.
     Local {
         /// Path of the socket.
         path: String,
     },
-    /// Its QUIC address.
+    /// The home's QUIC address.
     Quic,
 }
 
@@ -117,23 +119,23 @@ impl Way {
     }
 }
 
-/// What the trainer has been handed so far.
+/// What the trainer has received so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Position after the last batch.
     pub position: Position,
     /// Receipt of all batches.
     pub receipt: Receipt,
-    /// Milliseconds that it has waited for them, and for the one that is next.
+    /// Milliseconds that the trainer has waited for them and for the next batch.
     pub waited_ms: u64,
 }
 
-/// What happened.
+/// An input of [`SessionCore`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The coordinator answered what was asked.
+    /// The coordinator answered the open request.
     Answered(Box<FromCoordinator>),
-    /// It could not be asked, or did not answer.
+    /// The coordinator could not be reached, or did not answer.
     Unanswered {
         /// Why.
         cause: String,
@@ -142,21 +144,21 @@ pub enum Event {
     Attached {
         /// The link.
         link: LinkId,
-        /// Slots given.
+        /// Number of slots that the home provides.
         slots: u32,
     },
-    /// The home could not be reached, the link broke, or what came over it made no sense.
+    /// The home could not be reached, the link broke, or a message on it was invalid.
     LinkLost {
         /// The link.
         link: LinkId,
         /// Why.
         cause: String,
     },
-    /// A slot holds a batch.
+    /// The home filled a slot with a batch.
     Filled {
         /// The link.
         link: LinkId,
-        /// Number of the batch on this link, from 0.
+        /// Number of the batch on this link, counted from 0.
         sequence: u64,
         /// The slot.
         slot: u32,
@@ -174,7 +176,7 @@ pub enum Event {
         /// Position after the last.
         position: Position,
     },
-    /// The home is going away.
+    /// The home is shutting down.
     Leaving {
         /// The link.
         link: LinkId,
@@ -185,10 +187,10 @@ pub enum Event {
         link: LinkId,
         /// Why.
         message: String,
-        /// Whether another home might.
+        /// Whether another home may be able to serve the rank.
         is_retryable: bool,
     },
-    /// A batch was dropped, by the trainer or by us.
+    /// A batch was dropped, by the trainer or by this client.
     Freed {
         /// The link that it came over.
         link: LinkId,
@@ -197,83 +199,86 @@ pub enum Event {
     },
     /// The trainer took a batch.
     Handed(Progress),
-    /// The trainer wants the stream again from here, whatever came of it. The session, its ranks and their positions stay as they are.
+    /// The trainer restarts the stream at a position, whatever it has received. The session, its ranks and their
+    /// positions at the coordinator stay as they are.
     Restart {
-        /// The next batch wanted.
+        /// Position of the next batch.
         from: Position,
     },
-    /// The trainer is done.
+    /// The trainer closes the session.
     Close,
 }
 
-/// What to do about it.
+/// An output of [`SessionCore`]: an action for the driver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Ask the coordinator, and report the answer. Only one question is open at a time, a `RankLeave` aside.
+    /// Send the request to the coordinator, and report its answer. Only one request is open at a time, except for a
+    /// `RankLeave`.
     Ask(ToCoordinator),
-    /// The rank takes part in this session; comes once, before anything is handed over.
+    /// The rank is in this session. Comes once, before any batch is handed over.
     Joined(Box<Session>, StartReason),
-    /// Open a link: reach the home, attach, and report what it says.
+    /// Open a link: connect to the home, attach, and report its messages as events.
     Attach {
-        /// The link's name from here on.
+        /// The id of the new link.
         link: LinkId,
         /// The home.
         home: Home,
-        /// How.
+        /// The transport and address.
         way: Way,
-        /// The first batch wanted.
+        /// Position of the first batch to send.
         from: Position,
-        /// Slots wanted.
+        /// Number of slots to request.
         slots: u32,
     },
-    /// Close a link, and drop its batches that were not handed over. Nothing more is heard of it but slots that are freed.
+    /// Close a link, and drop its batches that were not handed over. After this, the only events of the link are freed
+    /// slots.
     Detach {
         /// The link.
         link: LinkId,
     },
-    /// Tell the home that it can fill the slot again.
+    /// Tell the home that it may fill the slot again.
     Free {
         /// The link.
         link: LinkId,
         /// The slot.
         slot: u32,
     },
-    /// The batch is the trainer's next.
+    /// Hand the batch to the trainer as its next one.
     HandOver {
         /// The link it came over.
         link: LinkId,
         /// Its slot.
         slot: u32,
     },
-    /// The trainer has had this batch: drop it.
+    /// Drop a batch that the trainer has already had.
     Discard {
         /// The link it came over.
         link: LinkId,
         /// Its slot.
         slot: u32,
     },
-    /// No batch follows.
+    /// Tell the trainer that all epochs are delivered.
     End {
         /// Position after the last.
         position: Position,
     },
-    /// The session is over; the trainer learns why after the batches that it was handed before.
+    /// The session has failed. The trainer gets the error after the batches that were handed over before.
     Fail(ClientError),
-    /// A line for the log.
+    /// Write a warning to the log.
     Warn(String),
 }
 
-/// Whether more is to come.
+/// Whether the session has more batches to deliver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
-    /// All batches are handed over; beats go on until the trainer closes.
+    /// All batches are handed over; heartbeats go on until the trainer closes the session.
     Ended,
-    /// Failed or closed: silent.
+    /// Failed or closed: sends nothing.
     Over,
 }
 
-/// The session of one rank.
+/// The session of one rank, as a state machine.
 #[derive(Debug)]
 pub struct SessionCore {
     intent: Intent,
@@ -283,14 +288,14 @@ pub struct SessionCore {
     /// Set by the first join.
     stream: Option<Stream>,
     link: Link,
-    /// Slots of links that were left, and are not freed yet.
+    /// Links that were left while the trainer still held some of their slots.
     left_behind: BTreeMap<LinkId, flow::Inflow>,
     progress: Progress,
     effects: VecDeque<Effect>,
 }
 
 impl SessionCore {
-    /// A rank that wants to take part; asks the coordinator at once.
+    /// Creates the session of a rank, whose first effect is to ask the coordinator to join.
     #[must_use]
     pub fn new(intent: Intent, timing: Timing, now_ms: u64) -> Self {
         let mut core = Self {
@@ -308,7 +313,7 @@ impl SessionCore {
         core
     }
 
-    /// Takes in what happened.
+    /// Processes an event.
     pub fn handle(&mut self, now_ms: u64, event: Event) {
         if self.phase == Phase::Over {
             return;
@@ -325,7 +330,7 @@ impl SessionCore {
         self.try_attach(now_ms);
     }
 
-    /// Takes in that time has passed.
+    /// Processes the passing of time.
     pub fn handle_timeout(&mut self, now_ms: u64) {
         if self.phase == Phase::Over {
             return;
@@ -335,12 +340,12 @@ impl SessionCore {
         self.try_attach(now_ms);
     }
 
-    /// The next thing to do.
+    /// Returns the next effect to carry out.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// When [`SessionCore::handle_timeout`] is wanted next, in milliseconds.
+    /// Returns the time of the next call of [`SessionCore::handle_timeout`], in milliseconds.
     #[must_use]
     pub fn wake_ms(&self) -> Option<u64> {
         if self.phase == Phase::Over {
@@ -349,42 +354,42 @@ impl SessionCore {
         [self.membership.wake_ms(), self.link_wake_ms()].into_iter().flatten().min()
     }
 
-    /// The trainer has waited for batches so long by now; what is asked from here on carries it.
+    /// Sets the total time that the trainer has waited for batches, which the following requests report.
     pub const fn waited(&mut self, waited_ms: u64) {
         self.progress.waited_ms = waited_ms;
     }
 
-    /// How long the session waits for what.
+    /// Returns the timeouts of the session.
     #[must_use]
     pub const fn timing(&self) -> &Timing {
         &self.timing
     }
 
-    /// The session, once the rank takes part in one.
+    /// Returns the session, once the rank has joined it.
     #[must_use]
     pub fn session(&self) -> Option<&Session> {
         self.membership.session()
     }
 
-    /// Where the next batch starts that is to be handed over: the position after all that came in.
+    /// Returns where the next batch to hand over starts: the position after all batches received.
     #[must_use]
     pub fn received(&self) -> Option<Position> {
         self.stream.as_ref().map(|stream| stream.expected)
     }
 
-    /// The home that serves the rank, and how.
+    /// Returns the home that serves the rank, and the transport.
     #[must_use]
     pub fn attached(&self) -> Option<(&Home, Transport)> {
         self.link.attached()
     }
 
-    /// The link on which to ask the home why there is no batch.
+    /// Returns the link of the home that serves the rank, on which it can be asked why there is no batch.
     #[must_use]
     pub fn attached_link(&self) -> Option<LinkId> {
         self.link.attached_id()
     }
 
-    /// Batches that came in and are not dropped yet, over all links.
+    /// Returns the number of batches that were received and not yet dropped, over all links.
     #[must_use]
     pub fn slots_held(&self) -> usize {
         self.link.held() + self.left_behind.values().map(flow::Inflow::held).sum::<usize>()
@@ -396,7 +401,7 @@ impl SessionCore {
         self.effects.push_back(Effect::Fail(error));
     }
 
-    /// A home is asked for another position as after a fault: over a new link.
+    /// Restarts the stream at `from` by leaving the link: as after a fault, a new link asks for the new position.
     fn on_restart(&mut self, from: Position) {
         let Some(stream) = &mut self.stream else { return };
         stream.expected = from;
@@ -425,8 +430,8 @@ impl SessionCore {
         }
     }
 
-    /// The `failures`-th pause in a row: doubling, and between half and all of it, by the nonce, so that
-    /// ranks that failed together do not come back together.
+    /// Returns the pause after `failures` consecutive failures. The pause doubles each time; the nonce picks a value
+    /// between half of it and all of it, so that ranks that failed together do not retry together.
     fn backoff_ms(&self, failures: u32) -> u64 {
         let Timing { backoff_min_ms, backoff_max_ms, .. } = self.timing;
         let pause = backoff_min_ms.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(backoff_max_ms);

@@ -1,4 +1,4 @@
-//! Why there is no batch, as far as this rank can tell.
+//! Explains why there is no batch, as far as this rank knows.
 
 use std::fmt;
 
@@ -6,17 +6,17 @@ use spdl_wire::messages::Transport;
 
 use super::SessionCore;
 
-/// Who waits for what. Its text goes into the error of a call that has waited too long.
+/// What the rank is waiting for. Its text goes into [`ClientError::Timeout`](crate::ClientError::Timeout).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Situation {
     wait: Wait,
-    /// Since how many milliseconds, and why, the coordinator does not answer.
+    /// For how many milliseconds the coordinator has not answered, and why.
     coordinator_away: Option<(u64, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Wait {
-    /// The rank has not joined.
+    /// The rank has not joined a session.
     Join { coordinators: String },
     /// The coordinator knows no worker, or none but the one that was lost.
     Worker { cause: Option<String> },
@@ -24,14 +24,14 @@ enum Wait {
     Home { cause: Option<String> },
     /// The trainer holds all slots.
     Trainer { slots: usize },
-    /// The home serves the rank.
+    /// A home serves the rank, and has not sent the batch.
     Batch { home: String, transport: Transport },
-    /// Nothing is to come.
+    /// The session is over.
     Nothing,
 }
 
 impl Situation {
-    /// Whether the home knows more.
+    /// Returns whether the home may know more about the reason.
     #[must_use]
     pub const fn is_up_to_the_home(&self) -> bool {
         matches!(self.wait, Wait::Batch { .. })
@@ -39,7 +39,7 @@ impl Situation {
 }
 
 impl SessionCore {
-    /// Why there is no batch just now.
+    /// Returns what the rank is waiting for at this time.
     #[must_use]
     pub fn situation(&self, now_ms: u64) -> Situation {
         let held = self.slots_held();

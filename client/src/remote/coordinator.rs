@@ -1,4 +1,4 @@
-//! Asks the coordinator, one question after the other.
+//! Sends requests to the coordinator, one at a time.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use super::Input;
 use crate::core::Event;
 
-/// How long reaching one address may take.
+/// How long connecting to one address may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long an answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Asks what comes in, until nothing can come any more.
+/// Sends each request that arrives and reports its answer, until the session drops the channel.
 pub(super) async fn ask_all(
     endpoint: Endpoint,
     addresses: Addresses,

@@ -1,4 +1,4 @@
-//! The task that drives the core: inputs in, effects out, timers.
+//! The task that drives the core: passes inputs and timeouts to it, and carries out its effects.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -22,26 +22,26 @@ use crate::{
     core::{Effect, Event, LinkId, SessionCore},
 };
 
-/// How long a goodbye may take to leave this machine.
+/// How long the endpoint may take to send its last packets.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Owns the core of one session and all that its effects act on.
+/// Owns the core of one session and everything that its effects act on.
 pub(super) struct Driver {
     core: SessionCore,
     rank: u32,
     epoch: Instant,
     endpoint: Endpoint,
     inputs: mpsc::UnboundedReceiver<Input>,
-    /// For the links; it also keeps `inputs` open.
+    /// For the link tasks. It also keeps `inputs` open.
     to_inputs: mpsc::UnboundedSender<Input>,
     questions: mpsc::UnboundedSender<ToCoordinator>,
     coordinator: JoinHandle<()>,
     links: HashMap<LinkId, mpsc::UnboundedSender<link::Command>>,
-    /// Came in and not handed over.
+    /// Batches that arrived and are not yet handed over.
     pending: HashMap<(LinkId, u32), Batch>,
     ready: mpsc::UnboundedSender<Ready>,
     serving: Arc<Mutex<Serving>>,
-    /// Read before each look at the core: beats carry the wait in progress.
+    /// Read before each call of the core, so that heartbeats report the wait in progress.
     clock: WaitClock,
     joined: Option<oneshot::Sender<Joining>>,
     layout: Option<Arc<Layout>>,
@@ -52,7 +52,7 @@ pub(super) struct Driver {
 /// How far the session is from its end.
 enum End {
     No,
-    /// The goodbye is on its way; whom to tell when it is said.
+    /// The coordinator is being told. Holds the sender that signals the end of that.
     Leaving(Option<oneshot::Sender<()>>),
     Over,
 }
@@ -197,7 +197,7 @@ impl Driver {
             }
             Effect::HandOver { link, slot } => {
                 let batch = self.pending.remove(&(link, slot)).expect("a batch that came in is pending");
-                // When the trainer is gone, the batch is dropped here and its slot freed.
+                // If the trainer is gone, this drops the batch, which frees its slot.
                 let _ = self.ready.send(Ready::Batch(batch));
             }
             Effect::Discard { link, slot } => drop(self.pending.remove(&(link, slot))),
@@ -220,10 +220,10 @@ impl Driver {
         }
     }
 
-    /// Lets the goodbye out, but not for long, and closes what is open.
+    /// Sends the last message to the coordinator, within a time limit, and closes the endpoint.
     async fn finish(self) {
         let Self { core, endpoint, inputs, questions, mut coordinator, links, end, .. } = self;
-        // The links and the coordinator's task end by themselves once nothing more can come to them.
+        // The tasks of the links and of the coordinator end when their channels are dropped.
         drop((links, questions));
         if core.session().is_none() || tokio::time::timeout(CLOSE_TIMEOUT, &mut coordinator).await.is_err() {
             coordinator.abort();

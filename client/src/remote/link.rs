@@ -1,4 +1,4 @@
-//! One link to a home: attaching, batches in, freed slots out.
+//! The task of one link to a home: attaches, receives batches, and sends freed slots back.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,15 +18,15 @@ use crate::{
     core::{Event, LinkId, Way},
 };
 
-/// What a link is told.
+/// A message to the task of a link.
 pub(super) enum Command {
-    /// The home can fill the slot again.
+    /// The home may fill the slot again.
     Free(u32),
     /// Ask the home why there is no batch.
     Explain,
 }
 
-/// What a link is.
+/// The state of a link's task.
 pub(super) struct LinkTask {
     pub(super) link: LinkId,
     pub(super) home: Home,
@@ -38,16 +38,16 @@ pub(super) struct LinkTask {
     pub(super) inputs: UnboundedSender<Input>,
 }
 
-/// What a home may say only so often: what nobody asked for would otherwise pile up as fast as it comes.
+/// Limits the messages that a home can send at any time; otherwise they would queue up as fast as they arrive.
 #[derive(Default)]
 struct Talk {
-    /// Explanations that were asked for and did not come yet.
+    /// Number of explanations that were requested and have not arrived.
     asked: u32,
     is_leaving: bool,
 }
 
 impl Talk {
-    /// Whether the home may say this now; if not, what it did.
+    /// Checks whether the home may send this message now; the error says what it did wrong.
     fn allow(&mut self, message: &FromHome) -> Result<(), &'static str> {
         match message {
             FromHome::Explained(_) => {
@@ -62,7 +62,7 @@ impl Talk {
     }
 }
 
-/// However a link's task ends, by a panic too, the core hears of it. It ignores what it knows already.
+/// Tells the core that the task has ended, in whatever way, even by a panic. The core ignores what it already knows.
 struct Ended {
     link: LinkId,
     inputs: UnboundedSender<Input>,
@@ -75,7 +75,7 @@ impl Drop for Ended {
     }
 }
 
-/// The way back of a link's slots.
+/// Sends the freed slots of a link back.
 struct LinkSlots {
     link: LinkId,
     inputs: UnboundedSender<Input>,
@@ -83,13 +83,13 @@ struct LinkSlots {
 
 impl FreeSlot for LinkSlots {
     fn free(&self, slot: u32) {
-        // Nobody listens once the session is over, and then nobody waits for the slot.
+        // After the end of the session nobody receives this, and the slot is no longer needed.
         let _ = self.inputs.send(Input::Event(Event::Freed { link: self.link, slot }));
     }
 }
 
 impl LinkTask {
-    /// Runs until the link is lost, or `commands` end: the core has left it.
+    /// Runs until the link is lost, or until the core leaves the link and so closes `commands`.
     pub(super) async fn run(self, mut commands: UnboundedReceiver<Command>) {
         let ended = Ended { link: self.link, inputs: self.inputs.clone() };
         if let Some(event) = self.serve(&mut commands).await {
@@ -97,7 +97,7 @@ impl LinkTask {
         }
     }
 
-    /// The event that ends it; `None` when the core has left it.
+    /// Serves the link and returns the event that ended it, or `None` when the core left the link.
     async fn serve(self, commands: &mut UnboundedReceiver<Command>) -> Option<Event> {
         let link = self.link;
         let attached = tokio::select! {
@@ -156,7 +156,7 @@ impl LinkTask {
         }
     }
 
-    /// What a message means to the core; `None` where it is told already.
+    /// Converts a message into an event for the core, or returns `None` when the message was already passed on.
     fn take_in(&self, receiver: &ClientReceiver, message: FromHome, free: &Arc<dyn FreeSlot>) -> Option<Event> {
         let link = self.link;
         match message {
@@ -219,7 +219,7 @@ async fn obey(sender: &mut ClientSender, command: Command) -> Result<(), Channel
     }
 }
 
-/// Waits until the core has left the link. Before it is attached it is told nothing else.
+/// Waits until the core leaves the link. Before the link is attached, no other command can arrive.
 async fn left(commands: &mut UnboundedReceiver<Command>) {
     while commands.recv().await.is_some() {}
 }

@@ -1,7 +1,7 @@
-//! The remote session: batches from a home, found through a coordinator.
+//! The remote session: gets batches from a home that the coordinator assigns.
 //!
-//! One task drives the [core](crate::core); one asks the coordinator; one per link talks to a home. They share nothing
-//! but messages.
+//! One task drives the [core](crate::core), one sends requests to the coordinator, and one per link talks to a home.
+//! They communicate only by messages.
 
 mod builder;
 mod coordinator;
@@ -36,9 +36,9 @@ use driver::Driver;
 /// The loader of a rank whose batches come from a cluster.
 pub type Client = Loader<Remote>;
 
-/// How long a home may take to say why there is no batch.
+/// How long a home may take to explain why there is no batch.
 const EXPLAIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a goodbye may take.
+/// How long sending the coordinator the end of the session may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 impl Loader<Remote> {
@@ -50,7 +50,7 @@ impl Loader<Remote> {
         Self::builder().settings(Settings::from_env()?).connect(rank, world).await
     }
 
-    /// The same for a thread that knows no async.
+    /// Joins as [`Loader::connect`] does, for a thread without an async runtime.
     ///
     /// # Errors
     /// As [`Builder::connect_blocking`].
@@ -58,51 +58,52 @@ impl Loader<Remote> {
         Self::builder().settings(Settings::from_env()?).connect_blocking(rank, world)
     }
 
-    /// A client that is told what it has to be. Nothing is read from the environment.
+    /// Returns a builder of a client, which does not read the environment.
     pub fn builder() -> Builder {
         Builder::default()
     }
 }
 
-/// What reaches the task that drives the core.
+/// A message to the task that drives the core.
 enum Input {
-    /// Something happened.
+    /// An event for the core.
     Event(Event),
-    /// A batch came in over a link.
+    /// A batch arrived on a link.
     Filled { link: LinkId, sequence: u64, batch: Batch },
-    /// The home said why there is no batch.
+    /// The home's answer to the question why there is no batch.
     Explained { link: LinkId, stall: Option<Stall> },
-    /// The trainer wants the stream again from this position.
+    /// The trainer restarts the stream at this position.
     Restart(Position),
     /// The trainer asks why there is no batch.
     Explain(oneshot::Sender<Explanation>),
-    /// The trainer is done; answered when the goodbye is said.
+    /// The trainer closes the session. The answer comes when the coordinator has been told.
     Close(Option<oneshot::Sender<()>>),
 }
 
-/// What is known at once, and what the home may add.
+/// The core's explanation, and the answer that the home may add.
 struct Explanation {
     text: String,
     home: Option<oneshot::Receiver<Option<Stall>>>,
 }
 
-/// The session that a rank takes part in, and why that starts where it does; or why it takes part in none.
+/// The session that the rank joined and the reason for its start position, or why the rank could not join.
 type Joining = Result<(Box<Session>, StartReason), ClientError>;
 
-/// What reaches the trainer.
+/// A message to the trainer.
 enum Ready {
     Batch(Batch),
     End(Position),
-    /// What follows is of the stream as it was started again.
+    /// All following messages belong to the restarted stream.
     Restarted,
     Failed(ClientError),
 }
 
-/// A rank's session with a cluster. Made by [`Builder::connect`].
+/// A rank's session with a cluster, created by [`Builder::connect`].
 pub struct Remote {
     inputs: mpsc::UnboundedSender<Input>,
     ready: mpsc::UnboundedReceiver<Ready>,
-    /// Restarts of the stream that are yet to be seen: what is ready before the last of them is of an earlier stream.
+    /// Number of restarts whose [`Ready::Restarted`] has not arrived yet. Batches before the last of them belong to an
+    /// earlier stream.
     restarts: u32,
     serving: Arc<Mutex<Serving>>,
     clock: WaitClock,
@@ -175,7 +176,7 @@ impl Drop for Remote {
     }
 }
 
-/// Joins, and starts the tasks that keep the session alive.
+/// Joins the session and starts the tasks that keep it alive.
 async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientError> {
     let started = Instant::now();
     let Builder { settings, global_batch } = builder;
@@ -221,7 +222,7 @@ fn endpoint(settings: &Settings) -> Result<quinn::Endpoint, ClientError> {
         .map_err(|error| ClientError::System { action: "open a QUIC endpoint", cause: error.to_string() })
 }
 
-/// Process id and host: what a person looks for who reads of it in an error.
+/// Returns the process id and the host, with which a person who reads an error finds this process.
 fn client_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();
