@@ -1,4 +1,4 @@
-//! A batch on a device: its arrays there, and what its samples are.
+//! A batch on a device: its arrays there, and the description of its samples on the host.
 
 use std::{fmt, sync::Arc};
 
@@ -11,11 +11,11 @@ use spdl_wire::{
 use super::{DeviceError, Placement, StreamHandle, Tensor, tensor::Keeper};
 use crate::{Batch, ColumnError, ContentDigest, Delivery};
 
-/// A batch whose columns lie on a device. Its memory goes back when it and all [tensors](Tensor) of it are dropped and
-/// what the trainer had begun with them is done.
+/// A batch whose columns lie on a device. Its memory is reused when the batch and all its [tensors](Tensor) are dropped
+/// and the work that the trainer had started on them is done.
 ///
-/// On a CUDA device the copy may still be under way when the batch is handed over: [`DeviceBatch::wait_on`] makes
-/// the trainer's stream wait for it, and no thread.
+/// On a CUDA device the copy may still be running when the trainer gets the batch: [`DeviceBatch::wait_on`] makes the
+/// trainer's stream wait for it, without blocking a thread.
 pub struct DeviceBatch {
     header: Header,
     entries: Box<[Entry]>,
@@ -34,20 +34,21 @@ pub struct DeviceColumn {
 }
 
 impl DeviceColumn {
-    /// Its name.
+    /// Returns the column's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The values: `[n, ...shape of a sample]`; of a ragged column, the values of all samples end to end.
+    /// Returns the values: `[n, ...shape of a sample]`, or for a ragged column the values of all samples one after the
+    /// other.
     #[must_use]
     pub const fn values(&self) -> &Tensor {
         &self.values
     }
 
-    /// Where each sample of a ragged column begins among its values: `n + 1` offsets in bytes, as i64. `None` for a
-    /// column whose samples have one shape.
+    /// Returns where each sample of a ragged column begins among the values: `n + 1` offsets in bytes, as i64. Returns
+    /// `None` for a column whose samples have one shape.
     #[must_use]
     pub const fn offsets(&self) -> Option<&Tensor> {
         self.offsets.as_ref()
@@ -55,7 +56,7 @@ impl DeviceColumn {
 }
 
 impl DeviceBatch {
-    /// A batch whose bytes lie at `start`, as they lay in its slot.
+    /// Creates a batch whose bytes lie at `start`, in the same arrangement as in its slot.
     pub(crate) fn new(batch: &Batch, start: usize, columns: Vec<DeviceColumn>, keeper: Keeper) -> Self {
         let length = i64::try_from(batch.bytes().len()).expect("a batch is smaller than 2^40 bytes");
         Self {
@@ -72,49 +73,49 @@ impl DeviceBatch {
         &self.keeper
     }
 
-    /// Where it lies.
+    /// Returns where the batch lies.
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.keeper.placement()
     }
 
-    /// The header.
+    /// Returns the batch's header.
     #[must_use]
     pub const fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Samples in it.
+    /// Returns the number of samples.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.header.entries as usize
     }
 
-    /// Whether it has no sample: a rank of a world larger than the batch.
+    /// Returns whether the batch has no samples, as for a rank of a world larger than the global batch.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.header.entries == 0
     }
 
-    /// Position of the global batch's first sample.
+    /// Returns the position of the global batch's first sample.
     #[must_use]
     pub const fn from(&self) -> Position {
         self.header.from()
     }
 
-    /// Position after the global batch: where to go on once this batch is used.
+    /// Returns the position after the global batch, from which to resume once this batch is used.
     #[must_use]
     pub const fn next(&self) -> Position {
         self.header.next()
     }
 
-    /// What each sample is: its id, its place in the stream, its flags.
+    /// Returns the id, the position and the flags of each sample.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Receipt of this batch alone.
+    /// Returns the receipt of this batch alone.
     #[must_use]
     pub fn receipt(&self) -> Receipt {
         let mut receipt = Receipt::default();
@@ -124,16 +125,16 @@ impl DeviceBatch {
         receipt
     }
 
-    /// The columns, in the job's order.
+    /// Returns the columns, in the job's order.
     #[must_use]
     pub fn columns(&self) -> &[DeviceColumn] {
         &self.columns
     }
 
-    /// The column of that name.
+    /// Returns the column named `name`.
     ///
     /// # Errors
-    /// [`ColumnError::Missing`], which lists the columns that there are.
+    /// Returns [`ColumnError::Missing`], which lists the columns of the batch.
     pub fn column(&self, name: &str) -> Result<&DeviceColumn, ColumnError> {
         self.columns.iter().find(|column| column.name == name).ok_or_else(|| {
             let known: Vec<_> = self.columns.iter().map(|column| format!("`{}`", column.name)).collect();
@@ -141,14 +142,14 @@ impl DeviceBatch {
         })
     }
 
-    /// All bytes of the batch as they lay in its slot: header, entries and columns. Columns that were made of others lie
-    /// elsewhere.
+    /// Returns all bytes of the batch as they were in its slot: header, entries and columns. Columns that were computed
+    /// on the device lie elsewhere.
     #[must_use]
     pub const fn bytes(&self) -> &Tensor {
         &self.bytes
     }
 
-    /// The slab that it lies in, and its slot there; `None` for a batch that was copied to a device.
+    /// Returns the slab and the slot that hold the batch, or `None` when it was copied to a device.
     #[must_use]
     pub fn slot(&self) -> Option<(&Slab, u32)> {
         match &self.keeper {
@@ -157,29 +158,31 @@ impl DeviceBatch {
         }
     }
 
-    /// Digest of the contents as they were delivered, without what was made of them. Fetches every byte, and waits for that.
+    /// Returns the digest of the contents as delivered, without the columns computed from them. Copies every byte to
+    /// the host and waits for that.
     ///
     /// # Errors
-    /// [`DeviceError`] from the driver; never on the host.
+    /// Returns [`DeviceError`] when the driver fails; never on the host.
     pub fn content_digest(&self) -> Result<ContentDigest, DeviceError> {
         let bytes = self.bytes.to_host()?;
-        // The trainer may have written over the header, too.
+        // The trainer may have overwritten the header, too: use the host's copy.
         Ok(ContentDigest::of(&BatchView::of_checked(&self.layout, &bytes, self.header)))
     }
 
-    /// Makes what is put on `stream` from now on wait until the batch is there. It blocks no thread. The batch's memory is
-    /// not used again before all that was put on the stream until the batch is dropped has run. Nothing to do on the host.
+    /// Makes later work on `stream` wait until the batch is on the device, without blocking a thread. The batch's
+    /// memory is reused only after all work that was queued on the stream before the batch was dropped. Does nothing on
+    /// the host.
     ///
     /// # Errors
-    /// [`DeviceError`] from the driver.
+    /// Returns [`DeviceError`] when the driver fails.
     pub fn wait_on(&self, stream: StreamHandle) -> Result<(), DeviceError> {
         self.keeper.wait_on(stream)
     }
 
-    /// Waits, with this thread, until the batch is there. Nothing to do on the host.
+    /// Blocks this thread until the batch is on the device. Does nothing on the host.
     ///
     /// # Errors
-    /// [`DeviceError`] from the driver.
+    /// Returns [`DeviceError`] when the driver fails.
     pub fn synchronise(&self) -> Result<(), DeviceError> {
         self.keeper.synchronise()
     }

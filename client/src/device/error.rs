@@ -1,36 +1,36 @@
-//! What can go wrong with a device, in words that say what to install, change or free.
+//! The errors of devices, in words that name what to install, change or free.
 
-/// An error of a device. [`DeviceError::hint`] says what to do where that is known.
+/// An error of a device. [`DeviceError::hint`] gives a remedy where one is known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// A text that names no device.
+    /// The text is not the name of a device.
     #[error("device `{name}` is none; there are `cpu`, `cuda` and `cuda:N`")]
     Name {
         /// The text.
         name: String,
     },
-    /// No CUDA driver can be loaded.
+    /// The CUDA driver cannot be loaded.
     #[error("device `{device}` needs the NVIDIA driver, and `libcuda.so.1` cannot be loaded")]
     DriverMissing {
-        /// The device that was asked for.
+        /// The requested device.
         device: String,
     },
-    /// The driver lacks a function that is needed.
+    /// The driver lacks a required function.
     #[error("the NVIDIA driver has no function `{symbol}`; it is older than 470 (CUDA 11.4)")]
     DriverOld {
         /// The function.
         symbol: &'static str,
     },
-    /// There is a driver, and not that device.
+    /// The driver has no device with this number.
     #[error("device `cuda:{ordinal}` does not exist: the driver shows {devices} devices to this process")]
     Index {
-        /// Its number.
+        /// The requested number.
         ordinal: u32,
-        /// How many there are.
+        /// The number of devices.
         devices: u32,
     },
-    /// The device's memory does not suffice.
+    /// The device has too little free memory.
     #[error(
         "device `{device}` has no {asked_bytes} bytes for {purpose}: {free_bytes} of its {total_bytes} bytes are free"
     )]
@@ -39,52 +39,52 @@ pub enum DeviceError {
         device: String,
         /// What the bytes are for.
         purpose: &'static str,
-        /// Bytes that were asked for.
+        /// The requested number of bytes.
         asked_bytes: u64,
-        /// Bytes that were free just then.
+        /// The number of free bytes just after the failure.
         free_bytes: u64,
-        /// Bytes that it has.
+        /// The total number of bytes.
         total_bytes: u64,
     },
-    /// The device, or what runs on it, is broken: nothing works on it in this process any more.
+    /// The device, or a kernel on it, has failed fatally: nothing works on it in this process any more.
     #[error("device `{device}` is lost: `{call}` says {code} ({meaning})")]
     Lost {
         /// The device.
         device: String,
         /// The driver's function.
         call: &'static str,
-        /// Its result, by name.
+        /// The name of its result code.
         code: String,
-        /// The driver's words.
+        /// The driver's description of the code.
         meaning: String,
     },
-    /// The driver would not.
+    /// A call of the driver failed.
     #[error("device `{device}`: `{call}` says {code} ({meaning})")]
     Call {
         /// The device.
         device: String,
         /// The driver's function.
         call: &'static str,
-        /// Its result, by name.
+        /// The name of its result code.
         code: String,
-        /// The driver's words.
+        /// The driver's description of the code.
         meaning: String,
     },
-    /// An option that does not fit the job.
+    /// An option does not fit the job.
     #[error("option `{option}` {problem}")]
     Option {
         /// The option.
         option: &'static str,
-        /// What is wrong with it and what would be right.
+        /// What is wrong with it, and what would be valid.
         problem: String,
     },
-    /// A column that the batch does not have, or not in that form.
+    /// The batch has no such column, or has it in another form.
     #[error(transparent)]
     Column(#[from] crate::ColumnError),
 }
 
 impl DeviceError {
-    /// What to do about it, where that is known: a line for people.
+    /// Returns a line for people that says what to do, where that is known.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {

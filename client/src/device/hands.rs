@@ -1,21 +1,21 @@
-//! How many batches the trainer holds: what makes a loop that hoards them a warning and not a riddle.
+//! Counts the batches that the trainer still holds, and warns when none is left to fill.
 
 use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
-/// Batches in the trainer's hands, and how many there can be.
+/// The number of batches that the trainer holds, and its limit.
 #[derive(Debug)]
 pub(crate) struct Hands {
     held: AtomicU32,
     limit: AtomicU32,
-    /// What there are so many of: "slots" or "device buffers", with what sets their number.
+    /// The name of the limited resource and of its setting: "slots" or "device buffers".
     what: &'static str,
     warned: AtomicBool,
 }
 
-/// One batch in the trainer's hands.
+/// Counts one batch as held by the trainer until it is dropped.
 #[derive(Debug)]
 pub(crate) struct InHand(Arc<Hands>);
 
@@ -28,13 +28,13 @@ impl Hands {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Counts a batch that is handed over, until what it returns is dropped.
+    /// Counts a batch that is handed over, until the returned guard is dropped.
     pub(crate) fn take(self: &Arc<Self>) -> InHand {
         self.held.fetch_add(1, Ordering::Relaxed);
         InHand(self.clone())
     }
 
-    /// Why no batch can come, where that is so: all that there can be are in the trainer's hands.
+    /// Returns the reason why no batch can arrive when the trainer holds all of them, and `None` otherwise.
     pub(crate) fn hoarding(&self) -> Option<String> {
         let (held, limit) = (self.held.load(Ordering::Relaxed), self.limit.load(Ordering::Relaxed));
         (held >= limit).then(|| {
@@ -46,7 +46,7 @@ impl Hands {
         })
     }
 
-    /// Warns, once, where the trainer asks for a batch while it holds all that there can be.
+    /// Logs a warning, once, when the trainer asks for a batch while it holds all of them.
     pub(crate) fn warn(&self) {
         if let Some(reason) = self.hoarding()
             && !self.warned.swap(true, Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! Batches on the host: the slot itself, and what is made of its pictures.
+//! Batches on the host: used in their slots, with columns of normalised pictures computed beside them.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use super::{
 };
 use crate::Batch;
 
-/// A batch in its slot, with the columns that were made of it.
+/// A batch in its slot, with the columns computed from it.
 pub(crate) struct HostBatch {
     batch: Batch,
     made: Vec<Made>,
     _in_hand: InHand,
 }
 
-/// Elements of up to 8 bytes, aligned as the largest of them.
+/// A computed column. `u64` gives it the alignment of its largest element type, 8 bytes.
 struct Made(Vec<u64>);
 
 impl Made {
@@ -33,12 +33,12 @@ impl Made {
 }
 
 impl HostBatch {
-    /// Its slab, and its slot there.
+    /// Returns the slab that holds the batch, and the slot in it.
     pub(crate) fn slot(&self) -> (&Slab, u32) {
         (self.batch.slab(), self.batch.slot())
     }
 
-    /// A copy of `bytes` bytes at `address`, which is one that a tensor of this batch has.
+    /// Returns a copy of `bytes` bytes at `address`, which must lie in a tensor of this batch.
     pub(crate) fn read(&self, address: usize, bytes: usize) -> Vec<u8> {
         let regions = std::iter::once(self.batch.bytes()).chain(self.made.iter().map(Made::bytes));
         let found = regions.into_iter().find_map(|region| {
@@ -49,7 +49,7 @@ impl HostBatch {
     }
 }
 
-/// Hands batches over as they are, but for the columns that are normalised.
+/// Passes batches on in place, and computes the columns that are normalised.
 pub(crate) struct HostLane {
     hands: Arc<Hands>,
     normalise: Vec<(NormaliseColumn, Vec<u8>)>,
@@ -68,7 +68,7 @@ impl HostLane {
         &self.hands
     }
 
-    /// The batch, in place.
+    /// Wraps the batch, in place.
     pub(crate) fn take(&self, batch: Batch) -> Result<DeviceBatch, DeviceError> {
         self.hands.set_limit(batch.slab().slots());
         let layout = batch.layout().clone();
@@ -96,7 +96,7 @@ impl HostLane {
     }
 }
 
-/// A column as it lies in a batch whose first byte is at `start`, here or in a copy.
+/// Describes a column as it lies in a batch whose first byte is at `start`, in its slot or in a copy.
 pub(crate) fn in_place(
     batch: &Batch,
     index: usize,
@@ -108,7 +108,7 @@ pub(crate) fn in_place(
     let inside = |bytes: &[u8]| bytes.as_ptr() as usize - batch.bytes().as_ptr() as usize;
     let values = view.column_bytes(index);
     let elements = i64::try_from(values.len() / column.dtype.bytes()).expect("a batch is smaller than 2^40 bytes");
-    // An empty slice may lie anywhere.
+    // The address of an empty slice is arbitrary.
     let address = if values.is_empty() { start } else { start + inside(values) };
     let shape = match &column.place {
         Place::Fixed { shape, .. } => {
@@ -123,7 +123,7 @@ pub(crate) fn in_place(
     DeviceColumn { name: column.name.clone(), values, offsets }
 }
 
-/// A column that was normalised to `address`.
+/// Describes a column whose normalised values are at `address`.
 pub(crate) fn normalised(
     address: usize,
     entries: usize,
@@ -139,7 +139,7 @@ pub(crate) fn normalised(
     DeviceColumn { name: by.column.clone(), values, offsets: None }
 }
 
-/// What the kernel does, for the host.
+/// Normalises a column of pictures on the host, with the same result as the device's kernel.
 fn normalise(batch: &Batch, from: Picture, by: &NormaliseColumn, table: &[u8]) -> Made {
     let mut made = Made(vec![0; (batch.len() * from.elements() * by.dtype.bytes()).div_ceil(8)]);
     let pixels = batch.view().column_bytes(from.index);
@@ -176,7 +176,7 @@ fn turn<const BYTES: usize>(
     }
 }
 
-/// Elements from one pixel to the next, and from one channel to the next.
+/// Returns the distance, in elements, from one pixel to the next, and from one channel to the next.
 pub(crate) const fn steps(layout: ImageLayout, from: Picture) -> (usize, usize) {
     match layout {
         ImageLayout::Nhwc => (CHANNELS, 1),

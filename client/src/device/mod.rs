@@ -1,4 +1,4 @@
-//! The last copy: batches on the device that trains.
+//! Copies batches to the device that trains.
 //!
 //! ```no_run
 //! # async fn train() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,12 +15,13 @@
 //! # }
 //! ```
 //!
-//! [`Loader::on_device`](crate::Loader::on_device) turns any loader into one whose batches are [`DeviceBatch`]es. On the
-//! host those lie in their slots, with no copy. On a CUDA device they were copied there by the device itself, from
-//! page-locked slots, on a stream of their own, ahead of the trainer. Where a batch is used, its stream is told to wait:
-//! [`DeviceBatch::wait_on`].
+//! [`Loader::on_device`](crate::Loader::on_device) turns any loader into one whose batches are [`DeviceBatch`]es. On
+//! the host they stay in their slots, without a copy. To a CUDA device, the device itself copies them ahead of the
+//! trainer, from page-locked slots and on streams of the loader's own. Before the trainer uses a batch, it makes its
+//! stream wait for the copy: [`DeviceBatch::wait_on`].
 //!
-//! CUDA is looked for when a device is opened: the same build runs with and without. Of CUDA, only the driver is needed.
+//! The CUDA driver is loaded when a device is opened, so the same build runs with and without it. No other part of CUDA
+//! is needed.
 
 mod batch;
 mod cuda;
@@ -41,7 +42,7 @@ pub use source::OnDevice;
 pub use stream::StreamHandle;
 pub use tensor::{Placement, Tensor, dlpack_type};
 
-/// A device that batches can be put on. Cheap to clone.
+/// A device that can hold batches. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Device {
     kind: Kind,
@@ -54,33 +55,33 @@ pub(crate) enum Kind {
 }
 
 impl Device {
-    /// The host: batches stay where they are.
+    /// Returns the host, where batches stay in their slots.
     #[must_use]
     pub const fn host() -> Self {
         Self { kind: Kind::Host }
     }
 
-    /// The CUDA device of that number. It uses the device's primary context, as PyTorch does; any number of devices can
-    /// be open in a process.
+    /// Opens the CUDA device with this number. It uses the device's primary context, as PyTorch does. A process can
+    /// open any number of devices.
     ///
     /// # Errors
-    /// [`DeviceError`]: no driver, or no such device.
+    /// Returns [`DeviceError`] when there is no driver or no such device.
     pub fn cuda(ordinal: u32) -> Result<Self, DeviceError> {
         Ok(Self { kind: Kind::Cuda(cuda::Context::open(ordinal)?) })
     }
 
-    /// CUDA devices that the driver shows to this process.
+    /// Returns the number of CUDA devices that the driver shows to this process.
     ///
     /// # Errors
-    /// [`DeviceError`]: no driver that can be used.
+    /// Returns [`DeviceError`] when there is no usable driver.
     pub fn count_cuda() -> Result<u32, DeviceError> {
         cuda::Context::count()
     }
 
-    /// The device of that name: `cpu`, `cuda:N`, or `cuda`, which is `cuda:0`.
+    /// Opens the device named `cpu`, `cuda:N`, or `cuda`, which is `cuda:0`.
     ///
     /// # Errors
-    /// [`DeviceError`]: there is no such device, or it cannot be used.
+    /// Returns [`DeviceError`] when there is no such device or it cannot be used.
     pub fn open(name: &str) -> Result<Self, DeviceError> {
         match name {
             "cpu" => Ok(Self::host()),
@@ -93,7 +94,7 @@ impl Device {
         }
     }
 
-    /// Where batches on it lie.
+    /// Returns where batches on this device lie.
     #[must_use]
     pub fn placement(&self) -> Placement {
         match &self.kind {
@@ -102,10 +103,10 @@ impl Device {
         }
     }
 
-    /// What the device is called; `None` for the host.
+    /// Returns the model name of the device, or `None` for the host.
     ///
     /// # Errors
-    /// [`DeviceError`] from the driver.
+    /// Returns [`DeviceError`] when the driver fails.
     pub fn model(&self) -> Result<Option<String>, DeviceError> {
         match &self.kind {
             Kind::Host => Ok(None),
@@ -113,10 +114,10 @@ impl Device {
         }
     }
 
-    /// Bytes of its memory that are free, and that there are; `None` for the host.
+    /// Returns the free and the total bytes of the device's memory, or `None` for the host.
     ///
     /// # Errors
-    /// [`DeviceError`] from the driver.
+    /// Returns [`DeviceError`] when the driver fails.
     pub fn memory(&self) -> Result<Option<(u64, u64)>, DeviceError> {
         match &self.kind {
             Kind::Host => Ok(None),

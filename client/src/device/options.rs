@@ -1,27 +1,27 @@
-//! What a device loader is told: how many buffers, and what becomes of pictures on the way.
+//! The options of a loader on a device: the number of buffers, and how pictures are normalised.
 
 use spdl_shard::job::{DType, ImageLayout, Normalise};
 use spdl_wire::layout::{ColumnLayout, Layout, Place};
 
 use super::DeviceError;
 
-/// Fewest device buffers: one that is copied to while the trainer has the other.
+/// The smallest number of device buffers: the trainer uses one while the other is filled.
 pub const MIN_BUFFERS: u32 = 2;
-/// Most device buffers.
+/// The largest number of device buffers.
 pub const MAX_BUFFERS: u32 = 64;
 
 /// Options of a loader [on a device](crate::Loader::on_device).
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceOptions {
-    /// Batches that can be on the device at once: in the trainer's hands, ready, and being copied. Default 4: one in
-    /// use, one that a loop still holds while it asks for the next, and two in flight; at least 2. Each more takes
-    /// the device memory of a batch.
+    /// Number of batches that can be on the device at once: held by the trainer, ready, and being copied. Default 4:
+    /// one in use, one that a loop still holds while it asks for the next, and two being copied. At least 2. Each
+    /// additional buffer takes the device memory of one batch.
     pub buffers: u32,
-    /// Columns of pictures that are normalised on the device, so that only their bytes cross the bus. Default: none.
+    /// Columns of pictures to normalise on the device, so that only their bytes cross the bus. Default: none.
     pub normalise: Vec<NormaliseColumn>,
-    /// The largest slab that is page-locked, in bytes; a larger one is copied through the driver's own buffer, which
-    /// is slower and holds up the loader's thread. Default 16 GiB. Raised, more memory can be locked: all of a slab's
-    /// pages are, also those that no batch has touched.
+    /// The largest slab to page-lock, in bytes. Default 16 GiB. A larger slab is copied through the driver's own
+    /// buffer, which is slower and blocks the loader's thread. A higher value can lock more memory, since all pages of
+    /// a slab are locked, even those that no batch has touched.
     pub page_lock_max_bytes: u64,
 }
 
@@ -31,42 +31,42 @@ impl Default for DeviceOptions {
     }
 }
 
-/// A column of pictures, u8 `[n, height, width, 3]` in the batch, and what it becomes on the device.
+/// A column of pictures, u8 `[n, height, width, 3]` in the batch, and how it is normalised on the device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NormaliseColumn {
     /// The column's name.
     pub column: String,
-    /// `(value / 255 - mean) / std`, per channel.
+    /// The mean and the standard deviation per channel: the result is `(value / 255 - mean) / std`.
     pub by: Normalise,
-    /// f16, bf16 or f32.
+    /// The type of the result: f16, bf16 or f32.
     pub dtype: DType,
-    /// Order of the result in memory. With [`ImageLayout::Nhwc`] its shape is `[n, 3, height, width]` too, and its
-    /// strides say that channels come last: what PyTorch calls `channels_last`.
+    /// The order of the result in memory. With [`ImageLayout::Nhwc`] the shape is still `[n, 3, height, width]`, and
+    /// the strides place the channels last: PyTorch's `channels_last`.
     pub layout: ImageLayout,
-    /// Which pictures are mirrored, left to right.
+    /// Which pictures to mirror left to right.
     pub flip: Flip,
 }
 
-/// Which pictures are mirrored.
+/// Which pictures to mirror.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Flip {
-    /// None; the job may have done it (`random_flip`).
+    /// None. The job may already mirror them (`random_flip`).
     #[default]
     Never,
     /// All.
     Always,
-    /// Each with this probability, by a draw that (seed, epoch, sample id) decides: the same on every device, at every
-    /// world size.
+    /// Each with this probability. The draw depends on (seed, epoch, sample id) alone, so it is the same on every
+    /// device and at every world size.
     Random {
-        /// Key of the draws; another for each column that is to be mirrored independently.
+        /// The key of the draws. Use another one for each column that is to be mirrored independently.
         seed: u64,
-        /// In 0..=1.
+        /// A probability in 0..=1.
         probability: f64,
     },
 }
 
 impl Flip {
-    /// Whether sample `id` is mirrored in `epoch`.
+    /// Returns whether sample `id` is mirrored in `epoch`.
     #[must_use]
     pub fn is_mirrored(self, epoch: u64, id: u64) -> bool {
         match self {
@@ -89,19 +89,20 @@ const fn mix(mut z: u64) -> u64 {
 }
 
 impl DeviceOptions {
-    /// Checks that the options make sense for batches of this layout.
+    /// Checks that the options are valid for batches of this layout.
     ///
     /// # Errors
-    /// [`DeviceError::Option`] for the first that does not; [`DeviceError::Column`] for a column that is not there.
+    /// Returns [`DeviceError::Option`] for the first invalid option, or [`DeviceError::Column`] for a column that does
+    /// not exist.
     pub fn check(&self, layout: &Layout) -> Result<(), DeviceError> {
         self.check_values()?;
         self.normalise.iter().try_for_each(|column| picture(layout, &column.column).map(|_| ()))
     }
 
-    /// Checks that the options make sense, whatever the batches are.
+    /// Checks that the options are valid for some layout.
     ///
     /// # Errors
-    /// [`DeviceError::Option`] for the first that does not.
+    /// Returns [`DeviceError::Option`] for the first invalid option.
     pub fn check_values(&self) -> Result<(), DeviceError> {
         let wrong = |option, problem| Err(DeviceError::Option { option, problem });
         if !(MIN_BUFFERS..=MAX_BUFFERS).contains(&self.buffers) {
@@ -131,7 +132,7 @@ impl DeviceOptions {
     }
 }
 
-/// A column of pictures in a batch: its index, height and width.
+/// A column of pictures in a batch: its index, and the pictures' height and width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Picture {
     pub(crate) index: usize,
@@ -139,22 +140,22 @@ pub(crate) struct Picture {
     pub(crate) width: u32,
 }
 
-/// Channels of a picture.
+/// The number of channels of a picture.
 pub(crate) const CHANNELS: usize = 3;
 
 impl Picture {
-    /// Pixels of one sample.
+    /// Returns the number of pixels of one sample.
     pub(crate) const fn pixels(self) -> usize {
         self.height as usize * self.width as usize
     }
 
-    /// Elements of one sample.
+    /// Returns the number of elements of one sample.
     pub(crate) const fn elements(self) -> usize {
         self.pixels() * CHANNELS
     }
 }
 
-/// The column of that name, where it holds pictures that can be normalised.
+/// Returns the column named `name` if it holds pictures that can be normalised.
 pub(crate) fn picture(layout: &Layout, name: &str) -> Result<Picture, DeviceError> {
     let columns = layout.columns();
     let Some(index) = columns.iter().position(|column| column.name == name) else {
@@ -176,7 +177,8 @@ pub(crate) fn picture(layout: &Layout, name: &str) -> Result<Picture, DeviceErro
     }
 }
 
-/// What each byte becomes in each channel, in the column's type: the same arithmetic as where a worker normalises.
+/// Returns the normalised value of each byte in each channel, in the column's type. Uses the same arithmetic as a
+/// worker that normalises.
 pub(crate) fn table(column: &NormaliseColumn) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(CHANNELS * 256 * column.dtype.bytes());
     for channel in 0..CHANNELS {

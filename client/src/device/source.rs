@@ -1,4 +1,4 @@
-//! A source whose batches are on a device, over any source whose batches are in slots.
+//! A source of batches on a device, over any source of batches in slots.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use super::{Device, DeviceBatch, DeviceOptions, cuda::Pump, host::HostLane};
 use crate::{Batch, ClientError, Loader, Serving, Source, SourceEvent, core::Progress};
 
 impl<S: Source<Batch = Batch>> Loader<S> {
-    /// The same loader with its batches on `device`. Everything else stays as it is: position, state, receipt and
-    /// figures are about the batches that were handed over, not about those that are already on the device.
+    /// Returns the same loader with its batches on `device`. Nothing else changes: position, state, receipt and
+    /// statistics cover the batches that were handed over, not those that are only on the device.
     ///
-    /// Allocates the device's buffers, so it takes some milliseconds. Must be called in a tokio runtime.
+    /// Allocates the device's buffers, which takes some milliseconds. Must be called in a tokio runtime.
     ///
     /// # Errors
-    /// [`ClientError::Device`]: an option does not fit the job, or the device cannot do it.
+    /// Returns [`ClientError::Device`] when an option does not fit the job or the device fails.
     pub fn on_device(self, device: &Device, options: DeviceOptions) -> Result<Loader<OnDevice<S>>, ClientError> {
         let layout = self.session().layout();
         options.check(&layout)?;
@@ -23,7 +23,7 @@ impl<S: Source<Batch = Batch>> Loader<S> {
     }
 }
 
-/// The batches of another source, on a device. Made by [`Loader::on_device`].
+/// The batches of another source, on a device. Created by [`Loader::on_device`].
 pub struct OnDevice<S: Source<Batch = Batch>> {
     kind: Kind<S>,
 }

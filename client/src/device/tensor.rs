@@ -1,4 +1,4 @@
-//! An array of a batch, described so that others can read it in place: what DLPack needs to know, in plain Rust.
+//! An array of a batch, described for in-place use by other libraries: the fields of DLPack in plain Rust.
 
 use std::{fmt, sync::Arc};
 
@@ -13,13 +13,13 @@ pub enum Placement {
     Host,
     /// In the memory of a CUDA device.
     Cuda {
-        /// Its number, as CUDA counts.
+        /// The device's number in CUDA's order.
         ordinal: u32,
     },
 }
 
 impl Placement {
-    /// DLPack's type and number of the device: `(1, 0)` for the host, `(2, N)` for `cuda:N`.
+    /// Returns DLPack's device type and number: `(1, 0)` for the host, `(2, N)` for `cuda:N`.
     #[must_use]
     pub const fn dlpack_device(self) -> (i32, i32) {
         match self {
@@ -38,7 +38,7 @@ impl fmt::Display for Placement {
     }
 }
 
-/// DLPack's code and bits of a type, always with one lane.
+/// Returns DLPack's type code and number of bits of a type, always with one lane.
 #[must_use]
 pub const fn dlpack_type(dtype: DType) -> (u8, u8) {
     const INT: u8 = 0;
@@ -56,15 +56,15 @@ pub const fn dlpack_type(dtype: DType) -> (u8, u8) {
     }
 }
 
-/// What keeps the memory of a batch: a slot, or a device buffer.
+/// Keeps a batch's memory alive: a slot, or a device buffer.
 #[derive(Clone)]
 pub(crate) enum Keeper {
     Host(Arc<HostBatch>),
     Cuda(Arc<cuda::Held>),
 }
 
-/// An array of a batch. It keeps the whole batch's memory: a slot goes back when the last one of its batch is dropped.
-/// Cheap to clone.
+/// An array of a batch. It keeps the memory of the whole batch: the slot or buffer is freed when the last tensor of the
+/// batch is dropped. Cheap to clone.
 #[derive(Clone)]
 pub struct Tensor {
     address: usize,
@@ -75,7 +75,7 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A dense array in row-major order.
+    /// Creates a dense array in row-major order.
     pub(crate) fn dense(address: usize, dtype: DType, shape: Vec<i64>, keeper: Keeper) -> Self {
         let mut strides = vec![1; shape.len()];
         for axis in (1..shape.len()).rev() {
@@ -84,69 +84,69 @@ impl Tensor {
         Self { address, dtype, shape, strides, keeper }
     }
 
-    /// Pictures `[n, 3, height, width]` that lie as `[n, height, width, 3]`.
+    /// Creates an array of pictures with shape `[n, 3, height, width]` that lies in memory as `[n, height, width, 3]`.
     pub(crate) fn channels_last(address: usize, dtype: DType, shape: [i64; 4], keeper: Keeper) -> Self {
         let [_, channels, height, width] = shape;
         let strides = vec![channels * height * width, 1, channels * width, channels];
         Self { address, dtype, shape: shape.into(), strides, keeper }
     }
 
-    /// Address of the first element, on the device that it is on. Read it there, after [`Tensor::wait_on`], and only as
-    /// long as this or a clone of it lives.
+    /// Returns the address of the first element in the memory of its device. Read it only there, after
+    /// [`Tensor::wait_on`], and only while this tensor or a clone of it lives.
     #[must_use]
     pub const fn address(&self) -> usize {
         self.address
     }
 
-    /// Type of its elements.
+    /// Returns the type of the elements.
     #[must_use]
     pub const fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// DLPack's code and bits of that type, with one lane.
+    /// Returns DLPack's type code and number of bits of the elements, with one lane.
     #[must_use]
     pub const fn dlpack_type(&self) -> (u8, u8) {
         dlpack_type(self.dtype)
     }
 
-    /// Its shape.
+    /// Returns the shape.
     #[must_use]
     pub fn shape(&self) -> &[i64] {
         &self.shape
     }
 
-    /// Distance from one element to the next along each axis, in elements.
+    /// Returns the distance from one element to the next along each axis, in elements.
     #[must_use]
     pub fn strides(&self) -> &[i64] {
         &self.strides
     }
 
-    /// Bytes of all elements; they lie without gaps.
+    /// Returns the number of bytes of all elements, which lie without gaps.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.shape.iter().map(|side| usize::try_from(*side).unwrap_or(0)).product::<usize>() * self.dtype.bytes()
     }
 
-    /// Where it lies.
+    /// Returns where the array lies.
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.keeper.placement()
     }
 
-    /// As [`DeviceBatch::wait_on`](super::DeviceBatch::wait_on).
+    /// Makes `stream` wait for the batch; see [`DeviceBatch::wait_on`](super::DeviceBatch::wait_on).
     ///
     /// # Errors
-    /// As there.
+    /// Returns [`DeviceError`] when the driver fails.
     pub fn wait_on(&self, stream: StreamHandle) -> Result<(), DeviceError> {
         self.keeper.wait_on(stream)
     }
 
-    /// A copy of its bytes in this process's memory, in the order in which they lie. Waits for the batch and for the
-    /// copy: for a look at a batch, not for training.
+    /// Returns a copy of the bytes in this process's memory, in memory order. Waits for the batch and for the copy, so
+    /// use it to inspect a batch, not in a training loop.
     ///
     /// # Errors
-    /// [`DeviceError`] from the driver; never on the host.
+    /// Returns [`DeviceError`] when the driver fails; never on the host.
     pub fn to_host(&self) -> Result<Vec<u8>, DeviceError> {
         self.keeper.read(self.address, self.bytes())
     }

@@ -1,4 +1,4 @@
-//! A copy under way: it keeps the batch that it reads, whatever else happens.
+//! A pending copy, which keeps the batch that it reads until the copy is done.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -6,19 +6,19 @@ use std::sync::Arc;
 use super::driver::{DeviceMemory, Event, HostMemory, Stream};
 use crate::{Batch, device::DeviceError};
 
-/// A batch that is being copied to the device. Its slot is free when the flight is dropped, and the flight is dropped when
-/// the copy is done: otherwise dropping it waits.
+/// A batch that is being copied to the device. Dropping this frees the batch's slot. The loader drops it when the copy
+/// is done; dropped earlier, it blocks until then.
 pub(crate) struct Flight {
     batch: Option<Batch>,
     stream: Arc<Stream>,
     copied: Arc<Event>,
-    /// The copy was seen to be done, or nothing can run on the device any more.
+    /// Whether the copy is known to be done, or nothing can run on the device any more.
     is_over: bool,
 }
 
 impl Flight {
-    /// Puts the copies of a batch, and of `flips` to `flips_at`, on `stream`, and records `copied` after them. `flips` must
-    /// stay as they are until then: they belong to the buffer that is copied to, which nobody fills before.
+    /// Queues on `stream` the copies of a batch, and of `flips` to offset `flips_at`, and records `copied` after them.
+    /// `flips` must not change until then: it belongs to the destination buffer, which is not filled again before that.
     pub(crate) fn start(
         batch: Batch,
         flips: Option<(&HostMemory, usize)>,
@@ -26,7 +26,7 @@ impl Flight {
         to: &DeviceMemory,
         copied: &Arc<Event>,
     ) -> Result<Self, DeviceError> {
-        // From here on, an error drops the flight, which waits for what was put on the stream.
+        // From here on, an error drops the flight, which waits for the work already on the stream.
         let flight = Self { batch: Some(batch), stream: stream.clone(), copied: copied.clone(), is_over: false };
         // SAFETY: the batch keeps its slot, whose bytes nobody writes while it is being read, and lives in the flight
         // until the stream has passed the copy.
@@ -44,10 +44,11 @@ impl Flight {
         self.batch.as_ref().expect("a flight has its batch until it is dropped")
     }
 
-    /// Whether the copy is done.
+    /// Returns whether the copy is done.
     ///
     /// # Errors
-    /// [`DeviceError`] from the driver. A lost device reads nothing any more, so then the flight is over too.
+    /// Returns [`DeviceError`] when the driver fails. A lost device reads no memory any more, so the copy then counts
+    /// as over.
     pub(crate) fn has_landed(&mut self) -> Result<bool, DeviceError> {
         if !self.is_over {
             let done = self.copied.is_done();
@@ -64,7 +65,8 @@ impl Drop for Flight {
             && let Err(error) = self.stream.synchronise()
             && !matches!(error, DeviceError::Lost { .. })
         {
-            // The device may still read the slot, and nothing says when it has: better lost than torn.
+            // The device may still read the slot, with no way to learn when it ends. Losing the slot is better than
+            // corrupt data.
             std::mem::forget(self.batch.take());
         }
     }

@@ -1,4 +1,4 @@
-//! The way of a loader's batches to one device: its streams, buffers and kernels.
+//! The streams, buffers and kernels with which a loader puts batches on one device.
 
 use std::sync::Arc;
 
@@ -22,25 +22,25 @@ use crate::{
     },
 };
 
-/// Where parts of a buffer begin: as memory of the device does anyway.
+/// Alignment of the parts of a buffer, in bytes: that of the device's own allocations.
 const ALIGN: usize = 256;
 
 const fn align(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGN)
 }
 
-/// Streams and kernels of a loader on a device.
+/// The streams and kernels of a loader on a device.
 pub(crate) struct Lane {
     context: Arc<Context>,
     copies: Arc<Stream>,
-    /// A stream of their own, so that the next copy does not wait for a kernel.
+    /// A separate stream for kernels, so that the next copy does not wait for a kernel.
     kernels: Option<Stream>,
     normalise: Vec<Normaliser>,
     capacity: usize,
     page_lock_max_bytes: u64,
 }
 
-/// What becomes of one column.
+/// Normalises one column.
 struct Normaliser {
     by: NormaliseColumn,
     from: Picture,
@@ -49,43 +49,44 @@ struct Normaliser {
 }
 
 impl Normaliser {
-    /// Bytes of the result for so many samples.
+    /// Returns the bytes of the result for this many samples.
     const fn made_bytes(&self, entries: usize) -> usize {
         entries * self.from.elements() * self.by.dtype.bytes()
     }
 }
 
-/// Memory for one batch on the device, with the events of whoever uses it.
+/// The memory for one batch on the device, with the events of its users.
 ///
 /// ```text
-/// the batch as it is in its slot | flips of all columns | columns that were made, one after the other
+/// the batch as it is in its slot | flips of all columns | computed columns, one after the other
 /// ```
 pub(crate) struct Buffer {
     memory: DeviceMemory,
-    /// Where the flips begin: room for the batch is before.
+    /// Offset of the flips. The room for the batch lies before it.
     flips_at: usize,
     flips: Option<HostMemory>,
-    /// The copy is done.
+    /// Recorded after the copy.
     copied: Arc<Event>,
-    /// All is done that makes the batch.
+    /// Recorded after the copy and the kernels: the batch is complete.
     ready: Arc<Event>,
     /// Recorded on the trainer's streams when it dropped the batch.
     released: Vec<Event>,
 }
 
 impl Buffer {
-    /// Bytes of a batch that it has room for.
+    /// Returns the number of bytes that a batch in it may have.
     pub(crate) const fn room(&self) -> usize {
         self.flips_at
     }
 
-    /// Whether the host's part of it is free to be written again.
+    /// Returns whether the host may write its part of the buffer again.
     pub(crate) fn is_settled(&self) -> Result<bool, DeviceError> {
         self.copied.is_done()
     }
 }
 
-/// What the trainer put on its streams uses the memory until it is done. Buffers are dropped when their loader is gone.
+/// Waits for the work that the trainer queued on its streams, which still uses the memory. A buffer is dropped when its
+/// loader is gone.
 impl Drop for Buffer {
     fn drop(&mut self) {
         for event in std::iter::once(&*self.ready).chain(&self.released) {
@@ -116,7 +117,7 @@ impl Lane {
         })
     }
 
-    /// A buffer with room for a batch of so many bytes.
+    /// Allocates a buffer with room for a batch of `room` bytes.
     pub(crate) fn buffer(&self, room: usize) -> Result<Buffer, DeviceError> {
         let flips_at = align(room);
         let flip_bytes = self.flipping().count() * self.capacity;
@@ -133,7 +134,8 @@ impl Lane {
         })
     }
 
-    /// Page-locks a slab. `None`, with a warning, where that cannot be: batches are then copied all the same, at a price.
+    /// Page-locks a slab. Returns `None` and logs a warning when that is impossible; copies from the slab are then
+    /// slower.
     pub(crate) fn page_lock(&self, slab: &Slab) -> Option<PageLock> {
         let (bytes, most) = (slab.bytes() as u64, self.page_lock_max_bytes);
         if bytes > most {
@@ -149,12 +151,13 @@ impl Lane {
         }
     }
 
-    /// Columns that have flips.
+    /// Returns the columns that can be mirrored.
     fn flipping(&self) -> impl Iterator<Item = &Normaliser> {
         self.normalise.iter().filter(|each| each.by.flip != Flip::Never)
     }
 
-    /// Starts the copy of a batch into a buffer that is settled and has room, and what is made of it. No thread waits.
+    /// Queues the copy of a batch into a buffer that is settled and large enough, and the kernels that read it. Blocks
+    /// no thread.
     pub(crate) fn put(
         &self,
         batch: Batch,
@@ -172,7 +175,7 @@ impl Lane {
         for event in buffer.released.drain(..) {
             self.copies.wait(&event)?;
         }
-        // The kernels that read this buffer for a batch on which the trainer never waited.
+        // If the trainer never waited for the previous batch in this buffer, its kernels may still be reading it.
         self.copies.wait(&buffer.ready)?;
         let flips = buffer.flips.as_ref().map(|flips| (flips, buffer.flips_at));
         let flight = Flight::start(batch, flips, &self.copies, &buffer.memory, &buffer.copied)?;
@@ -199,7 +202,7 @@ impl Lane {
         Ok((flight, on_device))
     }
 
-    /// Starts the kernels, and records that the batch is ready. Returns where each column that is made begins.
+    /// Queues the kernels, and records that the batch is ready. Returns the address of each computed column.
     fn make(&self, batch: &Batch, buffer: &Buffer) -> Result<Vec<usize>, DeviceError> {
         let Some(kernels) = &self.kernels else {
             self.copies.record(&buffer.ready)?;
@@ -228,7 +231,7 @@ impl Lane {
         Ok(made)
     }
 
-    /// As `normalise.ptx` lists them.
+    /// Returns the kernel's arguments, in the order of `normalise.ptx`.
     fn arguments(&self, each: &Normaliser, from: usize, to: usize, flips: Option<usize>) -> [Argument; 8] {
         let bytes = each.by.dtype.bytes();
         let (pixel_step, channel_step) = steps(each.by.layout, each.from);
@@ -247,7 +250,7 @@ impl Lane {
 }
 
 impl Lane {
-    /// A mark after all that was put on the lane's streams.
+    /// Returns an event recorded after all work queued so far.
     pub(crate) fn mark(&self) -> Result<Event, DeviceError> {
         let mark = Event::new(&self.context)?;
         self.kernels.as_ref().unwrap_or(&self.copies).record(&mark)?;
@@ -255,7 +258,7 @@ impl Lane {
     }
 }
 
-/// Kernels use their table and their code until they are done.
+/// Waits for the kernels, which still use their tables and code.
 impl Drop for Lane {
     fn drop(&mut self) {
         if let Some(kernels) = &self.kernels {
@@ -264,13 +267,13 @@ impl Drop for Lane {
     }
 }
 
-/// Blocks for the pixels of a sample.
+/// Returns the number of blocks for the pixels of a sample.
 fn grid_rows(from: Picture) -> u32 {
     u32::try_from(from.pixels())
         .map_or(kernel::MAX_BLOCKS_Y, |pixels| pixels.div_ceil(kernel::BLOCK).clamp(1, kernel::MAX_BLOCKS_Y))
 }
 
-/// Where a column begins in a batch.
+/// Returns the offset of a column of pictures in its batch.
 fn offset(batch: &Batch, index: usize) -> usize {
     match batch.layout().columns()[index].place {
         spdl_wire::layout::Place::Fixed { offset, .. } => offset,
@@ -278,17 +281,17 @@ fn offset(batch: &Batch, index: usize) -> usize {
     }
 }
 
-/// A batch on the device: it has its buffer until the last of its tensors is dropped.
+/// A batch on the device. It keeps its buffer until the last of its tensors is dropped.
 pub(crate) struct Held {
     context: Arc<Context>,
-    /// `None` only while dropping.
+    /// `None` only while this is being dropped.
     buffer: Option<Buffer>,
     uses: Mutex<Vec<Use>>,
     back: UnboundedSender<Buffer>,
     in_hand: Mutex<Option<InHand>>,
 }
 
-/// A stream of the trainer's that was told to wait for the batch, and what is recorded on it at the end.
+/// A stream of the trainer that waits for the batch, and the event to record on it when the batch is dropped.
 struct Use {
     stream: StreamHandle,
     released: Event,
@@ -303,7 +306,7 @@ impl Held {
         self.context.placement()
     }
 
-    /// Counts the batch as in the trainer's hands.
+    /// Counts the batch as held by the trainer.
     pub(crate) fn hand(&self, in_hand: InHand) {
         *self.in_hand.lock() = Some(in_hand);
     }
@@ -333,15 +336,15 @@ impl Drop for Held {
     fn drop(&mut self) {
         let Some(mut buffer) = self.buffer.take() else { return };
         for Use { stream, released } in self.uses.get_mut().drain(..) {
-            // This may be another thread than the one whose default stream is meant; the device's default stream waits
-            // for those of all threads.
+            // The thread that drops the batch may not be the one whose default stream is meant. The device's default
+            // stream waits for those of all threads.
             let stream = if stream == StreamHandle::PER_THREAD { StreamHandle::LEGACY } else { stream };
-            // Fails only when the device is lost, and then nothing uses the buffer.
+            // Recording fails only when the device is lost, and then nothing uses the buffer.
             if self.context.record(stream, &released).is_ok() {
                 buffer.released.push(released);
             }
         }
-        // Nobody listens once the loader is gone; then the buffer is freed here.
+        // If the loader is gone, this drops the buffer, which frees its memory.
         let _ = self.back.send(buffer);
     }
 }

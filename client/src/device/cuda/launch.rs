@@ -1,4 +1,4 @@
-//! Starts the kernel that normalises pictures.
+//! Launches the kernel that normalises pictures.
 #![allow(unsafe_code)]
 
 use super::{
@@ -7,8 +7,8 @@ use super::{
 };
 use crate::device::DeviceError;
 
-/// Puts the kernel on `stream` for so many samples, with `rows` blocks for each. The addresses in the arguments are
-/// those of parts of one device buffer, which is in use until the stream has passed the kernel.
+/// Queues the kernel on `stream` for `entries` samples, with `rows` blocks for each. The addresses in the arguments
+/// must lie in one device buffer, which stays in use until the stream has passed the kernel.
 pub(super) fn normalise(
     stream: &Stream,
     kernel: &Kernel,
@@ -21,6 +21,6 @@ pub(super) fn normalise(
         return Ok(());
     }
     // SAFETY: number and sizes of the arguments are those in `normalise.ptx`. It reads whole samples of the column and
-    // the table, and writes as many elements, all inside of the buffer and of the table, which belong to the lane.
+    // the table, and writes as many elements, all within the buffer and the table, which the loader keeps allocated.
     unsafe { stream.launch(kernel, [entries, rows], BLOCK, &mut arguments) }
 }

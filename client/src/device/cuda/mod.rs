@@ -1,7 +1,7 @@
-//! Batches on a CUDA device: copied by the device itself, from page-locked slabs, on streams of their own.
+//! Batches on a CUDA device, which the device itself copies from page-locked slabs, on streams of the loader's own.
 //!
-//! [`driver`] calls the driver, [`flight`] keeps a slot until its copy is done, [`lane`] puts copies and kernels on streams,
-//! [`pump`] decides when.
+//! [`driver`] calls the driver, [`flight`] keeps a slot until its copy is done, [`lane`] queues copies and kernels on
+//! streams, and [`pump`] decides when to start them.
 
 pub(crate) mod driver;
 mod flight;

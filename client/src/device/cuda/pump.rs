@@ -1,4 +1,4 @@
-//! The task that moves batches from a source to a device, ahead of the trainer.
+//! The task that copies batches from a source to a device, ahead of the trainer.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -21,16 +21,16 @@ use crate::{
     device::{DeviceBatch, DeviceError, DeviceOptions, hands::Hands, tensor::Keeper},
 };
 
-/// How often the events of copies are looked at while there are copies. A slot is free that much later at most.
+/// How often the task checks the events of pending copies. A slot is freed at most this much later.
 const POLL: Duration = Duration::from_millis(1);
-/// How long copies may take to end when the loader is closed.
+/// How long pending copies may take to finish when the loader is closed.
 const LAND_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the task may take to answer.
+/// How long the task may take to answer a request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Ready = Result<SourceEvent<DeviceBatch>, ClientError>;
 
-/// What the task is told.
+/// A message from the trainer to the task.
 enum Command {
     Handed(Progress),
     Restart(Position),
@@ -38,9 +38,9 @@ enum Command {
     Close(oneshot::Sender<()>),
 }
 
-/// The trainer's end of the task. Dropped, the task ends what is under way and says goodbye.
+/// The trainer's handle of the task. When it is dropped, the task finishes the pending copies and closes the source.
 pub(crate) struct Pump {
-    /// With the number of restarts before each.
+    /// Each result comes with the number of restarts before it.
     ready: mpsc::UnboundedReceiver<(u64, Ready)>,
     restarts: u64,
     commands: mpsc::UnboundedSender<Command>,
@@ -49,7 +49,7 @@ pub(crate) struct Pump {
 }
 
 impl Pump {
-    /// Allocates what is needed on the device and starts the task.
+    /// Allocates the device's memory and starts the task.
     pub(crate) fn start<S: Source<Batch = Batch>>(
         source: S,
         context: &Arc<Context>,
@@ -58,7 +58,7 @@ impl Pump {
     ) -> Result<Self, ClientError> {
         let buffers = options.buffers;
         let lane = Arc::new(Lane::new(context, layout, options)?);
-        // Ragged values come on top, and buffers grow when they do.
+        // Ragged values need more room; a buffer that is too small is replaced.
         let free = (0..buffers).map(|_| lane.buffer(layout.fixed_bytes())).collect::<Result<_, _>>()?;
         let (to_ready, ready) = mpsc::unbounded_channel();
         let (commands, to_task) = mpsc::unbounded_channel();
@@ -93,7 +93,7 @@ impl Pump {
         self.hands.warn();
         let ready = loop {
             match self.ready.recv().await {
-                // Copied ahead, of the stream before it was started again.
+                // A batch that was copied ahead before the stream was restarted.
                 Some((restarts, Ok(_))) if restarts < self.restarts => {}
                 Some((_, ready)) => break ready?,
                 None => return Err(ClientError::Closed),
@@ -145,20 +145,20 @@ impl Pump {
     }
 }
 
-/// The task.
+/// The state of the task.
 struct Task<S> {
     source: S,
     lane: Arc<Lane>,
-    /// Buffers that no batch has.
+    /// Buffers that no batch uses.
     free: VecDeque<Buffer>,
-    /// Copies under way, oldest first. They end in this order: one stream carries them.
+    /// Pending copies, oldest first. They end in this order, because they are on one stream.
     flights: VecDeque<Flight>,
     locked: Locked,
-    /// Came from the source and has no buffer yet.
+    /// A batch of the source that waits for a buffer.
     waiting: Option<Batch>,
-    /// Nothing more comes: the end, or an error.
+    /// Whether the source has ended or failed.
     is_over: bool,
-    /// Times that the stream was started again.
+    /// Number of times that the stream was restarted.
     restarts: u64,
     commands: mpsc::UnboundedReceiver<Command>,
     returned: mpsc::UnboundedReceiver<Buffer>,
@@ -167,7 +167,7 @@ struct Task<S> {
     served: Arc<Mutex<Served>>,
 }
 
-/// What the source says of itself, as of the last batch that it gave.
+/// What the source reports of itself, as of its last batch.
 struct Served {
     serving: Serving,
     stages: Vec<StageFigures>,
@@ -179,11 +179,11 @@ impl Served {
     }
 }
 
-/// Slabs that are page-locked. After a fail-over there is another.
+/// The slabs that are page-locked. A fail-over brings a new slab.
 #[derive(Default)]
 struct Locked {
     locks: Vec<PageLock>,
-    /// Slabs that could not be; asked once.
+    /// Slabs that could not be page-locked, to try each only once.
     refused: Vec<Slab>,
 }
 
@@ -196,7 +196,7 @@ impl Locked {
         self.locks.iter().map(PageLock::slab).chain(&self.refused).any(|known| is_same(known, slab))
     }
 
-    /// Lets go of all slabs but the one that batches come in, as soon as no copy reads them.
+    /// Unlocks all slabs except the current one, once no pending copy reads them.
     fn keep_only(&mut self, slab: &Slab, flights: &VecDeque<Flight>) {
         let is_used =
             |known: &Slab| is_same(known, slab) || flights.iter().any(|flight| is_same(flight.batch().slab(), known));
@@ -263,7 +263,7 @@ impl<S: Source<Batch = Batch>> Task<S> {
         }
     }
 
-    /// Frees the slots of the copies that are done, and starts the next copy where it can be.
+    /// Frees the slots of the copies that are done, and starts the next copy if possible.
     async fn advance(&mut self) -> Result<(), DeviceError> {
         while let Some(flight) = self.flights.front_mut() {
             match flight.has_landed() {
@@ -293,7 +293,7 @@ impl<S: Source<Batch = Batch>> Task<S> {
         Ok(())
     }
 
-    /// A free buffer that the host may write to.
+    /// Returns the index of a free buffer that the host may write to.
     fn settled(&self) -> Result<Option<usize>, DeviceError> {
         for (at, buffer) in self.free.iter().enumerate() {
             if buffer.is_settled()? {
@@ -303,7 +303,7 @@ impl<S: Source<Batch = Batch>> Task<S> {
         Ok(None)
     }
 
-    /// Locking pages takes long, about a second for 10 GB, so another thread does it.
+    /// Page-locks a slab on another thread, because that takes about a second for 10 GB.
     async fn lock(&mut self, slab: Slab) {
         self.locked.keep_only(&slab, &self.flights);
         let (lane, to_lock) = (self.lane.clone(), slab.clone());
@@ -313,7 +313,7 @@ impl<S: Source<Batch = Batch>> Task<S> {
         }
     }
 
-    /// Lets copies and kernels end before what they use goes, then says goodbye.
+    /// Lets copies and kernels finish before their memory is freed, then closes the source.
     async fn finish(mut self) {
         self.waiting = None;
         let landed = timeout(LAND_TIMEOUT, async {
@@ -335,7 +335,8 @@ impl<S: Source<Batch = Batch>> Task<S> {
     }
 }
 
-/// The buffer, or a larger one in its place, with a quarter to spare, so that few are made.
+/// Returns the buffer, or a larger one in its place. The new one has a quarter more than needed, so that few
+/// replacements happen.
 async fn with_room(lane: &Arc<Lane>, buffer: Buffer, bytes: usize) -> Result<Buffer, DeviceError> {
     if buffer.room() >= bytes {
         return Ok(buffer);

@@ -1,4 +1,4 @@
-//! Memory of a device, and memory that a device can read by itself.
+//! Memory of a device, and page-locked host memory, which the device can read directly.
 
 use std::{
     ptr::{self, NonNull},
@@ -44,7 +44,7 @@ impl DeviceMemory {
         self.address as usize
     }
 
-    /// Copies `from` to the start of it, and waits.
+    /// Copies `from` to the start of the memory, and waits for that.
     pub(crate) fn fill(&self, from: &[u8]) -> Result<(), DeviceError> {
         assert!(from.len() <= self.bytes, "{} bytes into {}", from.len(), self.bytes);
         let _current = self.context.enter()?;
@@ -53,7 +53,7 @@ impl DeviceMemory {
         self.context.check("cuMemcpyHtoD", result)
     }
 
-    /// A copy of the bytes at `address`, which lie in it.
+    /// Returns a copy of the bytes at `address`, which must lie in this memory.
     pub(crate) fn read(&self, address: usize, bytes: usize) -> Result<Vec<u8>, DeviceError> {
         let at = address - self.address();
         assert!(at + bytes <= self.bytes, "{bytes} bytes from {at} of {}", self.bytes);
@@ -74,7 +74,7 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// Page-locked memory of the host.
+/// Page-locked host memory.
 pub(crate) struct HostMemory {
     context: Arc<Context>,
     start: NonNull<u8>,
@@ -87,7 +87,7 @@ unsafe impl Send for HostMemory {}
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
-    /// Zeros.
+    /// Allocates memory that is filled with zeros.
     pub(crate) fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, DeviceError> {
         let current = context.enter()?;
         let mut start = ptr::null_mut();
@@ -120,7 +120,7 @@ impl Drop for HostMemory {
     }
 }
 
-/// A slab whose pages the device can read by itself.
+/// A slab whose pages are locked, so that the device can read them directly.
 pub(crate) struct PageLock {
     context: Arc<Context>,
     slab: Slab,
@@ -128,7 +128,7 @@ pub(crate) struct PageLock {
 
 impl PageLock {
     pub(crate) fn new(context: &Arc<Context>, slab: Slab) -> Result<Self, DeviceError> {
-        /// For all contexts of this process.
+        /// The driver's flag that makes the lock valid for all contexts of this process.
         const PORTABLE: u32 = 1;
         let _current = context.enter()?;
         let start = slab.as_ptr().cast_mut().cast();

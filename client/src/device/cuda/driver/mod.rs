@@ -1,7 +1,7 @@
-//! The driver's calls that are needed, each checked, and what they make, owned. Nothing outside of this folder calls it.
+//! Checked wrappers of the driver's calls, with owned handles. Only this folder calls the driver.
 //!
-//! cudarc gives their signatures and loads the library when it is first used, so nothing is linked. Its version feature
-//! says which results have a name, not which driver is needed: of what is called here, a driver of CUDA 11.4 has all.
+//! cudarc declares the functions and loads the library on first use, so nothing is linked. Its version feature decides
+//! which result codes have names, not which driver is needed: a driver of CUDA 11.4 has all the functions used here.
 #![allow(unsafe_code)]
 
 mod memory;
@@ -23,7 +23,7 @@ pub(super) use stream::{Argument, Event, Kernel, Stream};
 
 use crate::device::{DeviceError, Placement, StreamHandle};
 
-/// Looked up before the first is called, because cudarc panics over one that is missing.
+/// Functions to look up before the first call, because cudarc panics when one is missing.
 const SYMBOLS: [&str; 33] = [
     "cuInit",
     "cuDeviceGetCount",
@@ -60,7 +60,7 @@ const SYMBOLS: [&str; 33] = [
     "cuGetErrorString",
 ];
 
-/// Turns a result into an error that names the call and the code.
+/// Converts a result code into an error that names the call and the code.
 fn check(placement: Placement, call: &'static str, result: CUresult) -> Result<(), DeviceError> {
     if result == CUresult::CUDA_SUCCESS {
         return Ok(());
@@ -75,7 +75,7 @@ fn check(placement: Placement, call: &'static str, result: CUresult) -> Result<(
     })
 }
 
-/// Results after which the context can do nothing any more.
+/// Returns whether the context is unusable after this result.
 const fn is_lost(result: CUresult) -> bool {
     matches!(
         result,
@@ -116,24 +116,24 @@ fn load(placement: Placement) -> Result<(), DeviceError> {
     check(placement, "cuInit", unsafe { sys::cuInit(0) })
 }
 
-/// A device's primary context, which everything in this process shares that uses the device.
+/// A device's primary context, which all users of the device in this process share.
 pub(crate) struct Context {
     ordinal: u32,
     device: sys::CUdevice,
     handle: sys::CUcontext,
 }
 
-// SAFETY: a context may be used from any thread, by several at once; which one is current is a thread's own affair.
+// SAFETY: a context may be used from any thread, by several at once; each thread has its own current context.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// Makes a context current on this thread, until dropped. What was current before is then so again: the trainer's own
-/// libraries rely on it.
+/// Makes a context current on this thread until it is dropped. Then restores the previous context, on which the
+/// trainer's own libraries rely.
 struct Entered<'a>(&'a Context);
 
 impl Context {
-    /// The context of the device of that number.
+    /// Opens the context of the device with this number.
     pub(crate) fn open(ordinal: u32) -> Result<Arc<Self>, DeviceError> {
         let placement = Placement::Cuda { ordinal };
         let devices = count(placement)?;
@@ -151,7 +151,7 @@ impl Context {
         Ok(Arc::new(Self { ordinal, device, handle }))
     }
 
-    /// How many devices there are.
+    /// Returns the number of devices.
     pub(crate) fn count() -> Result<u32, DeviceError> {
         count(Placement::Cuda { ordinal: 0 })
     }
@@ -160,7 +160,7 @@ impl Context {
         Placement::Cuda { ordinal: self.ordinal }
     }
 
-    /// What the device is called.
+    /// Returns the model name of the device.
     pub(crate) fn device_name(&self) -> Result<String, DeviceError> {
         let mut name: [c_char; 128] = [0; 128];
         // SAFETY: the driver writes at most 128 bytes, with a zero at their end.
@@ -169,7 +169,7 @@ impl Context {
         Ok(name.iter().take_while(|byte| **byte != 0).map(|byte| char::from(byte.cast_unsigned())).collect())
     }
 
-    /// Bytes that are free, and that there are.
+    /// Returns the free and the total bytes of the device's memory.
     pub(crate) fn memory(&self) -> Result<(u64, u64), DeviceError> {
         let _current = self.enter()?;
         let (mut free, mut total) = (0, 0);
@@ -190,15 +190,15 @@ impl Context {
         Ok(Entered(self))
     }
 
-    /// Makes `stream`, the trainer's, wait for `event`.
+    /// Makes the trainer's `stream` wait for `event`.
     pub(crate) fn make_wait(&self, stream: StreamHandle, event: &Event) -> Result<(), DeviceError> {
         let _current = self.enter()?;
-        // SAFETY: whoever made the handle promised that the stream lives; the event does.
+        // SAFETY: the creator of the handle guarantees that the stream lives; the event lives.
         let result = unsafe { sys::cuStreamWaitEvent(stream.as_raw() as sys::CUstream, event.handle, 0) };
         self.check("cuStreamWaitEvent", result)
     }
 
-    /// Records on `stream`, the trainer's, that all is done that was put there until now.
+    /// Records `event` on the trainer's `stream`, after all work queued there so far.
     pub(crate) fn record(&self, stream: StreamHandle, event: &Event) -> Result<(), DeviceError> {
         let _current = self.enter()?;
         // SAFETY: as in `make_wait`.
@@ -207,7 +207,7 @@ impl Context {
     }
 }
 
-/// Loads the driver, and has it count; an error is one of `placement`.
+/// Loads the driver and returns the number of devices. Errors name `placement`.
 fn count(placement: Placement) -> Result<u32, DeviceError> {
     match load(placement) {
         Err(DeviceError::Call { code, .. }) if code == "CUDA_ERROR_NO_DEVICE" => return Ok(0),

@@ -1,4 +1,4 @@
-//! What is put on a device: streams, the events in them, and kernels.
+//! Streams of device work, the events in them, and kernels.
 
 use std::{
     ffi::{CString, c_void},
@@ -11,7 +11,7 @@ use cudarc::driver::sys::{self, CUresult};
 use super::{Context, DeviceMemory};
 use crate::device::DeviceError;
 
-/// A mark in a stream.
+/// A point in a stream that others can wait for.
 pub(crate) struct Event {
     context: Arc<Context>,
     pub(super) handle: sys::CUevent,
@@ -23,9 +23,9 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// An event that counts as done until it is recorded.
+    /// Creates an event that counts as done until it is recorded.
     pub(crate) fn new(context: &Arc<Context>) -> Result<Self, DeviceError> {
-        /// Who waits for it sleeps; it takes no time stamps.
+        /// The driver's flags with which waiting threads sleep and no time stamps are taken.
         const BLOCKING_WITHOUT_TIMING: u32 = 1 | 2;
         let _current = context.enter()?;
         let mut handle = ptr::null_mut();
@@ -35,7 +35,7 @@ impl Event {
         Ok(Self { context: context.clone(), handle })
     }
 
-    /// Whether all before it is done.
+    /// Returns whether all work before the event is done.
     pub(crate) fn is_done(&self) -> Result<bool, DeviceError> {
         let _current = self.context.enter()?;
         // SAFETY: the event lives.
@@ -45,7 +45,7 @@ impl Event {
         }
     }
 
-    /// Waits, with this thread, until all before it is done.
+    /// Blocks this thread until all work before the event is done.
     pub(crate) fn synchronise(&self) -> Result<(), DeviceError> {
         let _current = self.context.enter()?;
         // SAFETY: the event lives.
@@ -69,11 +69,11 @@ pub(crate) struct Stream {
 
 // SAFETY: a stream may be used from any thread.
 unsafe impl Send for Stream {}
-// SAFETY: as above; the driver orders what is put there at once.
+// SAFETY: as above; the driver serialises concurrent calls.
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// A stream that does not wait for the default one.
+    /// Creates a stream that does not wait for the default stream.
     pub(crate) fn new(context: &Arc<Context>) -> Result<Self, DeviceError> {
         const NON_BLOCKING: u32 = 1;
         let _current = context.enter()?;
@@ -84,24 +84,24 @@ impl Stream {
         Ok(Self { context: context.clone(), handle })
     }
 
-    /// Makes what follows wait for `event`.
+    /// Makes later work on this stream wait for `event`.
     pub(crate) fn wait(&self, event: &Event) -> Result<(), DeviceError> {
         let _current = self.context.enter()?;
         // SAFETY: both live.
         self.context.check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.handle, event.handle, 0) })
     }
 
-    /// Records that all is done that was put there until now.
+    /// Records `event` after all work queued so far.
     pub(crate) fn record(&self, event: &Event) -> Result<(), DeviceError> {
         let _current = self.context.enter()?;
         // SAFETY: both live.
         self.context.check("cuEventRecord", unsafe { sys::cuEventRecord(event.handle, self.handle) })
     }
 
-    /// Puts a copy of `from` to `to`, `at` bytes in, on the stream.
+    /// Queues a copy of `from` to offset `at` of `to`.
     ///
     /// # Safety
-    /// `from` must stay as it is, and valid, until the stream has passed the copy.
+    /// `from` must stay unchanged and valid until the stream has passed the copy.
     pub(crate) unsafe fn copy(&self, from: &[u8], to: &DeviceMemory, at: usize) -> Result<(), DeviceError> {
         assert!(at + from.len() <= to.bytes, "{} bytes at {at} of {}", from.len(), to.bytes);
         let _current = self.context.enter()?;
@@ -112,11 +112,11 @@ impl Stream {
         self.context.check("cuMemcpyHtoDAsync", result)
     }
 
-    /// Puts a kernel on the stream, with these arguments.
+    /// Queues a kernel with these arguments.
     ///
     /// # Safety
-    /// The arguments must be those of the kernel, in number and size, and the memory that it touches by them must be the
-    /// device's, for as long as it runs.
+    /// The arguments must match the kernel's in number and size. The memory that it accesses through them must be the
+    /// device's for as long as it runs.
     pub(crate) unsafe fn launch(
         &self,
         kernel: &Kernel,
@@ -127,7 +127,8 @@ impl Stream {
         let mut pointers: Vec<*mut c_void> = arguments.iter_mut().map(Argument::as_ptr).collect();
         let ([x, y], no_shared_bytes) = (grid, 0);
         let _current = self.context.enter()?;
-        // SAFETY: the driver copies the arguments before it returns; the caller vouches for what they are.
+        // SAFETY: the driver copies the arguments before it returns; the caller guarantees their number, sizes and
+        // addresses.
         let result = unsafe {
             sys::cuLaunchKernel(
                 kernel.function,
@@ -146,7 +147,7 @@ impl Stream {
         self.context.check("cuLaunchKernel", result)
     }
 
-    /// Waits, with this thread, until all is done that was put there.
+    /// Blocks this thread until all work queued so far is done.
     pub(crate) fn synchronise(&self) -> Result<(), DeviceError> {
         let _current = self.context.enter()?;
         // SAFETY: the stream lives.
@@ -179,20 +180,20 @@ impl Argument {
     }
 }
 
-/// A kernel, and the module that it is in.
+/// A kernel, and the module that contains it.
 pub(crate) struct Kernel {
     context: Arc<Context>,
     module: sys::CUmodule,
     function: sys::CUfunction,
 }
 
-// SAFETY: handles that may be used from any thread.
+// SAFETY: the handles may be used from any thread.
 unsafe impl Send for Kernel {}
 // SAFETY: as above.
 unsafe impl Sync for Kernel {}
 
 impl Kernel {
-    /// Has the driver compile `ptx` for this device, and takes `name` of it.
+    /// Compiles `ptx` for this device with the driver, and looks up the kernel `name` in it.
     pub(crate) fn new(context: &Arc<Context>, ptx: &str, name: &str) -> Result<Self, DeviceError> {
         let (image, name) = (CString::new(ptx), CString::new(name));
         let (image, name) = (image.expect("PTX is text"), name.expect("a name is text"));
