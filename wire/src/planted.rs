@@ -26,6 +26,24 @@ pub enum Bug {
     ForgetBadSamples,
     /// The coordinator tells a worker that it knows of bad samples though they could not be written.
     BelieveUnwritten,
+    /// The coordinator takes ranks on as if it could write, and does not wait for it.
+    AdmitUnwritten,
+    /// The coordinator counts on its lease for longer than it was given it.
+    IgnoreLease,
+    /// The coordinator gives an answer that took until after its lease.
+    AnswerDeposed,
+    /// The coordinator takes the leader's key though another has it.
+    TakeHeldKey,
+    /// The state takes what a coordinator writes that does not lead any more.
+    WriteDeposed,
+    /// The state takes a write that comes after later ones.
+    WriteLate,
+    /// The coordinator takes the sessions of another run of the job for those of this one.
+    MixRuns,
+    /// The coordinator does not make the removal of a job durable.
+    ForgetRemoval,
+    /// The coordinator does not make it durable that a job has failed.
+    ForgetVerdict,
     /// The coordinator's state keeps a part of what is written together when it is killed meanwhile.
     CutWrites,
     /// The client hands over what comes over a link that it has left.
@@ -50,7 +68,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 30] = [
         Self::ForgetAcknowledged,
         Self::ResumePlusOne,
         Self::ResumeAtFurthest,
@@ -62,6 +80,15 @@ impl Bug {
         Self::TakeBackAcknowledged,
         Self::ForgetBadSamples,
         Self::BelieveUnwritten,
+        Self::AdmitUnwritten,
+        Self::IgnoreLease,
+        Self::AnswerDeposed,
+        Self::TakeHeldKey,
+        Self::WriteDeposed,
+        Self::WriteLate,
+        Self::MixRuns,
+        Self::ForgetRemoval,
+        Self::ForgetVerdict,
         Self::CutWrites,
         Self::TrustLeftLink,
         Self::BelieveLeftLink,

@@ -104,7 +104,9 @@ impl Coordinator {
         for session in state.runs.into_values().flat_map(|run| run.sessions) {
             self.sessions.remove(&session);
         }
-        self.effects.push_back(Effect::Persist(Change::DeleteJob(name.to_owned())));
+        if !has(Bug::ForgetRemoval) {
+            self.effects.push_back(Effect::Persist(Change::DeleteJob(name.to_owned())));
+        }
         self.log(LogLevel::Info, format!("job `{name}` removed"));
         Ok(FromCoordinator::Done)
     }
@@ -166,7 +168,9 @@ impl Coordinator {
             state.failed = state.ledger.verdict(&state.job);
             if let Some(cause) = &state.failed {
                 lines.push((LogLevel::Error, format!("job `{name}` has failed: {cause}")));
-                self.effects.push_back(Effect::Persist(Change::PutJob(state.record())));
+                if !has(Bug::ForgetVerdict) {
+                    self.effects.push_back(Effect::Persist(Change::PutJob(state.record())));
+                }
             }
         }
         for (level, text) in lines {

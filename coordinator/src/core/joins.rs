@@ -11,7 +11,9 @@ use spdl_wire::{
 };
 
 use super::{
-    Change, Coordinator, Effect, LogLevel, MAX_RUNS, MAX_WORLD, SUPERSEDED_SESSIONS, Successor, over_limit,
+    Change, Coordinator, Effect, LogLevel, MAX_RUNS, MAX_WORLD, SUPERSEDED_SESSIONS, Successor,
+    jobs::RunState,
+    over_limit,
     session::{RankState, SessionState},
 };
 
@@ -44,8 +46,9 @@ impl Coordinator {
     }
 
     /// Whether a join would begin a session or take a seat in one: what has to be durable before anybody hears of it.
-    #[must_use]
-    pub fn takes_seat(&self, join: &Join) -> bool {
+    pub fn takes_seat(&mut self, now_ms: u64, join: &Join) -> bool {
+        // As for the join itself: a session can have ended since the last tick.
+        self.advance(now_ms);
         self.check_join(join).is_ok() && matches!(self.seat(join), Ok(Seat::Free(_) | Seat::NewSession))
     }
 
@@ -100,9 +103,14 @@ impl Coordinator {
         Ok(job)
     }
 
+    fn run(&self, join: &Join) -> Option<&RunState> {
+        let runs = &self.jobs[&join.job].runs;
+        if has(Bug::MixRuns) { runs.values().next() } else { runs.get(&join.run) }
+    }
+
     /// The newest session of the run; the ones before are superseded.
     fn newest(&self, join: &Join) -> Option<&SessionState> {
-        let run = self.jobs[&join.job].runs.get(&join.run)?;
+        let run = self.run(join)?;
         run.sessions.last().map(|id| &self.sessions[id])
     }
 
@@ -145,7 +153,7 @@ impl Coordinator {
     ///   where it began. They never supersede a living one, however their launch was started; and who had a session that
     ///   is older than the run's newest, and is not what that one replaces, was superseded long ago.
     fn seat(&self, join: &Join) -> Result<Seat, Refusal> {
-        let run = self.jobs[&join.job].runs.get(&join.run);
+        let run = self.run(join);
         for id in run.into_iter().flat_map(|run| &run.sessions) {
             let session = &self.sessions[id];
             if session.ranks.get(&join.rank).is_some_and(|rank| rank.nonce == join.nonce) {

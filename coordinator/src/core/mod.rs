@@ -3,6 +3,7 @@
 //! Jobs, sessions, membership, placement and the bad-sample ledger live here. No async, clock or I/O: the shell
 //! passes `now_ms` (any monotonic count of milliseconds) and carries out what [`Coordinator::poll_effect`] returns.
 
+mod durability;
 mod effect;
 mod jobs;
 mod joins;
@@ -21,6 +22,7 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
+pub use durability::{Durability, Terms};
 pub use effect::{
     Answer, BadSampleCause, BadSampleRecord, Change, ConnectionId, Durable, Effect, JobRecord, LogLevel, LogLine, Peer,
     RankRecord, SessionRecord, Successor,

@@ -1,14 +1,13 @@
 //! Drives the core: gives it the time, hands its changes to the writer in order, prints its log lines.
 
 use std::{
-    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
 use spdl_shard::job::Job;
-use spdl_wire::messages::{FromCoordinator, Join, Refusal, ToCoordinator};
+use spdl_wire::messages::{FromCoordinator, Refusal, ToCoordinator};
 
 use super::{
     dataset::{DatasetLimits, Datasets},
@@ -16,8 +15,8 @@ use super::{
 };
 use crate::{
     core::{
-        Answer, Config, ConnectionId, Coordinator, Durable, Effect, LogLevel, LogLine, NearestThenLeastLoaded, Peer,
-        Status,
+        Answer, Config, ConnectionId, Coordinator, Durability, Durable, Effect, LogLevel, LogLine,
+        NearestThenLeastLoaded, Peer, Status,
     },
     error_text,
     state::StateStore,
@@ -31,9 +30,7 @@ const BEAT_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct Driver {
     core: Mutex<Coordinator>,
     writer: StateWriter,
-    is_shared: bool,
-    /// Nonces of those whose seat in a session is not durable yet: it is being written, or they were refused it.
-    unkept: Mutex<BTreeSet<u64>>,
+    durability: Mutex<Durability>,
     started: Instant,
     datasets: Datasets,
 }
@@ -49,36 +46,26 @@ impl Driver {
         let core = Coordinator::new(config, Box::new(NearestThenLeastLoaded), durable, 0);
         Arc::new(Self {
             core: Mutex::new(core),
-            is_shared: store.is_shared(),
-            unkept: Mutex::default(),
+            durability: Mutex::new(Durability::new(store.is_shared())),
             writer: StateWriter::start(store),
             started: Instant::now(),
             datasets: Datasets::new(limits),
         })
     }
 
-    /// Answers a request, once what follows from it is durable. Where it cannot be made durable, those are refused that must
-    /// last (see [`Coordinator::answer_must_last`]). While it is known that it cannot be, nothing new is taken on: no job is
-    /// kept or removed, and nobody takes a seat in a session, as the same seat, or the same session's id, would be given to
-    /// another after a crash. Whoever has a seat already goes on: a full disk stops no running rank.
+    /// Answers a request, once what follows from it is durable, or refuses it (see [`Durability`]).
     pub(crate) async fn request(&self, peer: &Peer, request: ToCoordinator) -> FromCoordinator {
-        let seat = match &request {
-            ToCoordinator::Join(join) if self.takes_seat(join) => Some(join.nonce),
-            _ => None,
-        };
-        let is_job = matches!(request, ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. });
-        if (is_job || seat.is_some())
-            && let Some(cause) = self.writer.problem()
-        {
-            return FromCoordinator::Refused(Refusal::Unwritable { cause });
-        }
-        // Before the core knows of it, so that the same join, asked again meanwhile, is not taken for one that has its seat.
-        seat.map(|nonce| self.unkept.lock().insert(nonce));
-        let must_last = seat.is_some() || Coordinator::answer_must_last(&request, self.is_shared);
         let patience = if matches!(request, ToCoordinator::WorkerBeat(_)) { BEAT_PATIENCE } else { Duration::MAX };
-        let waits = must_last || Coordinator::answer_waits_for_earlier(&request);
-        let (answer, mut written) = self.act(|core, now_ms| core.handle_request(now_ms, peer, request));
-        if waits && written.is_none() {
+        // One look at the core: no other request comes between the terms and the answer.
+        let (asked, mut written) = self.act(|core, now_ms| {
+            let terms = self.durability.lock().terms(core, now_ms, &request, self.writer.problem())?;
+            Ok((terms, core.handle_request(now_ms, peer, request)))
+        });
+        let (terms, answer) = match asked {
+            Ok(asked) => asked,
+            Err(refusal) => return FromCoordinator::Refused(refusal),
+        };
+        if terms.waits && written.is_none() {
             written = Some(self.writer.write(Vec::new()));
         }
         let reply = match answer {
@@ -91,19 +78,8 @@ impl Driver {
             }
             Answer::Reply(reply) => reply,
         };
-        match wait_for(written, patience).await {
-            Ok(()) => {
-                seat.map(|nonce| self.unkept.lock().remove(&nonce));
-                reply
-            }
-            Err(cause) if must_last => FromCoordinator::Refused(Refusal::Unwritable { cause }),
-            Err(_) => reply,
-        }
-    }
-
-    /// Whether a join takes a seat that is not durably its own yet.
-    fn takes_seat(&self, join: &Join) -> bool {
-        self.unkept.lock().contains(&join.nonce) || self.core.lock().takes_seat(join)
+        let written = wait_for(written, patience).await;
+        self.durability.lock().answer(&terms, written, reply)
     }
 
     /// Makes a job of a job file's text.

@@ -1,10 +1,14 @@
-//! Asking the coordinator, one question after the other, as the shells of workers and clients do.
+//! Asking the coordinators, one question after the other, as the shells of workers and clients do.
 
 use std::collections::VecDeque;
 
-use spdl_wire::messages::{FromCoordinator, ToCoordinator, Transport};
+use spdl_wire::{
+    coordinators::Search,
+    messages::{FromCoordinator, Refusal, ToCoordinator, Transport},
+};
 
 use crate::{
+    coordinator::{address_of, coordinator_at},
     net::{ConnId, Message},
     process::Target,
     world::{Input, World},
@@ -18,10 +22,19 @@ const CONNECT_US: u64 = 3_000_000;
 /// Questions of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Asking {
-    conn: Option<ConnId>,
-    open: Option<u64>,
+    search: Option<Search>,
+    /// To which coordinator.
+    conn: Option<(usize, ConnId)>,
+    open: Option<Open>,
     next: u64,
     queue: VecDeque<ToCoordinator>,
+}
+
+/// The question that is open.
+#[derive(Debug)]
+struct Open {
+    id: u64,
+    body: ToCoordinator,
 }
 
 impl Asking {
@@ -35,8 +48,20 @@ impl World {
         match target {
             Target::Worker(worker) => &mut self.workers[worker].asking,
             Target::Client(client) => &mut self.clients[client].asking,
-            Target::Coordinator => unreachable!("the coordinator asks nobody"),
+            Target::Coordinator(_) => unreachable!("a coordinator asks nobody"),
         }
+    }
+
+    fn search(&mut self, target: Target) -> &mut Search {
+        if self.asking(target).search.is_none() {
+            // Each is given the coordinators in an order of its own.
+            let all = self.coordinators.len();
+            let first = if all > 1 { self.dice.index(all) } else { 0 };
+            let addresses: Vec<String> = (0..all).map(|at| address_of((first + at) % all)).collect();
+            let addresses = addresses.join(",").parse().expect("these are addresses");
+            self.asking(target).search = Some(Search::new(addresses));
+        }
+        self.asking(target).search.as_mut().expect("it was just made")
     }
 
     pub(crate) fn ask(&mut self, target: Target, question: ToCoordinator) {
@@ -49,7 +74,7 @@ impl World {
         let asking = self.asking(target);
         asking.queue.clear();
         if asking.open.take().is_some()
-            && let Some(conn) = asking.conn.take()
+            && let Some((_, conn)) = asking.conn.take()
         {
             self.close(conn, 0);
         }
@@ -61,59 +86,79 @@ impl World {
             return;
         }
         let Some(body) = asking.queue.pop_front() else { return };
+        let first = self.search(target).begin();
+        self.ask_one(target, coordinator_at(&first), body);
+    }
+
+    fn ask_one(&mut self, target: Target, at: usize, body: ToCoordinator) {
+        let answer_us = if matches!(target, Target::Worker(_)) { WORKER_US } else { CLIENT_US };
+        let before = self.asking(target).conn.take().filter(|(_, conn)| self.is_open(*conn, 0));
+        let (conn, timeout_us) = match before {
+            Some((of, conn)) if of == at => (conn, answer_us),
+            before => {
+                if let Some((_, conn)) = before {
+                    self.close(conn, 0);
+                }
+                (self.connect(target, Target::Coordinator(at), Transport::Quic), answer_us + CONNECT_US)
+            }
+        };
+        let asking = self.asking(target);
         let id = asking.next;
         asking.next += 1;
-        asking.open = Some(id);
-        let conn = asking.conn;
-        let answer_us = if matches!(target, Target::Worker(_)) { WORKER_US } else { CLIENT_US };
-        let (conn, timeout_us) = match conn.filter(|conn| self.is_open(*conn, 0)) {
-            Some(conn) => (conn, answer_us),
-            None => (self.connect(target, Target::Coordinator, Transport::Quic), answer_us + CONNECT_US),
-        };
-        self.asking(target).conn = Some(conn);
+        asking.conn = Some((at, conn));
+        asking.open = Some(Open { id, body: body.clone() });
         self.send(conn, 0, Message::Ask { id, body: Box::new(body) });
         self.remind(timeout_us, target, Input::AnswerTimeout { id });
     }
 
     pub(crate) fn answered(&mut self, target: Target, id: u64, answer: FromCoordinator) {
-        if self.asking(target).open != Some(id) {
-            return;
+        let Some(open) = self.asking(target).open.take_if(|open| open.id == id) else { return };
+        if let FromCoordinator::Refused(Refusal::NotLeader { leader, .. }) = &answer {
+            let next = self.search(target).refused(leader.as_deref());
+            return self.ask_another(target, next, open.body);
         }
-        self.asking(target).open = None;
+        self.search(target).answered();
         match target {
             Target::Worker(worker) => self.worker_answered(worker, &answer),
             Target::Client(client) => self.client_answered(client, answer),
-            Target::Coordinator => unreachable!("the coordinator asks nobody"),
+            Target::Coordinator(_) => unreachable!("a coordinator asks nobody"),
         }
         self.ask_next(target);
     }
 
     pub(crate) fn answer_timed_out(&mut self, target: Target, id: u64) {
-        if self.asking(target).open == Some(id) {
-            let conn = self.asking(target).conn.take().expect("a question goes over a connection");
+        if let Some(open) = self.asking(target).open.take_if(|open| open.id == id) {
+            let (_, conn) = self.asking(target).conn.take().expect("a question goes over a connection");
             self.close(conn, 0);
-            self.unanswered(target);
+            let next = self.search(target).failed();
+            self.ask_another(target, next, open.body);
         }
     }
 
     pub(crate) fn asking_lost(&mut self, target: Target, conn: ConnId) {
-        if self.asking(target).conn == Some(conn) {
-            self.asking(target).conn = None;
-            if self.asking(target).open.is_some() {
-                self.unanswered(target);
-            } else if let Target::Worker(worker) = target {
-                self.worker_alone(worker);
-            }
+        if self.asking(target).conn.is_none_or(|(_, own)| own != conn) {
+            return;
+        }
+        self.asking(target).conn = None;
+        if let Some(open) = self.asking(target).open.take() {
+            let next = self.search(target).failed();
+            self.ask_another(target, next, open.body);
+        } else if let Target::Worker(worker) = target {
+            self.worker_alone(worker);
         }
     }
 
-    fn unanswered(&mut self, target: Target) {
+    /// The same question goes to another coordinator, or nobody who leads was found.
+    fn ask_another(&mut self, target: Target, next: Option<String>, body: ToCoordinator) {
+        if let Some(next) = next {
+            self.coverage.count("question_went_to_another_coordinator");
+            return self.ask_one(target, coordinator_at(&next), body);
+        }
         self.coverage.count("question_unanswered");
-        self.asking(target).open = None;
         match target {
             Target::Worker(worker) => self.worker_unanswered(worker),
             Target::Client(client) => self.client_unanswered(client),
-            Target::Coordinator => unreachable!("the coordinator asks nobody"),
+            Target::Coordinator(_) => unreachable!("a coordinator asks nobody"),
         }
         self.ask_next(target);
     }

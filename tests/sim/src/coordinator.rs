@@ -1,10 +1,7 @@
-//! The coordinator's shell: requests in, changes to a disk that takes its time, replies out once they are durable.
+//! A coordinator's shell: requests in, changes to a state that takes its time, replies out once they are durable.
 
-use std::collections::VecDeque;
-
-use spdl_coordinator::{
-    core::{Answer, Change, ConnectionId, Coordinator, Durable, Effect, NearestThenLeastLoaded, Peer, Role},
-    state::{MemoryState, StateStore},
+use spdl_coordinator::core::{
+    Answer, Change, ConnectionId, Coordinator, Durability, Durable, Effect, NearestThenLeastLoaded, Peer, Role,
 };
 use spdl_wire::{
     messages::{FromCoordinator, Refusal, ToCoordinator},
@@ -12,220 +9,165 @@ use spdl_wire::{
 };
 
 use crate::{
+    election::Candidacy,
     net::{ConnId, Message},
-    process::{Process, Target},
+    process::{Process, Running, Target},
     world::{Action, Event, Input, World},
+    writer::{Reply, Writer},
 };
 
-/// As the shell's: its clock, how often a write is tried again, and how long the answer to a beat waits for one.
+/// As the shell's: its clock, and how long the answer to a beat waits for one.
 const TICK_US: u64 = 200_000;
-const RETRY_US: u64 = 1_000_000;
 const BEAT_PATIENCE_US: u64 = 1_000_000;
-/// The state is one that another coordinator can go on from.
-const IS_SHARED: bool = true;
 
 pub(crate) struct CoordinatorProcess {
     pub(crate) process: Process,
-    core: Option<Coordinator>,
-    /// The latest time that the core was told: its own, should its clock step back.
-    newest_ms: u64,
-    state: MemoryState,
-    /// The state as it was at some time before.
-    backup: MemoryState,
-    waiting: VecDeque<Write>,
-    /// All that is written together.
-    writing: Vec<Write>,
-    /// Changes that were refused, and go before all others.
-    refused: Vec<Change>,
-    pub(crate) disk: Disk,
+    /// While it leads.
+    pub(crate) lead: Option<Lead>,
+    /// Where the state is one of several coordinators'.
+    pub(crate) candidacy: Candidacy,
     /// It is killed when it next writes changes that belong together.
     pub(crate) dies_writing: bool,
 }
 
-/// What it writes to.
-#[derive(Debug, Default)]
-pub(crate) struct Disk {
-    pub(crate) slow_until_us: u64,
-    /// Each write takes tens of seconds.
-    pub(crate) stuck_until_us: u64,
-    /// It is full, or etcd is away.
-    pub(crate) refuses_until_us: u64,
-}
-
-/// Changes, and what is said once they are durable.
-struct Write {
-    changes: Vec<Change>,
-    reply: Option<Reply>,
-}
-
-struct Reply {
-    conn: ConnId,
-    id: u64,
-    body: FromCoordinator,
-    /// Refused where what it tells could not be written.
-    must_last: bool,
+/// What a coordinator leads with.
+pub(crate) struct Lead {
+    /// Later leaders have a greater one.
+    pub(crate) term: u64,
+    core: Coordinator,
+    pub(crate) durability: Durability,
+    /// The latest time that the core was told: its own, should its clock step back.
+    newest_ms: u64,
+    pub(crate) writer: Writer,
 }
 
 impl CoordinatorProcess {
     pub(crate) fn new(host: usize) -> Self {
-        Self {
-            process: Process::new(host),
-            core: None,
-            newest_ms: 0,
-            state: MemoryState::default(),
-            backup: MemoryState::default(),
-            waiting: VecDeque::new(),
-            writing: Vec::new(),
-            refused: Vec::new(),
-            disk: Disk::default(),
-            dies_writing: false,
-        }
-    }
-
-    pub(crate) fn durable(&self) -> Durable {
-        self.state.load().expect("memory does not fail")
-    }
-
-    /// Nothing waits to be written.
-    fn is_quiet(&self) -> bool {
-        self.writing.is_empty() && self.waiting.is_empty() && self.refused.is_empty()
+        Self { process: Process::new(host), lead: None, candidacy: Candidacy::default(), dies_writing: false }
     }
 
     pub(crate) fn status(&self) -> Option<spdl_coordinator::core::Status> {
-        self.core.as_ref().map(Coordinator::status)
+        self.lead.as_ref().map(|lead| lead.core.status())
     }
 }
 
+/// Where the others reach it.
+pub(crate) fn address_of(coordinator: usize) -> String {
+    format!("c{coordinator}:7000")
+}
+
+/// The coordinator at an address.
+pub(crate) fn coordinator_at(address: &str) -> usize {
+    let number = address.strip_prefix('c').and_then(|rest| rest.strip_suffix(":7000"));
+    number.and_then(|number| number.parse().ok()).expect("nobody is told another address")
+}
+
 impl World {
-    pub(crate) fn start_coordinator(&mut self) {
+    pub(crate) fn start_coordinator(&mut self, at: usize) {
         let (now_us, drift) = (self.now_us, self.scenario.drift);
-        self.coordinator.process.start(now_us, drift, &mut self.dice);
-        let now_ms = self.coordinator.process.clock.read_ms(now_us);
-        let durable = self.coordinator.durable();
-        if let Err(problem) = self.oracle.coordinator_started(&durable) {
+        self.coordinators[at].process.start(now_us, drift, &mut self.dice);
+        self.coordinators[at].candidacy = Candidacy::default();
+        if self.etcd.is_some() {
+            self.stand(at);
+        } else {
+            let durable = self.state.durable();
+            self.begin_lead(at, 0, durable, None);
+        }
+        self.remind(TICK_US, Target::Coordinator(at), Input::Tick);
+    }
+
+    /// It leads from now on, and goes on from the state.
+    pub(crate) fn begin_lead(&mut self, at: usize, term: u64, durable: Durable, fence: Option<u64>) {
+        let now_ms = self.coordinators[at].process.clock.read_ms(self.now_us);
+        if self.latest_leader.replace(at).is_some_and(|before| before != at) {
+            self.coverage.count("coordinator_went_on_from_anothers_state");
+        }
+        self.latest_term = term;
+        if let Err(problem) = self.oracle.coordinator_started(at, &durable) {
             self.fail(problem);
         }
+        self.note(format_args!("coordinator {at} leads in term {term}"));
         let core = Coordinator::new(self.scenario.config, Box::new(NearestThenLeastLoaded), durable, now_ms);
-        self.coordinator.core = Some(core);
-        self.coordinator.newest_ms = now_ms;
+        let durability = Durability::new(self.etcd.is_some());
+        let lead = Lead { term, core, durability, newest_ms: now_ms, writer: Writer::new(fence) };
+        self.coordinators[at].lead = Some(lead);
         let job = self.scenario.job.clone();
-        self.with_coordinator(None, false, |core, now_ms| {
-            core.handle_job(now_ms, Ok(job));
-        });
-        self.remind(TICK_US, Target::Coordinator, Input::Tick);
+        let (_, changes) = self.run_core(at, |core, now_ms| core.handle_job(now_ms, Ok(job)));
+        self.hand_over_changes(at, changes, None);
+    }
+
+    /// It does not lead any more: what it has not said it does not say.
+    pub(crate) fn end_lead(&mut self, at: usize) {
+        let Some(lead) = self.coordinators[at].lead.take() else { return };
+        for Reply { conn, id, .. } in lead.writer.into_replies() {
+            self.coverage.count("answer_dropped_as_its_coordinator_was_deposed");
+            self.answer_not_leader(at, conn, id);
+        }
+    }
+
+    /// Whether it leads, as far as it knows.
+    pub(crate) fn leads(&self, at: usize) -> bool {
+        let coordinator = &self.coordinators[at];
+        coordinator.lead.is_some() && (self.etcd.is_none() || self.tenure_holds(at))
     }
 
     /// Kills it. What was being written may have been written, all of it, and what was said after it was not.
-    pub(crate) fn kill_coordinator(&mut self) {
-        let writes: Vec<Write> = self.coordinator.writing.drain(..).collect();
-        if !writes.is_empty() {
-            let is_written = !self.is_refusing() && self.dice.percent(50);
-            let mut changes = std::mem::take(&mut self.coordinator.refused);
-            changes.extend(writes.iter().flat_map(|write| write.changes.clone()));
-            let kept = if has(Bug::CutWrites) { self.dice.index(changes.len() + 1) } else { changes.len() };
-            if is_written {
-                self.apply(&changes[..kept]);
-            }
-            let is_said = writes.iter().any(|write| write.reply.is_some());
-            match is_written {
-                true if is_said => self.coverage.count("coordinator_crashed_after_persisting_before_replying"),
-                true => {}
-                false => self.coverage.count("coordinator_crashed_before_persisting"),
-            }
+    pub(crate) fn kill_coordinator(&mut self, at: usize) {
+        if let Some(lead) = self.coordinators[at].lead.take() {
+            self.kill_writer(lead.writer);
         }
-        self.coordinator.waiting.clear();
-        self.coordinator.refused.clear();
-        self.coordinator.core = None;
-        self.process_mut(Target::Coordinator).running = crate::process::Running::Dead;
-        self.close_all(Target::Coordinator);
+        self.coordinators[at].process.running = Running::Dead;
+        self.close_all(Target::Coordinator(at));
     }
 
-    /// Stops it in order: everything is durable, where that can be.
-    pub(crate) fn stop_coordinator(&mut self) {
-        self.with_coordinator(None, false, |core, _| core.flush());
-        let coordinator = &mut self.coordinator;
-        let mut changes = std::mem::take(&mut coordinator.refused);
-        for write in coordinator.writing.drain(..).chain(coordinator.waiting.drain(..)) {
-            changes.extend(write.changes);
+    /// Stops it in order: everything is durable, where that can be, and another one can lead.
+    pub(crate) fn stop_coordinator(&mut self, at: usize) {
+        if self.coordinators[at].lead.is_some() {
+            let ((), changes) = self.run_core(at, |core, _| core.flush());
+            self.flush_writer(at, changes);
         }
-        if !self.is_refusing() {
-            self.apply(&changes);
-        }
-        self.kill_coordinator();
+        self.resign(at);
+        self.kill_coordinator(at);
     }
 
-    fn is_refusing(&self) -> bool {
-        self.now_us < self.coordinator.disk.refuses_until_us
-    }
-
-    /// Its disk is lost; the file of its job is not.
-    pub(crate) fn wipe_coordinator(&mut self) {
-        self.coverage.count("coordinator_lost_its_state");
-        self.coordinator.state = MemoryState::default();
-        self.oracle.coordinator_wiped();
-    }
-
-    /// Its disk is replaced by a copy that was made earlier.
-    pub(crate) fn roll_back_coordinator(&mut self) {
-        if self.coordinator.backup.load().is_ok_and(|durable| !durable.sessions.is_empty()) {
-            self.coverage.count("coordinator_rolled_back");
-        }
-        self.coordinator.state = self.coordinator.backup.clone();
-        self.oracle.coordinator_wiped();
-    }
-
-    fn apply(&mut self, changes: &[Change]) {
-        self.coordinator.state.apply(changes).expect("memory does not fail");
-    }
-
-    /// Runs the core, and hands its changes to the disk. What is returned goes out when they are durable.
-    fn with_coordinator<R>(
+    /// Runs the core: what it returns, and what is to be made durable.
+    pub(crate) fn run_core<R>(
         &mut self,
-        asked: Option<(ConnId, u64, &ToCoordinator)>,
-        waits: bool,
+        at: usize,
         event: impl FnOnce(&mut Coordinator, u64) -> R,
-    ) -> R
-    where
-        R: MaybeReply,
-    {
-        let now_ms = self.coordinator.process.clock.read_ms(self.now_us);
-        self.coordinator.newest_ms = self.coordinator.newest_ms.max(now_ms);
-        let core = self.coordinator.core.as_mut().expect("it runs");
-        let result = event(core, now_ms);
+    ) -> (R, Vec<Change>) {
+        let coordinator = &mut self.coordinators[at];
+        let now_ms = coordinator.process.clock.read_ms(self.now_us);
+        let lead = coordinator.lead.as_mut().expect("it leads");
+        lead.newest_ms = lead.newest_ms.max(now_ms);
+        let result = event(&mut lead.core, now_ms);
         let mut changes = Vec::new();
         let mut lines = Vec::new();
-        while let Some(effect) = core.poll_effect() {
+        while let Some(effect) = lead.core.poll_effect() {
             match effect {
                 Effect::Persist(change) => changes.push(change),
                 Effect::Log(line) => lines.push(line.text),
             }
         }
         for line in lines {
-            self.on_log(&line);
+            self.on_log(at, &line);
         }
-        self.oracle.persisting(&changes);
-        let reply = asked.and_then(|(conn, id, question)| {
-            let must_last = Coordinator::answer_must_last(question, IS_SHARED);
-            Some(Reply { conn, id, body: result.reply()?, must_last })
-        });
-        let is_quiet = self.coordinator.is_quiet();
-        match (changes.is_empty() && (is_quiet || !waits), reply) {
-            (true, Some(Reply { conn, id, body, .. })) => self.answer(conn, id, body),
-            (true, None) => {}
-            (false, reply) => {
-                if let (Some(reply), Some((.., ToCoordinator::WorkerBeat(_)))) = (&reply, asked) {
-                    let late = Input::BeatPatience { conn: reply.conn, id: reply.id };
-                    self.remind(BEAT_PATIENCE_US, Target::Coordinator, late);
-                }
-                self.coordinator.waiting.push_back(Write { changes, reply });
-                self.write_next();
-            }
-        }
-        result
+        self.oracle.persisting(at, &changes);
+        (result, changes)
     }
 
-    fn on_log(&mut self, line: &str) {
-        self.note(format_args!("coordinator says: {line}"));
+    /// To the writer, with what is said once they are durable.
+    fn hand_over_changes(&mut self, at: usize, changes: Vec<Change>, reply: Option<Reply>) {
+        let waits = reply.as_ref().is_some_and(|reply| reply.terms.waits);
+        match reply {
+            Some(reply) if changes.is_empty() && !waits => self.give(at, reply),
+            None if changes.is_empty() => {}
+            reply => self.write(at, changes, reply),
+        }
+    }
+
+    fn on_log(&mut self, at: usize, line: &str) {
+        self.note(format_args!("coordinator {at} says: {line}"));
         if line.contains("was silent for") {
             self.coverage.count("worker_was_silent_for_longer_than_liveness");
         }
@@ -234,161 +176,124 @@ impl World {
         }
     }
 
-    fn write_next(&mut self) {
-        let coordinator = &mut self.coordinator;
-        if !coordinator.writing.is_empty() || coordinator.waiting.is_empty() {
-            return;
-        }
-        coordinator.writing = coordinator.waiting.drain(..).collect();
-        let (is_slow, is_stuck) =
-            (self.now_us < coordinator.disk.slow_until_us, self.now_us < coordinator.disk.stuck_until_us);
-        let delay_us = match (is_stuck, is_slow) {
-            (true, _) => self.dice.within(10_000_000, 60_000_000),
-            (_, true) => self.dice.within(50, 2_000_000),
-            _ => self.dice.within(50, self.scenario.disk_us),
-        };
-        if is_stuck {
-            self.coverage.count("write_took_tens_of_seconds");
-        }
-        self.remind(delay_us, Target::Coordinator, Input::Written);
-        let belong_together = self.coordinator.writing.iter().any(|write| write.changes.len() > 1);
-        if belong_together && std::mem::take(&mut self.coordinator.dies_writing) {
-            let early_us = self.dice.within(1, delay_us);
-            self.remind(delay_us - early_us, Target::Coordinator, Input::DieWriting);
-        }
-    }
-
-    /// What was being written is durable, or was refused and is tried again with all that comes later.
-    fn on_written(&mut self) {
-        let is_refused = self.is_refusing();
-        let writes: Vec<Write> = self.coordinator.writing.drain(..).collect();
-        let mut changes = std::mem::take(&mut self.coordinator.refused);
-        let mut replies = Vec::new();
-        for write in writes {
-            changes.extend(write.changes);
-            replies.extend(write.reply);
-        }
-        if is_refused {
-            self.coordinator.refused = changes;
-            self.remind(RETRY_US, Target::Coordinator, Input::RetryWrite);
-        } else {
-            self.apply(&changes);
-            if self.dice.percent(10) {
-                self.coordinator.backup = self.coordinator.state.clone();
-            }
-        }
-        for Reply { conn, id, body, must_last } in replies {
-            match is_refused {
-                true if must_last => self.refuse(conn, id, "the disk is full"),
-                true => {
-                    self.coverage.count("answered_though_not_written");
-                    self.answer(conn, id, body);
-                }
-                false => self.answer(conn, id, body),
-            }
-        }
-        self.write_next();
-    }
-
-    fn refuse(&mut self, conn: ConnId, id: u64, cause: &str) {
-        self.coverage.count("refused_as_not_written");
-        self.answer(conn, id, FromCoordinator::Refused(Refusal::Internal { cause: cause.to_owned() }));
-    }
-
-    /// A worker has waited long enough for its bad samples to be durable.
-    fn on_beat_patience(&mut self, conn: ConnId, id: u64) {
-        let coordinator = &mut self.coordinator;
-        let mut writes = coordinator.writing.iter_mut().chain(&mut coordinator.waiting);
-        let of_it = |reply: &mut Reply| (reply.conn, reply.id) == (conn, id);
-        if let Some(reply) = writes.find_map(|write| write.reply.take_if(of_it)) {
-            match reply.must_last {
-                true => self.refuse(conn, id, "the disk takes long"),
-                false => self.answer(conn, id, reply.body),
-            }
-        }
-    }
-
-    pub(crate) fn coordinator_input(&mut self, input: Input) {
+    pub(crate) fn coordinator_input(&mut self, at: usize, input: Input) {
         match input {
             Input::Tick => {
-                self.with_coordinator(None, false, |core, now_ms| core.handle_tick(now_ms));
-                if let Err(problem) = self.oracle.ticked(self.coordinator.newest_ms, self.scenario.config.persist_ms) {
+                self.remind(TICK_US, Target::Coordinator(at), Input::Tick);
+                if self.coordinators[at].lead.is_none() {
+                    return;
+                }
+                let ((), changes) = self.run_core(at, |core, now_ms| core.handle_tick(now_ms));
+                let newest_ms = self.newest_ms(at);
+                if let Err(problem) = self.oracle.ticked(at, newest_ms, self.scenario.config.persist_ms) {
                     self.fail(problem);
                 }
-                self.remind(TICK_US, Target::Coordinator, Input::Tick);
+                self.hand_over_changes(at, changes, None);
             }
-            Input::Written => self.on_written(),
             // In calm nothing goes wrong any more, a kill that was on its way either.
             Input::DieWriting if self.is_calm => {}
             Input::DieWriting => {
                 self.coverage.count("coordinator_killed_while_it_wrote_changes_that_belong_together");
-                self.kill_coordinator();
+                self.kill_coordinator(at);
                 let away_us = self.dice.within(1_000, 2_000_000);
-                self.schedule(away_us, Event::World(Action::Start(Target::Coordinator)));
+                self.schedule(away_us, Event::World(Action::Start(Target::Coordinator(at))));
             }
-            Input::RetryWrite => {
-                let coordinator = &mut self.coordinator;
-                if coordinator.writing.is_empty() && !coordinator.refused.is_empty() {
-                    coordinator.waiting.push_back(Write { changes: Vec::new(), reply: None });
-                    self.write_next();
-                }
-            }
-            Input::BeatPatience { conn, id } => self.on_beat_patience(conn, id),
-            other => unreachable!("{other:?} is not for the coordinator"),
+            Input::Written => self.on_file_written(at),
+            Input::RetryWrite => self.retry_write(at),
+            Input::BeatPatience { conn, id } => self.on_beat_patience(at, conn, id),
+            Input::Election { timer } => self.on_election(at, timer),
+            Input::EtcdAnswer { call, answer } => self.on_etcd_answer(at, call, *answer),
+            Input::EtcdTimeout { call } => self.on_etcd_timeout(at, call),
+            other => unreachable!("{other:?} is not for a coordinator"),
         }
     }
 
-    pub(crate) fn coordinator_receives(&mut self, conn: ConnId, message: Message) {
-        let Message::Ask { id, body } = message else { unreachable!("{message:?} is not for the coordinator") };
+    fn newest_ms(&self, at: usize) -> u64 {
+        self.coordinators[at].lead.as_ref().map_or(0, |lead| lead.newest_ms)
+    }
+
+    pub(crate) fn coordinator_receives(&mut self, at: usize, conn: ConnId, message: Message) {
+        let Message::Ask { id, body } = message else { unreachable!("{message:?} is not for a coordinator") };
+        if !self.is_open(conn, 0) {
+            self.coverage.count("late_question_answered");
+        }
+        if !self.leads(at) {
+            return self.answer_not_leader(at, conn, id);
+        }
         let role = match *body {
             ToCoordinator::WorkerBeat(_) | ToCoordinator::WorkerLeave { .. } => Role::Worker,
             _ => Role::Client,
         };
         let peer = Peer { connection: ConnectionId(conn), role, name: String::new() };
+        let coordinator = &mut self.coordinators[at];
+        let now_ms = coordinator.process.clock.read_ms(self.now_us);
+        let lead = coordinator.lead.as_mut().expect("it leads");
+        let terms = lead.durability.terms(&mut lead.core, now_ms, &body, lead.writer.problem());
+        let terms = match terms {
+            Ok(terms) => terms,
+            Err(refusal) => {
+                self.coverage.count("refused_while_nothing_can_be_written");
+                let ((), changes) = self.run_core(at, |_, _| ());
+                self.hand_over_changes(at, changes, None);
+                return self.answer(at, conn, id, FromCoordinator::Refused(refusal));
+            }
+        };
         let question = (*body).clone();
-        if !self.is_open(conn, 0) {
-            self.coverage.count("late_question_answered");
-        }
-        let waits = Coordinator::answer_waits_for_earlier(&question);
-        let asked = question.clone();
-        let answer = self.with_coordinator(Some((conn, id, &asked)), waits, |core, now_ms| {
-            core.handle_request(now_ms, &peer, question)
-        });
+        let (answer, changes) = self.run_core(at, |core, now_ms| core.handle_request(now_ms, &peer, question));
         let Answer::Reply(reply) = answer else { unreachable!("nobody submits jobs") };
-        if let Err(problem) = self.oracle.answered(self.coordinator.newest_ms, &body, &reply, &mut self.coverage) {
+        let newest_ms = self.newest_ms(at);
+        if let Err(problem) = self.oracle.answered(at, newest_ms, &body, &reply, &mut self.coverage) {
             self.fail(problem);
         }
-    }
-
-    pub(crate) fn coordinator_lost(&mut self, conn: ConnId) {
-        self.with_coordinator(None, false, |core, now_ms| core.handle_closed(now_ms, ConnectionId(conn)));
-    }
-
-    fn answer(&mut self, conn: ConnId, id: u64, reply: FromCoordinator) {
-        if let FromCoordinator::Joined { session, .. } = &reply {
-            self.oracle.adopted(session.id);
+        if matches!(*body, ToCoordinator::WorkerBeat(_)) && (terms.waits || !changes.is_empty()) {
+            self.remind(BEAT_PATIENCE_US, Target::Coordinator(at), Input::BeatPatience { conn, id });
         }
+        let run = match *body {
+            ToCoordinator::Join(join) => Some((join.job, join.run)),
+            _ => None,
+        };
+        self.hand_over_changes(at, changes, Some(Reply { conn, id, body: reply, terms, run }));
+    }
+
+    pub(crate) fn coordinator_lost(&mut self, at: usize, conn: ConnId) {
+        if self.leads(at) {
+            let ((), changes) = self.run_core(at, |core, now_ms| core.handle_closed(now_ms, ConnectionId(conn)));
+            self.hand_over_changes(at, changes, None);
+        }
+    }
+
+    /// Says it, if this coordinator still leads.
+    pub(crate) fn give(&mut self, at: usize, Reply { conn, id, body, run, .. }: Reply) {
+        if !self.leads(at) && !has(Bug::AnswerDeposed) {
+            self.coverage.count("answer_dropped_as_its_coordinator_was_deposed");
+            return self.answer_not_leader(at, conn, id);
+        }
+        let coordinator = &self.coordinators[at];
+        let term = coordinator.lead.as_ref().map_or(0, |lead| lead.term);
+        if term < self.latest_term {
+            if !coordinator.process.clock.is_off {
+                return self
+                    .fail(format!("coordinator {at} answers in term {term}; {} is the latest", self.latest_term));
+            }
+            self.coverage.count("deposed_coordinator_answered_as_its_clock_stood_still");
+        }
+        if let (FromCoordinator::Joined { session, .. }, Some(run)) = (&body, run)
+            && let Err(problem) = self.oracle.told(&run, session)
+        {
+            self.fail(problem);
+        }
+        self.answer(at, conn, id, body);
+    }
+
+    fn answer_not_leader(&mut self, at: usize, conn: ConnId, id: u64) {
+        self.coverage.count("asked_a_coordinator_that_does_not_lead");
+        let leader = self.coordinators[at].candidacy.leader().filter(|_| self.scenario.advertises).map(address_of);
+        let refusal = Refusal::NotLeader { leader, cause: "another does, or nobody".to_owned() };
+        self.answer(at, conn, id, FromCoordinator::Refused(refusal));
+    }
+
+    fn answer(&mut self, _at: usize, conn: ConnId, id: u64, reply: FromCoordinator) {
         self.send(conn, 1, Message::Answer { era: self.oracle.era(), id, body: Box::new(reply) });
-    }
-}
-
-/// What running the core gives: a reply to send, or nothing.
-trait MaybeReply {
-    fn reply(&self) -> Option<FromCoordinator>;
-}
-
-impl MaybeReply for () {
-    fn reply(&self) -> Option<FromCoordinator> {
-        None
-    }
-}
-
-impl MaybeReply for Answer {
-    fn reply(&self) -> Option<FromCoordinator> {
-        match self {
-            Self::Reply(reply) => Some(reply.clone()),
-            Self::CreateJob { .. } => None,
-        }
     }
 }
 

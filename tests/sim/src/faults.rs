@@ -3,9 +3,9 @@
 use spdl_wire::messages::Transport;
 
 use crate::{
-    coordinator::Disk,
     process::{Running, Target},
     world::{Action, Event, Input, World},
+    writer::Disk,
 };
 
 /// A kind of fault. A seed has some of them, so that those it has meet often.
@@ -42,10 +42,15 @@ pub(crate) enum Fault {
     StuckDisk,
     /// It is full, for a while.
     FullDisk,
+    // Of etcd, where there is one.
+    EtcdAway,
+    /// A coordinator's way to it loses questions, or answers.
+    EtcdCut,
+    EtcdSlow,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const ALL: [Self; 28] = [
         Self::KillWorker,
         Self::LeaveWorker,
         Self::KillCoordinator,
@@ -71,7 +76,20 @@ impl Fault {
         Self::SlowDisk,
         Self::StuckDisk,
         Self::FullDisk,
+        Self::EtcdAway,
+        Self::EtcdCut,
+        Self::EtcdSlow,
     ];
+
+    /// Whether there is what it befalls.
+    pub(crate) const fn can_be(self, has_etcd: bool) -> bool {
+        match self {
+            Self::EtcdAway | Self::EtcdCut | Self::EtcdSlow => has_etcd,
+            // That is etcd's own.
+            Self::WipeCoordinator => !has_etcd,
+            _ => true,
+        }
+    }
 }
 
 impl World {
@@ -94,6 +112,7 @@ impl World {
 
     fn inject(&mut self, fault: Fault) {
         let worker = self.dice.index(self.workers.len());
+        let coordinator = self.some_coordinator();
         let for_us = self.while_us();
         match fault {
             Fault::KillWorker if self.workers[worker].process.is_alive() => {
@@ -104,11 +123,11 @@ impl World {
                 self.leave_worker(worker);
             }
             Fault::KillCoordinator | Fault::StopCoordinatorInOrder | Fault::WipeCoordinator
-                if self.coordinator.process.is_running() =>
+                if self.coordinators[coordinator].process.is_running() =>
             {
                 match fault {
-                    Fault::StopCoordinatorInOrder => self.stop_coordinator(),
-                    _ => self.kill_coordinator(),
+                    Fault::StopCoordinatorInOrder => self.stop_coordinator(coordinator),
+                    _ => self.kill_coordinator(coordinator),
                 }
                 if fault == Fault::WipeCoordinator {
                     match self.dice.index(3) {
@@ -117,11 +136,11 @@ impl World {
                         _ => {}
                     }
                 }
-                self.schedule(for_us, Event::World(Action::Start(Target::Coordinator)));
+                self.schedule(for_us, Event::World(Action::Start(Target::Coordinator(coordinator))));
             }
-            Fault::KillCoordinatorWriting => self.coordinator.dies_writing = true,
+            Fault::KillCoordinatorWriting => self.coordinators[coordinator].dies_writing = true,
             Fault::PauseWorker => self.pause(Target::Worker(worker), for_us),
-            Fault::PauseCoordinator => self.pause(Target::Coordinator, for_us),
+            Fault::PauseCoordinator => self.pause(Target::Coordinator(coordinator), for_us),
             Fault::PauseClient => {
                 if let Some(client) = self.some_client() {
                     self.pause(Target::Client(client), for_us);
@@ -143,12 +162,36 @@ impl World {
             Fault::BreakConnection | Fault::BreakOneEnd => self.break_some_connection(fault == Fault::BreakConnection),
             Fault::StoreAway => self.store.away_until_us = self.now_us + for_us,
             Fault::StoreSlow => self.store.slow_until_us = self.now_us + for_us,
-            Fault::StepClock | Fault::StepClockBack => self.step_clock(worker, fault == Fault::StepClockBack),
+            Fault::StepClock | Fault::StepClockBack => {
+                self.step_clock(coordinator, worker, fault == Fault::StepClockBack)
+            }
             Fault::SuspendHost => self.suspend_host(for_us),
-            Fault::SlowDisk => self.coordinator.disk.slow_until_us = self.now_us + for_us,
-            Fault::StuckDisk => self.coordinator.disk.stuck_until_us = self.now_us + for_us,
-            Fault::FullDisk => self.coordinator.disk.refuses_until_us = self.now_us + for_us,
+            Fault::SlowDisk => self.state.disk.slow_until_us = self.now_us + for_us,
+            Fault::StuckDisk => self.state.disk.stuck_until_us = self.now_us + for_us,
+            Fault::FullDisk => self.state.disk.refuses_until_us = self.now_us + for_us,
+            Fault::EtcdAway | Fault::EtcdCut | Fault::EtcdSlow => self.disturb_etcd(fault, coordinator, for_us),
             _ => {}
+        }
+    }
+
+    /// Mostly the one that leads.
+    fn some_coordinator(&mut self) -> usize {
+        let any = self.dice.index(self.coordinators.len());
+        self.latest_leader.filter(|_| self.dice.percent(60)).unwrap_or(any)
+    }
+
+    fn disturb_etcd(&mut self, fault: Fault, coordinator: usize, for_us: u64) {
+        let until_us = self.now_us + for_us;
+        let Some(etcd) = &mut self.etcd else { return };
+        let path = &mut etcd.paths[coordinator];
+        match fault {
+            Fault::EtcdAway => etcd.away_until_us = until_us,
+            Fault::EtcdSlow => path.slow_until_us = until_us,
+            _ => {
+                let which = self.dice.index(3);
+                path.loses_questions_until_us = if which == 1 { 0 } else { until_us };
+                path.loses_answers_until_us = if which == 2 { 0 } else { until_us };
+            }
         }
     }
 
@@ -181,9 +224,13 @@ impl World {
         self.break_connection(conn, sides);
     }
 
-    fn step_clock(&mut self, worker: usize, is_back: bool) {
+    fn step_clock(&mut self, coordinator: usize, worker: usize, is_back: bool) {
         let client = self.some_client().map(Target::Client);
-        let targets = [Target::Coordinator, Target::Worker(worker), client.unwrap_or(Target::Coordinator)];
+        let targets = [
+            Target::Coordinator(coordinator),
+            Target::Worker(worker),
+            client.unwrap_or(Target::Coordinator(coordinator)),
+        ];
         let target = self.dice.pick(&targets);
         if is_back {
             self.coverage.count("clock_stepped_back");
@@ -204,7 +251,8 @@ impl World {
         self.coverage.count("host_suspended");
         let workers = (0..self.workers.len()).map(Target::Worker);
         let clients = (0..self.clients.len()).map(Target::Client);
-        let all: Vec<Target> = workers.chain(clients).chain([Target::Coordinator]).collect();
+        let coordinators = (0..self.coordinators.len()).map(Target::Coordinator);
+        let all: Vec<Target> = workers.chain(clients).chain(coordinators).collect();
         for target in all {
             if self.process(target).host == host && self.process(target).is_running() {
                 self.pause(target, for_us);
@@ -241,7 +289,7 @@ impl World {
         // What waited is dealt with before anything that comes from now on.
         let held: Vec<Event> = process.held.drain(..).collect();
         for event in held {
-            if target == Target::Coordinator {
+            if matches!(target, Target::Coordinator(_)) {
                 // Requests are tasks of their own: those that waited together are dealt with in any order.
                 let is_question = matches!(event, Event::Packet { message: Some(_), .. });
                 let delay_us = if is_question { self.dice.within(0, 3_000) } else { 3_000 };
@@ -260,7 +308,7 @@ impl World {
             return;
         }
         match target {
-            Target::Coordinator => self.start_coordinator(),
+            Target::Coordinator(coordinator) => self.start_coordinator(coordinator),
             Target::Worker(worker) => self.start_worker(worker),
             Target::Client(_) => unreachable!("ranks are launched"),
         }
@@ -274,10 +322,21 @@ impl World {
         self.paths.mend_all();
         self.store.away_until_us = 0;
         self.store.slow_until_us = 0;
-        self.coordinator.disk = Disk::default();
-        self.coordinator.dies_writing = false;
-        // What is under way there is done, too.
-        self.remind(1_000, Target::Coordinator, Input::Written);
+        self.state.disk = Disk::default();
+        if let Some(etcd) = &mut self.etcd {
+            etcd.mend();
+        }
+        let mut without = self.dice.index(2 * self.coordinators.len());
+        for at in 0..self.coordinators.len() {
+            self.coordinators[at].dies_writing = false;
+            if self.etcd.is_none() {
+                // What is under way there is done, too.
+                self.remind(1_000, Target::Coordinator(at), Input::Written);
+            }
+        }
+        if self.coordinators.len() == 1 {
+            without = 1;
+        }
         let spared = self.dice.index(self.workers.len());
         let keeps_one = self.dice.percent(50);
         for worker in 0..self.workers.len() {
@@ -286,12 +345,21 @@ impl World {
                 self.wake(Target::Worker(worker));
                 continue;
             }
-            self.stay_away.push(worker);
+            self.stay_away.push(Target::Worker(worker));
             if self.workers[worker].process.is_running() && self.dice.percent(50) {
                 self.workers[worker].process.running = Running::Stopped;
             }
         }
-        self.wake(Target::Coordinator);
+        for at in 0..self.coordinators.len() {
+            if at != without {
+                self.wake(Target::Coordinator(at));
+                continue;
+            }
+            self.stay_away.push(Target::Coordinator(at));
+            if self.coordinators[at].process.is_alive() && self.dice.percent(50) {
+                self.kill_coordinator(at);
+            }
+        }
         for client in 0..self.clients.len() {
             let life = self.clients[client].process.life;
             self.resume(Target::Client(client), life);

@@ -8,6 +8,8 @@ mod client;
 mod coordinator;
 mod coverage;
 mod dice;
+mod election;
+mod etcd;
 mod faults;
 mod launcher;
 mod net;
@@ -17,6 +19,7 @@ mod scenario;
 mod slab;
 mod worker;
 mod world;
+mod writer;
 
 use std::{
     hash::{BuildHasher, RandomState},

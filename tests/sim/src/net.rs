@@ -308,7 +308,7 @@ impl World {
 
     fn receive(&mut self, target: Target, conn: ConnId, message: Message) {
         match target {
-            Target::Coordinator => self.coordinator_receives(conn, message),
+            Target::Coordinator(at) => self.coordinator_receives(at, conn, message),
             Target::Worker(worker) => self.worker_receives(worker, conn, message),
             Target::Client(client) => self.client_receives(client, conn, message),
         }
@@ -317,7 +317,7 @@ impl World {
     fn lost(&mut self, target: Target, conn: ConnId, cause: &str) {
         self.note(format_args!("conn {conn} is lost to {target:?}: {cause}"));
         match target {
-            Target::Coordinator => self.coordinator_lost(conn),
+            Target::Coordinator(at) => self.coordinator_lost(at, conn),
             Target::Worker(worker) => self.worker_lost(worker, conn),
             Target::Client(client) => self.client_lost(client, conn, cause),
         }

@@ -19,9 +19,13 @@ use crate::{
     slab::{Content, Entry},
 };
 
+/// Job and run.
+type RunKey = (String, String);
+
 /// A session as its answers have described it.
 #[derive(Debug)]
 struct Known {
+    run: RunKey,
     world: u32,
     start: Position,
     launch: Option<String>,
@@ -50,17 +54,46 @@ struct Cursor {
     next: Position,
 }
 
+/// What a coordinator must know, as it was started and asked: others may know better meanwhile.
+#[derive(Debug, Default)]
+struct View {
+    known: BTreeMap<SessionId, Known>,
+    /// Acknowledged and not durable yet, since when.
+    lagging: VecDeque<(u64, SessionId, u32, Position)>,
+    durable: BTreeMap<(SessionId, u32), Position>,
+}
+
+impl View {
+    /// The newest session of a run.
+    fn newest(&self, run: &RunKey) -> Option<(SessionId, &Known)> {
+        self.known.iter().rev().find(|(_, known)| known.run == *run).map(|(id, known)| (*id, known))
+    }
+
+    /// Whether a session has a successor.
+    fn is_superseded(&self, id: SessionId) -> bool {
+        self.known.get(&id).and_then(|known| self.newest(&known.run)).is_some_and(|(newest, _)| newest > id)
+    }
+}
+
+/// What the state has had of a session.
+#[derive(Debug, Default)]
+struct Kept {
+    is_superseded: bool,
+    is_deleted: bool,
+    acknowledged: BTreeMap<u32, Position>,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     /// The coordinator's lost states.
     era: u32,
     liveness_ms: u64,
-    known: BTreeMap<SessionId, Known>,
-    /// Acknowledged and not durable yet, since when.
-    lagging: VecDeque<(u64, SessionId, u32, Position)>,
-    durable: BTreeMap<(SessionId, u32), Position>,
-    /// Sessions that clients take part in.
-    adopted: BTreeSet<SessionId>,
+    /// By coordinator.
+    views: BTreeMap<usize, View>,
+    /// What is in the state.
+    kept: BTreeMap<SessionId, Kept>,
+    /// Sessions that clients take part in: of which run, how many ranks, and from where.
+    adopted: BTreeMap<SessionId, (RunKey, u32, Position)>,
     bad_heard: BTreeSet<u64>,
     cursors: BTreeMap<usize, Cursor>,
     /// Every (epoch, offset) that was delivered, and the sample.
@@ -73,30 +106,31 @@ impl Oracle {
     }
 
     /// What a coordinator starts from.
-    pub(crate) fn coordinator_started(&mut self, state: &Durable) -> Result<(), String> {
-        self.lagging.clear();
-        self.durable.clear();
-        let before = std::mem::take(&mut self.known);
+    pub(crate) fn coordinator_started(&mut self, at: usize, state: &Durable) -> Result<(), String> {
+        let mut view = View::default();
         for session in &state.sessions {
             let ranks = session.ranks.iter().map(|rank| (rank.rank, (rank.acknowledged, rank.nonce)));
             for rank in &session.ranks {
-                self.durable.insert((session.id, rank.rank), rank.acknowledged);
+                view.durable.insert((session.id, rank.rank), rank.acknowledged);
             }
             let known = Known {
+                run: (session.job.clone(), session.run.clone()),
                 world: session.world,
                 start: session.start,
                 launch: session.launch.clone(),
                 ranks: ranks.collect(),
                 heard_ms: session.ranks.iter().filter(|rank| rank.left).map(|rank| (rank.rank, None)).collect(),
             };
-            self.known.insert(session.id, known);
+            view.known.insert(session.id, known);
         }
-        let oldest = self.known.keys().next().copied();
-        let lost =
-            self.adopted.iter().find(|id| !self.known.contains_key(id) && oldest.is_none_or(|oldest| **id > oldest));
-        if let Some(id) = lost {
-            return Err(format!("session {} was answered and is not durable; it had {:?}", id.0, before.get(id)));
+        for (id, (run, ..)) in &self.adopted {
+            // The oldest of a run are forgotten.
+            let oldest = view.known.iter().find(|(_, known)| known.run == *run).map(|(oldest, _)| oldest);
+            if !view.known.contains_key(id) && oldest.is_none_or(|oldest| id > oldest) {
+                return Err(format!("session {} of {run:?} was answered and is not durable", id.0));
+            }
         }
+        self.views.insert(at, view);
         let kept: BTreeSet<u64> = state.bad_samples.iter().map(|bad| bad.sample.0).collect();
         match self.bad_heard.difference(&kept).next() {
             Some(lost) => Err(format!("bad sample {lost} was heard of and is not durable")),
@@ -106,13 +140,58 @@ impl Oracle {
 
     pub(crate) fn coordinator_wiped(&mut self) {
         self.era += 1;
-        self.known.clear();
+        self.views.clear();
+        self.kept.clear();
         self.adopted.clear();
         self.bad_heard.clear();
     }
 
-    pub(crate) fn adopted(&mut self, session: SessionId) {
-        self.adopted.insert(session);
+    /// A rank is told its session, which no other coordinator tells otherwise.
+    pub(crate) fn told(&mut self, run: &RunKey, session: &Session) -> Result<(), String> {
+        let told = (run.clone(), session.world, session.start);
+        match self.adopted.get(&session.id).filter(|before| **before != told) {
+            Some(before) => Err(format!("session {} is given twice: {before:?} and {told:?}", session.id.0)),
+            None => {
+                self.adopted.insert(session.id, told);
+                Ok(())
+            }
+        }
+    }
+
+    /// The state has taken changes, all at once: nothing that was there before comes back.
+    pub(crate) fn applied(&mut self, changes: &[Change]) -> Result<(), String> {
+        let last: BTreeMap<SessionId, &Change> = changes
+            .iter()
+            .filter_map(|change| match change {
+                Change::PutSession(record) => Some((record.id, change)),
+                Change::DeleteSession(id) => Some((*id, change)),
+                _ => None,
+            })
+            .collect();
+        for (id, change) in last {
+            let kept = self.kept.entry(id).or_default();
+            let Change::PutSession(record) = change else {
+                kept.is_deleted = true;
+                continue;
+            };
+            let is_superseded = record.superseded_by.is_some();
+            if kept.is_deleted || (kept.is_superseded && !is_superseded) {
+                return Err(format!("an older write of session {} came over a later one", id.0));
+            }
+            kept.is_superseded = is_superseded;
+            let before = kept.acknowledged.len();
+            for rank in &record.ranks {
+                let at = kept.acknowledged.entry(rank.rank).or_insert(rank.acknowledged);
+                if *at > rank.acknowledged {
+                    return Err(format!("what rank {} of session {} had acknowledged went back", rank.rank, id.0));
+                }
+                *at = rank.acknowledged;
+            }
+            if record.ranks.len() < before {
+                return Err(format!("a rank of session {} is gone from the state", id.0));
+            }
+        }
+        Ok(())
     }
 
     pub(crate) const fn era(&self) -> u32 {
@@ -125,30 +204,30 @@ impl Oracle {
     }
 
     /// The coordinator asks for these to be made durable.
-    pub(crate) fn persisting(&mut self, changes: &[Change]) {
+    pub(crate) fn persisting(&mut self, at: usize, changes: &[Change]) {
+        let View { lagging, durable, .. } = self.views.entry(at).or_default();
         for change in changes {
             let Change::PutSession(record) = change else { continue };
             for rank in &record.ranks {
-                self.durable.insert((record.id, rank.rank), rank.acknowledged);
+                durable.insert((record.id, rank.rank), rank.acknowledged);
             }
-            let durable = &self.durable;
-            self.lagging.retain(|(_, session, rank, at)| durable.get(&(*session, *rank)).is_none_or(|is| is < at));
+            lagging.retain(|(_, session, rank, at)| durable.get(&(*session, *rank)).is_none_or(|is| is < at));
         }
     }
 
     /// After a tick, nothing that was acknowledged longer ago than that is not on its way to the disk.
-    pub(crate) fn ticked(&self, now_ms: u64, persist_ms: u64) -> Result<(), String> {
-        let newest = self.known.keys().next_back();
-        let late = self
-            .lagging
-            .iter()
-            .find(|(since_ms, session, ..)| Some(session) == newest && now_ms.saturating_sub(*since_ms) > persist_ms);
+    pub(crate) fn ticked(&self, at: usize, now_ms: u64, persist_ms: u64) -> Result<(), String> {
+        let Some(view) = self.views.get(&at) else { return Ok(()) };
+        let late = view.lagging.iter().find(|(since_ms, session, ..)| {
+            now_ms.saturating_sub(*since_ms) > persist_ms && !view.is_superseded(*session)
+        });
         late.map_or(Ok(()), |late| Err(format!("{late:?} is not made durable at {now_ms}")))
     }
 
     /// The coordinator has decided on an answer.
     pub(crate) fn answered(
         &mut self,
+        at: usize,
         now_ms: u64,
         question: &ToCoordinator,
         answer: &FromCoordinator,
@@ -156,7 +235,7 @@ impl Oracle {
     ) -> Result<(), String> {
         match (question, answer) {
             (ToCoordinator::Join(join), FromCoordinator::Joined { session, .. }) => {
-                self.on_join(now_ms, join, session, coverage)
+                self.on_join(at, now_ms, join, session, coverage)
             }
             (ToCoordinator::Join(_), FromCoordinator::Refused(refusal)) => {
                 match refusal {
@@ -164,48 +243,35 @@ impl Oracle {
                     Refusal::SessionDisagrees { .. } => coverage.count("join_refused_as_it_disagrees"),
                     _ => {}
                 }
-                self.on_refused(question, refusal)
+                self.on_refused(at, question, refusal)
             }
             (ToCoordinator::RankBeat(beat), FromCoordinator::RankHeard { .. })
             | (ToCoordinator::RankLeave(beat), FromCoordinator::Done) => {
                 if beat.unreachable.is_some() {
                     coverage.count("home_out_of_reach");
                 }
-                self.on_beat(now_ms, beat, matches!(question, ToCoordinator::RankLeave(_)))
+                self.on_beat(at, now_ms, beat, matches!(question, ToCoordinator::RankLeave(_)))
             }
             _ => Ok(()),
         }
     }
 
-    fn on_refused(&self, question: &ToCoordinator, refusal: &Refusal) -> Result<(), String> {
+    fn on_refused(&self, at: usize, question: &ToCoordinator, refusal: &Refusal) -> Result<(), String> {
         let (ToCoordinator::Join(join), Refusal::SessionSuperseded { .. }) = (question, refusal) else { return Ok(()) };
-        let is_current = self
-            .known
-            .last_key_value()
-            .is_some_and(|(_, known)| known.ranks.get(&join.rank).is_some_and(|(_, nonce)| *nonce == join.nonce));
+        let newest = self.views.get(&at).and_then(|view| view.newest(&run_of(join)));
+        let is_current =
+            newest.is_some_and(|(_, known)| known.ranks.get(&join.rank).is_some_and(|(_, nonce)| *nonce == join.nonce));
         if is_current { Err("a rank of the newest session is told of a newer one".into()) } else { Ok(()) }
     }
 
-    /// Whether a join may end the newest session: nobody was heard there within the liveness timeout, or it is a restart,
-    /// or it takes over.
-    fn may_supersede(&self, now_ms: u64, join: &Join, coverage: &mut Coverage) -> Result<(), String> {
-        let Some((id, known)) = self.known.last_key_value() else { return Ok(()) };
-        let alive = known
-            .heard_ms
-            .iter()
-            .find(|(_, heard_ms)| heard_ms.is_some_and(|at| now_ms.saturating_sub(at) <= self.liveness_ms));
-        let Some((rank, _)) = alive else { return Ok(()) };
-        if join.launch.is_some() && join.launch == known.launch {
-            coverage.count("living_session_superseded_by_a_restart");
-        } else if join.takeover {
-            coverage.count("living_session_taken_over");
-        } else {
-            return Err(format!("{join:?} ends {id}, whose rank {rank} is alive, and does not take over"));
-        }
-        Ok(())
-    }
-
-    fn on_join(&mut self, now_ms: u64, join: &Join, session: &Session, coverage: &mut Coverage) -> Result<(), String> {
+    fn on_join(
+        &mut self,
+        at: usize,
+        now_ms: u64,
+        join: &Join,
+        session: &Session,
+        coverage: &mut Coverage,
+    ) -> Result<(), String> {
         let Session { id, world, start, .. } = *session;
         let wanted = match join.start {
             Start::Beginning => Some(Position::START),
@@ -215,10 +281,18 @@ impl Oracle {
         if world != join.world || wanted.is_some_and(|wanted| wanted != start) {
             return Err(format!("rank {} wants {:?} and gets world {world}, start {start}", join.rank, join));
         }
-        let newest = self.known.last_key_value();
-        if newest.is_none_or(|(newest, _)| id > *newest) {
+        let run = run_of(join);
+        let liveness_ms = self.liveness_ms;
+        let view = self.views.entry(at).or_default();
+        let newest = view.newest(&run);
+        if !view.known.contains_key(&id) {
+            if let Some((other, _)) = view.known.last_key_value().filter(|(other, _)| **other > id) {
+                return Err(format!("session {} begins after {}", id.0, other.0));
+            }
             let before = newest.map_or(Position::START, |(_, known)| known.acknowledged());
-            self.may_supersede(now_ms, join, coverage)?;
+            if let Some((before, known)) = newest {
+                may_supersede(liveness_ms, now_ms, join, before, known, coverage)?;
+            }
             let expected = wanted.unwrap_or(before);
             if start != expected {
                 return Err(format!("session {} starts at {start} and not at {expected}", id.0));
@@ -235,12 +309,15 @@ impl Oracle {
             }
             let ranks = [(join.rank, (start, join.nonce))].into();
             let heard_ms = [(join.rank, Some(now_ms))].into();
-            self.known.insert(id, Known { world, start, launch: join.launch.clone(), ranks, heard_ms });
+            view.known.insert(id, Known { run, world, start, launch: join.launch.clone(), ranks, heard_ms });
             return Ok(());
         }
-        let Some(known) = self.known.get_mut(&id) else { return Err(format!("session {} comes out of nothing", id.0)) };
-        if (known.world, known.start) != (world, start) {
-            return Err(format!("session {} is {known:?} and is given as world {world}, start {start}", id.0));
+        if let Some((newest, _)) = newest.filter(|(newest, _)| *newest > id) {
+            return Err(format!("session {} is joined, and has a successor: {newest:?}", id.0));
+        }
+        let known = view.known.get_mut(&id).expect("it was just found");
+        if (known.world, known.start, &known.run) != (world, start, &run) {
+            return Err(format!("session {} is {known:?} and is given as {run:?}, world {world}, start {start}", id.0));
         }
         known.heard_ms.insert(join.rank, Some(now_ms));
         match known.ranks.get(&join.rank) {
@@ -250,27 +327,26 @@ impl Oracle {
                 known.ranks.insert(join.rank, (start, join.nonce));
             }
         }
-        match self.known.last_key_value() {
-            Some((newest, _)) if *newest == id => Ok(()),
-            newest => Err(format!("session {} is joined, and has a successor: {newest:?}", id.0)),
-        }
+        Ok(())
     }
 
-    fn on_beat(&mut self, now_ms: u64, beat: &RankBeat, leaves: bool) -> Result<(), String> {
-        let newest = self.known.last_key_value().map(|(id, _)| *id);
-        if newest != Some(beat.session) {
+    fn on_beat(&mut self, at: usize, now_ms: u64, beat: &RankBeat, leaves: bool) -> Result<(), String> {
+        let view = self.views.entry(at).or_default();
+        if view.is_superseded(beat.session) {
             return Err(format!("session {} has a successor, and its rank {} is heard", beat.session.0, beat.rank));
         }
-        let known = self.known.get_mut(&beat.session).expect("it is the newest");
-        let Some((at, _)) = known.ranks.get_mut(&beat.rank) else {
+        let Some(known) = view.known.get_mut(&beat.session) else {
+            return Err(format!("session {} comes out of nothing", beat.session.0));
+        };
+        let Some((acknowledged, _)) = known.ranks.get_mut(&beat.rank) else {
             return Err(format!("rank {} of session {} is heard and has not joined", beat.rank, beat.session.0));
         };
         let heard_ms = known.heard_ms.entry(beat.rank).or_insert(Some(now_ms));
         *heard_ms = heard_ms.filter(|_| !leaves).map(|_| now_ms);
-        if beat.acknowledged > *at {
-            *at = beat.acknowledged;
-            if self.durable.get(&(beat.session, beat.rank)).is_none_or(|durable| *durable < beat.acknowledged) {
-                self.lagging.push_back((now_ms, beat.session, beat.rank, beat.acknowledged));
+        if beat.acknowledged > *acknowledged {
+            *acknowledged = beat.acknowledged;
+            if view.durable.get(&(beat.session, beat.rank)).is_none_or(|durable| *durable < beat.acknowledged) {
+                view.lagging.push_back((now_ms, beat.session, beat.rank, beat.acknowledged));
             }
         }
         Ok(())
@@ -354,6 +430,33 @@ impl Oracle {
         }
         Ok(())
     }
+}
+
+fn run_of(join: &Join) -> RunKey {
+    (join.job.clone(), join.run.clone())
+}
+
+/// Whether a join may end the newest session of its run: no rank was heard there within the liveness timeout, or it is a
+/// restart, or it takes over.
+fn may_supersede(
+    liveness_ms: u64,
+    now_ms: u64,
+    join: &Join,
+    id: SessionId,
+    known: &Known,
+    coverage: &mut Coverage,
+) -> Result<(), String> {
+    let alive =
+        known.heard_ms.iter().find(|(_, heard_ms)| heard_ms.is_some_and(|at| now_ms.saturating_sub(at) <= liveness_ms));
+    let Some((rank, _)) = alive else { return Ok(()) };
+    if join.launch.is_some() && join.launch == known.launch {
+        coverage.count("living_session_superseded_by_a_restart");
+    } else if join.takeover {
+        coverage.count("living_session_taken_over");
+    } else {
+        return Err(format!("{join:?} ends {id}, whose rank {rank} is alive, and does not take over"));
+    }
+    Ok(())
 }
 
 /// What an entry must be, by the plan and the list of bad samples.

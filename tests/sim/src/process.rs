@@ -7,7 +7,7 @@ use crate::{dice::Dice, world::Event};
 /// A process, whichever of its lives it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Target {
-    Coordinator,
+    Coordinator(usize),
     Worker(usize),
     Client(usize),
 }
@@ -55,6 +55,7 @@ impl Process {
             since_us: now_us,
             base_ms: dice.within(0, 100_000),
             permille: 1000 - drift + dice.within(0, 2 * drift),
+            is_off: false,
         };
     }
 
@@ -74,6 +75,8 @@ pub(crate) struct Clock {
     since_us: u64,
     base_ms: u64,
     permille: u64,
+    /// It has stood still or stepped back, as the clocks that leases are counted by do not.
+    pub(crate) is_off: bool,
 }
 
 impl Clock {
@@ -93,10 +96,12 @@ impl Clock {
 
     pub(crate) fn step_back(&mut self, ms: u64) {
         self.base_ms = self.base_ms.saturating_sub(ms);
+        self.is_off = true;
     }
 
     /// It has stood still for so long.
     pub(crate) fn stand_still(&mut self, for_us: u64) {
         self.since_us += for_us;
+        self.is_off = true;
     }
 }

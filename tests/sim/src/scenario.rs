@@ -34,8 +34,15 @@ pub(crate) struct Scenario {
     pub(crate) plan: Plan,
     /// Samples whose bytes do not decode.
     pub(crate) bad: BTreeSet<u64>,
-    /// Hosts with a worker each; ranks are spread over them. The coordinator has one of its own.
+    /// Hosts with a worker each; ranks are spread over them. Coordinators have hosts of their own.
     pub(crate) workers: usize,
+    pub(crate) coordinators: usize,
+    /// The state is in etcd, and not in a file.
+    pub(crate) has_etcd: bool,
+    /// Of a leader.
+    pub(crate) lease_s: u64,
+    /// Those that stand by say where the one is that leads.
+    pub(crate) advertises: bool,
     pub(crate) max_world: u32,
     /// Ranks that a worker serves at once: enough for a launch, and not always for what is left of the one before.
     pub(crate) max_ranks: usize,
@@ -68,8 +75,11 @@ impl Scenario {
     pub(crate) fn new(dice: &mut Dice) -> Self {
         let (job, plan, bad) = dataset(dice);
         let workers = dice.pick(&[1, 2, 2, 3, 3, 4]);
+        let has_etcd = dice.percent(25);
+        let coordinators = if has_etcd { dice.pick(&[1, 2, 2, 3]) } else { 1 };
         let slots = dice.within(2, 4) as u32;
         let mut faults: Vec<Fault> = Fault::ALL.iter().copied().filter(|_| dice.percent(40)).collect();
+        faults.retain(|fault| fault.can_be(has_etcd));
         if faults.is_empty() {
             faults.push(Fault::KillWorker);
         }
@@ -81,6 +91,10 @@ impl Scenario {
             plan,
             bad,
             workers,
+            coordinators,
+            has_etcd,
+            lease_s: dice.pick(&[2, 5]),
+            advertises: dice.percent(70),
             max_world,
             max_ranks: max_world as usize + dice.pick(&[0, 1, 100]),
             refused_percent: dice.pick(&[0, 0, 10]),

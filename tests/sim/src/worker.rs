@@ -327,7 +327,7 @@ impl World {
                 }
                 if told.len() == BAD_PER_BEAT { MORE_BAD_US } else { beat_ms * 1_000 }
             }
-            FromCoordinator::Refused(Refusal::Internal { .. }) => {
+            FromCoordinator::Refused(Refusal::Internal { .. } | Refusal::Unwritable { .. }) => {
                 if is_draining && state.departure == Departure::Draining {
                     self.leave_after(worker, 1);
                 }

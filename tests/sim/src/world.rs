@@ -13,12 +13,14 @@ use crate::{
     coordinator::CoordinatorProcess,
     coverage::Coverage,
     dice::Dice,
+    etcd::{Etcd, EtcdAnswer, Question},
     launcher::Launcher,
     net::{Conn, ConnId, Message, Paths, Side},
     oracle::Oracle,
     process::{Process, Running, Target},
     scenario::Scenario,
     worker::{Store, WorkerProcess},
+    writer::State,
 };
 
 /// In calm the current launch takes a batch, or ends, or another one begins, at least this often.
@@ -44,6 +46,13 @@ pub(crate) enum Event {
     KeepAlive {
         conn: ConnId,
     },
+    /// A coordinator's question comes to etcd.
+    Etcd {
+        from: usize,
+        life: u32,
+        call: u64,
+        question: Box<Question>,
+    },
     World(Action),
 }
 
@@ -58,6 +67,9 @@ pub(crate) enum Input {
     RetryWrite,
     DieWriting,
     BeatPatience { conn: ConnId, id: u64 },
+    Election { timer: u64 },
+    EtcdAnswer { call: u64, answer: Box<EtcdAnswer> },
+    EtcdTimeout { call: u64 },
     // A worker's.
     Beat { timer: u64 },
     Leave { timer: u64 },
@@ -117,7 +129,13 @@ pub(crate) struct World {
     pub(crate) paths: Paths,
     pub(crate) conns: BTreeMap<ConnId, Conn>,
     pub(crate) next_conn: ConnId,
-    pub(crate) coordinator: CoordinatorProcess,
+    pub(crate) coordinators: Vec<CoordinatorProcess>,
+    /// Where the state is in one, for coordinators of which one leads.
+    pub(crate) etcd: Option<Etcd>,
+    pub(crate) state: State,
+    /// Who began to lead last, and its term.
+    pub(crate) latest_leader: Option<usize>,
+    pub(crate) latest_term: u64,
     pub(crate) workers: Vec<WorkerProcess>,
     pub(crate) clients: Vec<ClientProcess>,
     pub(crate) launcher: Launcher,
@@ -129,8 +147,8 @@ pub(crate) struct World {
     progress_us: u64,
     /// Events since then.
     still_events: u64,
-    /// Workers that calm does not bring back.
-    pub(crate) stay_away: Vec<usize>,
+    /// Workers and coordinators that calm does not bring back.
+    pub(crate) stay_away: Vec<Target>,
     failure: Option<String>,
     trace: Trace,
 }
@@ -146,7 +164,7 @@ impl World {
     pub(crate) fn new(seed: u64, is_shown: bool) -> Self {
         let mut dice = Dice::new(seed);
         let scenario = Scenario::new(&mut dice);
-        let hosts = scenario.workers + 1;
+        let hosts = scenario.workers + scenario.coordinators;
         Self {
             now_us: 0,
             queue: BinaryHeap::new(),
@@ -155,7 +173,11 @@ impl World {
             paths: Paths::new(hosts),
             conns: BTreeMap::new(),
             next_conn: 0,
-            coordinator: CoordinatorProcess::new(scenario.workers),
+            coordinators: (scenario.workers..hosts).map(CoordinatorProcess::new).collect(),
+            etcd: scenario.has_etcd.then(|| Etcd::new(scenario.coordinators)),
+            state: State::default(),
+            latest_leader: None,
+            latest_term: 0,
             workers: (0..scenario.workers).map(WorkerProcess::new).collect(),
             clients: Vec::new(),
             launcher: Launcher::default(),
@@ -177,7 +199,9 @@ impl World {
         if self.trace.is_shown {
             println!("{:#?}", self.scenario);
         }
-        self.start_coordinator();
+        for coordinator in 0..self.coordinators.len() {
+            self.start_coordinator(coordinator);
+        }
         for worker in 0..self.workers.len() {
             self.start_worker(worker);
         }
@@ -194,7 +218,7 @@ impl World {
             let still_us = at_us - self.progress_us;
             let is_still = self.still_events > STILL_EVENTS || (self.is_calm && still_us > STILL_US);
             if is_still || at_us > end_us {
-                let status = self.coordinator.status().map(|status| status.to_json());
+                let status = self.status().map(|status| status.to_json());
                 let what = if is_still { "no batch was taken" } else { "not done" };
                 self.fail(format!(
                     "{what} for {} ms and {} events in calm; the coordinator has {status:?}",
@@ -229,8 +253,16 @@ impl World {
             && self.workers.iter().all(|worker| worker.serves() == 0 || !worker.process.is_running())
     }
 
+    /// Of the coordinator that leads.
+    fn status(&self) -> Option<spdl_coordinator::core::Status> {
+        self.coordinators[self.latest_leader?].status()
+    }
+
     fn check_end(&self) -> Result<(), String> {
-        let Some(status) = self.coordinator.status() else { return Err("the coordinator is gone".into()) };
+        // Between two leaders there is none.
+        let Some(status) = self.status() else {
+            return if self.etcd.is_some() { Ok(()) } else { Err("the coordinator is gone".into()) };
+        };
         if status.sessions.len() > spdl_coordinator::core::SUPERSEDED_SESSIONS + 1 {
             return Err(format!("{} sessions are remembered", status.sessions.len()));
         }
@@ -251,13 +283,14 @@ impl World {
                     return process.held.push_back(Event::Input { target, life, input });
                 }
                 match target {
-                    Target::Coordinator => self.coordinator_input(input),
+                    Target::Coordinator(at) => self.coordinator_input(at, input),
                     Target::Worker(worker) => self.worker_input(worker, input),
                     Target::Client(client) => self.client_input(client, input),
                 }
             }
             Event::Packet { conn, to, message } => self.on_packet(conn, to, message),
             Event::KeepAlive { conn } => self.on_keep_alive(conn),
+            Event::Etcd { from, life, call, question } => self.etcd_receives(from, life, call, *question),
             Event::World(action) => self.act(action),
         }
     }
@@ -286,7 +319,7 @@ impl World {
     }
 
     fn stays_away(&self, target: Target) -> bool {
-        matches!(target, Target::Worker(worker) if self.stay_away.contains(&worker))
+        self.stay_away.contains(&target)
     }
 
     pub(crate) fn schedule(&mut self, delay_us: u64, event: Event) {
@@ -300,7 +333,7 @@ impl World {
 
     pub(crate) fn process(&self, target: Target) -> &Process {
         match target {
-            Target::Coordinator => &self.coordinator.process,
+            Target::Coordinator(at) => &self.coordinators[at].process,
             Target::Worker(worker) => &self.workers[worker].process,
             Target::Client(client) => &self.clients[client].process,
         }
@@ -308,7 +341,7 @@ impl World {
 
     pub(crate) fn process_mut(&mut self, target: Target) -> &mut Process {
         match target {
-            Target::Coordinator => &mut self.coordinator.process,
+            Target::Coordinator(at) => &mut self.coordinators[at].process,
             Target::Worker(worker) => &mut self.workers[worker].process,
             Target::Client(client) => &mut self.clients[client].process,
         }

@@ -106,7 +106,9 @@ impl Beats {
                 (true, if told == BAD_PER_BEAT { *BEAT_MS.start() } else { beat_ms }, None)
             }
             // It has heard the beat, and cannot keep the bad samples: they are told again.
-            FromCoordinator::Refused(Refusal::Internal { cause }) => (true, REFUSED_MS, Some(cause)),
+            FromCoordinator::Refused(refusal @ (Refusal::Internal { .. } | Refusal::Unwritable { .. })) => {
+                (true, REFUSED_MS, Some(refusal.to_string()))
+            }
             other => (false, REFUSED_MS, Some(format!("{other:?}"))),
         };
         self.is_heard.send_replace(is_heard);

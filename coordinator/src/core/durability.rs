@@ -1,0 +1,153 @@
+//! Which answers wait for the state, and what is refused while nothing can be written.
+
+use std::collections::BTreeSet;
+
+use spdl_wire::{
+    messages::{FromCoordinator, Refusal, ToCoordinator},
+    planted::{Bug, has},
+};
+
+use super::Coordinator;
+
+/// The rules, for as long as a coordinator leads.
+#[derive(Debug)]
+pub struct Durability {
+    /// Another coordinator can go on from the state.
+    is_shared: bool,
+    /// Nonces of those whose place in a session is not durable yet: it is being written, or they were refused it.
+    unkept: BTreeSet<u64>,
+}
+
+/// How a request is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Refuse it where what the answer tells cannot be written.
+    pub must_last: bool,
+    /// The answer goes out when everything before it is durable, also where this request changes nothing.
+    pub waits: bool,
+    /// The nonce of a rank that takes a place in a session.
+    newcomer: Option<u64>,
+}
+
+impl Durability {
+    /// For a state that other coordinators can go on from, or not.
+    #[must_use]
+    pub const fn new(is_shared: bool) -> Self {
+        Self { is_shared, unkept: BTreeSet::new() }
+    }
+
+    /// How to answer a request that the core is about to be given, at the same time. `problem`: why nothing can be written,
+    /// while that is known.
+    ///
+    /// # Errors
+    /// While nothing can be written nothing new is taken on: no job is kept or removed, and no rank takes a place in a
+    /// session, as the same place, or the same session's id, would be given to another after a crash. A rank that has its
+    /// place already goes on: a full disk stops no running rank.
+    pub fn terms(
+        &mut self,
+        core: &mut Coordinator,
+        now_ms: u64,
+        request: &ToCoordinator,
+        problem: Option<String>,
+    ) -> Result<Terms, Refusal> {
+        let newcomer = match request {
+            ToCoordinator::Join(join) => (self.unkept.contains(&join.nonce) || core.takes_seat(now_ms, join))
+                .then_some(join.nonce)
+                .filter(|_| !has(Bug::AdmitUnwritten)),
+            _ => None,
+        };
+        let is_job = matches!(request, ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. });
+        if (is_job || newcomer.is_some())
+            && let Some(cause) = problem
+        {
+            return Err(Refusal::Unwritable { cause });
+        }
+        // The same join, asked again meanwhile, is not taken for one that has its place.
+        self.unkept.extend(newcomer);
+        let must_last = newcomer.is_some() || Coordinator::answer_must_last(request, self.is_shared);
+        Ok(Terms { must_last, waits: must_last || Coordinator::answer_waits_for_earlier(request), newcomer })
+    }
+
+    /// The answer, now that what follows from its request is durable or, for the reason given, is not.
+    pub fn answer(&mut self, terms: &Terms, written: Result<(), String>, answer: FromCoordinator) -> FromCoordinator {
+        match written {
+            Ok(()) => {
+                if let Some(nonce) = terms.newcomer {
+                    self.unkept.remove(&nonce);
+                }
+                answer
+            }
+            Err(cause) if terms.must_last => FromCoordinator::Refused(Refusal::Unwritable { cause }),
+            Err(_) => answer,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spdl_wire::messages::Join;
+
+    use super::*;
+    use crate::core::{
+        Answer, Config, ConnectionId, Durable, NearestThenLeastLoaded, Peer, Role,
+        testing::{self, join},
+    };
+
+    const LIVENESS_MS: u64 = 5_000;
+
+    fn start() -> (Coordinator, Durability) {
+        let config = Config { liveness_ms: LIVENESS_MS, ..Config::default() };
+        let mut core = Coordinator::new(config, Box::new(NearestThenLeastLoaded), Durable::default(), 0);
+        core.handle_job(0, Ok(testing::job("j")));
+        (core, Durability::new(false))
+    }
+
+    fn ask(core: &mut Coordinator, now_ms: u64, question: &ToCoordinator) -> FromCoordinator {
+        let peer = Peer { connection: ConnectionId(1), role: Role::Client, name: String::new() };
+        match core.handle_request(now_ms, &peer, question.clone()) {
+            Answer::Reply(reply) => reply,
+            answer => panic!("{answer:?}"),
+        }
+    }
+
+    fn full() -> Option<String> {
+        Some("the disk is full".to_owned())
+    }
+
+    fn is_unwritable<T>(result: &Result<T, Refusal>) -> bool {
+        matches!(result, Err(Refusal::Unwritable { .. }))
+    }
+
+    #[test]
+    fn a_rank_whose_place_was_not_written_is_refused_until_it_is_and_then_goes_on_whatever_the_disk_does() {
+        let (mut core, mut rules) = start();
+        let question = ToCoordinator::Join(join(0, 1, 7));
+        let terms = rules.terms(&mut core, 0, &question, None).unwrap();
+        let reply = ask(&mut core, 0, &question);
+        let refused = rules.answer(&terms, Err("full".to_owned()), reply.clone());
+        assert!(matches!(refused, FromCoordinator::Refused(Refusal::Unwritable { .. })), "{refused:?}");
+        assert!(
+            is_unwritable(&rules.terms(&mut core, 1, &question, full())),
+            "the core knows of it, the disk does not"
+        );
+        let terms = rules.terms(&mut core, 2, &question, None).unwrap();
+        assert!(terms.must_last && terms.waits, "{terms:?}");
+        assert_eq!(rules.answer(&terms, Ok(()), reply.clone()), reply);
+        let terms = rules.terms(&mut core, 3, &question, full()).unwrap();
+        assert!(!terms.must_last && terms.waits, "{terms:?}");
+        assert_eq!(rules.answer(&terms, Err("full".to_owned()), reply.clone()), reply);
+    }
+
+    #[test]
+    fn a_launch_whose_predecessor_fell_silent_after_the_last_tick_begins_nothing_while_nothing_can_be_written() {
+        let (mut core, mut rules) = start();
+        ask(&mut core, 0, &ToCoordinator::Join(join(0, 1, 7)));
+        // The coordinator itself was not away.
+        for now_ms in (0..=LIVENESS_MS).step_by(200) {
+            core.handle_tick(now_ms);
+        }
+        let other = Join { launch: Some("other".to_owned()), ..join(0, 1, 8) };
+        let terms = rules.terms(&mut core, LIVENESS_MS + 1, &ToCoordinator::Join(other), full());
+        assert!(is_unwritable(&terms), "{terms:?}");
+    }
+}

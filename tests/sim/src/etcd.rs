@@ -1,0 +1,253 @@
+//! etcd, as coordinators see it: leases, the leader's key, and writes on condition. What is asked may come late or never, and
+//! so may its answers; what was given up may be carried out all the same.
+
+use std::collections::BTreeMap;
+
+use spdl_coordinator::core::{Change, Durable};
+use spdl_wire::planted::{Bug, has};
+
+use crate::{
+    dice::Dice,
+    process::Target,
+    world::{Event, Input, World},
+};
+
+/// How late it takes a lease for run out, and how long it takes with what it is asked.
+const LATE_US: u64 = 1_000_000;
+const CALL_US: u64 = 4_000;
+/// The longest that a request or an answer is on its way.
+const SLOW_US: u64 = 9_000_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Etcd {
+    /// Counts its writes.
+    revision: u64,
+    leader: Option<LeaderKey>,
+    /// When each runs out.
+    leases: BTreeMap<u64, u64>,
+    granted: u64,
+    /// In which revision the state was last written.
+    fence: u64,
+    pub(crate) paths: Vec<Path>,
+    pub(crate) away_until_us: u64,
+}
+
+/// The key of the coordinator that leads.
+#[derive(Clone, Copy, Debug)]
+struct LeaderKey {
+    holder: usize,
+    lease: u64,
+    /// The revision in which it was made.
+    term: u64,
+}
+
+/// The way between a coordinator and etcd.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Path {
+    pub(crate) loses_questions_until_us: u64,
+    pub(crate) loses_answers_until_us: u64,
+    pub(crate) slow_until_us: u64,
+}
+
+#[derive(Debug)]
+pub(crate) enum Question {
+    Revoke {
+        lease: u64,
+    },
+    Look,
+    Grant,
+    TakeKey {
+        lease: u64,
+    },
+    Renew {
+        lease: u64,
+    },
+    /// All of the state.
+    Load,
+    /// In which revision the state was last written.
+    Fence,
+    /// On condition that the leader's key is of this term, and that the state was last written in that revision.
+    Commit {
+        term: u64,
+        fence: u64,
+        changes: Vec<Change>,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum EtcdAnswer {
+    Done,
+    Held(Option<usize>),
+    Granted {
+        lease: u64,
+    },
+    Won {
+        term: u64,
+    },
+    Gone,
+    State {
+        durable: Box<Durable>,
+        fence: u64,
+    },
+    Fence(u64),
+    Committed {
+        fence: u64,
+    },
+    /// A condition does not hold: the term of whoever leads.
+    Unmet {
+        term: Option<u64>,
+    },
+    /// It takes no writes, or is not there.
+    Away,
+}
+
+impl Etcd {
+    pub(crate) fn new(coordinators: usize) -> Self {
+        Self { paths: vec![Path::default(); coordinators], ..Self::default() }
+    }
+
+    /// Everything works again.
+    pub(crate) fn mend(&mut self) {
+        self.away_until_us = 0;
+        self.paths.fill(Path::default());
+    }
+
+    fn expire(&mut self, now_us: u64) {
+        self.leases.retain(|_, expires_us| *expires_us > now_us);
+        if self.leader.is_some_and(|leader| !self.leases.contains_key(&leader.lease)) {
+            self.leader = None;
+        }
+    }
+
+    /// Never early: it begins to count when it is asked, and after it was itself away.
+    fn expiry(now_us: u64, ttl_us: u64, dice: &mut Dice) -> u64 {
+        now_us + ttl_us + dice.within(0, LATE_US)
+    }
+}
+
+impl World {
+    fn etcd_path(&self, at: usize) -> &Path {
+        &self.etcd.as_ref().expect("coordinators share it").paths[at]
+    }
+
+    fn etcd_delay_us(&mut self, at: usize) -> u64 {
+        let now_us = self.now_us;
+        let is_slow = now_us < self.etcd_path(at).slow_until_us || now_us < self.state.disk.slow_until_us;
+        self.dice.within(100, if is_slow { SLOW_US } else { CALL_US })
+    }
+
+    /// How long a question is on its way, sent or lost.
+    pub(crate) fn send_to_etcd(&mut self, at: usize, call: u64, question: Question) -> u64 {
+        let mut delay_us = self.etcd_delay_us(at);
+        if matches!(question, Question::Commit { .. }) {
+            delay_us += self.dice.within(0, self.scenario.disk_us);
+            if self.now_us < self.state.disk.stuck_until_us {
+                self.coverage.count("write_took_tens_of_seconds");
+                delay_us += self.dice.within(10_000_000, 60_000_000);
+            }
+        }
+        if self.now_us < self.etcd_path(at).loses_questions_until_us {
+            self.coverage.count("question_to_etcd_lost");
+            return delay_us;
+        }
+        let life = self.coordinators[at].process.life;
+        self.schedule(delay_us, Event::Etcd { from: at, life, call, question: Box::new(question) });
+        delay_us
+    }
+
+    /// A question comes to etcd, whatever has become of whoever asked.
+    pub(crate) fn etcd_receives(&mut self, from: usize, life: u32, call: u64, question: Question) {
+        let answer = self.etcd_answer(from, life, call, question);
+        let delay_us = self.etcd_delay_us(from);
+        if self.now_us < self.etcd_path(from).loses_answers_until_us {
+            self.coverage.count("answer_of_etcd_lost");
+            return;
+        }
+        let input = Input::EtcdAnswer { call, answer: Box::new(answer) };
+        self.schedule(delay_us, Event::Input { target: Target::Coordinator(from), life, input });
+    }
+
+    fn etcd_answer(&mut self, from: usize, life: u32, call: u64, question: Question) -> EtcdAnswer {
+        let (now_us, ttl_us) = (self.now_us, self.scenario.lease_s * 1_000_000);
+        let etcd = self.etcd.as_mut().expect("coordinators share it");
+        if now_us < etcd.away_until_us {
+            return EtcdAnswer::Away;
+        }
+        etcd.expire(now_us);
+        match question {
+            Question::Revoke { lease } => {
+                etcd.leases.remove(&lease);
+                etcd.expire(now_us);
+                EtcdAnswer::Done
+            }
+            Question::Look => {
+                EtcdAnswer::Held(etcd.leader.map(|leader| leader.holder).filter(|_| !has(Bug::TakeHeldKey)))
+            }
+            Question::Grant => {
+                etcd.granted += 1;
+                let lease = etcd.granted;
+                etcd.leases.insert(lease, Etcd::expiry(now_us, ttl_us, &mut self.dice));
+                EtcdAnswer::Granted { lease }
+            }
+            Question::TakeKey { lease } => match etcd.leader.filter(|_| !has(Bug::TakeHeldKey)) {
+                Some(leader) => EtcdAnswer::Held(Some(leader.holder)),
+                None if !etcd.leases.contains_key(&lease) => EtcdAnswer::Away,
+                None => {
+                    etcd.revision += 1;
+                    etcd.leader = Some(LeaderKey { holder: from, lease, term: etcd.revision });
+                    let term = etcd.revision;
+                    self.note(format_args!("coordinator {from} is elected in term {term}"));
+                    EtcdAnswer::Won { term }
+                }
+            },
+            Question::Renew { lease } => match etcd.leases.get_mut(&lease) {
+                Some(expires_us) => {
+                    *expires_us = (*expires_us).max(Etcd::expiry(now_us, ttl_us, &mut self.dice));
+                    EtcdAnswer::Done
+                }
+                None => EtcdAnswer::Gone,
+            },
+            Question::Load => {
+                let fence = etcd.fence;
+                EtcdAnswer::State { durable: Box::new(self.state.durable()), fence }
+            }
+            Question::Fence => EtcdAnswer::Fence(etcd.fence),
+            Question::Commit { term, fence, changes } => self.etcd_commit((from, life, call), term, fence, changes),
+        }
+    }
+
+    fn etcd_commit(
+        &mut self,
+        (from, life, call): (usize, u32, u64),
+        term: u64,
+        fence: u64,
+        mut changes: Vec<Change>,
+    ) -> EtcdAnswer {
+        if self.now_us < self.state.disk.refuses_until_us {
+            return EtcdAnswer::Away;
+        }
+        let etcd = self.etcd.as_mut().expect("coordinators share it");
+        let held = etcd.leader.map(|leader| leader.term);
+        if held != Some(term) && !has(Bug::WriteDeposed) {
+            self.coverage.count("write_of_a_deposed_coordinator_refused");
+            return EtcdAnswer::Unmet { term: held };
+        }
+        if etcd.fence != fence && !has(Bug::WriteLate) {
+            self.coverage.count("write_that_came_after_later_ones_refused");
+            return EtcdAnswer::Unmet { term: held };
+        }
+        etcd.revision += 1;
+        etcd.fence = etcd.revision;
+        let fence = etcd.fence;
+        let process = &self.coordinators[from].process;
+        let is_waited_for = process.life == life && self.coordinators[from].candidacy.waits_for(call);
+        if !is_waited_for {
+            self.coverage.count("write_that_nobody_waits_for_was_carried_out");
+            if has(Bug::CutWrites) {
+                changes.truncate(self.dice.index(changes.len() + 1));
+            }
+        }
+        self.apply(&changes);
+        EtcdAnswer::Committed { fence }
+    }
+}

@@ -1,0 +1,306 @@
+//! The thread of a coordinator that makes changes durable, and the disk of one whose state is its own.
+//!
+//! Changes that wait together are written together. What was refused is tried again after a while; in the meantime nothing
+//! is tried, and everyone is told so.
+
+use std::collections::VecDeque;
+
+use spdl_coordinator::{
+    core::{Change, Durable, Terms},
+    state::{MemoryState, StateStore},
+};
+use spdl_wire::{
+    messages::FromCoordinator,
+    planted::{Bug, has},
+};
+
+use crate::{
+    net::ConnId,
+    process::Target,
+    world::{Input, World},
+};
+
+/// How often a write is tried again.
+const RETRY_US: u64 = 1_000_000;
+
+/// The durable state: of the one coordinator, or what etcd holds.
+#[derive(Default)]
+pub(crate) struct State {
+    memory: MemoryState,
+    /// As it was at some time before.
+    backup: MemoryState,
+    pub(crate) disk: Disk,
+}
+
+/// What it is written to, and where there is one, etcd's.
+#[derive(Debug, Default)]
+pub(crate) struct Disk {
+    pub(crate) slow_until_us: u64,
+    /// Each write takes tens of seconds.
+    pub(crate) stuck_until_us: u64,
+    /// It is full.
+    pub(crate) refuses_until_us: u64,
+}
+
+/// Changes, and what is said once they are durable.
+pub(crate) struct Write {
+    changes: Vec<Change>,
+    reply: Option<Reply>,
+}
+
+pub(crate) struct Reply {
+    pub(crate) conn: ConnId,
+    pub(crate) id: u64,
+    pub(crate) body: FromCoordinator,
+    pub(crate) terms: Terms,
+    /// Job and run, of a join.
+    pub(crate) run: Option<(String, String)>,
+}
+
+/// What a coordinator writes while it leads.
+#[derive(Default)]
+pub(crate) struct Writer {
+    waiting: VecDeque<Write>,
+    /// All that is written together.
+    writing: Vec<Write>,
+    /// Changes that were refused, and go before all others.
+    refused: Vec<Change>,
+    problem: Option<String>,
+    rests_until_us: u64,
+    /// The last write that etcd has of this leader, where that is known.
+    pub(crate) fence: Option<u64>,
+}
+
+impl State {
+    pub(crate) fn durable(&self) -> Durable {
+        self.memory.load().expect("memory does not fail")
+    }
+
+    pub(crate) fn apply(&mut self, changes: &[Change]) {
+        self.memory.apply(changes).expect("memory does not fail");
+    }
+
+    pub(crate) fn back_up(&mut self) {
+        self.backup = self.memory.clone();
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(fence: Option<u64>) -> Self {
+        Self { fence, ..Self::default() }
+    }
+
+    /// Why nothing can be written, while that is so.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.problem.clone()
+    }
+
+    pub(crate) fn into_replies(self) -> impl Iterator<Item = Reply> {
+        self.writing.into_iter().chain(self.waiting).filter_map(|write| write.reply)
+    }
+
+    /// All that is to be written now.
+    pub(crate) fn batch(&self) -> Vec<Change> {
+        let new = self.writing.iter().flat_map(|write| &write.changes);
+        self.refused.iter().chain(new).cloned().collect()
+    }
+}
+
+impl World {
+    fn writer(&mut self, at: usize) -> &mut Writer {
+        &mut self.coordinators[at].lead.as_mut().expect("it leads").writer
+    }
+
+    pub(crate) fn write(&mut self, at: usize, changes: Vec<Change>, reply: Option<Reply>) {
+        self.writer(at).waiting.push_back(Write { changes, reply });
+        self.write_next(at);
+    }
+
+    fn write_next(&mut self, at: usize) {
+        let now_us = self.now_us;
+        let writer = self.writer(at);
+        if !writer.writing.is_empty() || writer.waiting.is_empty() {
+            return;
+        }
+        writer.writing = writer.waiting.drain(..).collect();
+        if let Some(problem) = writer.problem.clone().filter(|_| now_us < writer.rests_until_us) {
+            return self.refuse_writes(at, &problem);
+        }
+        if self.etcd.is_some() {
+            return self.commit(at);
+        }
+        let disk = &self.state.disk;
+        let (is_slow, is_stuck) = (now_us < disk.slow_until_us, now_us < disk.stuck_until_us);
+        let delay_us = match (is_stuck, is_slow) {
+            (true, _) => self.dice.within(10_000_000, 60_000_000),
+            (_, true) => self.dice.within(50, 2_000_000),
+            _ => self.dice.within(50, self.scenario.disk_us),
+        };
+        if is_stuck {
+            self.coverage.count("write_took_tens_of_seconds");
+        }
+        self.remind(delay_us, Target::Coordinator(at), Input::Written);
+        self.may_die_writing(at, delay_us);
+    }
+
+    /// Where it is to die while it writes changes that belong together, and does so.
+    pub(crate) fn may_die_writing(&mut self, at: usize, delay_us: u64) {
+        let belong_together = self.writer(at).writing.iter().any(|write| write.changes.len() > 1);
+        if belong_together && std::mem::take(&mut self.coordinators[at].dies_writing) {
+            let early_us = self.dice.within(1, delay_us);
+            self.remind(delay_us - early_us, Target::Coordinator(at), Input::DieWriting);
+        }
+    }
+
+    fn is_refusing(&self) -> bool {
+        self.now_us < self.state.disk.refuses_until_us
+    }
+
+    /// The disk is done, or refuses.
+    pub(crate) fn on_file_written(&mut self, at: usize) {
+        if self.is_refusing() {
+            return self.on_refused_write(at, "the disk is full");
+        }
+        let changes = self.writer(at).batch();
+        self.apply(&changes);
+        self.on_written(at);
+    }
+
+    pub(crate) fn apply(&mut self, changes: &[Change]) {
+        self.state.apply(changes);
+        if let Err(problem) = self.oracle.applied(changes) {
+            self.fail(problem);
+        }
+        if self.dice.percent(10) {
+            self.state.back_up();
+        }
+    }
+
+    /// What was being written is durable.
+    pub(crate) fn on_written(&mut self, at: usize) {
+        let writer = self.writer(at);
+        writer.refused.clear();
+        writer.problem = None;
+        self.settle_writes(at, Ok(()));
+        self.write_next(at);
+    }
+
+    /// It was refused, and is tried again with all that comes later.
+    pub(crate) fn on_refused_write(&mut self, at: usize, cause: &str) {
+        let now_us = self.now_us;
+        let writer = self.writer(at);
+        writer.problem = Some(cause.to_owned());
+        writer.rests_until_us = now_us + RETRY_US;
+        self.remind(RETRY_US, Target::Coordinator(at), Input::RetryWrite);
+        self.refuse_writes(at, cause);
+        self.write_next(at);
+    }
+
+    fn refuse_writes(&mut self, at: usize, cause: &str) {
+        let writer = self.writer(at);
+        writer.refused = writer.batch();
+        self.settle_writes(at, Err(cause.to_owned()));
+    }
+
+    /// Another coordinator leads, and goes on from what was written.
+    pub(crate) fn on_deposed_write(&mut self, at: usize) {
+        self.writer(at).refused.clear();
+        self.settle_writes(at, Err("another coordinator leads".to_owned()));
+        self.write_next(at);
+    }
+
+    /// Tells everyone what became of what was being written.
+    fn settle_writes(&mut self, at: usize, result: Result<(), String>) {
+        let writes = std::mem::take(&mut self.writer(at).writing);
+        for mut reply in writes.into_iter().filter_map(|write| write.reply) {
+            if result.is_err() {
+                let what = if reply.terms.must_last { "refused_as_not_written" } else { "answered_though_not_written" };
+                self.coverage.count(what);
+            }
+            let lead = self.coordinators[at].lead.as_mut().expect("it leads");
+            reply.body = lead.durability.answer(&reply.terms, result.clone(), reply.body);
+            self.give(at, reply);
+        }
+    }
+
+    pub(crate) fn retry_write(&mut self, at: usize) {
+        if self.coordinators[at].lead.is_none() {
+            return;
+        }
+        let writer = self.writer(at);
+        if writer.writing.is_empty() && !writer.refused.is_empty() {
+            self.write(at, Vec::new(), None);
+        }
+    }
+
+    /// A worker has waited long enough for its bad samples to be durable.
+    pub(crate) fn on_beat_patience(&mut self, at: usize, conn: ConnId, id: u64) {
+        if self.coordinators[at].lead.is_none() {
+            return;
+        }
+        let writer = self.writer(at);
+        let mut writes = writer.writing.iter_mut().chain(&mut writer.waiting);
+        let of_it = |reply: &mut Reply| (reply.conn, reply.id) == (conn, id);
+        if let Some(mut reply) = writes.find_map(|write| write.reply.take_if(of_it)) {
+            let lead = self.coordinators[at].lead.as_mut().expect("it leads");
+            let late = Err("the state takes long".to_owned());
+            reply.body = lead.durability.answer(&reply.terms, late, reply.body);
+            self.give(at, reply);
+        }
+    }
+
+    /// It is killed: what the disk was at may be there, all of it. What is on its way to etcd comes there by itself.
+    pub(crate) fn kill_writer(&mut self, writer: Writer) {
+        if writer.writing.is_empty() {
+            return;
+        }
+        let is_said = writer.writing.iter().any(|write| write.reply.is_some());
+        let is_written = self.etcd.is_none() && !self.is_refusing() && self.dice.percent(50);
+        if is_written {
+            let changes = writer.batch();
+            let kept = if has(Bug::CutWrites) { self.dice.index(changes.len() + 1) } else { changes.len() };
+            self.apply(&changes[..kept]);
+        }
+        match is_written {
+            true if is_said => self.coverage.count("coordinator_crashed_after_persisting_before_replying"),
+            true => {}
+            false => self.coverage.count("coordinator_crashed_before_persisting"),
+        }
+    }
+
+    /// Before it ends in order: everything is written, where that can be.
+    pub(crate) fn flush_writer(&mut self, at: usize, changes: Vec<Change>) {
+        let is_busy = !self.writer(at).writing.is_empty();
+        let writer = self.writer(at);
+        writer.waiting.push_back(Write { changes, reply: None });
+        let waiting: Vec<Write> = writer.waiting.drain(..).collect();
+        writer.writing.extend(waiting);
+        if self.etcd.is_some() {
+            if !is_busy {
+                self.commit(at);
+            }
+        } else if !self.is_refusing() {
+            let changes = self.writer(at).batch();
+            self.apply(&changes);
+            let writer = self.writer(at);
+            writer.writing.clear();
+            writer.refused.clear();
+        }
+    }
+
+    /// The disk of the one coordinator is lost; the file of its job is not.
+    pub(crate) fn wipe_coordinator(&mut self) {
+        self.coverage.count("coordinator_lost_its_state");
+        self.state.memory = MemoryState::default();
+        self.oracle.coordinator_wiped();
+    }
+
+    /// Its disk is replaced by a copy that was made earlier.
+    pub(crate) fn roll_back_coordinator(&mut self) {
+        if self.state.backup.load().is_ok_and(|durable| !durable.sessions.is_empty()) {
+            self.coverage.count("coordinator_rolled_back");
+        }
+        self.state.memory = self.state.backup.clone();
+        self.oracle.coordinator_wiped();
+    }
+}
