@@ -113,7 +113,7 @@ impl Election {
         *self.lease.lock() = Some(lease.id);
         let value = serde_json::to_vec(&self.holder).expect("plain data serialises");
         let condition = Condition { key: key.clone(), created: 0 };
-        match self.gateway.commit(&condition, &[Op::Put { key, value, lease: Some(lease.id) }]).await? {
+        match self.gateway.commit(&condition, None, &[Op::Put { key, value, lease: Some(lease.id) }]).await? {
             Committed::Done { revision } => Ok(Ok(Won { lease, term: revision, asked })),
             Committed::Unmet { held } => Ok(Err(Holder::of(&held.map(|held| held.value).unwrap_or_default()))),
         }

@@ -72,6 +72,8 @@ pub(crate) struct KeyValue {
     pub(crate) value: Vec<u8>,
     #[serde(deserialize_with = "number::deserialize", default)]
     pub(crate) create_revision: i64,
+    #[serde(deserialize_with = "number::deserialize", default)]
+    pub(crate) mod_revision: i64,
 }
 
 /// One step of a transaction.
@@ -100,12 +102,19 @@ pub(crate) struct Condition {
     pub(crate) created: i64,
 }
 
+/// What a transaction takes for given besides: a key that was written in this revision last; 0 where it is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unchanged {
+    pub(crate) key: String,
+    pub(crate) written: i64,
+}
+
 /// What became of a transaction.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Committed {
     /// It is done, in this revision.
     Done { revision: i64 },
-    /// The condition does not hold: this is what the key holds.
+    /// They do not hold: this is what the condition's key holds.
     Unmet { held: Option<KeyValue> },
 }
 
@@ -204,16 +213,30 @@ impl Gateway {
         Ok(self.call::<Found>("kv/range", &question).await?.kvs)
     }
 
-    /// Carries out `ops`, all or none, where the condition holds.
-    pub(crate) async fn commit(&self, condition: &Condition, ops: &[Op]) -> Result<Committed, EtcdError> {
+    /// Carries out `ops`, all or none, where the condition holds and the other key is unchanged.
+    pub(crate) async fn commit(
+        &self,
+        condition: &Condition,
+        unchanged: Option<&Unchanged>,
+        ops: &[Op],
+    ) -> Result<Committed, EtcdError> {
         let key = encoded::text(condition.key.as_bytes());
-        let question = json!({
-            "compare": [{
+        let mut compare = vec![json!({
+            "result": "EQUAL",
+            "target": "CREATE",
+            "key": key,
+            "create_revision": condition.created.to_string(),
+        })];
+        compare.extend(unchanged.map(|unchanged| {
+            json!({
                 "result": "EQUAL",
-                "target": "CREATE",
-                "key": key,
-                "create_revision": condition.created.to_string(),
-            }],
+                "target": "MOD",
+                "key": encoded::text(unchanged.key.as_bytes()),
+                "mod_revision": unchanged.written.to_string(),
+            })
+        }));
+        let question = json!({
+            "compare": compare,
             "success": ops.iter().map(Op::to_json).collect::<Vec<_>>(),
             "failure": [{ "request_range": { "key": key } }],
         });

@@ -3,6 +3,7 @@
 //! ```text
 //! PREFIX/leader                who leads; hangs on its lease
 //! PREFIX/format                version of the rest
+//! PREFIX/written               empty; put with every write, so that its revision is that of the last one
 //! PREFIX/last_session          the highest session id ever given
 //! PREFIX/jobs/NAME             a job, as JSON
 //! PREFIX/sessions/ID           a session, as JSON; the id has 20 digits, so that the order of keys is that of ids
@@ -29,6 +30,10 @@ impl Keys {
 
     pub(super) fn format(&self) -> String {
         format!("{}/format", self.prefix)
+    }
+
+    pub(super) fn written(&self) -> String {
+        format!("{}/written", self.prefix)
     }
 
     pub(super) fn last_session(&self) -> String {

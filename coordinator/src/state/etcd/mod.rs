@@ -1,7 +1,8 @@
 //! The durable state in etcd, for coordinators of which one leads.
 //!
 //! Every write is a transaction on condition that the leader's key is still the one that this coordinator made, so one
-//! that was deposed, however late it comes back, writes nothing.
+//! that was deposed, however late it comes back, writes nothing. And on condition that the write before is still the last
+//! one: a write that was given up as etcd did not answer may be carried out yet, and must not come over later ones.
 
 mod batch;
 mod encoding;
@@ -19,7 +20,7 @@ use tokio::runtime::Handle;
 pub use self::gateway::EtcdError;
 use self::{
     batch::{Batch, Known, Stored, stored},
-    gateway::KeyValue,
+    gateway::{KeyValue, Unchanged},
     keys::end_of,
 };
 pub(crate) use self::{
@@ -39,6 +40,8 @@ pub(crate) struct EtcdState {
     keys: Keys,
     /// The leader's key as this coordinator made it.
     condition: Condition,
+    /// The revision of the last write, where that is known.
+    written: Option<i64>,
     tenure: Tenure,
     known: Known,
     /// Counts what was tried to be written.
@@ -62,7 +65,7 @@ impl EtcdState {
     ) -> Result<(Self, Durable), StateError> {
         let condition = Condition { key: keys.leader(), created: term };
         let (known, runtime) = (Known::default(), Handle::current());
-        let mut state = Self { gateway, keys, condition, tenure, known, attempts: 0, name, runtime };
+        let mut state = Self { gateway, keys, condition, written: None, tenure, known, attempts: 0, name, runtime };
         state.check_format().await?;
         let (durable, known) = state.read().await?;
         state.known = known;
@@ -81,7 +84,7 @@ impl EtcdState {
         // No key is made in such a revision: nothing can be written.
         let condition = Condition { key: keys.leader(), created: -1 };
         let (known, runtime, tenure) = (Known::default(), Handle::current(), Tenure::for_life());
-        let state = Self { gateway, keys, condition, tenure, known, attempts: 0, name, runtime };
+        let mut state = Self { gateway, keys, condition, written: None, tenure, known, attempts: 0, name, runtime };
         let format = state.gateway.read(&state.keys.format()).await.map_err(|error| state.io("read", error))?;
         if format.is_none() {
             return Err(state.damaged("its format", "it is missing".to_owned()));
@@ -94,7 +97,7 @@ impl EtcdState {
         Ok(state.read().await?.0)
     }
 
-    async fn check_format(&self) -> Result<(), StateError> {
+    async fn check_format(&mut self) -> Result<(), StateError> {
         let key = self.keys.format();
         let found = self.gateway.read(&key).await.map_err(|error| self.io("read", error))?;
         match found.map(|found| self.parse("format", &found.value)).transpose()? {
@@ -221,17 +224,42 @@ impl EtcdState {
         Batch::new(&self.keys, known, made).of(changes)
     }
 
-    async fn commit(&self, steps: &[Op]) -> Result<(), StateError> {
-        if !self.tenure.holds() {
-            return Err(StateError::Deposed { path: self.name.clone() });
-        }
-        match self.gateway.commit(&self.condition, steps).await.map_err(|error| self.io("written", error))? {
-            Committed::Done { .. } => Ok(()),
-            Committed::Unmet { .. } => {
-                self.tenure.end();
-                Err(StateError::Deposed { path: self.name.clone() })
+    async fn commit(&mut self, steps: &[Op]) -> Result<(), StateError> {
+        let key = self.keys.written();
+        let mark = Op::Put { key: key.clone(), value: Vec::new(), lease: None };
+        let steps: Vec<Op> = steps.iter().cloned().chain([mark]).collect();
+        loop {
+            if !self.tenure.holds() {
+                return Err(StateError::Deposed { path: self.name.clone() });
+            }
+            let written = match self.written {
+                Some(written) => written,
+                None => self.last_write(&key).await?,
+            };
+            // Where no answer comes, it is not known whether this one is the last, or will be.
+            self.written = None;
+            let unchanged = Unchanged { key: key.clone(), written };
+            let committed = self.gateway.commit(&self.condition, Some(&unchanged), &steps).await;
+            match committed.map_err(|error| self.io("written", error))? {
+                Committed::Done { revision } => {
+                    self.written = Some(revision);
+                    return Ok(());
+                }
+                Committed::Unmet { held: Some(held) } if held.create_revision == self.condition.created => {
+                    tracing::debug!("a write of the state that was given up has been carried out");
+                }
+                Committed::Unmet { .. } => {
+                    self.tenure.end();
+                    return Err(StateError::Deposed { path: self.name.clone() });
+                }
             }
         }
+    }
+
+    /// The revision of the last write.
+    async fn last_write(&self, key: &str) -> Result<i64, StateError> {
+        let found = self.gateway.read(key).await.map_err(|error| self.io("read", error))?;
+        Ok(found.map_or(0, |found| found.mod_revision))
     }
 
     fn parse<T: DeserializeOwned>(&self, subject: &str, bytes: &[u8]) -> Result<T, StateError> {

@@ -53,10 +53,10 @@ impl Clusters {
         self.runtime.block_on(async {
             if let Some(held) = gateway.read(&key).await.unwrap() {
                 let theirs = Condition { key: key.clone(), created: held.create_revision };
-                gateway.commit(&theirs, &[Op::Delete { key: key.clone() }]).await.unwrap();
+                gateway.commit(&theirs, None, &[Op::Delete { key: key.clone() }]).await.unwrap();
             }
             let put = Op::Put { key: key.clone(), value: b"{}".to_vec(), lease: None };
-            let made = gateway.commit(&Condition { key, created: 0 }, &[put]).await.unwrap();
+            let made = gateway.commit(&Condition { key, created: 0 }, None, &[put]).await.unwrap();
             let Committed::Done { revision } = made else { panic!("{made:?}") };
             let tenure = Tenure::until(Instant::now() + HOUR);
             EtcdState::open(gateway, keys.clone(), revision, tenure, "etcd://test".into()).await.unwrap().0
@@ -204,6 +204,34 @@ fn a_deposed_leader_writes_nothing_however_sure_of_itself_it_is() {
 }
 
 #[test]
+fn a_write_that_was_given_up_and_is_carried_out_late_comes_over_no_later_one() {
+    let Some(clusters) = Clusters::start() else { return };
+    let keys = clusters.fresh();
+    let mut state = clusters.lead(&keys);
+    state.apply(&[Change::PutSession(session(1, 1))]).unwrap();
+    let steps = |state: &mut EtcdState, world| {
+        let changes = [Change::PutSession(session(1, world))];
+        state.transactions(&mut state.known.clone(), &changes).concat()
+    };
+    // On its way to etcd, and nobody waits for it any more.
+    let unchanged = Unchanged { key: keys.written(), written: state.written.take().unwrap() };
+    let (condition, old) = (state.condition.clone(), steps(&mut state, 2));
+    state.apply(&[Change::PutSession(session(1, 3))]).unwrap();
+    let late = clusters.runtime.block_on(clusters.gateway().commit(&condition, Some(&unchanged), &old)).unwrap();
+    assert!(matches!(late, Committed::Unmet { held: Some(_) }), "{late:?}");
+    assert_eq!(state.load().unwrap().sessions, [session(1, 3)]);
+    // One that comes before the next write does no harm: that one comes over it.
+    let mark = Op::Put { key: keys.written(), value: Vec::new(), lease: None };
+    let early = [steps(&mut state, 4), vec![mark]].concat();
+    let unchanged = Unchanged { key: keys.written(), written: state.written.unwrap() };
+    let early = clusters.runtime.block_on(clusters.gateway().commit(&condition, Some(&unchanged), &early)).unwrap();
+    assert!(matches!(early, Committed::Done { .. }), "{early:?}");
+    state.apply(&[Change::PutSession(session(1, 5))]).unwrap();
+    assert!(state.tenure.holds(), "it still leads");
+    assert_eq!(state.load().unwrap().sessions, [session(1, 5)]);
+}
+
+#[test]
 fn an_etcd_that_hangs_or_is_gone_is_an_error_that_may_pass() {
     let Some(mut clusters) = Clusters::start() else { return };
     let mut state = clusters.lead(&clusters.fresh());
@@ -224,7 +252,7 @@ fn an_etcd_that_hangs_or_is_gone_is_an_error_that_may_pass() {
 fn state_of_another_format_is_refused_with_both_numbers() {
     let Some(clusters) = Clusters::start() else { return };
     let keys = clusters.fresh();
-    let state = clusters.lead(&keys);
+    let mut state = clusters.lead(&keys);
     let put = Op::Put { key: keys.format(), value: b"99".to_vec(), lease: None };
     clusters.runtime.block_on(state.commit(&[put])).unwrap();
     let again = clusters.runtime.block_on(state.check_format()).unwrap_err();
@@ -262,7 +290,7 @@ fn over_tls_both_sides_show_certificates_and_one_without_is_told_so() {
     let put = Op::Put { key: "a".to_owned(), value: b"b".to_vec(), lease: None };
     let (with, without) = (gateway(Some(certs.as_path())), gateway(None));
     runtime.block_on(async {
-        with.commit(&condition, &[put]).await.unwrap();
+        with.commit(&condition, None, &[put]).await.unwrap();
         assert_eq!(with.read("a").await.unwrap().unwrap().value, b"b");
         let error = without.read("a").await.unwrap_err();
         assert!(error.to_string().contains(&etcd.address), "{error}");
