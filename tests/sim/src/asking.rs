@@ -48,6 +48,7 @@ impl World {
         match target {
             Target::Worker(worker) => &mut self.workers[worker].asking,
             Target::Client(client) => &mut self.clients[client].asking,
+            Target::Admin => &mut self.admin.asking,
             Target::Coordinator(_) => unreachable!("a coordinator asks nobody"),
         }
     }
@@ -121,6 +122,7 @@ impl World {
         match target {
             Target::Worker(worker) => self.worker_answered(worker, &answer),
             Target::Client(client) => self.client_answered(client, answer),
+            Target::Admin => self.admin_answered(answer),
             Target::Coordinator(_) => unreachable!("a coordinator asks nobody"),
         }
         self.ask_next(target);
@@ -158,6 +160,7 @@ impl World {
         match target {
             Target::Worker(worker) => self.worker_unanswered(worker),
             Target::Client(client) => self.client_unanswered(client),
+            Target::Admin => self.admin_unanswered(),
             Target::Coordinator(_) => unreachable!("a coordinator asks nobody"),
         }
         self.ask_next(target);

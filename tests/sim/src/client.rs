@@ -28,6 +28,7 @@ pub(crate) struct ClientProcess {
     pub(crate) process: Process,
     pub(crate) asking: Asking,
     core: SessionCore,
+    pub(crate) launcher: usize,
     pub(crate) launch: u64,
     pub(crate) rank: u32,
     pub(crate) session: Option<Session>,
@@ -81,7 +82,13 @@ impl Batch {
 }
 
 impl ClientProcess {
-    pub(crate) fn new(intent: Intent, timing: Timing, launch: u64, mut process: Process, now_us: u64) -> Self {
+    pub(crate) fn new(
+        intent: Intent,
+        timing: Timing,
+        (launcher, launch): (usize, u64),
+        mut process: Process,
+        now_us: u64,
+    ) -> Self {
         let rank = intent.rank;
         process.running = Running::Yes;
         let core = SessionCore::new(intent, timing, process.clock.read_ms(now_us));
@@ -89,6 +96,7 @@ impl ClientProcess {
             process,
             asking: Asking::default(),
             core,
+            launcher,
             launch,
             rank,
             session: None,
@@ -257,6 +265,18 @@ impl World {
                 self.coverage.count("finished_run_not_resumed");
                 self.refused(client, refusal);
             }
+            ClientError::Refused(Refusal::UnknownJob { .. }) => {
+                self.coverage.count("rank_ended_as_its_job_is_gone");
+                self.job_gone(client);
+            }
+            ClientError::Refused(Refusal::JobFailed { .. }) | ClientError::Fault { .. } => {
+                let job = self.scenario.runs[self.clients[client].launcher].0;
+                if !self.scenario.jobs[job].fails() {
+                    self.fail(format!("client {client} fails though its job bears with all bad samples: {error}"));
+                }
+                self.coverage.count("rank_ended_as_its_job_has_failed");
+                self.give_up(client);
+            }
             error => self.fail(format!("client {client} fails: {error}")),
         }
         self.kill_client(client);
@@ -347,8 +367,8 @@ impl World {
                 self.hear_early(client, link);
             }
             Message::Leaving => self.tell_core(client, Event::Leaving { link }),
-            Message::Fault { message } => {
-                self.tell_core(client, Event::Fault { link, message, is_retryable: true });
+            Message::Fault { message, is_retryable } => {
+                self.tell_core(client, Event::Fault { link, message, is_retryable });
             }
             Message::Filled { sequence, .. } | Message::End { sequence, .. } => {
                 let end = self.clients[client].links.get_mut(&link).expect("it was just found");
@@ -429,6 +449,7 @@ impl World {
             return self.fail(format!("client {client}: {problem}"));
         }
         self.note(format_args!("client {client} takes {} to {}", batch.content.from, batch.content.next));
+        self.check_settled(client);
         let state = &mut self.clients[client];
         for entry in &batch.content.entries {
             if entry.flags & (entry_flags::INVALID | entry_flags::PADDING) == 0 {
@@ -441,6 +462,19 @@ impl World {
         self.handed(client);
         let step_us = self.dice.within(1_000, self.scenario.step_us);
         self.remind(step_us, Target::Client(client), Input::Trained);
+    }
+
+    /// Long after all is calm, nobody goes on in a session that has a successor, or with a job that is gone.
+    fn check_settled(&mut self, client: usize) {
+        let state = &self.clients[client];
+        let Some(session) = &state.session else { return };
+        let calm_us = self.is_calm.then_some(self.calm_us);
+        let run = self.scenario.runs[state.launcher].clone();
+        let job = self.scenario.jobs[run.0].job.name.as_str();
+        let stream = (state.era, session.id);
+        if let Err(problem) = self.oracle.settled(job, &run.1, stream, self.now_us, calm_us) {
+            self.fail(format!("client {client}: {problem}"));
+        }
     }
 
     fn handed(&mut self, client: usize) {

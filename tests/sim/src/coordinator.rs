@@ -13,7 +13,7 @@ use crate::{
     net::{ConnId, Message},
     process::{Process, Running, Target},
     world::{Action, Event, Input, World},
-    writer::{Reply, Writer},
+    writer::{Asked, Reply, Writer},
 };
 
 /// As the shell's: its clock, and how long the answer to a beat waits for one.
@@ -91,7 +91,7 @@ impl World {
         let durability = Durability::new(self.etcd.is_some());
         let lead = Lead { term, core, durability, newest_ms: now_ms, writer: Writer::new(fence) };
         self.coordinators[at].lead = Some(lead);
-        let job = self.scenario.job.clone();
+        let job = self.scenario.jobs[0].job.clone();
         let (_, changes) = self.run_core(at, |core, now_ms| core.handle_job(now_ms, Ok(job)));
         self.hand_over_changes(at, changes, None);
     }
@@ -222,6 +222,7 @@ impl World {
         }
         let role = match *body {
             ToCoordinator::WorkerBeat(_) | ToCoordinator::WorkerLeave { .. } => Role::Worker,
+            ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. } => Role::Admin,
             _ => Role::Client,
         };
         let peer = Peer { connection: ConnectionId(conn), role, name: String::new() };
@@ -239,8 +240,16 @@ impl World {
             }
         };
         let question = (*body).clone();
-        let (answer, changes) = self.run_core(at, |core, now_ms| core.handle_request(now_ms, &peer, question));
-        let Answer::Reply(reply) = answer else { unreachable!("nobody submits jobs") };
+        let (answer, mut changes) = self.run_core(at, |core, now_ms| core.handle_request(now_ms, &peer, question));
+        let reply = match answer {
+            Answer::Reply(reply) => reply,
+            Answer::CreateJob { toml: name, .. } => {
+                let job = self.scenario.dataset(&name).job.clone();
+                let (reply, more) = self.run_core(at, |core, now_ms| core.handle_job(now_ms, Ok(job)));
+                changes.extend(more);
+                reply
+            }
+        };
         let newest_ms = self.newest_ms(at);
         if let Err(problem) = self.oracle.answered(at, newest_ms, &body, &reply, &mut self.coverage) {
             self.fail(problem);
@@ -248,11 +257,16 @@ impl World {
         if matches!(*body, ToCoordinator::WorkerBeat(_)) && (terms.waits || !changes.is_empty()) {
             self.remind(BEAT_PATIENCE_US, Target::Coordinator(at), Input::BeatPatience { conn, id });
         }
-        let run = match *body {
-            ToCoordinator::Join(join) => Some((join.job, join.run)),
-            _ => None,
+        let asked = match *body {
+            ToCoordinator::Join(join) => Asked::Join(join.job, join.run),
+            ToCoordinator::SubmitJob { toml, .. } => Asked::Submit(toml),
+            ToCoordinator::RemoveJob { name } => Asked::Remove(name),
+            _ => Asked::Other,
         };
-        self.hand_over_changes(at, changes, Some(Reply { conn, id, body: reply, terms, run }));
+        if let (Asked::Submit(job) | Asked::Remove(job), FromCoordinator::Done) = (&asked, &reply) {
+            self.oracle.decided_about_job(at, job, matches!(asked, Asked::Remove(_)));
+        }
+        self.hand_over_changes(at, changes, Some(Reply { conn, id, body: reply, terms, asked }));
     }
 
     pub(crate) fn coordinator_lost(&mut self, at: usize, conn: ConnId) {
@@ -263,7 +277,7 @@ impl World {
     }
 
     /// Says it, if this coordinator still leads.
-    pub(crate) fn give(&mut self, at: usize, Reply { conn, id, body, run, .. }: Reply) {
+    pub(crate) fn give(&mut self, at: usize, Reply { conn, id, body, asked, .. }: Reply) {
         if !self.leads(at) && !has(Bug::AnswerDeposed) {
             self.coverage.count("answer_dropped_as_its_coordinator_was_deposed");
             return self.answer_not_leader(at, conn, id);
@@ -277,12 +291,31 @@ impl World {
             }
             self.coverage.count("deposed_coordinator_answered_as_its_clock_stood_still");
         }
-        if let (FromCoordinator::Joined { session, .. }, Some(run)) = (&body, run)
-            && let Err(problem) = self.oracle.told(&run, session)
+        if term == self.latest_term
+            && let Err(problem) = self.on_told(asked, &body)
         {
             self.fail(problem);
         }
         self.answer(at, conn, id, body);
+    }
+
+    /// The one that leads says something for certain.
+    fn on_told(&mut self, asked: Asked, body: &FromCoordinator) -> Result<(), String> {
+        match (asked, body) {
+            (Asked::Join(job, run), FromCoordinator::Joined { session, .. }) => self.oracle.told(&(job, run), session),
+            (Asked::Join(job, _), FromCoordinator::Refused(Refusal::UnknownJob { .. })) => {
+                self.oracle.told_unknown(&job)
+            }
+            (Asked::Submit(job), FromCoordinator::Done) => {
+                self.oracle.told_about_job(&job, false, self.now_us);
+                Ok(())
+            }
+            (Asked::Remove(job), FromCoordinator::Done) => {
+                self.oracle.told_about_job(&job, true, self.now_us);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn answer_not_leader(&mut self, at: usize, conn: ConnId, id: u64) {

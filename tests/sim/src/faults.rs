@@ -47,10 +47,11 @@ pub(crate) enum Fault {
     /// A coordinator's way to it loses questions, or answers.
     EtcdCut,
     EtcdSlow,
+    RemoveJob,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 28] = [
+    pub(crate) const ALL: [Self; 29] = [
         Self::KillWorker,
         Self::LeaveWorker,
         Self::KillCoordinator,
@@ -79,14 +80,17 @@ impl Fault {
         Self::EtcdAway,
         Self::EtcdCut,
         Self::EtcdSlow,
+        Self::RemoveJob,
     ];
 
     /// Whether there is what it befalls.
-    pub(crate) const fn can_be(self, has_etcd: bool) -> bool {
+    pub(crate) const fn can_be(self, has_etcd: bool, jobs: usize) -> bool {
         match self {
             Self::EtcdAway | Self::EtcdCut | Self::EtcdSlow => has_etcd,
             // That is etcd's own.
             Self::WipeCoordinator => !has_etcd,
+            // One of the folder would be there again at the next start.
+            Self::RemoveJob => jobs > 1,
             _ => true,
         }
     }
@@ -113,6 +117,7 @@ impl World {
     fn inject(&mut self, fault: Fault) {
         let worker = self.dice.index(self.workers.len());
         let coordinator = self.some_coordinator();
+        let launcher = self.dice.index(self.launchers.len());
         let for_us = self.while_us();
         match fault {
             Fault::KillWorker if self.workers[worker].process.is_alive() => {
@@ -151,8 +156,9 @@ impl World {
                     self.kill_client(client);
                 }
             }
-            Fault::Relaunch => self.relaunch(),
-            Fault::LaunchTwice => self.launch_beside(),
+            Fault::Relaunch => self.relaunch(launcher),
+            Fault::LaunchTwice => self.launch_beside(launcher),
+            Fault::RemoveJob => self.remove_job(),
             Fault::CutOneWay | Fault::CutBothWays => self.cut(fault == Fault::CutBothWays, for_us),
             Fault::SlowPath => {
                 let (from, to) = (self.dice.index(self.paths.hosts()), self.dice.index(self.paths.hosts()));
@@ -310,7 +316,7 @@ impl World {
         match target {
             Target::Coordinator(coordinator) => self.start_coordinator(coordinator),
             Target::Worker(worker) => self.start_worker(worker),
-            Target::Client(_) => unreachable!("ranks are launched"),
+            Target::Client(_) | Target::Admin => unreachable!("ranks are launched, and nobody kills the admin"),
         }
     }
 
@@ -318,7 +324,7 @@ impl World {
     fn calm(&mut self) {
         self.note(format_args!("calm"));
         self.is_calm = true;
-        self.progress();
+        self.calm_us = self.now_us;
         self.paths.mend_all();
         self.store.away_until_us = 0;
         self.store.slow_until_us = 0;
@@ -364,8 +370,10 @@ impl World {
             let life = self.clients[client].process.life;
             self.resume(Target::Client(client), life);
         }
-        if self.launcher.is_done() {
-            self.launch_after(1_000);
+        for launcher in 0..self.launchers.len() {
+            if self.launchers[launcher].is_done() && !self.launchers[launcher].is_given_up {
+                self.launch_after(launcher, 1_000);
+            }
         }
     }
 

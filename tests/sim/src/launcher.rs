@@ -21,6 +21,12 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Launcher {
     pub(crate) current: Launch,
+    /// When it last got further.
+    pub(crate) progress_us: u64,
+    /// Nothing is launched until its job was submitted.
+    waits_for_job: bool,
+    /// Its job is gone for good, or has failed.
+    pub(crate) is_given_up: bool,
     launches: u64,
     /// Positions that trainers have saved.
     states: Vec<Position>,
@@ -46,71 +52,130 @@ pub(crate) struct Launch {
 }
 
 impl Launcher {
-    /// Whether the last launch got to the end of all epochs.
+    /// Whether the last launch got to the end of all epochs, or none ever will.
     pub(crate) const fn is_done(&self) -> bool {
         self.current.is_over && !self.is_pending
     }
 }
 
 impl World {
+    /// The run's first launch, once its job is there.
+    pub(crate) fn begin_run(&mut self, launcher: usize) {
+        match self.scenario.runs[launcher].0 {
+            0 => self.launch(launcher),
+            _ => self.launchers[launcher].waits_for_job = true,
+        }
+    }
+
+    /// A job was submitted.
+    pub(crate) fn job_is_there(&mut self, job: usize) {
+        for launcher in 0..self.launchers.len() {
+            let is_its = self.scenario.runs[launcher].0 == job;
+            if is_its && std::mem::take(&mut self.launchers[launcher].waits_for_job) {
+                self.progress(launcher);
+                self.launch_after(launcher, 1_000);
+            }
+        }
+    }
+
+    /// A rank was told that its job is gone: it is submitted again, or given up.
+    pub(crate) fn job_gone(&mut self, client: usize) {
+        let launcher = self.clients[client].launcher;
+        let job = self.scenario.runs[launcher].0;
+        let is_current = self.clients[client].launch == self.launchers[launcher].current.number;
+        if !is_current || self.launchers[launcher].waits_for_job {
+            return;
+        }
+        if self.oracle.is_removed(&self.scenario.jobs[job].job.name) && self.dice.percent(50) {
+            return self.give_up(client);
+        }
+        self.end_ranks(launcher, true);
+        self.launchers[launcher].waits_for_job = true;
+        self.submit(job);
+    }
+
+    /// The run comes to nothing: whoever started it ends what is left of it.
+    pub(crate) fn give_up(&mut self, client: usize) {
+        let launcher = self.clients[client].launcher;
+        if self.clients[client].launch != self.launchers[launcher].current.number {
+            return;
+        }
+        self.note(format_args!("run {launcher} is given up"));
+        self.end_ranks(launcher, true);
+        self.launchers[launcher].current.is_over = true;
+        self.launchers[launcher].is_given_up = true;
+        for other in 0..self.clients.len() {
+            if self.clients[other].launcher == launcher {
+                self.remind(10_000_000, Target::Client(other), Input::Exit);
+            }
+        }
+    }
+
     /// Starts a launch; the one before, if it still runs, is left alone.
-    pub(crate) fn launch(&mut self) {
+    pub(crate) fn launch(&mut self, launcher: usize) {
+        if self.launchers[launcher].waits_for_job || self.launchers[launcher].is_given_up {
+            self.launchers[launcher].is_pending = false;
+            return;
+        }
         let (dice, scenario) = (&mut self.dice, &self.scenario);
-        let before = &self.launcher.current;
+        let before = &self.launchers[launcher].current;
         let is_resized = before.world == 0 || dice.percent(50);
         let world = if is_resized { dice.within(1, u64::from(scenario.max_world)) as u32 } else { before.world };
         let batch = if is_resized { scenario.other_batch(dice) } else { before.batch };
         if before.world != 0 && before.world != world {
             self.coverage.count("session_resized");
         }
-        let start = match self.launcher.states.as_slice() {
-            _ if self.launcher.is_finished || (before.is_over && dice.percent(80)) => Start::Beginning,
+        let start = match self.launchers[launcher].states.as_slice() {
+            _ if self.launchers[launcher].is_finished || (before.is_over && dice.percent(80)) => Start::Beginning,
             _ if dice.percent(40) => Start::Resume,
             [] => Start::Beginning,
             states => Start::At(states[states.len() - 1 - dice.index(states.len().min(3))]),
         };
         // Whoever reads that the run is in use ends what holds it, once nothing else goes wrong at the latest.
-        let takeover = std::mem::take(&mut self.launcher.is_refused) && (self.is_calm || dice.percent(50));
-        self.launcher.is_finished = false;
-        self.launcher.launches += 1;
-        self.launcher.is_pending = false;
-        if before.is_over {
-            self.launcher.states.clear();
+        let state = &mut self.launchers[launcher];
+        let takeover = std::mem::take(&mut state.is_refused) && (self.is_calm || dice.percent(50));
+        state.is_finished = false;
+        state.launches += 1;
+        state.is_pending = false;
+        if state.current.is_over {
+            state.states.clear();
         }
-        let number = self.launcher.launches;
+        let number = state.launches;
         let ranks = vec![None; world as usize];
         self.note(format_args!(
             "launch {number}: world {world}, batch {batch:?}, start {start:?}, takeover {takeover}"
         ));
-        self.launcher.current = Launch { number, world, batch, start, takeover, ranks, is_over: false };
-        self.progress();
+        self.launchers[launcher].current = Launch { number, world, batch, start, takeover, ranks, is_over: false };
+        self.progress(launcher);
         let spread_us = self.dice.pick(&[1_000, 500_000, 6_000_000]);
         for rank in 0..world {
             let delay_us = self.dice.within(0, spread_us);
-            self.schedule(delay_us, Event::World(Action::StartRank { launch: number, rank, start }));
+            self.schedule(delay_us, Event::World(Action::StartRank { launcher, launch: number, rank, start }));
         }
     }
 
-    pub(crate) fn start_rank(&mut self, launch: u64, rank: u32, start: Start) {
-        let current = &self.launcher.current;
+    pub(crate) fn start_rank(&mut self, launcher: usize, launch: u64, rank: u32, start: Start) {
+        let current = &self.launchers[launcher].current;
         if launch != current.number || current.is_over || rank as usize >= current.ranks.len() {
             return;
         }
         let client = self.clients.len();
         let host = (rank as usize + launch as usize) % self.workers.len();
         // A state may be the end of the stream; with its fingerprint it is taken as what it is.
-        let fingerprint = matches!(start, Start::At(_)).then(|| self.scenario.job.fingerprint());
-        let current = &self.launcher.current;
+        let (job, run) = &self.scenario.runs[launcher];
+        let job = &self.scenario.jobs[*job].job;
+        let fingerprint = matches!(start, Start::At(_)).then(|| job.fingerprint());
+        let current = &self.launchers[launcher].current;
         let intent = Intent {
-            job: self.scenario.job.name.clone(),
-            run: self.scenario.job.name.clone(),
+            job: job.name.clone(),
+            run: run.clone(),
             rank,
             world: current.world,
             global_batch: current.batch,
             epochs: None,
             start,
             fingerprint,
-            launch: self.scenario.has_launch_ids.then(|| self.launcher.ids.to_string()),
+            launch: self.scenario.has_launch_ids.then(|| self.launchers[launcher].ids.to_string()),
             takeover: current.takeover,
             since_unix_s: self.now_us / 1_000_000,
             node: node_of(host),
@@ -125,15 +190,15 @@ impl World {
         process.start(self.now_us, self.scenario.drift, &mut self.dice);
         // A coordinator that stays away for as long as it likes ends no launch here.
         let timing = Timing { join_timeout_ms: 10_000_000, ..Timing::default() };
-        self.clients.push(ClientProcess::new(intent, timing, launch, process, self.now_us));
-        self.launcher.current.ranks[rank as usize] = Some(client);
+        self.clients.push(ClientProcess::new(intent, timing, (launcher, launch), process, self.now_us));
+        self.launchers[launcher].current.ranks[rank as usize] = Some(client);
         self.after_client(client);
     }
 
     /// Whether the trainers have all done the step before this client's next.
     pub(crate) fn may_step(&self, client: usize) -> bool {
         let state = &self.clients[client];
-        let launch = &self.launcher.current;
+        let launch = &self.launchers[state.launcher].current;
         if !self.scenario.is_lockstep || state.launch != launch.number {
             return !self.scenario.is_lockstep;
         }
@@ -146,20 +211,22 @@ impl World {
 
     /// A rank has taken a batch, or the end.
     pub(crate) fn rank_stepped(&mut self, client: usize) {
-        if self.clients[client].launch == self.launcher.current.number {
-            self.progress();
+        let launcher = self.clients[client].launcher;
+        if self.clients[client].launch == self.launchers[launcher].current.number {
+            self.progress(launcher);
         }
         self.peers_may_step(client);
     }
 
     fn peers_may_step(&mut self, client: usize) {
-        let launch = &self.launcher.current;
+        let launcher = self.clients[client].launcher;
+        let launch = &self.launchers[launcher].current;
         let all: Vec<usize> = launch.ranks.iter().flatten().copied().filter(|peer| *peer != client).collect();
         if self.clients[client].launch == launch.number && all.len() + 1 == launch.ranks.len() && self.dice.percent(20)
         {
-            let ranks = self.launcher.current.ranks.iter().flatten();
+            let ranks = self.launchers[launcher].current.ranks.iter().flatten();
             let state = ranks.map(|rank| self.clients[*rank].position).min();
-            self.launcher.states.extend(state);
+            self.launchers[launcher].states.extend(state);
         }
         if self.scenario.is_lockstep {
             for peer in all {
@@ -170,7 +237,8 @@ impl World {
 
     /// A rank has got to the end; when all have, they go.
     pub(crate) fn rank_ended(&mut self, client: usize) {
-        let launch = &self.launcher.current;
+        let launcher = self.clients[client].launcher;
+        let launch = &self.launchers[launcher].current;
         if self.clients[client].launch != launch.number || launch.is_over {
             return;
         }
@@ -181,7 +249,7 @@ impl World {
         {
             return;
         }
-        self.launcher.current.is_over = true;
+        self.launchers[launcher].current.is_over = true;
         self.coverage.count("launch_finished");
         let mut receipts = Receipt::default();
         for rank in &ranks {
@@ -200,72 +268,85 @@ impl World {
         if self.is_calm {
             // Whoever is left of launches that nobody waits for would wait for the others of its launch.
             for client in 0..self.clients.len() {
-                self.remind(10_000_000, Target::Client(client), Input::Exit);
+                if self.clients[client].launcher == launcher {
+                    self.remind(10_000_000, Target::Client(client), Input::Exit);
+                }
             }
         } else {
             let delay_us = self.dice.within(100_000, 8_000_000);
-            self.launch_after(delay_us);
+            self.launch_after(launcher, delay_us);
         }
     }
 
     /// Another launch while the one before goes on.
-    pub(crate) fn launch_beside(&mut self) {
-        self.launcher.ids += 1;
-        self.launch_after(1_000);
+    pub(crate) fn launch_beside(&mut self, launcher: usize) {
+        if self.launchers[launcher].is_given_up {
+            return;
+        }
+        self.launchers[launcher].ids += 1;
+        self.launch_after(launcher, 1_000);
     }
 
     /// A rank of a launch was refused, and the one who started it reads why.
     pub(crate) fn refused(&mut self, client: usize, refusal: &Refusal) {
-        if self.clients[client].launch == self.launcher.current.number {
-            self.launcher.is_refused |= matches!(refusal, Refusal::RunInUse { .. } | Refusal::SessionDisagrees { .. });
-            self.launcher.is_finished |= matches!(refusal, Refusal::RunFinished { .. });
+        let launcher = self.clients[client].launcher;
+        if self.clients[client].launch == self.launchers[launcher].current.number {
+            self.launchers[launcher].is_refused |=
+                matches!(refusal, Refusal::RunInUse { .. } | Refusal::SessionDisagrees { .. });
+            self.launchers[launcher].is_finished |= matches!(refusal, Refusal::RunFinished { .. });
         }
     }
 
-    pub(crate) fn launch_after(&mut self, delay_us: u64) {
-        if !self.launcher.is_pending {
-            self.launcher.is_pending = true;
-            self.schedule(delay_us, Event::World(Action::Launch));
+    pub(crate) fn launch_after(&mut self, launcher: usize, delay_us: u64) {
+        if !self.launchers[launcher].is_pending {
+            self.launchers[launcher].is_pending = true;
+            self.schedule(delay_us, Event::World(Action::Launch { launcher }));
         }
     }
 
     /// A rank's process has ended: too early, if it was to go on.
     pub(crate) fn rank_gone(&mut self, client: usize) {
         let state = &self.clients[client];
-        let launch = &self.launcher.current;
+        let launcher = state.launcher;
+        let launch = &self.launchers[launcher].current;
         let is_current = launch.ranks.get(state.rank as usize) == Some(&Some(client));
         if !is_current || launch.is_over {
             return;
         }
         let (number, rank) = (launch.number, state.rank);
-        self.launcher.current.ranks[rank as usize] = None;
+        self.launchers[launcher].current.ranks[rank as usize] = None;
         match self.scenario.restarts {
             Restarts::Alone => {
                 let delay_us = self.dice.within(100_000, 3_000_000);
-                let launcher = &mut self.launcher;
-                if std::mem::take(&mut launcher.is_refused) && (self.is_calm || self.dice.percent(50)) {
-                    launcher.current.takeover = true;
+                let state = &mut self.launchers[launcher];
+                if std::mem::take(&mut state.is_refused) && (self.is_calm || self.dice.percent(50)) {
+                    state.current.takeover = true;
                 }
-                if std::mem::take(&mut launcher.is_finished) {
-                    launcher.current.start = Start::Beginning;
+                if std::mem::take(&mut state.is_finished) {
+                    state.current.start = Start::Beginning;
                 }
                 // It is started as it was before: by the script that has its arguments.
-                let start = launcher.current.start;
-                self.schedule(delay_us, Event::World(Action::StartRank { launch: number, rank, start }));
+                let start = state.current.start;
+                self.schedule(delay_us, Event::World(Action::StartRank { launcher, launch: number, rank, start }));
             }
-            Restarts::Together => self.relaunch(),
+            Restarts::Together => self.relaunch(launcher),
         }
     }
 
     /// Ends all ranks, in order or not, and launches again.
-    pub(crate) fn relaunch(&mut self) {
-        if self.launcher.is_pending {
+    pub(crate) fn relaunch(&mut self, launcher: usize) {
+        let state = &self.launchers[launcher];
+        if state.is_pending || state.waits_for_job || state.is_given_up {
             return;
         }
         let delay_us = self.dice.pick(&[100_000, 1_000_000, 4_000_000, 9_000_000]);
-        self.launch_after(delay_us);
-        let ranks = std::mem::take(&mut self.launcher.current.ranks);
+        self.launch_after(launcher, delay_us);
         let is_polite = self.dice.percent(40);
+        self.end_ranks(launcher, is_polite);
+    }
+
+    fn end_ranks(&mut self, launcher: usize, is_polite: bool) {
+        let ranks = std::mem::take(&mut self.launchers[launcher].current.ranks);
         for rank in ranks.into_iter().flatten() {
             let is_late = self.dice.percent(10);
             let delay_us = self.dice.within(0, if is_late { 12_000_000 } else { 1_000_000 });

@@ -3,6 +3,7 @@
 //! [`run`] plays one seed. Everything is decided by the seed: the job, the cluster, what happens when, and what goes
 //! wrong. docs/spec/failures.md says what is covered and what is not.
 
+mod admin;
 mod asking;
 mod client;
 mod coordinator;

@@ -62,6 +62,7 @@ pub(crate) enum Message {
     Leaving,
     Fault {
         message: String,
+        is_retryable: bool,
     },
     Closed,
 }
@@ -311,6 +312,7 @@ impl World {
             Target::Coordinator(at) => self.coordinator_receives(at, conn, message),
             Target::Worker(worker) => self.worker_receives(worker, conn, message),
             Target::Client(client) => self.client_receives(client, conn, message),
+            Target::Admin => self.admin_receives(message),
         }
     }
 
@@ -320,6 +322,7 @@ impl World {
             Target::Coordinator(at) => self.coordinator_lost(at, conn),
             Target::Worker(worker) => self.worker_lost(worker, conn),
             Target::Client(client) => self.client_lost(client, conn, cause),
+            Target::Admin => self.asking_lost(Target::Admin, conn),
         }
     }
 

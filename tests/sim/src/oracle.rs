@@ -15,9 +15,12 @@ use spdl_wire::{
 
 use crate::{
     coverage::Coverage,
-    scenario::Scenario,
+    scenario::{Dataset, Scenario},
     slab::{Content, Entry},
 };
+
+/// How long ranks go on at most that have to learn that they may not.
+const SETTLED_US: u64 = 30_000_000;
 
 /// Job and run.
 type RunKey = (String, String);
@@ -50,6 +53,7 @@ struct Cursor {
     stream: (u32, SessionId),
     rank: u32,
     world: u32,
+    job: String,
     params: BatchParams,
     next: Position,
 }
@@ -83,6 +87,35 @@ struct Kept {
     acknowledged: BTreeMap<u32, Position>,
 }
 
+/// A job that was submitted.
+#[derive(Debug, Default)]
+struct Submitted {
+    fate: Fate,
+    /// How often that was decided about.
+    decisions: u64,
+}
+
+/// Whether a job is there, as the admin was told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Fate {
+    /// Something was decided, and not told yet; or the state was lost.
+    #[default]
+    Open,
+    There,
+    Removed {
+        since_us: u64,
+    },
+}
+
+/// A bad sample that a worker tells of: of which job, and when that was decided about last.
+#[derive(Debug)]
+pub(crate) struct Told {
+    era: u32,
+    decisions: u64,
+    job: String,
+    sample: u64,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     /// The coordinator's lost states.
@@ -94,7 +127,13 @@ pub(crate) struct Oracle {
     kept: BTreeMap<SessionId, Kept>,
     /// Sessions that clients take part in: of which run, how many ranks, and from where.
     adopted: BTreeMap<SessionId, (RunKey, u32, Position)>,
-    bad_heard: BTreeSet<u64>,
+    /// The same, and those of jobs that were removed.
+    given: BTreeMap<SessionId, (RunKey, u32, Position)>,
+    bad_heard: BTreeSet<(String, u64)>,
+    /// Jobs that were submitted.
+    jobs: BTreeMap<String, Submitted>,
+    /// The newest session of each run that has delivered, in which era, and since when.
+    delivering: BTreeMap<RunKey, ((u32, SessionId), u64)>,
     cursors: BTreeMap<usize, Cursor>,
     /// Every (epoch, offset) that was delivered, and the sample.
     delivered: BTreeMap<(u32, SessionId), BTreeMap<Position, u64>>,
@@ -131,9 +170,17 @@ impl Oracle {
             }
         }
         self.views.insert(at, view);
-        let kept: BTreeSet<u64> = state.bad_samples.iter().map(|bad| bad.sample.0).collect();
+        for record in &state.jobs {
+            let of_it = self.bad_heard.iter().filter(|(job, _)| *job == record.job.name);
+            let allowed = record.job.max_bad_fraction * record.job.samples as f64;
+            if of_it.count() as f64 > allowed && record.failed.is_none() {
+                return Err(format!("job `{}` has failed, and that is not durable", record.job.name));
+            }
+        }
+        let kept: BTreeSet<(String, u64)> =
+            state.bad_samples.iter().map(|bad| (bad.job.clone(), bad.sample.0)).collect();
         match self.bad_heard.difference(&kept).next() {
-            Some(lost) => Err(format!("bad sample {lost} was heard of and is not durable")),
+            Some(lost) => Err(format!("bad sample {lost:?} was heard of and is not durable")),
             None => Ok(()),
         }
     }
@@ -143,15 +190,24 @@ impl Oracle {
         self.views.clear();
         self.kept.clear();
         self.adopted.clear();
+        self.given.clear();
         self.bad_heard.clear();
+        for job in self.jobs.values_mut() {
+            job.fate = Fate::Open;
+            job.decisions += 1;
+        }
     }
 
     /// A rank is told its session, which no other coordinator tells otherwise.
     pub(crate) fn told(&mut self, run: &RunKey, session: &Session) -> Result<(), String> {
         let told = (run.clone(), session.world, session.start);
-        match self.adopted.get(&session.id).filter(|before| **before != told) {
+        if matches!(self.fate(&run.0), Fate::Removed { .. }) {
+            return Err(format!("session {} of {run:?} is joined, and its job was removed", session.id.0));
+        }
+        match self.given.get(&session.id).filter(|before| **before != told) {
             Some(before) => Err(format!("session {} is given twice: {before:?} and {told:?}", session.id.0)),
             None => {
+                self.given.insert(session.id, told.clone());
                 self.adopted.insert(session.id, told);
                 Ok(())
             }
@@ -199,8 +255,84 @@ impl Oracle {
     }
 
     /// Told to the coordinator in that era, and heard by it.
-    pub(crate) fn bad_samples_heard(&mut self, told: &[(u32, u64)]) {
-        self.bad_heard.extend(told.iter().filter(|(era, _)| *era == self.era).map(|(_, sample)| *sample));
+    pub(crate) fn bad_samples_heard(&mut self, told: Vec<Told>) {
+        for Told { era, decisions, job, sample } in told {
+            let now = self.jobs.get(&job).map_or((Fate::There, 0), |job| (job.fate, job.decisions));
+            if era == self.era && now == (Fate::There, decisions) {
+                self.bad_heard.insert((job, sample));
+            }
+        }
+    }
+
+    /// A worker is about to tell of one.
+    pub(crate) fn told_bad(&self, job: &str, sample: u64) -> Told {
+        let decisions = self.jobs.get(job).map_or(0, |job| job.decisions);
+        Told { era: self.era, decisions, job: job.to_owned(), sample }
+    }
+
+    /// Those of the folder are always there.
+    fn fate(&self, job: &str) -> Fate {
+        self.jobs.get(job).map_or(Fate::There, |job| job.fate)
+    }
+
+    pub(crate) fn is_removed(&self, job: &str) -> bool {
+        matches!(self.fate(job), Fate::Removed { .. })
+    }
+
+    /// A coordinator has decided about a job that was submitted.
+    pub(crate) fn decided_about_job(&mut self, at: usize, job: &str, is_removal: bool) {
+        let submitted = self.jobs.entry(job.to_owned()).or_default();
+        submitted.fate = Fate::Open;
+        submitted.decisions += 1;
+        if is_removal {
+            self.adopted.retain(|_, (run, ..)| run.0 != job);
+            self.bad_heard.retain(|(of, _)| of != job);
+            let View { known, lagging, .. } = self.views.entry(at).or_default();
+            known.retain(|_, known| known.run.0 != job);
+            lagging.retain(|(_, session, ..)| known.contains_key(session));
+        }
+    }
+
+    /// The admin is told that it is done.
+    pub(crate) fn told_about_job(&mut self, job: &str, is_removal: bool, now_us: u64) {
+        let submitted = self.jobs.entry(job.to_owned()).or_default();
+        submitted.fate = if is_removal { Fate::Removed { since_us: now_us } } else { Fate::There };
+    }
+
+    /// A rank is told that there is no such job.
+    pub(crate) fn told_unknown(&self, job: &str) -> Result<(), String> {
+        match self.fate(job) {
+            Fate::There => Err(format!("a rank is told that there is no job `{job}`, and there is")),
+            _ => Ok(()),
+        }
+    }
+
+    /// A rank takes a batch: of the newest session of its run, unless that is new or nothing is calm yet.
+    pub(crate) fn settled(
+        &mut self,
+        job: &str,
+        run: &str,
+        stream: (u32, SessionId),
+        now_us: u64,
+        calm_us: Option<u64>,
+    ) -> Result<(), String> {
+        let key = (job.to_owned(), run.to_owned());
+        let newest = self.delivering.entry(key).or_insert((stream, now_us));
+        if stream > newest.0 {
+            *newest = (stream, now_us);
+        }
+        let ((_, newest), since_us) = *newest;
+        let Some(calm_us) = calm_us else { return Ok(()) };
+        let is_settled = |since_us: u64| now_us > since_us.max(calm_us) + SETTLED_US;
+        if newest > stream.1 && is_settled(since_us) {
+            return Err(format!("session {} goes on, and session {} took its place long ago", stream.1.0, newest.0));
+        }
+        match self.fate(job) {
+            Fate::Removed { since_us } if is_settled(since_us) => {
+                Err(format!("job `{job}` was removed long ago, and session {} goes on", stream.1.0))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The coordinator asks for these to be made durable.
@@ -358,7 +490,8 @@ impl Oracle {
             stream: (era, session.id),
             rank,
             world: session.world,
-            params: scenario.batch_params(session.global_batch),
+            job: session.job.name.clone(),
+            params: scenario.dataset(&session.job.name).batch_params(session.global_batch),
             next: session.start,
         };
         self.cursors.insert(client, cursor);
@@ -373,7 +506,8 @@ impl Oracle {
         coverage: &mut Coverage,
     ) -> Result<(), String> {
         let cursor = self.cursors.get_mut(&client).ok_or("a batch came before the rank joined")?;
-        let step = scenario.plan.step(cursor.next, &cursor.params).ok_or("a batch came after the last one")?;
+        let dataset = scenario.dataset(&cursor.job);
+        let step = dataset.plan.step(cursor.next, &cursor.params).ok_or("a batch came after the last one")?;
         let Content { rank, world, from, next, ref entries } = *content;
         if (rank, world, from, next) != (cursor.rank, cursor.world, step.from, step.next) {
             return Err(format!("rank {rank} of {world} got {from} to {next}, where {step:?} is next for {cursor:?}"));
@@ -382,8 +516,8 @@ impl Oracle {
             coverage.count("epoch_crossed");
         }
         let mut items = Vec::new();
-        scenario.plan.rank_items(&step, rank, world, &mut items);
-        let expected = items.iter().map(|item| expected_entry(item.at, item.located.id.0, item.kind, scenario));
+        dataset.plan.rank_items(&step, rank, world, &mut items);
+        let expected = items.iter().map(|item| expected_entry(item.at, item.located.id.0, item.kind, dataset));
         if !expected.clone().eq(entries.iter().copied()) {
             return Err(format!("at {from} it got {entries:?}, and not {:?}", expected.collect::<Vec<_>>()));
         }
@@ -400,7 +534,7 @@ impl Oracle {
     /// A trainer was told that there is no more.
     pub(crate) fn ended(&self, client: usize, scenario: &Scenario) -> Result<(), String> {
         let cursor = self.cursors.get(&client).ok_or("the end came before the rank joined")?;
-        match scenario.plan.step(cursor.next, &cursor.params) {
+        match scenario.dataset(&cursor.job).plan.step(cursor.next, &cursor.params) {
             Some(step) => Err(format!("the end came where {step:?} is next")),
             None => Ok(()),
         }
@@ -460,19 +594,19 @@ fn may_supersede(
 }
 
 /// What an entry must be, by the plan and the list of bad samples.
-fn expected_entry(at: Position, mut id: u64, kind: ItemKind, scenario: &Scenario) -> Entry {
+fn expected_entry(at: Position, mut id: u64, kind: ItemKind, dataset: &Dataset) -> Entry {
     let mut flags = match kind {
         ItemKind::Sample => 0,
         ItemKind::Padding => entry_flags::PADDING,
         ItemKind::Invalid => return Entry { at, id, flags: entry_flags::INVALID },
     };
-    if scenario.bad.contains(&id) {
-        if scenario.job.bad_samples == BadSamples::Mask {
+    if dataset.bad.contains(&id) {
+        if dataset.job.bad_samples == BadSamples::Mask {
             return Entry { at, id, flags: flags | entry_flags::MASKED };
         }
         flags |= entry_flags::SUBSTITUTED;
-        let substitutes = (0..).map(|attempt| scenario.plan.substitute(at.epoch, at.offset, attempt).id.0);
-        id = substitutes.into_iter().find(|id| !scenario.bad.contains(id)).expect("few samples are bad");
+        let substitutes = (0..).map(|attempt| dataset.plan.substitute(at.epoch, at.offset, attempt).id.0);
+        id = substitutes.into_iter().find(|id| !dataset.bad.contains(id)).expect("few samples are bad");
     }
     Entry { at, id, flags }
 }

@@ -10,6 +10,8 @@ pub(crate) enum Target {
     Coordinator(usize),
     Worker(usize),
     Client(usize),
+    /// Who submits jobs and removes them.
+    Admin,
 }
 
 /// What a process is doing.

@@ -27,13 +27,35 @@ pub(crate) enum Restarts {
     Alone,
 }
 
-/// A run's constants.
+/// A job and what it reads.
 #[derive(Debug)]
-pub(crate) struct Scenario {
+pub(crate) struct Dataset {
     pub(crate) job: Job,
     pub(crate) plan: Plan,
     /// Samples whose bytes do not decode.
     pub(crate) bad: BTreeSet<u64>,
+}
+
+impl Dataset {
+    pub(crate) fn batch_params(&self, global_batch: u32) -> BatchParams {
+        BatchParams { global_batch, ..(&self.job).into() }
+    }
+
+    /// Whether its job fails once all its bad samples were met.
+    pub(crate) fn fails(&self) -> bool {
+        let bad = self.bad.len() as f64;
+        let is_strict = self.job.bad_samples == BadSamples::Fail && !self.bad.is_empty();
+        is_strict || bad > self.job.max_bad_fraction * self.job.samples as f64
+    }
+}
+
+/// A run's constants.
+#[derive(Debug)]
+pub(crate) struct Scenario {
+    /// The first is in the coordinators' folder of jobs; the others are submitted.
+    pub(crate) jobs: Vec<Dataset>,
+    /// What is trained at the same time: the number of the job, and the run's name.
+    pub(crate) runs: Vec<(usize, String)>,
     /// Hosts with a worker each; ranks are spread over them. Coordinators have hosts of their own.
     pub(crate) workers: usize,
     pub(crate) coordinators: usize,
@@ -73,13 +95,22 @@ pub(crate) struct Scenario {
 
 impl Scenario {
     pub(crate) fn new(dice: &mut Dice) -> Self {
-        let (job, plan, bad) = dataset(dice);
+        let has_several = dice.percent(20);
+        let jobs = if has_several { dice.pick(&[1, 2, 2]) } else { 1 };
+        let jobs: Vec<Dataset> = (0..jobs).map(|number| dataset(number, dice)).collect();
+        let runs = if has_several { dice.pick(&[2, 2, 3]) } else { 1 };
+        let runs: Vec<(usize, String)> = (0..runs)
+            .map(|run| match run % jobs.len() {
+                job if run < jobs.len() => (job, jobs[job].job.name.clone()),
+                job => (job, format!("run-{run}")),
+            })
+            .collect();
         let workers = dice.pick(&[1, 2, 2, 3, 3, 4]);
         let has_etcd = dice.percent(25);
         let coordinators = if has_etcd { dice.pick(&[1, 2, 2, 3]) } else { 1 };
         let slots = dice.within(2, 4) as u32;
         let mut faults: Vec<Fault> = Fault::ALL.iter().copied().filter(|_| dice.percent(40)).collect();
-        faults.retain(|fault| fault.can_be(has_etcd));
+        faults.retain(|fault| fault.can_be(has_etcd, jobs.len()));
         if faults.is_empty() {
             faults.push(Fault::KillWorker);
         }
@@ -87,16 +118,15 @@ impl Scenario {
         let max_world = dice.pick(&[1, 2, 3, 4, 4]);
         let liveness_ms = dice.pick(&[5_000, 5_000, 2_000]);
         Self {
-            job,
-            plan,
-            bad,
             workers,
             coordinators,
             has_etcd,
             lease_s: dice.pick(&[2, 5]),
             advertises: dice.percent(70),
             max_world,
-            max_ranks: max_world as usize + dice.pick(&[0, 1, 100]),
+            max_ranks: max_world as usize * runs.len() + dice.pick(&[0, 1, 100]),
+            jobs,
+            runs,
             refused_percent: dice.pick(&[0, 0, 10]),
             slots,
             trainer_keeps: dice.index(2),
@@ -116,15 +146,16 @@ impl Scenario {
         }
     }
 
-    pub(crate) fn batch_params(&self, global_batch: u32) -> BatchParams {
-        BatchParams { global_batch, ..(&self.job).into() }
+    /// The job of that name.
+    pub(crate) fn dataset(&self, name: &str) -> &Dataset {
+        self.jobs.iter().find(|dataset| dataset.job.name == name).expect("there are no other jobs")
     }
 
     /// When everything has to be done at the latest: so many launches from the beginning to the end, each batch of which
     /// takes as long as any can. That the launches get on is judged apart.
     pub(crate) fn end_us(&self) -> u64 {
-        let batch = u64::from(self.job.global_batch.min(self.max_world));
-        let steps = self.job.epochs * (self.job.samples / batch + 2);
+        let steps = |job: &Job| job.epochs * (job.samples / u64::from(job.global_batch.min(self.max_world)) + 2);
+        let steps: u64 = self.runs.iter().map(|(job, _)| steps(&self.jobs[*job].job)).max().unwrap_or(0);
         let step_us = (self.step_us + SLOW_FILL * self.fill_us) * 11 / 10;
         self.chaos_us + 2 * self.fault_gap_us + CALM_LAUNCHES * (CALM_US + steps * step_us)
     }
@@ -135,7 +166,7 @@ impl Scenario {
     }
 }
 
-fn dataset(dice: &mut Dice) -> (Job, Plan, BTreeSet<u64>) {
+fn dataset(number: usize, dice: &mut Dice) -> Dataset {
     let blocks: Vec<u32> = (0..dice.within(4, 24)).map(|_| dice.within(1, 16) as u32).collect();
     let blocks = if blocks.iter().sum::<u32>() < 20 { vec![8; 5] } else { blocks };
     let samples: u64 = blocks.iter().map(|block| u64::from(*block)).sum();
@@ -149,22 +180,29 @@ fn dataset(dice: &mut Dice) -> (Job, Plan, BTreeSet<u64>) {
     };
     let seed = dice.bits();
     let plan = Plan::new(&blocks, seed, order).expect("these parameters make a stream");
-    let bad = if dice.percent(50) {
+    let bad: BTreeSet<u64> = if dice.percent(50) {
         (0..dice.within(1, 4)).map(|_| dice.bits() % samples).collect()
     } else {
         BTreeSet::new()
     };
+    // Most jobs bear with all of them.
+    let fails = !bad.is_empty() && dice.percent(12);
+    let allowed = dice.index(bad.len().max(1)) as f64 / samples as f64;
+    let policies = match fails && dice.percent(50) {
+        true => [BadSamples::Fail; 3],
+        false => [BadSamples::Substitute, BadSamples::Substitute, BadSamples::Mask],
+    };
     let job = Job {
-        name: "train".into(),
+        name: format!("train{number}"),
         dataset: "data".into(),
-        dataset_fingerprint: Fingerprint(1),
+        dataset_fingerprint: Fingerprint(1 + number as u128),
         samples,
         seed,
         global_batch,
         epochs: dice.within(1, 3),
         epoch_end: dice.pick(&[EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact]),
-        bad_samples: dice.pick(&[BadSamples::Substitute, BadSamples::Substitute, BadSamples::Mask]),
-        max_bad_fraction: 1.0,
+        bad_samples: dice.pick(&policies),
+        max_bad_fraction: if fails { allowed } else { 1.0 },
         order,
         columns: vec![Column {
             name: "label".into(),
@@ -173,5 +211,5 @@ fn dataset(dice: &mut Dice) -> (Job, Plan, BTreeSet<u64>) {
             dtype: DType::I64,
         }],
     };
-    (job, plan, bad)
+    Dataset { job, plan, bad }
 }

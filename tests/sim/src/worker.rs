@@ -1,6 +1,9 @@
 //! A worker's shell: ranks that attach, a store that may be away, beats to the coordinator.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
 
 use spdl_shard::{
     Position, SampleId,
@@ -23,8 +26,9 @@ use spdl_worker::feed::{
 use crate::{
     asking::Asking,
     net::{ConnId, Message},
+    oracle::Told,
     process::{Process, Running, Target},
-    scenario::SLOW_FILL,
+    scenario::{Dataset, SLOW_FILL},
     slab::{Content, Entry, SharedSlab, slab},
     world::{Action, Event, Input, World},
 };
@@ -53,7 +57,7 @@ pub(crate) struct WorkerProcess {
     feeds: BTreeMap<ConnId, Feed>,
     bad: BadLedger,
     /// Bad samples that went with the open beat.
-    told: Vec<(u32, u64)>,
+    told: Vec<Told>,
     backoff_us: u64,
     beating: Beating,
     departure: Departure,
@@ -105,6 +109,8 @@ struct Feed {
     filling: BTreeMap<u32, Rc<Content>>,
     transport: Transport,
     batches: u64,
+    /// Batches that cannot be made, and never can.
+    failed: BTreeSet<u64>,
 }
 
 /// A store that all workers read.
@@ -294,8 +300,7 @@ impl World {
             stall: None,
         };
         let bad_samples = state.bad.unreported(BAD_PER_BEAT);
-        let era = self.oracle.era();
-        let told = bad_samples.iter().map(|bad| (era, bad.sample.0)).collect();
+        let told = bad_samples.iter().map(|bad| self.oracle.told_bad(&bad.job, bad.sample.0)).collect();
         let beat = WorkerBeat {
             home,
             cores: 4.0,
@@ -321,11 +326,12 @@ impl World {
                 state.backoff_us = FIRST_RETRY_US;
                 let told = std::mem::take(&mut state.told);
                 state.bad.acknowledge(told.len());
-                self.oracle.bad_samples_heard(&told);
+                let heard = told.len();
+                self.oracle.bad_samples_heard(told);
                 if is_draining && state.departure == Departure::Draining {
                     self.leave_after(worker, 1);
                 }
-                if told.len() == BAD_PER_BEAT { MORE_BAD_US } else { beat_ms * 1_000 }
+                if heard == BAD_PER_BEAT { MORE_BAD_US } else { beat_ms * 1_000 }
             }
             FromCoordinator::Refused(Refusal::Internal { .. } | Refusal::Unwritable { .. }) => {
                 if is_draining && state.departure == Departure::Draining {
@@ -383,7 +389,7 @@ impl World {
         let is_full = !self.is_calm && self.workers[worker].feeds.len() >= self.scenario.max_ranks;
         if is_full || self.dice.percent(self.scenario.refused_percent) {
             self.coverage.count(if is_full { "rank_refused_at_the_limit" } else { "rank_refused_for_memory" });
-            self.send(conn, 1, Message::Fault { message: "there is no room".into() });
+            self.send(conn, 1, Message::Fault { message: "there is no room".into(), is_retryable: true });
             return self.close(conn, 1);
         }
         // Fewer are given where memory is short.
@@ -391,8 +397,18 @@ impl World {
         let transport = self.conns[&conn].transport;
         let slab = slab(slots);
         let shared = (transport == Transport::Local).then(|| slab.clone());
-        let feed =
-            Feed { core: None, session, rank, from, slots, slab, filling: BTreeMap::new(), transport, batches: 0 };
+        let feed = Feed {
+            core: None,
+            session,
+            rank,
+            from,
+            slots,
+            slab,
+            filling: BTreeMap::new(),
+            transport,
+            batches: 0,
+            failed: BTreeSet::new(),
+        };
         self.workers[worker].feeds.insert(conn, feed);
         self.send(conn, 1, Message::Attached { slots, slab: shared });
         let open_us = self.dice.within(100, 20_000);
@@ -404,8 +420,10 @@ impl World {
             return self.remind(STORE_PAUSE_US, Target::Worker(worker), Input::Opened { conn });
         }
         let Some(feed) = self.workers[worker].feeds.get_mut(&conn) else { return };
-        let params = self.scenario.batch_params(feed.session.global_batch);
-        feed.core = Some(FeedCore::new(self.scenario.plan.samples(), params, feed.from, feed.slots));
+        let dataset = self.scenario.dataset(&feed.session.job.name);
+        // As the session has it: its run may have other epochs.
+        let params = dataset.batch_params(feed.session.global_batch);
+        feed.core = Some(FeedCore::new(dataset.plan.samples(), params, feed.from, feed.slots));
         self.carry_out_feed(worker, conn);
     }
 
@@ -419,8 +437,10 @@ impl World {
                 Effect::HandOver { sequence, slot } => self.hand_over(worker, conn, sequence, slot),
                 Effect::End { sequence, position } => self.send(conn, 1, Message::End { sequence, position }),
                 Effect::Fail { sequence } => {
-                    let message = format!("batch {sequence}: the store is away");
-                    self.send(conn, 1, Message::Fault { message });
+                    let is_retryable = !feed.failed.contains(&sequence);
+                    let why = if is_retryable { "the store is away" } else { "too many bad samples" };
+                    let message = format!("batch {sequence}: {why}");
+                    self.send(conn, 1, Message::Fault { message, is_retryable });
                     self.end_feed(worker, conn);
                 }
             }
@@ -438,9 +458,10 @@ impl World {
         // From now on the slot's memory is written to.
         feed.slab.borrow_mut()[slot as usize] = None;
         let mut items = Vec::new();
-        self.scenario.plan.rank_items(step, feed.rank, feed.session.world, &mut items);
+        let dataset = self.scenario.dataset(&feed.session.job.name);
+        dataset.plan.rank_items(step, feed.rank, feed.session.world, &mut items);
         let entries = items.iter().map(|item| {
-            let entry = decode(item, &self.scenario, &mut state.bad);
+            let entry = decode(item, dataset, &mut state.bad)?;
             for (flag, name) in [
                 (entry_flags::SUBSTITUTED, "bad_sample_substituted"),
                 (entry_flags::MASKED, "bad_sample_masked"),
@@ -451,14 +472,18 @@ impl World {
                     self.coverage.count(name);
                 }
             }
-            entry
+            Some(entry)
         });
+        let entries: Option<Vec<Entry>> = entries.collect();
+        if entries.is_none() {
+            feed.failed.insert(sequence);
+        }
         let content = Content {
             rank: feed.rank,
             world: feed.session.world,
             from: step.from,
             next: step.next,
-            entries: entries.collect(),
+            entries: entries.unwrap_or_default(),
         };
         feed.filling.insert(slot, Rc::new(content));
         let is_slow = self.now_us < self.store.slow_until_us || self.dice.percent(2);
@@ -468,12 +493,17 @@ impl World {
 
     fn on_fill_done(&mut self, worker: usize, conn: ConnId, sequence: u64, attempts: u32) {
         let is_away = self.now_us < self.store.away_until_us;
-        let Some(core) = self.workers[worker].feeds.get_mut(&conn).and_then(|feed| feed.core.as_mut()) else { return };
+        let Some(feed) = self.workers[worker].feeds.get_mut(&conn) else { return };
+        let cannot = feed.failed.contains(&sequence);
+        let Some(core) = feed.core.as_mut() else { return };
         if is_away && attempts < STORE_ATTEMPTS {
             let again = Input::FillDone { conn, sequence, attempts: attempts + 1 };
             return self.remind(STORE_PAUSE_US, Target::Worker(worker), again);
         }
-        if is_away {
+        if cannot {
+            self.coverage.count("batch_failed_for_bad_samples");
+            core.handle_failed(sequence);
+        } else if is_away {
             self.coverage.count("store_fault_moved_a_rank");
             core.handle_failed(sequence);
         } else {
@@ -492,8 +522,8 @@ impl World {
     }
 }
 
-/// An entry as the worker's policy for bad samples makes it.
-fn decode(item: &Item, scenario: &crate::scenario::Scenario, ledger: &mut BadLedger) -> Entry {
+/// An entry as the worker's policy for bad samples makes it; `None` where the job fails.
+fn decode(item: &Item, dataset: &Dataset, ledger: &mut BadLedger) -> Option<Entry> {
     let mut flags = match item.kind {
         ItemKind::Sample => 0,
         ItemKind::Padding => entry_flags::PADDING,
@@ -501,30 +531,33 @@ fn decode(item: &Item, scenario: &crate::scenario::Scenario, ledger: &mut BadLed
     };
     let mut id = item.located.id.0;
     let mut attempts = 0;
-    while item.kind != ItemKind::Invalid && scenario.bad.contains(&id) {
+    while item.kind != ItemKind::Invalid && dataset.bad.contains(&id) {
         let bad = BadSample {
-            job: scenario.job.name.clone(),
+            job: dataset.job.name.clone(),
             sample: SampleId(id),
             shard: "s".into(),
             key: "k".into(),
             cause: "c".into(),
         };
-        ledger
-            .record(&scenario.job, spdl_shard::Fingerprint(1), bad, &Kind::default())
-            .expect("any fraction may be bad");
-        match remedy(scenario.job.bad_samples, &scenario.plan, item.at, attempts) {
+        let remedy = remedy(dataset.job.bad_samples, &dataset.plan, item.at, attempts);
+        if remedy == Remedy::Fail {
+            // As in the worker, before it is noted.
+            return None;
+        }
+        ledger.record(&dataset.job, dataset.job.dataset_fingerprint, bad, &Kind::default()).ok()?;
+        match remedy {
             Remedy::Substitute(located) => {
                 id = located.id.0;
                 flags |= entry_flags::SUBSTITUTED;
                 attempts += 1;
             }
             Remedy::Mask => {
-                assert_eq!(scenario.job.bad_samples, BadSamples::Mask, "the job says what is done");
+                assert_eq!(dataset.job.bad_samples, BadSamples::Mask, "the job says what is done");
                 flags |= entry_flags::MASKED;
                 break;
             }
             other => unreachable!("{other:?} is no remedy for so few bad samples"),
         }
     }
-    Entry { at: item.at, id, flags }
+    Some(Entry { at: item.at, id, flags })
 }

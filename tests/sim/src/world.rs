@@ -9,6 +9,7 @@ use spdl_client::core::LinkId;
 use spdl_wire::messages::Start;
 
 use crate::{
+    admin::Admin,
     client::{Batch, ClientProcess},
     coordinator::CoordinatorProcess,
     coverage::Coverage,
@@ -81,14 +82,16 @@ pub(crate) enum Input {
     Filled { link: LinkId, sequence: u64, batch: Batch },
     Trained,
     Close,
+    // The admin's.
+    AskAgain,
 }
 
 /// What happens to the world.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
     Fault,
-    Launch,
-    StartRank { launch: u64, rank: u32, start: Start },
+    Launch { launcher: usize },
+    StartRank { launcher: usize, launch: u64, rank: u32, start: Start },
     Start(Target),
     Resume { target: Target, life: u32 },
     Mend { from: usize, to: usize },
@@ -138,14 +141,15 @@ pub(crate) struct World {
     pub(crate) latest_term: u64,
     pub(crate) workers: Vec<WorkerProcess>,
     pub(crate) clients: Vec<ClientProcess>,
-    pub(crate) launcher: Launcher,
+    pub(crate) admin: Admin,
+    pub(crate) launchers: Vec<Launcher>,
     pub(crate) store: Store,
     pub(crate) oracle: Oracle,
     pub(crate) coverage: Coverage,
     pub(crate) is_calm: bool,
-    /// When calm came, or the current launch last got further.
-    progress_us: u64,
-    /// Events since then.
+    /// When calm came.
+    pub(crate) calm_us: u64,
+    /// Events since a launch last got further.
     still_events: u64,
     /// Workers and coordinators that calm does not bring back.
     pub(crate) stay_away: Vec<Target>,
@@ -180,12 +184,13 @@ impl World {
             latest_term: 0,
             workers: (0..scenario.workers).map(WorkerProcess::new).collect(),
             clients: Vec::new(),
-            launcher: Launcher::default(),
+            admin: Admin::new(),
+            launchers: scenario.runs.iter().map(|_| Launcher::default()).collect(),
             store: Store::default(),
             oracle: Oracle::new(scenario.config.liveness_ms),
             coverage: Coverage::default(),
             is_calm: false,
-            progress_us: 0,
+            calm_us: 0,
             still_events: 0,
             stay_away: Vec::new(),
             failure: None,
@@ -205,7 +210,10 @@ impl World {
         for worker in 0..self.workers.len() {
             self.start_worker(worker);
         }
-        self.launch();
+        self.start_admin();
+        for launcher in 0..self.launchers.len() {
+            self.begin_run(launcher);
+        }
         self.schedule(self.scenario.fault_gap_us, Event::World(Action::Fault));
         let end_us = self.scenario.end_us();
         while self.failure.is_none() && !self.is_over() {
@@ -215,7 +223,7 @@ impl World {
             };
             self.now_us = at_us;
             self.still_events += 1;
-            let still_us = at_us - self.progress_us;
+            let still_us = if self.is_calm { self.still_us() } else { 0 };
             let is_still = self.still_events > STILL_EVENTS || (self.is_calm && still_us > STILL_US);
             if is_still || at_us > end_us {
                 let status = self.status().map(|status| status.to_json());
@@ -235,10 +243,16 @@ impl World {
         }
     }
 
-    /// The current launch has got further.
-    pub(crate) const fn progress(&mut self) {
-        self.progress_us = self.now_us;
+    /// A run's current launch has got further.
+    pub(crate) fn progress(&mut self, launcher: usize) {
+        self.launchers[launcher].progress_us = self.now_us;
         self.still_events = 0;
+    }
+
+    /// For how long in calm the launch that waits for longest has not got further.
+    fn still_us(&self) -> u64 {
+        let busy = self.launchers.iter().filter(|launcher| !launcher.is_done());
+        busy.map(|launcher| self.now_us - launcher.progress_us.max(self.calm_us)).max().unwrap_or(0)
     }
 
     pub(crate) const fn hash(&self) -> u64 {
@@ -248,7 +262,7 @@ impl World {
     /// All ranks have ended and gone, and nobody is left of older launches.
     fn is_over(&self) -> bool {
         self.is_calm
-            && self.launcher.is_done()
+            && self.launchers.iter().all(Launcher::is_done)
             && self.clients.iter().all(|client| !client.process.is_alive())
             && self.workers.iter().all(|worker| worker.serves() == 0 || !worker.process.is_running())
     }
@@ -263,7 +277,7 @@ impl World {
         let Some(status) = self.status() else {
             return if self.etcd.is_some() { Ok(()) } else { Err("the coordinator is gone".into()) };
         };
-        if status.sessions.len() > spdl_coordinator::core::SUPERSEDED_SESSIONS + 1 {
+        if status.sessions.len() > self.launchers.len() * (spdl_coordinator::core::SUPERSEDED_SESSIONS + 1) {
             return Err(format!("{} sessions are remembered", status.sessions.len()));
         }
         if status.workers.len() > 2 * self.workers.len() {
@@ -286,6 +300,7 @@ impl World {
                     Target::Coordinator(at) => self.coordinator_input(at, input),
                     Target::Worker(worker) => self.worker_input(worker, input),
                     Target::Client(client) => self.client_input(client, input),
+                    Target::Admin => self.admin_input(input),
                 }
             }
             Event::Packet { conn, to, message } => self.on_packet(conn, to, message),
@@ -301,8 +316,8 @@ impl World {
         }
         match action {
             Action::Fault => self.next_fault(),
-            Action::Launch => self.launch(),
-            Action::StartRank { launch, rank, start } => self.start_rank(launch, rank, start),
+            Action::Launch { launcher } => self.launch(launcher),
+            Action::StartRank { launcher, launch, rank, start } => self.start_rank(launcher, launch, rank, start),
             Action::Start(target) => {
                 if !self.stays_away(target) {
                     self.start(target);
@@ -336,6 +351,7 @@ impl World {
             Target::Coordinator(at) => &self.coordinators[at].process,
             Target::Worker(worker) => &self.workers[worker].process,
             Target::Client(client) => &self.clients[client].process,
+            Target::Admin => &self.admin.process,
         }
     }
 
@@ -344,6 +360,7 @@ impl World {
             Target::Coordinator(at) => &mut self.coordinators[at].process,
             Target::Worker(worker) => &mut self.workers[worker].process,
             Target::Client(client) => &mut self.clients[client].process,
+            Target::Admin => &mut self.admin.process,
         }
     }
 

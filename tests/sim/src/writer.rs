@@ -53,8 +53,17 @@ pub(crate) struct Reply {
     pub(crate) id: u64,
     pub(crate) body: FromCoordinator,
     pub(crate) terms: Terms,
-    /// Job and run, of a join.
-    pub(crate) run: Option<(String, String)>,
+    pub(crate) asked: Asked,
+}
+
+/// What a reply answers, as far as it matters who is told.
+#[derive(Clone, Debug)]
+pub(crate) enum Asked {
+    /// Of a run of a job.
+    Join(String, String),
+    Submit(String),
+    Remove(String),
+    Other,
 }
 
 /// What a coordinator writes while it leads.
