@@ -467,7 +467,8 @@ impl World {
     /// Long after all is calm, nobody goes on in a session that has a successor, or with a job that is gone.
     fn check_settled(&mut self, client: usize) {
         let state = &self.clients[client];
-        let Some(session) = &state.session else { return };
+        // The one that it takes part in now: one that was forgotten is replaced.
+        let Some(session) = state.core.session() else { return };
         let calm_us = self.is_calm.then_some(self.calm_us);
         let run = self.scenario.runs[state.launcher].clone();
         let job = self.scenario.jobs[run.0].job.name.as_str();

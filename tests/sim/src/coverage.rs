@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// What a few hundred seeds have to meet, each at least once.
-pub const EXPECTED: [&str; 49] = [
+pub const EXPECTED: [&str; 69] = [
     "session_begun",
     "session_resumed_from_state",
     "session_resumed_without_state",
@@ -53,6 +53,26 @@ pub const EXPECTED: [&str; 49] = [
     "packet_held_up_by_a_cut",
     "connection_idled_out",
     "client_failed_superseded",
+    "refused_while_nothing_can_be_written",
+    "coordinator_went_on_from_anothers_state",
+    "coordinator_stopped_leading",
+    "coordinator_was_deposed_while_it_believed_that_it_led",
+    "deposed_coordinator_answered_as_its_clock_stood_still",
+    "answer_dropped_as_its_coordinator_was_deposed",
+    "asked_a_coordinator_that_does_not_lead",
+    "question_went_to_another_coordinator",
+    "election_lost",
+    "question_to_etcd_lost",
+    "answer_of_etcd_lost",
+    "write_of_a_deposed_coordinator_refused",
+    "write_that_came_after_later_ones_refused",
+    "write_that_nobody_waits_for_was_carried_out",
+    "job_removed",
+    "job_refused_while_nothing_can_be_written",
+    "rank_ended_as_its_job_is_gone",
+    "batch_failed_for_bad_samples",
+    "rank_ended_as_its_job_has_failed",
+    "run_finished_beside_another",
 ];
 
 /// Counts by name.

@@ -251,6 +251,9 @@ impl World {
         }
         self.launchers[launcher].current.is_over = true;
         self.coverage.count("launch_finished");
+        if self.launchers.len() > 1 {
+            self.coverage.count("run_finished_beside_another");
+        }
         let mut receipts = Receipt::default();
         for rank in &ranks {
             receipts += self.clients[*rank].receipt;

@@ -204,14 +204,15 @@ impl Oracle {
         if matches!(self.fate(&run.0), Fate::Removed { .. }) {
             return Err(format!("session {} of {run:?} is joined, and its job was removed", session.id.0));
         }
-        match self.given.get(&session.id).filter(|before| **before != told) {
-            Some(before) => Err(format!("session {} is given twice: {before:?} and {told:?}", session.id.0)),
-            None => {
-                self.given.insert(session.id, told.clone());
-                self.adopted.insert(session.id, told);
-                Ok(())
-            }
+        if let Some(before) = self.given.get(&session.id).filter(|before| **before != told) {
+            return Err(format!("session {} is given twice: {before:?} and {told:?}", session.id.0));
         }
+        // Where its removal was decided meanwhile it is not kept for long.
+        if self.fate(&run.0) == Fate::There {
+            self.adopted.insert(session.id, told.clone());
+        }
+        self.given.insert(session.id, told);
+        Ok(())
     }
 
     /// The state has taken changes, all at once: nothing that was there before comes back.

@@ -100,17 +100,10 @@ impl Beats {
     /// Takes note of the reply to a beat that told of so many bad samples; the time until the next, and why this one was
     /// refused.
     fn heard(&self, reply: FromCoordinator, told: usize, is_draining: bool) -> (Duration, Option<String>) {
-        let (is_heard, pause_ms, refusal) = match reply {
-            FromCoordinator::Heard { beat_ms, .. } => {
-                self.resources.acknowledge_bad(told);
-                (true, if told == BAD_PER_BEAT { *BEAT_MS.start() } else { beat_ms }, None)
-            }
-            // It has heard the beat, and cannot keep the bad samples: they are told again.
-            FromCoordinator::Refused(refusal @ (Refusal::Internal { .. } | Refusal::Unwritable { .. })) => {
-                (true, REFUSED_MS, Some(refusal.to_string()))
-            }
-            other => (false, REFUSED_MS, Some(format!("{other:?}"))),
-        };
+        let Verdict { is_heard, are_bad_kept, pause_ms, refusal } = verdict(reply, told);
+        if are_bad_kept {
+            self.resources.acknowledge_bad(told);
+        }
         self.is_heard.send_replace(is_heard);
         if is_heard && is_draining {
             self.draining.send_replace(Draining::Heard);
@@ -144,5 +137,45 @@ impl Beats {
             Ok(_) => tracing::debug!("left the cluster"),
             Err(error) => tracing::debug!(%error, "left without a goodbye"),
         }
+    }
+}
+
+/// What a reply to a beat says.
+#[derive(Debug, PartialEq, Eq)]
+struct Verdict {
+    is_heard: bool,
+    are_bad_kept: bool,
+    pause_ms: u64,
+    refusal: Option<String>,
+}
+
+fn verdict(reply: FromCoordinator, told: usize) -> Verdict {
+    let refused =
+        |is_heard, cause| Verdict { is_heard, are_bad_kept: false, pause_ms: REFUSED_MS, refusal: Some(cause) };
+    match reply {
+        FromCoordinator::Heard { beat_ms, .. } => {
+            let pause_ms = if told == BAD_PER_BEAT { *BEAT_MS.start() } else { beat_ms };
+            Verdict { is_heard: true, are_bad_kept: true, pause_ms, refusal: None }
+        }
+        // It has heard the beat, and cannot keep the bad samples: they are told again.
+        FromCoordinator::Refused(refusal @ (Refusal::Internal { .. } | Refusal::Unwritable { .. })) => {
+            refused(true, refusal.to_string())
+        }
+        other => refused(false, format!("{other:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_beat_is_heard_also_where_its_bad_samples_cannot_be_kept_and_these_are_told_again() {
+        let full = FromCoordinator::Refused(Refusal::Unwritable { cause: "the disk is full".to_owned() });
+        let Verdict { is_heard, are_bad_kept, pause_ms, refusal } = verdict(full, 3);
+        assert!(is_heard && !are_bad_kept && pause_ms == REFUSED_MS, "a worker that ends need not wait");
+        assert!(refusal.unwrap().contains("the disk is full"));
+        assert!(verdict(FromCoordinator::Heard { beat_ms: 7, liveness_ms: 9 }, 3).are_bad_kept);
+        assert!(!verdict(FromCoordinator::Done, 0).is_heard);
     }
 }
