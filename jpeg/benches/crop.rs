@@ -1,10 +1,11 @@
-//! Random resized crops to 224 on one thread: this decoder on plain and on crop-ready files, and others, in turn over
-//! the same pictures and crops. Time is the thread's time on a processor, so that a busy machine matters less; ratios
-//! count. "Undisturbed" adds up the fastest time of each picture, which shows small differences on a noisy machine.
+//! Measures random resized crops to 224 on one thread: this decoder on plain and on crop-ready files, and other
+//! decoders, in turn on the same pictures and crops. Time is the thread's CPU time, so that other load on the machine
+//! matters less; the ratios are the result. "Undisturbed" adds up the fastest time of each picture, which shows small
+//! differences on a noisy machine.
 //!
-//! `spdl-ctl pictures FOLDER --count 300`, then
-//! `cargo bench -p spdl-jpeg --features turbo --bench crop -- FOLDER [ROUNDS [PART]]`: PART leaves only the decoders
-//! whose names have it.
+//! Run `spdl-ctl pictures FOLDER --count 300`, then
+//! `cargo bench -p spdl-jpeg --features turbo --bench crop -- FOLDER [ROUNDS [PART]]`. PART selects the decoders whose
+//! names contain it.
 
 mod crops;
 
@@ -27,12 +28,12 @@ use zune_jpeg::{
 };
 
 const ROUNDS: usize = 9;
-/// MCUs between the restart markers of crop-ready files.
+/// The numbers of MCUs between the restart markers of crop-ready files.
 const INTERVALS: [u16; 3] = [2, 4, 8];
-/// Segments from one entry of a table of segments to the next.
+/// The numbers of segments per entry of a table of segments.
 const STEPS: [u32; 3] = [1, 8, 32];
 
-/// One way to get a crop.
+/// One way to compute a crop: gets the index of a picture, and writes the pixels.
 type Way<'w> = Box<dyn FnMut(usize, &mut [u8]) + 'w>;
 
 fn main() {
@@ -164,7 +165,8 @@ fn zune<'w>(files: &'w [Vec<u8>], crops: &'w [Rect]) -> Way<'w> {
 
 #[cfg(has_turbo)]
 mod turbo {
-    //! The best that libjpeg-turbo does: rows and columns of the crop, at the smallest scale that covers the result.
+    //! The fastest use of libjpeg-turbo: decodes the rows and columns of the crop, at the smallest scale that covers
+    //! the result.
     #![allow(unsafe_code)]
 
     use super::{Rect, Resizer, TARGET, Way, resize};
@@ -184,7 +186,7 @@ mod turbo {
         let (mut pixels, mut resizer) = (vec![0; 64 << 20], Resizer::new());
         Box::new(move |at, out| {
             let (bytes, mut rect, target) = (&files[at], crops[at], [TARGET; 2]);
-            // SAFETY: every pointer is to as many values as `turbo.c` says, and it is told how many bytes there are.
+            // SAFETY: each pointer points to as many values as `turbo.c` accesses, and `room` limits what it writes.
             let scale = unsafe {
                 let (rect, pixels, room) = (rect.as_mut_ptr(), pixels.as_mut_ptr(), pixels.len());
                 turbo_region(bytes.as_ptr(), bytes.len(), rect, target.as_ptr(), pixels, room)
@@ -210,13 +212,13 @@ fn open(bytes: &[u8]) -> Jpeg<'_> {
     Jpeg::open(bytes, Limits::default()).expect("a baseline JPEG")
 }
 
-/// Time that this thread has had a processor for.
+/// Returns the CPU time of this thread.
 fn processor_time() -> Duration {
     let figures = fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
     Duration::from_nanos(figures.split(' ').next().and_then(|ns| ns.parse().ok()).expect("a number"))
 }
 
-/// All JPEGs under a folder, in order of their names.
+/// Reads all JPEGs in a folder and its subfolders, in order of their names.
 fn read(folder: &Path, files: &mut Vec<Vec<u8>>) {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut paths: Vec<_> = entries.map(|entry| entry.expect("a readable folder").path()).collect();

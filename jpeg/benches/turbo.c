@@ -1,5 +1,5 @@
-/* The region of interest of a JPEG by libjpeg-turbo, at the smallest scale that covers the result: what the bench
- * `crop` compares with. */
+/* Decodes a region of a JPEG with libjpeg-turbo, at the smallest scale that covers the result: the benchmark `crop`
+ * compares with this. */
 #include <stddef.h>
 #include <stdio.h>
 #include <setjmp.h>
@@ -14,8 +14,9 @@ struct failure {
 static void fail(j_common_ptr info) { longjmp(((struct failure *)info->err)->back, 1); }
 static void say_nothing(j_common_ptr info) { (void)info; }
 
-/* Decodes the rows and columns of `rect` (left, top, width, height) to RGB. On return `rect` is the part of the scaled
- * picture that `out` holds, and the result is the scale's numerator (of 8), or 0 for a picture that does not decode. */
+/* Decodes the rows and columns of `rect` (left, top, width, height) to RGB. On return, `rect` has the left offset and
+ * the row width in `out`, then the width and height of the region, all at the chosen scale. Returns the numerator of
+ * the scale (of 8), or 0 when the picture cannot be decoded. */
 int turbo_region(const unsigned char *bytes, size_t length, unsigned rect[4], const unsigned target[2],
                  unsigned char *out, size_t room) {
     struct jpeg_decompress_struct info;

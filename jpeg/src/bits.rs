@@ -1,10 +1,10 @@
-//! The reservoir of bits, and the blocks of coefficients that are read from it.
+//! Reads bits from the window into a reservoir, and blocks of coefficients from the reservoir.
 
 use crate::error::Error;
 use crate::huffman::{END_OF_BLOCK, LAST, Lookup, PAIR_SYMBOLS_BITS, Pair, Pairs, SYMBOL_BITS, Skip};
 use crate::window::{End, Window};
 
-/// Room for a block: 64 coefficients, and behind them a dump for what is none.
+/// The memory for a block: 64 coefficients, and after them room for values that do not belong to any coefficient.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(crate) struct Block([i16; 256]);
@@ -12,7 +12,7 @@ pub(crate) struct Block([i16; 256]);
 impl Block {
     pub(crate) const ZERO: Self = Self([0; 256]);
 
-    /// Its coefficients.
+    /// Returns the coefficients.
     #[inline(always)]
     pub(crate) fn coefficients(&self) -> &[i16; 64] {
         self.0.first_chunk().expect("as many and more")
@@ -24,12 +24,13 @@ impl Block {
     }
 }
 
-/// Where the coefficients go, by their place in the zigzag order; all behind the last one into the dump.
+/// The position of each coefficient in its block, by zigzag index. All indices after the last lead to the room after
+/// the block.
 #[derive(Clone, Debug)]
 pub(crate) struct Order([u8; 256]);
 
 impl Order {
-    /// The order of a block whose rows lie in memory one after the other, or of one whose columns do.
+    /// Creates the order of a block that is stored row by row, or column by column when `transposed`.
     pub(crate) fn new(transposed: bool) -> Self {
         let mut order = [64; 256];
         for (place, natural) in order.iter_mut().zip(crate::header::NATURAL) {
@@ -39,25 +40,25 @@ impl Order {
     }
 }
 
-/// 64 bits of the window at a time: the next bit is the topmost. After Fabian Giesen, "Reading bits in far too many
-/// ways" (2018), variant 4: filled up without a branch.
+/// A reservoir of 64 bits of the window; the next bit is the topmost. After Fabian Giesen, "Reading bits in far too
+/// many ways" (2018), variant 4: refilled without a branch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bits {
     reservoir: u64,
-    /// How many of them count; those below are the window's as well, or 0.
+    /// The number of valid bits. The bits below them are also the window's, or 0.
     count: u32,
-    /// The next byte of the window.
+    /// The position of the next byte in the window.
     at: usize,
 }
 
 impl Bits {
-    /// Checks that what was read was there.
+    /// Checks that all bits that were read exist.
     pub(crate) fn check_used(&self, window: &Window) -> Result<(), Error> {
         let is_there = window.end() == End::Open || self.at * 8 <= window.filled() * 8 + self.count as usize;
         if is_there { Ok(()) } else { Err(window.early_end()) }
     }
 
-    /// Makes sure that the next MCU can be read without looking for the window's end.
+    /// Makes sure that the next MCU can be read without a check for the window's end.
     #[inline(always)]
     pub(crate) fn ensure(&mut self, raw: &[u8], window: &mut Window) -> Result<(), Error> {
         if self.at <= window.safe() { Ok(()) } else { self.move_window(raw, window) }
@@ -74,7 +75,7 @@ impl Bits {
         Ok(())
     }
 
-    /// At least 56 bits count.
+    /// Refills the reservoir to at least 56 valid bits.
     #[inline(always)]
     fn fill(&mut self, window: &[u8]) {
         let word = u64::from_be_bytes(window[self.at..self.at + 8].try_into().expect("8 bytes"));
@@ -89,7 +90,8 @@ impl Bits {
         self.count -= bits;
     }
 
-    /// Reads the difference of a first coefficient; `None` for bits that are no code. Leaves another symbol's bits.
+    /// Reads the difference of a DC coefficient, or returns `None` for bits that are not a code. Leaves enough bits for
+    /// another symbol.
     #[inline(always)]
     pub(crate) fn difference(&mut self, window: &[u8], dc: &Lookup) -> Option<i32> {
         self.fill(window);
@@ -99,8 +101,8 @@ impl Bits {
         (entry.ahead() == 1).then_some(value)
     }
 
-    /// Reads a block: its first coefficient is added to `last`. False when the block has more coefficients than it can
-    /// have, or a code that there is not.
+    /// Reads a block, and adds its DC difference to `last`. Returns false when the block has too many coefficients, or
+    /// an unknown code.
     #[inline(always)]
     pub(crate) fn block(
         &mut self,
@@ -117,7 +119,7 @@ impl Bits {
         let mut k = 0;
         const { assert!(SYMBOL_BITS + PAIR_SYMBOLS_BITS <= 56 && 2 * PAIR_SYMBOLS_BITS <= 56, "as much as was filled up") };
         loop {
-            // What is left of the last filling is enough for one pair.
+            // The bits that remain from the last refill are enough for one pair.
             let mut pair = pairs.find(self.reservoir);
             let mut next = k + pair.ahead();
             if next < LAST {
@@ -134,7 +136,7 @@ impl Bits {
                 self.put(pair, order, k, block);
                 return true;
             }
-            // A long code, or a pair of which the second belongs to the next block.
+            // A long code, or a pair whose second symbol belongs to the next block.
             let entry = ac.find(self.reservoir);
             k += entry.ahead();
             block.put(order, k, entry.value(self.reservoir) as i16);
@@ -146,8 +148,8 @@ impl Bits {
         }
     }
 
-    /// Stores a pair's values behind place `k`. The second one first: where there is none it is stored where the first
-    /// belongs.
+    /// Stores the values of a pair after index `k`. Stores the second first: if there is none, its position is that of
+    /// the first, which then overwrites it.
     #[inline(always)]
     fn put(&mut self, pair: Pair, order: &Order, k: usize, block: &mut Block) -> usize {
         block.put(order, k + pair.ahead(), pair.second(self.reservoir));
@@ -156,7 +158,7 @@ impl Bits {
         k + pair.ahead()
     }
 
-    /// Reads a block of which no more than the coefficients up to `wanted`, a place in the zigzag order, are stored.
+    /// Reads a block, but stores only the coefficients up to zigzag index `wanted`.
     #[inline(always)]
     pub(crate) fn part_of_block(
         &mut self,
@@ -182,7 +184,7 @@ impl Bits {
         if k < LAST { self.skip_rest(window, (ac, skip), k) } else { is_end(k) }
     }
 
-    /// Reads a block of which only its first coefficient is wanted, for the sake of those behind it.
+    /// Reads a block without storing it, for the sake of those after it: adds its DC difference to `last`.
     #[inline(always)]
     pub(crate) fn skip_block(
         &mut self,
@@ -195,7 +197,7 @@ impl Bits {
         self.skip_rest(window, (ac, skip), 0)
     }
 
-    /// Reads the coefficients behind place `k`, several at a time.
+    /// Reads the coefficients after index `k`, several at a time.
     #[inline(always)]
     fn skip_rest(&mut self, window: &[u8], (ac, skip): (&Lookup, &Skip), mut k: usize) -> bool {
         while k < LAST {
@@ -222,7 +224,7 @@ impl Bits {
 }
 
 impl Bits {
-    /// Bits of a first coefficient, which is read.
+    /// Reads a DC coefficient and returns its number of bits.
     pub(crate) fn difference_bits(&mut self, window: &[u8], dc: &Lookup) -> u32 {
         self.fill(window);
         let bits = dc.find(self.reservoir).bits();
@@ -230,7 +232,7 @@ impl Bits {
         bits
     }
 
-    /// Reads a block's coefficients but the first, and passes the bits of each on.
+    /// Reads a block's AC coefficients, and passes the bits of each to `put`.
     pub(crate) fn copy_rest(&mut self, window: &[u8], ac: &Lookup, mut put: impl FnMut(u32, u32)) -> bool {
         let mut k = 0;
         while k < LAST {
@@ -244,7 +246,7 @@ impl Bits {
     }
 }
 
-/// Whether a block can end at `k`: with its last coefficient, or with the mark of its end behind one before that.
+/// Returns whether a block can end at `k`: with its last coefficient, or with an end-of-block code before that.
 #[inline(always)]
 fn is_end(k: usize) -> bool {
     k == LAST || k.wrapping_sub(END_OF_BLOCK) < LAST

@@ -1,8 +1,8 @@
-//! What can be wrong with a picture's bytes.
+//! The errors of decoding a picture.
 
 use std::fmt;
 
-/// A picture that this crate does not decode. Trying again gives the same.
+/// The reason why this crate does not decode a picture. Decoding it again gives the same error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -10,13 +10,13 @@ pub enum Error {
     Truncated,
     /// The bytes contradict the standard.
     Corrupt(&'static str),
-    /// A picture that may be fine, of a kind that is left to another decoder.
+    /// The picture may be valid, but is of a kind that is left to another decoder.
     Unsupported(Unsupported),
-    /// A picture beyond the limits.
+    /// The picture exceeds the limits.
     TooLarge {
-        /// Pixels across.
+        /// Width in pixels.
         width: u32,
-        /// Pixels down.
+        /// Height in pixels.
         height: u32,
     },
 }
@@ -25,23 +25,23 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unsupported {
-    /// The coefficients come in several passes.
+    /// The coefficients come in several scans.
     Progressive,
     /// Arithmetic instead of Huffman coding.
     Arithmetic,
-    /// Lossless or hierarchical.
+    /// A lossless or hierarchical picture.
     OtherProcess,
     /// Samples of other than 8 bits.
     Precision,
-    /// Other than one or three components: CMYK, YCCK and stranger ones.
+    /// Other than one or three components, such as CMYK and YCCK.
     Components,
     /// Three components that are not luma and two chroma.
     ColourSpace,
     /// Subsampling other than 4:2:0, 4:2:2, 4:4:0 and 4:4:4.
     Sampling,
-    /// Components in scans of their own.
+    /// Each component in a scan of its own.
     SeveralScans,
-    /// The height comes behind the picture.
+    /// The height comes after the picture.
     LateHeight,
 }
 

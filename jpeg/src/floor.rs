@@ -1,4 +1,4 @@
-//! What a crop costs at least: what the benches set their figures against.
+//! The least work that a crop takes, with which the benchmarks compare their measurements.
 
 use std::ops::Range;
 
@@ -13,23 +13,23 @@ use crate::{
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Floor {
-    /// Bits of the scan in front of the end of the crop's last row of MCUs, in the crop's MCUs, and in the restart
-    /// segments that have some of them.
+    /// Bits of the scan: before the end of the crop's last row of MCUs, in the crop's MCUs, and in the restart segments
+    /// that contain some of them.
     pub bits: [u64; 3],
-    /// Symbols, likewise.
+    /// Symbols, in the same three parts.
     pub symbols: [u64; 3],
-    /// Blocks that are transformed.
+    /// Blocks to transform.
     pub blocks: u64,
-    /// Samples that are resampled.
+    /// Samples to resample.
     pub samples: u64,
     /// Pixels of the result.
     pub pixels: u64,
 }
 
-/// Measures a request.
+/// Measures the work for a request.
 ///
 /// # Errors
-/// What is wrong with the picture.
+/// Returns an error when the picture is broken.
 #[doc(hidden)]
 pub fn floor(jpeg: &Jpeg<'_>, request: &Request) -> Result<Floor, Error> {
     let mut plan = Plan::default();
@@ -38,7 +38,7 @@ pub fn floor(jpeg: &Jpeg<'_>, request: &Request) -> Result<Floor, Error> {
     let [columns, rows] = jpeg.mcus();
     let mut walk = Walk::new(jpeg)?;
     let mut floor = Floor { pixels: u64::from(request.x.pixels) * u64::from(request.y.pixels), ..Floor::default() };
-    // Of the segment so far, from behind the last MCU that was counted: what comes behind the crop is not read.
+    // The work in the current segment since the last MCU of the crop. What follows the crop's last MCU is not read.
     let mut segment = [0; 2];
     for mcu in 0..columns * rows {
         let (x, y) = (mcu % columns, mcu / columns);
@@ -71,11 +71,11 @@ pub fn floor(jpeg: &Jpeg<'_>, request: &Request) -> Result<Floor, Error> {
     Ok(floor)
 }
 
-/// The bytes of a picture that a request needs, when the beginnings of every `step`th segment are known: the header and
-/// runs of segments, joined where they touch.
+/// Returns the ranges of a picture's bytes that a request needs, when the start of each `step`th segment is known: the
+/// header and runs of segments, merged where they touch.
 ///
 /// # Errors
-/// What is wrong with the picture's restart markers.
+/// Returns an error when a restart marker of the picture is missing or wrong.
 #[doc(hidden)]
 pub fn ranges(jpeg: &Jpeg<'_>, request: &Request, step: u32) -> Result<Vec<Range<usize>>, Error> {
     let mut plan = Plan::default();

@@ -1,4 +1,4 @@
-//! What a fuzzer calls.
+//! The entry point of the fuzzer.
 
 use std::cell::RefCell;
 
@@ -8,16 +8,16 @@ thread_local! {
     static SCRATCHES: RefCell<[Scratch; 2]> = RefCell::new([Scratch::new(), Scratch::portable()]);
 }
 
-/// Decodes any bytes in a few ways: nothing may panic, and vector instructions may not change anything.
+/// Decodes any bytes in several ways. Checks that nothing panics and that vector instructions do not change the result.
 ///
 /// # Panics
-/// When they do.
+/// Panics when one of these checks fails.
 #[doc(hidden)]
 pub fn fuzz(bytes: &[u8]) {
     let limits = Limits { side_pixels: 4096, pixels: 1 << 18 };
     let Ok(jpeg) = Jpeg::open(bytes, limits) else { return };
     let [width, height] = jpeg.size();
-    // Where to cut is a matter of the picture, so that all places come up.
+    // The bytes of the picture decide where to cut, so that the fuzzer reaches all places.
     let seed = bytes.iter().fold(0u32, |seed, byte| seed.wrapping_mul(31).wrapping_add(u32::from(*byte)));
     let cut = |size: u32, seed: u32, pixels: u32| {
         let from = seed % size;

@@ -1,4 +1,4 @@
-//! The markers in front of the entropy-coded data.
+//! Reads the header of a picture: the markers before the entropy-coded data.
 
 use crate::{
     error::{Error, Unsupported},
@@ -9,7 +9,7 @@ use crate::{
     standard,
 };
 
-/// Where a coefficient of the zigzag order lies in its block, row by row. Places behind the last lead to a dump.
+/// The position of each coefficient of the zigzag order in its block, row by row.
 pub(crate) const NATURAL: [u8; 64] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
     28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
@@ -20,33 +20,33 @@ pub(crate) const NATURAL: [u8; 64] = [
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Component {
     id: u8,
-    /// Blocks of an MCU across and down.
+    /// The number of blocks of an MCU, horizontally and vertically.
     pub(crate) sampling: [u32; 2],
     quant: u8,
     pub(crate) dc: u8,
     pub(crate) ac: u8,
 }
 
-/// A Huffman table as it is written: how many codes of each length, and the symbols in order.
+/// A Huffman table as the file stores it: the number of codes of each length, and the symbols in order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HuffmanSpec<'b> {
     pub(crate) counts: &'b [u8; 16],
     pub(crate) symbols: &'b [u8],
 }
 
-/// A baseline JPEG whose header is read.
+/// A baseline JPEG whose header has been read.
 #[derive(Clone, Debug)]
 pub struct Jpeg<'b> {
     pub(crate) bytes: &'b [u8],
     pub(crate) size: [u32; 2],
     pub(crate) components: [Component; 3],
     pub(crate) component_count: usize,
-    /// MCUs between restart markers; 0 for none.
+    /// The number of MCUs between restart markers, or 0 if there are none.
     pub(crate) restart_interval: u32,
     quants: [Option<[u16; 64]>; 4],
     dc: [Option<HuffmanSpec<'b>>; 4],
     ac: [Option<HuffmanSpec<'b>>; 4],
-    /// Where the entropy-coded data begins.
+    /// The position of the entropy-coded data.
     pub(crate) scan_at: usize,
     pub(crate) segments: Option<SegmentTable<'b>>,
     exif: Option<&'b [u8]>,
@@ -55,11 +55,12 @@ pub struct Jpeg<'b> {
 }
 
 impl<'b> Jpeg<'b> {
-    /// Reads the header of a picture, as lenient as libjpeg: what it passes over is in [`oddities`](Self::oddities).
-    /// Where the end marker is missing, all of the picture is read.
+    /// Reads the header of a picture, as leniently as libjpeg: [`oddities`](Self::oddities) has the faults that were
+    /// ignored. If the end marker is missing, reads the whole picture to check that it is complete.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for what another decoder may be able to do; the others mean that the picture is bad.
+    /// Returns [`Error::Unsupported`] for a picture that another decoder may be able to decode. The other errors mean
+    /// that the picture is bad.
     pub fn open(bytes: &'b [u8], limits: Limits) -> Result<Self, Error> {
         if !bytes.starts_with(&[0xff, 0xd8]) {
             return Err(Error::Corrupt("no start marker"));
@@ -111,43 +112,43 @@ impl<'b> Jpeg<'b> {
         Ok(jpeg)
     }
 
-    /// Width and height in pixels, each at least 1.
+    /// Returns width and height in pixels, each at least 1.
     #[must_use]
     pub fn size(&self) -> [u32; 2] {
         self.size
     }
 
-    /// The body of the EXIF segment, from its TIFF header on.
+    /// Returns the body of the EXIF segment, starting at its TIFF header.
     #[must_use]
     pub fn exif(&self) -> Option<&'b [u8]> {
         self.exif
     }
 
-    /// The XMP packet.
+    /// Returns the XMP packet.
     #[must_use]
     pub fn xmp(&self) -> Option<&'b [u8]> {
         self.xmp
     }
 
-    /// Where the picture departs from the standard, without harm.
+    /// Returns the harmless departures of the picture from the standard.
     #[must_use]
     pub const fn oddities(&self) -> Oddities {
         self.oddities
     }
 
-    /// MCUs between restart markers; 0 when there are none.
+    /// Returns the number of MCUs between restart markers, or 0 if there are none.
     #[must_use]
     pub fn restart_interval(&self) -> u32 {
         self.restart_interval
     }
 
-    /// Pixels of an MCU across and down.
+    /// Returns width and height of an MCU in pixels.
     #[must_use]
     pub fn mcu_pixels(&self) -> [u32; 2] {
         self.components[0].sampling.map(|blocks| blocks * 8)
     }
 
-    /// MCUs of the picture across and down.
+    /// Returns the number of MCUs of the picture, horizontally and vertically.
     #[must_use]
     pub fn mcus(&self) -> [u32; 2] {
         let mcu = self.mcu_pixels();
@@ -263,7 +264,7 @@ impl<'b> Jpeg<'b> {
             return Err(Error::Corrupt("a scan header of the wrong length"));
         }
         if [first, last, approximation] != [0, 63, 0] {
-            // A sequential picture has no parts, whatever is written there.
+            // A sequential picture always has all coefficients in its scan, whatever this field says.
             self.oddities = self.oddities.with(Oddity::ScanParameters);
         }
         for (component, &[id, tables]) in self.components.iter_mut().zip(selectors) {
@@ -275,7 +276,7 @@ impl<'b> Jpeg<'b> {
         Ok(())
     }
 
-    /// What the header must be as a whole.
+    /// Checks the header as a whole, and fills in missing Huffman tables.
     fn check(&mut self, facts: ColourFacts) -> Result<(), Error> {
         for at in 0..self.component_count {
             let Component { quant, dc, ac, .. } = self.components[at];
@@ -285,14 +286,14 @@ impl<'b> Jpeg<'b> {
             for (tables, slot, standard) in [(&mut self.dc, dc, standard::DC), (&mut self.ac, ac, standard::AC)] {
                 let table = tables.get_mut(usize::from(slot)).ok_or(Error::Corrupt("no Huffman table"))?;
                 if table.is_none() {
-                    // The frames of Motion JPEG leave these out.
+                    // The frames of Motion JPEG leave out these tables.
                     *table = Some(*standard.get(usize::from(slot)).ok_or(Error::Corrupt("no Huffman table"))?);
                     self.oddities = self.oddities.with(Oddity::StandardTables);
                 }
             }
         }
         if self.component_count == 1 {
-            // The blocks of a single component come row by row, whatever its factors are.
+            // The blocks of a single component come row by row, whatever its sampling factors are.
             self.components[0].sampling = [1, 1];
             return Ok(());
         }

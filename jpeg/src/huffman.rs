@@ -1,22 +1,22 @@
-//! Huffman tables for looking up: what a code means together with how long it and its value are, so that the next
-//! symbol can be looked up before this one's value is known.
+//! Huffman lookup tables. An entry has the meaning of a code together with its length and that of its value, so that
+//! the next symbol can be looked up before the value of this one is known.
 
 use crate::{error::Error, header::HuffmanSpec};
 
-/// Bits that [`Lookup`]'s table is indexed by. Longer codes are rare.
+/// Number of bits that index the table of [`Lookup`]. Longer codes are rare.
 const LOOKUP_BITS: u32 = 10;
-/// Bits that [`Pairs`]' table is indexed by.
+/// Number of bits that index the table of [`Pairs`].
 const PAIR_BITS: u32 = 11;
-/// Bits that [`Skip`]'s table is indexed by.
+/// Number of bits that index the table of [`Skip`].
 const SKIP_BITS: u32 = 12;
-/// How far the end of a block leads: behind every coefficient.
+/// The number of coefficients by which the end of a block advances: past all of them.
 pub(crate) const END_OF_BLOCK: usize = 128;
 
-/// The last coefficient of a block.
+/// The zigzag index of the last coefficient of a block.
 pub(crate) const LAST: usize = 63;
 
-/// What a code means: bits 0..6 the length of code and value, 8..16 how many coefficients it leads on, 16..22 the
-/// length of the code, 24..30 63 less the length of the value. 0 is no code.
+/// The meaning of a code. Bits 0..6 are the length of code and value, 8..16 the number of coefficients to advance,
+/// 16..22 the length of the code, 24..30 63 minus the length of the value. 0 means that there is no code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry(u32);
 
@@ -27,36 +27,36 @@ impl Entry {
         Self((length + size) | (ahead as u32) << 8 | length << 16 | (63 - size) << 24)
     }
 
-    /// Bits of code and value.
+    /// Returns the number of bits of code and value.
     #[inline(always)]
     pub(crate) fn bits(self) -> u32 {
         self.0 & 63
     }
 
-    /// Bits of the code.
+    /// Returns the number of bits of the code.
     fn code_bits(self) -> u32 {
         self.0 >> 16 & 63
     }
 
-    /// Coefficients that it leads on.
+    /// Returns the number of coefficients to advance.
     #[inline(always)]
     pub(crate) fn ahead(self) -> usize {
         (self.0 >> 8 & 0xff) as usize
     }
 
-    /// Its value; the code stands at the top of `reservoir`.
+    /// Returns the value of the symbol whose code is at the top of `reservoir`.
     #[inline(always)]
     pub(crate) fn value(self, reservoir: u64) -> i32 {
         let behind = reservoir << (self.0 >> 16 & 63);
         let shift = self.0 >> 24;
         let magnitude = ((behind >> 1) >> shift) as i32;
-        // A value whose first bit is 0 is negative: its bits less 2^size - 1.
+        // A value whose first bit is 0 is negative: its bits minus (2^size - 1).
         let negative = !(behind as i64) >> 63;
         magnitude + (negative as i32 & (1 - (1 << (63 - shift))))
     }
 }
 
-/// Which symbols a table has.
+/// The kind of coefficients that a table is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Dc,
@@ -68,16 +68,16 @@ enum Class {
 pub(crate) struct Lookup {
     fast: [Entry; 1 << LOOKUP_BITS],
     class: Class,
-    /// By length: one past the last code, its first bit at bit 15; and what leads from a code to its symbol.
+    /// For each code length: one past the last code, aligned to 16 bits; and the offset from a code to its symbol.
     limits: [u32; 17],
     offsets: [i32; 17],
     symbols: [u8; 256],
 }
 
-/// Finds one symbol, or two where the codes of both fit into the index. In an entry bits 0..6 are the length of all
-/// codes and values, 8..16 how many coefficients the first leads on, 16..24 both. Then for the first, and for the second,
-/// what shifts a value to the top (24..30, 40..46) and from there to the bottom (32..38, 48..54). 0 bits where not
-/// even one code fits, with as many coefficients as there are not.
+/// Finds one symbol, or two when the codes of both fit into the index. In an entry, bits 0..6 are the length of all
+/// codes and values, 8..16 the advance of the first symbol, 16..24 the advance of both. For the first and the second
+/// symbol follow the shift that moves the value to the top (24..30, 40..46) and the shift from there to the bottom
+/// (32..38, 48..54). When not even one code fits, the length is 0 and the advance lies past the end of any block.
 #[derive(Clone, Debug)]
 pub(crate) struct Pairs(Box<[Pair; 1 << PAIR_BITS]>);
 
@@ -85,18 +85,18 @@ pub(crate) struct Pairs(Box<[Pair; 1 << PAIR_BITS]>);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair(u64);
 
-/// Finds as many symbols of one block as fit into the index. In an entry bits 0..6 are the length of their codes and
-/// values, the others how many coefficients they lead on; 0 where not even one code fits.
+/// Finds as many symbols of one block as fit into the index. In an entry, bits 0..6 are the length of their codes and
+/// values, the other bits the number of coefficients to advance. The entry is 0 when not even one code fits.
 #[derive(Clone, Debug)]
 pub(crate) struct Skip(Box<[u16; 1 << SKIP_BITS]>);
 
 impl Lookup {
-    /// A table for the first coefficients of blocks.
+    /// Builds a table for DC coefficients.
     pub(crate) fn dc(spec: HuffmanSpec<'_>) -> Result<Self, Error> {
         Self::new(spec, Class::Dc)
     }
 
-    /// A table for all other coefficients.
+    /// Builds a table for AC coefficients.
     pub(crate) fn ac(spec: HuffmanSpec<'_>) -> Result<Self, Error> {
         Self::new(spec, Class::Ac)
     }
@@ -127,14 +127,15 @@ impl Lookup {
         Ok(table)
     }
 
-    /// The entry of the code at the top of `reservoir`, whose first 16 bits are valid.
+    /// Returns the entry of the code at the top of `reservoir`, whose first 16 bits must be valid.
     #[inline(always)]
     pub(crate) fn find(&self, reservoir: u64) -> Entry {
         let entry = self.fast[(reservoir >> (64 - LOOKUP_BITS)) as usize];
         if entry != Entry::NONE { entry } else { self.find_long(reservoir) }
     }
 
-    /// No code at all ends the block at a place that no block ends at.
+    /// Finds a code that is longer than the index. Bits that are not a code advance to a position where no block can
+    /// end.
     #[cold]
     #[inline(never)]
     fn find_long(&self, reservoir: u64) -> Entry {
@@ -149,13 +150,13 @@ impl Lookup {
     }
 }
 
-/// Bits that are no code: they lead further than any code.
+/// The entry for bits that are not a code. It advances further than any code.
 const NO_CODE: Entry = Entry(16 | 255 << 8 | 16 << 16 | 63 << 24);
-/// Bits of the longest value of 8-bit pictures.
+/// Length of the longest value in pictures of 8 bits.
 const VALUE_BITS: u32 = 11;
-/// Bits of the longest pair.
+/// Length of the longest pair, with its values.
 pub(crate) const PAIR_SYMBOLS_BITS: u32 = PAIR_BITS + VALUE_BITS;
-/// Bits of the longest code with its value.
+/// Length of the longest code with its value.
 pub(crate) const SYMBOL_BITS: u32 = 16 + VALUE_BITS;
 
 impl Class {
@@ -171,7 +172,7 @@ impl Class {
     }
 }
 
-/// Every index of so many bits, and the symbol that it begins with.
+/// Returns the first symbol of each index, for an index of `log2(SIZE)` bits.
 fn singles<const SIZE: usize>(spec: HuffmanSpec<'_>) -> [Entry; SIZE] {
     let bits = SIZE.ilog2();
     let mut table = [Entry::NONE; SIZE];
@@ -209,39 +210,39 @@ impl Pair {
         Self(u64::from_le_bytes(bytes.map(|byte| byte as u8)))
     }
 
-    /// Bits of all codes and values.
+    /// Returns the number of bits of all codes and values.
     #[inline(always)]
     pub(crate) fn bits(self) -> u32 {
         (self.0 & 63) as u32
     }
 
-    /// Coefficients that the first symbol leads on.
+    /// Returns the number of coefficients that the first symbol advances.
     #[inline(always)]
     pub(crate) fn ahead_first(self) -> usize {
         (self.0 >> 8 & 0xff) as usize
     }
 
-    /// Coefficients that all symbols lead on.
+    /// Returns the number of coefficients that all symbols advance.
     #[inline(always)]
     pub(crate) fn ahead(self) -> usize {
         (self.0 >> 16 & 0xff) as usize
     }
 
-    /// The value of the first symbol.
+    /// Returns the value of the first symbol.
     #[inline(always)]
     pub(crate) fn first(self, reservoir: u64) -> i16 {
         value(reservoir << (self.0 >> 24 & 63), self.0 >> 32)
     }
 
-    /// The value of the second symbol; anything where there is none.
+    /// Returns the value of the second symbol, or any number if there is none.
     #[inline(always)]
     pub(crate) fn second(self, reservoir: u64) -> i16 {
         value(reservoir << (self.0 >> 40 & 63), self.0 >> 48)
     }
 }
 
-/// The value at the top of `bits`, which `shift` shifts to the bottom. One whose first bit is 0 is negative: less its
-/// bits the other way round.
+/// Returns the value at the top of `bits`, which `shift` moves to the bottom. A value whose first bit is 0 is negative:
+/// the negated complement of its bits.
 #[inline(always)]
 fn value(bits: u64, shift: u64) -> i16 {
     let negative = !(bits as i64 >> 63);
@@ -255,8 +256,7 @@ impl Pairs {
         let mut table = Box::new([Pair::NONE; 1 << PAIR_BITS]);
         for (index, pair) in table.iter_mut().enumerate() {
             let first = singles[index];
-            // What has no value has to leave a zero, which the values of pairs cannot be: only the end of a block leaves
-            // nothing.
+            // A symbol without a value must store a zero, which a pair cannot; only the end of a block stores nothing.
             if first == Entry::NONE || (first.bits() == first.code_bits() && first.ahead() != END_OF_BLOCK) {
                 continue;
             }
@@ -269,7 +269,7 @@ impl Pairs {
         Self(table)
     }
 
-    /// The symbols at the top of `reservoir`.
+    /// Returns the symbols at the top of `reservoir`.
     #[inline(always)]
     pub(crate) fn find(&self, reservoir: u64) -> Pair {
         self.0[(reservoir >> (64 - PAIR_BITS)) as usize]
@@ -285,7 +285,7 @@ impl Skip {
             loop {
                 let next = singles[(index << bits) & ((1 << SKIP_BITS) - 1)];
                 let length = next.code_bits();
-                // Of no use is what stands on bits that are not there, or leads further than a block has coefficients.
+                // Stop at a code that needs bits beyond the index, or that advances past the coefficients of a block.
                 let is_known = next != Entry::NONE && bits + length <= SKIP_BITS;
                 if !is_known || (next.ahead() < END_OF_BLOCK && ahead + next.ahead() > LAST) {
                     break;
@@ -301,7 +301,8 @@ impl Skip {
         Self(table)
     }
 
-    /// Bits and coefficients of the symbols at the top of `reservoir`; 0 bits when its first code is a long one.
+    /// Returns the bits and the coefficients of the symbols at the top of `reservoir`; 0 bits when its first code is a
+    /// long one.
     #[inline(always)]
     pub(crate) fn find(&self, reservoir: u64) -> (u32, usize) {
         let entry = self.0[(reservoir >> (64 - SKIP_BITS)) as usize];

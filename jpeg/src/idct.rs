@@ -1,18 +1,18 @@
-//! From coefficients to samples, at full size or reduced. In plain integer arithmetic that wraps where a hostile picture
-//! makes it, so that every implementation gives the same bytes.
+//! The transform from coefficients to samples, at full or reduced size. It uses integer arithmetic that wraps on
+//! overflow, which only hostile pictures cause, so that all implementations give the same bytes.
 //!
-//! The full size is the "slow" integer transform of the Independent JPEG Group after Loeffler, Ligtenberg and Moschytz
-//! (ICASSP 1989): the same samples as libjpeg and its descendants give. The reduced sizes transform the lowest
+//! The full size is the "slow" integer transform of the Independent JPEG Group, after Loeffler, Ligtenberg and Moschytz
+//! (ICASSP 1989): it gives the same samples as libjpeg and its descendants. The reduced sizes transform the lowest
 //! frequencies with fewer points.
 
-/// Fraction bits of the constants.
+/// The number of fraction bits of the constants.
 const CONSTANT_BITS: u32 = 13;
-/// Fraction bits that are kept between the two passes.
+/// The number of fraction bits that are kept between the two passes.
 const BETWEEN_BITS: u32 = 2;
 
-/// Even inputs 2 and 6 to the two differences from the even part: round(2^13 * ...).
+/// The factors from the even inputs 2 and 6 to the two terms of the even part: round(2^13 * ...).
 pub(crate) const EVEN: [[i16; 2]; 2] = [[10_703, 4433], [4433, -10_704]];
-/// Odd inputs 1, 3, 5 and 7 to the odd part of outputs 0, 1, 2 and 3.
+/// The factors from the odd inputs 1, 3, 5 and 7 to the odd part of outputs 0, 1, 2 and 3.
 pub(crate) const ODD: [[i16; 4]; 4] = [
     [11_363, 9633, 6437, 2260],
     [9633, -2259, -11_362, -6436],
@@ -20,12 +20,12 @@ pub(crate) const ODD: [[i16; 4]; 4] = [
     [2260, -6436, 9633, -11_363],
 ];
 
-/// Shift behind the first pass.
+/// The shift after the first pass.
 pub(crate) const FIRST_SHIFT: u32 = CONSTANT_BITS - BETWEEN_BITS;
-/// Shift behind the second pass, with the 8 that the two passes scale by.
+/// The shift after the second pass, including the factor of 8 by which the two passes scale.
 pub(crate) const SECOND_SHIFT: u32 = CONSTANT_BITS + BETWEEN_BITS + 3;
 
-/// Where a block's samples go: column `i` of the transform's second pass to `start + i * stride`.
+/// Where the samples of a block go: column `i` of the transform's second pass to `start + i * stride`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) start: usize,
@@ -74,7 +74,7 @@ fn pass4(input: [i32; 4]) -> [i32; 4] {
     [sum.wrapping_add(outer), difference.wrapping_add(inner), difference.wrapping_sub(inner), sum.wrapping_sub(outer)]
 }
 
-/// Eight by eight samples.
+/// Computes eight by eight samples.
 pub(crate) fn full(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], place: Place) {
     let mut between = [[0i16; 8]; 8];
     for column in 0..8 {
@@ -90,7 +90,7 @@ pub(crate) fn full(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], 
     }
 }
 
-/// Four by four samples.
+/// Computes four by four samples.
 pub(crate) fn half(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], place: Place) {
     let mut between = [[0i16; 4]; 4];
     for column in 0..4 {
@@ -106,7 +106,7 @@ pub(crate) fn half(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], 
     }
 }
 
-/// Two by two samples.
+/// Computes two by two samples.
 pub(crate) fn quarter(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], place: Place) {
     let at = |row, column| dequantised(coefficients, quant, row, column);
     let [low, high] = [0, 1].map(|column| [at(0, column) + at(1, column), at(0, column) - at(1, column)]);
@@ -117,12 +117,12 @@ pub(crate) fn quarter(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8
     }
 }
 
-/// One sample.
+/// Computes one sample.
 pub(crate) fn eighth(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], place: Place) {
     out[place.start] = flat(dequantised(coefficients, quant, 0, 0));
 }
 
-/// A sample from a sum of coefficients.
+/// Returns a sample from a sum of coefficients.
 fn flat(value: i32) -> u8 {
     (((value + 4) >> 3) + 128).clamp(0, 255) as u8
 }

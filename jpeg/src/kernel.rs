@@ -6,34 +6,34 @@ use crate::{
     segments::next_marker,
 };
 
-/// Pixels that go through the last steps together.
+/// The number of pixels that the last steps process together.
 pub(crate) const STRIP: usize = 16;
-/// Fraction bits of resampled values.
+/// The number of fraction bits of resampled values.
 pub(crate) const FRACTION_BITS: u32 = 6;
-/// What shifts the sum of weighted samples to a resampled value.
+/// The shift from a sum of weighted samples to a resampled value.
 pub(crate) const ACROSS_SHIFT: u32 = 14 - FRACTION_BITS;
-/// What shifts the sum of weighted resampled values to one.
+/// The shift from a sum of weighted resampled values to a resampled value.
 pub(crate) const DOWN_SHIFT: u32 = 14;
 
-/// 0.402, 0.285864, 0.344136 and 0.228 in 2^-15: what is left of the factors of Cr and Cb (ITU-R BT.601, as in JFIF)
-/// beside whole ones.
+/// 0.402, 0.285864, 0.344136 and 0.228 in units of 2^-15: what remains of the factors of Cr and Cb (ITU-R BT.601, as in
+/// JFIF) after whole numbers are split off.
 pub(crate) const COLOUR: [i16; 4] = [13_173, 9367, 11_277, 7471];
 
-/// A strip of resampled values, one of each pixel.
+/// A strip of resampled values, one for each pixel.
 pub(crate) type Values = [i16; STRIP];
 
-/// The inner loops.
+/// The inner loops for one kind of processor.
 pub(crate) trait Kernel: Copy {
-    /// Does work that is compiled for this kind of processor, in a function of its own.
+    /// Runs work that is compiled for this kind of processor, in a function of its own.
     fn run<W: Work>(self, work: W) -> W::Outcome;
 
-    /// The place of the next marker from `at` on.
+    /// Returns the position of the next marker from `at` on.
     fn next_marker(self, raw: &[u8], at: usize) -> Option<usize>;
 
-    /// Transforms two blocks at full size; the second one may be the first.
+    /// Transforms two blocks at full size. The second may be the same as the first.
     fn full_pair(self, blocks: [&Block; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [Place; 2]);
 
-    /// Resamples 16 neighbours down the plane, from `from` on, for 16 pixels across: `out[down][across]`.
+    /// Resamples horizontally: 16 rows, which begin at offset `from`, to 16 pixels each: `out[row][pixel]`.
     fn across(
         self,
         plane: &[u8],
@@ -44,24 +44,24 @@ pub(crate) trait Kernel: Copy {
         out: &mut [Values; STRIP],
     );
 
-    /// Resamples down for one pixel: the weighted sum of rows of `tile`.
+    /// Resamples vertically, for a strip of one row of the result: the weighted sum of the rows of `tile`.
     fn down(self, tile: &[Values], pairs: &[[i16; 2]]) -> Values;
 
-    /// From luma and chroma to RGB, one pixel after the other or one channel after the other.
+    /// Converts luma and chroma to RGB, pixel by pixel if `interleaved`, channel by channel otherwise.
     fn colour(self, values: [&Values; 3], interleaved: bool) -> [u8; 3 * STRIP];
 
-    /// The same from luma alone.
+    /// Converts luma alone to RGB, in the same order.
     fn grey(self, luma: &Values, interleaved: bool) -> [u8; 3 * STRIP];
 }
 
-/// Work that is compiled once for every kind of processor: what it calls has to be inlined all the way.
+/// Work that is compiled once for each kind of processor. All functions that it calls must be inlined.
 pub(crate) trait Work {
     type Outcome;
 
     fn run<K: Kernel>(self, kernel: K) -> Self::Outcome;
 }
 
-/// Plain Rust, for every machine.
+/// The implementation in plain Rust, for all machines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Portable;
 

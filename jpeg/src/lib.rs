@@ -1,14 +1,14 @@
 //! A decoder for baseline JPEG that decodes what a crop needs, at the scale it needs.
 //!
-//! Bytes, a rectangle and a size go in, and pixels come out, strip by strip, already resized (antialiased bilinear, as
-//! PIL's), mirrored and turned. On the way, coefficients outside of the rectangle are passed over several at a time,
-//! whole restart segments are not looked at, samples are computed at the smallest of the scales 8, 4, 2 and 1 in 8 that
-//! covers the result, and each component is resampled straight from the samples it has. The result is the same on
-//! every machine, to the byte.
+//! The input is bytes, a rectangle and a size. The output is pixels, strip by strip, already resized (antialiased
+//! bilinear, as in PIL), mirrored and transposed. The decoder saves work in four ways. It skips coefficients outside
+//! the rectangle, several at a time. It does not read restart segments that the rectangle does not touch. It computes
+//! samples at the smallest of the scales 8/8, 4/8, 2/8 and 1/8 that covers the result. It resamples each component
+//! directly from its own samples. The result is the same on all machines, to the byte.
 //!
-//! What it does not decode (progressive pictures, arithmetic coding, CMYK, 12 bits) is reported as
-//! [`Error::Unsupported`]. A picture that is cut off is an error, never grey pixels. What libjpeg passes over in a header is
-//! passed over here too, and told as an [`Oddity`]; [`tidied`] writes such a picture as the standard has it, for other decoders.
+//! A picture that it does not decode (progressive, arithmetic coding, CMYK, 12 bits) is [`Error::Unsupported`]. A
+//! truncated picture is an error, never grey pixels. Faults in a header that libjpeg ignores are ignored here too, and
+//! reported as an [`Oddity`]; [`tidied`] rewrites such a picture to follow the standard, for other decoders.
 //!
 //! ```no_run
 //! use spdl_jpeg::{Axis, Jpeg, Limits, Request, Rgb, Scratch};
@@ -64,5 +64,5 @@ pub use segments::SegmentTable;
 pub use taps::Axis;
 pub use tidy::{Tidied, tidied};
 
-/// Pixels that an [`Output`] gets at once, at most.
+/// The largest number of pixels that an [`Output`] gets at once.
 pub const STRIP_PIXELS: usize = kernel::STRIP;

@@ -1,12 +1,12 @@
-//! What is decoded at most.
+//! The limits on what is decoded.
 
-/// The largest picture that is decoded: a few bytes of a hostile one can claim gigabytes.
+/// The largest picture to decode. A few bytes of a hostile picture can claim gigabytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Pixels on a side; 16 384 by default. Raised, a broken header can cost more memory.
+    /// Pixels along one side. Default 16,384. With a higher value, a broken header can cost more memory.
     pub side_pixels: u32,
-    /// Pixels in all; 2^27 by default. Raised, each decoding thread can take more memory: up to three bytes a pixel of
-    /// the crop.
+    /// Total number of pixels. Default 2^27. With a higher value, each decoding thread can take more memory: up to
+    /// three bytes per pixel of the crop.
     pub pixels: u64,
 }
 

@@ -1,20 +1,20 @@
-//! The walk from marker to marker, as `jdmarker.c` of libjpeg does it: what stands between two segments is passed over.
+//! Reads a picture marker by marker, as `jdmarker.c` of libjpeg does: skips bytes between two segments.
 
 use crate::{
     error::Error,
     oddity::{Oddities, Oddity},
 };
 
-/// What a header says about its colours, beside the names of the components.
+/// What a header says about its colours, apart from the ids of the components.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ColourFacts {
-    /// There is a whole JFIF segment.
+    /// Whether there is a complete JFIF segment.
     jfif: bool,
-    /// What Adobe's segment says.
+    /// The transform of Adobe's segment.
     adobe_transform: Option<u8>,
 }
 
-/// What the components of a picture are.
+/// The meaning of the components of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ColourModel {
     Grey,
@@ -22,11 +22,11 @@ pub(crate) enum ColourModel {
     LumaChroma,
     Rgb,
     Cmyk,
-    /// CMYK of which the first three are stored as luma and chroma.
+    /// CMYK with the first three components stored as luma and chroma.
     Ycck,
 }
 
-/// What libjpeg takes the components for (`default_decompress_parms`).
+/// Returns the colour model that libjpeg assumes (`default_decompress_parms`).
 pub(crate) fn colour_model(facts: ColourFacts, ids: &[u8]) -> ColourModel {
     let ColourFacts { jfif, adobe_transform } = facts;
     match (ids, adobe_transform) {
@@ -40,12 +40,12 @@ pub(crate) fn colour_model(facts: ColourFacts, ids: &[u8]) -> ColourModel {
     }
 }
 
-/// A walk through the segments of a picture. What its application segments say is kept.
+/// A reader of a picture's segments, which remembers the content of the application segments.
 #[derive(Clone, Debug)]
 pub(crate) struct Markers<'b> {
     bytes: &'b [u8],
     at: usize,
-    /// Where the last marker was, without fill bytes.
+    /// Position of the last marker, after fill bytes.
     marker_at: usize,
     oddities: Oddities,
     colour: ColourFacts,
@@ -54,13 +54,13 @@ pub(crate) struct Markers<'b> {
 }
 
 impl<'b> Markers<'b> {
-    /// From behind the start marker on.
+    /// Starts after the start marker.
     pub(crate) const fn new(bytes: &'b [u8]) -> Self {
         let colour = ColourFacts { jfif: false, adobe_transform: None };
         Self { bytes, at: 2, marker_at: 2, oddities: Oddities::NONE, colour, exif: None, xmp: None }
     }
 
-    /// Where the walk goes on: behind the last segment.
+    /// Returns the position after the last segment.
     pub(crate) const fn at(&self) -> usize {
         self.at
     }
@@ -73,7 +73,7 @@ impl<'b> Markers<'b> {
         self.colour
     }
 
-    /// The body of the EXIF segment, from its TIFF header on.
+    /// Returns the body of the EXIF segment, starting at its TIFF header.
     pub(crate) const fn exif(&self) -> Option<&'b [u8]> {
         self.exif
     }
@@ -82,7 +82,7 @@ impl<'b> Markers<'b> {
         self.xmp
     }
 
-    /// The next marker and the body of its segment; markers without one have an empty one.
+    /// Returns the next marker and the body of its segment, which is empty for markers without a segment.
     pub(crate) fn next_segment(&mut self) -> Result<(u8, &'b [u8]), Error> {
         let (marker, body) = self.next_marker()?;
         match marker {
@@ -97,7 +97,7 @@ impl<'b> Markers<'b> {
         Ok((marker, body))
     }
 
-    /// The next marker, of any kind.
+    /// Returns the next marker of any kind, and the body of its segment.
     pub(crate) fn next_marker(&mut self) -> Result<(u8, &'b [u8]), Error> {
         let byte = |at: usize| self.bytes.get(at).copied().ok_or(Error::Truncated);
         let (mut at, mut junk) = (self.at, false);
@@ -134,7 +134,7 @@ impl<'b> Markers<'b> {
         Ok((marker, body))
     }
 
-    /// Passes over the data of a scan, up to the next marker that is not part of it.
+    /// Skips the data of a scan up to the next marker that is not part of it, and returns that data.
     pub(crate) fn pass_scan(&mut self) -> &'b [u8] {
         let start = self.at;
         loop {
@@ -158,8 +158,8 @@ impl<'b> Markers<'b> {
     }
 }
 
-/// The segments of a header that was read, each with its marker, up to the scan's; markers that mean nothing there and
-/// segments without a body are left out.
+/// Returns the segments of a valid header, each with its marker, up to the scan header. Leaves out markers without a
+/// meaning there, and segments without a body.
 pub(crate) fn segments_before_scan(bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     let mut markers = Some(Markers::new(bytes));
     std::iter::from_fn(move || {
@@ -177,10 +177,10 @@ pub(crate) fn segments_before_scan(bytes: &[u8]) -> impl Iterator<Item = (u8, &[
     })
 }
 
-/// Whether there is an end marker behind `at`, where a scan begins.
+/// Returns whether there is an end marker after `at`, the beginning of a scan.
 pub(crate) fn has_end(bytes: &[u8], mut at: usize) -> bool {
     const END: u8 = 0xd9;
-    // Nearly every file ends with its marker, and inside of a scan these two bytes cannot be anything else.
+    // Nearly all files end with this marker, and inside a scan these two bytes have no other meaning.
     if bytes[at..].ends_with(&[0xff, END]) {
         return true;
     }
@@ -188,10 +188,10 @@ pub(crate) fn has_end(bytes: &[u8], mut at: usize) -> bool {
         at += found + 1;
         match bytes.get(at) {
             Some(&END) => return true,
-            // A fill byte, a stuffed zero, a restart marker or one without a length.
+            // A fill byte, a stuffed zero, a restart marker or another marker without a length.
             Some(0xff) => {}
             Some(0x00 | 0x01 | 0xd0..=0xd8) => at += 1,
-            // A segment: an end marker inside of it is not the picture's.
+            // A segment. Skip it: an end marker inside it is not the picture's.
             Some(_) => match bytes.get(at + 1..at + 3) {
                 Some(length) => at += 1 + usize::from(u16::from_be_bytes([length[0], length[1]])),
                 None => return false,

@@ -1,20 +1,20 @@
-//! How a picture departs from the standard without harm.
+//! Harmless departures of a picture from the standard.
 
 use std::ops::BitOr;
 
-/// Something that libjpeg, and with it nearly everybody, passes over.
+/// A departure from the standard that libjpeg, and so nearly every decoder, ignores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Oddity {
     /// Bytes between two segments that belong to neither.
     Junk,
-    /// The bytes end behind the last MCU, without the end marker.
+    /// The bytes end after the last MCU, without the end marker.
     NoEnd,
-    /// A segment whose length is shorter than the field that says so.
+    /// A segment whose length field is smaller than the field itself.
     ShortSegment,
-    /// The scan of a sequential picture claims to hold a part of the coefficients.
+    /// The scan header of a sequential picture says that the scan holds only some of the coefficients.
     ScanParameters,
-    /// The Huffman tables are left out, as in the frames of Motion JPEG.
+    /// The Huffman tables are missing, as in the frames of Motion JPEG.
     StandardTables,
 }
 
@@ -23,7 +23,7 @@ impl Oddity {
     pub const ALL: [Self; 5] =
         [Self::Junk, Self::NoEnd, Self::ShortSegment, Self::ScanParameters, Self::StandardTables];
 
-    /// One word.
+    /// Returns a name in snake case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -41,22 +41,22 @@ impl Oddity {
 pub struct Oddities(u8);
 
 impl Oddities {
-    /// None of them.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// The set with one more.
+    /// Returns the set with `oddity` added.
     #[must_use]
     pub const fn with(self, oddity: Oddity) -> Self {
         Self(self.0 | 1 << oddity as u8)
     }
 
-    /// Whether it is among them.
+    /// Returns whether the set contains `oddity`.
     #[must_use]
     pub const fn has(self, oddity: Oddity) -> bool {
         self.0 >> oddity as u8 & 1 == 1
     }
 
-    /// Those that are there.
+    /// Returns the members of the set.
     pub fn iter(self) -> impl Iterator<Item = Oddity> {
         Oddity::ALL.into_iter().filter(move |oddity| self.has(*oddity))
     }

@@ -1,8 +1,8 @@
-//! Where pixels go.
+//! The destinations of decoded pixels.
 
 use crate::kernel::STRIP;
 
-/// How the bytes of a strip of 16 pixels lie.
+/// The order of the bytes in a strip of 16 pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// Red, green and blue of the first pixel, then of the next.
@@ -11,16 +11,16 @@ pub enum Layout {
     Planar,
 }
 
-/// Takes the pixels of a picture.
+/// Receives the pixels of a picture.
 pub trait Output {
-    /// How it wants them.
+    /// The order of bytes that this output expects.
     const LAYOUT: Layout;
 
-    /// Takes `count` pixels, 1 to 16, of row `y` from column `x` on. Every pixel of the result comes once.
+    /// Receives `count` pixels, 1 to 16, of row `y` from column `x` on. Each pixel of the result comes exactly once.
     fn put(&mut self, x: usize, y: usize, strip: &[u8; 3 * STRIP], count: usize);
 }
 
-/// RGB pixels in rows.
+/// Writes RGB pixels to rows in memory.
 #[derive(Debug)]
 pub struct Rgb<'o> {
     bytes: &'o mut [u8],
@@ -28,7 +28,7 @@ pub struct Rgb<'o> {
 }
 
 impl<'o> Rgb<'o> {
-    /// Rows of `row_pixels` pixels each.
+    /// Creates an output whose rows have `row_pixels` pixels.
     pub fn new(bytes: &'o mut [u8], row_pixels: usize) -> Self {
         Self { bytes, row_bytes: row_pixels * 3 }
     }

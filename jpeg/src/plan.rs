@@ -1,4 +1,4 @@
-//! What of a picture has to be decoded for a crop, and at which scale.
+//! Decides which part of a picture to decode for a crop, and at which scale.
 
 use crate::{
     header::{Component, Jpeg},
@@ -6,19 +6,19 @@ use crate::{
     taps::{Axis, Taps},
 };
 
-/// Which part of a picture becomes which pixels.
+/// The part of a picture to decode, and the pixels to make of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Request {
-    /// Across the picture as it is stored.
+    /// The horizontal axis of the stored picture.
     pub x: Axis,
-    /// Down the picture as it is stored.
+    /// The vertical axis of the stored picture.
     pub y: Axis,
-    /// The result's rows are the stored picture's columns.
+    /// Whether the result's rows are the stored picture's columns.
     pub transposed: bool,
 }
 
 impl Request {
-    /// Columns and rows of the result.
+    /// Returns the number of columns and of rows of the result.
     #[must_use]
     pub fn result_size(&self) -> [u32; 2] {
         let size = [self.x.pixels, self.y.pixels];
@@ -26,45 +26,46 @@ impl Request {
     }
 }
 
-/// Samples of one component, laid out column by column as the result is seen.
+/// The samples of one component, stored column by column of the result.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Plane {
-    /// Its place among the samples of all.
+    /// Offset of the plane among the samples of all components.
     pub(crate) start: usize,
     /// Bytes from one column to the next.
     pub(crate) stride: usize,
-    /// Samples of a block on a side: 8, 4, 2 or 1.
+    /// Samples along one side of a block: 8, 4, 2 or 1.
     pub(crate) points: u32,
-    /// Blocks of an MCU across and down the stored picture.
+    /// Blocks of an MCU, horizontally and vertically in the stored picture.
     pub(crate) blocks: [u32; 2],
-    /// Whether it has half of luma's samples, across and down the stored picture.
+    /// Whether the component has half as many samples as luma, horizontally and vertically in the stored picture.
     pub(crate) is_halved: [bool; 2],
 }
 
-/// Weights along one axis of the stored picture, for luma and what has as many samples, and for what has half.
+/// The weights along one axis of the stored picture: for luma and planes with as many samples, and for planes with half
+/// as many.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AxisTaps {
     pub(crate) whole: Taps,
     pub(crate) halved: Taps,
 }
 
-/// A planned crop.
+/// The plan of a crop.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
-    /// MCUs across and down the stored picture: first and one past the last.
+    /// The MCUs to decode, horizontally and vertically in the stored picture: the first, and one past the last.
     pub(crate) mcus: [(u32, u32); 2],
     pub(crate) planes: [Plane; 3],
-    /// Bytes of all planes.
+    /// The number of bytes of all planes.
     pub(crate) bytes: usize,
-    /// Across and down the stored picture.
+    /// The weights along the horizontal and the vertical axis of the stored picture.
     pub(crate) taps: [AxisTaps; 2],
-    /// First sample down the planes as the result is seen that is resampled: for what is whole, for what is halved.
+    /// The first sample to resample along the columns of the planes: for whole planes, for halved ones.
     pub(crate) tops: [u32; 2],
-    /// Samples down from there, a multiple of 16.
+    /// The number of samples to resample from there, a multiple of 16.
     pub(crate) heights: [u32; 2],
 }
 
-/// Smallest number of samples for a block's side that still covers the result.
+/// Returns the smallest number of samples per block side that still covers the result.
 pub(crate) fn points(request: &Request) -> u32 {
     let covers = |axis: &Axis, points: u32| axis.extent * f64::from(points) / 8.0 >= f64::from(axis.pixels);
     [1, 2, 4].into_iter().find(|points| covers(&request.x, *points) && covers(&request.y, *points)).unwrap_or(8)
@@ -73,7 +74,7 @@ pub(crate) fn points(request: &Request) -> u32 {
 fn plane(component: &Component, luma: &Component, luma_points: u32) -> Plane {
     let mut ratio = [0, 1].map(|axis| luma.sampling[axis] / component.sampling[axis]);
     let mut points = luma_points;
-    // A component with fewer samples is reduced less, where that makes up for it on both axes.
+    // Reduce a component with fewer samples less, where that gives it as many samples as luma on both axes.
     while points < 8 && ratio == [2, 2] {
         (points, ratio) = (points * 2, [1, 1]);
     }
@@ -133,7 +134,7 @@ impl Plan {
             let samples = |axis: usize| (self.mcus[axis].1 - self.mcus[axis].0) * plane.points * plane.blocks[axis];
             plane.stride = samples(down).next_multiple_of(32) as usize;
             plane.start = self.bytes;
-            // Weights of 0 may stand on columns behind the last.
+            // Taps with weight 0 may lie on columns after the last.
             let pairs = self.taps[across].of(plane.is_halved[across]).pairs_per_pixel;
             self.bytes += plane.stride * (samples(across) as usize + 2 * pairs);
         }

@@ -1,4 +1,4 @@
-//! From a request to pixels.
+//! Renders a request: decodes, resamples and converts to RGB.
 
 use crate::{
     bits::Order,
@@ -13,7 +13,7 @@ use crate::{
     window::Window,
 };
 
-/// A thread's memory, which is used again for the next picture.
+/// A thread's working memory, which is reused for the next picture.
 #[derive(Debug)]
 pub struct Scratch {
     window: Window,
@@ -33,7 +33,7 @@ enum Instructions {
     Avx2(crate::vector::Avx2),
 }
 
-/// Tables that were built for the last picture: most pictures have the same.
+/// The tables of the last picture. Most pictures have the same tables.
 #[derive(Debug)]
 struct Cached {
     dc: [Option<Built<Lookup>>; 4],
@@ -41,10 +41,10 @@ struct Cached {
     quants: [[i16; 64]; 3],
 }
 
-/// A table, and what it was built from.
+/// A table, and the specification that it was built from.
 type Built<T> = (Spec, Box<T>);
 
-/// What a table is built from.
+/// The specification of a Huffman table, as owned data.
 #[derive(Debug, PartialEq, Eq)]
 struct Spec {
     counts: [u8; 16],
@@ -68,19 +68,19 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// Memory for a thread.
+    /// Creates working memory for a thread.
     #[must_use]
     pub fn new() -> Self {
         Self::with(Instructions::detect())
     }
 
-    /// The same, for a decoder without vector instructions: slower, with the same results.
+    /// Creates working memory for a decoder without vector instructions, which is slower and gives the same results.
     #[must_use]
     pub fn portable() -> Self {
         Self::with(Instructions::Portable)
     }
 
-    /// Gives memory back that has become more than so many bytes, so that one giant does not stay for ever.
+    /// Frees each buffer that has grown beyond `bytes`, so that one giant picture does not hold memory for ever.
     pub fn shrink_to(&mut self, bytes: usize) {
         if self.samples.capacity() > bytes {
             self.samples = Vec::new();
@@ -120,13 +120,14 @@ impl Instructions {
 }
 
 impl Jpeg<'_> {
-    /// Decodes what a request wants.
+    /// Decodes the pixels of a request.
     ///
     /// # Errors
-    /// When the picture is broken or cut off where it is read. The output may have got some of it, or none.
+    /// Returns an error when the picture is broken or truncated where it is read. The output may have received some of
+    /// it.
     ///
     /// # Panics
-    /// When the request does not lie within the picture.
+    /// Panics when the request does not lie within the picture.
     pub fn render(&self, request: &Request, scratch: &mut Scratch, output: &mut impl Output) -> Result<(), Error> {
         self.check_request(request);
         let instructions = scratch.instructions;
@@ -138,12 +139,12 @@ impl Jpeg<'_> {
         }
     }
 
-    /// Bytes of memory that [`render`](Self::render) takes, at most and roughly.
+    /// Returns a rough upper bound of the bytes of memory that [`render`](Self::render) takes.
     #[must_use]
     pub fn render_bytes(&self, request: &Request) -> u64 {
         let [across, down] = sides(self, request);
         let components = self.components().iter().zip(self.components[..1].iter().cycle());
-        // Of chroma there is never more than of luma, and less only where nothing is scaled down.
+        // Chroma never has more samples than luma. Fewer are counted only where nothing is scaled down.
         let planes: u64 = components.map(|(one, luma)| plane_bytes(request, one, luma, [across, down])).sum();
         let rows = across.max(down) + u64::from(request.x.pixels.max(request.y.pixels)) * 3;
         planes + rows * size_of::<Values>() as u64 + FIXED_BYTES
@@ -159,7 +160,7 @@ impl Jpeg<'_> {
         }
     }
 
-    /// Refuses a picture that is too short for its size before memory is taken for it: a block has two codes at least.
+    /// Rejects a picture that is too short for its size, before memory is allocated: a block has at least two codes.
     fn check_length(&self, plan: &Plan) -> Result<(), Error> {
         let [_, (_, bottom)] = plan.mcus;
         let blocks: u32 = self.components().iter().map(|component| component.sampling[0] * component.sampling[1]).sum();
@@ -169,15 +170,15 @@ impl Jpeg<'_> {
     }
 }
 
-/// Tables, the window, and whatever else does not depend on the picture.
+/// The memory for the tables, the window, and everything else that does not depend on the picture.
 const FIXED_BYTES: u64 = 256 << 10;
 
-/// Samples of luma across and down that are read, at most.
+/// Returns upper bounds of the luma samples that are read, horizontally and vertically.
 fn sides(jpeg: &Jpeg<'_>, request: &Request) -> [u64; 2] {
     let scale = f64::from(points(request)) / 8.0;
     let side = |axis: &Axis, size: u32| {
         let step = (axis.extent * scale / f64::from(axis.pixels)).max(1.0);
-        // What lies around the crop: the reach of its first and last pixels, and the rest of their MCUs.
+        // The surroundings of the crop: the support of its first and last pixels, and the rest of their MCUs.
         let read = axis.extent * scale + 2.0 * step + 32.0;
         read.min(f64::from(size) * scale + 32.0).ceil() as u64
     };
@@ -192,7 +193,7 @@ fn plane_bytes(request: &Request, component: &Component, luma: &Component, [acro
     (across.div_ceil(part(0)) + 32) * (down.div_ceil(part(1)) + 64)
 }
 
-/// The work of [`Jpeg::render`], to be compiled for several kinds of processor.
+/// The work of [`Jpeg::render`], compiled for each kind of processor.
 struct Render<'w, 'b, O> {
     jpeg: &'w Jpeg<'b>,
     request: &'w Request,
@@ -225,7 +226,7 @@ impl<O: Output> Work for Render<'_, '_, O> {
 }
 
 impl Cached {
-    /// The tables of a picture's components.
+    /// Returns the tables of a picture's components.
     fn of(&mut self, jpeg: &Jpeg<'_>, transposed: bool) -> Result<[Tables<'_>; 3], Error> {
         for (quant, component) in self.quants.iter_mut().zip(jpeg.components()) {
             let written = jpeg.quant(component);
@@ -256,7 +257,7 @@ impl Cached {
     }
 }
 
-/// Resamples the planes and hands the pixels over.
+/// Resamples the planes and passes the pixels to the output.
 #[allow(clippy::too_many_arguments)]
 #[inline(always)]
 fn resample<K: Kernel, O: Output>(
@@ -280,7 +281,7 @@ fn resample<K: Kernel, O: Output>(
             let firsts = taps.firsts[x..].first_chunk().expect("filled up to a multiple of the strip");
             let pairs = &taps.pairs[x * taps.pairs_per_pixel..][..STRIP * taps.pairs_per_pixel];
             let taps = plan.taps[down].of(plane.is_halved[down]);
-            // Weights of 0 may stand on rows behind the last.
+            // Taps with weight 0 may lie on rows after the last.
             tile.resize(height + 2 * taps.pairs_per_pixel, [0; STRIP]);
             for (chunk, out) in tile.as_chunks_mut::<STRIP>().0[..height / STRIP].iter_mut().enumerate() {
                 kernel.across(samples, plane.start + top + chunk * STRIP, plane.stride, firsts, pairs, out);

@@ -1,5 +1,5 @@
-//! Writing a picture anew with other restart markers: the same coefficients, cut into segments of another length, so
-//! that a crop is found without reading what lies before it.
+//! Rewrites a picture with other restart markers: the same coefficients, in segments of another length, so that a
+//! decoder finds a crop without reading what lies before it.
 
 use crate::{
     bits::{Bits, Block, Order},
@@ -12,11 +12,11 @@ use crate::{
     window::{End, Window},
 };
 
-/// The picture with a restart marker behind every `interval` MCUs, or with none for 0: the same coefficients and the
-/// same other segments. What is written for every picture that [`Jpeg::open`] takes is again one.
+/// Returns the picture with a restart marker after every `interval` MCUs, or with none for 0. Coefficients and all
+/// other segments stay the same. [`Jpeg::open`] accepts the result for each picture that it accepts.
 ///
 /// # Errors
-/// What is wrong with the picture; all of it is read.
+/// Returns an error when the picture is broken anywhere: all of it is read.
 pub fn rewrite(bytes: &[u8], interval: u16, limits: Limits) -> Result<Vec<u8>, Error> {
     let jpeg = Jpeg::open(bytes, limits)?;
     let mut walk = Walk::new(&jpeg)?;
@@ -34,7 +34,7 @@ pub fn rewrite(bytes: &[u8], interval: u16, limits: Limits) -> Result<Vec<u8>, E
     for (at, component) in jpeg.components().iter().enumerate() {
         let spec = jpeg.dc_spec(component);
         codes[at] = codes_of(spec).unwrap_or_else(|| {
-            // Where segments begin, differences are larger than the picture's own table may be made for.
+            // At the beginning of segments, differences are larger than the picture's own table may allow.
             out.extend([0xff, 0xc4, 0, 31, component.dc]);
             out.extend(standard::DC[0].counts);
             out.extend(standard::DC[0].symbols);
@@ -65,7 +65,7 @@ pub fn rewrite(bytes: &[u8], interval: u16, limits: Limits) -> Result<Vec<u8>, E
     walk.finish()?;
     writer.align();
     while walk.window.end() == End::Open {
-        // Bytes behind the last MCU that mean nothing.
+        // Skip meaningless bytes after the last MCU.
         walk.window.advance(bytes, walk.window.filled());
     }
     let mut out = writer.out;
@@ -78,10 +78,10 @@ pub fn rewrite(bytes: &[u8], interval: u16, limits: Limits) -> Result<Vec<u8>, E
 }
 
 impl Jpeg<'_> {
-    /// Reads every coefficient and every restart marker: a picture that passes decodes, whatever the crop.
+    /// Reads all coefficients and all restart markers. A picture that passes can be decoded for any crop.
     ///
     /// # Errors
-    /// What is wrong with the picture.
+    /// Returns an error when the picture is broken.
     pub fn check_all(&self) -> Result<(), Error> {
         let mut walk = Walk::new(self)?;
         let [columns, rows] = self.mcus();
@@ -97,10 +97,11 @@ impl Jpeg<'_> {
     }
 }
 
-/// Whether two pictures have the same size, quantisation and coefficients: the same pixels in every decoder.
+/// Returns whether two pictures have the same size, quantisation and coefficients, and so the same pixels in any
+/// decoder.
 ///
 /// # Errors
-/// What is wrong with one of the pictures; all of both is read.
+/// Returns an error when one of the pictures is broken. All of both is read, unless they differ earlier.
 pub fn has_same_coefficients(one: &[u8], other: &[u8], limits: Limits) -> Result<bool, Error> {
     let jpegs = [Jpeg::open(one, limits)?, Jpeg::open(other, limits)?];
     let shape = |jpeg: &Jpeg<'_>| {
@@ -133,7 +134,7 @@ pub fn has_same_coefficients(one: &[u8], other: &[u8], limits: Limits) -> Result
     Ok(true)
 }
 
-/// The code of every difference's length, with its own length; `None` where one has none.
+/// Returns the code, with its length, of each size of a difference, or `None` when one size has no code.
 fn codes_of(spec: HuffmanSpec<'_>) -> Option<[(u32, u32); 12]> {
     let mut codes = [(0, 0); 12];
     let (mut code, mut symbols) = (0, spec.symbols.iter());
@@ -149,7 +150,7 @@ fn codes_of(spec: HuffmanSpec<'_>) -> Option<[(u32, u32); 12]> {
     codes.iter().all(|(_, length)| *length > 0).then_some(codes)
 }
 
-/// The bits of a scan.
+/// Writes the bits of a scan.
 struct Writer {
     out: Vec<u8>,
     reservoir: u64,
@@ -157,7 +158,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Up to 32 bits, the lowest of `bits`.
+    /// Writes the lowest `count` bits of `bits`, at most 32.
     fn put(&mut self, bits: u32, count: u32) {
         self.reservoir = self.reservoir << count | u64::from(bits) & ((1 << count) - 1);
         self.count += count;
@@ -176,7 +177,7 @@ impl Writer {
     }
 }
 
-/// A walk through all MCUs of a picture.
+/// Reads all MCUs of a picture in order.
 pub(crate) struct Walk<'b> {
     raw: &'b [u8],
     window: Window,
@@ -220,7 +221,7 @@ impl<'b> Walk<'b> {
         is_block.then_some(()).ok_or(Error::Corrupt("coefficients that are none"))
     }
 
-    /// Copies a block's bits, but for its first coefficient, which is written as the difference from `last`.
+    /// Copies the bits of a block, except for its DC coefficient, which it writes as the difference from `last`.
     fn copy_block(
         &mut self,
         component: usize,
@@ -242,7 +243,7 @@ impl<'b> Walk<'b> {
         is_block.then_some(()).ok_or(Error::Corrupt("coefficients that are none"))
     }
 
-    /// Symbols and bits of a block.
+    /// Returns the number of symbols and of bits of the next block.
     pub(crate) fn measure_block(&mut self, component: usize) -> Result<[u64; 2], Error> {
         let (dc, ac, _) = &self.tables[component];
         let window = self.window.bytes();

@@ -1,4 +1,4 @@
-//! The walk through the entropy-coded data: to the MCUs of the crop, past all others.
+//! Reads the entropy-coded data: decodes the MCUs of the crop and skips all others.
 
 use crate::{
     bits::{Bits, Block, Order},
@@ -12,7 +12,7 @@ use crate::{
     window::Window,
 };
 
-/// Blocks of an MCU at most: four of luma, two of chroma.
+/// The largest number of blocks in an MCU: four of luma, two of chroma.
 const BLOCKS: usize = 6;
 
 /// The tables of one component.
@@ -31,21 +31,21 @@ struct Part<'t> {
     component: usize,
     tables: Tables<'t>,
     points: u32,
-    /// Samples from one MCU to the next.
+    /// Distance from the samples of one MCU to those of the next.
     step: usize,
-    /// Place in its MCU, across and down the stored picture.
+    /// Position of the block in its MCU, horizontally and vertically in the stored picture.
     at: [u32; 2],
 }
 
-/// A walk.
+/// The state of reading one scan.
 pub(crate) struct Scan<'s, 'b> {
     raw: &'b [u8],
     window: &'s mut Window,
     bits: Bits,
     last: [i32; 3],
-    /// The MCU that comes next.
+    /// The next MCU to read.
     mcu: u32,
-    /// MCUs between restart markers, or so many that there are none.
+    /// The number of MCUs between restart markers, or `u32::MAX` if there are none.
     interval: u32,
     scan_at: usize,
     segments: Option<SegmentTable<'b>>,
@@ -135,11 +135,11 @@ impl<'s, 'b> Scan<'s, 'b> {
         (mcu / self.interval).saturating_add(1).saturating_mul(self.interval)
     }
 
-    /// Goes on to an MCU that has not been read: past whole segments without reading them.
+    /// Advances to an MCU that has not been read. Skips whole segments without reading them.
     #[inline(always)]
     fn seek<K: Kernel>(&mut self, kernel: K, mcu: u32) -> Result<(), Error> {
         let segment = mcu / self.interval;
-        // The segment of the last MCU that was read, which may have been its last.
+        // The segment of the last MCU that was read; that MCU may have been the last of its segment.
         let mut current = self.mcu.saturating_sub(1) / self.interval;
         if current < segment {
             if self.mcu > 0 && self.mcu.is_multiple_of(self.interval) {
@@ -218,13 +218,13 @@ impl<'s, 'b> Scan<'s, 'b> {
         Ok(())
     }
 
-    /// Checks that what was read was there.
+    /// Checks that all bits that were read exist.
     fn finish(&self) -> Result<(), Error> {
         self.bits.check_used(self.window)
     }
 }
 
-/// Decodes so many MCUs.
+/// Decodes `count` MCUs.
 struct Decode<'d, 's, 'b> {
     scan: &'d mut Scan<'s, 'b>,
     count: u32,
@@ -241,7 +241,7 @@ impl Work for Decode<'_, '_, '_> {
     }
 }
 
-/// Passes over so many MCUs.
+/// Skips `count` MCUs.
 struct Pass<'d, 's, 'b> {
     scan: &'d mut Scan<'s, 'b>,
     count: u32,
@@ -256,7 +256,7 @@ impl Work for Pass<'_, '_, '_> {
     }
 }
 
-/// The last place in the zigzag order that a block of this size needs.
+/// Returns the zigzag index of the last coefficient that a block of this size needs.
 #[inline(always)]
 fn wanted(points: u32) -> usize {
     match points {

@@ -1,4 +1,4 @@
-//! Where restart segments lie: found by their markers, or told by a table that was made once.
+//! Finds restart segments, by their markers or with a table made earlier.
 
 use crate::{
     error::Error,
@@ -7,11 +7,11 @@ use crate::{
     window::find_full,
 };
 
-/// A table of where restart segments begin, for a picture with restart markers: with it a decoder gets to a crop
-/// without a look at what lies before.
+/// A table of where restart segments begin, for a picture with restart markers. With it, a decoder reaches a crop
+/// without reading what lies before it.
 ///
-/// Its entries are the bytes from the first segment to segment number `step`, from there to number `2 * step` and so on, up to the
-/// last that there is; little-endian.
+/// The entries are the number of bytes from the first segment to segment number `step`, from there to segment number `2
+/// * step`, and so on to the last such segment; little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentTable<'t> {
     step: u32,
@@ -19,20 +19,20 @@ pub struct SegmentTable<'t> {
 }
 
 impl<'t> SegmentTable<'t> {
-    /// A table that says where every `step`th segment begins.
+    /// Creates a table with an entry for each `step`th segment.
     ///
     /// # Panics
-    /// If `step` is 0.
+    /// Panics when `step` is 0.
     #[must_use]
     pub fn new(step: u32, lengths: &'t [[u8; 2]]) -> Self {
         assert!(step > 0, "segments from one entry to the next");
         Self { step, lengths }
     }
 
-    /// The entries for segments that begin at `starts`; `None` where one of them is 64 KiB or more.
+    /// Returns the entries for segments that begin at `starts`, or `None` when an entry would be 64 KiB or more.
     ///
     /// # Panics
-    /// If `step` is 0.
+    /// Panics when `step` is 0.
     #[must_use]
     pub fn lengths(step: u32, starts: &[usize]) -> Option<Vec<[u8; 2]>> {
         let known: Vec<usize> = starts.iter().step_by(step as usize).copied().collect();
@@ -40,13 +40,14 @@ impl<'t> SegmentTable<'t> {
         lengths.collect()
     }
 
-    /// Segments from one entry to the next.
+    /// Returns the number of segments per entry.
     #[must_use]
     pub const fn step(&self) -> u32 {
         self.step
     }
 
-    /// The last segment up to `segment` whose place is known, and that place behind the first segment's.
+    /// Returns the last segment up to `segment` whose position the table knows, and its distance from the first segment
+    /// in bytes.
     pub(crate) fn nearest(&self, segment: u32) -> (u32, usize) {
         let group = ((segment / self.step) as usize).min(self.lengths.len());
         let bytes = self.lengths[..group].iter().map(|length| usize::from(u16::from_le_bytes(*length))).sum();
@@ -55,18 +56,18 @@ impl<'t> SegmentTable<'t> {
 }
 
 impl<'b> Jpeg<'b> {
-    /// The same picture, with a table of its restart segments. A table that is not this picture's makes it a broken
-    /// one, or gives other pixels.
+    /// Adds a table of restart segments to the picture. With the table of another picture, decoding fails or gives
+    /// wrong pixels.
     #[must_use]
     pub fn with_segments(mut self, segments: SegmentTable<'b>) -> Self {
         self.segments = Some(segments);
         self
     }
 
-    /// Where each restart segment begins, found by the markers; the first one of a picture without any.
+    /// Returns where each restart segment begins, found by the markers. A picture without markers has one segment.
     ///
     /// # Errors
-    /// If there is a marker too few, or one that does not belong there.
+    /// Returns an error when a marker is missing or has the wrong number.
     pub fn segment_starts(&self) -> Result<Vec<usize>, Error> {
         let mut starts = vec![self.scan_at];
         if self.restart_interval > 0 {
@@ -79,7 +80,7 @@ impl<'b> Jpeg<'b> {
     }
 }
 
-/// Where segment number `segment` begins; the one before it begins or goes on at `at`.
+/// Returns where segment number `segment` begins. `at` is a position within the segment before it.
 #[inline(always)]
 pub(crate) fn next_segment<K: Kernel>(kernel: K, raw: &[u8], at: usize, segment: u32) -> Result<usize, Error> {
     let marker = kernel.next_marker(raw, at).ok_or(Error::Truncated)?;
@@ -94,12 +95,13 @@ pub(crate) fn check_start(raw: &[u8], at: usize, segment: u32) -> Result<(), Err
 
 const OUT_OF_TURN: Error = Error::Corrupt("a restart marker out of turn");
 
-/// The second byte of the marker in front of segment number `segment`, from 1.
+/// Returns the second byte of the marker before segment number `segment`, which counts from 1.
 const fn restart_marker(segment: u32) -> u8 {
     0xd0 + (segment - 1) as u8 % 8
 }
 
-/// The place of the next marker from `at` on: a byte of 255 with neither a stuffed zero nor another one behind it.
+/// Returns the position of the next marker from `at` on: a byte of 255 that is followed by neither a stuffed zero nor
+/// another 255.
 pub(crate) fn next_marker(raw: &[u8], mut at: usize) -> Option<usize> {
     loop {
         at = find_full(raw, at)?;
@@ -119,7 +121,7 @@ mod tests {
     fn markers_are_found_among_stuffed_and_fill_bytes_however_they_are_looked_for() {
         #[cfg(target_arch = "x86_64")]
         let vector = crate::vector::Avx2::detect();
-        // Pseudo-random bytes (xorshift) with many that are full.
+        // Pseudo-random bytes (xorshift), many of which are 255.
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         let mut below = |n: u64| {
             state ^= state << 13;

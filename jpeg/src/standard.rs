@@ -1,8 +1,8 @@
-//! The Huffman tables that the standard gives as examples (ITU-T T.81, K.3), which files may leave out.
+//! The example Huffman tables of the standard (ITU-T T.81, K.3), which decoders use for files without tables.
 
 use crate::header::HuffmanSpec;
 
-/// For first coefficients: of luma, of chroma. The first has a code for every difference.
+/// The tables for DC coefficients: of luma, of chroma. The first has a code for each difference.
 pub(crate) const DC: [HuffmanSpec<'static>; 2] = [
     HuffmanSpec {
         counts: &[0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0],
@@ -14,7 +14,7 @@ pub(crate) const DC: [HuffmanSpec<'static>; 2] = [
     },
 ];
 
-/// For all other coefficients: of luma, of chroma.
+/// The tables for AC coefficients: of luma, of chroma.
 pub(crate) const AC: [HuffmanSpec<'static>; 2] = [
     HuffmanSpec {
         counts: &[0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 125],

@@ -1,45 +1,45 @@
-//! Which samples of a plane make up each pixel of the result, and with which weights: antialiased bilinear, as PIL's
-//! (the triangle's support grows with the scale), along one axis.
+//! The weights of the samples that each pixel of the result is computed from, along one axis. Antialiased bilinear, as
+//! in PIL: the support of the triangle grows with the scale.
 
-/// One axis of what is wanted: `extent` pixels of the picture from `from` on become `pixels` pixels.
+/// One axis of a request: `extent` pixels of the picture, starting at `from`, become `pixels` pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Axis {
-    /// Pixels of the picture that may be read: first and one past the last.
+    /// The pixels of the picture that may be read: the first, and one past the last.
     pub readable: (u32, u32),
-    /// Start in the picture.
+    /// Start in the picture, in pixels.
     pub from: f64,
-    /// Length in the picture; positive.
+    /// Length in the picture, in pixels; positive.
     pub extent: f64,
-    /// Pixels of the result.
+    /// Number of pixels of the result.
     pub pixels: u32,
-    /// The result's first pixel is the picture's last.
+    /// Whether the result's first pixel is the picture's last.
     pub reversed: bool,
 }
 
 /// The sum of a pixel's weights.
 pub(crate) const ONE: u32 = 1 << 14;
 
-/// Weights of samples for every pixel of an axis.
+/// The weights of samples for each pixel of an axis.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Taps {
     /// The first sample of each pixel.
     starts: Vec<u32>,
-    /// Where each pixel's weights begin, and where the last one's end.
+    /// The index of each pixel's first weight, and one past the last pixel's last weight.
     ends: Vec<u32>,
     weights: Vec<u32>,
-    /// A pixel's weights in quarters, while they are made.
+    /// A pixel's weights in quarters, while they are computed.
     quarters: Vec<u32>,
-    /// Samples that are read: first and one past the last.
+    /// The samples that are read: the first, and one past the last.
     pub(crate) range: (u32, u32),
-    /// Weights of each pixel, two to an entry, in the order of the result.
+    /// The weights of each pixel, two per entry, in the order of the result.
     pub(crate) pairs: Vec<[i16; 2]>,
     pub(crate) pairs_per_pixel: usize,
-    /// The first sample of each pixel, counted from the first one of the plane, in the order of the result.
+    /// The first sample of each pixel, relative to the plane's first one, in the order of the result.
     pub(crate) firsts: Vec<u32>,
 }
 
 impl Taps {
-    /// Weights on a plane that shows `numerator / 8` samples for every pixel of the picture, `size` of them in all.
+    /// Computes the weights on a plane with `numerator / 8` samples per pixel of the picture, `size` of them in total.
     pub(crate) fn build(&mut self, axis: &Axis, numerator: u32, size: u32) {
         let density = f64::from(numerator) / 8.0;
         let low = f64::from((axis.readable.0 * numerator / 8).min(size - 1));
@@ -62,19 +62,19 @@ impl Taps {
         self.weights.clear();
     }
 
-    /// Adds a pixel's weights: a triangle of a radius round its centre, on the samples from `first` to before `end`.
+    /// Adds a pixel's weights: a triangle of a given radius around its centre, on the samples `first..end`.
     fn push_triangle(&mut self, first: u32, end: u32, center: f64, radius: f64) {
         let weight = |sample: u32| (radius - (f64::from(sample) + 0.5 - center).abs()).max(0.0);
         let sum: f64 = (first..end).map(weight).sum();
         if sum <= 0.0 {
-            // A pixel whose centre rounding has put beside what may be read.
+            // Rounding has put the pixel's centre beside the readable samples.
             self.push(first, [ONE]);
             return;
         }
         let scale = f64::from(ONE) / sum;
         let (mut running, mut given) = (0.0, 0);
         let rounded = (first..end).map(|sample| {
-            // Each is what the rounded sum grows by, so that together they are exactly 1.
+            // Each weight is the growth of the rounded sum, so that together they are exactly 1.
             running += weight(sample) * scale;
             let weight = (running + 0.5) as u32 - given;
             given += weight;
@@ -95,8 +95,8 @@ impl Taps {
         self.ends.push(self.weights.len() as u32);
     }
 
-    /// Weights on a plane of half the samples, `size` in all, that is first doubled as libjpeg does: each new sample is
-    /// three parts of the nearest old one and one part of the next nearest.
+    /// Computes the weights on a plane of half the samples, `size` in total, that is first doubled as libjpeg does:
+    /// each new sample is 3/4 of the nearest old one and 1/4 of the next nearest.
     pub(crate) fn build_halved(&mut self, whole: &Self, size: u32) {
         self.clear();
         let mut quarters = std::mem::take(&mut self.quarters);
@@ -123,7 +123,7 @@ impl Taps {
         self.quarters = quarters;
     }
 
-    /// Finds out which samples are read.
+    /// Computes the range of samples that are read.
     pub(crate) fn measure(&mut self) {
         let end = |pixel: usize| self.starts[pixel] + self.ends[pixel + 1] - self.ends[pixel];
         let first = self.starts.iter().min().copied().unwrap_or(0);
@@ -131,8 +131,8 @@ impl Taps {
         self.range = (first, end);
     }
 
-    /// Lays the weights out for a plane that begins at sample `origin`; the pixels are filled up with empty ones to a
-    /// multiple of `multiple`.
+    /// Arranges the weights for a plane that begins at sample `origin`. Pads the pixels with empty ones to a multiple
+    /// of `multiple`.
     pub(crate) fn lay_out(&mut self, origin: u32, reversed: bool, multiple: usize) {
         let pixels = self.starts.len();
         let longest = (0..pixels).map(|pixel| self.ends[pixel + 1] - self.ends[pixel]).max().unwrap_or(1);

@@ -1,5 +1,6 @@
-//! A picture written anew as the standard has it, for decoders that are stricter than libjpeg: nothing between its
-//! segments, nothing in them that is not for decoding, and colours that no two decoders take for different ones.
+//! Rewrites a picture to follow the standard, for decoders that are stricter than libjpeg. The result has no bytes
+//! between its segments, no segments that decoding does not need, and a colour model that all decoders read the same
+//! way.
 
 use crate::{
     error::Error,
@@ -7,25 +8,26 @@ use crate::{
     oddity::Oddities,
 };
 
-/// A picture that was written anew, and what its segments said.
+/// A rewritten picture, and the metadata of the original.
 #[derive(Clone, Debug)]
 pub struct Tidied<'b> {
-    /// The picture, without its application segments.
+    /// The rewritten picture, without the original's application segments.
     pub bytes: Vec<u8>,
-    /// The body of the EXIF segment, from its TIFF header on.
+    /// The body of the EXIF segment, starting at its TIFF header.
     pub exif: Option<&'b [u8]>,
     /// The XMP packet.
     pub xmp: Option<&'b [u8]>,
-    /// Where it departed from the standard, without harm.
+    /// The harmless departures of the original from the standard.
     pub oddities: Oddities,
-    /// Coefficients that a decoder has to keep until it has read all of the picture, as it comes in several passes.
+    /// The number of coefficients that a decoder must keep in memory until it has read the whole picture, because they
+    /// come in several scans; 0 if they do not.
     pub kept_coefficients: u64,
 }
 
-/// Writes a JPEG of any kind anew, without a look at its coefficients.
+/// Rewrites a JPEG of any kind, without decoding its coefficients.
 ///
 /// # Errors
-/// [`Error::Truncated`] without an end marker, [`Error::Corrupt`] for what is no JPEG.
+/// Returns [`Error::Truncated`] when there is no end marker, and [`Error::Corrupt`] when the bytes are not a JPEG.
 pub fn tidied(bytes: &[u8]) -> Result<Tidied<'_>, Error> {
     if !bytes.starts_with(&[0xff, 0xd8]) {
         return Err(Error::Corrupt("no start marker"));
@@ -33,7 +35,7 @@ pub fn tidied(bytes: &[u8]) -> Result<Tidied<'_>, Error> {
     let mut markers = Markers::new(bytes);
     let mut out = Vec::with_capacity(bytes.len() + 32);
     out.extend([0xff, 0xd8]);
-    // Names of the components, as they are written; Adobe's segment goes in front of the frame.
+    // The ids of the components in the frame header. Adobe's segment is inserted before the frame.
     let mut ids: Vec<u8> = Vec::new();
     let mut frame_at = None;
     let (mut is_progressive, mut scans, mut blocks) = (false, 0, 0);
@@ -86,7 +88,7 @@ pub fn tidied(bytes: &[u8]) -> Result<Tidied<'_>, Error> {
     Ok(Tidied { bytes: out, exif, xmp, oddities, kept_coefficients })
 }
 
-/// Blocks of all components, by the frame's header.
+/// Returns the number of blocks of all components, from the frame header.
 fn blocks_of(frame: &[u8]) -> u64 {
     let Some(&[_, h1, h0, w1, w0, _]) = frame.first_chunk::<6>() else { return 0 };
     let size = [[w1, w0], [h1, h0]].map(|side| u64::from(u16::from_be_bytes(side)));

@@ -1,4 +1,4 @@
-//! The inner loops with AVX2.
+//! The inner loops with AVX2 instructions.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
@@ -10,7 +10,7 @@ use crate::{
     segments::next_marker,
 };
 
-/// Proof that the processor has AVX2 and the instructions that came with it.
+/// Proof that the processor has AVX2 and the bit instructions BMI1 and BMI2.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Avx2(());
 
@@ -93,7 +93,7 @@ fn store(values: &mut Values, vector: __m256i) {
     unsafe { _mm256_storeu_si256(values.as_mut_ptr().cast(), vector) }
 }
 
-/// 16 bytes from `at` on.
+/// Loads 16 bytes, starting at `at`.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load16(bytes: &[u8], at: usize) -> __m128i {
@@ -102,7 +102,7 @@ fn load16(bytes: &[u8], at: usize) -> __m128i {
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
-/// A row of each block, one in each half.
+/// Loads the same row of two blocks, one into each half.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn rows(low: &[i16; 64], high: &[i16; 64], row: usize) -> __m256i {
@@ -111,14 +111,14 @@ fn rows(low: &[i16; 64], high: &[i16; 64], row: usize) -> __m256i {
     unsafe { _mm256_loadu2_m128i(high.as_ptr().cast(), low.as_ptr().cast()) }
 }
 
-/// Two factors for neighbours, everywhere.
+/// Returns a vector in which two factors for neighbouring values alternate.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn factors(first: i16, second: i16) -> __m256i {
     _mm256_set1_epi32(i32::from(first as u16) | i32::from(second) << 16)
 }
 
-/// One pass of the transform over eight vectors of 16-bit values, to eight of 16 bits.
+/// One pass of the transform over eight vectors of 16-bit values. The results have 16 bits, too.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn pass<const SHIFT: i32>(input: [__m256i; 8]) -> [__m256i; 8] {
@@ -152,7 +152,7 @@ fn pass<const SHIFT: i32>(input: [__m256i; 8]) -> [__m256i; 8] {
     std::array::from_fn(|at| _mm256_packs_epi32(halves[0][at], halves[1][at]))
 }
 
-/// Turns each half's eight by eight values.
+/// Transposes the eight by eight values in each half.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn turn(v: [__m256i; 8]) -> [__m256i; 8] {
@@ -188,7 +188,7 @@ fn full_pair(blocks: [&Block; 2], quants: [&[i16; 64]; 2], out: &mut [u8], place
     let middle = _mm256_set1_epi8(-128);
     let start: [*mut u8; 2] = places.map(|place| out[place.start..].as_mut_ptr());
     for pair in 0..4 {
-        // Each half: eight samples of a column, eight of the next.
+        // Each half has eight samples of a column, then eight of the next.
         let packed = _mm256_xor_si256(_mm256_packs_epi16(columns[2 * pair], columns[2 * pair + 1]), middle);
         let halves = [_mm256_castsi256_si128(packed), _mm256_extracti128_si256::<1>(packed)];
         for block in 0..2 {
@@ -275,7 +275,7 @@ fn grey(luma: &Values, interleaved: bool) -> [u8; 3 * STRIP] {
     place([load(luma); 3], interleaved)
 }
 
-/// Rounds to bytes and lays them out.
+/// Rounds the values to bytes and arranges them.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn place(rgb: [__m256i; 3], interleaved: bool) -> [u8; 3 * STRIP] {
@@ -298,7 +298,7 @@ fn place(rgb: [__m256i; 3], interleaved: bool) -> [u8; 3 * STRIP] {
     out
 }
 
-/// Which bytes of a channel's 16 go where in a third of 48 interleaved ones.
+/// Returns the shuffle that moves a channel's 16 bytes to their places in one third of 48 interleaved ones.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn shuffle(third: usize, channel: usize) -> __m128i {
@@ -315,7 +315,7 @@ fn shuffle(third: usize, channel: usize) -> __m128i {
     unsafe { _mm_loadu_si128(MASKS[third][channel].as_ptr().cast()) }
 }
 
-/// Looks at 32 bytes and those behind each of them at a time.
+/// Finds a marker. Compares 32 bytes, and the byte after each of them, at a time.
 #[target_feature(enable = "avx2,bmi1,bmi2")]
 #[inline]
 fn find_marker(raw: &[u8], mut at: usize) -> Option<usize> {

@@ -1,29 +1,29 @@
-//! The entropy-coded data without the zeros that are stuffed behind bytes of 255, a window of it at a time.
+//! A window onto the entropy-coded data, without the zeros that are stuffed after bytes of 255.
 
 use crate::error::Error;
 
-/// Bytes of zeros behind the data, or of data that may be read in one go: more than the longest MCU of six blocks of
-/// 64 symbols of 31 bits has.
+/// Number of zero bytes after the data, or of bytes that can be read without a check. It exceeds the longest MCU: six
+/// blocks of 64 symbols of 31 bits have 1,488 bytes.
 pub(crate) const SLACK_BYTES: usize = 2048;
 const WINDOW_BYTES: usize = 32 << 10;
 
-/// Why a window does not go on.
+/// Why the window ends where it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// There is more.
+    /// It is full; more data follows.
     Open,
-    /// The second byte of a marker, whose first is at the window's place.
+    /// A marker with this second byte, whose first byte is at the window's position.
     Marker(u8),
-    /// The bytes of the file.
+    /// The end of the file.
     Bytes,
 }
 
-/// Bytes without stuffing.
+/// Data without stuffed zeros.
 #[derive(Debug)]
 pub(crate) struct Window {
     bytes: Vec<u8>,
     filled: usize,
-    /// Place in the file of what comes behind the window.
+    /// Position in the file of the data that follows the window.
     at: usize,
     end: End,
 }
@@ -51,16 +51,16 @@ impl Window {
         self.end
     }
 
-    /// Up to where an MCU may begin without another look at the window.
+    /// Returns the last position at which an MCU may begin without moving the window.
     pub(crate) fn safe(&self) -> usize {
         match self.end {
             End::Open => self.filled.saturating_sub(SLACK_BYTES),
-            // What is read ahead does not count as used.
+            // The reservoir reads ahead of the bits that are used.
             _ => self.filled + 8,
         }
     }
 
-    /// What is wrong where more was wanted.
+    /// Returns the error when more data is needed than the segment has.
     pub(crate) fn early_end(&self) -> Error {
         match self.end {
             End::Bytes | End::Marker(0xd9) => Error::Truncated,
@@ -68,13 +68,13 @@ impl Window {
         }
     }
 
-    /// Begins anew at a place of the file.
+    /// Restarts the window at a position of the file.
     pub(crate) fn start(&mut self, raw: &[u8], at: usize) {
         (self.filled, self.at, self.end) = (0, at, End::Open);
         self.fill(raw);
     }
 
-    /// Forgets the first `used` bytes and reads on.
+    /// Drops the first `used` bytes and reads more.
     pub(crate) fn advance(&mut self, raw: &[u8], used: usize) {
         self.bytes.copy_within(used..self.filled, 0);
         self.filled -= used;
@@ -96,7 +96,7 @@ impl Window {
                     self.bytes[to] = 0xff;
                     (from, to) = (from + 2, to + 1);
                 }
-                // Any number of fill bytes may stand in front of a marker.
+                // Any number of fill bytes may precede a marker.
                 Some([0xff, 0xff, ..]) => from += 1,
                 Some([0xff, marker, ..]) => break End::Marker(*marker),
                 Some([0xff]) => {
@@ -113,7 +113,7 @@ impl Window {
     }
 }
 
-/// The place of the first byte of 255 among eight, from 0; 8 when there is none.
+/// Returns the index of the first byte of 255 among eight, or 8 if there is none.
 #[inline(always)]
 fn first_full(chunk: &[u8; 8]) -> usize {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
@@ -123,7 +123,7 @@ fn first_full(chunk: &[u8; 8]) -> usize {
     full.trailing_zeros() as usize / 8
 }
 
-/// The place of the first byte of 255 from `at` on.
+/// Returns the position of the first byte of 255 from `at` on.
 pub(crate) fn find_full(bytes: &[u8], mut at: usize) -> Option<usize> {
     while let Some(chunk) = bytes.get(at..at + 8) {
         let found = first_full(chunk.try_into().expect("8 bytes"));
@@ -135,7 +135,8 @@ pub(crate) fn find_full(bytes: &[u8], mut at: usize) -> Option<usize> {
     bytes.get(at..)?.iter().position(|byte| *byte == 0xff).map(|found| at + found)
 }
 
-/// Copies up to the first byte of 255, and some `room` bytes at most; says how many. `to` has 8 bytes more than `room`.
+/// Copies bytes up to the first byte of 255, about `room` of them at most, and returns their number. `to` has 8 bytes
+/// more than `room`.
 fn copy_plain(from: &[u8], to: &mut [u8], room: usize) -> usize {
     let mut at = 0;
     while at < room

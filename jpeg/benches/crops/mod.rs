@@ -1,14 +1,14 @@
-//! The crops that the benchmarks take: random resized ones, as a trainer's.
+//! The crops of the benchmarks: random resized crops, as in training.
 
 use spdl_jpeg::{Axis, Request};
 
-/// Pixels of a side of the result.
+/// Pixels along one side of the result.
 pub(crate) const TARGET: u32 = 224;
 
 /// Left, top, width and height.
 pub(crate) type Rect = [u32; 4];
 
-/// All of the rectangle, resized.
+/// Returns the request for the whole rectangle, resized.
 pub(crate) fn request([left, top, width, height]: Rect) -> Request {
     let axis = |from: u32, length: u32| {
         let readable = (from, from + length);
@@ -39,7 +39,7 @@ impl Draw {
     }
 }
 
-/// As torchvision's, with its defaults.
+/// Draws a crop as torchvision's `RandomResizedCrop` does with its defaults.
 pub(crate) fn random_resized_crop([width, height]: [u32; 2], draw: &mut Draw) -> Rect {
     loop {
         let area = f64::from(width) * f64::from(height) * (0.08 + 0.92 * draw.unit());

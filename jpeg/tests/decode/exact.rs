@@ -1,4 +1,4 @@
-//! At scale 1 every byte is the plain decoder's, whatever part of the picture is wanted.
+//! At scale 1, all bytes equal those of the plain decoder, whichever part of the picture is requested.
 
 use super::{plain::Picture, *};
 
@@ -82,7 +82,7 @@ fn mirrored_and_turned_pictures_are_the_same_pictures() {
                 let [a, b] = [(&expected, at), (&turned, seen)].map(|(of, at)| &of[at as usize * 3..][..3]);
                 a.iter().zip(b).map(|(a, b)| a.abs_diff(*b)).max().unwrap()
             });
-            // Turned, the transform's two passes come in the other order, and round in the other order.
+            // When transposed, the transform's two passes swap their order, and so does the rounding.
             let allowed = if transposed { 6 } else { 0 };
             assert!(worst.max().unwrap() <= allowed, "{style:?} turn {turn}");
         }

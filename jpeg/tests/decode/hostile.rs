@@ -1,4 +1,4 @@
-//! Bytes that are no picture, or not any more.
+//! Tests with bytes that are not a picture, or no longer a valid one.
 
 use spdl_jpeg::Unsupported;
 
@@ -21,7 +21,7 @@ fn a_picture_cut_anywhere_is_an_error() {
         for length in 0..bytes.len() - 2 {
             let error = half(&bytes[..length]).expect_err("a picture that is cut off");
             assert!(length < 2 || error == Error::Truncated, "{length} of {} bytes: {error}", bytes.len());
-            // With an end, but too early.
+            // With an end marker that comes too early.
             let ended = [&bytes[..length], &[0xff, 0xd9]].concat();
             assert!(half(&ended).is_err() || length + 8 > bytes.len(), "{length} of {} bytes and an end", bytes.len());
         }
@@ -53,7 +53,7 @@ fn bytes_changed_at_random_never_panic_and_mean_the_same_everywhere() {
 
 #[test]
 fn coefficients_beyond_all_bounds_mean_the_same_everywhere() {
-    // Quantisation tables of the largest numbers, so that all arithmetic overflows.
+    // Use the largest quantisation factors, so that the arithmetic overflows.
     let mut bytes = encoded(&cut("coffee", [70, 50]), Style { quality: 100, ..STYLE });
     for at in 0..bytes.len() - 70 {
         if bytes[at..at + 2] == [0xff, 0xdb] {

@@ -1,4 +1,4 @@
-//! The decoder from outside, against one that is written to be read.
+//! Tests of the decoder's public API against a second decoder that is written for readability.
 
 mod exact;
 mod hostile;
@@ -12,13 +12,13 @@ use std::cell::RefCell;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use spdl_jpeg::{Axis, Error, Jpeg, Limits, Request, Rgb, Scratch};
 
-/// Photographs, as RGB pixels.
+/// Loads a bundled photograph as RGB pixels.
 fn photograph(name: &str) -> image::RgbImage {
     let path = format!("{}/../assets/photos/{name}.png", env!("CARGO_MANIFEST_DIR"));
     image::open(path).expect("a bundled photograph").into_rgb8()
 }
 
-/// How a picture is written.
+/// How to encode a picture.
 #[derive(Clone, Copy, Debug)]
 struct Style {
     quality: u8,
@@ -42,7 +42,7 @@ fn encoded(picture: &image::RgbImage, style: Style) -> Vec<u8> {
     bytes
 }
 
-/// Part of the photographs, from an odd place and of an odd size.
+/// Cuts a part of odd position and size from a photograph.
 fn cut(name: &str, [width, height]: [u32; 2]) -> image::RgbImage {
     image::imageops::crop_imm(&photograph(name), 33, 21, width, height).to_image()
 }
@@ -59,12 +59,12 @@ impl Draw {
     }
 }
 
-/// `length` pixels from `from` on, at their own size.
+/// Returns an axis of `length` pixels, starting at `from`, at their own size.
 fn unscaled(from: u32, length: u32) -> Axis {
     scaled(from, length, length)
 }
 
-/// `length` pixels from `from` on, and nothing else, as `pixels`.
+/// Returns an axis that reads only `length` pixels, starting at `from`, and makes `pixels` of them.
 fn scaled(from: u32, length: u32, pixels: u32) -> Axis {
     let readable = (from, from + length);
     Axis { readable, from: f64::from(from), extent: f64::from(length), pixels, reversed: false }
@@ -78,7 +78,7 @@ fn rendered_with(scratch: &mut Scratch, bytes: &[u8], request: &Request) -> Resu
     Ok(out)
 }
 
-/// Renders with and without vector instructions, which have to agree.
+/// Renders with and without vector instructions, and checks that the results are equal.
 fn rendered(bytes: &[u8], request: &Request) -> Result<Vec<u8>, Error> {
     thread_local! {
         static SCRATCHES: RefCell<[Scratch; 2]> = RefCell::new([Scratch::new(), Scratch::portable()]);

@@ -1,5 +1,5 @@
-//! A decoder for the same pictures, written to be read: every bit by itself, the whole picture, one pixel after the
-//! other. Broken pictures make it panic.
+//! A decoder for the same pictures, written for readability: it reads bit by bit, and computes the whole picture pixel
+//! by pixel. It panics on broken pictures.
 
 use std::collections::HashMap;
 
@@ -66,7 +66,7 @@ impl Bits<'_> {
     }
 }
 
-/// The order of coefficients, found by walking the diagonals.
+/// Returns the zigzag order of coefficients, computed by walking the diagonals.
 fn zigzag() -> Vec<usize> {
     let mut order: Vec<usize> = (0..64).collect();
     order.sort_by_key(|at| {
@@ -76,7 +76,7 @@ fn zigzag() -> Vec<usize> {
     order
 }
 
-/// `jidctint.c`, as it is written there, in wide integers.
+/// The transform of `jidctint.c`, with its own constants, in wide integers.
 fn transform(input: [i64; 8], shift: u32) -> [i64; 8] {
     let z1 = (input[2] + input[6]) * 4433;
     let (even2, even3) = (z1 - input[6] * 15_137, z1 + input[2] * 6270);
@@ -209,9 +209,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Picture {
     Picture { width, height, rgb }
 }
 
-/// A sample of a component at a pixel, in 64ths.
+/// Returns the sample of a component at a pixel, in 64ths.
 fn value(component: &Component, luma: &Component, [width, height]: [usize; 2], x: usize, y: usize) -> i64 {
-    // Three quarters of the nearest sample and one of the next nearest, where a component has half the samples.
+    // 3/4 of the nearest sample and 1/4 of the next nearest, where a component has half the samples.
     let taps = |at: usize, size: usize, ratio: usize| {
         let last = size.div_ceil(ratio) - 1;
         match ratio {
@@ -235,7 +235,7 @@ fn pixel(components: &[Component], size: [usize; 2], x: usize, y: usize) -> [u8;
     let luma = of(&components[0]);
     let [_, blue, red] = components else { return [byte(luma); 3] };
     let (blue, red) = (of(blue) - 128 * 64, of(red) - 128 * 64);
-    // The factors of BT.601 less whole ones, in 2^-15.
+    // The factors of BT.601 without their whole parts, in units of 2^-15.
     let part = |value: i64, of: f64| (value * (of * 32_768.0).round() as i64 + (1 << 14)) >> 15;
     [
         byte(luma + red + part(red, 0.402)),
@@ -245,7 +245,7 @@ fn pixel(components: &[Component], size: [usize; 2], x: usize, y: usize) -> [u8;
 }
 
 impl Picture {
-    /// A rectangle of it, resized: antialiased bilinear in `f64`, what PIL computes without its integers.
+    /// Resizes a rectangle of the picture: antialiased bilinear in `f64`, like PIL's algorithm before rounding.
     pub(crate) fn resized(
         &self,
         [left, top, width, height]: [f64; 4],

@@ -1,8 +1,8 @@
-//! Resized pictures against exact arithmetic on the whole picture, and against other decoders.
+//! Compares resized pictures with exact arithmetic on the whole picture, and with other decoders.
 
 use super::*;
 
-/// Peak signal-to-noise ratio in dB.
+/// Returns the peak signal-to-noise ratio in dB.
 fn psnr(actual: &[u8], exact: &[f64]) -> f64 {
     assert_eq!(actual.len(), exact.len());
     let squares = actual.iter().zip(exact).map(|(a, b)| (f64::from(*a) - b).powi(2));
@@ -21,7 +21,7 @@ fn resizing_is_as_good_as_exact_arithmetic() {
             let [width, height] = size.map(|side| 8 + draw.below(side as usize - 8) as u32);
             let left = draw.below((size[0] - width + 1) as usize) as u32;
             let top = draw.below((size[1] - height + 1) as usize) as u32;
-            // More than half the size, so that nothing is reduced.
+            // Use more than half the size, so that the transform is not reduced.
             let [columns, rows] = [width, height].map(|side| side / 2 + 1 + draw.below(side as usize) as u32);
             let inside = round % 3 > 0;
             let readable = |from: u32, length: u32, side: u32| if inside { (from, from + length) } else { (0, side) };

@@ -1,4 +1,4 @@
-//! Pictures that are written anew with other restart markers.
+//! Tests of rewriting pictures with other restart markers.
 
 use spdl_jpeg::{has_same_coefficients, rewrite};
 

@@ -1,4 +1,4 @@
-//! Tables of restart segments: with the right one nothing changes but the way, with a wrong one nothing breaks.
+//! Tests of tables of restart segments: the right table changes no pixel, and a wrong one only causes errors.
 
 use spdl_jpeg::{SegmentTable, rewrite};
 
@@ -51,7 +51,7 @@ fn a_table_of_another_picture_is_an_error_where_it_is_used() {
     }
     let beyond = vec![[255; 2]; 1000];
     assert!(with_table(&bytes, SegmentTable::new(1, &beyond), &request).is_err());
-    // What is not there is found by the markers.
+    // The decoder finds segments that the table lacks by their markers.
     assert!(with_table(&bytes, SegmentTable::new(8, &lengths[..2]), &request) == rendered(&bytes, &request));
 }
 
@@ -68,7 +68,7 @@ fn every_coefficient_is_checked() {
     let check = |bytes: &[u8]| Jpeg::open(bytes, Limits::default()).and_then(|jpeg| jpeg.check_all());
     assert_eq!(check(&bytes), Ok(()));
     let starts = Jpeg::open(&bytes, Limits::default()).unwrap().segment_starts().unwrap();
-    // A segment is missing in the middle, and one at the end.
+    // Remove one segment in the middle, and one at the end.
     let middle = [&bytes[..starts[3]], &bytes[starts[4]..]].concat();
     let last = *starts.last().unwrap();
     let end = [&bytes[..last - 2], &[0xff, 0xd9]].concat();
