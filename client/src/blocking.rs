@@ -160,15 +160,15 @@ impl<S: Source> Iterator for Blocking<S> {
 impl<S: Source> Drop for Blocking<S> {
     fn drop(&mut self) {
         let (Some(runtime), Some(loader)) = (self.runtime.take(), self.loader.take()) else { return };
-        let goodbye = move || {
+        let close_and_stop = move || {
             runtime.block_on(loader.close());
             runtime.shutdown_background();
         };
         if refuse_runtime().is_ok() {
-            goodbye();
+            close_and_stop();
         } else {
             // Inside a runtime, a thread may neither block nor drop another runtime.
-            let _ = std::thread::Builder::new().name("spdl-client-close".into()).spawn(goodbye);
+            let _ = std::thread::Builder::new().name("spdl-client-close".into()).spawn(close_and_stop);
         }
     }
 }

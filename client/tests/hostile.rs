@@ -1,4 +1,4 @@
-//! Homes and coordinators that do not keep to the protocol: the client leaves them, says why, and goes on where it can.
+//! Homes and coordinators that break the protocol: the client leaves them, reports why, and continues where it can.
 
 #[allow(dead_code, reason = "other tests use the rest")]
 mod cluster;
@@ -25,12 +25,12 @@ use spdl_wire::{
 };
 use tokio::io::AsyncWriteExt;
 
-/// What a hostile home does with a rank that has attached to it.
+/// What a hostile home does after a rank has attached to it.
 #[derive(Clone, Copy, Debug)]
 enum Offence {
     Garbage,
     OversizedFrame,
-    /// Gives more slots than were wanted.
+    /// Attaches with more slots than were requested.
     ManySlots,
     FilledBeforeAttached,
     UnaskedExplanation,
@@ -39,15 +39,15 @@ enum Offence {
     TooLongForItsSlot,
     SequenceTwice,
     SequenceFarAhead,
-    /// A batch of zeros.
+    /// Sends a batch of zeros.
     NoBatch,
-    /// One that ends before its length.
+    /// Sends a batch that ends before its length.
     CutBatch,
-    /// An end where a batch has to come.
+    /// Ends the stream where a batch must come.
     EarlyEnd,
 }
 
-/// Each with words of what the client says about it.
+/// Each offence with words of the reason that the client reports for it.
 const OFFENCES: [(Offence, &str); 13] = [
     (Offence::Garbage, "not a part of spdl-cluster"),
     (Offence::OversizedFrame, "4294967295 bytes"),
@@ -64,20 +64,20 @@ const OFFENCES: [(Offence, &str); 13] = [
     (Offence::EarlyEnd, "it ended at"),
 ];
 
-/// A home that attaches every rank and then offends, over QUIC.
+/// Starts a home that attaches each rank over QUIC and then breaks the protocol.
 fn hostile_home(cluster: &Cluster, offence: Offence) -> (Home, quinn::Endpoint) {
     let (endpoint, quic) = cluster.server(Role::Worker);
     let serving = endpoint.clone();
     tokio::spawn(async move {
         while let Some(incoming) = serving.accept().await {
             tokio::spawn(async move {
-                // A client that was told of another home may be gone by then.
+                // A client that learned of another home may be gone by then.
                 let Ok((connection, _)) = handshake(incoming, &[Role::Client], HANDSHAKE_TIMEOUT).await else { return };
                 let (send, receive) = connection.accept_bi().await.unwrap();
-                let mut said = FrameReader::new(receive, Vec::new());
-                let attach = said.next::<ToHome>().await.unwrap();
+                let mut frames = FrameReader::new(receive, Vec::new());
+                let attach = frames.next::<ToHome>().await.unwrap();
                 let Some(ToHome::Attach { session, slots, .. }) = attach else { panic!("{attach:?}") };
-                // A client that has had enough closes the connection in the middle of it.
+                // A client that detects the offence closes the connection in the middle of it.
                 let _ = offend(offence, send, &connection, &session, slots).await;
                 connection.closed().await;
             });
@@ -112,7 +112,7 @@ async fn offend(
             offend_attached(offence, &mut control, connection, session).await?;
         }
     }
-    // The stream stays open until the client has closed the connection.
+    // Keep the stream open until the client has closed the connection.
     connection.closed().await;
     Ok(())
 }
@@ -127,7 +127,7 @@ async fn offend_attached(
     let zeros = vec![0; slot_bytes];
     let batches: &[(u64, u32, u64, &[u8])] = match offence {
         Offence::SlotOutOfRange => &[(0, 77, 10, &zeros[..10])],
-        // Neither is whole, so that both hold their slot.
+        // Neither batch is complete, so that both hold their slot.
         Offence::SlotTwice => &[(0, 0, 100, &zeros[..10]), (1, 0, 100, &zeros[..10])],
         Offence::TooLongForItsSlot => &[(0, 0, 1 << 40, &zeros[..10])],
         Offence::SequenceTwice => &[(1, 0, 10, &zeros[..10]), (1, 1, 10, &zeros[..10])],
@@ -159,8 +159,8 @@ async fn offend_attached(
     Ok(())
 }
 
-/// Waits until the reason why there is no batch has these words.
-async fn says(client: &mut Client, expected: &str) {
+/// Waits until the reported reason for the missing batch contains `expected`.
+async fn wait_for_reason(client: &mut Client, expected: &str) {
     let mut last = String::new();
     let asking = async {
         while !last.contains(expected) {
@@ -170,8 +170,8 @@ async fn says(client: &mut Client, expected: &str) {
             }
         }
     };
-    let is_said = tokio::time::timeout(LONG, asking).await.is_ok();
-    assert!(is_said, "it never says `{expected}`, but: {last}");
+    let is_found = tokio::time::timeout(LONG, asking).await.is_ok();
+    assert!(is_found, "it never says `{expected}`, but: {last}");
 }
 
 async fn all_batches(client: &mut Client) -> Vec<Position> {
@@ -182,7 +182,7 @@ async fn all_batches(client: &mut Client) -> Vec<Position> {
     seen
 }
 
-/// Two epochs of 50 samples in batches of 8.
+/// Returns the positions of all steps: two epochs of 50 samples in batches of 8.
 fn all_steps() -> Vec<Position> {
     (0..2).flat_map(|epoch| (0..6).map(move |step| Position::new(epoch, step * 8))).collect()
 }
@@ -194,26 +194,26 @@ async fn a_home_that_breaks_the_protocol_is_left_and_named_and_another_serves() 
         let (home, _endpoint) = hostile_home(&cluster, offence);
         let coordinator = Coordinator::start(&cluster, 1, vec![home.clone()]);
         let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
-        says(&mut client, expected).await;
-        says(&mut client, "home `hostile`").await;
-        let told =
-            coordinator.told.wait("the report", |told| told.beats.iter().find_map(|beat| beat.unreachable)).await;
-        assert_eq!(told, home.worker, "{offence:?}");
+        wait_for_reason(&mut client, expected).await;
+        wait_for_reason(&mut client, "home `hostile`").await;
+        let reported =
+            coordinator.record.wait("the report", |record| record.beats.iter().find_map(|beat| beat.unreachable)).await;
+        assert_eq!(reported, home.worker, "{offence:?}");
         let good = TestHome::start(&cluster, 1, Script::default());
-        coordinator.told.change(|told| told.homes.push(good.home.clone()));
+        coordinator.record.change(|record| record.homes.push(good.home.clone()));
         assert_eq!(all_batches(&mut client).await, all_steps(), "{offence:?}");
     }
 }
 
-/// What a hostile home passes as its slab over the socket.
+/// What a hostile home passes over the socket as its slab.
 #[derive(Clone, Copy, Debug)]
 enum Passed {
     Nothing,
-    /// A file that nobody sealed.
+    /// A file that is not sealed.
     File,
     /// A slab of another size.
     Smaller,
-    /// A slab, and then a slot that it does not have.
+    /// A valid slab, followed by the number of a slot that it does not have.
     Slab,
 }
 
@@ -255,7 +255,7 @@ async fn a_descriptor_that_is_no_slab_is_refused_and_the_socket_left_for_quic() 
         let client = cluster.client(coordinator.address);
         if matches!(passed, Passed::Slab) {
             let mut client = client.ways(Ways::Local).connect(0, 1).await.unwrap();
-            says(&mut client, "it filled slot 3").await;
+            wait_for_reason(&mut client, "it filled slot 3").await;
         } else {
             let mut client = client.connect(0, 1).await.unwrap();
             assert_eq!(all_batches(&mut client).await, all_steps(), "{passed:?}");
@@ -264,7 +264,7 @@ async fn a_descriptor_that_is_no_slab_is_refused_and_the_socket_left_for_quic() 
     }
 }
 
-/// A coordinator that gives these answers as they are, one for each request, and the last again and again.
+/// Starts a coordinator that sends these bytes as answers, one per request, and repeats the last.
 fn raw_coordinator(cluster: &Cluster, answers: Vec<Vec<u8>>) -> (std::net::SocketAddr, Watched<usize>) {
     let (endpoint, address) = cluster.server(Role::Coordinator);
     let asked = Watched::new(0_usize);
@@ -299,7 +299,8 @@ fn joined(session: Session, home: Option<Home>) -> Vec<u8> {
     framed(&FromCoordinator::Joined { session: Box::new(session), reason: StartReason::default(), home, beat_ms: 20 })
 }
 
-/// Nothing, another protocol, a head of 4 GiB, a cut message, a message with bytes left over, and an answer to something else.
+/// Returns invalid answers: nothing, another protocol, a frame of 4 GiB, a truncated message, a message with extra
+/// bytes, and the answer to another request.
 fn nonsense() -> Vec<Vec<u8>> {
     let mut left_over = Vec::new();
     codec::encode(&FromCoordinator::Done, &mut left_over).unwrap();
@@ -324,7 +325,7 @@ async fn a_coordinator_that_answers_nonsense_is_asked_again_before_and_after_the
     let last = answers.len();
     let (address, asked) = raw_coordinator(&cluster, answers);
     let mut client = cluster.client(address).connect(0, 1).await.unwrap();
-    // The rest of the nonsense comes while it runs, and stops nothing.
+    // The other invalid answers arrive while the client runs, and do not stop it.
     let mut seen = take(&mut client, 3, |batch| batch.from()).await;
     asked.wait("all of the nonsense", |asked| (*asked >= last).then_some(())).await;
     seen.extend(all_batches(&mut client).await);

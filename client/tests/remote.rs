@@ -1,4 +1,4 @@
-//! The client against a real coordinator's and a real home's side of the protocol, over both transports.
+//! Tests of the client against the protocol's real coordinator side and home side, over both transports.
 
 mod cluster;
 
@@ -18,7 +18,7 @@ fn script(thens: impl IntoIterator<Item = (u64, Then)>) -> Script {
     Script { thens: VecDeque::from_iter(thens), ..Script::default() }
 }
 
-/// Every batch to the end: where each began, and the sums over all.
+/// Takes all remaining batches. Returns the position of each, and the sums over all.
 async fn drain(client: &mut Client) -> (Vec<Position>, Receipt, ContentDigest) {
     let (mut places, mut receipt, mut digest) = (Vec::new(), Receipt::default(), ContentDigest::default());
     while let Some(batch) = client.next().await.unwrap() {
@@ -29,7 +29,7 @@ async fn drain(client: &mut Client) -> (Vec<Position>, Receipt, ContentDigest) {
     (places, receipt, digest)
 }
 
-/// The twelve steps of the job.
+/// Returns the positions of the job's twelve steps.
 fn all_steps() -> Vec<Position> {
     (0..2).flat_map(|epoch| (0..6).map(move |step| Position::new(epoch, step * 8))).collect()
 }
@@ -58,7 +58,7 @@ async fn both_transports_hand_over_every_batch_in_order_with_the_same_bytes() {
         assert_eq!((client.stats().batches, client.stats().samples), (12, 96));
         sums.push(whole);
         client.close().await;
-        coordinator.told.wait("the goodbye", |told| told.leaves.pop()).await;
+        coordinator.record.wait("the goodbye", |record| record.leaves.pop()).await;
     }
     assert_eq!(sums[0], sums[1]);
     let script = home.script.change(|script| script.attached.clone());
@@ -115,9 +115,9 @@ async fn a_rank_whose_home_dies_goes_on_with_another_at_its_position() {
         dying.script.wait("the attach", |script| (!script.attached.is_empty()).then_some(())).await;
         let (places, ..) = drain(&mut client).await;
         assert_eq!(places, all_steps());
-        let told =
-            coordinator.told.wait("the report", |told| told.beats.iter().find_map(|beat| beat.unreachable)).await;
-        assert_eq!(told, dying.home.worker);
+        let reported =
+            coordinator.record.wait("the report", |record| record.beats.iter().find_map(|beat| beat.unreachable)).await;
+        assert_eq!(reported, dying.home.worker);
         let (from, transport) = living.script.change(|script| script.attached[0]);
         assert!(from <= Position::new(0, 40), "{from}");
         assert_eq!(transport, Transport::Quic);
@@ -151,7 +151,7 @@ async fn a_home_that_leaves_hands_its_rank_over() {
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     let mut places = take(&mut client, 4, |batch| batch.from()).await;
     let other = TestHome::start(&cluster, 2, Script::default());
-    coordinator.told.change(|told| told.homes.push(other.home.clone()));
+    coordinator.record.change(|record| record.homes.push(other.home.clone()));
     places.extend(drain(&mut client).await.0);
     assert_eq!(places, all_steps());
     leaving.script.wait("the end", |script| (script.gone == 1).then_some(())).await;
@@ -200,7 +200,7 @@ async fn without_a_worker_the_wait_says_so_and_ends_when_one_comes() {
     let error = client.next_within(Duration::from_millis(50)).await.unwrap_err().to_string();
     assert!(error.contains("no worker"), "{error}");
     let home = TestHome::start(&cluster, 1, Script::default());
-    coordinator.told.change(|told| told.homes.push(home.home.clone()));
+    coordinator.record.change(|record| record.homes.push(home.home.clone()));
     assert_eq!(take(&mut client, 1, |batch| batch.from()).await, [Position::START]);
 }
 
@@ -244,12 +244,12 @@ async fn beats_carry_what_the_trainer_has_taken_and_so_does_the_goodbye() {
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     take(&mut client, 2, |_| ()).await;
     let acknowledged = |beat: &&spdl_wire::messages::RankBeat| beat.acknowledged == Position::new(0, 16);
-    let beat = coordinator.told.wait("the beat", |told| told.beats.iter().find(acknowledged).cloned()).await;
+    let beat = coordinator.record.wait("the beat", |record| record.beats.iter().find(acknowledged).cloned()).await;
     assert_eq!((beat.receipt, beat.transport, beat.session), (client.receipt(), Some(Transport::Local), SessionId(7)));
     take(&mut client, 1, |_| ()).await;
     let receipt = client.receipt();
     drop(client);
-    let leave = coordinator.told.wait("the goodbye", |told| told.leaves.pop()).await;
+    let leave = coordinator.record.wait("the goodbye", |record| record.leaves.pop()).await;
     assert_eq!((leave.acknowledged, leave.receipt), (Position::new(0, 24), receipt));
     home.script.wait("the end", |script| (script.gone == 1).then_some(())).await;
 }
@@ -263,10 +263,10 @@ async fn a_state_starts_where_it_was_made_and_one_of_another_job_is_refused() {
     take(&mut client, 3, |_| ()).await;
     let state = State::from_bytes(&client.state().to_bytes()).unwrap();
     client.close().await;
-    coordinator.told.change(|told| told.session.start = state.position());
+    coordinator.record.change(|record| record.session.start = state.position());
     let mut client = cluster.client(coordinator.address).state(state).connect(0, 1).await.unwrap();
     assert_eq!(drain(&mut client).await.0, all_steps()[3..]);
-    let join = coordinator.told.change(|told| told.joins.pop().unwrap());
+    let join = coordinator.record.change(|record| record.joins.pop().unwrap());
     assert_eq!((join.start, join.fingerprint), (Start::At(Position::new(0, 24)), Some(job().fingerprint())));
     let other = State::new(Fingerprint(3), state.position());
     let error = cluster.client(coordinator.address).state(other).connect(0, 1).await.unwrap_err().to_string();
@@ -286,7 +286,7 @@ async fn a_superseded_session_ends_the_loader_with_who_took_over() {
         rank: 0,
         client: "process 9 on there".into(),
     };
-    coordinator.told.change(|told| told.refusal = Some(refusal.clone()));
+    coordinator.record.change(|record| record.refusal = Some(refusal.clone()));
     let error = client.next().await.unwrap_err();
     assert_eq!(error, ClientError::Refused(refusal));
     assert!(error.hint().is_some());
@@ -309,7 +309,7 @@ async fn joining_fails_with_what_is_wrong() {
     let error = short().certs(other.path("client")).connect(0, 1).await.unwrap_err().to_string();
     assert!(error.contains("cluster"), "{error}");
     let unknown = Refusal::UnknownJob { job: "train".into(), known: "none".into() };
-    coordinator.told.change(|told| told.refusal = Some(unknown.clone()));
+    coordinator.record.change(|record| record.refusal = Some(unknown.clone()));
     assert_eq!(short().connect(0, 1).await.unwrap_err(), ClientError::Refused(unknown));
 }
 
@@ -333,6 +333,6 @@ fn a_blocking_client_iterates_to_the_end() {
     let client = cluster.client(coordinator.address).connect_blocking(0, 1).unwrap();
     let places: Vec<Position> = client.map(|batch| batch.unwrap().from()).collect();
     assert_eq!(places, all_steps());
-    runtime.block_on(coordinator.told.wait("the goodbye", |told| told.leaves.pop()));
+    runtime.block_on(coordinator.record.wait("the goodbye", |record| record.leaves.pop()));
     drop(home);
 }

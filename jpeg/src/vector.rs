@@ -155,7 +155,7 @@ fn pass<const SHIFT: i32>(input: [__m256i; 8]) -> [__m256i; 8] {
 /// Transposes the eight by eight values in each half.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn turn(v: [__m256i; 8]) -> [__m256i; 8] {
+fn transpose(v: [__m256i; 8]) -> [__m256i; 8] {
     let a: [__m256i; 8] = std::array::from_fn(|at| {
         let (low, high) = (v[at / 2 * 2], v[at / 2 * 2 + 1]);
         if at % 2 == 0 { _mm256_unpacklo_epi16(low, high) } else { _mm256_unpackhi_epi16(low, high) }
@@ -180,7 +180,7 @@ fn full_pair(blocks: [&Block; 2], quants: [&[i16; 64]; 2], out: &mut [u8], place
             rows(quants[0], quants[1], row),
         )
     });
-    let between = turn(pass::<{ FIRST_SHIFT as i32 }>(input));
+    let between = transpose(pass::<{ FIRST_SHIFT as i32 }>(input));
     let columns = pass::<{ SECOND_SHIFT as i32 }>(between);
     for place in places {
         assert!(out.len() >= place.start + 7 * place.stride + 8, "a block at {place:?} of {}", out.len());
@@ -231,7 +231,7 @@ fn across(
         // Halves: values 0-3 and 8-11, 4-7 and 12-15.
         *column = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(low, high));
     }
-    let [left, right] = [0, 8].map(|first| turn(std::array::from_fn(|at| columns[first + at])));
+    let [left, right] = [0, 8].map(|first| transpose(std::array::from_fn(|at| columns[first + at])));
     for row in 0..8 {
         store(&mut out[row], _mm256_permute2x128_si256::<0x20>(left[row], right[row]));
         store(&mut out[row + 8], _mm256_permute2x128_si256::<0x31>(left[row], right[row]));

@@ -1,4 +1,4 @@
-//! Tests of batches, on slots of a real slab.
+//! Tests of batches in the slots of a real slab.
 
 use parking_lot::Mutex;
 use spdl_shard::job::{Column, ColumnKind, DType, ImageColumn, ImageLayout};
@@ -18,7 +18,7 @@ impl FreeSlot for Freed {
     }
 }
 
-/// An image of 2 x 3 pixels, a text and a label.
+/// The columns of the tests: an image of 2 x 3 pixels, a text and a label.
 pub(crate) fn columns() -> Vec<Column> {
     let image = ImageColumn { ops: vec![], layout: ImageLayout::Nhwc, normalise: None, size: [2, 3] };
     [
@@ -71,7 +71,7 @@ fn fill(slab: &Slab, layout: &Layout, from: Position, entries: usize) -> (SlotRe
     (slab.read(number).expect("just published"), used_bytes)
 }
 
-/// Makes batches in the slots of a slab, which are free again when they are dropped.
+/// Creates batches in the slots of a slab. Dropping a batch frees its slot.
 pub(crate) struct Filler {
     slab: Slab,
     layout: Arc<Layout>,

@@ -160,13 +160,13 @@ impl SessionCore {
             return self.fail(refusal.into());
         };
         let membership = &mut self.membership;
-        let patience_ms = liveness_ms.saturating_mul(2).min(self.timing.join_timeout_ms);
+        let retry_for_ms = liveness_ms.saturating_mul(2).min(self.timing.join_timeout_ms);
         let since_ms = *membership.refused_since_ms.get_or_insert(now_ms);
-        if now_ms.saturating_sub(since_ms) >= patience_ms {
+        if now_ms.saturating_sub(since_ms) >= retry_for_ms {
             return self.fail(refusal.into());
         }
         if since_ms == now_ms {
-            let text = format!("{refusal}; asking again for {} s, in case it ends", patience_ms.div_ceil(1_000));
+            let text = format!("{refusal}; asking again for {} s, in case it ends", retry_for_ms.div_ceil(1_000));
             self.effects.push_back(Effect::Warn(text));
         }
         self.membership.away = None;

@@ -1,4 +1,4 @@
-//! The session, event by event.
+//! Tests of the session, event by event.
 
 use spdl_shard::{
     Fingerprint,
@@ -78,7 +78,7 @@ fn at(offset: u64) -> Position {
     Position::new(0, offset)
 }
 
-/// A core, and the effects of each step.
+/// A core with a clock.
 struct Rank {
     core: SessionCore,
     now_ms: u64,
@@ -92,7 +92,7 @@ impl Rank {
         (rank, effects)
     }
 
-    /// Joined, and attached to home 1 on [`L0`].
+    /// A rank that has joined and is attached to home 1 on [`L0`].
     fn attached() -> Self {
         let (mut rank, _) = Self::new(intent());
         rank.joined(session(), Some(home(1)));
@@ -104,7 +104,7 @@ impl Rank {
         std::iter::from_fn(|| self.core.poll_effect()).collect()
     }
 
-    /// What is done about an event, warnings aside.
+    /// Handles an event, and returns the effects except warnings.
     fn on(&mut self, event: Event) -> Vec<Effect> {
         self.core.handle(self.now_ms, event);
         let mut effects = self.effects();
@@ -133,14 +133,14 @@ impl Rank {
         self.on(Event::Filled { link, sequence, slot, from: at(offset), next: at(offset + 24) })
     }
 
-    /// Lets time pass until the core wants to be woken.
+    /// Advances time to the core's next timeout.
     fn wake(&mut self) -> Vec<Effect> {
         self.now_ms = self.now_ms.max(self.core.wake_ms().expect("a live session waits for something"));
         self.core.handle_timeout(self.now_ms);
         self.effects()
     }
 
-    /// Wakes until something other than a beat is done, answering beats as a coordinator that is away.
+    /// Advances time until the core attaches, with no answer to its heartbeats.
     fn wake_until_attach(&mut self) -> Effect {
         for _ in 0..100 {
             for effect in self.wake() {

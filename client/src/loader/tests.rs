@@ -1,4 +1,4 @@
-//! The loader over a source that the test feeds.
+//! Tests of the loader over a source that the test fills.
 
 use futures::StreamExt;
 use spdl_wire::{
@@ -14,11 +14,11 @@ use crate::{
     core::tests::job,
 };
 
-/// Gives what is put in, and notes what it is told.
+/// A source that yields what the test sends, and reports the calls of its methods to the test.
 #[derive(Debug)]
 struct Fed {
     events: UnboundedReceiver<Result<SourceEvent, ClientError>>,
-    told: UnboundedSender<Option<Progress>>,
+    reports: UnboundedSender<Option<Progress>>,
     clock: WaitClock,
 }
 
@@ -34,12 +34,12 @@ impl Source for Fed {
     }
 
     async fn restart(&mut self, from: Position) -> Result<(), ClientError> {
-        let _ = self.told.send(Some(Progress { position: from, ..Progress::default() }));
+        let _ = self.reports.send(Some(Progress { position: from, ..Progress::default() }));
         Ok(())
     }
 
     fn handed(&mut self, progress: Progress) {
-        let _ = self.told.send(Some(progress));
+        let _ = self.reports.send(Some(progress));
     }
 
     fn serving(&self) -> Serving {
@@ -51,25 +51,25 @@ impl Source for Fed {
     }
 
     async fn close(&mut self) {
-        let _ = self.told.send(None);
+        let _ = self.reports.send(None);
     }
 }
 
 struct Bench {
     filler: Filler,
     events: UnboundedSender<Result<SourceEvent, ClientError>>,
-    told: UnboundedReceiver<Option<Progress>>,
+    reports: UnboundedReceiver<Option<Progress>>,
 }
 
 impl Bench {
     fn new() -> (Self, Loader<Fed>) {
         let (events, from_test) = unbounded_channel();
-        let (to_test, told) = unbounded_channel();
+        let (to_test, reports) = unbounded_channel();
         let job = Job { columns: columns(), ..job() };
         let session = Session { id: SessionId(1), job, world: 1, global_batch: 24, start: Position::new(0, 48) };
-        let source = Fed { events: from_test, told: to_test, clock: WaitClock::default() };
+        let source = Fed { events: from_test, reports: to_test, clock: WaitClock::default() };
         let loader = Loader::new(source, Arc::new(session), 0, Duration::from_secs(60), Instant::now());
-        (Self { filler: Filler::new(Slab::private(4, 1 << 14).unwrap(), 24), events, told }, loader)
+        (Self { filler: Filler::new(Slab::private(4, 1 << 14).unwrap(), 24), events, reports }, loader)
     }
 
     fn put(&self, epoch: u64, offset: u64) {
@@ -88,7 +88,7 @@ async fn position_state_and_receipt_follow_what_was_handed_over_and_not_what_is_
     assert_eq!(loader.position(), Position::new(0, 72));
     assert_eq!(loader.state(), State::new(loader.job().fingerprint(), Position::new(0, 72)));
     assert_eq!(loader.receipt(), first.receipt());
-    assert_eq!(bench.told.recv().await.unwrap().unwrap().position, Position::new(0, 72));
+    assert_eq!(bench.reports.recv().await.unwrap().unwrap().position, Position::new(0, 72));
     let second = loader.next().await.unwrap().unwrap();
     let mut both = first.receipt();
     both += second.receipt();
@@ -104,9 +104,9 @@ async fn the_end_is_none_for_ever_and_moves_the_position_there() {
     assert!(loader.next().await.unwrap().is_none());
     assert!(loader.next().await.unwrap().is_none());
     assert_eq!((loader.position(), loader.steps_left()), (Position::new(2, 0), 0));
-    assert_eq!(bench.told.recv().await.unwrap().unwrap().position, Position::new(2, 0));
+    assert_eq!(bench.reports.recv().await.unwrap().unwrap().position, Position::new(2, 0));
     loader.close().await;
-    assert_eq!(bench.told.recv().await.unwrap(), None);
+    assert_eq!(bench.reports.recv().await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -162,10 +162,10 @@ async fn a_wait_in_progress_is_in_every_figure() {
     assert!(first_s >= WAIT.as_secs_f64() && since_first_s == 0.0, "{first_s} {since_first_s}");
     bench.put(0, 48);
     loader.next().await.unwrap().unwrap();
-    let told = bench.told.recv().await.unwrap().unwrap();
-    assert!(told.waited_ms >= 1, "{told:?}");
+    let progress = bench.reports.recv().await.unwrap().unwrap();
+    assert!(progress.waited_ms >= 1, "{progress:?}");
 
-    // Calls that end without a batch, by themselves or because the caller wants it, count as what they are.
+    // Waits that end without a batch, by a timeout or because the caller drops the future, count too.
     let (before_s, _) = seconds(&loader);
     loader.next_within(WAIT).await.unwrap_err();
     let (timed_out_s, _) = seconds(&loader);
@@ -175,7 +175,7 @@ async fn a_wait_in_progress_is_in_every_figure() {
     assert!(dropped_s >= timed_out_s + WAIT.as_secs_f64(), "{dropped_s} after {timed_out_s}");
     assert!(since_first_s >= 2.0 * WAIT.as_secs_f64(), "{since_first_s}");
 
-    // Whoever reports the figure sees it grow while the call still waits, and only then.
+    // Other tasks see the sum grow while a call waits, and only then.
     let clock = loader.source.wait_clock();
     assert_eq!(clock.total(), clock.total(), "nobody waits");
     let settled = clock.total();
@@ -203,8 +203,8 @@ fn a_blocking_loader_iterates_times_out_and_says_goodbye() {
     assert!(blocking.next().is_none());
     assert_eq!(blocking.loader().position(), Position::new(2, 0));
     drop(blocking);
-    let told: Vec<_> = std::iter::from_fn(|| bench.told.blocking_recv()).collect();
-    assert_eq!(told.last(), Some(&None));
+    let reports: Vec<_> = std::iter::from_fn(|| bench.reports.blocking_recv()).collect();
+    assert_eq!(reports.last(), Some(&None));
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn a_blocking_loader_inside_a_runtime_is_an_error_and_dropping_it_there_is
     let mut blocking = std::thread::spawn(|| Blocking::start(async { Ok(loader) }).unwrap()).join().unwrap();
     assert_eq!(blocking.next_batch().unwrap_err(), ClientError::InsideRuntime);
     drop(blocking);
-    assert_eq!(other.told.recv().await, Some(None), "it says goodbye from another thread");
+    assert_eq!(other.reports.recv().await, Some(None), "it says goodbye from another thread");
     drop(bench);
 }
 
@@ -229,8 +229,8 @@ async fn a_loader_that_is_restarted_begins_at_the_beginning_with_a_new_receipt()
     assert!(loader.next().await.unwrap().is_none());
     loader.restart().await.unwrap();
     assert_eq!((loader.position(), loader.receipt()), (Position::START, Receipt::default()));
-    let told = std::iter::from_fn(|| bench.told.try_recv().ok()).last().flatten().unwrap();
-    assert_eq!(told, Progress::default(), "the source hears of it");
+    let progress = std::iter::from_fn(|| bench.reports.try_recv().ok()).last().flatten().unwrap();
+    assert_eq!(progress, Progress::default(), "the source hears of it");
     bench.put(0, 0);
     let first = loader.next().await.unwrap().unwrap();
     assert_eq!((loader.position(), loader.receipt()), (Position::new(0, 24), first.receipt()));

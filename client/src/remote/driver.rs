@@ -164,9 +164,9 @@ impl Driver {
             self.carry_out_one(effect);
         }
         let Some((home, transport)) = self.core.attached() else { return };
-        let mut told = self.serving.lock();
-        if told.transport != Some(transport) || told.home.as_ref() != Some(&home.name) {
-            *told = Serving { transport: Some(transport), home: Some(home.name.clone()) };
+        let mut serving = self.serving.lock();
+        if serving.transport != Some(transport) || serving.home.as_ref() != Some(&home.name) {
+            *serving = Serving { transport: Some(transport), home: Some(home.name.clone()) };
         }
     }
 

@@ -40,13 +40,13 @@ pub(super) struct LinkTask {
 
 /// Limits the messages that a home can send at any time; otherwise they would queue up as fast as they arrive.
 #[derive(Default)]
-struct Talk {
+struct MessageLimits {
     /// Number of explanations that were requested and have not arrived.
     asked: u32,
     is_leaving: bool,
 }
 
-impl Talk {
+impl MessageLimits {
     /// Checks whether the home may send this message now; the error says what it did wrong.
     fn allow(&mut self, message: &FromHome) -> Result<(), &'static str> {
         match message {
@@ -63,12 +63,12 @@ impl Talk {
 }
 
 /// Tells the core that the task has ended, in whatever way, even by a panic. The core ignores what it already knows.
-struct Ended {
+struct EndReport {
     link: LinkId,
     inputs: UnboundedSender<Input>,
 }
 
-impl Drop for Ended {
+impl Drop for EndReport {
     fn drop(&mut self) {
         let lost = Event::LinkLost { link: self.link, cause: "its task ended".to_owned() };
         let _ = self.inputs.send(Input::Event(lost));
@@ -91,7 +91,7 @@ impl FreeSlot for LinkSlots {
 impl LinkTask {
     /// Runs until the link is lost, or until the core leaves the link and so closes `commands`.
     pub(super) async fn run(self, mut commands: UnboundedReceiver<Command>) {
-        let ended = Ended { link: self.link, inputs: self.inputs.clone() };
+        let ended = EndReport { link: self.link, inputs: self.inputs.clone() };
         if let Some(event) = self.serve(&mut commands).await {
             let _ = ended.inputs.send(Input::Event(event));
         }
@@ -102,23 +102,23 @@ impl LinkTask {
         let link = self.link;
         let attached = tokio::select! {
             attached = self.attach() => attached,
-            () = left(commands) => return None,
+            () = until_left(commands) => return None,
         };
         let (mut sender, mut receiver) = match attached {
             Ok(channel) => channel,
             Err(error) => return Some(self.lost(error)),
         };
         let slots = receiver.slab().slots();
-        self.tell(Event::Attached { link, slots });
+        self.send_event(Event::Attached { link, slots });
         let free: Arc<dyn FreeSlot> = Arc::new(LinkSlots { link, inputs: self.inputs.clone() });
-        let mut talk = Talk::default();
+        let mut limits = MessageLimits::default();
         loop {
-            let heard = tokio::select! {
+            let received = tokio::select! {
                 biased;
                 command = commands.recv() => match command {
                     Some(command) => {
-                        talk.asked += u32::from(matches!(command, Command::Explain));
-                        match obey(&mut sender, command).await {
+                        limits.asked += u32::from(matches!(command, Command::Explain));
+                        match send_command(&mut sender, command).await {
                             Ok(()) => continue,
                             Err(error) => return Some(self.lost(error)),
                         }
@@ -128,11 +128,11 @@ impl LinkTask {
                         return None;
                     }
                 },
-                heard = receiver.recv() => heard,
+                received = receiver.recv() => received,
             };
-            let event = match heard {
-                Ok(message) => match talk.allow(&message) {
-                    Ok(()) => self.take_in(&receiver, message, &free),
+            let event = match received {
+                Ok(message) => match limits.allow(&message) {
+                    Ok(()) => self.event_of(&receiver, message, &free),
                     Err(problem) => Some(Event::LinkLost { link, cause: problem.to_owned() }),
                 },
                 Err(error) => Some(self.lost(error)),
@@ -140,7 +140,7 @@ impl LinkTask {
             match event {
                 None => {}
                 Some(end @ (Event::LinkLost { .. } | Event::Fault { .. })) => return Some(end),
-                Some(event) => self.tell(event),
+                Some(event) => self.send_event(event),
             }
         }
     }
@@ -157,7 +157,7 @@ impl LinkTask {
     }
 
     /// Converts a message into an event for the core, or returns `None` when the message was already passed on.
-    fn take_in(&self, receiver: &ClientReceiver, message: FromHome, free: &Arc<dyn FreeSlot>) -> Option<Event> {
+    fn event_of(&self, receiver: &ClientReceiver, message: FromHome, free: &Arc<dyn FreeSlot>) -> Option<Event> {
         let link = self.link;
         match message {
             FromHome::Filled { sequence, slot, used_bytes } => match self.batch(receiver, slot, used_bytes, free) {
@@ -207,12 +207,12 @@ impl LinkTask {
         }
     }
 
-    fn tell(&self, event: Event) {
+    fn send_event(&self, event: Event) {
         let _ = self.inputs.send(Input::Event(event));
     }
 }
 
-async fn obey(sender: &mut ClientSender, command: Command) -> Result<(), ChannelError> {
+async fn send_command(sender: &mut ClientSender, command: Command) -> Result<(), ChannelError> {
     match command {
         Command::Free(slot) => sender.free(slot).await,
         Command::Explain => sender.explain().await,
@@ -220,6 +220,6 @@ async fn obey(sender: &mut ClientSender, command: Command) -> Result<(), Channel
 }
 
 /// Waits until the core leaves the link. Before the link is attached, no other command can arrive.
-async fn left(commands: &mut UnboundedReceiver<Command>) {
+async fn until_left(commands: &mut UnboundedReceiver<Command>) {
     while commands.recv().await.is_some() {}
 }

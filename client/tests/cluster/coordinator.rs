@@ -1,4 +1,4 @@
-//! A coordinator that says what the test tells it to.
+//! A coordinator whose answers the test sets.
 
 use std::net::SocketAddr;
 
@@ -11,10 +11,10 @@ use tokio::task::JoinHandle;
 
 use super::{Cluster, Watched, session};
 
-/// What it says and what it heard.
-pub(crate) struct Told {
+/// The answers that the coordinator gives, and the requests that it received.
+pub(crate) struct Record {
     pub(crate) session: Session,
-    /// The homes there are; the first that is not reported unreachable is given.
+    /// The homes. The coordinator names the first that the client has not reported unreachable.
     pub(crate) homes: Vec<Home>,
     pub(crate) refusal: Option<Refusal>,
     pub(crate) joins: Vec<Join>,
@@ -24,7 +24,7 @@ pub(crate) struct Told {
 
 pub(crate) struct Coordinator {
     pub(crate) address: SocketAddr,
-    pub(crate) told: Watched<Told>,
+    pub(crate) record: Watched<Record>,
     endpoint: quinn::Endpoint,
     task: JoinHandle<()>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Coordinator {
 impl Coordinator {
     pub(crate) fn start(cluster: &Cluster, world: u32, homes: Vec<Home>) -> Self {
         let (endpoint, address) = cluster.server(Role::Coordinator);
-        let told = Watched::new(Told {
+        let record = Watched::new(Record {
             session: session(world),
             homes,
             refusal: None,
@@ -40,24 +40,24 @@ impl Coordinator {
             beats: vec![],
             leaves: vec![],
         });
-        let task = tokio::spawn(serve(endpoint.clone(), told.clone()));
-        Self { address, told, endpoint, task }
+        let task = tokio::spawn(serve(endpoint.clone(), record.clone()));
+        Self { address, record, endpoint, task }
     }
 
-    /// Gone, as after a kill: nobody answers any more.
+    /// Stops at once, as after a kill: no request is answered any more.
     pub(crate) fn die(&self) {
         self.task.abort();
         self.endpoint.close(9u32.into(), b"killed");
     }
 }
 
-async fn serve(endpoint: quinn::Endpoint, told: Watched<Told>) {
+async fn serve(endpoint: quinn::Endpoint, record: Watched<Record>) {
     while let Some(incoming) = endpoint.accept().await {
-        let told = told.clone();
+        let record = record.clone();
         tokio::spawn(async move {
             let (connection, _) = handshake(incoming, &[Role::Client], HANDSHAKE_TIMEOUT).await?;
             let handler = move |request| {
-                let answer = told.change(|told| told.answer(request));
+                let answer = record.change(|record| record.answer(request));
                 std::future::ready(answer)
             };
             Err::<(), _>(serve_requests(connection, handler).await)
@@ -65,7 +65,7 @@ async fn serve(endpoint: quinn::Endpoint, told: Watched<Told>) {
     }
 }
 
-impl Told {
+impl Record {
     fn answer(&mut self, request: ToCoordinator) -> FromCoordinator {
         let home = |unreachable| self.homes.iter().find(|home| Some(home.worker) != unreachable).cloned();
         let answer = match &request {

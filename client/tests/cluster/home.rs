@@ -1,4 +1,4 @@
-//! A home that fills slots with bytes that follow from the position, and fails as the test tells it to.
+//! A home that fills slots with bytes computed from the position, and fails as the test tells it to.
 
 use std::{collections::VecDeque, net::SocketAddr};
 
@@ -15,35 +15,35 @@ use tokio::task::JoinHandle;
 
 use super::{Cluster, Watched};
 
-/// What a home does after some batches.
+/// What a home does after a number of batches.
 #[derive(Clone, Debug)]
 pub(crate) enum Then {
-    /// Goes away without a word.
+    /// Closes the channel without a message.
     Die,
-    /// Says that it leaves, and sends no more.
+    /// Announces that it leaves, and sends no more batches.
     Leave,
-    /// Says that it cannot go on.
+    /// Reports that it cannot serve the rank.
     Fault { is_retryable: bool },
-    /// Sends no more; asked why, it says that it cannot go on, and that another might.
+    /// Sends no more batches. When asked why, reports that it cannot serve the rank, but another home might.
     FaultWhenAsked,
-    /// Sends no more; asked why, it says this.
+    /// Sends no more batches. When asked why, gives this answer.
     Stall(Option<Stall>),
 }
 
-/// What it does, and what it saw.
+/// What the home does, and what it has seen.
 #[derive(Default)]
 pub(crate) struct Script {
-    /// One for each attach, in order; afterwards it delivers to the end.
+    /// The failure of each attach, in order. After those, the home delivers to the end.
     pub(crate) thens: VecDeque<(u64, Then)>,
-    /// Steps before the position asked for at which it begins.
+    /// Number of steps before the requested position at which the home begins.
     pub(crate) early_steps: u64,
-    /// Where clients attached from, and how.
+    /// The position and the transport of each attach.
     pub(crate) attached: Vec<(Position, Transport)>,
-    /// Batches delivered, over all attaches.
+    /// Number of batches delivered, over all attaches.
     pub(crate) delivered: u64,
-    /// Slots that came back.
+    /// Number of slots that came back.
     pub(crate) freed: u64,
-    /// Channels that ended.
+    /// Number of channels that ended.
     pub(crate) gone: u64,
 }
 
@@ -66,12 +66,12 @@ impl TestHome {
         Self { home, script, task, endpoint }
     }
 
-    /// The same, as a client on another node sees it.
+    /// Returns the home's description without its socket, as for a client on another node.
     pub(crate) fn elsewhere(&self) -> Home {
         Home { node: NodeId("elsewhere".into()), socket: None, ..self.home.clone() }
     }
 
-    /// Gone, as after a kill.
+    /// Stops at once, as after a kill.
     pub(crate) fn die(&self) {
         self.task.abort();
         self.endpoint.close(9u32.into(), b"killed");
@@ -93,14 +93,14 @@ async fn serve(mut listener: HomeListener, script: Watched<Script>) {
     while let Some(request) = listener.accept().await {
         let script = script.clone();
         ranks.spawn(async move {
-            // A client that goes away is the end of its channel and of nothing else.
+            // When the client disconnects, only this channel ends.
             let _ = serve_rank(request, &script).await;
             script.change(|script| script.gone += 1);
         });
     }
 }
 
-/// One rank on one channel.
+/// The state of one rank on one channel.
 struct Rank {
     params: BatchParams,
     samples: u64,
@@ -138,7 +138,7 @@ async fn serve_rank(request: AttachRequest, script: &Watched<Script>) -> Result<
     };
     let (mut sender, mut receiver) = request.attached(&slab).await?;
     while rank.deliver_all(&mut sender, script).await? {
-        if !rank.hear(&mut sender, &mut receiver, script).await? {
+        if !rank.process_message(&mut sender, &mut receiver, script).await? {
             break;
         }
     }
@@ -146,7 +146,7 @@ async fn serve_rank(request: AttachRequest, script: &Watched<Script>) -> Result<
 }
 
 impl Rank {
-    /// Fills every free slot; false when this channel is to end.
+    /// Fills all free slots. Returns false when this channel must end.
     async fn deliver_all(&mut self, sender: &mut HomeSender, script: &Watched<Script>) -> Result<bool, ChannelError> {
         while !self.ended {
             if let Some((_, then)) = self.then.clone().filter(|(batches, _)| *batches == self.sequence) {
@@ -181,8 +181,8 @@ impl Rank {
         Ok(true)
     }
 
-    /// Takes in one message; false when the client has gone.
-    async fn hear(
+    /// Processes one message. Returns false when the client has disconnected.
+    async fn process_message(
         &mut self,
         sender: &mut HomeSender,
         receiver: &mut HomeReceiver,
@@ -206,7 +206,7 @@ impl Rank {
         Ok(true)
     }
 
-    /// Every byte follows from the position of its sample.
+    /// Fills a slot with bytes that are computed from the positions of its samples.
     fn fill(&self, mut slot: SlotMut, from: Position, next: Position) -> (u32, u64) {
         let size = u64::from(self.params.global_batch);
         let bound = |rank: u32| u64::from(rank) * size / u64::from(self.world);

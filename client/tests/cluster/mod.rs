@@ -1,4 +1,4 @@
-//! A small cluster in the test's process that speaks the real protocol: certificates, a coordinator, homes.
+//! A small cluster in the test's process that uses the real protocol: certificates, a coordinator, homes.
 
 pub(crate) mod coordinator;
 pub(crate) mod home;
@@ -23,10 +23,10 @@ use spdl_wire::{
 };
 use tokio::sync::watch;
 
-/// Longer than anything here takes.
+/// A timeout that is longer than any test takes.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// 50 samples an epoch, two epochs, batches of 8: 6 steps an epoch, 12 in all.
+/// A job of 50 samples per epoch, two epochs, batches of 8: 6 steps per epoch, 12 in total.
 pub(crate) fn job() -> Job {
     let size = [2, 3];
     let ops = vec![ImageOp::Resize { size: Size::HeightWidth(size) }];
@@ -58,7 +58,7 @@ pub(crate) fn session(world: u32) -> Session {
     Session { id: SessionId(7), job: job(), world, global_batch: 8, start: Position::START }
 }
 
-/// Something that a test changes or reads, and can wait for.
+/// A value that a test can read, change, and wait for.
 pub(crate) struct Watched<T> {
     value: Arc<Mutex<T>>,
     changed: watch::Sender<()>,
@@ -81,7 +81,7 @@ impl<T> Watched<T> {
         result
     }
 
-    /// Waits until `find` finds something.
+    /// Waits until `find` returns something.
     pub(crate) async fn wait<R>(&self, what: &str, mut find: impl FnMut(&mut T) -> Option<R>) -> R {
         let mut changes = self.changed.subscribe();
         let waiting = async {
@@ -96,7 +96,7 @@ impl<T> Watched<T> {
     }
 }
 
-/// Certificates and sockets of a cluster.
+/// The certificates and sockets of a cluster.
 pub(crate) struct Cluster {
     ca: ClusterCa,
     folder: tempfile::TempDir,
@@ -133,7 +133,7 @@ impl Cluster {
     }
 }
 
-/// Takes the next `count` batches, and drops each once it is looked at.
+/// Takes the next `count` batches. Looks at each, then drops it.
 pub(crate) async fn take<R>(client: &mut Client, count: usize, mut look: impl FnMut(&Batch) -> R) -> Vec<R> {
     let mut seen = Vec::new();
     for _ in 0..count {

@@ -1,4 +1,4 @@
-//! The session towards the coordinator, event by event.
+//! Tests of the session's relation to the coordinator, event by event.
 
 use spdl_wire::messages::{Holder, RunName};
 

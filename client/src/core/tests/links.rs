@@ -1,8 +1,8 @@
-//! Events of a link that was left come late, and change nothing for the one that serves.
+//! Late events of a link that was left do not change the state of the current link.
 
 use super::*;
 
-/// Attached to home 1 on [`L0`] and then to home 2 on [`L1`].
+/// A rank that was attached to home 1 on [`L0`] and then moved to home 2 on [`L1`].
 fn moved() -> Rank {
     let mut rank = Rank::attached();
     rank.wake();

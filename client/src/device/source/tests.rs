@@ -1,4 +1,4 @@
-//! Batches on the host, over a source that the test feeds.
+//! Tests of batches on the host, over a source that the test fills.
 
 use std::{
     collections::VecDeque,
@@ -22,7 +22,7 @@ use crate::{
     device::{DeviceError, Flip, NormaliseColumn, Placement, StreamHandle},
 };
 
-/// Gives what is put in; then waits for ever.
+/// A source that yields the batches it was created with, then waits for ever.
 #[derive(Debug)]
 struct Fed(VecDeque<Batch>);
 
@@ -53,7 +53,7 @@ impl Source for Fed {
     async fn close(&mut self) {}
 }
 
-/// A loader of `batches` batches of 24 samples, and the slab that they lie in.
+/// Returns a loader of `batches` batches of 24 samples, and the slab that holds them.
 fn loader(batches: u64, slots: u32) -> (Loader<Fed>, Slab) {
     let mut columns = columns();
     columns[0].dtype = DType::U8;
@@ -128,7 +128,7 @@ async fn on_the_host_pictures_are_normalised_mirrored_and_laid_out_as_asked() {
     }
 }
 
-/// Where the first column begins in a slot.
+/// Returns the offset of the first column in a slot.
 fn first_column_offset() -> usize {
     let mut columns = columns();
     columns[0].dtype = DType::U8;
