@@ -1,4 +1,4 @@
-//! With the feature `turbo`, compiles the part of the bench `crop` that calls the system's libjpeg-turbo.
+//! With the feature `turbo`, compiles the part of the benchmark `crop` that calls the system's libjpeg-turbo.
 
 use std::{env, process::Command};
 

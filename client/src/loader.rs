@@ -149,8 +149,8 @@ impl<S: Source> Loader<S> {
         self.source.handed(self.progress());
     }
 
-    /// Logs the number of bad samples. Does nothing for a pipeline in this process, which itself logs what is wrong with
-    /// them; a home does so in its own process.
+    /// Logs the number of bad samples. Does nothing for a pipeline in this process, which itself logs what is wrong
+    /// with them; a home does so in its own process.
     fn warn_of_bad_samples(&self) {
         if self.source.serving().transport == Some(Transport::InProcess) {
             return;

@@ -237,7 +237,7 @@ async fn a_socket_that_is_not_there_makes_way_for_quic() {
 }
 
 #[tokio::test]
-async fn beats_carry_what_the_trainer_has_taken_and_so_does_the_goodbye() {
+async fn heartbeats_and_the_last_message_carry_what_the_trainer_has_taken() {
     let cluster = Cluster::new();
     let home = TestHome::start(&cluster, 1, Script::default());
     let coordinator = Coordinator::start(&cluster, 1, vec![home.home.clone()]);

@@ -192,7 +192,7 @@ async fn a_wait_in_progress_is_in_every_figure() {
 }
 
 #[test]
-fn a_blocking_loader_iterates_times_out_and_says_goodbye() {
+fn a_blocking_loader_iterates_times_out_and_closes_its_source() {
     let (mut bench, loader) = Bench::new();
     let mut blocking = Blocking::start(async { Ok(loader) }).unwrap();
     bench.put(0, 48);

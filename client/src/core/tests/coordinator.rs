@@ -105,7 +105,7 @@ fn a_coordinator_that_goes_away_stops_no_batch_and_shows_in_the_situation() {
 }
 
 #[test]
-fn a_beat_carries_the_wait_in_progress() {
+fn a_heartbeat_carries_the_wait_in_progress() {
     let mut rank = Rank::attached();
     rank.core.waited(1_500);
     assert_eq!(beat_of(&rank.wake()).waited_ms, 1_500);

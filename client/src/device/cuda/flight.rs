@@ -32,8 +32,8 @@ impl Flight {
         // until the stream has passed the copy.
         unsafe { stream.copy(flight.batch().bytes(), to, 0)? };
         if let Some((flips, at)) = flips {
-            // SAFETY: page-locked memory whose owner fills it again only after `copied` has passed, and which the driver
-            // frees only when no copy reads it.
+            // SAFETY: page-locked memory. Its owner fills it again only after `copied` has passed, and the driver frees
+            // it only when no copy reads it.
             unsafe { stream.copy(flips.bytes(), to, at)? };
         }
         stream.record(copied)?;
