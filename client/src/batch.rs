@@ -1,4 +1,4 @@
-//! A batch of samples in a slot of shared memory, which is freed when the batch is dropped.
+//! A batch of samples in a slot of a slab, which is freed when the batch is dropped.
 
 use std::{fmt, sync::Arc};
 

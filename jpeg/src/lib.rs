@@ -1,10 +1,13 @@
 //! A decoder for baseline JPEG that decodes what a crop needs, at the scale it needs.
 //!
 //! The input is bytes, a rectangle and a size. The output is pixels, strip by strip, already resized (antialiased
-//! bilinear, as in PIL), mirrored and transposed. The decoder saves work in four ways. It skips coefficients outside
-//! the rectangle, several at a time. It does not read restart segments that the rectangle does not touch. It computes
-//! samples at the smallest of the scales 8/8, 4/8, 2/8 and 1/8 that covers the result. It resamples each component
-//! directly from its own samples. The result is the same on all machines, to the byte.
+//! bilinear, as in PIL), mirrored and transposed. The result is the same on all machines, to the byte. The decoder
+//! saves work in four ways:
+//!
+//! - It skips coefficients outside the rectangle, several at a time.
+//! - It does not decode restart segments that the rectangle does not touch.
+//! - It computes samples at the smallest of the scales 8/8, 4/8, 2/8 and 1/8 that covers the result.
+//! - It resamples each component directly from its own samples.
 //!
 //! A picture that it does not decode (progressive, arithmetic coding, CMYK, 12 bits) is [`Error::Unsupported`]. A
 //! truncated picture is an error, never grey pixels. Faults in a header that libjpeg ignores are ignored here too, and

@@ -1,5 +1,5 @@
 //! Rewrites a picture with other restart markers: the same coefficients, in segments of another length, so that a
-//! decoder finds a crop without reading what lies before it.
+//! decoder finds a crop without decoding what lies before it.
 
 use crate::{
     bits::{Bits, Block, Order},

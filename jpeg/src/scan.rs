@@ -135,7 +135,7 @@ impl<'s, 'b> Scan<'s, 'b> {
         (mcu / self.interval).saturating_add(1).saturating_mul(self.interval)
     }
 
-    /// Advances to an MCU that has not been read. Skips whole segments without reading them.
+    /// Advances to an MCU that has not been read. Skips whole segments without decoding them.
     #[inline(always)]
     fn seek<K: Kernel>(&mut self, kernel: K, mcu: u32) -> Result<(), Error> {
         let segment = mcu / self.interval;

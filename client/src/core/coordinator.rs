@@ -153,8 +153,8 @@ impl SessionCore {
     }
 
     /// Handles a refused join. Ranks that were just killed look alive for the liveness timeout and block the run. So
-    /// the join is repeated for twice that time, because a coordinator that restarts within it counts the timeout from
-    /// the beginning. Only then is the refusal final.
+    /// the join is repeated for twice that time, but not longer than the join timeout: a coordinator that restarts
+    /// meanwhile counts the liveness timeout from the beginning. Only then is the refusal final.
     fn on_refused(&mut self, now_ms: u64, refusal: Refusal) {
         let (Refusal::RunInUse { liveness_ms, .. } | Refusal::SessionDisagrees { liveness_ms, .. }) = refusal else {
             return self.fail(refusal.into());

@@ -49,7 +49,7 @@ pub struct Intent {
     pub node: NodeId,
     /// This process's id and host, for error texts.
     pub client: String,
-    /// A random number of this client, which tells it from another process with the same rank.
+    /// A random number of this client, with which the coordinator tells a repeated join from a restart.
     pub nonce: u64,
     /// The number of slots requested from a home.
     pub slots: u32,

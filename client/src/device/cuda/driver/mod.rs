@@ -128,7 +128,7 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// Makes a context current on this thread until it is dropped. Then restores the previous context, on which the
+/// A guard that makes a context current on this thread. Dropping it restores the previous context, on which the
 /// trainer's own libraries rely.
 struct Entered<'a>(&'a Context);
 
