@@ -15,7 +15,7 @@ const DEFAULT_TIMEOUT_S: u64 = 300;
 /// The settings of a client, read from `SPDL_*` variables or set one by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `SPDL_COORD`: address of the coordinator, `HOST:PORT`, or of all of them, separated by commas. No default.
+    /// `SPDL_COORD`: address of the coordinator, `HOST:PORT`, or of all coordinators, separated by commas. No default.
     pub coordinators: String,
     /// `SPDL_JOB`: the job's name. No default.
     pub job: String,
@@ -47,7 +47,7 @@ pub struct Settings {
     /// `SPDL_SOCKET`: path of the home's socket in this process's file system, for a pod that mounts the socket's
     /// folder elsewhere. Default: the path that the home announces.
     pub socket: Option<String>,
-    /// `SPDL_NODE`: name of this node, for hosts where equal kernel boot ids do not mean that two processes can share
+    /// `SPDL_NODE`: name of this node, for hosts where the kernel's boot id does not show which processes can share
     /// memory. Default: the kernel's boot id.
     pub node: Option<String>,
 }

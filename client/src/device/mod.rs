@@ -16,7 +16,7 @@
 //! ```
 //!
 //! [`Loader::on_device`](crate::Loader::on_device) turns any loader into one whose batches are [`DeviceBatch`]es. On
-//! the host they stay in their slots, without a copy. To a CUDA device, the device itself copies them ahead of the
+//! the host they stay in their slots, without a copy. A CUDA device copies them to its memory by itself, ahead of the
 //! trainer, from page-locked slots and on streams of the loader's own. Before the trainer uses a batch, it makes its
 //! stream wait for the copy: [`DeviceBatch::wait_on`].
 //!

@@ -43,7 +43,7 @@ pub struct NormaliseColumn {
     /// The order of the result in memory. With [`ImageLayout::Nhwc`] the shape is still `[n, 3, height, width]`, and
     /// the strides place the channels last: PyTorch's `channels_last`.
     pub layout: ImageLayout,
-    /// Which pictures to mirror left to right.
+    /// Which pictures to mirror horizontally.
     pub flip: Flip,
 }
 

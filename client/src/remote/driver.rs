@@ -52,7 +52,7 @@ pub(super) struct Driver {
 /// How far the session is from its end.
 enum End {
     No,
-    /// The coordinator is being told. Holds the sender that signals the end of that.
+    /// The last message to the coordinator is on its way. Holds the sender with which to answer `close`.
     Leaving(Option<oneshot::Sender<()>>),
     Over,
 }

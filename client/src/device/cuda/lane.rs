@@ -175,7 +175,7 @@ impl Lane {
         for event in buffer.released.drain(..) {
             self.copies.wait(&event)?;
         }
-        // If the trainer never waited for the previous batch in this buffer, its kernels may still be reading it.
+        // The kernels of the previous batch may still read this buffer, if the trainer never waited for that batch.
         self.copies.wait(&buffer.ready)?;
         let flips = buffer.flips.as_ref().map(|flips| (flips, buffer.flips_at));
         let flight = Flight::start(batch, flips, &self.copies, &buffer.memory, &buffer.copied)?;
