@@ -1,4 +1,4 @@
-//! A batch in Python's hands: its columns as tensors that share its memory.
+//! A batch as a Python object: its columns as tensors that share its memory.
 
 use std::{mem::offset_of, sync::Arc};
 
@@ -21,7 +21,7 @@ use crate::{
 #[pyclass(frozen, module = "spdl_cluster._native")]
 pub(crate) struct Batch {
     shared: Arc<Shared>,
-    /// Whether the loader's epoch ends with it.
+    /// Whether the loader's epoch ends with this batch.
     ends_epoch: bool,
 }
 
@@ -50,7 +50,7 @@ impl Batch {
     }
 }
 
-/// A device is no longer there for who was forked from its process.
+/// Fails in a process that was forked from the one that opened the device: CUDA does not work there.
 fn check_process(py: Python<'_>, shared: &Shared) -> PyResult<()> {
     let Placement::Cuda { .. } = shared.placement() else { return Ok(()) };
     if shared.is_at_home() {
@@ -67,8 +67,8 @@ fn wait_on(py: Python<'_>, shared: &Shared, stream: StreamHandle) -> PyResult<()
 
 #[pymethods]
 impl Batch {
-    /// Adds `name: convert(column)` to `target` for every column, in the job's order; with `capsules`, `convert` gets the column's
-    /// capsule where the column is not ragged.
+    /// Adds `name: convert(column)` to `target` for every column, in the job's order. With `capsules`, `convert` gets
+    /// the column's capsule instead, except for ragged columns.
     fn fill(
         &self,
         py: Python<'_>,
@@ -91,13 +91,13 @@ impl Batch {
         Ok(())
     }
 
-    /// Makes what is put on `stream` from now on wait until the batch is there, and its memory wait, when the batch dies, for what was
-    /// put there. Nothing to do on the host.
+    /// Makes work that is enqueued on `stream` from now on wait until the batch is there. When the batch is dropped,
+    /// its memory is reused only after the work that was enqueued there. No effect on the host.
     fn wait_on(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
         wait_on(py, &self.shared, dlpack::stream(stream))
     }
 
-    /// DLPack's type and number of the device that it is on.
+    /// Returns DLPack's type and number of the batch's device.
     #[getter]
     fn device(&self) -> (i32, i32) {
         self.shared.placement().dlpack_device()
@@ -109,51 +109,51 @@ impl Batch {
         self.ends_epoch
     }
 
-    /// Samples in it.
+    /// Returns the number of samples in the batch.
     #[getter]
     fn samples(&self) -> usize {
         self.shared.len()
     }
 
-    /// Epoch and offset of the global batch's first sample.
+    /// Returns epoch and offset of the global batch's first sample.
     #[getter]
     fn position(&self) -> (u64, u64) {
         let position = self.shared.from();
         (position.epoch, position.offset)
     }
 
-    /// Epoch and offset after the global batch.
+    /// Returns epoch and offset after the global batch.
     #[getter]
     fn next_position(&self) -> (u64, u64) {
         let position = self.shared.next();
         (position.epoch, position.offset)
     }
 
-    /// The sample id of each entry, i64.
+    /// Returns the sample id of each entry, i64.
     #[getter]
     fn ids(&self) -> Column {
         self.entry_column(DType::I64, offset_of!(Entry, id))
     }
 
-    /// The epoch of each entry, i64.
+    /// Returns the epoch of each entry, i64.
     #[getter]
     fn epochs(&self) -> Column {
         self.entry_column(DType::I64, offset_of!(Entry, epoch))
     }
 
-    /// The offset of each entry in its epoch's stream, i64.
+    /// Returns the offset of each entry in its epoch's stream, i64.
     #[getter]
     fn offsets(&self) -> Column {
         self.entry_column(DType::I64, offset_of!(Entry, offset))
     }
 
-    /// The flags of each entry, i32.
+    /// Returns the flags of each entry, i32.
     #[getter]
     fn flags(&self) -> Column {
         self.entry_column(DType::I32, offset_of!(Entry, flags))
     }
 
-    /// Bits of the flags, by name.
+    /// Returns the bits of the flags, by name.
     #[staticmethod]
     fn flag_bits(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         let bits = PyDict::new(py);
@@ -164,25 +164,25 @@ impl Batch {
         Ok(bits)
     }
 
-    /// Address and bytes of the slab that it lies in.
+    /// Returns the address and the bytes of the slab that the batch lies in.
     #[getter]
     fn slab(&self) -> PyResult<(usize, usize)> {
         let (slab, _) = self.shared.slot().ok_or_else(|| self.has_no_slot())?;
         Ok((slab.as_ptr().addr(), slab.bytes()))
     }
 
-    /// Number of its slot in the slab.
+    /// Returns the number of the batch's slot in the slab.
     #[getter]
     fn slot(&self) -> PyResult<u32> {
         self.shared.slot().map(|(_, slot)| slot).ok_or_else(|| self.has_no_slot())
     }
 
-    /// Receipt of this batch alone, 32 hexadecimal digits.
+    /// Returns the receipt of this batch alone, 32 hexadecimal digits.
     fn receipt(&self) -> String {
         self.shared.receipt().to_string()
     }
 
-    /// Digest of its contents, 32 hexadecimal digits; reads every byte.
+    /// Returns the digest of the batch's contents, 32 hexadecimal digits; reads every byte.
     fn content_digest(&self, py: Python<'_>) -> PyResult<String> {
         check_process(py, &self.shared)?;
         let digest = py.detach(|| self.shared.content_digest());
@@ -195,44 +195,46 @@ impl Batch {
 pub(crate) struct Column {
     shared: Arc<Shared>,
     view: View,
-    /// Of a ragged column.
+    /// The offsets of a ragged column.
     offsets: Option<View>,
 }
 
 #[pymethods]
 impl Column {
-    /// Type of its elements: u8, i32, i64, f16, bf16, f32 or f64.
+    /// Returns the type of the elements: u8, i32, i64, f16, bf16, f32 or f64.
     #[getter]
     fn dtype(&self) -> &'static str {
         self.view.dtype.name()
     }
 
-    /// Shape, samples first; of a ragged column, the number of all values.
+    /// Returns the shape, samples first; for a ragged column, the number of all values.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
         pyo3::types::PyTuple::new(py, &self.view.shape)
     }
 
-    /// Where each sample's values begin, and where the last ones end, in bytes, i64; `None` for a column that is not ragged.
+    /// Returns where each sample's values begin, and where the last ones end, in bytes, i64; `None` for a column that
+    /// is not ragged.
     #[getter]
     fn offsets(&self) -> Option<Self> {
         let view = self.offsets.clone()?;
         Some(Self { shared: self.shared.clone(), view, offsets: None })
     }
 
-    /// The same elements as unsigned integers of their width, for who does not know their type.
+    /// Returns the same elements as unsigned integers of their width, for consumers that do not know their type.
     fn bits(&self) -> Self {
         let view = View { as_bits: true, ..self.view.clone() };
         Self { shared: self.shared.clone(), view, offsets: None }
     }
 
-    /// Address of its first element, on the device that it is on.
+    /// Returns the address of the first element, on the batch's device.
     fn data_ptr(&self) -> usize {
         self.view.address
     }
 
-    /// A DLPack capsule: versioned where `max_version` is 1.0 or later. On a device, what is put on `stream` from now on waits until the
-    /// batch is there; the stream is as DLPack counts them, `None` the default one, and -1 where the consumer sees to it itself.
+    /// Returns a DLPack capsule: a versioned one if `max_version` is 1.0 or later. On a device, work that is enqueued
+    /// on `stream` from now on waits until the batch is there. `stream` is DLPack's number; `None` is the default
+    /// stream, and with -1 the consumer synchronises itself.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -266,7 +268,7 @@ impl Column {
         dlpack::export(py, &self.shared, &self.view, max_version.is_some_and(|(major, _)| major >= 1))
     }
 
-    /// DLPack's type and number of the device that it is on: `(1, 0)` for the host, `(2, N)` for `cuda:N`.
+    /// Returns DLPack's type and number of the device: `(1, 0)` for the host, `(2, N)` for `cuda:N`.
     fn __dlpack_device__(&self) -> (i32, i32) {
         self.shared.placement().dlpack_device()
     }

@@ -1,4 +1,4 @@
-//! Where batches are delivered, as Python names it: a device and its options.
+//! The device that batches are delivered to, and its options, as Python gives them.
 
 use pyo3::prelude::*;
 use spdl_client::device::{Device, DeviceError, DeviceOptions, Flip, NormaliseColumn, Placement};
@@ -6,21 +6,21 @@ use spdl_shard::job::{DType, ImageLayout, Normalise};
 
 use crate::errors::{self, Kind};
 
-/// A device that is open, and what it is told.
+/// An open device and its options.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) device: Device,
     pub(crate) options: DeviceOptions,
 }
 
-/// What Python gives for a column that is normalised: column, mean, std, type, layout, probability of a flip, seed.
+/// A normalised column as Python passes it: column, mean, std, type, layout, probability of a flip, seed.
 type Written = (String, Vec<f32>, Vec<f32>, String, String, f64, u64);
 
-/// What Python gives for a device: its name, buffers, columns that are normalised, and the largest slab that is page-locked.
+/// A device as Python passes it: its name, buffers, normalised columns, and the largest slab that is page-locked.
 pub(crate) type WrittenTarget = (String, u32, Vec<Written>, u64);
 
 impl Target {
-    /// Opens the device. `None` where batches stay in their slots as they are.
+    /// Opens the device. Returns `None` if batches stay in their slots unchanged.
     pub(crate) fn open(py: Python<'_>, written: WrittenTarget) -> PyResult<Option<Self>> {
         let (name, buffers, normalise, page_lock_max_bytes) = written;
         let normalise = normalise.into_iter().map(|column| read(py, column)).collect::<PyResult<Vec<_>>>()?;
@@ -31,7 +31,7 @@ impl Target {
         Ok((!is_plain).then_some(Self { device, options }))
     }
 
-    /// The type that the column has here, where it is another one than in the job.
+    /// Returns the column's type on the device, if it differs from the job's.
     pub(crate) fn dtype(&self, column: &str) -> Option<DType> {
         self.options.normalise.iter().find(|made| made.column == column).map(|made| made.dtype)
     }
@@ -67,13 +67,13 @@ fn read(py: Python<'_>, (column, mean, std, dtype, layout, flip, seed): Written)
     Ok(NormaliseColumn { column, by, dtype, layout, flip })
 }
 
-/// CUDA devices that the driver shows to this process.
+/// Counts the CUDA devices that the driver shows to this process.
 #[pyfunction]
 pub(crate) fn count_cuda_devices(py: Python<'_>) -> PyResult<u32> {
     py.detach(Device::count_cuda).map_err(|error| errors::of_device(py, &error))
 }
 
-/// Whether a call failed for want of memory.
+/// Whether a call failed because memory was exhausted.
 pub(crate) fn is_out_of_memory(error: &DeviceError) -> bool {
     match error {
         DeviceError::OutOfMemory { .. } => true,

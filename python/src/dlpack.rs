@@ -1,4 +1,5 @@
-//! Columns as DLPack tensors that borrow their batch, and the streams of who takes them: the only unsafe code of the package.
+//! Columns as DLPack tensors that borrow their batch, and the CUDA streams of consumers: the only unsafe code of the
+//! package.
 //!
 //! The layout of the structures is that of `dlpack.h` 1.1 (<https://dmlc.github.io/dlpack/latest/c_api.html>).
 #![allow(unsafe_code)]
@@ -62,20 +63,20 @@ struct ManagedVersioned {
     tensor: Tensor,
 }
 
-/// What a tensor is, in elements. It is memory of the batch that it is exported with.
+/// The shape of a tensor, in elements. Its memory is part of the batch that it is exported with.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<i64>,
     pub(crate) strides: Vec<i64>,
-    /// Of the first element.
+    /// Address of the first element.
     pub(crate) address: usize,
-    /// Given out as unsigned integers of the same width: for consumers that do not know the type.
+    /// Exported as unsigned integers of the same width, for consumers that do not know the type.
     pub(crate) as_bits: bool,
 }
 
 impl View {
-    /// Elements in row-major order.
+    /// Describes elements in row-major order.
     pub(crate) fn dense(dtype: DType, shape: Vec<i64>, address: usize) -> Self {
         let mut strides = vec![1; shape.len()];
         for axis in (1..shape.len()).rev() {
@@ -84,13 +85,13 @@ impl View {
         Self { dtype, shape, strides, address, as_bits: false }
     }
 
-    /// As the loader describes it.
+    /// Describes a tensor of the loader's.
     pub(crate) fn of(tensor: &DeviceTensor) -> Self {
         let (shape, strides) = (tensor.shape().to_vec(), tensor.strides().to_vec());
         Self { dtype: tensor.dtype(), shape, strides, address: tensor.address(), as_bits: false }
     }
 
-    /// Bytes from its first element to the end of its last; none when it has no element.
+    /// Returns the bytes from the first element to the end of the last; 0 for a tensor without elements.
     fn span_bytes(&self) -> usize {
         if self.shape.contains(&0) {
             return 0;
@@ -100,7 +101,7 @@ impl View {
     }
 }
 
-/// Keeps the batch and the tensor's numbers for as long as a consumer has the tensor.
+/// Keeps the batch and the tensor's shape alive for as long as a consumer has the tensor.
 struct Holder {
     _batch: Arc<Shared>,
     shape: Vec<i64>,
@@ -117,8 +118,8 @@ fn tensor(batch: &Arc<Shared>, view: &View) -> (Tensor, Box<Holder>) {
     let mut holder =
         Box::new(Holder { _batch: batch.clone(), shape: view.shape.clone(), strides: view.strides.clone() });
     let tensor = Tensor {
-        // In bounds, as asserted, or as the loader made it. A slab is mapped for writing, so a consumer may write; it owns
-        // the batch's memory until it gives it back.
+        // In bounds, as asserted above, or as the loader made it. A slab is mapped for writing, so a consumer may
+        // write: the trainer owns the batch's memory until it frees the slot.
         data: std::ptr::with_exposed_provenance_mut(view.address),
         device: Device { kind, id },
         dimensions: i32::try_from(view.shape.len()).expect("few dimensions"),
@@ -135,13 +136,14 @@ fn data_type(view: &View) -> DataType {
     DataType { code: if view.as_bits { 1 } else { code }, bits, lanes: 1 }
 }
 
-/// A stream of the consumer's, by DLPack's number or its handle.
+/// Converts a stream of the consumer's from DLPack's number or its handle.
 pub(crate) fn stream(handle: usize) -> StreamHandle {
-    // SAFETY: DLPack, and `Batch.wait_on`, ask for a live stream of the tensor's device, that stays so until the batch dies.
+    // SAFETY: DLPack and `Batch.wait_on` require a live stream of the tensor's device that stays live until the batch
+    // is dropped.
     unsafe { StreamHandle::from_raw(handle) }
 }
 
-/// A capsule `dltensor`, or `dltensor_versioned` for a consumer that reads it.
+/// Makes a capsule `dltensor`, or `dltensor_versioned` for a consumer that reads that.
 pub(crate) fn export<'py>(
     py: Python<'py>,
     batch: &Arc<Shared>,
@@ -159,8 +161,8 @@ pub(crate) fn export<'py>(
         (Box::into_raw(Box::new(managed)).cast(), NAME, drop_capsule)
     };
     let pointer = NonNull::new(pointer).expect("a box is not null");
-    // SAFETY: the pointer is to a managed tensor of the kind that the name says, and lives until its deleter is called: by
-    // the consumer, which renames the capsule, or by the destructor, which calls it only under the old name.
+    // SAFETY: the pointer is to a managed tensor of the kind that the name states, and lives until its deleter is
+    // called: by the consumer, which renames the capsule, or by the destructor, which calls it only under the old name.
     unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(destructor)) }
 }
 
@@ -180,10 +182,10 @@ unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
     }
 }
 
-/// Frees a tensor that nobody took.
+/// Frees a tensor that no consumer took.
 unsafe extern "C" fn drop_capsule(capsule: *mut ffi::PyObject) {
-    // SAFETY: Python calls a destructor with its capsule, attached. Under its first name a capsule still owns the pointer
-    // that `export` put in it.
+    // SAFETY: Python calls a destructor with its capsule, attached. Under its first name a capsule still owns the
+    // pointer that `export` put in it.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, NAME.as_ptr()) != 0 {
             delete(ffi::PyCapsule_GetPointer(capsule, NAME.as_ptr()).cast());
@@ -191,7 +193,7 @@ unsafe extern "C" fn drop_capsule(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// Frees a tensor that nobody took.
+/// Frees a tensor that no consumer took.
 unsafe extern "C" fn drop_capsule_versioned(capsule: *mut ffi::PyObject) {
     // SAFETY: as in `drop_capsule`.
     unsafe {

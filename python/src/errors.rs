@@ -1,4 +1,4 @@
-//! Errors of the Rust crates as the exceptions of `spdl_cluster.errors`.
+//! Converts errors of the Rust crates to the exceptions of `spdl_cluster.errors`.
 
 use pyo3::{
     prelude::*,
@@ -11,7 +11,7 @@ use spdl_wire::messages::Refusal;
 
 use crate::device::is_out_of_memory;
 
-/// The exceptions, by the name they have in Python.
+/// The exceptions, by their names in Python.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Setting,
@@ -46,14 +46,14 @@ impl Kind {
         }
     }
 
-    /// The class.
+    /// Returns the Python class.
     pub(crate) fn class(self, py: Python<'_>) -> PyResult<Bound<'_, PyType>> {
         static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
         let module = MODULE.get_or_try_init(py, || py.import("spdl_cluster.errors").map(Bound::unbind))?;
         Ok(module.bind(py).getattr(self.name())?.cast_into()?)
     }
 
-    /// An exception of this kind.
+    /// Makes an exception of this kind.
     pub(crate) fn error(self, py: Python<'_>, message: &str, hint: Option<&str>) -> PyErr {
         match self.class(py).and_then(|class| class.call1((message, hint))) {
             Ok(error) => PyErr::from_value(error),
@@ -62,7 +62,7 @@ impl Kind {
     }
 }
 
-/// What a loader said, `note` added to it.
+/// Converts a loader's error, with `note` appended to its text.
 pub(crate) fn of_client(py: Python<'_>, error: &ClientError, note: &str) -> PyErr {
     if let ClientError::Device(error) = error {
         return of_device(py, error);
@@ -94,7 +94,7 @@ pub(crate) fn of_client(py: Python<'_>, error: &ClientError, note: &str) -> PyEr
     kind.error(py, &format!("{error}{note}"), hint)
 }
 
-/// What a device said.
+/// Converts an error of a device.
 pub(crate) fn of_device(py: Python<'_>, error: &DeviceError) -> PyErr {
     let kind = match error {
         DeviceError::Name { .. } | DeviceError::Option { .. } | DeviceError::Column(_) => Kind::Setting,
@@ -104,7 +104,7 @@ pub(crate) fn of_device(py: Python<'_>, error: &DeviceError) -> PyErr {
     kind.error(py, &error.to_string(), error.hint())
 }
 
-/// What opening a loader in this process said.
+/// Converts an error from opening a loader in this process.
 pub(crate) fn of_local(py: Python<'_>, error: &LocalError) -> PyErr {
     let (kind, hint) = match error {
         LocalError::Client(error) => return of_client(py, error, ""),

@@ -1,4 +1,4 @@
-//! The batches of one rank, as Python sees them.
+//! The loader of one rank as a Python class: opens it, waits for its batches, and checks for signals meanwhile.
 
 use std::{
     path::PathBuf,
@@ -23,30 +23,30 @@ use crate::{
     open::{self, AnyLoader, ClusterOptions, Facts, LaunchOptions, Origin, ProcessOptions, Recipe},
 };
 
-/// How long a wait lasts, with every slot in the caller's hands, before it warns.
+/// How long a wait lasts, while the caller holds every slot, before it warns.
 const HOARDING_GRACE: Duration = Duration::from_secs(1);
 
-/// The batches of one rank, in order. Opened when it is first needed, so that a state can be set before.
+/// The batches of one rank, in order. The loader is opened at the first use, so that a state can be set before.
 #[pyclass(frozen, module = "spdl_cluster._native")]
 pub(crate) struct Feed {
     recipe: Recipe,
-    /// Called when the loader is opened: rank and world.
+    /// A Python callable that returns rank and world; called when the loader is opened.
     ranks: Py<PyAny>,
     process: u32,
-    /// Taken while detached from Python only: its holder may wait for Python.
+    /// Lock it only while detached from Python: the thread that holds it may wait for Python.
     phase: Mutex<Phase>,
     hoard: Mutex<Hoard>,
 }
 
 enum Phase {
-    /// Not opened; the state to start from.
+    /// Not opened yet, with the state to start from.
     Ahead(Option<State>),
     Open(Box<dyn AnyLoader>, Facts),
     Closed,
 }
 
-/// The batches in the caller's hands, of those that there can be: as many as the newest slab has slots, or as there are
-/// buffers on a device.
+/// Counts the batches that the caller still holds. `slots` is the most that there can be: the slots of the newest slab,
+/// or the buffers on a device.
 #[derive(Default)]
 struct Hoard {
     /// Address of the slab; 0 on a device.
@@ -66,10 +66,10 @@ impl Drop for Feed {
     fn drop(&mut self) {
         let phase = std::mem::replace(self.phase.get_mut(), Phase::Closed);
         if self.process == std::process::id() {
-            // Saying goodbye takes a while, in which others can go on.
+            // Closing takes a while, in which other Python threads can run.
             Python::attach(|py| py.detach(|| drop(phase)));
         } else {
-            // The threads that it would wait for exist in the parent only.
+            // The threads that it would wait for exist only in the parent.
             std::mem::forget(phase);
         }
     }
@@ -81,7 +81,7 @@ impl Feed {
         Self { recipe, ranks, process, phase: Mutex::new(Phase::Ahead(None)), hoard: Mutex::default() }
     }
 
-    /// Refuses a forked child, whose copy of this has no threads behind it.
+    /// Fails in a forked child, whose copy of the loader has no threads.
     fn check_process(&self, py: Python<'_>) -> PyResult<()> {
         if self.process == std::process::id() {
             return Ok(());
@@ -94,7 +94,7 @@ impl Feed {
         Err(Kind::Forked.error(py, &problem, Some("make the loader in the process that uses it, after the fork")))
     }
 
-    /// Calls `with` with the open loader, opening it first; detached, so it may wait.
+    /// Opens the loader if needed and calls `with` with it, detached from Python, so that it may wait.
     fn with_open<T: Send>(
         &self,
         py: Python<'_>,
@@ -116,7 +116,7 @@ impl Feed {
         })
     }
 
-    /// Calls signal handlers, and warns of a caller that keeps every slot.
+    /// Runs Python's signal handlers, and warns a caller that holds every slot.
     fn check(&self, waiting_since: Instant) -> PyResult<()> {
         let slots = {
             let mut hoard = self.hoard.lock();
@@ -143,7 +143,7 @@ impl Feed {
         let (address, slots) = slab.unwrap_or_else(|| (0, self.recipe.buffers()));
         let mut hoard = self.hoard.lock();
         if hoard.slab != address || hoard.slots != slots {
-            // Another home, another slab: what is kept of the old one does not hold this one up.
+            // Another home has another slab: batches that are held of the old slab do not block this one.
             *hoard = Hoard { slab: address, slots, ..Hoard::default() };
         }
         let shared = Shared::new(batch, hoard.held.clone());
@@ -168,8 +168,8 @@ fn seconds(py: Python<'_>, name: &str, timeout: Option<f64>) -> PyResult<Option<
 
 #[pymethods]
 impl Feed {
-    /// A rank of a cluster's job; `ranks()` says which of how many when it is opened. What is `None` comes from the `SPDL_*` variables, or
-    /// has its default.
+    /// Makes the feed of a rank that a cluster serves. `ranks()` returns rank and world when the loader is opened.
+    /// Settings that are `None` come from the `SPDL_*` variables or have their defaults.
     #[staticmethod]
     #[pyo3(signature = (ranks, *, job, run, start, takeover, epochs, coordinators, certs, transport, slots, timeout, socket, node, global_batch, target))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
@@ -199,8 +199,8 @@ impl Feed {
         Ok(Self::new(Recipe { job, origin, target: Target::open(py, target)? }, ranks))
     }
 
-    /// A rank whose pipeline runs in this process; `ranks()` says which of how many when it is opened. `sharers` processes share the node's
-    /// default budget of cores.
+    /// Makes the feed of a rank whose pipeline runs in this process. `ranks()` returns rank and world when the loader
+    /// is opened. `sharers` processes share the node's default budget of cores.
     #[staticmethod]
     #[pyo3(signature = (job, ranks, *, start, epochs, slots, timeout, global_batch, sharers, cores, memory_bytes, transform_timeout, program, target))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
@@ -229,7 +229,7 @@ impl Feed {
         Ok(Self::new(Recipe { job, origin, target: Target::open(py, target)? }, ranks))
     }
 
-    /// The next batch, waited for up to the timeout; `None` when all epochs are delivered.
+    /// Returns the next batch and waits for it up to the timeout; `None` when all epochs are delivered.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         let since = Instant::now();
         let taken = self.with_open(py, |loader, _| {
@@ -239,7 +239,7 @@ impl Feed {
         taken.map_err(|error| {
             let hoard = self.hoard.lock();
             let note = match (&error, hoard.is_all()) {
-                // A loader on a device says it by itself.
+                // The error of a loader on a device already contains this note.
                 (ClientError::Timeout { .. }, true) if self.recipe.target.is_none() => {
                     format!("; the caller keeps all {} batches that there are slots for", hoard.slots)
                 }
@@ -249,14 +249,14 @@ impl Feed {
         })
     }
 
-    /// Goes back to the beginning of the stream.
+    /// Returns to the beginning of the stream.
     fn restart(&self, py: Python<'_>) -> PyResult<()> {
         let restarted = self.with_open(py, |loader, _| Ok(loader.restart()))?;
         restarted.map_err(|error| errors::of_client(py, &error, ""))
     }
 
-    /// Takes `count` batches and drops them without making Python objects of them; the nanoseconds that it took. For benchmarks: what is
-    /// left of a batch's cost when Python's part is taken away.
+    /// Takes `count` batches, drops them without making Python objects of them, and returns the nanoseconds that it
+    /// took. For benchmarks: the cost of a batch without Python's share.
     fn drain(&self, py: Python<'_>, count: u32) -> PyResult<u64> {
         let taken = self.with_open(py, |loader, _| {
             let since = Instant::now();
@@ -270,7 +270,7 @@ impl Feed {
         taken.map_err(|error| errors::of_client(py, &error, ""))
     }
 
-    /// The position after the last batch that was handed over, and the job it is of, as one line of JSON.
+    /// Returns the position after the last batch that was delivered, and the job it belongs to, as one line of JSON.
     fn state(&self, py: Python<'_>) -> PyResult<String> {
         self.check_process(py)?;
         let ahead = py.detach(|| match &*self.phase.lock() {
@@ -283,7 +283,7 @@ impl Feed {
         }
     }
 
-    /// Goes on from a state. A loader of a cluster that other ranks take part in too must not be open yet.
+    /// Continues from a state. A cluster's loader whose session has other ranks too must not be open yet.
     fn load_state(&self, py: Python<'_>, state: &str) -> PyResult<()> {
         self.check_process(py)?;
         let state: State = state.parse().map_err(|error| errors::of_client(py, &ClientError::State(error), ""))?;
@@ -306,7 +306,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Epoch and offset where it started; `beginning`, `resume` or `given`; and the reason in words.
+    /// Returns epoch and offset where the loader started; `beginning`, `resume` or `given`; and the reason in words.
     #[getter]
     fn start(&self, py: Python<'_>) -> PyResult<(u64, u64, &'static str, String)> {
         let started = self.with_open(py, |loader, _| Ok(loader.started()))?;
@@ -318,7 +318,7 @@ impl Feed {
         Ok((started.position.epoch, started.position.offset, how, started.to_string()))
     }
 
-    /// The run's name: in this process that of the job.
+    /// Returns the run's name: for a pipeline in this process, the job's name.
     #[getter]
     fn run(&self, py: Python<'_>) -> PyResult<String> {
         match self.recipe.run() {
@@ -327,32 +327,32 @@ impl Feed {
         }
     }
 
-    /// Epoch and offset after the last batch that was handed over.
+    /// Returns epoch and offset after the last batch that was delivered.
     #[getter]
     fn position(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
         let position = self.with_open(py, |loader, _| Ok(loader.position()))?;
         Ok((position.epoch, position.offset))
     }
 
-    /// The epoch that the next batch starts in.
+    /// Returns the epoch that the next batch starts in.
     #[getter]
     fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
         self.with_open(py, |loader, _| Ok(loader.epoch()))
     }
 
-    /// Receipt of what was handed over, 32 hexadecimal digits.
+    /// Returns the receipt of what was delivered, 32 hexadecimal digits.
     #[getter]
     fn receipt(&self, py: Python<'_>) -> PyResult<String> {
         self.with_open(py, |loader, _| Ok(loader.receipt().to_string()))
     }
 
-    /// Steps from the position to the end of the last epoch.
+    /// Returns the steps from the position to the end of the last epoch.
     #[getter]
     fn steps_left(&self, py: Python<'_>) -> PyResult<u64> {
         self.with_open(py, |loader, _| Ok(loader.steps_left()))
     }
 
-    /// Figures so far, as one line of JSON.
+    /// Returns the loader's statistics so far, as one line of JSON.
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
         let stats = self.with_open(py, |loader, _| Ok(loader.stats()))?;
         let mut figures = serde_json::to_value(&stats).expect("plain data serialises");
@@ -360,32 +360,32 @@ impl Feed {
         Ok(figures.to_string())
     }
 
-    /// The job's name, samples of its dataset, its epochs, its global batch, and steps of an epoch.
+    /// Returns the job's name, the samples of its dataset, its epochs, its global batch, and the steps of an epoch.
     #[getter]
     fn facts(&self, py: Python<'_>) -> PyResult<(String, u64, u64, u32, u64)> {
         let facts = self.with_open(py, |_, facts| Ok(facts.clone()))?;
         Ok((facts.job, facts.samples, facts.epochs, facts.global_batch, facts.steps))
     }
 
-    /// Whether its job is an evaluation: every sample once, in the dataset's order.
+    /// Whether the job is an evaluation: every sample once, in the dataset's order.
     #[getter]
     fn is_evaluation(&self, py: Python<'_>) -> PyResult<bool> {
         self.with_open(py, |_, facts| Ok(facts.is_evaluation))
     }
 
-    /// Name and type of each column.
+    /// Returns name and type of each column.
     #[getter]
     fn columns(&self, py: Python<'_>) -> PyResult<Vec<(String, &'static str)>> {
         self.with_open(py, |_, facts| Ok(facts.columns.clone()))
     }
 
-    /// The device that batches are on: `cpu` or `cuda:N`.
+    /// Returns the device that batches are on: `cpu` or `cuda:N`.
     #[getter]
     fn device(&self) -> String {
         self.recipe.target.as_ref().map_or(Placement::Host, |target| target.device.placement()).to_string()
     }
 
-    /// The job, and where it is in it, in words; opens nothing and waits for nothing.
+    /// Returns the job and the loader's position as text. Opens nothing and waits for nothing.
     #[getter]
     fn glance(&self, py: Python<'_>) -> (String, String) {
         let position = py.detach(|| match self.phase.try_lock().as_deref() {
@@ -398,7 +398,7 @@ impl Feed {
         (format!("job `{}`", self.recipe.job), position)
     }
 
-    /// Says goodbye, within a second or two. Batches that were handed over stay valid.
+    /// Closes the loader, within a second or two. Batches that were delivered stay valid.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.check_process(py)?;
         py.detach(|| {
@@ -408,13 +408,13 @@ impl Feed {
         Ok(())
     }
 
-    /// Whether another process made it, from which this one was forked.
+    /// Whether another process made the loader, and this one was forked from it.
     #[getter]
     fn belongs_elsewhere(&self) -> bool {
         self.process != std::process::id()
     }
 
-    /// Whether it was closed.
+    /// Whether the loader was closed.
     #[getter]
     fn is_closed(&self, py: Python<'_>) -> bool {
         py.detach(|| matches!(&*self.phase.lock(), Phase::Closed))

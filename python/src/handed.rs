@@ -1,4 +1,4 @@
-//! A batch as a loader handed it over: in its slot, or on a device.
+//! A batch as a loader returned it: in its slot, or on a device.
 
 use std::{
     ops::Deref,
@@ -17,7 +17,7 @@ use spdl_wire::slab::Slab;
 
 use crate::dlpack::View;
 
-/// A batch, wherever it is.
+/// The memory that a batch lies in.
 pub(crate) enum Handed {
     Slot(spdl_client::Batch),
     Device(DeviceBatch),
@@ -35,7 +35,7 @@ impl From<DeviceBatch> for Handed {
     }
 }
 
-/// A column: its name, its values, and where the samples of a ragged one begin.
+/// The arrays of a column: its name, its values, and for a ragged column the offset where each sample begins.
 pub(crate) struct Arrays<'a> {
     pub(crate) name: &'a str,
     pub(crate) values: View,
@@ -85,7 +85,7 @@ impl Handed {
         }
     }
 
-    /// Its slab and its slot there; `None` for a batch that was copied to a device.
+    /// Returns the slab and the number of the slot; `None` for a batch that was copied to a device.
     pub(crate) fn slot(&self) -> Option<(&Slab, u32)> {
         match self {
             Self::Slot(batch) => Some((batch.slab(), batch.slot())),
@@ -93,7 +93,7 @@ impl Handed {
         }
     }
 
-    /// Address and number of its bytes, on the device that it is on.
+    /// Returns the address and the number of the batch's bytes, on the device that it is on.
     pub(crate) fn bytes(&self) -> (usize, usize) {
         match self {
             Self::Slot(batch) => (batch.bytes().as_ptr().addr(), batch.bytes().len()),
@@ -108,7 +108,7 @@ impl Handed {
         }
     }
 
-    /// Its columns, in the job's order.
+    /// Returns the columns in the job's order.
     pub(crate) fn columns(&self) -> Vec<Arrays<'_>> {
         match self {
             Self::Slot(batch) => batch.columns().map(|column| in_slot(&column)).collect(),
@@ -138,7 +138,7 @@ fn in_slot<'a>(column: &spdl_client::Column<'a>) -> Arrays<'a> {
     Arrays { name: column.name(), values: View::dense(dtype, shape, address), offsets }
 }
 
-/// A batch that Python objects and tensors share. Its memory goes back with the last of them.
+/// A batch that Python objects and tensors share. Its memory is released with the last of them.
 pub(crate) struct Shared {
     /// `None` only while dropping.
     handed: Option<Handed>,
@@ -147,13 +147,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// `held` counts the batches that are alive of those that there can be at once.
+    /// Shares a batch. `held` counts the live batches among those that can exist at once.
     pub(crate) fn new(handed: Handed, held: Arc<AtomicU32>) -> Self {
         held.fetch_add(1, Ordering::Relaxed);
         Self { handed: Some(handed), held, process: std::process::id() }
     }
 
-    /// Whether this is the process that it was handed over in.
+    /// Whether this process received the batch, and was not forked from the one that did.
     pub(crate) fn is_at_home(&self) -> bool {
         self.process == std::process::id()
     }
@@ -174,7 +174,7 @@ impl Drop for Shared {
             drop(handed);
             self.held.fetch_sub(1, Ordering::Relaxed);
         } else {
-            // In a forked child the memory is the parent's, and no thread is there to give it back.
+            // In a forked child the memory is the parent's, and no thread exists that could release it.
             std::mem::forget(handed);
         }
     }

@@ -1,5 +1,5 @@
-//! A job in Python: the path of a job file, or a dict with the same keys. A relative `dataset` is relative to the job file, in
-//! a dict to the current folder.
+//! A job as Python gives it: the path of a job file, or a dict with the same keys. A relative `dataset` is relative to
+//! the job file, or for a dict to the current folder.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use spdl_shard::job::JobFile;
 
 use crate::errors::Kind;
 
-/// Reads a job: a dict is made a table first, so that both go the same way.
+/// Reads a job. A dict is converted to a TOML table first, so that both forms take the same path.
 pub(crate) fn read(job: &Bound<'_, PyAny>) -> PyResult<JobFile> {
     let py = job.py();
     let wrong = |problem: String| Kind::Setting.error(py, &problem, None);
@@ -26,7 +26,7 @@ pub(crate) fn read(job: &Bound<'_, PyAny>) -> PyResult<JobFile> {
     file.map_err(|error| wrong(error.to_string()))
 }
 
-/// Deeper than any job, and shallow enough for the stack.
+/// The deepest nesting: deeper than any job, and shallow enough for the stack.
 const MAX_DEPTH: usize = 16;
 
 fn table(dict: &Bound<'_, PyDict>, at: &str) -> PyResult<toml::Table> {
@@ -39,7 +39,7 @@ fn table(dict: &Bound<'_, PyDict>, at: &str) -> PyResult<toml::Table> {
             .extract::<String>()
             .map_err(|_| Kind::Setting.error(dict.py(), &format!("{at} has a key that is no string"), None))?;
         let at = format!("{at}.{key}");
-        // A key that is not given, as TOML has it.
+        // `None` means that the key is absent, as in TOML.
         if !value.is_none() {
             table.insert(key, self::value(&value, &at)?);
         }
@@ -73,7 +73,7 @@ fn value(object: &Bound<'_, PyAny>, at: &str) -> PyResult<toml::Value> {
     }
 }
 
-/// What to call an object's type.
+/// Names the type of an object, for errors.
 fn kind(object: &Bound<'_, PyAny>) -> String {
     object.get_type().name().map_or_else(|_| "an object".to_owned(), |name| format!("a `{name}`"))
 }

@@ -1,5 +1,5 @@
-//! The native half of the Python package `spdl_cluster`: loaders, batches and their memory. What users see is made of it
-//! in `python/spdl_cluster`.
+//! The native half of the Python package `spdl_cluster`: loaders, batches and their memory. The public API, in
+//! `python/spdl_cluster`, is built on it.
 
 mod batch;
 mod device;
@@ -25,7 +25,7 @@ mod _native {
     #[pymodule_export]
     use crate::pictures::pack_pictures;
 
-    /// The package's version.
+    /// The version of the package.
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "as Python has it")]
     const __version__: &str = env!("CARGO_PKG_VERSION");

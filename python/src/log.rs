@@ -1,5 +1,5 @@
-//! Log lines of the Rust crates, on their way to Python's `logging`. Whoever logs only adds to a queue, whatever it holds and whether or not it
-//! has the interpreter; one thread hands the lines on, and ends before the interpreter does.
+//! Forwards log lines of the Rust crates to Python's `logging`. A thread that logs only appends to a queue, so it may
+//! hold locks and need not hold the interpreter. One thread delivers the lines, and ends before the interpreter does.
 
 use std::{
     collections::VecDeque,
@@ -22,10 +22,10 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-/// Lines that wait to be handed on; of more, the newest are counted and dropped.
+/// The most lines that wait to be delivered. Lines beyond that are dropped and counted.
 const MAX_WAITING: usize = 1024;
 
-/// What is handed on, as Python counts levels.
+/// The lowest level that is delivered, in Python's numbers.
 static LEVEL: AtomicU8 = AtomicU8::new(WARNING);
 const WARNING: u8 = 30;
 
@@ -41,12 +41,12 @@ struct Queue {
 struct Waiting {
     lines: VecDeque<Line>,
     dropped: u64,
-    /// The thread, and the process that it is one of: a forked child has none.
+    /// The thread, and the process that it belongs to: a forked child has none.
     thread: Option<(u32, JoinHandle<()>)>,
     is_over: bool,
 }
 
-/// A line: its level as Python counts them, the logger's name, and the text.
+/// A line: its level in Python's numbers, the logger's name, and the text.
 type Line = (u8, String, String);
 
 struct ToPython;
@@ -54,7 +54,7 @@ struct ToPython;
 impl<S: Subscriber> Layer<S> for ToPython {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
         let level = LEVEL.load(Ordering::Relaxed);
-        // Of the libraries below only what is wrong is of interest.
+        // Of the libraries that the crates use, only warnings and errors are of interest.
         let least = if metadata.target().starts_with("spdl_") { level } else { level.max(WARNING) };
         python_level(*metadata.level()) >= least
     }
@@ -68,7 +68,7 @@ impl<S: Subscriber> Layer<S> for ToPython {
     }
 }
 
-/// The message, and after it the fields.
+/// The message and the fields, which follow it.
 #[derive(Default)]
 struct Text {
     message: String,
@@ -108,7 +108,7 @@ impl Queue {
         self.news.notify_one();
     }
 
-    /// Hands lines on until it is over and none is left.
+    /// Delivers lines until the log is stopped and no line is left.
     fn hand_on(&self, deliver: &Py<PyAny>) {
         loop {
             let (lines, dropped, is_over) = {
@@ -135,7 +135,8 @@ impl Queue {
     }
 }
 
-/// Has log lines handed to `deliver(level, logger, text)` from now on, unless something else in this process takes them.
+/// Delivers log lines to `deliver(level, logger, text)` from now on, unless this process has another subscriber
+/// already.
 #[pyfunction]
 pub(crate) fn start_log(deliver: Py<PyAny>) {
     if tracing_subscriber::registry().with(ToPython).try_init().is_err() {
@@ -145,7 +146,7 @@ pub(crate) fn start_log(deliver: Py<PyAny>) {
     QUEUE.waiting.lock().thread = thread.ok().map(|thread| (std::process::id(), thread));
 }
 
-/// Hands on lines of this level and above, as Python counts levels.
+/// Sets the lowest level that is delivered, in Python's numbers.
 #[pyfunction]
 pub(crate) fn set_log_level(level: u8) {
     if LEVEL.swap(level, Ordering::Relaxed) != level {
@@ -153,7 +154,7 @@ pub(crate) fn set_log_level(level: u8) {
     }
 }
 
-/// Hands on what is left, and nothing more.
+/// Delivers the lines that are left and stops.
 #[pyfunction]
 pub(crate) fn stop_log(py: Python<'_>) {
     py.detach(|| {
@@ -165,7 +166,7 @@ pub(crate) fn stop_log(py: Python<'_>) {
         };
         match thread {
             Some((process, thread)) if process == std::process::id() => drop(thread.join()),
-            // It is the parent's.
+            // The thread belongs to the parent process.
             thread => std::mem::forget(thread),
         }
     });

@@ -1,4 +1,5 @@
-//! How a loader is opened: over a cluster, or in this process. A recipe is kept, so that a state can be set before.
+//! Opens a loader: over a cluster, or in this process. The settings are kept, so that a state can be set before it is
+//! opened.
 
 use std::{future::Future, time::Duration};
 
@@ -12,20 +13,20 @@ use spdl_worker::transform::{Program, ProgramCode, TransformSettings};
 
 use crate::{device::Target, errors, handed::Handed};
 
-/// How often a wait asks Python whether to go on: well within the 200 ms after which Ctrl-C feels dead.
+/// How often a wait checks for Python's signals: well within the 200 ms after which Ctrl-C feels dead.
 pub(crate) const CHECK: Duration = Duration::from_millis(50);
 
-/// Where batches come from, and where they go.
+/// Everything that is needed to open a loader: where its batches come from, and where they go.
 #[derive(Debug)]
 pub(crate) struct Recipe {
     /// The job's name.
     pub(crate) job: String,
     pub(crate) origin: Origin,
-    /// `None` where they stay in their slots as they are.
+    /// `None` if batches stay in their slots unchanged.
     pub(crate) target: Option<Target>,
 }
 
-/// Where batches come from.
+/// Where batches come from: workers of a cluster, or a pipeline in this process.
 #[derive(Debug)]
 pub(crate) enum Origin {
     Cluster { builder: Box<Builder>, run: String },
@@ -33,7 +34,7 @@ pub(crate) enum Origin {
 }
 
 impl Recipe {
-    /// The run's name, where it has one of its own.
+    /// Returns the run's name, if the run has one of its own.
     pub(crate) fn run(&self) -> Option<&str> {
         match &self.origin {
             Origin::Cluster { run, .. } => Some(run),
@@ -41,7 +42,7 @@ impl Recipe {
         }
     }
 
-    /// Opens the loader of `rank` of `world`, from `state` where there is one. Waits, and calls `check` on the way.
+    /// Opens the loader of `rank` of `world`, from `state` if there is one. Waits, and calls `check` meanwhile.
     pub(crate) fn open(
         &self,
         (rank, world): (u32, u32),
@@ -64,7 +65,7 @@ impl Recipe {
                     Some(state) => builder.state(state),
                     None => builder,
                 };
-                // What a loader in this process says when it cannot be opened is more than a client's error.
+                // Opening a loader in this process has more kinds of errors than a client has: keep the original one.
                 let mut refused = None;
                 let open = async {
                     builder.open().await.map_err(|error| {
@@ -83,7 +84,7 @@ impl Recipe {
         }
     }
 
-    /// Waits for a loader, and puts its batches where they go.
+    /// Waits for a loader to open, and adds the copy to the device if there is one.
     fn start<S: Source<Batch = Batch>>(
         &self,
         open: impl Future<Output = Result<Loader<S>, ClientError>>,
@@ -98,12 +99,12 @@ impl Recipe {
         Ok(opened.map(|loader| Box::new(loader) as Box<dyn AnyLoader>))
     }
 
-    /// Batches on a device that the caller can have at once.
+    /// Returns how many batches on a device the caller can hold at once.
     pub(crate) fn buffers(&self) -> u32 {
         self.target.as_ref().map_or(u32::MAX, |target| target.options.buffers)
     }
 
-    /// What is known of a loader that was opened, with the types that columns have where they go.
+    /// Returns the facts of an open loader, with the types that columns have on the device.
     pub(crate) fn facts(&self, loader: &dyn AnyLoader) -> Facts {
         let mut facts = loader.facts();
         for (name, dtype) in &mut facts.columns {
@@ -115,24 +116,24 @@ impl Recipe {
     }
 }
 
-/// What does not change over a loader's life.
+/// What does not change during a loader's life.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) job: String,
     pub(crate) samples: u64,
     pub(crate) epochs: u64,
     pub(crate) global_batch: u32,
-    /// Of an epoch; rounded up where epochs share a batch.
+    /// Steps of an epoch; rounded up if epochs share a batch.
     pub(crate) steps: u64,
-    /// Every sample once, in the dataset's order.
+    /// Whether every sample comes once, in the dataset's order.
     pub(crate) is_evaluation: bool,
     /// Names and types of the columns.
     pub(crate) columns: Vec<(String, &'static str)>,
 }
 
-/// A loader, whatever its source.
+/// A loader of either source.
 pub(crate) trait AnyLoader: Send {
-    /// The next batch, and whether the epoch ends with it.
+    /// Returns the next batch, and whether the epoch ends with it.
     fn next(
         &mut self,
         check: &mut dyn FnMut() -> PyResult<()>,
@@ -215,17 +216,17 @@ impl<S: Source<Batch: Into<Handed>>> AnyLoader for Blocking<S> {
     }
 }
 
-/// What a launch asks for.
+/// The options of one launch of a trainer.
 #[derive(Debug, Default)]
 pub(crate) struct LaunchOptions {
     pub(crate) run: Option<String>,
-    /// As [`StartFrom`] is written.
+    /// The text of a [`StartFrom`].
     pub(crate) start: Option<String>,
     pub(crate) takeover: Option<bool>,
     pub(crate) epochs: Option<u64>,
 }
 
-/// Settings of a cluster's loader: the environment, and over it what the caller gave.
+/// Settings of a cluster's loader. They override the environment.
 #[derive(Debug, Default)]
 pub(crate) struct ClusterOptions {
     pub(crate) job: Option<String>,
@@ -241,7 +242,7 @@ pub(crate) struct ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// The job's name and a cluster, once all settings are there and make sense.
+    /// Returns the job's name and a client of its cluster, after a check of all settings.
     pub(crate) fn origin(self) -> Result<(String, Origin), ClientError> {
         let mut settings = Settings::from_env()?;
         settings.job = self.job.unwrap_or(settings.job);
@@ -276,7 +277,7 @@ pub(crate) struct ProcessOptions {
     pub(crate) slots: Option<u32>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) global_batch: Option<u32>,
-    /// Of `sharers` processes that share this node's budget.
+    /// Processes that share this node's budget.
     pub(crate) sharers: u32,
     pub(crate) cores: Option<f64>,
     pub(crate) memory_bytes: Option<u64>,
@@ -284,7 +285,7 @@ pub(crate) struct ProcessOptions {
 }
 
 impl ProcessOptions {
-    /// The job's name and a pipeline of it.
+    /// Returns the job's name and its pipeline.
     pub(crate) fn origin(self, job: JobFile) -> Result<(String, Origin), ClientError> {
         let name = job.name.clone();
         let mut budget = spdl_worker::budget::Budget::default();
@@ -310,7 +311,7 @@ impl ProcessOptions {
     }
 }
 
-/// How functions are called: by this interpreter, which finds the modules that this process finds.
+/// Returns how functions of the job are called: by this interpreter, with the module path of this process.
 pub(crate) fn transforms(
     py: Python<'_>,
     timeout: Option<Duration>,

@@ -1,4 +1,4 @@
-//! Test data for those who have none at hand: the demo's pictures, packed.
+//! Test data for users who have none: the demo's pictures, packed.
 
 use std::path::PathBuf;
 
@@ -11,8 +11,8 @@ use spdl_shard::{
 
 use crate::errors::Kind;
 
-/// Draws `count` photograph-like pictures of the set `seed` and packs them as a dataset in `folder`, which is made and must not hold
-/// one yet. Gives the number of classes.
+/// Draws `count` photograph-like pictures from `seed` and packs them as a dataset in `folder`, which it creates and
+/// which must not hold a dataset yet. Returns the number of classes.
 #[pyfunction]
 #[pyo3(signature = (folder, count, seed=0))]
 pub(crate) fn pack_pictures(py: Python<'_>, folder: PathBuf, count: u64, seed: u64) -> PyResult<usize> {
@@ -21,15 +21,15 @@ pub(crate) fn pack_pictures(py: Python<'_>, folder: PathBuf, count: u64, seed: u
 }
 
 fn write(folder: &std::path::Path, count: u64, seed: u64) -> Result<(), String> {
-    let said = |what: &dyn std::fmt::Display| format!("pictures in `{}`: {what}", folder.display());
-    let dataset = std::path::absolute(folder).map_err(|error| said(&error))?;
+    let problem = |what: &dyn std::fmt::Display| format!("pictures in `{}`: {what}", folder.display());
+    let dataset = std::path::absolute(folder).map_err(|error| problem(&error))?;
     let source = dataset.with_extension("pictures");
-    write_image_folder(&source, count, seed, |_| {}).map_err(|error| said(&error))?;
+    write_image_folder(&source, count, seed, |_| {}).map_err(|error| problem(&error))?;
     let options = PackOptions { block_bytes: 256 << 10, ..PackOptions::new(Source::ImageFolder(source.clone())) };
     let store = DatasetStore::create_with(&dataset.display().to_string(), &StoreOptions::default())
-        .map_err(|error| said(&error))?;
-    let runtime = tokio::runtime::Runtime::new().map_err(|error| said(&error))?;
-    let packed = runtime.block_on(pack(&store, &options, &|_| {})).map_err(|error| said(&error));
-    std::fs::remove_dir_all(&source).map_err(|error| said(&error))?;
+        .map_err(|error| problem(&error))?;
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| problem(&error))?;
+    let packed = runtime.block_on(pack(&store, &options, &|_| {})).map_err(|error| problem(&error));
+    std::fs::remove_dir_all(&source).map_err(|error| problem(&error))?;
     packed.map(|_| ())
 }
