@@ -1,8 +1,10 @@
-"""Trains with Accelerate: it prepares model and optimiser, and gathers; the loader is used as it is, because it knows rank and world.
+"""Trains with Accelerate. Accelerate prepares model and optimiser, and gathers; the loader is used directly, because it
+knows rank and world.
 
     torchrun --nproc-per-node 2 python/examples/train_accelerate.py
 
-Makes pictures and trains two epochs on them. Do not give the loader to `prepare`, which would cut its batches once more.
+Makes pictures and trains two epochs on them. Do not pass the loader to `prepare`, which would split its batches a
+second time.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ JOB = {
 
 
 def main() -> None:
-    """Trains to the end of the job, and says what it saw."""
+    """Trains to the end of the job, and prints how many samples it saw."""
     accelerator = accelerate.Accelerator(cpu=True)
     folder = [os.path.join(tempfile.mkdtemp(prefix="spdl-accelerate-"), "dataset")]
     if accelerator.is_main_process:

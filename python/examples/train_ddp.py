@@ -1,11 +1,12 @@
-"""Trains a small network with DistributedDataParallel, validates it after each epoch, and goes on in the middle of one after any interruption.
+"""Trains a small network with DistributedDataParallel, validates it after each epoch, and resumes in the middle of an
+epoch after any interruption.
 
     torchrun --nproc-per-node 2 python/examples/train_ddp.py --demo
     torchrun --nproc-per-node 8 python/examples/train_ddp.py --job train.toml --validate val.toml     # the pipeline in this process
     SPDL_COORD=head:7400 SPDL_JOB=tour SPDL_CERTS=certs/client torchrun ... train_ddp.py     # served by a cluster
 
-With `--checkpoint FILE` it saves model, optimiser and loader every `--every` steps, and goes on from there when started again, with
-any number of ranks.
+With `--checkpoint FILE` it saves model, optimiser and loader every `--every` steps, and continues from there when it is
+started again, with any number of ranks.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 LABEL = {"name": "label", "from": "cls", "decode": "int"}
 
-#: What the demo trains on: pictures of 32 pixels and their classes, every sample once an epoch.
+#: The job that the demo trains on: pictures of 32 pixels and their classes, every sample once an epoch.
 DEMO_JOB = {
     "name": "demo",
     "seed": 17,
@@ -44,7 +45,8 @@ DEMO_JOB = {
     ],
 }
 
-#: What it validates on: every sample once, in the same order each time. Its loader gives all of it at every `for`.
+#: The job that the demo validates on: every sample once, in the same order each time. Its loader gives the whole
+#: dataset at every `for`.
 DEMO_VALIDATION = {
     "name": "demo-validation",
     "global_batch": 32,
@@ -58,7 +60,7 @@ DEMO_VALIDATION = {
 
 
 def network(classes: int) -> nn.Module:
-    """A few convolutions: enough to learn colours and textures."""
+    """Returns a network of a few convolutions: enough to learn colours and textures."""
     return nn.Sequential(
         nn.Conv2d(3, 16, 5, stride=2, padding=2),
         nn.ReLU(),
@@ -71,7 +73,7 @@ def network(classes: int) -> nn.Module:
 
 
 def demo_data(pictures: int) -> str:
-    """A folder with two datasets of the demo's pictures, made by rank 0 for all."""
+    """Returns a folder with two datasets of the demo's pictures, made by rank 0 for all ranks."""
     folder = [""]
     if dist.get_rank() == 0:
         folder = [tempfile.mkdtemp(prefix="spdl-demo-")]
@@ -84,7 +86,7 @@ def demo_data(pictures: int) -> str:
 def open_loaders(
     arguments: argparse.Namespace, state: dict[str, Any] | None
 ) -> tuple[spdl_cluster.Loader, spdl_cluster.Loader | None]:
-    """This rank's loaders for training and for validation. Rank and world are those of the process group."""
+    """Returns this rank's loaders for training and for validation. Rank and world are those of the process group."""
     if arguments.demo:
         folder = demo_data(arguments.pictures)
         train = {**DEMO_JOB, "dataset": os.path.join(folder, "train")}
@@ -97,7 +99,7 @@ def open_loaders(
 
 
 def validate(model: nn.Module, loader: spdl_cluster.Loader) -> str:
-    """The model on the whole validation set, over all ranks."""
+    """Validates the model on the whole validation set, over all ranks; returns the result as text."""
     right_and_all = torch.zeros(2)
     model.eval()
     with torch.no_grad():
@@ -113,7 +115,7 @@ def validate(model: nn.Module, loader: spdl_cluster.Loader) -> str:
 
 
 def main() -> None:
-    """Trains to the end of the job, and says what it saw."""
+    """Trains to the end of the job, and prints how many samples it saw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demo", action="store_true", help="make pictures and train on them")
     parser.add_argument("--pictures", type=int, default=320, help="pictures of the demo")
@@ -148,7 +150,8 @@ def main() -> None:
         step = 0
         for epoch in range(loader.epoch, loader.epochs):
             for batch in loader:
-                # Before the step, which no rank ends alone: whatever a checkpoint counts as trained is in the traces of all.
+                # Write the trace before the step, which all ranks end together: so every step that a checkpoint counts
+                # is in the traces of all ranks.
                 entries = zip(batch.epochs.tolist(), batch.ids.tolist(), batch.valid.tolist())
                 new = [(at, sample) for at, sample, valid in entries if valid]
                 if trace:
@@ -156,7 +159,7 @@ def main() -> None:
 
                 images = batch["image"].permute(0, 3, 1, 2).float() / 255
                 answers = model(images)
-                # At the end of an `exact` epoch a rank can have empty entries: they do not count.
+                # At the end of an `exact` epoch a rank can have empty entries, which must not count.
                 losses = nn.functional.cross_entropy(answers, batch["label"], reduction="none")
                 loss = (losses * batch.valid).sum() * loader.world / loader.global_batch
                 optimiser.zero_grad()
@@ -171,7 +174,7 @@ def main() -> None:
                 if arguments.checkpoint and rank == 0 and step % arguments.every == 0:
                     save(arguments.checkpoint, model.module, optimiser, loader)
             if validation is not None:
-                # Without DDP's wrapper, whose buffers would be sent around for nothing.
+                # Validate without DDP's wrapper, which would broadcast its buffers needlessly.
                 verdict = validate(model.module, validation)
                 if rank == 0:
                     print(f"epoch {epoch}: {verdict}")
@@ -194,16 +197,16 @@ def main() -> None:
 
 
 def gathered(value: Any) -> list[Any]:
-    """The values of all ranks, by rank."""
+    """Returns the values of all ranks, by rank."""
     everything: list[Any] = [None] * dist.get_world_size()
-    # Gloo's threads abort a process that ends while they let go of an object of Python's. DDP keeps those of the default group alive;
-    # those of a group of its own end with it: https://github.com/pytorch/pytorch/pull/179291
+    # Gloo's threads abort a process that exits while they release a Python object. DDP keeps the threads of the default
+    # group alive; those of a group made here end with it: https://github.com/pytorch/pytorch/pull/179291
     dist.all_gather_object(everything, value, group=dist.new_group())
     return everything
 
 
 def save(path: pathlib.Path, model: nn.Module, optimiser: torch.optim.Optimizer, loader: spdl_cluster.Loader) -> None:
-    """Saves whole or not at all: a checkpoint that a crash cut off would be worse than an older one."""
+    """Saves a checkpoint atomically: one that a crash cut off would be worse than an older one."""
     checkpoint = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "loader": loader.state_dict()}
     partial = path.with_suffix(".partial")
     torch.save(checkpoint, partial)

@@ -1,8 +1,8 @@
-"""Trains with fully sharded parameters (FSDP2); the loader is used as with any other loop.
+"""Trains with fully sharded parameters (FSDP2); the loader is used as in any other training loop.
 
     torchrun --nproc-per-node 2 python/examples/train_fsdp.py
 
-Makes pictures, trains two epochs on them, and in between goes on from a state with a new loader.
+Makes pictures, trains two epochs on them, and in between continues from a state with a new loader.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ JOB = {
 
 
 def main() -> None:
-    """Trains to the end of the job, and says what it saw."""
+    """Trains to the end of the job, and prints how many samples it saw."""
     torch.manual_seed(17)
     dist.init_process_group("gloo")
     folder = [os.path.join(tempfile.mkdtemp(prefix="spdl-fsdp-"), "dataset")]
@@ -45,7 +45,7 @@ def main() -> None:
     state: dict[str, Any] | None = None
     seen, losses = 0, []
     for epoch in range(2):
-        # A loader for each epoch only to show that a state is all that has to be kept.
+        # One loader for each epoch, to show that the state is all that has to be kept.
         with spdl_cluster.local({**JOB, "dataset": folder[0]}, state=state) as loader:
             assert loader.epoch == epoch
             for batch in loader:

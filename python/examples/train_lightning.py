@@ -1,10 +1,10 @@
-"""Trains with Lightning and validates after each epoch: loaders are the dataloaders of `fit`, and the state of the one that trains is part of
-Lightning's checkpoint.
+"""Trains with Lightning and validates after each epoch. The loaders are the dataloaders of `fit`, and the state of the
+training loader is part of Lightning's checkpoint.
 
     python python/examples/train_lightning.py --devices 2
 
-Makes pictures, trains one epoch, and goes on from the checkpoint with another trainer. Rank and world are those of the process group that
-Lightning makes; the loaders ask for them when they are first used.
+Makes pictures, trains one epoch, and continues from the checkpoint with another trainer. Rank and world are those of
+the process group that Lightning makes; the loaders read them at their first use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ TRAIN = {
     "epochs": 2,
     "column": [{"name": "image", "from": "jpg", "decode": "image", "ops": [{"random_resized_crop": {"size": 32}}]}, LABEL],
 }
-#: In the dataset's order, and every sample once: the loader gives all of it at every `for`, whatever Lightning's sanity check took before.
+#: Every sample once, in the dataset's order. The loader gives the whole dataset at every `for`, even after Lightning's
+#: sanity check took a part of it.
 VALIDATION = {
     "name": "lightning-validation",
     "global_batch": 16,
@@ -43,7 +44,7 @@ VALIDATION = {
 
 
 class Module(lightning.LightningModule):
-    """A network that counts what it saw."""
+    """A network that records the samples that it saw."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +54,8 @@ class Module(lightning.LightningModule):
         self.validated: list[tuple[int, int]] = []
 
     def on_before_batch_transfer(self, batch: spdl_cluster.Batch, index: int) -> Any:
-        """Notes what came: after the transfer a batch is a dict of tensors and nothing more. So what the steps need of it becomes one."""
+        """Records the batch's samples now, because after the transfer a batch is a plain dict of tensors; and passes on
+        `valid`, which the steps need."""
         if self.trainer.training:
             self.trained += zip(batch.epochs.tolist(), batch.ids.tolist())
         elif not self.trainer.sanity_checking:
@@ -61,36 +63,37 @@ class Module(lightning.LightningModule):
         return {**batch, "valid": batch.valid}
 
     def training_step(self, batch: Any, index: int) -> torch.Tensor:
-        """The loss."""
+        """Returns the loss."""
         return nn.functional.cross_entropy(self.network(batch["image"].float() / 255), batch["label"])
 
     def validation_step(self, batch: Any, index: int) -> None:
-        """The loss, without the empty entries that the last batch can have."""
+        """Logs the loss, without the empty entries that the last batch can have."""
         losses = nn.functional.cross_entropy(self.network(batch["image"].float() / 255), batch["label"], reduction="none")
         self.log("loss", losses[batch["valid"]].mean(), sync_dist=True, batch_size=int(batch["valid"].sum()))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam."""
+        """Returns Adam."""
         return torch.optim.Adam(self.parameters(), lr=1e-3)
 
 
 class KeepLoader(lightning.Callback):
-    """Keeps the loader's state with the checkpoint. It is that of the last batch handed out, so checkpoints are made between steps."""
+    """Saves the loader's state in the checkpoint. It is the state after the last batch that was delivered, so
+    checkpoints have to be made between steps."""
 
     def __init__(self, loader: spdl_cluster.Loader) -> None:
         self.loader = loader
 
     def state_dict(self) -> dict[str, Any]:
-        """Called when a checkpoint is saved."""
+        """Returns the state; called when a checkpoint is saved."""
         return self.loader.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Called when one is loaded."""
+        """Restores the state; called when a checkpoint is loaded."""
         self.loader.load_state_dict(state_dict)
 
 
 def fit(folder: str, devices: int, epochs: int, checkpoint: pathlib.Path) -> Module:
-    """Trains up to an epoch, from the checkpoint if there is one, and saves it."""
+    """Trains up to an epoch, from the checkpoint if there is one, and saves a checkpoint."""
     module = Module()
     with (
         spdl_cluster.local({**TRAIN, "dataset": os.path.join(folder, "train")}) as train,
@@ -107,11 +110,11 @@ def fit(folder: str, devices: int, epochs: int, checkpoint: pathlib.Path) -> Mod
 
 
 def main() -> None:
-    """Trains, goes on, and says what was seen."""
+    """Trains, resumes, and prints which samples were seen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", type=int, default=1, help="ranks, which Lightning starts")
     arguments = parser.parse_args()
-    # Lightning runs this program once more for each further rank: they find the data that the first one made.
+    # Lightning starts this program once more for each further rank: those find the data that the first one made.
     folder = os.environ.setdefault("SPDL_EXAMPLE_FOLDER", tempfile.mkdtemp(prefix="spdl-lightning-"))
     if "LOCAL_RANK" not in os.environ:
         spdl_cluster.demo.pack_pictures(os.path.join(folder, "train"), 128)

@@ -1,8 +1,9 @@
-"""An SPDL pipeline whose source is the loader: further stages run in SPDL's threads, and training takes what comes out.
+"""Trains from an SPDL pipeline whose source is the loader: further stages run in SPDL's threads, and the training loop
+takes their results.
 
     python python/examples/train_spdl.py
 
-Makes pictures, trains one epoch on them, and goes on from the middle of it with another loader.
+Makes pictures, trains one epoch on them, and continues from the middle of it with another loader.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ JOB = {
 
 
 def to_float(batch: spdl_cluster.Batch) -> tuple[torch.Tensor, spdl_cluster.Batch]:
-    """A stage: pictures as numbers from 0 to 1. The batch goes along: it knows its place."""
+    """A stage that converts pictures to numbers from 0 to 1. It passes the batch along, because the batch knows its
+    position."""
     return batch["image"].float() / 255, batch
 
 
 def train(loader: spdl_cluster.Loader, model: nn.Module, steps: int) -> tuple[list[int], dict[str, Any] | None]:
-    """So many steps; the ids that they saw, and the state after them."""
+    """Trains for `steps` steps; returns the ids that they saw, and the state after them."""
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
-    # Stages hold batches too: give the loader as many slots as they and the sink hold, and some to fill.
+    # Stages hold batches too: give the loader as many slots as the stages and the sink hold, and some more to fill.
     pipeline = PipelineBuilder().add_source(loader).pipe(to_float, concurrency=1).add_sink(1).build(num_threads=1)
     ids: list[int] = []
     state = None
@@ -47,7 +49,7 @@ def train(loader: spdl_cluster.Loader, model: nn.Module, steps: int) -> tuple[li
             loss.backward()
             optimiser.step()
             ids += batch.ids.tolist()
-            # The source runs ahead of this loop, so the state is asked for after a batch that came out.
+            # The source runs ahead of this loop, so ask for the state after a batch that came out of the pipeline.
             state = loader.state_dict(after=batch)
             steps -= 1
             if not steps:
@@ -56,7 +58,7 @@ def train(loader: spdl_cluster.Loader, model: nn.Module, steps: int) -> tuple[li
 
 
 def main() -> None:
-    """Trains, goes on, and says what was seen."""
+    """Trains, resumes, and prints which samples were seen."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 64), nn.ReLU(), nn.Linear(64, 16))
     with tempfile.TemporaryDirectory() as folder:
         spdl_cluster.demo.pack_pictures(pathlib.Path(folder, "dataset"), 128)

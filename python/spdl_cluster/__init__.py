@@ -6,8 +6,9 @@
     for batch in loader:
         step(batch["image"], batch["label"])
 
-`connect` is served by workers of a cluster; `local` runs the same pipeline in this process. Both give a `Loader`, whose `for` is one epoch, whose
-`state_dict()` resumes anywhere, and whose batches are dicts of tensors, on the GPU with `device="cuda"`.
+With `connect`, workers of a cluster make the batches; `local` runs the same pipeline in this process. Both return a
+`Loader`: a `for` over it gives one epoch, its `state_dict()` resumes anywhere, and its batches are dicts of tensors, on
+the GPU with `device="cuda"`.
 """
 
 from ._native import __version__

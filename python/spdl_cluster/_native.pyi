@@ -21,12 +21,13 @@ __all__ = [
 
 __version__: str
 
-#: Name, buffers, columns that are normalised (name, mean, std, type, layout, probability of a flip, seed), largest slab to page-lock.
+#: Name, buffers, normalised columns (name, mean, std, type, layout, probability of a flip, seed), largest slab to
+#: page-lock.
 _Target: TypeAlias = tuple[str, int, list[tuple[str, list[float], list[float], str, str, float, int]], int]
 
 @final
 class Feed:
-    """The batches of one rank, in order. Opened when it is first needed, so that a state can be set before."""
+    """The batches of one rank, in order. The loader is opened at the first use, so that a state can be set before."""
 
     @staticmethod
     def connect(

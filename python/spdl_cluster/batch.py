@@ -14,7 +14,8 @@ _NO_SAMPLE = _BITS["invalid"] | _BITS["padding"]
 
 
 class Position(NamedTuple):
-    """A place in the job's stream: `offset` samples into `epoch`. Counts samples, so it means the same at every world size."""
+    """A position in the job's stream: `offset` samples into `epoch`. It counts samples, so it means the same at every
+    world size."""
 
     epoch: int
     offset: int
@@ -24,16 +25,16 @@ class Position(NamedTuple):
 
 
 class Ragged:
-    """A column whose samples differ in length: all values end to end, and where each sample's begin.
+    """A column whose samples differ in length: all values end to end, and the offset where each sample begins.
 
-    `ragged[i]` are the values of sample `i`, without a copy; `len(ragged)` is the number of samples.
+    `ragged[i]` returns the values of sample `i` without a copy; `len(ragged)` is the number of samples.
     """
 
     __slots__ = ("values", "offsets")
 
     #: The values of all samples, end to end.
     values: Any
-    #: `len(self) + 1` places in `values`: where each sample begins, and where the last one ends.
+    #: `len(self) + 1` offsets into `values`: where each sample begins, and where the last one ends.
     offsets: Any
 
     def __init__(self, values: Any, offsets: Any) -> None:
@@ -55,11 +56,12 @@ class Ragged:
 
     @property
     def lengths(self) -> Any:
-        """Length of each sample."""
+        """The length of each sample."""
         return self.offsets[1:] - self.offsets[:-1]
 
     def to(self, *args: Any, **kwargs: Any) -> Ragged:
-        """The same on another device, as `torch.Tensor.to` says: what Lightning and Accelerate call."""
+        """Copies the column to another device; takes the arguments of `torch.Tensor.to`. Lightning and Accelerate call
+        it."""
         return Ragged(self.values.to(*args, **kwargs), self.offsets.to(*args, **kwargs))
 
     def __repr__(self) -> str:
@@ -69,15 +71,15 @@ class Ragged:
 class Batch(dict[str, Any]):
     """A batch of samples: a dict from the names of the job's columns to tensors, `[samples, ...]`.
 
-    The tensors share the memory that the samples were decoded into, or the GPU's that they were copied to. It is used for another batch when the
-    last of them and the batch itself are gone: copy what has to last (`tensor.clone()`), and do not collect batches in a list.
-    They may be changed in place.
+    The tensors share the memory that the samples were decoded into, or the GPU memory that they were copied to. That
+    memory is reused for another batch when the batch and all its tensors are gone: copy what has to last
+    (`tensor.clone()`), and do not collect batches in a list. The tensors may be changed in place.
 
-    On a GPU, the memory is used again only after all that was put, until then, on the stream that was current when the batch came. Use on another
-    stream has to be told: `wait_on`.
+    On a GPU, the memory is reused only after all work that was enqueued before its release on the stream that was
+    current when the batch came. Announce use on any other stream with `wait_on`.
 
-    What is made of a batch by others (a copy on another device, `dict(batch)`) has the tensors only; its `position`, `ids` and so on are
-    those of the batch that it was made of.
+    A copy that other code makes (on another device, or with `dict(batch)`) has only the tensors; `position`, `ids` and
+    so on belong to the original batch.
     """
 
     __slots__ = ("_made_of", "_tensors")
@@ -92,26 +94,29 @@ class Batch(dict[str, Any]):
 
     @property
     def position(self) -> Position:
-        """Position of the first sample of the global batch that this is a rank's share of."""
+        """The position of the first sample of the global batch that this is a rank's share of."""
         return Position(*self._source().position)
 
     @property
     def next_position(self) -> Position:
-        """Position after the global batch: where a loader goes on that has handed this batch out."""
+        """The position after the global batch: where a loader continues that has delivered this batch."""
         return Position(*self._source().next_position)
 
     @property
     def samples(self) -> int:
-        """Number of entries."""
+        """The number of entries."""
         return self._source().samples
 
     def wait_on(self, stream: Any) -> None:
-        """To use the batch on `stream` too: what is put there from now on waits for the batch, and the batch's memory, when it dies, for what was put
-        there. No thread waits. Nothing to do for the stream that was current when the batch came, nor on the host.
+        """Allows use of the batch on `stream`: work that is enqueued there from now on waits for the batch, and when
+        the batch is dropped, its memory is reused only after the work that was enqueued there. No thread waits. Not
+        needed for the stream that was current when the batch came, nor on the host.
 
-        It is what `tensor.record_stream` is for torch's own memory; for memory of others, as this is, torch ignores that.
+        It does what `tensor.record_stream` does for memory that torch allocated; torch ignores `record_stream` for
+        memory of others, such as this.
 
-        stream: a `torch.cuda.Stream`, another object with `__cuda_stream__`, or a `CUstream` as a number. It has to last as long as the batch.
+        stream: a `torch.cuda.Stream`, another object with `__cuda_stream__`, or a `CUstream` as a number. It must live
+            as long as the batch.
         """
         self._source().wait_on(_handle(stream))
 
@@ -132,7 +137,7 @@ class Batch(dict[str, Any]):
 
     @property
     def flags(self) -> Any:
-        """What is special about each entry, as bits: int32, a view. 1 no sample, 2 padding, 4 substituted, 8 masked."""
+        """The flags of each entry as bits: int32, a view. 1 no sample, 2 padding, 4 substituted, 8 masked."""
         return self._tensor(self._source().flags)
 
     @property
@@ -142,22 +147,24 @@ class Batch(dict[str, Any]):
 
     @property
     def receipt(self) -> str:
-        """Receipt of this batch alone: 32 hexadecimal digits."""
+        """The receipt of this batch alone: 32 hexadecimal digits."""
         return self._source().receipt()
 
     @property
     def slab(self) -> tuple[int, int]:
-        """Address and bytes of the memory that all batches of the loader lie in: what to page-lock. Not of a batch on a GPU, which has left it."""
+        """The address and the bytes of the memory that all batches of the loader lie in: the memory to
+        page-lock. Not available for a batch on a GPU, which has left that memory."""
         return self._source().slab
 
     @property
     def slot(self) -> int:
-        """Number of this batch's slot in the slab. Not of a batch on a GPU, which has left it."""
+        """The number of this batch's slot in the slab. Not available for a batch on a GPU, which has left the
+        slab."""
         return self._source().slot
 
     def content_digest(self) -> str:
-        """Digest of every byte of the batch as the loader delivered it, as `spdl-ctl replay` computes it: 32 hexadecimal digits. Of a
-        batch on a GPU, it fetches them."""
+        """Returns the digest of every byte of the batch as the loader delivered it: 32 hexadecimal digits, the same as
+        `spdl-ctl replay` computes. For a batch on a GPU, it copies the bytes back first."""
         return self._source().content_digest()
 
     def __repr__(self) -> str:
@@ -166,7 +173,7 @@ class Batch(dict[str, Any]):
         return f"Batch({place}{columns})"
 
     def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
-        # Another process gets a copy of the tensors.
+        # A batch that is pickled for another process becomes a dict of copied tensors.
         return dict, (dict(self),)
 
     def _source(self) -> Slot:
@@ -180,7 +187,7 @@ class Batch(dict[str, Any]):
 
 
 def of_slot(slot: Slot, tensors: Tensors) -> Batch:
-    """The batch with its tensors."""
+    """Makes the batch with its tensors."""
     batch = Batch()
     batch._made_of = slot
     batch._tensors = tensors
@@ -196,7 +203,7 @@ def of_slot(slot: Slot, tensors: Tensors) -> Batch:
 
 
 def _shown(value: Any) -> str:
-    """What an array is, without what is in it."""
+    """Describes an array without its contents."""
     if isinstance(value, Ragged):
         return repr(value)
     if not hasattr(value, "dtype") or not hasattr(value, "shape"):
@@ -205,7 +212,7 @@ def _shown(value: Any) -> str:
 
 
 def _handle(stream: Any) -> int:
-    """The driver's number of a stream."""
+    """Returns the driver's number of a stream."""
     if isinstance(stream, int):
         return stream
     if hasattr(stream, "cuda_stream"):

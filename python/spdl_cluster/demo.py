@@ -1,4 +1,4 @@
-"""Data for those who have none at hand: photograph-like pictures, drawn and packed."""
+"""Test data for users who have none: photograph-like pictures, drawn and packed."""
 
 from ._native import pack_pictures
 

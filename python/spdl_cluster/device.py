@@ -1,4 +1,4 @@
-"""What a loader on a device is told: how many buffers, and what becomes of pictures on the way."""
+"""Options of a loader on a device: how many buffers it has, and how it normalises pictures."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ from .errors import SettingError
 
 @dataclass(frozen=True)
 class Normalise:
-    """What a column of pictures, u8 `[n, height, width, 3]`, becomes on the device: `(value / 255 - mean) / std`, `[n, 3, height, width]`.
+    """Normalises a column of pictures on the device: u8 `[n, height, width, 3]` becomes `(value / 255 - mean) / std`,
+    `[n, 3, height, width]`.
 
-    So only bytes cross the bus. The same bits come of it as where the job has `normalise`, on the host too, where it takes a thread's time.
+    So only bytes cross the bus. The result has the same bits as with `normalise` in the job, and on the host too, where
+    it takes a thread's time.
     """
 
-    #: Red, green and blue; of values from 0 to 1.
+    #: Red, green and blue; for values from 0 to 1.
     mean: Sequence[float]
     #: Red, green and blue.
     std: Sequence[float]
     #: Type of the result.
     dtype: Literal["f16", "bf16", "f32"] = "f32"
-    #: Order of the result in memory. The shape is the same; with `"channels_last"` the strides are those of torch's `channels_last`.
+    #: Order of the result in memory. The shape is the same; with `"channels_last"` the strides are those of torch's
+    #: `channels_last`.
     layout: Literal["nchw", "channels_last"] = "nchw"
-    #: Probability that a picture is mirrored, left to right; 0 never, 1 always. The draw is the sample's and the epoch's, whatever the world size.
+    #: Probability that a picture is mirrored, left to right; 0 never, 1 always. The draw depends on the sample and the
+    #: epoch, not on the world size.
     flip: float = 0.0
-    #: Key of these draws; another one for each column that is to be mirrored independently.
+    #: Key of these draws. Give each column its own key if columns must be mirrored independently.
     seed: int = 0
 
 
@@ -34,18 +38,18 @@ class Normalise:
 class DeviceOptions:
     """Options of a loader with `device=`."""
 
-    #: Batches that can be on a GPU at once: in the caller's hands, ready, and being copied; at least 2. Raised, more of its memory is taken, a
-    #: batch for each.
+    #: The most batches on a GPU at once: held by the caller, ready, and being copied; at least 2. Each one more takes
+    #: the GPU memory of one more batch.
     buffers: int = 4
-    #: Columns of pictures that are normalised on the device, by name.
+    #: Columns of pictures to normalise on the device, by name.
     normalise: Mapping[str, Normalise] = field(default_factory=dict)
-    #: The largest slab that is page-locked; one that is larger is copied through the driver's own buffer, which is slower. Raised, more memory
-    #: can be locked: all pages of a slab are.
+    #: The largest slab that is page-locked, in bytes. A larger one is copied through the driver's own buffer, which is
+    #: slower. A larger limit lets more memory be locked: all pages of a slab are.
     page_lock_max_bytes: int = 16 << 30
 
 
 def written(device: str, options: DeviceOptions | None) -> Any:
-    """As the native half reads it."""
+    """Returns device and options in the form that the native half reads."""
     options = options or DeviceOptions()
     normalise = []
     for column, by in options.normalise.items():

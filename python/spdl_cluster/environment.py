@@ -1,4 +1,4 @@
-"""The one place where this package reads the environment; the `SPDL_*` variables are read by the client itself."""
+"""The only file of this package that reads the environment; the client itself reads the `SPDL_*` variables."""
 
 from __future__ import annotations
 
@@ -9,92 +9,96 @@ from typing import Any
 from ._native import count_cuda_devices
 from .errors import SettingError
 
-#: What tells a process its rank and the number of ranks, where no process group of torch's does. Launchers are started by each other: torchrun
-#: and mpirun by SLURM, never the other way round, so an inner one comes before an outer one.
+#: Variables with a process's rank and the number of ranks, used where torch has no process group. torchrun and mpirun
+#: are started by SLURM, never the other way round, so the variables of an inner launcher come before those of an outer
+#: one.
 _TORCHRUN = ("RANK", "WORLD_SIZE")
 _MPI = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
-_WAY_OUT = "give both `rank=` and `world=`, or let one launcher set both for every process"
+_HINT = "give both `rank=` and `world=`, or let one launcher set both for every process"
 
 
 class Ranks:
-    """Which rank of how many this process is: as the caller says, or decided when it is first asked.
+    """The rank and the world of this process: given by the caller, or decided at the first call.
 
-    Two numbers that are given are taken as they are: a trainer with model-parallel groups knows its data-parallel rank better than any launcher.
-    Otherwise the first of these says both: the process group of torch.distributed, `RANK` and `WORLD_SIZE`, the variables of MPI, those of
-    SLURM; without any of them it is 0 of 1. Whatever is half there, or says something else than what was given or than the process group, is an error:
-    ranks that take themselves for the same one would load the same samples.
+    Two given numbers are taken as they are: a trainer with model-parallel groups knows its data-parallel rank better
+    than any launcher. Otherwise the first of these that exists gives both: the process group of torch.distributed,
+    `RANK` and `WORLD_SIZE`, the variables of MPI, those of SLURM; without any of them it is rank 0 of 1. A source that
+    is incomplete, or that contradicts a given number or the process group, is an error: two ranks with the same number
+    would load the same samples.
     """
 
     def __init__(self, rank: int | None, world: int | None) -> None:
         self._given = (rank, world)
         self._decided: tuple[int, int] | None = None
-        self._said_by = ""
+        self._source = ""
         if rank is not None and world is not None:
             self._decided = _checked(rank, world, "the loader was given")
 
     def __call__(self) -> tuple[int, int]:
-        """Rank and world, from now on the same."""
+        """Returns rank and world; decides them at the first call."""
         if self._decided is None:
-            rank, world, said_by = _process_group() or _variables() or (0, 1, "no launcher, so that it is the only one:")
+            rank, world, source = _process_group() or _variables() or (0, 1, "no launcher, so that it is the only one:")
             for name, given, theirs in zip(("rank", "world"), self._given, (rank, world)):
                 if given is not None and given != theirs:
-                    problem = f"`{name}` is given as {given}, and {said_by} rank {rank} of {world}"
+                    problem = f"`{name}` is given as {given}, and {source} rank {rank} of {world}"
                     raise SettingError(problem, "give both `rank=` and `world=`, or neither")
-            self._decided, self._said_by = _checked(rank, world, said_by), said_by
+            self._decided, self._source = _checked(rank, world, source), source
         return self._decided
 
     @property
     def decided(self) -> tuple[int, int] | None:
-        """Rank and world, where that is decided."""
+        """Rank and world, or `None` if they are not decided yet."""
         return self._decided
 
     def check(self) -> None:
-        """Refuses a process group that was made after the loader's first use, and is another one than it took itself for."""
-        if self._decided is None or not self._said_by:
+        """Raises an error if a process group was made after the loader's first use and gives another rank or world."""
+        if self._decided is None or not self._source:
             return
         group = _process_group()
         if group is not None and group[:2] != self._decided:
-            (rank, world), (theirs, of, said_by) = self._decided, group
+            (rank, world), (theirs, of, source) = self._decided, group
             raise SettingError(
-                f"the loader is rank {rank} of {world}, as it was when it was first used, and {said_by} rank {theirs} of {of}",
+                f"the loader is rank {rank} of {world}, as it was when it was first used, and {source} rank {theirs} of {of}",
                 "use the loader (its length and epochs too) only once the process group is there, or give `rank=` and `world=`",
             )
 
 
-def _checked(rank: int, world: int, said_by: str) -> tuple[int, int]:
+def _checked(rank: int, world: int, source: str) -> tuple[int, int]:
     if not 0 <= rank < world:
-        raise SettingError(f"rank {rank} is not below world {world}: {said_by} that", "ranks are 0 to world - 1")
+        raise SettingError(f"rank {rank} is not below world {world}: {source} that", "ranks are 0 to world - 1")
     return rank, world
 
 
 def _process_group() -> tuple[int, int, str] | None:
-    """What the default group of torch.distributed says, where the program has one; `RANK` and `WORLD_SIZE` must not say something else."""
+    """Returns rank and world of torch.distributed's default group, if there is one; `RANK` and `WORLD_SIZE` must not
+    contradict it."""
     torch = sys.modules.get("torch")
     distributed = getattr(torch, "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
-    said = (int(distributed.get_rank()), int(distributed.get_world_size()))
-    for name, theirs in zip(_TORCHRUN, said):
+    found = (int(distributed.get_rank()), int(distributed.get_world_size()))
+    for name, theirs in zip(_TORCHRUN, found):
         number = _number(name)
         if number is not None and number != theirs:
             raise SettingError(
-                f"variable `{name}` is {number}, and the process group of torch.distributed has rank {said[0]} of {said[1]}",
+                f"variable `{name}` is {number}, and the process group of torch.distributed has rank {found[0]} of {found[1]}",
                 "give both `rank=` and `world=`, or start every process with both variables as the group has them",
             )
-    return (*said, "the process group of torch.distributed has")
+    return (*found, "the process group of torch.distributed has")
 
 
 def _variables() -> tuple[int, int, str] | None:
-    """What the launcher's variables say, where there are any."""
+    """Returns rank and world from the launcher's variables, if there are any."""
     for names in (_TORCHRUN, *_MPI):
-        said = _pair(*names)
-        if said is not None:
-            return (*said, f"variables `{names[0]}` and `{names[1]}` say")
+        found = _pair(*names)
+        if found is not None:
+            return (*found, f"variables `{names[0]}` and `{names[1]}` say")
     return _slurm()
 
 
 def _slurm() -> tuple[int, int, str] | None:
-    """What SLURM says. In a batch script, which is no task of `srun`'s, its variables are those of the whole job."""
+    """Returns rank and world from SLURM's variables. In a batch script, which is not a task of `srun`, they describe
+    the whole job."""
     ranks = "SLURM_PROCID"
     # `srun` may start fewer tasks than the job has.
     worlds = "SLURM_STEP_NUM_TASKS" if _number("SLURM_STEP_NUM_TASKS") is not None else "SLURM_NTASKS"
@@ -107,24 +111,25 @@ def _slurm() -> tuple[int, int, str] | None:
                 f"start the {world} ranks with `srun`, or give both `rank=` and `world=`: rank=0, world=1 for one process alone",
             )
         return None
-    said = _pair(ranks, worlds)
-    return None if said is None else (*said, f"variables `{ranks}` and `{worlds}` say")
+    found = _pair(ranks, worlds)
+    return None if found is None else (*found, f"variables `{ranks}` and `{worlds}` say")
 
 
 def _pair(ranks: str, worlds: str) -> tuple[int, int] | None:
-    """Both numbers, or neither. One rank alone needs no number."""
+    """Returns both numbers or neither. A single rank needs no number."""
     rank, world = _number(ranks), _number(worlds)
     if rank is None and world in (None, 1):
         return None if world is None else (0, 1)
     if rank is None:
-        raise SettingError(f"variable `{worlds}` is {world} and `{ranks}` is not set: which rank is this?", _WAY_OUT)
+        raise SettingError(f"variable `{worlds}` is {world} and `{ranks}` is not set: which rank is this?", _HINT)
     if world is None:
-        raise SettingError(f"variable `{ranks}` is {rank} and `{worlds}` is not set: of how many ranks?", _WAY_OUT)
+        raise SettingError(f"variable `{ranks}` is {rank} and `{worlds}` is not set: of how many ranks?", _HINT)
     return rank, world
 
 
 def refuse_function_process() -> None:
-    """Refuses to load anything in a process that calls a program's functions, which imports the program to find them."""
+    """Raises an error in a process that calls a program's functions: it imports the program to find them, and must not
+    load anything."""
     if os.environ.get("SPDL_CALLS_FUNCTIONS"):
         raise SettingError(
             "the program makes a loader when it is imported, and processes that call its functions import it",
@@ -133,15 +138,15 @@ def refuse_function_process() -> None:
 
 
 def local_world() -> int:
-    """Ranks on this node, from `LOCAL_WORLD_SIZE` as torchrun sets it, or 1."""
+    """Returns the number of ranks on this node: `LOCAL_WORLD_SIZE` as torchrun sets it, or 1."""
     return max(1, _number("LOCAL_WORLD_SIZE") or 1)
 
 
 def device_name(device: Any) -> str:
-    """`cpu` or `cuda:N` of what names a device: a text, a number, or a `torch.device`, which needs no torch to be read.
+    """Returns `cpu` or `cuda:N` for a device that is given as a text, a number, or a `torch.device`; imports no torch.
 
-    `cuda` without a number is torch's current device where the program uses CUDA with torch already. Else it is number `LOCAL_RANK` as torchrun sets
-    it, where the process sees several devices; else the first.
+    `cuda` without a number is torch's current device if the program already uses CUDA with torch. Otherwise it is
+    number `LOCAL_RANK` as torchrun sets it, if the process sees several devices, and the first device if not.
     """
     if device is None:
         return "cpu"
@@ -154,7 +159,7 @@ def device_name(device: Any) -> str:
     if torch is not None and torch.cuda.is_initialized():
         return f"cuda:{torch.cuda.current_device()}"
     local_rank = _number("LOCAL_RANK")
-    # Each process may have been given a device of its own (CUDA_VISIBLE_DEVICES).
+    # Each process may see only a device of its own (CUDA_VISIBLE_DEVICES).
     return f"cuda:{local_rank}" if local_rank and count_cuda_devices() != 1 else "cuda:0"
 
 

@@ -1,10 +1,10 @@
-"""Exceptions. All are `SpdlError`s; each is also the built-in exception that fits it best."""
+"""Exceptions. All are `SpdlError`s; each also derives from the built-in exception that fits it best."""
 
 from __future__ import annotations
 
 
 class SpdlError(Exception):
-    """Anything that goes wrong in this package. `hint` says what to do about it, where that is known."""
+    """The base class of this package's exceptions. `hint` is what to do about it, or `None` if that is not known."""
 
     hint: str | None
 
@@ -14,43 +14,44 @@ class SpdlError(Exception):
 
 
 class SettingError(SpdlError, ValueError):
-    """A setting, a job or a rank that is missing or makes no sense."""
+    """A setting, a job or a rank is missing or makes no sense."""
 
 
 class UsageError(SpdlError, TypeError, AttributeError):
-    """Something that a DataLoader has and a loader has not; the hint says what there is instead."""
+    """The program used a feature of a DataLoader that a loader does not have; the hint names the replacement."""
 
 
 class StateError(SpdlError, ValueError):
-    """A state that cannot be read, is of another job, or comes too late."""
+    """A state cannot be read, belongs to another job, or comes too late."""
 
 
 class ConnectError(SpdlError, ConnectionError):
-    """No coordinator let this rank join: wrong address, wrong certificates, or nobody there."""
+    """No coordinator let this rank join: wrong address, wrong certificates, or no coordinator running."""
 
 
 class RefusedError(SpdlError, RuntimeError):
-    """The coordinator does not let this rank take part, or not any longer: an unknown job, another world, a newer session."""
+    """The coordinator refuses this rank, or no longer accepts it: an unknown job, another world, a newer session."""
 
 
 class DataError(SpdlError, RuntimeError):
-    """The dataset cannot be read or decoded as the job wants it."""
+    """The dataset cannot be read, or not decoded as the job requires."""
 
 
 class DeviceError(SpdlError, RuntimeError):
-    """A GPU cannot be used: no driver, no such device, or one that fails."""
+    """A GPU cannot be used: no driver, no such device, or a failing device."""
 
 
 class DeviceMemoryError(DeviceError, MemoryError):
-    """A GPU's memory does not suffice for the loader's buffers."""
+    """A GPU has too little memory for the loader's buffers."""
 
 
 class LoaderTimeout(SpdlError, TimeoutError):
-    """No batch came in time; the text says who waits for what. The next call goes on waiting for the same batch."""
+    """No batch came in time; the text tells which process waits for what. The next call continues to wait for the same
+    batch."""
 
 
 class FinishedError(SpdlError, RuntimeError):
-    """All epochs were delivered, and the loader was asked for another one."""
+    """All epochs were delivered, and the caller asked the loader for another one."""
 
 
 class ClosedError(SpdlError, RuntimeError):
@@ -62,4 +63,4 @@ class ForkedError(SpdlError, RuntimeError):
 
 
 class HoardingWarning(UserWarning):
-    """The caller keeps every batch that there are slots for, and waits for another one."""
+    """The caller holds every batch that there are slots for, and waits for another one."""

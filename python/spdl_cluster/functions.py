@@ -1,4 +1,4 @@
-"""Functions of the user's in a job: what is given as itself is named as a job file would."""
+"""The user's functions in a job: a function that is given as an object is replaced by its name, as in a job file."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any
 
 from .errors import SettingError
 
-#: The code of a program: how `multiprocessing.spawn.prepare` calls where it is, and where it is; and the program's arguments.
+#: The code of a program: the key under which `multiprocessing.spawn.prepare` takes its location, the location, and the
+#: program's arguments.
 Program = tuple[str, str, list[str]]
 
 _IN_A_MODULE = "put it into a module of its own (in a notebook, a cell that begins with `%%writefile augment.py`), import that, and give `augment.{}`"
 
 
 def named(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The job, with the names of its functions in their places."""
+    """Returns the job with each function replaced by its name."""
     named = dict(job)
     columns = named.get("column")
     if isinstance(columns, (list, tuple)):
@@ -26,7 +27,8 @@ def named(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def program() -> Program | None:
-    """The program that runs, for the processes that import it; `None` where it has no file: in a notebook, or typed in."""
+    """Returns the running program, for the processes that import it; `None` if it has no file: in a notebook, or typed
+    in."""
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name:
@@ -53,7 +55,7 @@ def _named_in(column: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _name(function: Callable[..., Any], where: str) -> str:
-    """`module:function`, which gives this very function."""
+    """Returns `module:function`, after a check that this name gives this very function."""
     module, path = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     if not module or not path or "<" in path:
         what = f"`{path}`" if path else f"a `{type(function).__name__}`"

@@ -30,50 +30,52 @@ class Start(NamedTuple):
     """Where a loader started, and why there."""
 
     position: Position
-    #: `"beginning"`; `"resume"`: where all ranks of the run's last session had got to; `"given"`: as the launch or its state said.
+    #: `"beginning"`; `"resume"`: the position that all ranks of the run's last session had reached; `"given"`: set by
+    #: the launch or a state.
     how: str
-    #: The same in words.
+    #: The reason as a sentence.
     reason: str
 
 
 class Loader:
     """The batches of one rank, in the job's order. Made by `connect` or `local`.
 
-    A `for` over it is one epoch, or the rest of it after a resume or a `break`; the next `for` is the next epoch. After the last epoch
-    another `for` raises `FinishedError`. One that repeats, as for an evaluation, gives the whole dataset at every `for`, whatever came of the one
-    before; its receipt is that of the newest. What a loader says of itself (position, state, receipt) is about the batches that it has handed to the
-    caller, never about what was prefetched.
+    A `for` over it gives one epoch, or the rest of one after a resume or a `break`; the next `for` gives the next
+    epoch. After the last epoch another `for` raises `FinishedError`. A loader that repeats, as for an evaluation, gives
+    the whole dataset at every `for`, even if the loop before ended early; its receipt then covers only the newest loop.
+    Position, state and receipt cover the batches that the caller has received, never those that were only prefetched.
 
-    It is opened when it is first used; until then `load_state_dict` sets where it begins. It belongs to the process that made it, cannot be
-    pickled, and may be used by several threads, one at a time.
+    It is opened at its first use; until then `load_state_dict` sets where it begins. It belongs to the process that
+    made it, cannot be pickled, and may be used by several threads, one at a time.
     """
 
     def __init__(self, feed: Feed, ranks: environment.Ranks, kind: tensors.Kind, repeat: bool | None) -> None:
-        """Not for callers: see `connect` and `local`."""
+        """Not for callers: use `connect` or `local`."""
         self._feed = feed
         self._ranks = ranks
         self._kind = kind
-        #: Whether every `for` is the whole dataset; `None` as the job has it.
+        #: Whether every `for` gives the whole dataset; `None` until the job decides.
         self._repeat = repeat
-        #: Loops that have begun; of a loader that repeats, only the newest goes on.
+        #: The number of loops that have begun; on a loader that repeats, only the newest one can continue.
         self._loops = 0
-        #: Nothing was handed over since it was made, or given a state.
+        #: Whether no batch was delivered since the loader was made or loaded a state.
         self._is_fresh = True
         self._tensors: tensors.Tensors | None = None
-        #: A state of the job, whatever its position.
+        #: A state of the job at any position, for `state_dict(after=...)`.
         self._job_state: dict[str, Any] | None = None
         _open.add(self)
 
     def __iter__(self) -> Epoch:
-        """The batches from here to the end of the epoch."""
+        """Returns the batches from here to the end of the epoch."""
         return Epoch(self)
 
     def __len__(self) -> int:
-        """Batches of a whole epoch. Where epochs share a batch (`epoch_end = "continuous"`), it can be one fewer."""
+        """Returns the batches of a whole epoch. If epochs share a batch (`epoch_end = "continuous"`), an epoch can have
+        one fewer."""
         return self._feed.facts[4]
 
     def next(self) -> Batch | None:
-        """The next batch, over the ends of epochs; `None` after the last epoch."""
+        """Returns the next batch, across the ends of epochs; `None` after the last epoch."""
         self._ranks.check()
         slot = self._feed.next()
         self._is_fresh = False
@@ -81,27 +83,27 @@ class Loader:
 
     @property
     def position(self) -> Position:
-        """Where in the stream the next batch begins."""
+        """The position in the stream where the next batch begins."""
         return Position(*self._feed.position)
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next `for` begins with or goes on in; `epochs` when all are delivered."""
+        """The epoch that the next `for` begins with or continues; `epochs` when all are delivered."""
         return self._feed.epoch
 
     @property
     def epochs(self) -> int:
-        """Epochs of the job."""
+        """The number of epochs of the job."""
         return self._feed.facts[2]
 
     @property
     def steps_left(self) -> int:
-        """Batches to the end of the last epoch."""
+        """The number of batches to the end of the last epoch."""
         return self._feed.steps_left
 
     @property
     def repeat(self) -> bool:
-        """Whether every `for` is the whole dataset."""
+        """Whether every `for` gives the whole dataset."""
         if self._repeat is None:
             self._repeat = self._feed.is_evaluation
         elif self._repeat and self.epochs != 1:
@@ -115,22 +117,22 @@ class Loader:
 
     @property
     def world(self) -> int:
-        """Number of ranks."""
+        """The number of ranks."""
         return self._ranks()[1]
 
     @property
     def device(self) -> str:
-        """Where tensors are: `cpu` or `cuda:N`."""
+        """The device of the tensors: `cpu` or `cuda:N`."""
         return self._feed.device
 
     @property
     def global_batch(self) -> int:
-        """Samples of one step over all ranks."""
+        """The samples of one step over all ranks."""
         return self._feed.facts[3]
 
     @property
     def samples(self) -> int:
-        """Samples of an epoch, over all ranks."""
+        """The samples of an epoch, over all ranks."""
         return self._feed.facts[1]
 
     @property
@@ -140,32 +142,35 @@ class Loader:
 
     @property
     def run(self) -> str:
-        """The run's name: of this training, among those with the job. That of the job, unless another was given."""
+        """The run's name, which distinguishes this training from others with the same job. By default the job's
+        name."""
         return self._feed.run
 
     @property
     def start(self) -> Start:
-        """Where it started, and whether that is the beginning, a resume, or what was given."""
+        """Where the loader started, and whether that was the beginning, a resume, or a given position."""
         epoch, offset, how, reason = self._feed.start
         return Start(Position(epoch, offset), how, reason)
 
     @property
     def receipt(self) -> str:
-        """Digest of which samples were handed over where in the stream, 32 hexadecimal digits. Those of all ranks add up to the plan's:
-        `spdl-ctl audit`."""
+        """The receipt, 32 hexadecimal digits: a digest of which samples were delivered at which positions of
+        the stream. The receipts of all ranks add up to the plan's: `spdl-ctl audit`."""
         return self._feed.receipt
 
     def stats(self) -> dict[str, Any]:
-        """Figures since the loader was opened: batches, samples, bytes, seconds waited and how they are spread, and by whom it is served;
-        with `local` also what each stage of the pipeline did. `verdict` says in words whether trainer or loader sets the pace."""
+        """Returns statistics since the loader was opened: batches, samples, bytes, seconds waited and their
+        distribution, and which worker serves it; with `local` also those of each stage of the pipeline. `verdict` tells
+        in words whether the trainer or the loader limits the speed."""
         figures: dict[str, Any] = json.loads(self._feed.stats())
         return figures
 
     def state_dict(self, after: Batch | None = None) -> dict[str, Any]:
-        """Where the next batch begins, and the job it is a position of: about 100 bytes, plain values. The same on every rank after the same
-        step, and good for any world size and batch size.
+        """Returns the state: the position where the next batch begins, and the job it belongs to; about 100 bytes,
+        plain values. It is the same on every rank after the same step, and valid for any world size and batch size.
 
-        after: a batch of this loader, for the state right after it, where stages behind the loader have taken further ones ahead.
+        after: a batch of this loader. The state is then the one right after this batch, for programs whose later stages
+            have already taken more batches.
         """
         if after is None or self._job_state is None:
             self._job_state = json.loads(self._feed.state())
@@ -175,15 +180,17 @@ class Loader:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
-        """Goes on from a state, in the middle of an epoch too. With other ranks in a cluster's session, before the loader is first used.
+        """Continues from a state, in the middle of an epoch too. If a cluster's session has other ranks, call it before
+        the loader is first used.
 
-        Raises `StateError` where it is no state, or comes too late; a state of another job is refused when the loader is opened.
+        Raises `StateError` if the state cannot be read or comes too late; a state of another job is refused when the
+        loader is opened.
         """
         self._feed.load_state(_state_text(state))
         self._is_fresh = True
 
     def close(self) -> None:
-        """Says goodbye, within a second or two. Batches that were handed over stay valid."""
+        """Closes the loader, within a second or two. Batches that were delivered stay valid."""
         self._feed.close()
         _open.discard(self)
 
@@ -196,7 +203,7 @@ class Loader:
         self.close()
 
     def __repr__(self) -> str:
-        # Nothing is opened, joined or decided by looking at it.
+        # Printing a loader must not open it, join a session or decide its rank.
         job, position = self._feed.glance
         ranks = self._ranks.decided
         who = "rank not decided yet" if ranks is None else f"rank {ranks[0]} of {ranks[1]}"
@@ -221,7 +228,7 @@ class Loader:
         return self._tensors
 
     def _begin(self) -> int:
-        """A `for` asks for its first batch; its number."""
+        """Begins a `for`, at its first batch; returns the number of the loop."""
         self._ranks.check()
         self._loops += 1
         if self.repeat and not self._is_fresh:
@@ -229,10 +236,10 @@ class Loader:
         return self._loops
 
     def _first(self) -> Slot:
-        """The first batch of a `for`, which there has to be."""
+        """Returns the first batch of a `for`; raises `FinishedError` if there is none."""
         slot = self._feed.next()
         if slot is None and self.repeat:
-            # It was made from a state at its end.
+            # The loader was made from a state at its end.
             self._feed.restart()
             slot = self._feed.next()
         if slot is None:
@@ -247,7 +254,8 @@ class Loader:
 
 
 class Epoch:
-    """The batches from a loader's position to the end of its epoch. After a timeout or Ctrl-C it can be used further."""
+    """The batches from a loader's position to the end of its epoch. After a timeout or Ctrl-C it can be used
+    further."""
 
     __slots__ = ("_loader", "_loop", "_has_batch", "_is_over")
 
@@ -304,34 +312,45 @@ def connect(
     socket: str | None = None,
     node: str | None = None,
 ) -> Loader:
-    """The batches of `rank` of `world`, from a cluster of workers. What is not given comes from the environment.
+    """Returns the loader of `rank` of `world`, served by a cluster of workers. Settings that are not given come from
+    the environment.
 
-    rank, world: this rank and the number of data-parallel ranks. Without them, what torch's process group says when the loader is first used, or
-        else `RANK` and `WORLD_SIZE` as torchrun sets them, MPI's variables, or SLURM's; else 0 of 1. Give both or neither.
-    job: name of the job. `SPDL_JOB`.
-    run: name of this training among those with the job. Sessions and positions are the run's, and runs live side by side. `SPDL_RUN`, the job's
-        name.
-    start: `"beginning"`; `"resume"`, where all ranks of the run's last session had got to; an epoch; `"EPOCH:OFFSET"`; or a state. `SPDL_START`,
-        `"beginning"`. The same on all ranks. `Loader.start` tells which it was.
-    takeover: whether whoever holds the run is ended. Without, a run whose ranks are alive is refused; a restart of the same launch, known by
-        torchrun's or SLURM's id or `SPDL_LAUNCH_ID`, needs none. The same on all ranks. `SPDL_TAKEOVER`, `False`.
-    epochs: epochs of the run from this launch on. `SPDL_EPOCHS`, as many as the run had, or else the job.
-    coordinators: `HOST:PORT` of the coordinator, or of all of them, separated by commas. `SPDL_COORD`.
-    certs: folder with a client's `ca.pem`, `cert.pem` and `key.pem`. `SPDL_CERTS`.
-    state: where to start, as `state_dict` gave it: the same as `start=`.
-    timeout: seconds that joining, or waiting for a batch, may take. `SPDL_TIMEOUT_S`, 300. Raised, a fault that does not heal is told later.
-    slots: batches that are filled, waiting or in the caller's hands. `SPDL_SLOTS`, 4. Raised, the worker's slab takes more memory.
-    transport: `auto`, `local` or `quic`. `SPDL_TRANSPORT`, `auto`.
-    global_batch: samples of one step over all ranks, where it differs from the job's.
-    repeat: whether every `for` is the whole dataset, from its first batch: for an evaluation, of a job of one epoch. Default: where the job has
-        `shuffle = false` and `epoch_end = "exact"`.
-    tensors: `"torch"`, `"numpy"`, `"dlpack"`, or `"auto"`: torch where the program has imported it when the first batch comes, else numpy.
-    device: where tensors are: `None` or `"cpu"`, `"cuda:1"`, 1, a `torch.device`. `"cuda"` is torch's current device where the program uses CUDA
-        already, else number `LOCAL_RANK`, as torchrun sets it, of several, else the first.
-    device_options: buffers on the device, and what becomes of pictures there.
-    socket, node: for containers; path of the worker's socket as this process sees it, and name of this node. `SPDL_SOCKET`, `SPDL_NODE`.
+    rank, world: this rank and the number of data-parallel ranks. By default those of torch's process group when the
+        loader is first used; without one, `RANK` and `WORLD_SIZE` as torchrun sets them, MPI's variables, or SLURM's;
+        otherwise 0 of 1. Give both or neither.
+    job: name of the job. Default `SPDL_JOB`.
+    run: name of this training. Sessions and positions belong to the run, and several runs with the same job can go on
+        at once. Default `SPDL_RUN`, or the job's name.
+    start: `"beginning"`; `"resume"`, the position that all ranks of the run's last session had reached; an epoch;
+        `"EPOCH:OFFSET"`; or a state. The same on all ranks. Default `SPDL_START`, or `"beginning"`. `Loader.start`
+        returns which it was.
+    takeover: whether to end a live launch of the run. If false, the coordinator refuses to start a run whose ranks are
+        alive; a restart of the same launch, known by torchrun's or SLURM's id or `SPDL_LAUNCH_ID`, needs no takeover.
+        The same on all ranks. Default `SPDL_TAKEOVER`, or `False`.
+    epochs: number of epochs of the run from this launch on. Default `SPDL_EPOCHS`, or as many as the run had, or else
+        the job has.
+    coordinators: `HOST:PORT` of the coordinator, or of all of them, separated by commas. Default `SPDL_COORD`.
+    certs: folder with a client's `ca.pem`, `cert.pem` and `key.pem`. Default `SPDL_CERTS`.
+    state: where to start, as `state_dict` returned it: the same as `start=`.
+    timeout: seconds that joining, or waiting for a batch, may take. Default `SPDL_TIMEOUT_S`, or 300. A longer one
+        reports a permanent fault later.
+    slots: batches that can be filled, waiting or held by the caller. Default `SPDL_SLOTS`, or 4. More take more memory
+        in the worker's slab.
+    transport: `auto`, `local` or `quic`. Default `SPDL_TRANSPORT`, or `auto`.
+    global_batch: samples of one step over all ranks, if it differs from the job's.
+    repeat: whether every `for` gives the whole dataset from its first batch: for an evaluation, with a job of one
+        epoch. Default: true if the job has `shuffle = false` and `epoch_end = "exact"`.
+    tensors: `"torch"`, `"numpy"`, `"dlpack"`, or `"auto"`: torch if the program has imported it when the first batch
+        comes, else numpy.
+    device: where tensors are: `None` or `"cpu"`, `"cuda:1"`, 1, a `torch.device`. `"cuda"` is torch's current device if
+        the program already uses CUDA; otherwise, of several devices, number `LOCAL_RANK` as torchrun sets it; otherwise
+        the first.
+    device_options: buffers on the device, and how pictures are normalised there.
+    socket, node: for containers: path of the worker's socket as this process sees it, and name of this node. Default
+        `SPDL_SOCKET`, `SPDL_NODE`.
 
-    Settings are checked and the device is opened at once; the session is joined, and memory on the device taken, when the loader is first used.
+    Settings are checked and the device is opened at once. At its first use the loader joins the session and allocates
+    memory on the device.
     """
     ranks = environment.Ranks(rank, world)
     feed = Feed.connect(
@@ -374,21 +393,22 @@ def local(
     device: Any = None,
     device_options: DeviceOptions | None = None,
 ) -> Loader:
-    """The same loader with its pipeline in this process: no server, the same samples and bytes.
+    """Returns the same loader with its pipeline in this process: no server, the same samples and bytes.
 
-    job: path of a job file (TOML), or a dict with the same keys, in which a column's `transform` may be the function itself.
-    rank, world: this rank and the number of data-parallel ranks, as `connect` has them.
-    start: where to start, as `connect` has it; `"resume"` is not for a loader in this process, which keeps no positions.
-    state: where to start, as `state_dict` gave it: the same as `start=`.
-    epochs: epochs, where they differ from the job's.
+    job: path of a job file (TOML), or a dict with the same keys, in which a column's `transform` may be the function
+        itself.
+    rank, world: this rank and the number of data-parallel ranks, as for `connect`.
+    start: where to start, as for `connect`; `"resume"` is not possible in this process, which keeps no positions.
+    state: where to start, as `state_dict` returned it: the same as `start=`.
+    epochs: number of epochs, if it differs from the job's.
     timeout: seconds that waiting for a batch may take. Default 60.
-    slots: batches that are filled, waiting or in the caller's hands. Default 4. Raised, more memory is used.
-    cores: processor cores for decoding, a number above 0 and no percentage. Default 40 % of the node's, shared by the ranks on it
-        (`LOCAL_WORLD_SIZE`). Raised, the trainer's own work on the CPU gets slower.
-    memory_bytes: bytes for slots and cached data. Default 1 GiB. Raised, less is left for the trainer.
-    transform_timeout: seconds that a function of the job's (`transform`) may take for a sample, which is a bad one then. Default 30. Raised, one
-        that hangs holds its batch up for longer.
-    global_batch, repeat, tensors, device, device_options: as `connect` has them.
+    slots: batches that can be filled, waiting or held by the caller. Default 4. More take more memory.
+    cores: processor cores for decoding, a number above 0, not a percentage. Default 40 % of the node's, shared by the
+        ranks on it (`LOCAL_WORLD_SIZE`). More cores make the trainer's own work on the CPU slower.
+    memory_bytes: bytes for slots and cached data. Default 1 GiB. More leave less for the trainer.
+    transform_timeout: seconds that a function of the job (`transform`) may take for a sample; a sample that takes
+        longer is a bad one. Default 30. With a longer one, a function that hangs delays its batch longer.
+    global_batch, repeat, tensors, device, device_options: as for `connect`.
     """
     if cores is not None and cores > (there := len(os.sched_getaffinity(0))):
         warnings.warn(f"cores={cores} is more than the {there} of this machine; it is a number of cores, not percent", stacklevel=3)
@@ -422,7 +442,7 @@ def _made(
     log.follow()
     loader = Loader(feed, ranks, kind, repeat)
     if kind != "auto":
-        # What was asked for by name is there, or the caller hears at once that it is not.
+        # A kind that the caller named must be available: raise the error now rather than at the first batch.
         tensors.choose(kind, loader.device)
     if state is not None:
         loader.load_state_dict(state)
@@ -430,7 +450,7 @@ def _made(
 
 
 def _start_text(start: StartFrom | None, state: Mapping[str, Any] | str | bytes | None) -> str | None:
-    """A start as the native half reads it. A state is loaded when the loader is made."""
+    """Returns a start as the text that the native half reads. A state is loaded when the loader is made."""
     if start is not None and state is not None:
         raise SettingError("`start` and `state` are both given, and both say where to start", "leave one of them out")
     if start is None or isinstance(start, str):
@@ -459,7 +479,7 @@ def _state_text(state: Mapping[str, Any] | str | bytes) -> str:
 
 @atexit.register
 def _close_all() -> None:
-    """A loader that is left open says goodbye, so that nobody has to notice that it is gone."""
+    """Closes loaders that the program left open, so that workers and the coordinator need not wait for a timeout."""
     for loader in list(_open):
         if not loader._feed.belongs_elsewhere:
             loader.close()

@@ -11,16 +11,16 @@ _LOGGER = logging.getLogger("spdl_cluster")
 
 
 def _deliver(level: int, name: str, text: str) -> None:
-    """Called by a thread of the native half for each line."""
+    """Logs one line; a thread of the native half calls it for each line."""
     logging.getLogger(name).log(level, "%s", text)
 
 
 def follow() -> None:
-    """Has the native half make the lines that `logging` shows as it is set up just now, and no others."""
+    """Sets the native half to the level that `logging` has now, so that it formats no line that would not be shown."""
     set_log_level(min(_LOGGER.getEffectiveLevel(), 255))
 
 
-# Registered before what closes loaders, so that it comes after it.
+# Registered before the function that closes loaders, so that it runs after it.
 atexit.register(stop_log)
 start_log(_deliver)
 follow()

@@ -1,4 +1,4 @@
-"""What users of a DataLoader try first, and what there is instead."""
+"""Errors for what users of a DataLoader try first; each names the replacement."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _INSTEAD = {
 
 
 def explained(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which says of a DataLoader's settings what there is instead."""
+    """Wraps the function so that a DataLoader's setting raises an error that names the replacement."""
     known = frozenset(inspect.signature(function).parameters)
 
     @functools.wraps(function)
@@ -50,14 +50,14 @@ def explained(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def no_such_attribute(name: str) -> NoReturn:
-    """Refuses an attribute of a DataLoader's. It is an `AttributeError`, so that whoever asks whether there is one hears no."""
+    """Raises an error for an attribute of a DataLoader. It is an `AttributeError`, so `hasattr` returns false."""
     if name in _INSTEAD:
         raise UsageError(f"a loader has no `{name}`", _INSTEAD[name])
     raise AttributeError(f"a loader has no `{name}`")
 
 
 def no_dataset() -> NoReturn:
-    """Refuses an index, which a DataLoader and frameworks that make one ask a dataset for."""
+    """Raises an error for an index: a DataLoader, and frameworks that make one, index a dataset."""
     raise UsageError(
         "a loader is no dataset, and no DataLoader is made of it: it gives whole batches in the job's order",
         "use it where the DataLoader was: `for batch in loader`. A framework that makes DataLoaders of datasets has a place for its own: of Hugging Face's "
@@ -66,7 +66,7 @@ def no_dataset() -> NoReturn:
 
 
 def no_iterator() -> NoReturn:
-    """Refuses `next(loader)`."""
+    """Raises an error for `next(loader)`."""
     raise UsageError(
         "a loader is no iterator: `next(loader)` does not say of which epoch",
         "`loader.next()` gives the next batch, over the ends of epochs; `batches = iter(loader)` the batches of one epoch",

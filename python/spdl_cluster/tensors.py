@@ -1,4 +1,5 @@
-"""What a column becomes in the caller's hands: a torch tensor, a numpy array, or the DLPack exporter that it is. Without a copy."""
+"""Converts columns without a copy: to torch tensors or numpy arrays, or leaves them as the DLPack exporters that they
+are."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any, Literal
 from ._native import Batch, Column
 from .errors import SettingError
 
-#: `"torch"`, `"numpy"`, `"dlpack"` for the columns as they are, or `"auto"`.
+#: `"torch"`, `"numpy"`, `"dlpack"` for the columns unchanged, or `"auto"`.
 Kind = Literal["auto", "torch", "numpy", "dlpack"]
 
 
@@ -22,16 +23,17 @@ class Tensors:
     kind: Literal["torch", "numpy", "dlpack"]
     #: Makes a tensor of a column.
     of_column: Callable[[Column], Any]
-    #: Makes a tensor of what `Batch.fill` gives: a capsule where `takes_capsules`, a column otherwise.
+    #: Makes a tensor of what `Batch.fill` passes: a capsule if `takes_capsules`, a column otherwise.
     of_export: Callable[[Any], Any]
     takes_capsules: bool
-    #: Called for a batch before tensors are made of it, where there is something to do.
+    #: Called with a batch before tensors are made of it; `None` if there is nothing to do.
     before: Callable[[Batch], None] | None = None
 
 
 def choose(kind: Kind, device: str, columns: list[tuple[str, str]] | None = None) -> Tensors:
-    """The tensors of that kind on `cpu` or `cuda:N`. `"auto"` is torch where the program has imported torch by now, else numpy where that is installed
-    and can hold them, else the columns as they are. Nothing but `"torch"` imports torch."""
+    """Returns the tensors of that kind on `cpu` or `cuda:N`. `"auto"` is torch if the program has imported torch by
+    now; otherwise numpy if it is installed and can hold them; otherwise the columns unchanged. Only `"torch"` imports
+    torch."""
     if kind == "auto":
         has_numpy = device == "cpu" and importlib.util.find_spec("numpy")
         kind = "torch" if "torch" in sys.modules else "numpy" if has_numpy else "dlpack"
@@ -63,7 +65,7 @@ def _torch() -> Tensors:
 
 
 def _torch_on(device: str) -> Tensors:
-    """Tensors on a GPU. The stream that is current when a batch comes waits for it, once for all columns."""
+    """Returns tensors on a GPU. The stream that is current when a batch comes waits for it, once for all columns."""
     on_host = _torch()
     import torch
 
@@ -74,7 +76,7 @@ def _torch_on(device: str) -> Tensors:
         )
 
     def stream() -> int:
-        # Without a number of its own it is the default stream, which DLPack calls 1.
+        # 0 is the default stream, which DLPack calls 1.
         return int(torch.cuda.current_stream(device).cuda_stream) or 1
 
     def of_column(column: Column) -> Any:
@@ -97,7 +99,7 @@ def _numpy(columns: list[tuple[str, str]]) -> Tensors:
 
 
 def _numpy_with_bf16(columns: list[tuple[str, str]]) -> Tensors:
-    """numpy has no bf16 of its own; the package `ml_dtypes` gives it one."""
+    """Returns numpy arrays, with bf16 from the package `ml_dtypes`: numpy has no bf16 of its own."""
     import numpy
 
     try:
