@@ -1,35 +1,35 @@
-//! Messages as bytes: bincode 2, little-endian, variable-length integers. The only file that names the codec.
+//! Encodes messages as bytes: bincode 2, little-endian, variable-length integers. The only file that names the codec.
 //!
-//! bincode is no longer maintained; its format is frozen, which is what a wire format wants. Replacing it is a change
-//! to this file and a new protocol version.
+//! bincode is no longer maintained, so its format is frozen, which suits a wire format. Replacing it needs a change of
+//! this file and a new protocol version.
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// The most bytes that any message takes: the decoder claims no more than this, whatever the bytes say.
+/// The most bytes of any message. The decoder allocates no more than this, whatever lengths the bytes claim.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
-/// Shorter messages may claim no more than [`SHORT_CLAIM_BYTES`]. The decoder counts a number as what it takes in memory,
-/// which is up to 16 times as much as on the wire.
+/// Messages of up to this length may claim at most [`SHORT_CLAIM_BYTES`]. The decoder counts a number by its size in
+/// memory, which is up to 16 times its size on the wire.
 const SHORT_BYTES: usize = 64 << 10;
 const SHORT_CLAIM_BYTES: usize = 2 << 20;
 
-/// Bytes that are not a message, or a message that does not become bytes.
+/// A message cannot be encoded, or bytes cannot be decoded as one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// It does not encode.
+    /// The message cannot be encoded.
     #[error("does not encode: {0}")]
     Encode(#[source] Box<bincode::error::EncodeError>),
-    /// It does not decode.
+    /// The bytes cannot be decoded.
     #[error("does not decode: {0}")]
     Decode(#[source] Box<bincode::error::DecodeError>),
-    /// Bytes are left over.
+    /// Bytes follow the message.
     #[error("ends after {used} of {actual} bytes")]
     LeftOver {
-        /// Bytes that the message took.
+        /// Bytes of the message.
         used: usize,
-        /// Bytes that were there.
+        /// Bytes that were given.
         actual: usize,
     },
 }
@@ -48,8 +48,8 @@ pub fn encode<T: Serialize>(message: &T, bytes: &mut Vec<u8>) -> Result<(), Code
         .map_err(|error| CodecError::Encode(Box::new(error)))
 }
 
-/// The message that `bytes` are, all of them. Allocates in proportion to the bytes that are there and at most 2 MiB more,
-/// whatever lengths they claim.
+/// Decodes a message from `bytes`, which must hold nothing else. Allocates in proportion to the bytes given and at most
+/// 2 MiB more, whatever lengths they claim.
 ///
 /// # Errors
 /// [`CodecError`].

@@ -1,5 +1,5 @@
-//! The way in: peers that have knocked and are not let in yet. Bounded, so that whoever stays there for ever costs little,
-//! and never closed, so that he keeps nobody out.
+//! Connections that are still authenticating, bounded: when the limit is reached, the peer with the most connections
+//! loses its oldest. So a peer that never finishes costs little, and cannot keep other peers out.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -8,24 +8,25 @@ use std::{
 
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Attempts to get in, by who makes them. Dropped, it ends them.
+/// The connection attempts that are still authenticating, by peer. Dropping it cancels them.
 #[derive(Debug)]
 pub struct Doorway<K> {
     most: usize,
     tasks: JoinSet<()>,
-    /// The oldest first; some may be over.
+    /// The oldest first; some may have finished.
     attempts: VecDeque<(K, AbortHandle)>,
 }
 
 impl<K: Copy + Eq + Hash> Doorway<K> {
-    /// Room for so many attempts at once.
+    /// Allows `most` attempts at once.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { most: most.max(1), tasks: JoinSet::new(), attempts: VecDeque::new() }
     }
 
-    /// Lets `who` try to get in. Where there is no room, the oldest attempt of whoever makes most of them ends: an honest
-    /// peer needs milliseconds, and gets in between the hundreds that an attacker holds open. Call it in a tokio runtime.
+    /// Runs an attempt of the peer `who`. If the limit is reached, the peer with the most attempts loses its oldest: an
+    /// honest peer needs milliseconds, and succeeds although an attacker holds hundreds of attempts open. Call it in a
+    /// tokio runtime.
     pub fn enter(&mut self, who: K, attempt: impl Future<Output = ()> + Send + 'static) {
         while self.tasks.try_join_next().is_some() {}
         self.attempts.retain(|(_, task)| !task.is_finished());
@@ -54,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    /// Says its number when it ends, however that comes about.
+    /// Sends its number when it is dropped.
     struct Told(u32, mpsc::UnboundedSender<u32>);
 
     impl Drop for Told {

@@ -1,8 +1,8 @@
-//! Frames: a message behind a head of 8 bytes that says whose it is, in which version, and how long.
+//! Frames: a message after a head of 8 bytes with a magic number, the protocol version, and the message's length.
 //!
 //! ```text
-//! 0  "SP"                      not this: the peer is something else
-//! 2  u16 protocol version      not ours: both are named in the error
+//! 0  "SP"                      anything else: the peer is another program
+//! 2  u16 protocol version      not ours: the error names both
 //! 4  u32 length of the message bounded by the type of message before anything is allocated
 //! 8  the message
 //! ```
@@ -17,18 +17,18 @@ use crate::{
     messages::{FromCoordinator, FromHome, PROTOCOL_VERSION, ToCoordinator, ToHome},
 };
 
-/// First bytes of every frame.
+/// The first bytes of every frame.
 pub const MAGIC: [u8; 2] = *b"SP";
-/// Bytes before the message.
+/// The number of bytes before the message.
 pub const HEAD_BYTES: usize = 8;
-/// A reader asks the socket for this many bytes at least.
+/// The least number of bytes that a reader requests from the socket.
 const READ_BYTES: usize = 8 << 10;
 
-/// A type that travels in frames.
+/// A type that is sent in frames.
 pub trait Message: Serialize + DeserializeOwned {
-    /// Its name, for errors.
+    /// The type's name, for errors.
     const NAME: &'static str;
-    /// The most bytes of one.
+    /// The most bytes of one message.
     const MAX_BYTES: usize;
 }
 
@@ -74,14 +74,14 @@ pub enum FrameError {
 }
 
 impl FrameError {
-    /// Whether a new connection might do better.
+    /// Whether a new connection may succeed.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::Cut { .. } | Self::Io(_))
     }
 }
 
-/// Appends a frame to `bytes`; on an error leaves them as they were.
+/// Appends a frame to `bytes`; on an error leaves them unchanged.
 ///
 /// # Errors
 /// [`FrameError::TooLong`], [`FrameError::Codec`].
@@ -109,7 +109,7 @@ fn check_length<M: Message>(bytes: u64) -> Result<(), FrameError> {
     Ok(())
 }
 
-/// Checks a head and gives the length of the message behind it.
+/// Checks a head and returns the length of the message that follows it.
 fn body_bytes<M: Message>(head: [u8; HEAD_BYTES]) -> Result<usize, FrameError> {
     let [m0, m1, v0, v1, length @ ..] = head;
     if [m0, m1] != MAGIC {
@@ -138,8 +138,8 @@ pub async fn write_frame<M: Message>(io: &mut (impl AsyncWrite + Unpin), message
     io.write_all(&bytes).await.map_err(FrameError::Io)
 }
 
-/// Reads one frame and not a byte more; `None` where the stream ends before it. What it allocates grows with the bytes
-/// that arrive.
+/// Reads one frame and not a byte more; returns `None` if the stream ends before the frame. Allocates in proportion to
+/// the bytes that arrive.
 ///
 /// # Errors
 /// [`FrameError`].
@@ -159,7 +159,7 @@ pub async fn read_frame<M: Message>(io: &mut (impl AsyncRead + Unpin)) -> Result
     decode(&body).map(Some)
 }
 
-/// Reads frame after frame from one stream.
+/// Reads consecutive frames from one stream.
 #[derive(Debug)]
 pub struct FrameReader<R> {
     io: R,
@@ -167,14 +167,15 @@ pub struct FrameReader<R> {
 }
 
 impl<R> FrameReader<R> {
-    /// A reader that goes on after `bytes`, which were read from `io` already.
+    /// Makes a reader that starts with `bytes`, which were already read from `io`.
     pub const fn new(io: R, bytes: Vec<u8>) -> Self {
         Self { io, bytes }
     }
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
-    /// The next message; `None` where the stream ends between two. Nothing is lost when the future is dropped.
+    /// Returns the next message; `None` if the stream ends between two frames. Nothing is lost when the future is
+    /// dropped.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -191,10 +192,9 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     }
 }
 
-/// Takes the frame at the front of `bytes`, once it is all there.
+/// Removes the frame at the front of `bytes` and returns its message, once the frame is complete.
 ///
-/// # Errors
-/// [`FrameError`], as soon as the head is there.
+/// [`FrameError`], as soon as the head is complete.
 pub fn take_frame<M: Message>(bytes: &mut Vec<u8>) -> Result<Option<M>, FrameError> {
     let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
     let end = HEAD_BYTES + body_bytes::<M>(*head)?;
@@ -206,29 +206,29 @@ pub fn take_frame<M: Message>(bytes: &mut Vec<u8>) -> Result<Option<M>, FrameErr
     Ok(Some(message))
 }
 
-/// Writes frame after frame to one stream.
+/// Writes consecutive frames to one stream.
 #[derive(Debug)]
 pub struct FrameWriter<W> {
     io: W,
-    /// Frames, of which the first `written` bytes are out.
+    /// Frames, whose first `written` bytes are already written.
     bytes: Vec<u8>,
     written: usize,
 }
 
 impl<W> FrameWriter<W> {
-    /// A writer to `io`.
+    /// Makes a writer to `io`.
     pub const fn new(io: W) -> Self {
         Self { io, bytes: Vec::new(), written: 0 }
     }
 
-    /// The stream.
+    /// Returns the stream.
     pub const fn io_mut(&mut self) -> &mut W {
         &mut self.io
     }
 }
 
 impl<W: AsyncWrite + Unpin> FrameWriter<W> {
-    /// Sends a message. When the future is dropped the message is still queued, whole, and goes out with the next.
+    /// Sends a message. If the future is dropped, the whole message stays queued and is sent with the next one.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -237,7 +237,7 @@ impl<W: AsyncWrite + Unpin> FrameWriter<W> {
         self.flush().await
     }
 
-    /// Writes what a dropped [`send`](Self::send) left.
+    /// Writes the bytes that a dropped [`send`](Self::send) left.
     ///
     /// # Errors
     /// [`FrameError::Io`].

@@ -1,8 +1,8 @@
-//! How processes talk to each other.
+//! The protocols between the processes of a cluster.
 //!
-//! The [`layout`] of a batch, the one region that is a slot in shared memory, the body of a QUIC stream and the
-//! source of the copy to the GPU; the [`messages`] and their codec; QUIC endpoints with mutual TLS; the local
-//! channel over a Unix socket and a sealed memfd slab. What the messages mean is decided in the crates above.
+//! The [`layout`] of a batch is the same in a slot of shared memory, in the body of a QUIC stream and in the source of
+//! the copy to the GPU. Beside it are the [`messages`] and their codec, QUIC endpoints with mutual TLS, and the local
+//! channel over a Unix socket with a slab in a sealed memfd. The crates above decide what the messages mean.
 
 pub mod certs;
 pub mod codec;

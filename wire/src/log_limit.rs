@@ -1,10 +1,11 @@
-//! A limit on the lines that strangers can make us write: whoever can send a packet could fill a disk with them.
+//! Limits the rate of log lines that remote peers can cause: any peer that can send a packet could fill a disk with
+//! them.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Lets one line through in a while, and counts the others. One for each kind of line.
+/// Allows one line in a period, and counts the others. Use one for each kind of line.
 #[derive(Debug)]
 pub struct LogLimit {
     period: Duration,
@@ -18,13 +19,13 @@ struct State {
 }
 
 impl LogLimit {
-    /// At most one line in `period`.
+    /// Allows at most one line in `period`.
     #[must_use]
     pub fn new(period: Duration) -> Self {
         Self { period, state: Mutex::default() }
     }
 
-    /// Whether a line may be written: then, how many were left out since the last.
+    /// Returns the number of lines left out since the last one if a line may be written now, and `None` if not.
     pub fn admit(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock();
         if state.last.is_some_and(|last| now.saturating_duration_since(last) < self.period) {
@@ -35,7 +36,7 @@ impl LogLimit {
         Some(std::mem::take(&mut state.left_out))
     }
 
-    /// [`admit`](Self::admit), as the end of a line: empty, or how many like it were left out.
+    /// Like [`admit`](Self::admit), but returns the end of the line: empty, or how many similar lines were left out.
     pub fn admit_text(&self) -> Option<String> {
         self.admit(Instant::now()).map(|left_out| match left_out {
             0 => String::new(),

@@ -1,8 +1,8 @@
-//! What processes say to each other. Plain data; the codec turns it into bytes and bounds it.
+//! The messages between processes. Plain data; the codec encodes it and limits its size.
 //!
-//! Two conversations: with the coordinator (request and reply, each on its own stream: [`ToCoordinator`],
-//! [`FromCoordinator`]), and between a client and its home (one ordered channel each way: [`ToHome`], [`FromHome`],
-//! beside the batches themselves).
+//! There are two protocols: with the coordinator (request and reply, each pair on its own stream: [`ToCoordinator`],
+//! [`FromCoordinator`]), and between a client and its home (one ordered channel each way, beside the batches
+//! themselves: [`ToHome`], [`FromHome`]).
 
 use std::{fmt, net::SocketAddr};
 
@@ -11,7 +11,7 @@ use spdl_shard::{Fingerprint, Position, Receipt, SampleId, job::Job};
 
 pub use crate::launch::{Holder, RunName, Start, StartReason};
 
-/// Version of every message here. Peers with another one are refused with both numbers.
+/// The version of all messages. A peer with another version is refused with an error that names both.
 pub const PROTOCOL_VERSION: u16 = 4;
 
 /// A session: the ranks of one launch of a trainer on a run of a job.
@@ -25,141 +25,143 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// One life of a worker process: random, so that a restarted worker is another one.
+/// The id of one worker process. It is random, so a restarted worker has a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WorkerId(pub u64);
 
-/// What makes two processes neighbours: one kernel boot, unless `SPDL_NODE` says otherwise.
+/// The id of a node: one kernel boot, unless `SPDL_NODE` sets another id. Processes with the same id can share memory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NodeId(pub String);
 
-/// All that a worker must know to serve a rank of a session: with it, any worker can, and needs no coordinator.
+/// Everything that a worker must know to serve a rank of a session. With it any worker can serve the rank, without the
+/// coordinator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Session {
-    /// Its id.
+    /// The session's id.
     pub id: SessionId,
     /// The job, with the epochs of this launch.
     pub job: Job,
-    /// W, number of ranks.
+    /// W, the number of ranks.
     pub world: u32,
-    /// B for this launch: the job's, unless the first join said otherwise.
+    /// B for this launch: the job's, unless the first join set another one.
     pub global_batch: u32,
-    /// Where it started.
+    /// The position where the session started.
     pub start: Position,
 }
 
-/// Where to reach a home.
+/// The addresses of a home.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Home {
-    /// Which life of which worker.
+    /// The worker process.
     pub worker: WorkerId,
-    /// The worker's name, for people.
+    /// The worker's name, for logs and the status.
     pub name: String,
-    /// Its node.
+    /// The node it runs on.
     pub node: NodeId,
-    /// Its QUIC address.
+    /// The QUIC address.
     pub quic: SocketAddr,
-    /// Its Unix socket, where it has one.
+    /// The path of its Unix socket, if it has one.
     pub socket: Option<String>,
 }
 
 /// A request to the coordinator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToCoordinator {
-    /// A worker is alive. Sent at once after start and then every heartbeat; says everything each time.
+    /// A worker is alive. Sent at once after the start and then at every heartbeat; each one carries the full state.
     WorkerBeat(WorkerBeat),
-    /// A worker leaves of its own will.
+    /// A worker shuts down.
     WorkerLeave {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
     },
-    /// A rank wants to take part in a job.
+    /// A rank asks to take part in a run of a job.
     Join(Join),
-    /// A rank is alive and has got this far.
+    /// A rank is alive, and has reached this position.
     RankBeat(RankBeat),
-    /// A rank leaves of its own will.
+    /// A rank leaves its session.
     RankLeave(RankBeat),
-    /// Creates a job; does nothing when the same one is there.
+    /// Creates a job; has no effect if the same job exists.
     SubmitJob {
         /// The job file's text.
         toml: String,
-        /// Where the text came from, for errors.
+        /// The source of the text, for errors.
         origin: String,
     },
-    /// Removes a job and what is known of it.
+    /// Removes a job and all state that belongs to it.
     RemoveJob {
-        /// Its name.
+        /// The job's name.
         name: String,
     },
-    /// Asks for one job.
+    /// Requests one job.
     DescribeJob {
-        /// Its name.
+        /// The job's name.
         name: String,
     },
-    /// Asks for the state of everything.
+    /// Requests the state of the whole cluster.
     Status,
-    /// Asks for a page of the ids of a job's bad samples, in ascending order.
+    /// Requests a page of the ids of a job's bad samples, in ascending order.
     BadSamples {
         /// The job's name.
         job: String,
-        /// The last id of the page before; without it, the first page.
+        /// The last id of the previous page; `None` for the first page.
         after: Option<SampleId>,
     },
-    /// Has a run begin at the beginning with its next launch, also where that resumes. Refused while its ranks are alive.
+    /// Resets a run: its next launch starts at the beginning, even if it asks to resume. Refused while the run's ranks
+    /// are alive.
     ResetRun(RunName),
 }
 
 /// A worker's heartbeat.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerBeat {
-    /// How to reach it.
+    /// How to reach the worker.
     pub home: Home,
-    /// Processor cores it may use.
+    /// The number of processor cores that it may use.
     pub cores: f64,
-    /// It takes no new ranks and wants to be rid of those it has.
+    /// Whether it drains: it accepts no new ranks, and its ranks are to move to other workers.
     pub draining: bool,
-    /// The ranks it serves.
+    /// The ranks that it serves.
     pub ranks: Vec<RankFigures>,
-    /// Figures of its stages.
+    /// The statistics of its stages.
     pub stages: Vec<StageFigures>,
-    /// What went wrong with its stores.
+    /// The faults of its stores.
     pub store: StoreFigures,
-    /// Samples found bad since the last beat that was answered.
+    /// Samples found bad since the last heartbeat that was answered.
     pub bad_samples: Vec<BadSample>,
 }
 
-/// How a worker stands with one of its ranks.
+/// A worker's statistics of one of its ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct RankFigures {
     pub session: SessionId,
     pub rank: u32,
     pub transport: Transport,
-    /// Batches handed over.
+    /// Batches delivered.
     pub batches: u64,
-    /// Batches filled and not yet taken by the trainer.
+    /// Batches that are filled and that the trainer has not taken yet.
     pub ready: u32,
-    /// Slots.
+    /// The number of slots.
     pub slots: u32,
-    /// What the next batch waits for, when it waits.
+    /// What the next batch waits for, if it waits.
     pub stall: Option<Stall>,
 }
 
-/// The way batches go from a home to a client.
+/// How batches travel from a home to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
     /// Shared memory on one node.
     Local,
-    /// QUIC.
+    /// A QUIC connection.
     Quic,
     /// The loader runs in the trainer's process.
     InProcess,
 }
 
-/// Why a batch is not there yet.
+/// The reason why a batch is late.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("stage `{stage}` of worker `{worker}` has waited {waited_ms} ms for {waiting_for}")]
 pub struct Stall {
@@ -167,9 +169,9 @@ pub struct Stall {
     pub worker: String,
     /// The stage.
     pub stage: String,
-    /// What it waits for, with the shard where there is one.
+    /// What the stage waits for, with the shard if there is one.
     pub waiting_for: String,
-    /// For how long, in milliseconds.
+    /// How long it has waited, in milliseconds.
     pub waited_ms: u64,
 }
 
@@ -182,51 +184,53 @@ pub struct StageFigures {
     pub bytes: u64,
     pub failures: u64,
     pub busy_ns: u64,
-    /// Time per item.
+    /// Percentiles of the time per item.
     pub p50_ns: u64,
     pub p90_ns: u64,
     pub p99_ns: u64,
 }
 
-/// What went wrong with the stores and the disk cache of a worker since it started, and was mended.
+/// Counts a worker's requests to stores, and the faults of stores and disk cache that it recovered from, since it
+/// started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreFigures {
-    /// Requests, hedges among them.
+    /// Requests, including hedges.
     pub requests: u64,
-    /// Requests made again because the last one failed.
+    /// Requests repeated because the previous one failed.
     pub retries: u64,
-    /// Requests given up because the store was silent or took too long.
+    /// Requests abandoned because the store was silent or took too long.
     pub timeouts: u64,
     /// Requests that the store refused.
     pub refusals: u64,
-    /// Second requests beside a slow first one.
+    /// Hedges: second requests beside a slow first one.
     pub hedges: u64,
-    /// Of these, how many answered before the first.
+    /// Hedges that were answered before the first request.
     pub hedge_wins: u64,
-    /// Blocks, indexes and manifests whose bytes came wrong.
+    /// Blocks, indexes and manifests that came with wrong bytes.
     pub wrong_bytes: u64,
-    /// Entries of the disk cache that were damaged, or could not be written.
+    /// Entries of the disk cache that were damaged or could not be written.
     pub cache_faults: u64,
-    /// For how long requests for an object have failed, in milliseconds: the longest of all objects, 0 for none.
+    /// The longest time over all objects for which requests for an object have been failing, in milliseconds; 0 if none
+    /// fails.
     pub trouble_ms: u64,
 }
 
-/// A sample whose bytes are right and do not decode.
+/// A sample whose bytes are intact but do not decode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadSample {
-    /// The job that met it.
+    /// The job that found it.
     pub job: String,
-    /// Its id.
+    /// The sample's id.
     pub sample: SampleId,
-    /// The shard it lies in.
+    /// The shard that it lies in.
     pub shard: String,
-    /// Its record's key.
+    /// The key of its record.
     pub key: String,
-    /// What is wrong with it.
+    /// The error.
     pub cause: String,
 }
 
-/// A rank's wish to take part.
+/// A rank's request to take part in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Join {
     /// The job's name.
@@ -237,19 +241,20 @@ pub struct Join {
     pub rank: u32,
     /// W.
     pub world: u32,
-    /// B for this launch, where it differs from the job's.
+    /// B for this launch, if it differs from the job's.
     pub global_batch: Option<u32>,
-    /// Epochs of the run from this launch on; without it, as many as the run's last session had, or else the job.
+    /// The epochs of the run from this launch on; `None` for as many as the run's last session had, or else as the job
+    /// has.
     pub epochs: Option<u64>,
     /// Where to start.
     pub start: Start,
-    /// The fingerprint in the state the start comes from, where there is one.
+    /// The fingerprint in the state that the start comes from, if there is one.
     pub fingerprint: Option<Fingerprint>,
-    /// What all ranks of a launch share, restarts included, and no other launch has: the launcher's id.
+    /// The launcher's id: all ranks of a launch share it, restarts included, and no other launch has it.
     pub launch: Option<String>,
-    /// A session of the run whose ranks are alive is superseded. All ranks of a launch say the same.
+    /// Whether to supersede a session of the run whose ranks are alive. The same on all ranks of a launch.
     pub takeover: bool,
-    /// The session that the rank takes part in already, where the coordinator does not know it any longer.
+    /// The session that the rank already takes part in, if the coordinator no longer knows it.
     pub session: Option<SessionId>,
     /// The rank's node.
     pub node: NodeId,
@@ -257,82 +262,82 @@ pub struct Join {
     pub client: String,
     /// When the client was started, by its own clock: seconds since 1970.
     pub since_unix_s: u64,
-    /// Random for each client, so that a repeated join of the same client is not a restart.
+    /// Random for each client, so that a repeated join of the same client is not mistaken for a restart.
     pub nonce: u64,
 }
 
 /// A rank's heartbeat.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankBeat {
-    /// The session it takes part in.
+    /// The session that the rank takes part in.
     pub session: SessionId,
-    /// The job's name, so that a coordinator that forgot the session can say what is missing.
+    /// The job's name, so that a coordinator that forgot the session can name it in its error.
     pub job: String,
     /// r.
     pub rank: u32,
     /// The nonce of its join.
     pub nonce: u64,
-    /// Position after the last batch that the trainer has taken.
+    /// The position after the last batch that the trainer has taken.
     pub acknowledged: Position,
-    /// Receipt of what the trainer has taken.
+    /// The receipt of the batches that the trainer has taken.
     pub receipt: Receipt,
     /// A home that the client cannot reach.
     pub unreachable: Option<WorkerId>,
     /// Milliseconds that the trainer has waited for batches so far.
     pub waited_ms: u64,
-    /// How batches reach it.
+    /// How batches reach the rank.
     pub transport: Option<Transport>,
 }
 
-/// The coordinator's reply.
+/// A reply of the coordinator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromCoordinator {
-    /// The beat was heard.
+    /// The heartbeat was received.
     Heard {
-        /// Beat again within this many milliseconds.
+        /// Send the next heartbeat within this many milliseconds.
         beat_ms: u64,
-        /// A worker, client or session that is not heard for this long is taken for dead.
+        /// A worker, client or session without a heartbeat for this long is considered dead.
         liveness_ms: u64,
     },
-    /// The rank takes part.
+    /// The rank takes part in a session.
     Joined {
         /// The session.
         session: Box<Session>,
         /// Why the session starts where it does.
         reason: StartReason,
-        /// Its home; `None` while no worker is there: beat again.
+        /// The rank's home; `None` while there is no worker: send heartbeats until there is one.
         home: Option<Home>,
-        /// Beat within this many milliseconds.
+        /// Send the first heartbeat within this many milliseconds.
         beat_ms: u64,
     },
-    /// The rank's beat was heard.
+    /// The rank's heartbeat was received.
     RankHeard {
-        /// Its home; `None` while no worker is there.
+        /// The rank's home; `None` while there is no worker.
         home: Option<Home>,
-        /// Beat within this many milliseconds.
+        /// Send the next heartbeat within this many milliseconds.
         beat_ms: u64,
     },
-    /// The job, as it is.
+    /// The job.
     Job(Box<Job>),
-    /// The state of everything, as the JSON that `/status` shows.
+    /// The state of the whole cluster, as the JSON that `/status` shows.
     Status(String),
-    /// It is done.
+    /// The request was carried out.
     Done,
-    /// It is not done.
+    /// The request was refused.
     Refused(Refusal),
     /// A page of the ids of a job's bad samples.
     BadSamples {
-        /// Ids above the one that was asked from, in ascending order; at most [`BAD_SAMPLES_PAGE`].
+        /// Ids above the requested one, in ascending order; at most [`BAD_SAMPLES_PAGE`].
         samples: Vec<SampleId>,
-        /// No id comes after these.
+        /// Whether this is the last page.
         is_last: bool,
     },
 }
 
-/// Ids in one page of bad samples: 590 kB at most.
+/// The most ids in one page of bad samples: 590 kB at most.
 pub const BAD_SAMPLES_PAGE: usize = 1 << 16;
 
-/// Why the coordinator, or a home, does not do what it is asked.
+/// Why the coordinator or a home refused a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -347,14 +352,14 @@ pub enum Refusal {
     RankOutOfRange { rank: u32, world: u32 },
     #[error("`{run}` is no name for a run of job `{job}`; write 1 to 128 of A-Z a-z 0-9 . _ -")]
     RunName { job: String, run: String },
-    /// Passes once that launch has ended, or its processes were silent for the liveness timeout.
+    /// Resolves itself once that launch has ended, or its processes were silent for the liveness timeout.
     #[error("{run} is in use: {session} is held by {holder}")]
     RunInUse { run: Box<RunName>, session: SessionId, holder: Box<Holder>, liveness_ms: u64 },
     #[error("{run} is finished: {session} got to {position}, the end of {epochs} epoch(s)")]
     RunFinished { run: Box<RunName>, session: SessionId, position: Position, epochs: u64 },
     #[error("start {start} of job `{job}`: {cause}")]
     StartOutOfRange { job: String, start: Position, cause: String },
-    /// May pass, as [`Refusal::RunInUse`]: the session may be one of a launch that was just killed.
+    /// May resolve itself, like [`Refusal::RunInUse`]: the session may belong to a launch that was just killed.
     #[error(
         "rank {rank} says {field} is {theirs}; {session} of {run} was started with {ours}, and is held by {holder}"
     )]
@@ -384,7 +389,7 @@ pub enum Refusal {
     Internal { cause: String },
     #[error("coordinator does not lead: {cause}")]
     NotLeader {
-        /// The address of the one that does, where it is known.
+        /// The address of the leader, if it is known.
         leader: Option<String>,
         cause: String,
     },
@@ -398,66 +403,66 @@ pub enum Refusal {
     RunReset { run: Box<RunName>, session: SessionId },
 }
 
-/// What a client says to its home.
+/// A message of a client to its home.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToHome {
-    /// First message: serve me.
+    /// The first message: asks the home to serve this rank.
     Attach {
         /// The session.
         session: Box<Session>,
         /// r.
         rank: u32,
-        /// First batch wanted starts here.
+        /// The position where the first batch starts.
         from: Position,
-        /// Slots wanted.
+        /// The number of slots that the client wants.
         slots: u32,
-        /// Process id and host, for the status.
+        /// The client's process id and host, for the status.
         client: String,
     },
-    /// The client is done with a slot.
+    /// The client no longer uses a slot.
     Freed {
-        /// Which.
+        /// The slot.
         slot: u32,
     },
-    /// Why is there no batch?
+    /// Asks why there is no batch.
     Explain,
 }
 
-/// What a home says to its client.
+/// A message of a home to its client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromHome {
-    /// The rank is served. On the local channel the slab's descriptor comes with it.
+    /// The home serves the rank. On the local channel the slab's descriptor comes with this message.
     Attached {
-        /// Slots given, at most as many as wanted.
+        /// The number of slots, at most as many as the client wanted.
         slots: u32,
         /// Distance from one slot to the next, in bytes.
         slot_stride: u64,
     },
-    /// A slot holds the next batch. On QUIC the same message opens the stream that carries the bytes.
+    /// A slot holds the next batch. On QUIC the same message begins the stream that carries the bytes.
     Filled {
-        /// Number of the batch since attach, from 0: streams may overtake each other.
+        /// The number of the batch since the attach, from 0: streams may overtake each other.
         sequence: u64,
-        /// Which slot.
+        /// The slot.
         slot: u32,
-        /// Bytes of the batch.
+        /// The bytes of the batch.
         used_bytes: u64,
     },
     /// All epochs are delivered.
     End {
-        /// Number of batches since attach.
+        /// The number of batches since the attach.
         sequence: u64,
-        /// The position after the last.
+        /// The position after the last batch.
         position: Position,
     },
-    /// The worker is going away; find another home and go on from where you are.
+    /// The worker shuts down; the client has to find another home and continue from its position.
     Leaving,
-    /// The rank cannot be served any longer.
+    /// The home can no longer serve the rank.
     Fault {
-        /// Why, in words, with the thing named.
+        /// The reason, which names its subject.
         message: String,
-        /// Whether another worker might do better.
+        /// Whether another worker may succeed.
         is_retryable: bool,
     },
-    /// The answer to [`ToHome::Explain`]; `None` when a batch is about to be there.
+    /// The reply to [`ToHome::Explain`]; `None` if a batch is about to arrive.
     Explained(Option<Stall>),
 }

@@ -1,4 +1,4 @@
-//! Which node this process runs on.
+//! Determines which node this process runs on.
 
 use std::io;
 
@@ -6,11 +6,10 @@ use crate::messages::NodeId;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The node: `setting` where there is one (`SPDL_NODE`), else the id of the kernel's boot, which all processes and
-/// containers of a machine share and no two machines do.
+/// Returns the node: `setting` if it is not empty (`SPDL_NODE`), otherwise the kernel's boot id. All processes and
+/// containers of a machine have the same boot id, and no two machines have.
 ///
-/// # Errors
-/// When there is no setting and the boot id cannot be read.
+/// If there is no setting and the boot id cannot be read.
 pub fn this_node(setting: Option<&str>) -> io::Result<NodeId> {
     match setting {
         Some(name) if !name.is_empty() => Ok(NodeId(name.to_owned())),

@@ -1,73 +1,75 @@
-//! Bugs on purpose: the simulator switches one on and has to find it. Without the feature `planted`, which only the
-//! simulator enables, [`has`] is `false` for the compiler too, and nothing of them is left in the code.
+//! Mutations for mutation testing: bugs that the simulator switches on one at a time and has to find. Without the
+//! feature `planted`, which only the simulator enables, [`has`] is a constant `false`, and the compiler removes all of
+//! them.
 
-/// A bug that a core can be given.
+/// A mutation of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Bug {
-    /// The coordinator does not advance a rank on what it acknowledges.
+    /// The coordinator does not advance a rank's position when a batch is acknowledged.
     ForgetAcknowledged,
     /// The coordinator starts a session one sample after the position that all ranks had acknowledged.
     ResumePlusOne,
-    /// The coordinator takes the furthest rank's position for that of all.
+    /// The coordinator resumes at the position of the rank that is furthest ahead.
     ResumeAtFurthest,
-    /// The coordinator gives a new session the world of the one before.
+    /// The coordinator gives a new session the world size of the previous one.
     StaleWorld,
-    /// The coordinator answers before, and without, making a new session durable.
+    /// The coordinator answers without making a new session durable.
     ForgetPersist,
-    /// The coordinator takes no worker for dead, whether it is silent, has closed or is out of a rank's reach.
+    /// The coordinator never considers a worker dead: not when it is silent, has closed, or cannot be reached by a
+    /// rank.
     DeadHome,
-    /// The coordinator lets any launch supersede one whose ranks are alive.
+    /// The coordinator lets any launch supersede a session whose ranks are alive.
     SupersedeLiving,
-    /// The coordinator lets ranks of a superseded session go on.
+    /// The coordinator lets ranks of a superseded session continue.
     KeepSuperseded,
-    /// The coordinator takes back an older acknowledged position from a beat that was overtaken.
+    /// The coordinator moves an acknowledged position back when an older heartbeat arrives late.
     TakeBackAcknowledged,
     /// The coordinator does not make bad samples durable.
     ForgetBadSamples,
-    /// The coordinator tells a worker that it knows of bad samples though they could not be written.
+    /// The coordinator confirms bad samples to a worker although it could not write them.
     BelieveUnwritten,
-    /// The coordinator takes ranks on as if it could write, and does not wait for it.
+    /// The coordinator admits ranks while it cannot write, without waiting until it can.
     AdmitUnwritten,
-    /// The coordinator counts on its lease for longer than it was given it.
+    /// The coordinator relies on its lease for longer than it was granted.
     IgnoreLease,
-    /// The coordinator gives an answer that took until after its lease.
+    /// The coordinator sends a reply that was ready only after its lease had expired.
     AnswerDeposed,
-    /// The coordinator takes the leader's key though another has it.
+    /// The coordinator takes the leader's key although another coordinator holds it.
     TakeHeldKey,
-    /// The state takes what a coordinator writes that does not lead any more.
+    /// The state accepts a write of a coordinator that no longer leads.
     WriteDeposed,
-    /// The state takes a write that comes after later ones.
+    /// The state accepts a write that arrives after later ones.
     WriteLate,
-    /// The coordinator takes the sessions of another run of the job for those of this one.
+    /// The coordinator mistakes the sessions of another run of the job for those of this one.
     MixRuns,
     /// The coordinator does not make the removal of a job durable.
     ForgetRemoval,
-    /// The coordinator does not make it durable that a job has failed.
+    /// The coordinator does not make durable that a job has failed.
     ForgetVerdict,
-    /// The coordinator's state keeps a part of what is written together when it is killed meanwhile.
+    /// The coordinator's state keeps only a part of one atomic write when the coordinator is killed meanwhile.
     CutWrites,
-    /// The client hands over what comes over a link that it has left.
+    /// The client delivers batches that arrive on a link that it has left.
     TrustLeftLink,
-    /// The client leaves its home when a link is lost that it had left before.
+    /// The client leaves its home when a link is lost that it had already left.
     BelieveLeftLink,
-    /// The client resumes at a new home one step after the one that is next.
+    /// The client resumes at a new home one step too far.
     ResumeTooFar,
-    /// The client gives a slot back when it hands the batch over.
+    /// The client frees a slot when it delivers the batch, and not after its last use.
     FreeEarly,
     /// The client forgets the slots of a link that it has left.
     ForgetLeftSlots,
-    /// The client joins a session that the coordinator forgot as if it were a new launch.
+    /// The client rejoins a session that the coordinator forgot as if it were a new launch.
     RejoinAsNew,
-    /// The worker fills a slot again before it is freed.
+    /// The worker fills a slot again before the client freed it.
     ReuseLentSlot,
-    /// The worker hands batches over as they are filled.
+    /// The worker delivers batches in the order in which they are filled.
     HandOverUnordered,
-    /// The worker ends when all steps are planned, and not when all are handed over.
+    /// The worker ends when all steps are planned, and not when all are delivered.
     EndEarly,
 }
 
 impl Bug {
-    /// All of them.
+    /// All mutations.
     pub const ALL: [Self; 30] = [
         Self::ForgetAcknowledged,
         Self::ResumePlusOne,
@@ -107,20 +109,20 @@ thread_local! {
     static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
 }
 
-/// Gives the cores that run on this thread this bug, or none.
+/// Activates a mutation, or none, in the cores that run on this thread.
 #[cfg(feature = "planted")]
 pub fn plant(bug: Option<Bug>) {
     PLANTED.set(bug);
 }
 
-/// Whether the cores on this thread have this bug.
+/// Whether this mutation is active in the cores on this thread.
 #[cfg(feature = "planted")]
 #[must_use]
 pub fn has(bug: Bug) -> bool {
     PLANTED.get() == Some(bug)
 }
 
-/// Whether the cores on this thread have this bug: no.
+/// Whether this mutation is active: never, without the feature `planted`.
 #[cfg(not(feature = "planted"))]
 #[inline(always)]
 #[must_use]

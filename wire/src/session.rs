@@ -1,4 +1,4 @@
-//! Whether a session that a peer shows can be served, and what its batches look like.
+//! Checks whether a session that a peer sent can be served, and computes the layout of its batches.
 
 use spdl_shard::job::{Job, JobError};
 
@@ -8,10 +8,10 @@ use crate::{
     slab::MAX_SLAB_BYTES,
 };
 
-/// The most bytes of a batch: a slab of many slots stays within what a slab may be.
+/// The most bytes of a batch, so that a slab of many slots stays below the largest slab.
 pub const MAX_BATCH_BYTES: u64 = MAX_SLAB_BYTES / 64;
 
-/// A session of which no batch can be made.
+/// A session for which no batch can be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -27,11 +27,10 @@ pub enum SessionError {
 }
 
 impl Session {
-    /// Whether `rank` can take part in it. It may have come from anybody with a certificate, so every number is checked
-    /// before anything is computed or allocated by it.
+    /// Checks that `rank` can take part in the session. Any peer with a certificate may have sent it, so every number
+    /// is checked before it is used to compute or allocate anything.
     ///
-    /// # Errors
-    /// [`SessionError`] for the first thing that makes no sense.
+    /// [`SessionError`] for the first value that is invalid.
     pub fn check(&self, rank: u32) -> Result<(), SessionError> {
         let Self { job, world, global_batch, .. } = self;
         if rank >= *world {
@@ -52,14 +51,14 @@ impl Session {
         Ok(())
     }
 
-    /// The layout of its batches. For a session that was [checked](Self::check).
+    /// Returns the layout of the session's batches. The session must have been [checked](Self::check).
     #[must_use]
     pub fn layout(&self) -> Layout {
         Layout::new(&self.job.columns, Job::entries_per_rank(self.global_batch, self.world))
     }
 }
 
-/// The most bytes of one sample in a column.
+/// Returns the most bytes of one sample in a column.
 fn sample_bytes(column: &spdl_shard::job::Column) -> u128 {
     match column.sample_shape() {
         Some(shape) => shape.iter().map(|side| u128::from(*side)).product::<u128>() * column.dtype.bytes() as u128,
