@@ -1,5 +1,5 @@
-//! A TCP listener for HTTP that strangers can reach: few connections at once, none for long. What is served over it is
-//! decided elsewhere.
+//! A TCP listener for HTTP that untrusted peers can reach: it limits the number and the age of connections. What is
+//! served over it is decided elsewhere.
 
 use std::{
     collections::VecDeque,
@@ -18,23 +18,23 @@ use tokio::{
     time::Sleep,
 };
 
-/// Connections at once. Probes and Prometheus need one or two; with one more, the oldest is cut.
+/// The most connections at once. Probes and Prometheus need one or two; when one more comes, the oldest is cut.
 const MAX_CONNECTIONS: usize = 32;
-/// How long a connection lasts at most, used or not. A client that wants more connects again.
+/// How long a connection may last, used or not. A client that needs more time connects again.
 const MAX_AGE: Duration = Duration::from_secs(10);
-/// How long accepting rests when the process is out of descriptors.
+/// How long accepting pauses when the process is out of descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// Listens for HTTP; give it to `axum::serve`.
+/// Listens for HTTP; pass it to `axum::serve`.
 #[derive(Debug)]
 pub struct HttpListener {
     listener: TcpListener,
-    /// The oldest first; some may be gone.
+    /// The oldest first; some may be closed.
     guests: VecDeque<Weak<Notify>>,
 }
 
 impl HttpListener {
-    /// Takes a socket that listens.
+    /// Wraps a socket that listens.
     #[must_use]
     pub const fn new(listener: TcpListener) -> Self {
         Self { listener, guests: VecDeque::new() }
@@ -72,12 +72,12 @@ impl axum::serve::Listener for HttpListener {
     }
 }
 
-/// A connection that ends when it is too old, or is cut to make room.
+/// A connection that ends when it is too old, or when it is cut to make room for another one.
 pub struct Guest {
     stream: TcpStream,
-    /// Both stay finished once they are.
+    /// Completes when the connection is too old or cut; `None` from then on.
     over: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Its place among the guests.
+    /// Marks this connection as open in the listener's list.
     _place: Arc<Notify>,
 }
 
@@ -94,7 +94,7 @@ impl Guest {
         Self { stream, over: Some(Box::pin(over)), _place: place }
     }
 
-    /// An error once the connection is over; until then the task is woken when that comes.
+    /// Returns an error once the connection is over; until then, wakes the task when that happens.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if let Some(over) = &mut self.over {
             if over.as_mut().poll(cx).is_pending() {

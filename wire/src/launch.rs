@@ -1,4 +1,4 @@
-//! What a launch of a trainer asks for and is told: which run of a job, where it starts and why there, who holds it.
+//! The types for a launch of a trainer: which run of a job, where it starts and why there, which ranks hold it.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use spdl_shard::Position;
 
 use crate::messages::SessionId;
 
-/// A run: one training with a job, which may take several launches. Its sessions and positions are its own, so several
-/// runs of one job live side by side.
+/// A run: one training with a job, which may take several launches. Each run has its own sessions and positions, so
+/// several runs of one job can go on at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunName {
     /// The job's name.
@@ -18,7 +18,7 @@ pub struct RunName {
 }
 
 impl fmt::Display for RunName {
-    /// A run that has its job's name is not worth a second name.
+    /// A run with its job's name is shown as the job.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.run == self.job {
             true => write!(f, "job `{}`", self.job),
@@ -27,44 +27,44 @@ impl fmt::Display for RunName {
     }
 }
 
-/// Where a launch wants to start.
+/// Where a launch starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Start {
     /// At the first sample of the first epoch.
     #[default]
     Beginning,
-    /// At the last position that every rank of the run's last session had acknowledged; at the beginning where the run
-    /// has had none.
+    /// At the last position that every rank of the run's last session had acknowledged; at the beginning if the run has
+    /// had no session.
     Resume,
-    /// There.
+    /// At this position.
     At(Position),
 }
 
 /// Why a session starts where it does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StartReason {
-    /// It begins at the beginning.
+    /// The launch started at the beginning.
     Beginning,
-    /// It goes on where every rank of this session had got to.
+    /// It continues at the position that every rank of this session had reached.
     Resumed {
-        /// The session.
+        /// The previous session.
         session: SessionId,
     },
-    /// Its launch named the position.
+    /// The launch set the position.
     #[default]
     Given,
 }
 
-/// The ranks that keep a launch from a run, by the first of them.
+/// The ranks that hold a run and so block another launch, named by the first of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// r.
+    /// r, the rank.
     pub rank: u32,
-    /// W of its session.
+    /// W, the number of ranks of its session.
     pub world: u32,
     /// Process id and host of its client.
     pub client: String,
-    /// How many other ranks of the session look alive.
+    /// How many other ranks of the session appear alive.
     pub others: u32,
     /// When its client was started, by that client's clock: seconds since 1970.
     pub since_unix_s: u64,
@@ -83,7 +83,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Seconds since 1970 as a date and time.
+/// Formats seconds since 1970 as a date and time.
 struct Utc(u64);
 
 impl fmt::Display for Utc {

@@ -1,4 +1,4 @@
-//! The one layout of a batch.
+//! The layout of a batch in memory and on the wire.
 //!
 //! ```text
 //! 0            Header (128 bytes)
@@ -9,8 +9,8 @@
 //! 64-aligned   values of the ragged columns, end to end, each 64-aligned; as long as this batch needs
 //! ```
 //!
-//! Everything but the ragged values lies at a place that the job and the capacity fix, so samples can be decoded
-//! straight into their places in any order. All numbers are little-endian. Readers check every offset before use.
+//! The job and the capacity fix the offset of everything except the ragged values, so samples can be decoded into their
+//! places in any order. All numbers are little-endian. Readers check every offset before use.
 
 use bytemuck::{Pod, Zeroable};
 use spdl_shard::{
@@ -20,12 +20,12 @@ use spdl_shard::{
 
 /// Alignment of every column, in bytes: a cache line.
 pub const ALIGN: usize = 64;
-/// First bytes of every batch.
+/// The first bytes of every batch.
 pub const MAGIC: [u8; 4] = *b"SPDB";
-/// Version of this layout.
+/// The version of this layout.
 pub const VERSION: u16 = 1;
 
-/// The first bytes of a batch.
+/// The header of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Header {
@@ -35,37 +35,37 @@ pub struct Header {
     pub version: u16,
     /// Number of columns.
     pub columns: u16,
-    /// Samples in this batch.
+    /// The number of samples in this batch.
     pub entries: u32,
-    /// Samples the slot has room for.
+    /// The number of samples that the slot has room for.
     pub capacity: u32,
     /// Epoch of the global batch's first sample.
     pub epoch: u64,
     /// Offset of the global batch's first sample.
     pub offset: u64,
-    /// Epoch of the position after the global batch: what resumes after it.
+    /// Epoch of the position after the global batch: where a state saved after it resumes.
     pub next_epoch: u64,
     /// Offset of the position after the global batch.
     pub next_offset: u64,
-    /// Rank the batch is for.
+    /// The rank that the batch is for.
     pub rank: u32,
-    /// World size it was cut for.
+    /// The number of ranks that the global batch is divided among.
     pub world: u32,
-    /// Bytes from the header to the end of the last value: what a stream has to carry.
+    /// Bytes from the start of the header to the end of the last value: what a stream has to carry.
     pub used_bytes: u64,
     /// Zero.
     pub reserved: [u64; 8],
 }
 
-/// What one sample of a batch is.
+/// The description of one sample of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Entry {
-    /// Its sample id: after a substitution, the id of the sample that is really there.
+    /// The sample's id: after a substitution, the id of the sample that replaced it.
     pub id: u64,
-    /// Offset in its epoch's stream.
+    /// The sample's offset in its epoch's stream.
     pub offset: u64,
-    /// Its epoch.
+    /// The sample's epoch.
     pub epoch: u64,
     /// [`entry_flags`].
     pub flags: u32,
@@ -75,11 +75,11 @@ pub struct Entry {
 
 /// Bits of [`Entry::flags`].
 pub mod entry_flags {
-    /// The entry holds no sample (the end of an `exact` epoch): its bytes are zero and it is not in the receipt.
+    /// The entry holds no sample (at the end of an `exact` epoch): its bytes are zero and it is not in the receipt.
     pub const INVALID: u32 = 1;
     /// The entry repeats a sample to fill the last batch of a `pad` epoch; not in the receipt.
     pub const PADDING: u32 = 2;
-    /// The planned sample was bad; another is in its place.
+    /// The planned sample was bad; another one replaces it.
     pub const SUBSTITUTED: u32 = 4;
     /// The planned sample was bad; its bytes are zero.
     pub const MASKED: u32 = 8;
@@ -100,26 +100,26 @@ impl Header {
 }
 
 impl Entry {
-    /// Where it is in the stream.
+    /// Returns the sample's position in the stream.
     #[must_use]
     pub const fn position(&self) -> Position {
         Position::new(self.epoch, self.offset)
     }
 
-    /// The sample that is there.
+    /// Returns the id of the sample.
     #[must_use]
     pub const fn sample(&self) -> SampleId {
         SampleId(self.id)
     }
 
-    /// Whether it counts as a delivery: neither invalid nor padding.
+    /// Whether the entry counts as a delivery: neither invalid nor padding.
     #[must_use]
     pub const fn is_delivery(&self) -> bool {
         self.flags & (entry_flags::INVALID | entry_flags::PADDING) == 0
     }
 }
 
-/// Where a column's values lie, in bytes from the header.
+/// The place of a column's values, in bytes from the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Span {
@@ -132,15 +132,15 @@ pub struct Span {
 /// One column's place in the layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnLayout {
-    /// Its name.
+    /// The column's name.
     pub name: String,
-    /// Type of its elements.
+    /// The type of the elements.
     pub dtype: DType,
-    /// Fixed or ragged.
+    /// Where its bytes are: fixed or ragged.
     pub place: Place,
 }
 
-/// Where the bytes of a column are.
+/// The place of a column's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Sample `i` lies at `offset + i * sample_bytes`.
@@ -161,7 +161,7 @@ pub enum Place {
     },
 }
 
-/// Where everything lies in a slot of a job, for a given capacity.
+/// The layout of a job's batches, for a given capacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     capacity: u32,
@@ -193,7 +193,7 @@ const fn align(bytes: usize) -> usize {
 }
 
 impl Layout {
-    /// The layout of batches of up to `capacity` samples of these columns.
+    /// Computes the layout of batches of up to `capacity` samples of these columns.
     #[must_use]
     pub fn new(columns: &[Column], capacity: u32) -> Self {
         let n = capacity as usize;
@@ -227,25 +227,25 @@ impl Layout {
         Self { capacity, columns: laid, spans, values, slot_bytes: end }
     }
 
-    /// The most samples a batch can hold.
+    /// Returns the most samples that a batch can hold.
     #[must_use]
     pub const fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// The columns, in the job's order.
+    /// Returns the columns in the job's order.
     #[must_use]
     pub fn columns(&self) -> &[ColumnLayout] {
         &self.columns
     }
 
-    /// Bytes of a slot: what the fullest batch takes. Pages that no batch touches cost nothing.
+    /// Returns the bytes of a slot: the most that a batch can take. Pages that no batch touches take no memory.
     #[must_use]
     pub const fn slot_bytes(&self) -> usize {
         self.slot_bytes
     }
 
-    /// Bytes up to the ragged values: what every batch takes at least.
+    /// Returns the bytes up to the ragged values: the least that a batch takes.
     #[must_use]
     pub const fn fixed_bytes(&self) -> usize {
         self.values
@@ -253,8 +253,7 @@ impl Layout {
 
     /// Splits a slot so that samples can be written independently of each other.
     ///
-    /// # Panics
-    /// When `slot` is shorter than [`Layout::slot_bytes`], is not aligned to 8 bytes, or `entries` exceeds the capacity.
+    /// If `slot` is shorter than [`Layout::slot_bytes`] or not aligned to 8 bytes, or `entries` exceeds the capacity.
     pub fn split<'a>(&self, slot: &'a mut [u8], entries: usize) -> SlotParts<'a> {
         assert!(entries <= self.capacity as usize, "{entries} entries in a slot for {}", self.capacity);
         assert!(slot.len() >= self.slot_bytes, "slot of {} bytes for {}", slot.len(), self.slot_bytes);
@@ -280,12 +279,10 @@ impl Layout {
         }
     }
 
-    /// Writes the ragged columns, the spans and the header: the last step of filling a slot. `ragged[c]` holds, for
-    /// the c-th column where it is ragged, one slice per entry, and is empty where it is fixed. Returns the
-    /// bytes that the batch takes.
+    /// Writes the ragged columns, the spans and the header: the last step of filling a slot. `ragged[c]` holds one
+    /// slice per entry if column `c` is ragged, and is empty if it is fixed. Returns the bytes that the batch takes.
     ///
-    /// # Panics
-    /// When a ragged value is longer than its column allows, or the counts do not match `header.entries`.
+    /// If a ragged value is longer than its column allows, or the counts do not match `header.entries`.
     pub fn finish<V: AsRef<[u8]>>(&self, slot: &mut [u8], mut header: Header, ragged: &[Vec<V>]) -> usize {
         assert_eq!(ragged.len(), self.columns.len(), "one list of values per column");
         let entries = header.entries as usize;
@@ -326,8 +323,7 @@ impl Layout {
 
     /// Checks that `bytes` hold a batch of this layout, every offset included.
     ///
-    /// # Errors
-    /// [`LayoutError`] for the first thing that is off.
+    /// [`LayoutError`] for the first invalid value.
     pub fn read<'a>(&'a self, bytes: &'a [u8]) -> Result<BatchView<'a>, LayoutError> {
         if bytes.len() < self.values {
             return Err(LayoutError::Short { needed: self.values, actual: bytes.len() });
@@ -368,7 +364,7 @@ fn read_u64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// The bytes from `from` to `to`; none where those are not there.
+/// Returns the bytes from `from` to `to`, or an empty slice if they are out of range.
 fn slice(bytes: &[u8], from: u64, to: u64) -> &[u8] {
     let place = |at| usize::try_from(at).unwrap_or(usize::MAX);
     bytes.get(place(from)..place(to)).unwrap_or_default()
@@ -377,11 +373,11 @@ fn slice(bytes: &[u8], from: u64, to: u64) -> &[u8] {
 /// A slot, split for writing.
 #[derive(Debug)]
 pub struct SlotParts<'a> {
-    /// The header; [`Layout::finish`] writes it, so this is for reading what was there.
+    /// The header. [`Layout::finish`] writes it; this is for reading the previous one.
     pub header: &'a mut Header,
-    /// One per sample.
+    /// One entry per sample.
     pub entries: &'a mut [Entry],
-    /// The fixed columns, by column index; `None` where ragged.
+    /// The fixed columns, by column index; `None` for a ragged column.
     pub columns: Vec<Option<FixedColumn<'a>>>,
 }
 
@@ -403,26 +399,26 @@ pub struct BatchView<'a> {
 }
 
 impl<'a> BatchView<'a> {
-    /// The view of a batch that [`Layout::read`] gave `header` for, without checking it again. Where the region is shared
-    /// with a peer that writes to it in spite of its word, samples are wrong or empty, and nothing worse.
+    /// Makes the view of a batch for which [`Layout::read`] returned `header`, without checking it again. If the region
+    /// is shared with a peer that breaks the protocol and writes to it, samples are wrong or empty, and nothing worse.
     #[must_use]
     pub const fn of_checked(layout: &'a Layout, bytes: &'a [u8], header: Header) -> Self {
         Self { layout, bytes, header }
     }
 
-    /// The header.
+    /// Returns the header.
     #[must_use]
     pub const fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The layout it was read with.
+    /// Returns the layout that it was read with.
     #[must_use]
     pub const fn layout(&self) -> &'a Layout {
         self.layout
     }
 
-    /// Samples in it.
+    /// Returns the number of samples.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.header.entries as usize
@@ -434,20 +430,20 @@ impl<'a> BatchView<'a> {
         self.header.entries == 0
     }
 
-    /// What its samples are.
+    /// Returns the entries: one for each sample.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry> + use<'a> {
         let start = size_of::<Header>();
         let bytes = &self.bytes[start..start + self.len() * size_of::<Entry>()];
         bytes.chunks_exact(size_of::<Entry>()).map(bytemuck::pod_read_unaligned)
     }
 
-    /// The index of the column of that name.
+    /// Returns the index of the column of that name.
     #[must_use]
     pub fn column_index(&self, name: &str) -> Option<usize> {
         self.layout.columns.iter().position(|column| column.name == name)
     }
 
-    /// All bytes of column `index`: the samples of a fixed column, the values of a ragged one.
+    /// Returns all bytes of column `index`: the samples of a fixed column, the values of a ragged one.
     ///
     /// # Panics
     /// When there is no such column.
@@ -455,7 +451,7 @@ impl<'a> BatchView<'a> {
     pub fn column_bytes(&self, index: usize) -> &'a [u8] {
         match self.layout.columns[index].place {
             Place::Fixed { offset, sample_bytes, .. } => &self.bytes[offset..offset + self.len() * sample_bytes],
-            // Checked, and read again: a peer may have changed it.
+            // The span was checked but is read again, so slice with bounds checks: a peer may have changed it.
             Place::Ragged { .. } => {
                 let span = self.span(index);
                 slice(self.bytes, span.offset, span.offset.saturating_add(span.bytes))
@@ -463,7 +459,7 @@ impl<'a> BatchView<'a> {
         }
     }
 
-    /// The bytes of sample `entry` in column `index`.
+    /// Returns the bytes of sample `entry` in column `index`.
     ///
     /// # Panics
     /// When there is no such column or sample.
@@ -480,7 +476,7 @@ impl<'a> BatchView<'a> {
         }
     }
 
-    /// The `len() + 1` offsets of ragged column `index`, as little-endian `u64` bytes; `None` where it is fixed.
+    /// Returns the `len() + 1` offsets of ragged column `index`, as little-endian `u64` bytes; `None` if it is fixed.
     #[must_use]
     pub fn ragged_offset_bytes(&self, index: usize) -> Option<&'a [u8]> {
         match self.layout.columns[index].place {

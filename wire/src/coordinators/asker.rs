@@ -1,4 +1,4 @@
-//! Asks the coordinator that leads, over one connection that is kept.
+//! Sends requests to the coordinator that leads, over one connection that is kept open.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::{
     quic::{Close, QuicError, connect_host, request, until_gone},
 };
 
-/// Nobody who leads has answered.
+/// No leading coordinator answered.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct AskError {
-    /// What came of each that was asked.
+    /// The outcome for each coordinator that was asked.
     outcomes: Vec<(String, Outcome)>,
 }
 
@@ -34,19 +34,19 @@ impl AskError {
         self.outcomes.iter().map(one).collect::<Vec<_>>().join("; ")
     }
 
-    /// Whether a coordinator was there that waits for one to lead.
+    /// Whether a coordinator answered that is a standby.
     #[must_use]
     pub fn is_leaderless(&self) -> bool {
         self.outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::StandsBy(_)))
     }
 
-    /// Whether nobody listens at any address, as before a coordinator has started.
+    /// Whether no process listens at any address, as before the first coordinator has started.
     #[must_use]
     pub fn is_nobody_there(&self) -> bool {
         self.outcomes.iter().all(|(_, outcome)| matches!(outcome, Outcome::Failed(QuicError::PortClosed { .. })))
     }
 
-    /// Whether the same may go better later.
+    /// Whether the same request may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.outcomes.iter().any(|(_, outcome)| match outcome {
@@ -56,36 +56,35 @@ impl AskError {
     }
 }
 
-/// Asks one question after the other. A question whose answer was lost is asked again, of another coordinator or the
-/// next time: all questions can be.
+/// A client of the coordinators: sends one request after the other to the leader. A request whose reply was lost is
+/// sent again, to another coordinator or at the next call; this is safe, because every request may be repeated.
 #[derive(Debug)]
 pub struct Asker {
     endpoint: Endpoint,
     search: Search,
     connect_timeout: Duration,
-    /// Whose it is, and the connection.
+    /// The connection, and the address that it goes to.
     connection: Option<(String, Connection)>,
 }
 
 impl Asker {
-    /// Asks over `endpoint`. `connect_timeout`: how long reaching one coordinator may take; raised, one whose host is gone
-    /// costs more.
+    /// Makes a client that connects from `endpoint`. `connect_timeout` limits one attempt to reach a coordinator; a
+    /// longer one delays requests more when a coordinator's host is gone.
     #[must_use]
     pub const fn new(endpoint: Endpoint, search: Search, connect_timeout: Duration) -> Self {
         Self { endpoint, search, connect_timeout, connection: None }
     }
 
-    /// The coordinators.
+    /// Returns the coordinators' addresses.
     #[must_use]
     pub const fn coordinators(&self) -> &Addresses {
         self.search.known()
     }
 
-    /// Asks whoever leads; `timeout` is for one answer. A refusal is an answer, except for
-    /// [`Refusal::NotLeader`].
+    /// Sends a request to the leader and returns its reply; `timeout` limits one reply. A refusal is a reply, except
+    /// for [`Refusal::NotLeader`].
     ///
-    /// # Errors
-    /// [`AskError`] when everyone was asked and nobody who leads has answered.
+    /// [`AskError`] if every coordinator was asked and no leader answered.
     pub async fn ask(&mut self, question: &ToCoordinator, timeout: Duration) -> Result<FromCoordinator, AskError> {
         let mut outcomes = Vec::new();
         let mut address = self.search.begin();
@@ -133,14 +132,14 @@ impl Asker {
         answer
     }
 
-    /// Waits until the connection that questions go over is gone; at once where there is none.
+    /// Waits until the connection to the leader is gone; returns at once if there is none.
     pub async fn until_gone(&self) {
         if let Some((_, connection)) = &self.connection {
             until_gone(connection).await;
         }
     }
 
-    /// Ends the conversation.
+    /// Closes the connection.
     pub fn close(&mut self, reason: &str) {
         if let Some((_, connection)) = self.connection.take() {
             Close::Done.close(&connection, reason);

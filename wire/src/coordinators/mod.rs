@@ -1,6 +1,8 @@
-//! Whom to ask: a cluster has one coordinator or several, of which one leads. Clients, workers and `spdl-ctl` find it here.
+//! Finds the coordinator that leads: a cluster has one coordinator or several, and one of them leads. Clients, workers
+//! and `spdl-ctl` use it.
 //!
-//! [`Addresses`] is what they are told, [`Search`] decides whom to ask next, and [`Asker`] asks.
+//! [`Addresses`] are the configured addresses, [`Search`] chooses the next one to ask, and [`Asker`] sends the
+//! requests.
 
 mod asker;
 mod search;
@@ -10,38 +12,38 @@ use std::{fmt, str::FromStr};
 pub use asker::{AskError, Asker};
 pub use search::Search;
 
-/// Coordinators that a cluster can have.
+/// The most coordinators of a cluster.
 pub const MAX_COORDINATORS: usize = 64;
-/// What a host name (RFC 1035), a colon and a port take at most.
+/// The most bytes of a host name (RFC 1035), a colon and a port.
 pub const MAX_ADDRESS_BYTES: usize = 253 + 1 + 5;
 
-/// Addresses of a cluster's coordinators: `HOST:PORT`, several separated by commas. Never empty.
+/// The addresses of a cluster's coordinators: `HOST:PORT`, several separated by commas. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses(Vec<String>);
 
-/// A text that is not addresses of coordinators.
+/// A text that does not contain addresses of coordinators.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// Nothing is there.
+    /// The text is empty.
     #[error("is missing; give the coordinator's address as HOST:PORT, several separated by commas")]
     Missing,
-    /// One is no address.
+    /// A part of it is not an address.
     #[error("is `{address}`, not HOST:PORT")]
     NotAnAddress {
-        /// It.
+        /// The part.
         address: String,
     },
-    /// There are too many.
+    /// It has too many addresses.
     #[error("has {actual} addresses; the most is {MAX_COORDINATORS}")]
     TooMany {
-        /// How many.
+        /// The number of addresses.
         actual: usize,
     },
 }
 
 impl Addresses {
-    /// Each, in the order given.
+    /// Returns the addresses in the order given.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
@@ -74,7 +76,7 @@ impl fmt::Display for Addresses {
     }
 }
 
-/// Whether it is `HOST:PORT` with a port that somebody can listen on.
+/// Whether the text is `HOST:PORT` with a port that a process can listen on.
 fn is_address(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let is_host = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c.is_control() || c == ',');

@@ -1,53 +1,53 @@
-//! Whom to ask next, as plain data: no clock and no I/O.
+//! Chooses the next coordinator to ask: plain data, no clock and no I/O.
 
 use super::{Addresses, is_address};
 
 /// Finds the coordinator that leads.
 ///
-/// A question begins with [`begin`](Self::begin), which names the first to ask: whoever led last. Each outcome is told
-/// by [`answered`](Self::answered), [`refused`](Self::refused) or [`failed`](Self::failed); the latter two name the next
-/// to ask. No coordinator is asked the same question twice. When nobody is left, nobody leads at the moment: the caller
-/// pauses and begins again.
+/// A request begins with [`begin`](Self::begin), which returns the first address to ask: the last known leader. The
+/// caller reports each outcome with [`answered`](Self::answered), [`refused`](Self::refused) or
+/// [`failed`](Self::failed); the latter two return the next address to ask. No coordinator is asked twice for the same
+/// request. When no address is left, there is no leader at the moment: the caller pauses and begins again.
 #[derive(Clone, Debug)]
 pub struct Search {
     known: Addresses,
-    /// Whom to begin with.
+    /// The address to begin with.
     first: String,
-    /// Asked since the question began; the last is being asked.
+    /// The addresses asked since the request began; the last one is being asked.
     asked: Vec<String>,
-    /// The first of them that was there, and did not lead.
+    /// The first of them that answered but did not lead.
     stands_by: Option<String>,
 }
 
 impl Search {
-    /// Begins with the first of `addresses`.
+    /// Makes a search that begins with the first of `addresses`.
     #[must_use]
     pub fn new(addresses: Addresses) -> Self {
         let first = addresses.iter().next().expect("addresses are never empty").to_owned();
         Self { known: addresses, first, asked: Vec::new(), stands_by: None }
     }
 
-    /// The addresses that were given.
+    /// Returns the configured addresses.
     #[must_use]
     pub const fn known(&self) -> &Addresses {
         &self.known
     }
 
-    /// A question is to be asked: whom to ask first.
+    /// Begins a request: returns the first address to ask.
     pub fn begin(&mut self) -> String {
         self.stands_by = None;
         self.asked = vec![self.first.clone()];
         self.first.clone()
     }
 
-    /// The one being asked leads: the next question begins with it.
+    /// The address being asked is the leader: the next request begins with it.
     pub fn answered(&mut self) {
         if let Some(leader) = self.asked.last() {
             self.first.clone_from(leader);
         }
     }
 
-    /// The one being asked does not lead, but perhaps knows who does, by an address that need not be among those given.
+    /// The address being asked does not lead. It may name the leader, by an address that need not be configured.
     pub fn refused(&mut self, leader: Option<&str>) -> Option<String> {
         if self.stands_by.is_none() {
             self.stands_by = self.asked.last().cloned();
@@ -61,7 +61,7 @@ impl Search {
         }
     }
 
-    /// The one being asked could not be reached, or did not answer.
+    /// The address being asked could not be reached, or did not reply.
     pub fn failed(&mut self) -> Option<String> {
         self.next_known()
     }
@@ -70,14 +70,15 @@ impl Search {
         self.asked.iter().any(|asked| asked == address)
     }
 
-    /// Those given, round from the first.
+    /// Returns the configured addresses in a circle, from the one after `first`.
     fn round(&self) -> impl Iterator<Item = &str> {
         let after = self.known.iter().position(|known| known == self.first).map_or(0, |at| at + 1);
         self.known.iter().skip(after).chain(self.known.iter().take(after))
     }
 
-    /// The next of those given. Where none is left, the next question begins with one that was there, or at least not
-    /// with the same one, so that one that is gone for long does not cost its timeout every time.
+    /// Returns the next configured address. If none is left, the next request begins with a standby that answered, or
+    /// at least with another address than this time, so that a coordinator that is down for long does not cost its
+    /// timeout every time.
     fn next_known(&mut self) -> Option<String> {
         let next = self.round().find(|known| !self.is_asked(known)).map(str::to_owned);
         match &next {

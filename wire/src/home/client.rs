@@ -1,4 +1,4 @@
-//! The client's side: attaching to a home, receiving batches in order, freeing slots.
+//! The client's side: attaches to a home, receives batches in order, frees slots.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -16,18 +16,18 @@ use crate::{
     slab::{self, Slab},
 };
 
-/// What a client asks of a home.
+/// A client's request to a home.
 #[derive(Clone, Debug)]
 pub struct Attach {
     /// The session.
     pub session: Box<Session>,
-    /// r.
+    /// r, the rank.
     pub rank: u32,
-    /// First batch wanted starts here.
+    /// The position where the first batch starts.
     pub from: Position,
-    /// Slots wanted.
+    /// The number of slots that the client wants.
     pub slots: u32,
-    /// Process id and host, for the status.
+    /// The client's process id and host, for the status.
     pub client: String,
 }
 
@@ -38,7 +38,7 @@ impl Attach {
     }
 }
 
-/// Attaches to a home: by its socket when it is on this node and the socket answers, by QUIC otherwise.
+/// Attaches to a home: over its socket if it is on this node and the socket answers, over QUIC otherwise.
 ///
 /// # Errors
 /// [`ChannelError`].
@@ -78,7 +78,7 @@ pub async fn attach_local(
         let stream = local::connect(path, &Allow::default()).await?;
         let (read, write) = stream.into_split();
         let mut out = FrameWriter::new(Outbound::Local(write));
-        // A home that refused us has closed its side by then, and has said why.
+        // A home that refused this client has closed its side by then, and the reason can be read.
         let _ = out.send(&request.into_message()).await;
         let mut bytes = Vec::new();
         let (message, fd) = local::receive_with_fd(read.as_ref(), &mut bytes).await.map_err(|error| match error {
@@ -137,7 +137,7 @@ async fn within<T>(
     tokio::time::timeout(timeout, opening).await.unwrap_or(Err(late))
 }
 
-/// The slots given, and their distance.
+/// Returns the number of slots that the home gave, and the distance between them.
 fn granted(message: FromHome, wanted: u32) -> Result<(u32, u64), ChannelError> {
     match message {
         FromHome::Attached { slots, .. } if slots == 0 || slots > wanted || slots > slab::MAX_SLOTS => {
@@ -152,7 +152,7 @@ fn granted(message: FromHome, wanted: u32) -> Result<(u32, u64), ChannelError> {
     }
 }
 
-/// What a client says to its home.
+/// The client's sending side of the channel.
 #[derive(Debug)]
 pub struct ClientSender {
     out: FrameWriter<Outbound>,
@@ -161,13 +161,11 @@ pub struct ClientSender {
 }
 
 impl ClientSender {
-    /// Gives a slot back. Stays queued when the future is dropped.
+    /// Frees a slot. The message stays queued if the future is dropped.
     ///
-    /// # Errors
-    /// [`ChannelError`] when the home is gone.
+    /// [`ChannelError`] if the home is gone.
     ///
-    /// # Panics
-    /// When the slot was not received, or a [`SlotRef`](crate::slab::SlotRef) of it is still alive.
+    /// If the slot was not received, or a [`SlotRef`](crate::slab::SlotRef) of it still exists.
     pub async fn free(&mut self, slot: u32) -> Result<(), ChannelError> {
         assert!(self.slab.release(slot), "slot {slot} is freed once, after its last reader");
         self.send(&ToHome::Freed { slot }).await
@@ -185,7 +183,7 @@ impl ClientSender {
         self.out.send(message).await.map_err(|error| ended(error, self.connection.as_ref()))
     }
 
-    /// Leaves in good order: the home reclaims the slots at once.
+    /// Closes the channel cleanly: the home reclaims the slots at once.
     pub fn close(self) {
         if let Some(connection) = &self.connection {
             Close::Done.close(connection, "");
@@ -193,11 +191,11 @@ impl ClientSender {
     }
 }
 
-/// Batches that arrive over QUIC.
+/// Receives batches over QUIC in the background.
 #[derive(Debug)]
 struct Arrivals {
     connection: Connection,
-    /// Ends when the connection has, after the last batch that made it.
+    /// Ends when the connection ends, after the last batch that arrived completely.
     arrived: mpsc::Receiver<Result<FromHome, QuicError>>,
     is_over: bool,
     _tasks: JoinSet<()>,
@@ -216,7 +214,7 @@ impl Arrivals {
         Self { connection, arrived, is_over: false, _tasks: tasks }
     }
 
-    /// How the connection ended.
+    /// Returns how the connection ended.
     fn end(&self) -> ChannelError {
         match self.connection.close_reason().map(|reason| QuicError::of(reason, self.connection.remote_address())) {
             Some(QuicError::Closed { .. }) | None => ChannelError::Closed,
@@ -233,7 +231,7 @@ async fn receive_all(connection: Connection, slab: Slab, arrive: mpsc::Sender<Re
         let (connection, slab, arrive) = (connection.clone(), slab.clone(), arrive.clone());
         receiving.spawn(async move {
             let batch = quic::receive_batch(&mut stream, &slab, &connection).await;
-            // A batch that the end of the connection cut is no news of its own.
+            // If the connection ended, its own error explains a batch that was cut.
             if batch.is_ok() || connection.close_reason().is_none() {
                 let filled = |(sequence, slot, used_bytes)| FromHome::Filled { sequence, slot, used_bytes };
                 let _ = arrive.send(batch.map(filled)).await;
@@ -243,17 +241,17 @@ async fn receive_all(connection: Connection, slab: Slab, arrive: mpsc::Sender<Re
     receiving.join_all().await;
 }
 
-/// What a home says to its client, batches in order.
+/// The client's receiving side of the channel: messages and batches, the batches in order.
 #[derive(Debug)]
 pub struct ClientReceiver {
     frames: FrameReader<Inbound>,
     slab: Slab,
     arrivals: Option<Arrivals>,
-    /// The control channel has ended; batches that were on their way may still arrive.
+    /// Whether the control channel has ended; batches that were on their way may still arrive.
     is_control_over: bool,
-    /// Sequence of the next batch to return.
+    /// The sequence number of the next batch to return.
     next: u64,
-    /// Batches and the end, by sequence, that arrived before their turn.
+    /// Batches and the end that arrived out of order, by sequence number.
     early: BTreeMap<u64, FromHome>,
 }
 
@@ -262,23 +260,22 @@ impl ClientReceiver {
         Self { frames, slab, arrivals, is_control_over: false, next: 0, early: BTreeMap::new() }
     }
 
-    /// The slab whose slots are filled.
+    /// Returns the slab whose slots are filled.
     #[must_use]
     pub const fn slab(&self) -> &Slab {
         &self.slab
     }
 
-    /// How batches come.
+    /// Returns how batches arrive.
     #[must_use]
     pub const fn transport(&self) -> Transport {
         if self.arrivals.is_some() { Transport::Quic } else { Transport::Local }
     }
 
-    /// The next event. `Filled` comes in order of `sequence`, and its slot can be read then; `End` comes after the last.
-    /// Nothing is lost when the future is dropped.
+    /// Returns the next message. `Filled` messages come in order of `sequence`, and their slots can be read then; `End`
+    /// comes after the last. Nothing is lost when the future is dropped.
     ///
-    /// # Errors
-    /// [`ChannelError`] when the home is gone or breaks the protocol.
+    /// [`ChannelError`] if the home is gone or breaks the protocol.
     pub async fn recv(&mut self) -> Result<FromHome, ChannelError> {
         loop {
             if let Some(event) = self.early.remove(&self.next) {
@@ -333,7 +330,7 @@ impl ClientReceiver {
     }
 
     fn keep(&mut self, sequence: u64, event: FromHome) -> Result<(), ChannelError> {
-        // Every batch that was sent and not freed holds a slot, and the end may be one further.
+        // Every batch that was sent and not freed occupies a slot, and the end may be one further.
         if sequence.saturating_sub(self.next) > u64::from(self.slab.slots()) {
             let problem = format!("it sent number {sequence} where {} is next", self.next);
             return Err(ChannelError::protocol(problem));

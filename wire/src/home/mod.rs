@@ -1,8 +1,8 @@
-//! The channel between a home and a client, the same over shared memory and over QUIC.
+//! The channel between a home and a client, with the same API over shared memory and over QUIC.
 //!
-//! A worker takes [`AttachRequest`]s from a [`HomeListener`] and answers with a slab; from then on it has a
-//! [`HomeSender`] and a [`HomeReceiver`]. A client calls [`attach`] and has a [`ClientSender`] and a [`ClientReceiver`].
-//! On both transports a batch is a slot of a slab, and batches come in order.
+//! A worker takes [`AttachRequest`]s from a [`HomeListener`] and replies with a slab; from then on it has a
+//! [`HomeSender`] and a [`HomeReceiver`]. A client calls [`attach`] and gets a [`ClientSender`] and a
+//! [`ClientReceiver`]. On both transports a batch is a slot of a slab, and batches are received in order.
 
 mod client;
 mod worker;
@@ -25,12 +25,12 @@ pub use worker::{AttachRequest, HomeListener, HomeReceiver, HomeSender};
 
 use crate::{frame::FrameError, local::LocalError, quic::QuicError, slab::SlabError};
 
-/// A peer that does not say who it is, or does not take its slab, within this time is dropped.
+/// A peer that does not send its first message, or does not take its slab, within this time is dropped.
 pub const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
-/// What a home waits for its last words to arrive before it closes.
+/// How long a home waits for its last messages to arrive before it closes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A channel that cannot be opened, or that ended.
+/// A channel cannot be opened, or has ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -56,7 +56,7 @@ pub enum ChannelError {
 }
 
 impl ChannelError {
-    /// Whether the same home later, or another one, might do better.
+    /// Whether the same home may succeed later, or another one now.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {
@@ -120,9 +120,9 @@ impl AsyncWrite for Outbound {
     }
 }
 
-/// What the end of a control channel means: the connection's own reason where there is one. On the local channel the other
-/// process has closed its end: whoever writes hears of it as a broken pipe, whoever reads as the end or, when it had not
-/// read all that it was sent, as a reset.
+/// Explains the end of a control channel: by the connection's own reason if there is one. On the local channel the
+/// other process has closed its end: a writer gets a broken pipe, and a reader gets the end of the stream or, if the
+/// other process had not read everything that it was sent, a reset.
 fn ended(error: FrameError, connection: Option<&quinn::Connection>) -> ChannelError {
     let Some(connection) = connection else {
         return match &error {

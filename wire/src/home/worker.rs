@@ -1,4 +1,4 @@
-//! The home's side: listening on both transports, attaching ranks, delivering batches.
+//! The home's side: listens on both transports, attaches ranks, delivers batches.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -24,17 +24,17 @@ use crate::{
     slab::{Slab, SlabError},
 };
 
-/// Who may attach.
+/// The roles that may attach.
 const CLIENTS: [Role; 2] = [Role::Client, Role::Admin];
-/// Connections that have not attached yet, at once: over QUIC, and over the socket, each of which takes a descriptor.
+/// The most connections that have not attached yet: over QUIC, and over the socket, where each takes a descriptor.
 const MAX_ARRIVING: usize = 256;
 const MAX_ARRIVING_LOCAL: usize = 64;
-/// What many peers can provoke is logged once in this time.
+/// Messages that many peers can cause are logged at most once in this time.
 const LOG_PERIOD: Duration = Duration::from_secs(30);
-/// How long accepting rests when the process is out of descriptors.
+/// How long accepting pauses when the process is out of descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// Both doors of a worker. Its tasks end when it is dropped; ranks that are attached stay.
+/// A worker's listeners on both transports. Dropping it ends its tasks; ranks that are attached stay.
 #[derive(Debug)]
 pub struct HomeListener {
     arrived: mpsc::Receiver<AttachRequest>,
@@ -56,8 +56,8 @@ impl HomeListener {
         Self { arrived, _tasks: tasks }
     }
 
-    /// The next rank that wants to be served; `None` when both doors are closed. A slow or hostile peer delays nobody.
-    /// Nothing is lost when the future is dropped.
+    /// Returns the next rank that asks to be served; `None` when both listeners are closed. A slow or hostile peer
+    /// delays no other peer. Nothing is lost when the future is dropped.
     pub async fn accept(&mut self) -> Option<AttachRequest> {
         self.arrived.recv().await
     }
@@ -120,7 +120,7 @@ async fn open_control(incoming: quinn::Incoming) -> Result<Control, ChannelError
     let (connection, peer) = quic::handshake(incoming, &CLIENTS, HANDSHAKE_TIMEOUT).await?;
     let opened = tokio::time::timeout(ATTACH_TIMEOUT, connection.accept_bi()).await;
     let Ok(Ok((write, read))) = opened else { return Err(ChannelError::Closed) };
-    // Control messages go before the batches that are on their way.
+    // Control messages overtake batches that are queued.
     let _ = write.set_priority(1);
     let who = format!("{} `{}` at {}", peer.role, peer.name, connection.remote_address());
     Ok(Control {
@@ -131,13 +131,13 @@ async fn open_control(incoming: quinn::Incoming) -> Result<Control, ChannelError
     })
 }
 
-/// Reads the first message and hands the request over; a peer that says something else is told what was wrong.
+/// Reads the first message and passes the request on; a peer that sends anything else gets an error.
 async fn arrive(mut control: Control, refusal: Option<String>, door: mpsc::Sender<AttachRequest>) {
     let problem = match refusal {
         Some(refusal) => refusal,
         None => match tokio::time::timeout(ATTACH_TIMEOUT, control.frames.next::<ToHome>()).await {
             Ok(Ok(Some(ToHome::Attach { session, rank, from, slots, client }))) => {
-                // The door is gone when the worker is.
+                // This fails only when the worker shuts down.
                 let _ = door.send(AttachRequest { session, rank, from, slots, client, control }).await;
                 return;
             }
@@ -171,7 +171,7 @@ impl Control {
     }
 }
 
-/// Ends the writing side, and on QUIC waits until the peer has all of it.
+/// Closes the writing side, and on QUIC waits until the peer has received everything.
 async fn finish(out: &mut Outbound) {
     match out {
         Outbound::Local(half) => {
@@ -184,36 +184,36 @@ async fn finish(out: &mut Outbound) {
     }
 }
 
-/// A rank that wants to be served. Dropped unanswered, its channel closes.
+/// A rank's request to be served. If it is dropped without a reply, its channel closes.
 #[derive(Debug)]
 pub struct AttachRequest {
-    /// The session it takes part in.
+    /// The session that the rank takes part in.
     pub session: Box<Session>,
-    /// r.
+    /// r, the rank.
     pub rank: u32,
-    /// First batch wanted starts here.
+    /// The position where the first batch starts.
     pub from: Position,
-    /// Slots wanted.
+    /// The number of slots that the client wants.
     pub slots: u32,
-    /// Process id and host, for the status.
+    /// The client's process id and host, for the status.
     pub client: String,
     control: Control,
 }
 
 impl AttachRequest {
-    /// How it came.
+    /// Returns the transport that the request came over.
     #[must_use]
     pub const fn transport(&self) -> Transport {
         if self.control.connection.is_some() { Transport::Quic } else { Transport::Local }
     }
 
-    /// Who it is, as the kernel or its certificate says; for logs.
+    /// Returns the peer's identity, from the kernel or its certificate; for logs.
     #[must_use]
     pub fn peer(&self) -> &str {
         &self.control.who
     }
 
-    /// A slab for it, of the kind that its transport needs.
+    /// Makes a slab for the rank, of the kind that its transport needs.
     ///
     /// # Errors
     /// [`SlabError`].
@@ -224,10 +224,9 @@ impl AttachRequest {
         }
     }
 
-    /// Answers with a slab from [`AttachRequest::new_slab`], all of whose slots are free.
+    /// Replies with a slab from [`AttachRequest::new_slab`], whose slots are all free.
     ///
-    /// # Errors
-    /// [`ChannelError`] when the client is gone.
+    /// [`ChannelError`] if the client is gone.
     pub async fn attached(self, slab: &Slab) -> Result<(HomeSender, HomeReceiver), ChannelError> {
         let Control { frames, mut out, connection, .. } = self.control;
         let message = FromHome::Attached { slots: slab.slots(), slot_stride: slab.slot_stride() as u64 };
@@ -248,16 +247,17 @@ impl AttachRequest {
         Ok((sender, HomeReceiver { frames, connection, slab: slab.clone(), loans, returning: None }))
     }
 
-    /// Answers that it is not served, and why.
+    /// Replies that the rank is not served, and why.
     pub async fn refuse(self, message: String, is_retryable: bool) {
         self.control.fault(message, is_retryable).await;
     }
 }
 
-/// Slots that the client was given and has not freed, and how its connection says that it no longer reads from one.
+/// Slots that the client was given and has not freed. Each receiver completes when the connection no longer reads from
+/// the slot.
 type Loans = Arc<Mutex<HashMap<u32, oneshot::Receiver<()>>>>;
 
-/// What a home says to one rank.
+/// The home's sending side of the channel to one rank.
 #[derive(Debug)]
 pub struct HomeSender {
     out: FrameWriter<Outbound>,
@@ -267,14 +267,13 @@ pub struct HomeSender {
 }
 
 impl HomeSender {
-    /// Hands a published slot over. Over QUIC, returns when the connection has taken the batch; a client that does not
-    /// read makes it wait. Call it with each sequence in turn.
+    /// Delivers a published slot. Over QUIC, returns when the connection has taken the batch; a client that does not
+    /// read delays it. Call it with consecutive sequence numbers.
     ///
     /// # Errors
     /// [`ChannelError`] when the client is gone.
     ///
-    /// # Panics
-    /// When the slot is not published.
+    /// If the slot is not published.
     pub async fn deliver(&mut self, sequence: u64, slot: u32, used_bytes: u64) -> Result<(), ChannelError> {
         let (returned, is_returned) = oneshot::channel();
         self.loans.lock().insert(slot, is_returned);
@@ -288,7 +287,7 @@ impl HomeSender {
         Ok(quic::send_batch(connection, sequence, batch, used_bytes, returned).await?)
     }
 
-    /// Says something else: `End`, `Leaving`, `Fault`, `Explained`. Stays queued when the future is dropped.
+    /// Sends another message: `End`, `Leaving`, `Fault` or `Explained`. It stays queued if the future is dropped.
     ///
     /// # Errors
     /// [`ChannelError`] when the client is gone.
@@ -296,7 +295,7 @@ impl HomeSender {
         self.out.send(message).await.map_err(|error| ended(error, self.connection.as_ref()))
     }
 
-    /// Closes in good order: waits, for some seconds at most, until what was sent has arrived.
+    /// Closes the channel cleanly: waits at most 5 s until everything that was sent has arrived.
     pub async fn close(mut self) {
         let arrive = async {
             if self.out.flush().await.is_ok() {
@@ -314,23 +313,22 @@ impl HomeSender {
     }
 }
 
-/// What one rank says to its home.
+/// The home's receiving side of the channel from one rank.
 #[derive(Debug)]
 pub struct HomeReceiver {
     frames: FrameReader<Inbound>,
     connection: Option<Connection>,
     slab: Slab,
     loans: Loans,
-    /// A slot that the client has freed and the connection has not: its last acknowledgement is on the way.
+    /// A slot that the client has freed but the connection still holds, until its last acknowledgement arrives.
     returning: Option<(u32, oneshot::Receiver<()>)>,
 }
 
 impl HomeReceiver {
-    /// The next message; `None` when the client went away in good order. After `Freed` the slot is free in the slab.
-    /// Nothing is lost when the future is dropped.
+    /// Returns the next message; `None` if the client closed the channel cleanly. After `Freed` the slot is free in the
+    /// slab. Nothing is lost when the future is dropped.
     ///
-    /// # Errors
-    /// [`ChannelError`]: the client is gone, or frees what it was not given.
+    /// [`ChannelError`] if the client is gone, or frees a slot that it was not given.
     pub async fn recv(&mut self) -> Result<Option<ToHome>, ChannelError> {
         if self.returning.is_none() {
             match self.frames.next::<ToHome>().await {
@@ -365,7 +363,8 @@ impl HomeReceiver {
         Ok(Some(ToHome::Freed { slot }))
     }
 
-    /// The client broke the protocol: it is told, where it can be, and the channel is of no more use.
+    /// Reports a client that broke the protocol: closes its connection with the reason, where there is one. The channel
+    /// must not be used any more.
     fn broken(&self, problem: String) -> ChannelError {
         if let Some(connection) = &self.connection {
             Close::Protocol.close(connection, &problem);

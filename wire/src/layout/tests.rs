@@ -1,4 +1,4 @@
-//! Tests of the layout: what is written is read, and what is off is refused.
+//! Tests of the layout: batches are read as they were written, and invalid ones are refused.
 
 use super::*;
 use spdl_shard::job::{ColumnKind, ImageColumn, ImageLayout};
@@ -77,7 +77,8 @@ fn every_flipped_byte_of_the_head_is_refused_or_harmless() {
     }
 }
 
-/// Where things lie in the batch of [`filled`]: the spans of the four columns, and the offsets of the two ragged ones.
+/// Returns the places in the batch of [`filled`]: the spans of the four columns, and the offsets of the two ragged
+/// ones.
 fn places(layout: &Layout) -> (usize, [usize; 2]) {
     let offsets = |index: usize| match layout.columns()[index].place {
         Place::Ragged { offsets, .. } => offsets,

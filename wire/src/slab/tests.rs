@@ -1,4 +1,4 @@
-//! Tests of the slab: states, bounds, and what a peer's descriptor must be.
+//! Tests of the slab: states, bounds, and the checks of a peer's descriptor.
 
 use super::*;
 
