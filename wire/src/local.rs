@@ -1,4 +1,4 @@
-//! The local channel: a Unix socket whose peer's credentials are checked, and which passes the slab's descriptor.
+//! The local channel: a Unix socket that checks its peer's credentials and passes the slab's descriptor.
 
 use std::{
     fs,
@@ -25,15 +25,16 @@ use tokio::{
 
 use crate::frame::{self, FrameError, Message};
 
-/// What the kernel has room for in the address of a Unix socket, less the final zero.
+/// The longest path of a Unix socket that the kernel accepts, without the final zero.
 pub const MAX_PATH_BYTES: usize = 107;
-/// How often, and with which pause, the lock of a socket's folder is tried: starting takes milliseconds.
+/// How often, and with which pause, the lock of a socket's folder is tried: it is held for milliseconds, while a worker
+/// starts.
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
-/// A read takes this many bytes at most.
+/// The most bytes of one read.
 const READ_BYTES: usize = 4 << 10;
 
-/// A local channel that cannot be opened.
+/// A local channel cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -57,7 +58,7 @@ pub enum LocalError {
 }
 
 impl LocalError {
-    /// Whether it may go better later, or elsewhere.
+    /// Whether it may succeed later, or elsewhere.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {
@@ -68,14 +69,14 @@ impl LocalError {
     }
 }
 
-/// Which users may be at the other end, beside our own and root.
+/// The users that are accepted as peers, beside our own and root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allow {
     uids: Vec<u32>,
 }
 
 impl Allow {
-    /// These users too.
+    /// Also accepts these users.
     #[must_use]
     pub fn uids(uids: impl IntoIterator<Item = u32>) -> Self {
         Self { uids: uids.into_iter().collect() }
@@ -85,41 +86,41 @@ impl Allow {
         uid == 0 || uid == rustix::process::geteuid().as_raw() || self.uids.contains(&uid)
     }
 
-    /// Whoever may use the socket can reach it in its folder, and nobody else can even look into that.
+    /// Returns the mode of the socket's folder: allowed users can open the socket in it, and no other user can list or
+    /// search it.
     fn folder_mode(&self) -> u32 {
         if self.uids.is_empty() { 0o700 } else { 0o711 }
     }
 
-    /// The socket is open to those who may use it; where other users may, the credentials alone decide.
+    /// Returns the socket's mode. If other users are allowed, the file is open to all, and only the credentials decide.
     fn socket_mode(&self) -> u32 {
         if self.uids.is_empty() { 0o600 } else { 0o666 }
     }
 }
 
-/// Who is at the other end, as the kernel says.
+/// The identity of the peer, from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// Process, 0 where it is not visible from here.
+    /// The process, or 0 if it is not visible from here.
     pub pid: i32,
-    /// User.
+    /// The user.
     pub uid: u32,
 }
 
-/// A listening Unix socket. Its file goes when it is dropped; one that a killed process left is replaced.
+/// A listening Unix socket. Dropping it removes its file; the file that a killed process left is replaced.
 #[derive(Debug)]
 pub struct LocalListener {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and inode of our file, so that we never remove another's.
+    /// Device and inode of our file, so that another process's file is never removed.
     file: (u64, u64),
     allow: Allow,
 }
 
 impl LocalListener {
-    /// Listens at `path`, making its folder where there is none. Call it in a tokio runtime.
+    /// Listens at `path`, and makes its folder if there is none. Call it in a tokio runtime.
     ///
-    /// # Errors
-    /// [`LocalError::InUse`] where a living process listens already; others.
+    /// [`LocalError::InUse`] if a live process already listens there; others.
     pub fn bind(path: &Path, allow: Allow) -> Result<Self, LocalError> {
         check_path(path)?;
         let io = |source| LocalError::Io { path: path.to_owned(), source };
@@ -136,13 +137,13 @@ impl LocalListener {
         Ok(Self { listener, path: path.to_owned(), file: (file.dev(), file.ino()), allow })
     }
 
-    /// Where it listens.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The next connection. Check it with [`LocalListener::admit`].
+    /// Accepts the next connection. Check it with [`LocalListener::admit`].
     ///
     /// # Errors
     /// [`LocalError::Io`].
@@ -151,7 +152,7 @@ impl LocalListener {
         Ok(stream)
     }
 
-    /// Checks who is at the other end.
+    /// Checks that the peer is allowed.
     ///
     /// # Errors
     /// [`LocalError::Denied`].
@@ -176,8 +177,8 @@ impl Drop for LocalListener {
     }
 }
 
-/// A folder for the sockets of this user's workers: of our own, so that no other user can hold us up in it or put something
-/// in our place. In `XDG_RUNTIME_DIR` where there is one, else where temporary files are.
+/// Returns a folder for the sockets of this user's workers. It belongs to this user, so that no other user can block it
+/// or replace a socket in it. It is in `XDG_RUNTIME_DIR` if that is set, otherwise in the folder of temporary files.
 ///
 /// # Errors
 /// [`LocalError::Io`].
@@ -194,7 +195,7 @@ pub fn private_folder(allow: &Allow) -> Result<PathBuf, LocalError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(source) => return Err(LocalError::Io { path: usual, source }),
     }
-    // Not one that a link leads to, nor one that others can write to.
+    // Do not use a folder that is a symbolic link or that others can write to.
     let is_ours = fs::symlink_metadata(&usual)
         .is_ok_and(|facts| facts.is_dir() && facts.uid() == uid && facts.permissions().mode() & 0o022 == 0);
     if is_ours {
@@ -202,7 +203,7 @@ pub fn private_folder(allow: &Allow) -> Result<PathBuf, LocalError> {
         fs::set_permissions(&usual, mode).map_err(|source| LocalError::Io { path: usual.clone(), source })?;
         return Ok(usual);
     }
-    // Somebody was there first: a name that nobody can know before.
+    // Another user made a folder of this name: take a name that nobody can predict.
     let number = std::process::id();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
     let other = usual.with_file_name(format!("spdl-{uid}-{number}-{now:x}"));
@@ -211,9 +212,9 @@ pub fn private_folder(allow: &Allow) -> Result<PathBuf, LocalError> {
     Ok(other)
 }
 
-/// Locks a folder, so that two processes that start at once do not replace each other's socket. The lock is on the folder
-/// itself: nothing is left behind. Whoever else holds it for longer is no worker that starts, and stops none: any user can
-/// lock a folder that he can read.
+/// Locks a folder, so that two processes that start at once do not replace each other's socket. The lock is on the
+/// folder itself, so no file is left behind. A process that holds the lock for longer is not a starting worker and must
+/// not block one: any user can lock a folder that they can read.
 fn lock(dir: &Path) -> io::Result<fs::File> {
     let folder = fs::File::open(dir)?;
     for _ in 0..LOCK_ATTEMPTS {
@@ -234,7 +235,7 @@ fn check_path(path: &Path) -> Result<(), LocalError> {
     Ok(())
 }
 
-/// Removes the socket that a killed process left: nobody answers there.
+/// Removes the socket that a killed process left, on which no process listens.
 fn remove_stale(path: &Path) -> Result<(), LocalError> {
     let io = |source| LocalError::Io { path: path.to_owned(), source };
     match fs::symlink_metadata(path) {
@@ -246,7 +247,7 @@ fn remove_stale(path: &Path) -> Result<(), LocalError> {
     match std::os::unix::net::UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(io),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // A full queue of a living process counts as living.
+        // A live process whose queue is full counts as listening.
         Ok(_) => Err(LocalError::InUse { path: path.to_owned() }),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(LocalError::InUse { path: path.to_owned() }),
         Err(error) => Err(io(error)),
@@ -258,8 +259,8 @@ fn credentials(stream: &UnixStream) -> io::Result<Credentials> {
     Ok(Credentials { pid: peer.pid().unwrap_or(0), uid: peer.uid() })
 }
 
-/// Connects to a home's socket, and checks that it is served by a user we trust: our own, root, one of `allow`; root
-/// trusts everyone.
+/// Connects to a home's socket, and checks that it is served by a trusted user: our own, root, or one of `allow`; root
+/// trusts every user.
 ///
 /// # Errors
 /// [`LocalError`].
@@ -292,7 +293,7 @@ pub async fn send_with_fd<M: Message>(stream: &UnixStream, message: &M, fd: Borr
         })
         .await
         .map_err(FrameError::Io)?;
-    // The descriptor is gone with the first byte.
+    // The descriptor was sent with the first byte.
     while sent < bytes.len() {
         stream.writable().await.map_err(FrameError::Io)?;
         match stream.try_write(&bytes[sent..]) {
@@ -304,7 +305,7 @@ pub async fn send_with_fd<M: Message>(stream: &UnixStream, message: &M, fd: Borr
     Ok(())
 }
 
-/// Receives a message and the descriptor that came with it, where one did. Bytes that follow the message are left in
+/// Receives a message, and the descriptor that came with it if there was one. Bytes that follow the message are left in
 /// `bytes`.
 ///
 /// # Errors
@@ -332,7 +333,8 @@ pub async fn receive_with_fd<M: Message>(
     }
 }
 
-/// One `recvmsg`: the number of bytes, and the descriptors, `None` standing for those that the kernel cut off.
+/// Calls `recvmsg` once. Returns the number of bytes and the descriptors; `None` stands for descriptors that the kernel
+/// cut off.
 fn receive_some(stream: &UnixStream, bytes: &mut Vec<u8>) -> io::Result<(usize, Vec<Option<OwnedFd>>)> {
     let mut buffer = [0; READ_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

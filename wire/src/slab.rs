@@ -1,7 +1,7 @@
 //! A slab: the slots of one rank, in memory that two processes can share.
 //!
-//! The state of each slot lives in this process, never in the shared region, so that a peer can spoil the bytes of
-//! its own batches and nothing else.
+//! The state of each slot is kept in this process, never in the shared region, so that a peer can corrupt only the
+//! bytes of its own batches.
 #![allow(unsafe_code)]
 
 use std::{
@@ -21,60 +21,62 @@ use rustix::{
 
 /// The most slots of a slab.
 pub const MAX_SLOTS: u32 = 4096;
-/// The most bytes of a slab. Pages that no batch touches cost nothing, so this guards arithmetic, not memory.
+/// The most bytes of a slab. Pages that no batch touches take no memory, so this limit prevents overflows; it does not
+/// limit memory.
 pub const MAX_SLAB_BYTES: u64 = 1 << 40;
-/// Slots start on a page, so that one can be page-locked or given back alone.
+/// Slots start on a page boundary, so that a slot can be page-locked or freed alone.
 const PAGE_BYTES: usize = 4096;
-/// What keeps the region from being changed under a reader's feet: a mapping past the end of a file is SIGBUS.
+/// The seals that keep a peer from changing the size of the region: an access past the end of a mapped file raises
+/// SIGBUS.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// A slab that cannot be made or attached.
+/// A slab cannot be made or attached.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SlabError {
-    /// Nothing, or more than a slab may be.
+    /// The size is zero or too large.
     #[error(
         "slab of {slots} slots of {slot_bytes} bytes: at most {MAX_SLOTS} slots and {MAX_SLAB_BYTES} bytes, and not none"
     )]
     Size {
-        /// Slots asked for.
+        /// The number of slots that was requested.
         slots: u32,
-        /// Bytes of each.
+        /// The bytes of each slot.
         slot_bytes: u64,
     },
-    /// The kernel would not.
+    /// A system call failed.
     #[error("slab of {bytes} bytes: `{call}` failed: {source}")]
     Os {
-        /// The system call.
+        /// The name of the system call.
         call: &'static str,
         /// Bytes of the slab.
         bytes: usize,
-        /// Why.
+        /// The error.
         source: std::io::Error,
     },
-    /// A descriptor that came from a peer is not the sealed memory it was said to be.
+    /// A descriptor from a peer is not the sealed memory that the peer announced.
     #[error("descriptor from the peer is not its slab: {problem}")]
     Foreign {
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
 }
 
-/// Distance from one slot to the next where a batch takes at most `slot_bytes`: whole pages. `None` when that is
-/// nothing or more than a slab may be.
+/// Returns the distance from one slot to the next if a batch takes at most `slot_bytes`: whole pages. `None` if that is
+/// zero or more than a slab may have.
 #[must_use]
 pub fn slot_stride(slot_bytes: usize) -> Option<usize> {
     let stride = slot_bytes.checked_next_multiple_of(PAGE_BYTES)?;
     (stride > 0 && stride as u64 <= MAX_SLAB_BYTES).then_some(stride)
 }
 
-/// Bytes of a slab, where it is one that may be.
+/// Returns the bytes of a slab, if its size is allowed.
 fn slab_bytes(slots: u32, stride: usize) -> Option<usize> {
     let bytes = (slots as usize).checked_mul(stride)?;
     ((1..=MAX_SLOTS).contains(&slots) && bytes > 0 && bytes as u64 <= MAX_SLAB_BYTES).then_some(bytes)
 }
 
-/// Slots of equal size in one region. Cheap to clone: all clones are one slab.
+/// Slots of equal size in one memory region. Cheap to clone: all clones share the slab.
 #[derive(Clone, Debug)]
 pub struct Slab {
     inner: Arc<Inner>,
@@ -85,9 +87,9 @@ struct Inner {
     region: Region,
     fd: Option<OwnedFd>,
     stride: usize,
-    /// Whose hand fills the slots: ours, or that of the peer whose slab we attached.
+    /// Which process fills the slots: this one, or the peer whose slab was attached.
     filler: Filler,
-    /// [`FREE`], [`FILLING`], or [`PUBLISHED`] plus the number of its readers.
+    /// The state of each slot: [`FREE`], [`FILLING`], or [`PUBLISHED`] plus the number of its readers.
     states: Box<[AtomicU32]>,
 }
 
@@ -102,7 +104,7 @@ const FILLING: u32 = 1;
 const PUBLISHED: u32 = 2;
 
 impl Slab {
-    /// A slab in a sealed memfd, which a peer can [attach](Slab::attach). All slots are free.
+    /// Makes a slab in a sealed memfd, which a peer can [attach](Slab::attach). All slots are free.
     ///
     /// # Errors
     /// [`SlabError`].
@@ -117,7 +119,7 @@ impl Slab {
         Ok(Self::new(region, Some(fd), slots, stride, Filler::Us))
     }
 
-    /// A slab in this process's own memory. All slots are free.
+    /// Makes a slab in this process's own memory. All slots are free.
     ///
     /// # Errors
     /// [`SlabError`].
@@ -128,11 +130,10 @@ impl Slab {
         Ok(Self::new(region, None, slots, stride, Filler::Us))
     }
 
-    /// A peer's slab, from the descriptor it sent. Its slots are free until the peer says that it
+    /// Attaches a peer's slab by the descriptor that it sent. Its slots are free until the peer reports that it
     /// [filled](Slab::publish_filled) them.
     ///
-    /// # Errors
-    /// [`SlabError::Foreign`] when the descriptor is not sealed memory of exactly that size.
+    /// [`SlabError::Foreign`] if the descriptor is not sealed memory of exactly that size.
     pub fn attach(fd: OwnedFd, slots: u32, slot_stride: u64) -> Result<Self, SlabError> {
         let foreign = |problem: String| SlabError::Foreign { problem };
         let size = SlabError::Size { slots, slot_bytes: slot_stride };
@@ -166,7 +167,7 @@ impl Slab {
         Self { inner: Arc::new(Inner { region, fd, stride, filler, states }) }
     }
 
-    /// Takes a free slot to fill it. `None` when it is not free, there is no such slot, or a peer fills this slab.
+    /// Takes a free slot to fill it. Returns `None` if it is not free, does not exist, or a peer fills this slab.
     #[must_use]
     pub fn try_take(&self, slot: u32) -> Option<SlotMut> {
         if self.inner.filler == Filler::Peer {
@@ -183,14 +184,14 @@ impl Slab {
         (0..self.slots()).find_map(|slot| self.try_take(slot))
     }
 
-    /// Notes that the peer has filled a slot of an [attached](Slab::attach) slab. False when the slot is not free or
-    /// there is no such slot: the peer broke its word.
+    /// Records that the peer has filled a slot of an [attached](Slab::attach) slab. Returns false if the slot is not
+    /// free or does not exist: the peer broke the protocol.
     #[must_use]
     pub fn publish_filled(&self, slot: u32) -> bool {
         self.inner.filler == Filler::Peer && self.change(slot, FREE, PUBLISHED)
     }
 
-    /// A published slot, for reading; several may read it at once.
+    /// Returns a published slot for reading; several readers at once are allowed.
     #[must_use]
     pub fn read(&self, slot: u32) -> Option<SlotRef> {
         let state = self.inner.states.get(slot as usize)?;
@@ -199,7 +200,7 @@ impl Slab {
         Some(SlotRef { slab: self.clone(), slot })
     }
 
-    /// Makes a published slot free. False when it is not published, or a [`SlotRef`] of it is still alive.
+    /// Frees a published slot. Returns false if it is not published, or a [`SlotRef`] of it still exists.
     #[must_use]
     pub fn release(&self, slot: u32) -> bool {
         self.change(slot, PUBLISHED, FREE)
@@ -210,43 +211,43 @@ impl Slab {
         state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Number of slots.
+    /// Returns the number of slots.
     #[must_use]
     pub fn slots(&self) -> u32 {
         u32::try_from(self.inner.states.len()).expect("at most MAX_SLOTS")
     }
 
-    /// Slots that are free just then.
+    /// Returns the number of slots that are free at this moment.
     #[must_use]
     pub fn free_slots(&self) -> u32 {
         self.inner.states.iter().map(|state| u32::from(state.load(Ordering::Relaxed) == FREE)).sum()
     }
 
-    /// Distance from one slot to the next, in bytes.
+    /// Returns the distance from one slot to the next, in bytes.
     #[must_use]
     pub fn slot_stride(&self) -> usize {
         self.inner.stride
     }
 
-    /// Bytes of all slots.
+    /// Returns the bytes of all slots.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.inner.region.bytes
     }
 
-    /// Where the region begins, for whoever must page-lock it.
+    /// Returns the start of the region, for page-locking it.
     #[must_use]
     pub fn as_ptr(&self) -> *const u8 {
         self.inner.region.start.as_ptr()
     }
 
-    /// The descriptor, where the slab is shared.
+    /// Returns the descriptor, if the slab is shared.
     #[must_use]
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.fd.as_ref().map(AsFd::as_fd)
     }
 
-    /// First byte of a slot.
+    /// Returns the address of a slot's first byte.
     fn slot_start(&self, slot: u32) -> NonNull<u8> {
         let inner = &*self.inner;
         assert!((slot as usize) < inner.states.len(), "slot {slot} of {}", inner.states.len());
@@ -256,23 +257,23 @@ impl Slab {
     }
 }
 
-/// A slot that this process fills. Free again when dropped unpublished.
+/// A slot that this process fills. Dropping it unpublished frees the slot.
 #[derive(Debug)]
 pub struct SlotMut {
     slab: Slab,
     slot: u32,
-    /// From then on the slot may be in other hands.
+    /// Once true, the slot may belong to another user and must not be freed here.
     is_published: bool,
 }
 
 impl SlotMut {
-    /// Which slot.
+    /// Returns the number of the slot.
     #[must_use]
     pub const fn slot(&self) -> u32 {
         self.slot
     }
 
-    /// Ends the filling: the slot can be read until it is released. Returns which slot it was.
+    /// Ends the filling: the slot can be read until it is released. Returns the number of the slot.
     pub fn publish(mut self) -> u32 {
         self.is_published = true;
         let was = self.slab.inner.states[self.slot as usize].swap(PUBLISHED, Ordering::Release);
@@ -293,22 +294,22 @@ impl Deref for SlotMut {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the slot is FILLING, and only one `SlotMut` exists per FILLING slot, so nobody in this process writes
-        // while `self` is borrowed. The slot lies in the mapping, which `self.slab` keeps alive.
+        // SAFETY: the slot is FILLING, and only one `SlotMut` exists per FILLING slot, so nothing in this process
+        // writes while `self` is borrowed. The slot lies in the mapping, which `self.slab` keeps alive.
         unsafe { std::slice::from_raw_parts(self.slab.slot_start(self.slot).as_ptr(), self.slab.slot_stride()) }
     }
 }
 
 impl DerefMut for SlotMut {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and no `SlotRef` exists: those need the slot to be PUBLISHED. A peer that maps the
-        // region has promised by the protocol to leave slots alone that it was not told to be filled; if it breaks that
-        // promise it spoils only the bytes of its own rank's batches, which nobody here trusts.
+        // SAFETY: as in `deref`, and no `SlotRef` exists: those need the slot to be PUBLISHED. The protocol forbids a
+        // peer that maps the region to touch slots that it was not told are filled; a peer that breaks this corrupts
+        // only the bytes of its own rank's batches, which this process does not trust.
         unsafe { std::slice::from_raw_parts_mut(self.slab.slot_start(self.slot).as_ptr(), self.slab.slot_stride()) }
     }
 }
 
-/// A published slot, being read.
+/// A reader of a published slot.
 #[derive(Debug)]
 pub struct SlotRef {
     slab: Slab,
@@ -316,13 +317,13 @@ pub struct SlotRef {
 }
 
 impl SlotRef {
-    /// Which slot.
+    /// Returns the number of the slot.
     #[must_use]
     pub const fn slot(&self) -> u32 {
         self.slot
     }
 
-    /// The slab it belongs to.
+    /// Returns the slab that it belongs to.
     #[must_use]
     pub const fn slab(&self) -> &Slab {
         &self.slab
@@ -346,9 +347,9 @@ impl Deref for SlotRef {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the slot is PUBLISHED with at least this reader, and `release` refuses while there is one, so no
-        // `SlotMut` of it exists in this process. A peer that fills this slab has promised by the protocol not to touch
-        // the slot until it is told that it is free; whoever reads checks every offset, so a broken promise gives wrong
+        // SAFETY: the slot is PUBLISHED with at least this reader, and `release` fails while there is one, so no
+        // `SlotMut` of it exists in this process. The protocol forbids a peer that fills this slab to touch the slot
+        // until it is told that it is free; every reader checks every offset, so a peer that breaks this causes wrong
         // samples and nothing worse. The slot lies in the mapping, which `self.slab` keeps alive.
         unsafe { std::slice::from_raw_parts(self.slab.slot_start(self.slot).as_ptr(), self.slab.slot_stride()) }
     }
@@ -361,10 +362,10 @@ struct Region {
     bytes: usize,
 }
 
-// SAFETY: a `Region` is an address range that is valid in every thread; who may touch which part is decided by the
-// atomic states of the slots.
+// SAFETY: a `Region` is an address range that is valid in every thread; the atomic states of the slots decide which
+// thread may access which part.
 unsafe impl Send for Region {}
-// SAFETY: as above; `Region` itself has no method that touches the memory.
+// SAFETY: as above; `Region` itself has no method that accesses the memory.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -387,7 +388,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by us, whole, and everything that borrows from it holds the slab that owns it.
+        // SAFETY: the whole range was mapped by us, and everything that borrows from it holds the slab that owns it.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

@@ -1,4 +1,4 @@
-//! The cluster's CA in its directory, and what it issues.
+//! The cluster's CA in its directory, and the certificates that it issues.
 
 use std::{
     fs, io,
@@ -17,16 +17,16 @@ use rustix::fs::FlockOperation;
 use super::{CA_FILE, CA_KEY_FILE, CERTIFICATE_FILE, CertError, Identity, KEY_FILE, Role};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// How long a CA lasts.
+/// How long a CA is valid.
 pub const CA_VALIDITY: Duration = DAY.saturating_mul(3650);
-/// How long a certificate lasts unless asked otherwise.
+/// How long a certificate is valid by default.
 pub const LEAF_VALIDITY: Duration = DAY.saturating_mul(365);
-/// Certificates are valid from a little before they are made, for peers whose clocks are late.
+/// Certificates are valid from this long before they are made, for peers whose clocks are behind.
 const CLOCK_SLACK: Duration = Duration::from_secs(3600);
 /// How often, and with which pause, the lock of the directory is tried: making a CA takes milliseconds.
 const LOCK_ATTEMPTS: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
-/// What RFC 5280 leaves for a common name.
+/// The longest common name that RFC 5280 allows.
 const MAX_NAME_BYTES: usize = 64;
 
 /// The CA of one cluster.
@@ -37,7 +37,7 @@ pub struct ClusterCa {
 }
 
 impl ClusterCa {
-    /// The CA in `dir`, made if there is none. Two processes that do this at once get the same CA.
+    /// Opens the CA in `dir`, and makes one if there is none. Two processes that do this at once get the same CA.
     ///
     /// # Errors
     /// [`CertError`].
@@ -52,10 +52,9 @@ impl ClusterCa {
         Self::open(dir)
     }
 
-    /// The CA in `dir`.
+    /// Opens the CA in `dir`.
     ///
-    /// # Errors
-    /// [`CertError::NoCa`], and others for files that are not a CA's.
+    /// [`CertError::NoCa`], and others if the files are not those of a CA.
     pub fn open(dir: &Path) -> Result<Self, CertError> {
         let (ca_path, key_path) = (dir.join(CA_FILE), dir.join(CA_KEY_FILE));
         if !ca_path.exists() || !key_path.exists() {
@@ -74,7 +73,7 @@ impl ClusterCa {
         Ok(Self { ca_pem, issuer })
     }
 
-    /// Writes key, then certificate: a crash in between leaves a key that the next start uses.
+    /// Writes the key, then the certificate: a crash in between leaves a key that the next start uses.
     fn create(dir: &Path) -> Result<(), CertError> {
         let key_path = dir.join(CA_KEY_FILE);
         let key = if key_path.exists() {
@@ -86,7 +85,8 @@ impl ClusterCa {
             key
         };
         let mut params = CertificateParams::default();
-        // A name of its own for each CA: a certificate of another cluster is then "unknown issuer", not "bad signature".
+        // Each CA has its own name, so the error for a certificate of another cluster is "unknown issuer", not "bad
+        // signature".
         let id: String = params.key_identifier(&key)[..4].iter().map(|byte| format!("{byte:02x}")).collect();
         params.distinguished_name = common_name(&format!("spdl-cluster CA {id}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -95,16 +95,16 @@ impl ClusterCa {
         write(&dir.join(CA_FILE), &params.self_signed(&key)?.pem(), Secrecy::Public)
     }
 
-    /// The CA's certificate.
+    /// Returns the CA's certificate.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// Issues a certificate for `name` in `role`. `sans` are further DNS names and addresses by which other tools reach it.
+    /// Issues a certificate for `name` in `role`. `sans` are further DNS names and addresses by which other tools reach
+    /// the process.
     ///
-    /// # Errors
-    /// [`CertError::Issue`] for a name or a SAN that no certificate can have.
+    /// [`CertError::Issue`] for a name or a SAN that is not allowed in a certificate.
     pub fn issue(&self, role: Role, name: &str, sans: &[String], validity: Duration) -> Result<Issued, CertError> {
         let problem = |problem: String| CertError::Issue { problem };
         let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
@@ -131,7 +131,7 @@ impl ClusterCa {
     }
 }
 
-/// A certificate with its key, and the CA it can be checked against.
+/// A certificate with its key, and the CA to verify it against.
 #[derive(Clone)]
 pub struct Issued {
     /// The CA's certificate.
@@ -149,11 +149,10 @@ impl std::fmt::Debug for Issued {
 }
 
 impl Issued {
-    /// Writes `ca.pem`, `cert.pem` and `key.pem` (readable by the owner only) into `dir`, replacing an older certificate
+    /// Writes `ca.pem`, `cert.pem` and `key.pem` (readable only by the owner) into `dir`; replaces an older certificate
     /// of the same cluster.
     ///
-    /// # Errors
-    /// [`CertError::OtherCluster`] when another cluster's CA is there; [`CertError::Io`].
+    /// [`CertError::OtherCluster`] if another cluster's CA is there; [`CertError::Io`].
     pub fn write(&self, dir: &Path) -> Result<(), CertError> {
         make_dir(dir)?;
         let ca_path = dir.join(CA_FILE);
@@ -168,10 +167,9 @@ impl Issued {
         write(&dir.join(CERTIFICATE_FILE), &self.certificate_pem, Secrecy::Public)
     }
 
-    /// The identity it gives, without a detour over files.
+    /// Returns the identity directly, without files.
     ///
-    /// # Errors
-    /// [`CertError::Invalid`] when the parts do not fit each other.
+    /// [`CertError::Invalid`] if the parts do not belong together.
     pub fn identity(&self) -> Result<Identity, CertError> {
         Identity::from_pem(&self.ca_pem, &self.certificate_pem, &self.key_pem, Path::new("(issued)"))
     }
@@ -200,7 +198,7 @@ enum Secrecy {
     Public,
 }
 
-/// Locks a directory. The lock is on the directory itself: nothing is left behind, and it ends with the process.
+/// Locks a directory. The lock is on the directory itself: no file is left behind, and the lock ends with the process.
 fn lock(dir: &Path) -> Result<fs::File, CertError> {
     let lock = fs::File::open(dir).map_err(CertError::io(dir))?;
     for _ in 0..LOCK_ATTEMPTS {
@@ -220,7 +218,7 @@ fn read(path: &Path) -> Result<String, CertError> {
     fs::read_to_string(path).map_err(CertError::io(path))
 }
 
-/// Writes a file whole or not at all. The name beside it holds the process id, so two writers do not share it.
+/// Writes a file atomically. The name of the temporary file contains the process id, so two writers do not share it.
 fn write(path: &Path, text: &str, secrecy: Secrecy) -> Result<(), CertError> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}.new", std::process::id()));

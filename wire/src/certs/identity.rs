@@ -1,4 +1,5 @@
-//! What a process shows to its peers, and what it checks of them: mutual TLS 1.3 against the cluster's CA.
+//! The certificate that a process presents to its peers, and the checks of theirs: mutual TLS 1.3 against the cluster's
+//! CA.
 
 use std::{path::Path, sync::Arc};
 
@@ -13,11 +14,11 @@ use x509_parser::{extensions::GeneralName, prelude::X509Certificate};
 
 use super::{CA_FILE, CERTIFICATE_FILE, CertError, KEY_FILE, Role};
 
-/// What both sides must say they speak; the version is in the frames, where a difference can be explained.
+/// The protocol name that both sides must offer. The version is in the frames, where an error can name both versions.
 const ALPN: &[u8] = b"spdl";
-/// Certificate files are small; anything longer is not one.
+/// The largest certificate file. Certificate files are small; a longer file is not one.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// File names tried in a directory: ours, then those of a Kubernetes TLS secret.
+/// The file names tried in a directory: ours, then those of a Kubernetes TLS secret.
 const FILE_NAMES: [[&str; 3]; 2] = [[CA_FILE, CERTIFICATE_FILE, KEY_FILE], ["ca.crt", "tls.crt", "tls.key"]];
 
 /// A checked certificate with its key and the CA, ready for connections.
@@ -31,7 +32,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// From a directory with `ca.pem`, `cert.pem` and `key.pem`, or Kubernetes' `ca.crt`, `tls.crt` and `tls.key`.
+    /// Loads an identity from a directory with `ca.pem`, `cert.pem` and `key.pem`, or Kubernetes' `ca.crt`, `tls.crt`
+    /// and `tls.key`.
     ///
     /// # Errors
     /// [`CertError`], naming the file.
@@ -43,7 +45,7 @@ impl Identity {
         Self::load_files(&dir.join(ca), &dir.join(certificate), &dir.join(key))
     }
 
-    /// From three PEM files.
+    /// Loads an identity from three PEM files.
     ///
     /// # Errors
     /// [`CertError`], naming the file.
@@ -51,7 +53,7 @@ impl Identity {
         Self::from_pem(&read(ca)?, &read(certificate)?, &read(key)?, certificate)
     }
 
-    /// From PEM text; `origin` is for errors.
+    /// Makes an identity from PEM text; `origin` is for errors.
     ///
     /// # Errors
     /// [`CertError::Invalid`].
@@ -72,19 +74,19 @@ impl Identity {
         Ok(Self { role, name, ca_name, client: Arc::new(client), server: Arc::new(server) })
     }
 
-    /// The role it has.
+    /// Returns the role in the certificate.
     #[must_use]
     pub const fn role(&self) -> Role {
         self.role
     }
 
-    /// The name in it.
+    /// Returns the name in the certificate.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The name of the CA that issued it; differs from cluster to cluster.
+    /// Returns the name of the CA that issued the certificate; every cluster has another one.
     #[must_use]
     pub fn ca_name(&self) -> &str {
         &self.ca_name
@@ -114,7 +116,7 @@ impl Configs {
         Ok(roots)
     }
 
-    /// Sessions are not resumed, on either side: every connection shows its certificate.
+    /// Neither side resumes TLS sessions, so every connection presents its certificate.
     fn client(&self) -> Result<ClientConfig, rustls::Error> {
         let mut config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -140,14 +142,14 @@ impl Configs {
     }
 }
 
-/// AES-128 before AES-256: as safe for this, and less work for bulk data.
+/// Returns the cipher suites, with AES-128 before AES-256: equally safe for this use, and less work for bulk data.
 fn provider() -> Arc<CryptoProvider> {
     use aws_lc_rs::cipher_suite::{TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256};
     let cipher_suites = vec![TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256];
     Arc::new(CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() })
 }
 
-/// Role and name in a certificate. It must have exactly one role.
+/// Returns role and name in a certificate, which must contain exactly one role.
 pub(crate) fn names_of(certificate: &CertificateDer<'_>) -> Result<(Role, String), String> {
     let parsed = parse(certificate)?;
     let alternative = parsed.subject_alternative_name().map_err(|error| format!("has odd names: {error}"))?;
@@ -162,7 +164,8 @@ pub(crate) fn names_of(certificate: &CertificateDer<'_>) -> Result<(Role, String
     Ok((role, name.unwrap_or("unnamed").to_owned()))
 }
 
-/// Checks what can be checked before a peer does: that it is of this CA, and valid just now. Gives the CA's name.
+/// Checks what can be checked before a peer does: that this CA issued the certificate, and that it is valid now.
+/// Returns the CA's name.
 fn check_issuer(leaf: &CertificateDer<'_>, authorities: &[CertificateDer<'_>]) -> Result<String, String> {
     let leaf = parse(leaf)?;
     for authority in authorities {

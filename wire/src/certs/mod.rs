@@ -1,8 +1,8 @@
-//! Who a process is: the cluster's CA, the certificates it issues, and the role in each.
+//! The identity of a process: the cluster's CA, the certificates that it issues, and the role in each.
 //!
-//! A role is a DNS name in the certificate, [`Role::dns_name`]. TLS itself then checks the role of a server: a client
-//! connects "to `worker.role.spdl.internal`", wherever that may be. Host names and addresses are in certificates for
-//! other tools; nothing here trusts them, since pods change theirs.
+//! A role is a DNS name in the certificate, [`Role::dns_name`]. So TLS itself checks the role of a server: a client
+//! connects "to `worker.role.spdl.internal`", at any address. Certificates also contain host names and addresses for
+//! other tools; nothing here trusts them, because those of pods change.
 
 mod authority;
 mod identity;
@@ -17,16 +17,16 @@ pub use authority::{CA_VALIDITY, ClusterCa, Issued, LEAF_VALIDITY};
 pub use identity::Identity;
 pub(crate) use identity::names_of;
 
-/// File of the CA's certificate.
+/// The file name of the CA's certificate.
 pub const CA_FILE: &str = "ca.pem";
-/// File of the CA's key.
+/// The file name of the CA's key.
 pub const CA_KEY_FILE: &str = "ca.key";
-/// File of a process's certificate.
+/// The file name of a process's certificate.
 pub const CERTIFICATE_FILE: &str = "cert.pem";
-/// File of a process's key.
+/// The file name of a process's key.
 pub const KEY_FILE: &str = "key.pem";
 
-/// What a process is in the cluster.
+/// The role of a process in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Role {
@@ -37,10 +37,10 @@ pub enum Role {
 }
 
 impl Role {
-    /// Every role.
+    /// All roles.
     pub const ALL: [Self; 4] = [Self::Coordinator, Self::Worker, Self::Client, Self::Admin];
 
-    /// Its name, as it is written in commands and errors.
+    /// Returns the role's name, as written in commands and errors.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl Role {
         }
     }
 
-    /// The DNS name that says so in a certificate.
+    /// Returns the DNS name that stands for the role in a certificate.
     #[must_use]
     pub const fn dns_name(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl Role {
         }
     }
 
-    /// Whether others connect to it.
+    /// Whether other processes connect to it.
     #[must_use]
     pub const fn is_server(self) -> bool {
         matches!(self, Self::Coordinator | Self::Worker)
@@ -75,7 +75,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// A word that is no role.
+/// A text is not the name of a role.
 #[derive(Debug, thiserror::Error)]
 #[error("role `{0}` is none of coordinator, worker, client, admin")]
 pub struct ParseRoleError(String);
@@ -88,7 +88,7 @@ impl FromStr for Role {
     }
 }
 
-/// Certificates that cannot be made, written or read.
+/// A certificate cannot be made, written or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]

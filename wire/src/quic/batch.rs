@@ -1,4 +1,4 @@
-//! Batches on streams of their own: a framed `FromHome::Filled`, then the bytes of the batch.
+//! Sends and receives batches, each on its own stream: a framed `FromHome::Filled`, then the bytes of the batch.
 
 use bytes::Bytes;
 use quinn::{Connection, ReadExactError, RecvStream};
@@ -11,11 +11,11 @@ use crate::{
     slab::{Slab, SlotRef},
 };
 
-/// A slot on loan to the connection until its bytes are acknowledged.
+/// A slot that the connection reads from until the bytes are acknowledged.
 struct Lent {
     slot: SlotRef,
     used_bytes: usize,
-    /// Dropped after the slot, which tells whoever waits at the other end.
+    /// Dropped after the slot, which notifies the receiver.
     _returned: oneshot::Sender<()>,
 }
 
@@ -25,14 +25,13 @@ impl AsRef<[u8]> for Lent {
     }
 }
 
-/// Sends a batch on a stream of its own, from the slot itself: nothing is copied until it is encrypted. Returns when
-/// the connection has taken all of it; `returned` is dropped when the connection has let go of the slot.
+/// Sends a batch on its own stream, directly from the slot: nothing is copied until it is encrypted. Returns when the
+/// connection has taken all of it; `returned` is dropped when the connection no longer uses the slot.
 ///
 /// # Errors
 /// [`QuicError`].
 ///
-/// # Panics
-/// When `used_bytes` is more than a slot.
+/// If `used_bytes` is more than a slot.
 pub async fn send_batch(
     connection: &Connection,
     sequence: u64,
@@ -56,11 +55,11 @@ pub async fn send_batch(
     Ok(())
 }
 
-/// Receives a batch into the slot of `slab` that it names, which must be free, and publishes it. Returns its sequence,
-/// slot and length.
+/// Receives a batch into the slot of `slab` that it names, which must be free, and publishes the slot. Returns the
+/// batch's sequence number, slot and length.
 ///
-/// # Errors
-/// [`QuicError::Protocol`] when the peer fills what is not free or more than a slot holds; others when the stream ends.
+/// [`QuicError::Protocol`] if the peer fills a slot that is not free, or sends more than a slot holds; others if the
+/// stream ends.
 pub async fn receive_batch(
     stream: &mut RecvStream,
     slab: &Slab,

@@ -1,4 +1,4 @@
-//! What goes wrong between processes, and what to do about it.
+//! Errors of QUIC connections, with advice in their texts.
 
 use std::{io, net::SocketAddr};
 
@@ -7,16 +7,16 @@ use quinn::{Connection, ConnectionError};
 use super::varint;
 use crate::{certs::Role, frame::FrameError, slab::SlabError};
 
-/// Why a side closes a connection: the application error code of QUIC.
+/// Why a side closes a connection: QUIC's application error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
-    /// All is said.
+    /// The connection is no longer needed.
     Done,
     /// The peer's role may not connect here.
     Role,
-    /// The peer does not keep to the protocol.
+    /// The peer broke the protocol.
     Protocol,
-    /// There is no room for one more.
+    /// The server has too many connections.
     Busy,
 }
 
@@ -32,14 +32,14 @@ impl Close {
         }
     }
 
-    /// Closes the connection, with a reason in words that the peer will show.
+    /// Closes the connection with a reason as text, which the peer shows.
     pub fn close(self, connection: &Connection, reason: &str) {
-        // Quinn cuts what does not fit into one packet.
+        // Quinn truncates a reason that does not fit into one packet.
         connection.close(varint(self.code()), reason.as_bytes());
     }
 }
 
-/// A connection that cannot be made, or that ended.
+/// A connection cannot be made, or has ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -97,11 +97,11 @@ mod alert {
     pub(super) const DECRYPT_ERROR: u64 = 51;
     pub(super) const NO_APPLICATION_PROTOCOL: u64 = 120;
 }
-/// Where QUIC puts TLS alerts among its own codes (RFC 9001, section 4.8).
+/// The offset of TLS alerts in QUIC's error codes (RFC 9001, section 4.8).
 const CRYPTO_ERRORS: u64 = 0x100;
 
 impl QuicError {
-    /// Whether it may go better later, or elsewhere.
+    /// Whether it may succeed later, or elsewhere.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {
@@ -127,7 +127,7 @@ impl QuicError {
         }
     }
 
-    /// The end of a connection, explained.
+    /// Explains the end of a connection.
     #[must_use]
     pub fn of(error: ConnectionError, address: SocketAddr) -> Self {
         let crypto = |code: u64| code.checked_sub(CRYPTO_ERRORS).filter(|alert| *alert < 256);
@@ -144,7 +144,7 @@ impl QuicError {
                 let known = Close::ALL.iter().any(|close| close.code() == code);
                 Self::Refused { address, reason: if known { reason } else { format!("{reason} (code {code})") } }
             }
-            // What we made of its certificate.
+            // Our verdict on the peer's certificate.
             ConnectionError::TransportError(ours) => match crypto(ours.code.into()) {
                 Some(alert::UNKNOWN_CA | alert::DECRYPT_ERROR) => Self::TheirCluster { address },
                 Some(alert::CERTIFICATE_EXPIRED) => {
@@ -153,7 +153,7 @@ impl QuicError {
                 Some(_) => Self::Certificate { address, problem: format!("is refused: {}", ours.reason) },
                 None => Self::Lost { address, source: error },
             },
-            // What it made of ours.
+            // The peer's verdict on our certificate.
             ConnectionError::ConnectionClosed(theirs) => match crypto(theirs.error_code.into()) {
                 Some(alert::UNKNOWN_CA | alert::DECRYPT_ERROR) => Self::OurCluster { address },
                 Some(alert::CERTIFICATE_EXPIRED) => {
@@ -170,7 +170,7 @@ impl QuicError {
         }
     }
 
-    /// As [`QuicError::of`], where a `role` was expected at the other end.
+    /// Like [`QuicError::of`], for a handshake with a peer that has to have the role `expected`.
     pub(super) fn of_handshake(error: ConnectionError, address: SocketAddr, expected: Role) -> Self {
         if let ConnectionError::TransportError(ours) = &error {
             let code: u64 = ours.code.into();

@@ -1,4 +1,4 @@
-//! QUIC between processes: endpoints, connections with a checked role, and the coordinator's conversation.
+//! QUIC between processes: endpoints, connections that check the peer's role, requests to the coordinator, and batches.
 
 mod batch;
 mod error;
@@ -33,17 +33,18 @@ pub use settings::QuicSettings;
 /// A peer that does not finish its handshake within this time is dropped.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Who is at the other end, as its certificate says.
+/// The identity of the peer, from its certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// What it may do.
+    /// The peer's role.
     pub role: Role,
-    /// What it is called.
+    /// The peer's name.
     pub name: String,
 }
 
-/// The first thing a server says, on a stream of its own, once it has accepted the client's certificate and role. In
-/// TLS 1.3 a client is done before its own certificate was looked at; with this, [`connect`] knows.
+/// The first message of a server, on its own stream, once it has accepted the client's certificate and role. In TLS 1.3
+/// the client's handshake completes before the server has checked the client's certificate; this message tells
+/// [`connect`] that it was accepted.
 #[derive(Debug, Serialize, Deserialize)]
 struct Welcome;
 
@@ -52,7 +53,7 @@ impl Message for Welcome {
     const MAX_BYTES: usize = 64;
 }
 
-/// An endpoint that others connect to, and that can [`connect`] as well.
+/// Makes an endpoint that accepts connections, and that can [`connect`] as well.
 ///
 /// # Errors
 /// [`QuicError::Bind`]. Call it in a tokio runtime.
@@ -67,13 +68,13 @@ pub fn server_endpoint(
     endpoint(listen, Some(config), identity, settings)
 }
 
-/// An endpoint that only connects.
+/// Makes an endpoint that only connects.
 ///
 /// # Errors
 /// [`QuicError::Bind`]. Call it in a tokio runtime.
 pub fn client_endpoint(identity: &Identity, settings: &QuicSettings) -> Result<Endpoint, QuicError> {
     let any = |ip: IpAddr| endpoint(SocketAddr::new(ip, 0), None, identity, settings);
-    // An IPv6 socket reaches IPv4 too; some hosts have no IPv6.
+    // An IPv6 socket reaches IPv4 too, but some hosts have no IPv6.
     any(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))
 }
 
@@ -95,11 +96,11 @@ fn endpoint(
     Ok(endpoint)
 }
 
-/// Connects to `address`, where a `role` of our cluster must answer, and waits until it has accepted us.
+/// Connects to `address`, where a process of our cluster with this role must reply, and waits until it has accepted
+/// this client.
 ///
-/// # Errors
-/// [`QuicError`]: nobody there, another cluster, another role, or the peer's own reason. A closed port on a host that
-/// says so is noticed at once.
+/// [`QuicError`]: no process there, another cluster, another role, or the peer's own reason. If the host reports that
+/// the port is closed, the error comes at once.
 pub async fn connect(
     endpoint: &Endpoint,
     address: SocketAddr,
@@ -121,7 +122,7 @@ pub async fn connect(
         };
         match welcomed.await {
             Ok(()) => Ok(connection),
-            // Where the peer closed the connection, it said why.
+            // If the peer closed the connection, it sent a reason.
             Err(error) => Err(match connection.close_reason() {
                 Some(reason) => QuicError::of_handshake(reason, address, role),
                 None => error,
@@ -136,10 +137,9 @@ pub async fn connect(
     }
 }
 
-/// Connects to `host:port`, trying every address that the name has.
+/// Connects to `host:port`; tries every address that the name resolves to.
 ///
-/// # Errors
-/// As [`connect`], of the last address; [`QuicError::Resolve`].
+/// As for [`connect`], from the last address; [`QuicError::Resolve`].
 pub async fn connect_host(
     endpoint: &Endpoint,
     host_port: &str,
@@ -160,7 +160,7 @@ pub async fn connect_host(
 }
 
 /// The server's side of [`connect`]: finishes the handshake, checks that the peer has one of the `allowed` roles, and
-/// welcomes it. A peer with another role is told so.
+/// accepts it. A peer with another role gets the list of allowed ones.
 ///
 /// # Errors
 /// [`QuicError`].
@@ -188,10 +188,9 @@ pub async fn handshake(
     tokio::time::timeout(timeout, attempt).await.unwrap_or(Err(late))
 }
 
-/// Who is at the other end. TLS has checked the certificate; this reads it.
+/// Reads the peer's identity from its certificate, which TLS has already verified.
 ///
-/// # Errors
-/// [`QuicError::Certificate`] when it says no role.
+/// [`QuicError::Certificate`] if it contains no role.
 pub fn peer(connection: &Connection) -> Result<Peer, QuicError> {
     let address = connection.remote_address();
     let problem = |problem: String| QuicError::Certificate { address, problem };
@@ -202,7 +201,7 @@ pub fn peer(connection: &Connection) -> Result<Peer, QuicError> {
     Ok(Peer { role, name })
 }
 
-/// A small number as QUIC writes it.
+/// Converts a small number to QUIC's variable-length integer.
 fn varint(value: u64) -> VarInt {
     VarInt::from_u64(value).unwrap_or(VarInt::MAX)
 }

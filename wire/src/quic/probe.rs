@@ -1,7 +1,8 @@
-//! Asking a host whether anybody listens on a UDP port.
+//! Probes whether a process listens on a host's UDP port.
 //!
-//! To QUIC a peer that was killed and one that is slow look the same until the idle timeout. The kernel of its host
-//! knows better, and tells a connected UDP socket. The one byte sent is no QUIC packet; a peer that is there drops it.
+//! QUIC cannot distinguish a peer that was killed from a slow one until the idle timeout. The kernel of the peer's host
+//! can, and reports a closed port to a connected UDP socket. The probe's single byte is not a QUIC packet, so a live
+//! peer drops it.
 
 use std::{
     io,
@@ -14,7 +15,7 @@ use tokio::net::UdpSocket;
 
 use super::{Close, QuicError};
 
-/// Time between two questions.
+/// The time between two probes.
 const PERIOD: Duration = Duration::from_secs(1);
 
 async fn open(address: SocketAddr) -> io::Result<UdpSocket> {
@@ -24,7 +25,8 @@ async fn open(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Asks once, and ends only if the host says that nobody is there, or the network that the host is not.
+/// Probes once. Completes only if the host reports that the port is closed, or the network that the host is
+/// unreachable.
 pub(super) async fn refusal(address: SocketAddr) -> QuicError {
     let ask = async {
         let socket = open(address).await?;
@@ -40,8 +42,8 @@ pub(super) async fn refusal(address: SocketAddr) -> QuicError {
     }
 }
 
-/// Asks every second while the connection lasts. Ends when the connection has, or when its peer's port is closed: the
-/// connection is then closed too, long before its idle timeout.
+/// Probes every second while the connection lasts. Completes when the connection has ended, or when the peer's port is
+/// closed: the connection is then closed too, long before its idle timeout.
 pub async fn until_gone(connection: &Connection) -> QuicError {
     let address = connection.remote_address();
     let closed = async { QuicError::of(connection.closed().await, address) };
@@ -50,7 +52,7 @@ pub async fn until_gone(connection: &Connection) -> QuicError {
         let Ok(socket) = open(address).await else { return std::future::pending().await };
         let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
         loop {
-            // The refusal of one question is told to the next.
+            // The error for one probe is reported by the next call on the socket.
             if socket.send(&[0]).await.as_ref().is_err_and(is_gone)
                 || socket.try_recv(&mut [0]).as_ref().is_err_and(is_gone)
             {

@@ -1,4 +1,4 @@
-//! The coordinator's conversation: each request on a stream of its own, one message each way.
+//! Requests to the coordinator: each on its own stream, with one message each way.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,10 +11,10 @@ use crate::{
     messages::{FromCoordinator, Refusal, ToCoordinator},
 };
 
-/// What a request may take unless asked otherwise; a request must arrive within it once its stream is open.
+/// The default limit for one request; on the server, the limit for a request to arrive once its stream is open.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks, and waits for the reply. A [`FromCoordinator::Refused`] is a reply.
+/// Sends a request and waits for the reply. A [`FromCoordinator::Refused`] is a reply.
 ///
 /// # Errors
 /// [`QuicError`].
@@ -27,7 +27,7 @@ pub async fn request(
     let exchange = async {
         let (mut send, mut receive) = connection.open_bi().await.map_err(|error| QuicError::of(error, address))?;
         frame::write_frame(&mut send, message).await?;
-        // A stream that is closed already belongs to a connection that is: the reply will say so.
+        // If the stream is already closed, so is its connection, and reading the reply reports it.
         let _ = send.finish();
         let reply = frame::read_frame(&mut receive).await?;
         reply.ok_or(QuicError::Frame(FrameError::Cut { message: "reply of the coordinator" }))
@@ -45,14 +45,14 @@ pub async fn request(
     }
 }
 
-/// Answers the requests of one connection, several at once, until it ends; says how it ended.
+/// Serves the requests of one connection, several at once, until it ends; returns how it ended.
 pub async fn serve_requests<H, F>(connection: Connection, handler: H) -> QuicError
 where
     H: Fn(ToCoordinator) -> F + Send + Sync + 'static,
     F: Future<Output = FromCoordinator> + Send + 'static,
 {
     let handler = Arc::new(handler);
-    // As many as streams are allowed. Dropped with this future, and they with it.
+    // At most as many as the allowed streams. They are cancelled when this future is dropped.
     let mut running = JoinSet::new();
     loop {
         match connection.accept_bi().await {

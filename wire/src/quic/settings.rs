@@ -1,4 +1,4 @@
-//! The knobs of a QUIC endpoint.
+//! The settings of a QUIC endpoint.
 
 use std::{net::UdpSocket, sync::Arc, time::Duration};
 
@@ -10,47 +10,52 @@ use rustix::net::sockopt;
 
 use super::varint;
 
-/// Batches that a home may have on their way to a client at once, each on a stream of its own.
+/// The most batches that a home may have in flight to a client, each on its own stream.
 const MAX_BATCHES: u64 = 512;
-/// Requests that a client may have open at a server at once.
+/// The most requests that a client may have open at a server.
 const MAX_REQUESTS: u64 = 16;
-/// Bytes of connections in their handshake that a server holds until it looks at them: of one, and of all.
+/// The most bytes that a server buffers for connections that it has not accepted yet: for one connection, and for all.
 const HANDSHAKE_BYTES: u64 = 64 << 10;
 const ALL_HANDSHAKE_BYTES: u64 = 8 << 20;
 
-/// How a QUIC endpoint behaves. The defaults are for bulk data in a data centre and on loopback.
+/// The settings of a QUIC endpoint. The defaults suit bulk data in a data centre and on loopback.
 #[derive(Clone, Debug)]
 pub struct QuicSettings {
-    /// A connection that hears nothing for this long is dead. Default 5 s. Raised: a peer that went away without a word
-    /// is noticed later. Lowered: a process that does not get the CPU for that long loses its connections.
+    /// A connection that receives nothing for this long is dead. Default 5 s. Raised: a peer that vanished is noticed
+    /// later. Lowered: a process that gets no CPU time for that long loses its connections.
     pub idle_timeout: Duration,
-    /// Something is sent at least this often. Default 1 s. Raised above the idle timeout: idle connections die.
+    /// A packet is sent at least this often. Default 1 s. Raised above the idle timeout: idle connections end.
     pub keep_alive: Duration,
-    /// Bytes on their way in one stream. Default 16 MiB: 10 Gbit/s at 13 ms. Raised: more memory when a reader stops.
+    /// The most bytes in flight in one stream. Default 16 MiB: 10 Gbit/s at 13 ms. Raised: more memory when a reader
+    /// stops.
     pub stream_window_bytes: u64,
-    /// Bytes on their way in one connection, each direction. Default 64 MiB. Raised: as above.
+    /// The most bytes in flight in one connection, each direction. Default 64 MiB. Raised: more memory when a reader
+    /// stops.
     pub connection_window_bytes: u64,
-    /// Bytes that a client may send to a server beyond those that it has read, in all streams of a connection. Default 256
-    /// KiB: requests are short. Raised: more memory for a client to take that sends and is not read.
+    /// The most bytes that a client may send to a server beyond those that the server has read, in all streams of a
+    /// connection. Default 256 KiB: requests are short. Raised: a client that sends and is not read can take more
+    /// memory.
     pub request_window_bytes: u64,
-    /// Bytes sent before the first acknowledgement. Default 256 KiB. Raised: a burst that a slow path may drop. Below
-    /// twice the largest payload, a probe for the payload's size on its way can hold back the notice of closing.
+    /// The bytes sent before the first acknowledgement. Default 256 KiB. Raised: a burst that a slow path may drop.
+    /// Below twice the largest payload, a probe for the payload size that is in flight can delay the notice that the
+    /// connection closes.
     pub initial_window_bytes: u64,
-    /// The largest UDP payload tried. Default 8,952: a 9,000-byte Ethernet frame; discovery finds what the path carries.
-    /// Raised: larger receive buffers; paths that drop large packets silently take longer to settle.
+    /// The largest UDP payload that is tried. Default 8,952: a 9,000-byte Ethernet frame; discovery finds what the path
+    /// carries. Raised: larger receive buffers; paths that silently drop large packets take longer to settle.
     pub max_udp_payload_bytes: u16,
-    /// UDP payload that a connection starts with. Default 1,200, which every path carries. Raised: connections over
-    /// paths that carry less fail.
+    /// The UDP payload that a connection starts with. Default 1,200, which every path carries. Raised: connections fail
+    /// over paths that carry less.
     pub initial_udp_payload_bytes: u16,
-    /// Packets that may arrive without an acknowledgement being sent; the next one brings it. Default 1. Raised: fewer
-    /// packets back; after a burst that overran the receiver's buffer, stalls of a second and more.
+    /// The number of packets that may arrive before an acknowledgement is sent; the next packet triggers it. Default 1.
+    /// Raised: fewer packets back, but after a burst that overflowed the receiver's buffer, stalls of a second and
+    /// more.
     pub ack_every_packets: u32,
-    /// Buffers of the socket, each direction. Default 4 MiB, or what the kernel allows (`net.core.rmem_max`).
-    /// Raised: more kernel memory; lowered: packets are lost when the process is not scheduled.
+    /// The socket's buffers, each direction. Default 4 MiB, or what the kernel allows (`net.core.rmem_max`). Raised:
+    /// more kernel memory. Lowered: packets are lost when the process is not scheduled.
     pub socket_buffer_bytes: usize,
-    /// Whether the kernel cuts and joins packets (GSO). Default yes. Some virtual networks do it wrong.
+    /// Whether the kernel segments and coalesces packets (GSO). Default true. Some virtual networks do it wrong.
     pub segmentation_offload: bool,
-    /// Connections in their handshake at once. Default 1,024. Raised: more memory for an attacker to take.
+    /// The most connections in their handshake at once. Default 1,024. Raised: an attacker can take more memory.
     pub max_handshakes: usize,
 }
 
@@ -74,7 +79,7 @@ impl Default for QuicSettings {
 }
 
 impl QuicSettings {
-    /// Of connections that we make: batches come in, on streams that the other side opens.
+    /// Returns the limits for outgoing connections: batches come in, on streams that the other side opens.
     pub(super) fn client_transport(&self) -> Arc<TransportConfig> {
         let mut config = self.transport();
         config
@@ -85,7 +90,7 @@ impl QuicSettings {
         Arc::new(config)
     }
 
-    /// Of connections that others make: requests come in, and nothing else.
+    /// Sets the limits for incoming connections: requests come in, and nothing else.
     pub(super) fn limit_server(&self, server: &mut ServerConfig) {
         let mut config = self.transport();
         config
@@ -113,7 +118,7 @@ impl QuicSettings {
             .max_idle_timeout(IdleTimeout::try_from(self.idle_timeout).ok())
             .keep_alive_interval(Some(self.keep_alive))
             .send_window(self.connection_window_bytes)
-            // A batch goes out whole before the next: the trainer waits for the first, not for all of them.
+            // Each batch is sent completely before the next one: the trainer waits for the first, not for all of them.
             .send_fairness(false)
             .initial_mtu(self.initial_udp_payload_bytes.max(1200))
             .mtu_discovery_config(Some(discovery))
@@ -125,12 +130,12 @@ impl QuicSettings {
 
     pub(super) fn endpoint(&self) -> EndpointConfig {
         let mut config = EndpointConfig::default();
-        // Refused only below 1,200 bytes.
+        // This fails only below 1,200 bytes.
         let _ = config.max_udp_payload_size(self.max_udp_payload_bytes.max(1200));
         config
     }
 
-    /// Asks for the socket's buffers: beyond the kernel's limit where we may, up to it where not.
+    /// Sets the socket's buffers: beyond the kernel's limit if this process has the privilege, otherwise up to it.
     pub(super) fn size_buffers(&self, socket: &UdpSocket) {
         let bytes = self.socket_buffer_bytes;
         if sockopt::set_socket_recv_buffer_size_force(socket, bytes).is_err() {
