@@ -1,4 +1,4 @@
-//! The cluster's CA in a directory, and the identities it gives.
+//! Tests of the cluster's CA in a directory, and of the identities that it issues.
 
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 

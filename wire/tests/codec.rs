@@ -1,4 +1,4 @@
-//! Every message survives the wire, and bytes that are not a message are refused without harm.
+//! Tests of the codec: every message survives the wire, and other bytes are refused without harm.
 
 mod arbitrary;
 
@@ -17,7 +17,7 @@ fn framed<M: Message>(message: &M) -> Vec<u8> {
     bytes
 }
 
-/// A round trip; then every cut and one changed byte at every place, which must never panic.
+/// Tests a round trip; then truncation at every length and one changed byte at every place, which must never panic.
 fn survives<M: Message + PartialEq + Debug>(message: &M, flip: u8) -> TestCaseResult {
     let bytes = framed(message);
     let mut whole = bytes.clone();

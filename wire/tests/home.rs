@@ -1,4 +1,4 @@
-//! The channel between a home and its clients, the same tests over shared memory and over QUIC.
+//! Tests of the channel between a home and its clients, the same over shared memory and over QUIC.
 
 mod cluster;
 
@@ -43,12 +43,12 @@ fn session() -> Box<Session> {
     Box::new(Session { id: SessionId(5), job, world: 1, global_batch: 2, start: Position::new(0, 0) })
 }
 
-fn wish(slots: u32) -> Attach {
+fn attach_with(slots: u32) -> Attach {
     Attach { session: session(), rank: 3, from: Position::new(1, 2), slots, client: "test".into() }
 }
 
-/// A home with both doors open.
-struct House {
+/// A home that listens on both transports.
+struct TestHome {
     cluster: Cluster,
     listener: HomeListener,
     home: Home,
@@ -57,7 +57,7 @@ struct House {
     _dir: tempfile::TempDir,
 }
 
-impl House {
+impl TestHome {
     fn new() -> Self {
         let cluster = Cluster::new();
         let dir = tempfile::tempdir().unwrap();
@@ -87,8 +87,9 @@ impl House {
     ) -> (AttachRequest, tokio::task::JoinHandle<Result<(ClientSender, ClientReceiver), ChannelError>>) {
         let node = NodeId(if over == Transport::Local { "here" } else { "there" }.into());
         let (home, client) = (self.home.clone(), self.client.clone());
-        let attaching =
-            tokio::spawn(async move { home::attach(&home, &node, Some(&client), wish(slots), SLOT_BYTES, LONG).await });
+        let attaching = tokio::spawn(async move {
+            home::attach(&home, &node, Some(&client), attach_with(slots), SLOT_BYTES, LONG).await
+        });
         let request = self.listener.accept().await.unwrap();
         assert_eq!(request.transport(), over);
         assert_eq!((request.rank, request.from, request.slots), (3, Position::new(1, 2), slots));
@@ -97,7 +98,7 @@ impl House {
     }
 }
 
-/// What the bytes of a batch are.
+/// Returns the bytes of a batch.
 fn pattern(sequence: u64, used_bytes: usize) -> Vec<u8> {
     (0..used_bytes).map(|at| (at as u64 * 31 + sequence * 7) as u8).collect()
 }
@@ -106,7 +107,7 @@ fn used_bytes(sequence: u64) -> usize {
     1 + (sequence as usize * 7919) % SLOT_BYTES
 }
 
-/// The home delivers `batches` through `slots` slots as the client frees them, then the end.
+/// Runs a home that delivers `batches` through `slots` slots as the client frees them, then the end.
 async fn deliver_all(request: AttachRequest, slots: u32, batches: u64) {
     let slab = request.new_slab(slots, SLOT_BYTES).unwrap();
     let (mut sender, mut receiver) = request.attached(&slab).await.unwrap();
@@ -131,8 +132,8 @@ async fn deliver_all(request: AttachRequest, slots: u32, batches: u64) {
 
 async fn batches_go_round(over: Transport) {
     const BATCHES: u64 = 60;
-    let mut house = House::new();
-    let (request, attaching) = house.attach(over, 3).await;
+    let mut test_home = TestHome::new();
+    let (request, attaching) = test_home.attach(over, 3).await;
     let delivering = tokio::spawn(deliver_all(request, 3, BATCHES));
     let (mut sender, mut receiver) = attaching.await.unwrap().unwrap();
     assert_eq!((receiver.transport(), receiver.slab().slots()), (over, 3));
@@ -169,8 +170,8 @@ async fn batches_go_round_over_quic() {
 }
 
 async fn explains(over: Transport) {
-    let mut house = House::new();
-    let (request, attaching) = house.attach(over, 1).await;
+    let mut test_home = TestHome::new();
+    let (request, attaching) = test_home.attach(over, 1).await;
     let slab = request.new_slab(1, SLOT_BYTES).unwrap();
     let (mut out, mut heard) = request.attached(&slab).await.unwrap();
     let (mut sender, mut receiver) = attaching.await.unwrap().unwrap();
@@ -201,13 +202,13 @@ async fn a_home_explains_and_leaves_over_quic() {
 }
 
 async fn refuses(over: Transport) {
-    let mut house = House::new();
-    let (request, attaching) = house.attach(over, 1).await;
+    let mut test_home = TestHome::new();
+    let (request, attaching) = test_home.attach(over, 1).await;
     request.refuse("job `job` has failed".into(), false).await;
     let error = attaching.await.unwrap().unwrap_err();
     assert!(matches!(&error, ChannelError::Refused { is_retryable: false, .. }), "{error:?}");
     assert!(error.to_string().contains("job `job` has failed"));
-    let (request, attaching) = house.attach(over, 1).await;
+    let (request, attaching) = test_home.attach(over, 1).await;
     drop(request);
     let error = attaching.await.unwrap().unwrap_err();
     assert!(
@@ -227,8 +228,8 @@ async fn a_home_refuses_over_quic() {
 }
 
 async fn a_client_vanishes(over: Transport) {
-    let mut house = House::new();
-    let (request, attaching) = house.attach(over, 2).await;
+    let mut test_home = TestHome::new();
+    let (request, attaching) = test_home.attach(over, 2).await;
     let slab = request.new_slab(2, SLOT_BYTES).unwrap();
     let (mut out, mut heard) = request.attached(&slab).await.unwrap();
     let channel = attaching.await.unwrap().unwrap();
@@ -250,14 +251,14 @@ async fn a_client_that_vanishes_is_noticed_over_quic() {
 
 #[tokio::test]
 async fn a_client_that_left_is_no_broken_pipe_to_the_home_that_speaks_on() {
-    let mut house = House::new();
-    let (request, attaching) = house.attach(Transport::Local, 2).await;
+    let mut test_home = TestHome::new();
+    let (request, attaching) = test_home.attach(Transport::Local, 2).await;
     let slab = request.new_slab(2, SLOT_BYTES).unwrap();
     let (mut out, mut heard) = request.attached(&slab).await.unwrap();
     let channel = attaching.await.unwrap().unwrap();
     let slot = slab.take_any().unwrap().publish();
     out.deliver(0, slot, 10).await.unwrap();
-    // It goes without having read what was said, which makes reading fail too.
+    // The client leaves without having read what it was sent, so that the home's reading fails too.
     drop(channel);
     let error = loop {
         if let Err(error) = out.send(&FromHome::Leaving).await {
@@ -272,12 +273,12 @@ async fn a_client_that_left_is_no_broken_pipe_to_the_home_that_speaks_on() {
 
 #[tokio::test]
 async fn freeing_what_was_not_given_is_noticed() {
-    let mut house = House::new();
-    let connection = quic::connect(&house.client, house.home.quic, Role::Worker, LONG).await.unwrap();
+    let mut test_home = TestHome::new();
+    let connection = quic::connect(&test_home.client, test_home.home.quic, Role::Worker, LONG).await.unwrap();
     let (mut write, _read) = connection.open_bi().await.unwrap();
-    let Attach { session, rank, from, slots, client } = wish(1);
+    let Attach { session, rank, from, slots, client } = attach_with(1);
     frame::write_frame(&mut write, &ToHome::Attach { session, rank, from, slots, client }).await.unwrap();
-    let request = house.listener.accept().await.unwrap();
+    let request = test_home.listener.accept().await.unwrap();
     let slab = request.new_slab(1, SLOT_BYTES).unwrap();
     let (_out, mut heard) = request.attached(&slab).await.unwrap();
     frame::write_frame(&mut write, &ToHome::Freed { slot: 0 }).await.unwrap();
@@ -287,8 +288,8 @@ async fn freeing_what_was_not_given_is_noticed() {
 
 #[tokio::test]
 async fn a_client_of_another_version_is_told_over_the_socket() {
-    let house = House::new();
-    let mut stream = tokio::net::UnixStream::connect(house.socket()).await.unwrap();
+    let test_home = TestHome::new();
+    let mut stream = tokio::net::UnixStream::connect(test_home.socket()).await.unwrap();
     stream.write_all(b"SP\x63\x00\x00\x00\x00\x00").await.unwrap();
     let answer: FromHome = frame::read_frame(&mut stream).await.unwrap().unwrap();
     let FromHome::Fault { message, is_retryable } = answer else { panic!("{answer:?}") };
@@ -298,9 +299,9 @@ async fn a_client_of_another_version_is_told_over_the_socket() {
 
 #[tokio::test]
 async fn a_stranger_on_the_socket_delays_nobody() {
-    let mut house = House::new();
-    let _silent = tokio::net::UnixStream::connect(house.socket()).await.unwrap();
-    let (request, attaching) = house.attach(Transport::Local, 1).await;
+    let mut test_home = TestHome::new();
+    let _silent = tokio::net::UnixStream::connect(test_home.socket()).await.unwrap();
+    let (request, attaching) = test_home.attach(Transport::Local, 1).await;
     let slab = request.new_slab(1, SLOT_BYTES).unwrap();
     let _home = request.attached(&slab).await.unwrap();
     attaching.await.unwrap().unwrap();
@@ -308,40 +309,42 @@ async fn a_stranger_on_the_socket_delays_nobody() {
 
 #[tokio::test]
 async fn a_worker_certificate_may_not_attach() {
-    let house = House::new();
-    let other = house.cluster.client(Role::Worker);
-    let error = quic::connect(&other, house.home.quic, Role::Worker, LONG).await.unwrap_err();
+    let test_home = TestHome::new();
+    let other = test_home.cluster.client(Role::Worker);
+    let error = quic::connect(&other, test_home.home.quic, Role::Worker, LONG).await.unwrap_err();
     assert!(matches!(&error, QuicError::Refused { reason, .. } if reason.contains("client")), "{error:?}");
 }
 
 #[tokio::test]
 async fn without_the_socket_a_client_on_the_node_takes_quic() {
-    let mut house = House::new();
-    std::fs::remove_file(house.socket()).unwrap();
-    let node = house.home.node.clone();
-    let (home, client) = (house.home.clone(), house.client.clone());
+    let mut test_home = TestHome::new();
+    std::fs::remove_file(test_home.socket()).unwrap();
+    let node = test_home.home.node.clone();
+    let (home, client) = (test_home.home.clone(), test_home.client.clone());
     let attaching =
-        tokio::spawn(async move { home::attach(&home, &node, Some(&client), wish(1), SLOT_BYTES, LONG).await });
-    let request = house.listener.accept().await.unwrap();
+        tokio::spawn(async move { home::attach(&home, &node, Some(&client), attach_with(1), SLOT_BYTES, LONG).await });
+    let request = test_home.listener.accept().await.unwrap();
     assert_eq!(request.transport(), Transport::Quic);
     let slab = request.new_slab(1, SLOT_BYTES).unwrap();
     let _home = request.attached(&slab).await.unwrap();
     attaching.await.unwrap().unwrap();
-    let error = home::attach(&house.home, &house.home.node, None, wish(1), SLOT_BYTES, LONG).await.unwrap_err();
+    let error =
+        home::attach(&test_home.home, &test_home.home.node, None, attach_with(1), SLOT_BYTES, LONG).await.unwrap_err();
     assert!(matches!(error, ChannelError::Local(LocalError::Io { .. })), "{error:?}");
 }
 
 #[tokio::test]
 async fn a_slab_too_small_for_the_batch_is_refused_by_the_client() {
-    let mut house = House::new();
-    let (request, attaching) = house.attach(Transport::Local, 1).await;
+    let mut test_home = TestHome::new();
+    let (request, attaching) = test_home.attach(Transport::Local, 1).await;
     let slab = request.new_slab(1, SLOT_BYTES / 2).unwrap();
     let _home = request.attached(&slab).await.unwrap();
     let error = attaching.await.unwrap().unwrap_err();
     assert!(matches!(error, ChannelError::Protocol { .. }), "{error:?}");
 }
 
-// The other process of the tests below: this same test binary, told by its environment to listen until it is killed.
+// The other process of the tests below is this same test binary; an environment variable makes it listen until it is
+// killed.
 const CHILD: &str = "SPDL_TEST_SOCKET";
 
 #[test]
@@ -376,7 +379,7 @@ async fn a_slab_goes_to_another_process_and_outlives_its_kill() {
     let dir = tempfile::tempdir().unwrap();
     let socket: PathBuf = dir.path().join("worker.sock");
     let mut child = start_child(&socket);
-    let (mut sender, mut receiver) = home::attach_local(&socket, wish(2), SLOT_BYTES, LONG).await.unwrap();
+    let (mut sender, mut receiver) = home::attach_local(&socket, attach_with(2), SLOT_BYTES, LONG).await.unwrap();
     let mut held = None;
     for expected in 0..20 {
         let event = receiver.recv().await.unwrap();
@@ -420,6 +423,6 @@ async fn paths_that_cannot_be_a_socket_are_refused() {
     std::fs::write(&file, "data").unwrap();
     assert!(matches!(LocalListener::bind(&file, Allow::default()), Err(LocalError::NotASocket { .. })));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "data");
-    let error = home::attach_local(&dir.path().join("none"), wish(1), SLOT_BYTES, LONG).await.unwrap_err();
+    let error = home::attach_local(&dir.path().join("none"), attach_with(1), SLOT_BYTES, LONG).await.unwrap_err();
     assert!(error.to_string().contains("none"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! A peer killed with -9 on the other end of a QUIC connection.
+//! Tests how a peer that was killed with -9 is noticed over a QUIC connection.
 
 mod cluster;
 
@@ -16,7 +16,7 @@ use spdl_wire::{
     quic::{self, QuicError, QuicSettings},
 };
 
-/// The folder with the CA, for the child.
+/// The variable with the folder of the CA, for the child.
 const CHILD: &str = "SPDL_TEST_CA";
 
 fn identity(dir: &Path, role: Role) -> Identity {

@@ -1,4 +1,4 @@
-//! Descriptors over a Unix socket.
+//! Tests of passing descriptors over a Unix socket.
 
 use std::{
     io::IoSlice,

@@ -1,4 +1,4 @@
-//! QUIC over loopback with real sockets: roles, clusters, ports, requests, batches.
+//! Tests of QUIC over loopback with real sockets: roles, clusters, ports, requests, batches.
 
 mod cluster;
 
@@ -17,7 +17,7 @@ use spdl_wire::{
     slab::Slab,
 };
 
-/// Accepts one connection for a role and answers requests by `Status(name)`.
+/// Accepts one connection and answers its requests with `Status(name)`.
 fn coordinate(endpoint: &Endpoint) -> tokio::task::JoinHandle<Result<Peer, QuicError>> {
     let endpoint = endpoint.clone();
     tokio::spawn(async move {
@@ -60,7 +60,7 @@ async fn requests_are_answered_and_each_side_knows_the_other() {
     assert_eq!(served.await.unwrap().unwrap(), Peer { role: Role::Worker, name: "worker-0".into() });
 }
 
-/// Twenty requests at once.
+/// Sends twenty requests at once.
 async fn futures_join(connection: &Connection) -> Vec<FromCoordinator> {
     let mut running = tokio::task::JoinSet::new();
     for _ in 0..20 {
@@ -84,7 +84,7 @@ async fn a_certificate_of_another_cluster_is_refused_with_advice() {
 
 #[tokio::test]
 async fn a_client_whose_ca_the_server_does_not_know_is_told() {
-    // It trusts the server's cluster, and shows a certificate of its own one.
+    // The client trusts the server's cluster, and presents a certificate of its own cluster.
     let (ours, theirs) = (Cluster::new(), Cluster::new());
     let coordinator = theirs.server(Role::Coordinator);
     let served = coordinate(&coordinator);
@@ -286,7 +286,7 @@ async fn a_peer_that_never_finishes_its_handshake_is_dropped() {
     let coordinator = cluster.server(Role::Coordinator);
     let address: SocketAddr = server_address(&coordinator);
     let client = cluster.client(Role::Client);
-    // The client starts and is then held still: nothing polls its side of the handshake.
+    // The client starts and then stalls: nothing polls its side of the handshake.
     let connecting = client.connect(address, Role::Coordinator.dns_name()).unwrap();
     let incoming = coordinator.accept().await.unwrap();
     client.close(0_u32.into(), b"");

@@ -1,4 +1,4 @@
-//! Strategies for every message.
+//! Proptest strategies for every message.
 
 use proptest::{collection::vec, option, prelude::*};
 use spdl_shard::{

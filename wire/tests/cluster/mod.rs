@@ -1,4 +1,4 @@
-//! A cluster's certificates and endpoints on loopback.
+//! A cluster's certificates and endpoints on loopback, for tests.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::{
@@ -13,7 +13,7 @@ use spdl_wire::{
     quic::{self, QuicSettings},
 };
 
-/// Longer than anything here takes.
+/// A time limit that no test reaches.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) struct Cluster {
@@ -31,7 +31,7 @@ impl Cluster {
         self.ca.issue(role, &format!("{role}-0"), &[], LEAF_VALIDITY).unwrap().identity().unwrap()
     }
 
-    /// An identity of this cluster that trusts both this one and `other`.
+    /// Makes an identity of this cluster that trusts both this cluster and `other`.
     pub(crate) fn identity_trusting(&self, other: &Self, role: Role) -> Identity {
         let issued = self.ca.issue(role, &format!("{role}-0"), &[], LEAF_VALIDITY).unwrap();
         let both = [self.ca.ca_pem(), other.ca.ca_pem()].concat();
