@@ -1,5 +1,5 @@
-//! What a worker takes of its node's cores: while a trainer pulls as fast as it can, beside its budget; and while the trainer
-//! stands still, with all slots full.
+//! Measures how many cores a worker uses, compared with its budget: while a trainer pulls as fast as it can, and while
+//! the trainer is stopped with all slots full.
 //!
 //! `cargo bench --bench budget [-- --seconds N]`
 
@@ -16,20 +16,22 @@ use std::{
 use processes::{Cluster, Dataset, Process};
 use rustix::process::Signal;
 
-/// Until what was begun is over: filling the memory and the slots.
+/// The time until memory and slots are filled.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// CPU time of a process and all its threads, those that have ended included; in hundredths of a second, as the kernel counts.
+/// Returns the CPU time of a process and all its threads, including ended ones; in steps of 10 ms, the kernel's
+/// resolution.
 fn cpu_time(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process is there");
-    // The name, which may hold blanks, ends with the last parenthesis; the two times are the 12th and 13th field after it.
+    // The name, which may contain blanks, ends with the last parenthesis; the two times are the 12th and 13th field
+    // after it.
     let (_, fields) = stat.rsplit_once(')').expect("a name in parentheses");
     let ticks: u64 =
         fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().expect("a time")).sum();
     Duration::from_millis(10 * ticks)
 }
 
-/// Cores that a process uses, on average over some time.
+/// Returns the cores that a process uses, on average over some time.
 fn cores_used(pid: u32, over: Duration) -> f64 {
     let (started, before) = (Instant::now(), cpu_time(pid));
     thread::sleep(over);

@@ -1,5 +1,5 @@
-//! Decoding pictures like ImageNet's into a batch, on one thread; beside it the decoder alone, so that what the steps
-//! cost can be told from what JPEG costs.
+//! Measures decoding pictures like ImageNet's into a batch, on one thread; and the decoder alone, to separate the cost
+//! of the steps from the cost of JPEG.
 //!
 //! `cargo bench --bench decode`
 

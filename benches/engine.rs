@@ -1,4 +1,4 @@
-//! What the pipeline engine costs per item: operations that do nothing, so that only the engine is left.
+//! Measures the cost of the pipeline engine per item: the operations do nothing, so only the engine is left.
 //!
 //! `cargo bench --bench engine`
 

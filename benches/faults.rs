@@ -1,8 +1,8 @@
-//! What a bad store costs: a worker that reads through a proxy which disturbs it, against one that reads through the same
-//! proxy undisturbed, one after the other in each round.
+//! Measures the cost of a faulty store: in each round one worker reads through a proxy that injects faults, and another
+//! reads through the same proxy without faults.
 //!
-//! The disturbed run has 1 % bad records, a store that fails one request in twenty, and one object in a hundred ten times
-//! slower; the undisturbed one has the same dataset without bad records, and the same latency.
+//! The disturbed run has 1 % bad records, a store that fails one request in twenty, and one object in a hundred that is
+//! ten times slower. The undisturbed run has the same dataset without bad records, and the same latency.
 //!
 //! `cargo bench --bench faults -- [--images N] [--rounds N] [--latency-ms N]`
 
@@ -23,11 +23,12 @@ use serde_json::Value;
 use stored::Stored;
 use support::proxy::{Fault, Script};
 
-/// Pictures in a shard: an object of some 350 kB.
+/// The number of pictures in a shard: an object of some 350 kB.
 const PER_SHARD: u64 = 8;
 const RANKS: u32 = 2;
 
-/// Images per second of all ranks together, of a worker that has read nothing yet, and what its stores cost it.
+/// Returns the images per second of all ranks together, from a worker with empty caches, and the worker's statistics of
+/// its stores.
 fn pull(job: &Path, name: &str, stored: &Stored, script: Script) -> (f64, Value) {
     let mut cluster = Cluster::start(0);
     cluster.start_worker("node-0", &["--cores", "1", "--store-silence-s", "2"]);

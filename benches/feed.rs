@@ -1,5 +1,5 @@
-//! How near a rank's feed comes to the bare decoding of the same samples on as many threads, in images per second, and
-//! what it allocates.
+//! Compares a rank's feed with bare decoding of the same samples on as many threads, in images per second, and counts
+//! its allocations.
 //!
 //! `cargo bench --bench feed [-- --images N] [--threads T] [--epochs E]`
 #![allow(unsafe_code)] // The allocator that counts.
@@ -31,7 +31,7 @@ use spdl_worker::{
     feed::{FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},
 };
 
-/// Counts allocations, of all threads.
+/// Counts the allocations of all threads.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -45,7 +45,7 @@ fn count(bytes: usize) {
     ALLOCATED_BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
 }
 
-// SAFETY: the system's allocator does the work, with the arguments it is given.
+// SAFETY: the system's allocator does the work, with the same arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
@@ -108,7 +108,7 @@ async fn main() {
         [("feed, 1 GiB", 1 << 30, 1), ("feed, 48 MiB: records only", 48 << 20, 1), ("feed, 4 ranks", 1 << 30, 4)];
     for (name, memory_bytes, world) in feeds {
         let rate = feed(&job, threads as f64, memory_bytes, world).await;
-        // The machine drifts: what it gave before and after.
+        // The machine's speed drifts: compare with the mean of the runs before and after.
         let after = bare.run(0..epochs);
         println!("{name:32} {rate:8.0} images/s  {:.2} of bare", rate / ((before + after) / 2.0));
         before = after;
@@ -126,7 +126,7 @@ async fn dataset(directory: &Path, images: u64) -> DatasetStore {
     store
 }
 
-/// Pulls the whole job with `world` ranks.
+/// Pulls the whole job with `world` ranks; returns images per second.
 async fn feed(job: &Job, cores: f64, memory_bytes: u64, world: u32) -> f64 {
     let resources = Resources::new("bench", Budget { cores, memory_bytes, disk: None }).expect("threads");
     let session =
@@ -157,7 +157,7 @@ async fn drain(resources: Arc<Resources>, session: Session, rank: u32) -> u64 {
     }
 }
 
-/// Prints what a feed allocates once all blocks are in memory: in all epochs but the first.
+/// Prints the allocations of a feed once all blocks are in memory: in all epochs but the first.
 async fn steady(job: &Job, cores: f64) {
     let budget = Budget { cores, memory_bytes: 1 << 30, disk: None };
     let resources = Resources::new("bench", budget).expect("threads");

@@ -1,6 +1,6 @@
-//! The load generator: a real coordinator and worker on loopback, and ranks that pull as fast as they can, beside the
-//! bare decoding of the same samples on as many cores, all in one run, so that the ratios mean something on a noisy
-//! machine.
+//! The load generator: a real coordinator and worker on loopback, and ranks that pull as fast as they can. It also
+//! measures bare decoding of the same samples on as many cores in the same run, so that the ratios are meaningful on a
+//! noisy machine.
 //!
 //! `cargo bench --bench load [-- --images N] [--epochs E] [--rounds N]`
 
@@ -19,12 +19,12 @@ use bare::Bare;
 use processes::{Cluster, Dataset, Process};
 use spdl_shard::{job::JobFile, store::DatasetStore};
 
-/// How often the ranks' progress is looked at.
+/// How often the ranks' progress is read.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Images per second of all ranks together since the first batch; and what the slowest rank got over what the fastest got
-/// between two instants at which all of them were pulling; the first tenth, in which the rank that joined last catches up
-/// with the others, is left out.
+/// Returns the images per second of all ranks together since the first batch; and the ratio of the slowest rank's
+/// batches to the fastest rank's, between two instants at which all ranks were pulling. The first tenth is left out, in
+/// which the rank that joined last catches up with the others.
 fn pull(cluster: &Cluster, world: u32, node: &str) -> (f64, f64) {
     let traces: Vec<PathBuf> = (0..world).map(|rank| cluster.path(format!("trace-{rank}"))).collect();
     let start = |rank: u32| {
@@ -47,7 +47,7 @@ fn pull(cluster: &Cluster, world: u32, node: &str) -> (f64, f64) {
     (images_per_s, got().fold(f64::INFINITY, f64::min) / got().fold(0.0, f64::max))
 }
 
-/// Batches that a rank has traced.
+/// Returns the number of batches that a rank has traced.
 fn batches(trace: &Path) -> usize {
     std::fs::read(trace).map_or(0, |text| text.iter().filter(|byte| **byte == b'\n').count())
 }
@@ -68,7 +68,7 @@ fn main() {
     if !arguments::ask_for_figures() {
         return;
     }
-    // A worker serves all rounds.
+    // One worker serves all rounds.
     processes::set_limit(Duration::from_secs(3600));
     let (images, epochs, rounds) =
         (arguments::number("--images", 2000), arguments::number("--epochs", 4), arguments::number("--rounds", 3));
@@ -92,7 +92,7 @@ fn main() {
         ] {
             let (images_per_s, evenness) = pull(&cluster, world, node);
             let after = bare.run(0..epochs.div_ceil(2));
-            // The machine drifts: what it gave before and after.
+            // The machine's speed drifts: compare with the mean of the runs before and after.
             let beside = (before + after) / 2.0;
             println!(
                 "{label:<22} {images_per_s:>10.0} {beside:>10.0} {:>10.2} {evenness:>16.3}",

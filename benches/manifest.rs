@@ -1,4 +1,5 @@
-//! Opening a manifest of a million shards and four million blocks, and asking it for shards, blocks and samples.
+//! Measures opening a manifest of a million shards and four million blocks, and looking up shards, blocks and samples
+//! in it.
 
 use std::hint::black_box;
 

@@ -1,7 +1,7 @@
-//! The order's cost per sample, on a small plan and on one of 10^10 samples in 10^6 blocks.
+//! Measures the cost of the order per sample, on a small plan and on one of 10^10 samples in 10^6 blocks.
 //!
-//! `cargo bench --bench order`. Times are per call of `at`, and per batch for `rank_items`, with the
-//! throughput in samples; `epoch` is the price of the first look at a lane in a new epoch, per block.
+//! `cargo bench --bench order`. Times are per call of `at`, and per batch for `rank_items`, with the throughput in
+//! samples; `epoch` is the cost of the first access to a lane in a new epoch, per block.
 
 use std::{hint::black_box, time::Duration};
 

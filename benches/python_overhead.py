@@ -1,9 +1,9 @@
-"""What the Python layer adds to a batch, beyond what taking it in Rust costs, for batches of several sizes.
+"""Measures what the Python layer adds to the cost of taking a batch in Rust, for batches of several sizes.
 
-usage: python benches/python_overhead.py [torch] [numpy] [dlpack]      all that are installed, where none is named
+usage: python benches/python_overhead.py [torch] [numpy] [dlpack]      by default all that are installed
 
-Every slot is filled before anything is taken, so nothing is waited for. Python and Rust take batches in turn, of the same loader; the median of
-the rounds counts, and what is added is the median of the rounds' differences.
+All slots are filled before a measurement, so it contains no waits. Python and Rust take batches alternately from the
+same loader. The result is the median over the rounds, and the added cost is the median of the rounds' differences.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import Any
 import spdl_cluster
 from spdl_cluster.demo import pack_pictures
 
-#: Batches of a round, and the slots that they wait in.
+#: The batches of a round, and the slots that they are in.
 TAKE, SLOTS = 30, 33
 ROUNDS = 15
-#: Samples of a batch, and pixels of the side of their pictures: up to 19 MB.
+#: The samples of a batch, and the side of their pictures in pixels: up to 19 MB.
 SIZES = ((16, 8), (16, 64), (16, 224), (128, 8), (128, 64), (128, 224))
 MAX_US = 30.0
 
 
 def job(dataset: pathlib.Path, samples: int, size: int) -> dict[str, Any]:
-    """Batches of pictures with their labels, epoch after epoch."""
+    """Returns a job of pictures with their labels, with many epochs."""
     image = {"name": "image", "from": "jpg", "decode": "image", "ops": [{"random_resized_crop": {"size": size}}]}
     label = {"name": "label", "from": "cls", "decode": "int"}
     return {"name": "overhead", "dataset": dataset, "global_batch": samples, "epochs": 10_000, "column": [image, label]}
@@ -43,12 +43,12 @@ def fill(loader: spdl_cluster.Loader, taken: int) -> None:
 
 
 def batches(loader: spdl_cluster.Loader) -> Iterator[spdl_cluster.Batch]:
-    """What a trainer's loops see: a `for` for each epoch."""
+    """Returns the batches as a trainer's loops see them: a `for` for each epoch."""
     return itertools.chain.from_iterable(itertools.repeat(loader))
 
 
 def measure(loader: spdl_cluster.Loader) -> tuple[float, float, float]:
-    """Microseconds for a batch: in Python, in Rust alone, and what the one has over the other."""
+    """Returns the microseconds for a batch: in Python, in Rust alone, and the difference."""
     python, rust = [], []
     taken = 1
     loader.next()
@@ -66,7 +66,7 @@ def measure(loader: spdl_cluster.Loader) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Prints a line for each kind of tensors and size."""
+    """Prints a line for each kind of tensors and each size."""
     kinds = sys.argv[1:] or [kind for kind in ("torch", "numpy") if importlib.util.find_spec(kind)] + ["dlpack"]
     worst = 0.0
     with tempfile.TemporaryDirectory() as folder:

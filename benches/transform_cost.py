@@ -1,8 +1,9 @@
-"""What a function in Python costs for a sample, against the same by the built-in operations.
+"""Measures the cost of a Python function for a sample, compared with the built-in operations.
 
 usage: python benches/transform_cost.py [CORES]
 
-One job after the other, on the demo's pictures with crops of 224 pixels; the loader's consumer does nothing. Best of several epochs.
+Runs one job after the other on the demo's pictures, with crops of 224 pixels; the loader's consumer does nothing. The
+result is the best of several epochs.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ STD = numpy.array([0.229, 0.224, 0.225], numpy.float32)
 
 
 def identity(image: Any, rng: numpy.random.Generator) -> Any:
-    """Nothing: what is left is the way there and back."""
+    """Does nothing, so that only the transfer to the process and back is measured."""
     return image
 
 
 def normalised(image: NDArray[numpy.uint8], rng: numpy.random.Generator) -> NDArray[numpy.float32]:
-    """What `dtype = "f32"`, `normalise` and `layout = "nchw"` do."""
+    """Does the same as `dtype = "f32"`, `normalise` and `layout = "nchw"`."""
     scaled = image.astype(numpy.float32) / numpy.float32(255)
     return numpy.asarray((scaled - MEAN) / STD, numpy.float32).transpose(2, 0, 1)
 
 
 def microseconds(dataset: pathlib.Path, cores: float, keys: dict[str, Any]) -> float:
-    """Microseconds for a sample."""
+    """Returns the microseconds for a sample."""
     crop = [{"random_resized_crop": {"size": 224}}, {"random_flip": {}}]
     column = {"name": "image", "from": "jpg", "decode": "image", "ops": crop, **keys}
     job = {"name": "cost", "dataset": dataset, "global_batch": 32, "epochs": EPOCHS, "column": [column]}

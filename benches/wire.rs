@@ -1,5 +1,5 @@
-//! What it costs to talk: the codec, handing a batch over on the local channel, and batches over QUIC on loopback beside
-//! a bare stream with the same settings.
+//! Measures communication: the codec, handing a batch over on the local channel, and batches over QUIC on loopback
+//! compared with a bare stream with the same settings.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -28,10 +28,10 @@ use spdl_wire::{
 use tokio::runtime::Runtime;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// 64 pictures of 224 x 224, as u8.
+/// The bytes of a batch: 64 pictures of 224 x 224, as u8.
 const BATCH_BYTES: usize = 64 * 224 * 224 * 3;
 const SLOTS: u32 = 4;
-/// What a trainer does with a batch in the meantime.
+/// How long the simulated trainer works on a batch between two takes.
 const STEP: Duration = Duration::from_micros(200);
 
 fn session() -> Box<Session> {
@@ -96,13 +96,13 @@ fn codecs(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A runtime of one thread, as each end of a channel has in a process of its own.
+/// Makes a runtime of one thread, as each end of a channel has in its own process.
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts")
 }
 
-/// A runtime that is also driven while nobody waits for it, as that of a client is: packets that come between two
-/// measurements are taken and acknowledged.
+/// Makes a runtime that also runs while no caller waits for it, like a client's: packets that come between two
+/// measurements are received and acknowledged.
 fn driven() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime starts")
 }
@@ -113,7 +113,7 @@ fn identities(dir: &Path) -> [Identity; 2] {
         .map(|role| ca.issue(role, "bench", &[], LEAF_VALIDITY).and_then(|issued| issued.identity()).expect("issued"))
 }
 
-/// Both ends of a channel: the home on a thread of its own that runs `serve`, the client here.
+/// Opens both ends of a channel: the home on its own thread, which runs `serve`, and the client here.
 fn channel<F>(over_quic: bool, serve: impl FnOnce(Slab, HomeSender, HomeReceiver) -> F + Send + 'static) -> Client
 where
     F: Future<Output = ()>,
@@ -158,7 +158,7 @@ struct Client {
 }
 
 impl Client {
-    /// Takes `count` batches, giving each back at once.
+    /// Takes `count` batches and frees each one at once.
     fn take(&mut self, count: u64) -> Duration {
         self.runtime.block_on(async {
             let start = Instant::now();
@@ -172,8 +172,8 @@ impl Client {
         })
     }
 
-    /// The same for a trainer that is busy in between: what taking batches that are there takes it, and giving them
-    /// back, which wakes the home.
+    /// Does the same as a trainer that is busy between batches. Returns the time to take batches that are ready, and
+    /// the time to free them, which wakes the home.
     fn between_steps(&mut self, count: u64) -> [Duration; 2] {
         self.runtime.block_on(async {
             let mut took = [Duration::ZERO; 2];
@@ -244,7 +244,7 @@ fn quic_bulk(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// One stream without end over a connection with these settings, through as many buffers as a slab has slots.
+/// Measures one endless stream over a connection with these settings, through as many buffers as a slab has slots.
 fn bare_stream(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, settings: &QuicSettings) {
     let dir = tempfile::tempdir().expect("a folder");
     let [worker, client] = identities(dir.path());
@@ -291,7 +291,7 @@ fn bare_stream(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, settings: &
     server.join().expect("the server ends");
 }
 
-/// What each setting gives: the bare stream with one after the other as quinn has it.
+/// Measures the effect of each setting: the bare stream with one setting at a time at quinn's default.
 fn quic_settings(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("quic settings, bare stream");
     group.throughput(Throughput::Bytes(BATCH_BYTES as u64)).sample_size(10);

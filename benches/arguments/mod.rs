@@ -1,11 +1,11 @@
-//! The command line of a benchmark.
+//! Reads the command line of a benchmark.
 
-/// Whether figures are asked for: other harnesses start every target, and only `cargo bench` says so.
+/// Whether to measure: other harnesses start every target too, and only `cargo bench` passes `--bench`.
 pub(crate) fn ask_for_figures() -> bool {
     std::env::args().any(|argument| argument == "--bench")
 }
 
-/// The number after `name`.
+/// Returns the number that follows the flag `name`.
 pub(crate) fn number(name: &str, default: u64) -> u64 {
     let mut arguments = std::env::args().skip_while(|argument| argument != name).skip(1);
     arguments.next().map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{name} {value}")))

@@ -1,5 +1,5 @@
-//! The bar for the pipeline: decoding the samples of a dataset whose bytes are in memory, on so many threads, with
-//! nothing around it.
+//! The reference for the pipeline: decodes the samples of a dataset whose bytes are in memory, on a given number of
+//! threads, with nothing around it.
 
 use std::{ops::Range, time::Instant};
 
@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use spdl_shard::{SampleId, job::Job, store::DatasetStore};
 use spdl_worker::decode::{Decoder, SampleKey, Target};
 
-/// The samples of a dataset, and how to decode them.
+/// The samples of a dataset, and their decoder.
 pub(crate) struct Bare {
     decoder: Decoder,
     /// Picture and class of each sample.
@@ -17,7 +17,7 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
-    /// Reads all of a dataset of pictures and classes, for a job that crops them to 224 pixels.
+    /// Reads a whole dataset of pictures and classes, for a job that crops them to 224 pixels.
     pub(crate) async fn open(store: &DatasetStore, job: &Job, threads: usize) -> Self {
         let manifest = store.manifest().await.expect("a dataset");
         let mut samples = Vec::new();
@@ -38,7 +38,7 @@ impl Bare {
         Self { decoder, samples, pool }
     }
 
-    /// Decodes them all in each of the epochs: images per second.
+    /// Decodes all samples in each of the epochs and returns images per second.
     pub(crate) fn run(&self, epochs: Range<u64>) -> f64 {
         let started = Instant::now();
         let count = self.samples.len() as u64 * (epochs.end - epochs.start);

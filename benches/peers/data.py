@@ -1,4 +1,4 @@
-"""What peers are given: the pictures, a folder for their own formats, and how to run."""
+"""The input of the peers: the pictures, a folder for their own formats, and their settings."""
 
 import dataclasses
 import functools
@@ -10,7 +10,7 @@ import time
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The same for every peer."""
+    """Settings that are the same for every peer."""
 
     cores: int  # threads or processes that may work
     batch: int = 64  # pictures
@@ -28,7 +28,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Pictures in class folders, and beside them a folder for each format made of them."""
+    """Pictures in class folders, and beside them a folder for each format that is made of them."""
 
     home: pathlib.Path
 
@@ -41,7 +41,7 @@ class Data:
 
     @functools.cached_property
     def samples(self) -> list[tuple[str, int]]:
-        """Path and class number of every picture."""
+        """The path and the class number of every picture."""
         classes = sorted(entry.name for entry in os.scandir(self.pictures))
         return [
             (str(self.pictures / name / file), number)
@@ -51,13 +51,13 @@ class Data:
 
 
 def read(index: int, path: str, settings: Settings) -> bytes:
-    """The bytes of a file, which is the object of this index; late, if it is one of the slow ones."""
+    """Returns the bytes of a file, which is the object of this index; waits first if it is one of the slow objects."""
     delay(index, settings)
     with open(path, "rb") as file:
         return file.read()
 
 
 def delay(index: int, settings: Settings) -> None:
-    """Waits, if the object of this index is one of the slow ones: one in a hundred, and always the same ones."""
+    """Waits if the object of this index is one of the slow ones: one in a hundred, always the same ones."""
     if settings.slow_ms and index % 100 == 37:
         time.sleep(settings.slow_ms / 1000)

@@ -1,5 +1,5 @@
-"""Installs each peer in a virtual environment of its own under target/peers/venvs, from the package index that pip is set up
-with, once. Peers that need PyTorch share one copy of it: it takes more than 5 GB."""
+"""Installs each peer once in its own virtual environment under target/peers/venvs, from the package index that pip is
+configured with. Peers that need PyTorch share one copy of it: it takes more than 5 GB."""
 
 import functools
 import json
@@ -9,19 +9,20 @@ import shutil
 import subprocess
 import sys
 
-# Environments that others stand on.
+# Environments that others build on.
 LAYERS = {"torch": ["torch==2.15.0", "torchvision==0.29.2", "numpy", "pillow"]}
 
 
 class Failed(Exception):
-    """A peer that does not install or run, in one line."""
+    """A peer does not install or run; the message is one line."""
 
 
 @functools.cache
 def environment(
     home: pathlib.Path, name: str, requirements: tuple[str, ...], layer: str | None = None, hook=None
 ) -> pathlib.Path:
-    """The Python of an environment with these packages, made when it is not there. `hook(venv)` gives variables for pip."""
+    """Returns the Python of an environment with these packages, and makes the environment if needed. `hook(venv)`
+    returns variables for pip."""
     below = environment(home, layer, tuple(LAYERS[layer])) if layer else None
     venv = home / name
     python, done = venv / "bin/python", venv / "complete"
@@ -41,7 +42,7 @@ def environment(
 
 
 def versions(python: pathlib.Path, packages: list[str]) -> dict[str, str]:
-    """The installed versions of these packages."""
+    """Returns the installed versions of these packages."""
     code = "import importlib.metadata as m, json, sys; print(json.dumps({p: m.version(p) for p in sys.argv[1:]}))"
     output = subprocess.run([str(python), "-c", code, *packages], check=True, capture_output=True, text=True).stdout
     return json.loads(output)

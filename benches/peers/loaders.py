@@ -1,4 +1,4 @@
-"""The loaders that are compared, as `measure` wants them: a peer in its environment, and ourselves."""
+"""The loaders that are compared, with the interface that `measure` uses: a peer in its environment, and our own."""
 
 import importlib
 import json
@@ -15,16 +15,17 @@ from install import Failed
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 BINARIES = ROOT / "target/release"
-# What the binaries were built from.
+# The commit that the binaries were built from.
 COMMIT = BINARIES / "peers-trainer.commit"
-# Slots and cached blocks of our pipeline. Its default is 1 GiB; this is what the demo's data needs to run at full speed.
+# Memory for slots and cached blocks of our pipeline. The default is 1 GiB; this is what the demo's data needs to run at
+# full speed.
 MEMORY_BYTES = 128 << 20
-# Pictures of a shard when objects are slow.
+# Pictures in a shard when objects are slow.
 SMALL_SHARD = 20
 
 
 class Peer:
-    """Another loader."""
+    """Another project's loader."""
 
     def __init__(self, name: str, venvs: pathlib.Path, data: Data) -> None:
         self.name, self.data = name, data
@@ -33,7 +34,7 @@ class Peer:
         self.venvs = venvs
 
     def install(self) -> dict[str, str]:
-        """Installs it; the versions of its packages."""
+        """Installs the peer and returns the versions of its packages."""
         module = self.module
         environment = getattr(module, "ENVIRONMENT", self.name if module.REQUIREMENTS else module.LAYER)
         hook = getattr(module, "prepare_environment", None)
@@ -44,7 +45,7 @@ class Peer:
         return install.versions(self.python, module.PACKAGES)
 
     def prepare(self) -> None:
-        """Writes what it reads, once."""
+        """Writes the peer's data in its format, once."""
 
         def write(folder: pathlib.Path) -> None:
             with open(self.data.home / f"{self.name}.log", "w+b") as messages:
@@ -78,8 +79,8 @@ class Peer:
 
 
 class Ours:
-    """This project's loader: in the trainer's process, or a coordinator and a worker with the trainer on the local queue; over
-    shards with the pictures as they are, or crop-ready."""
+    """This project's loader: in the trainer's process, or with a coordinator and a worker and the trainer on the local
+    queue; over shards with the original pictures, or crop-ready ones."""
 
     slow = f"a shard of {SMALL_SHARD} pictures"
 
@@ -88,7 +89,7 @@ class Ours:
         self.remote, self.ready = name.startswith("cluster"), name.endswith("ready")
         where = "worker and local queue" if self.remote else "in process"
         self.title = f"spdl-cluster, {'crop-ready' if self.ready else 'plain'} shards, {where}"
-        # Slow objects have to be several, and of a store that can be delayed.
+        # There have to be several slow objects, in a store that can be delayed.
         self.small_shards = slow_objects
         self.format = ("crop-ready" if self.ready else "plain") + ("-small-shards" if slow_objects else "")
 
@@ -109,7 +110,7 @@ class Ours:
         )
 
     def job(self, folder: pathlib.Path, settings: Settings) -> pathlib.Path:
-        """The job file. Epochs follow one another in the same batch, and more of them than can be run through."""
+        """Writes the job file. Epochs continue within a batch, and there are more of them than a run can finish."""
         path = folder / "peers.toml"
         path.write_text(f"""name = "peers"
 dataset = {json.dumps(settings.address or str(self.data.format(self.format)))}
@@ -192,7 +193,7 @@ PEERS = sorted(path.stem for path in (HERE / "peer").glob("*.py") if path.stem n
 
 
 def build() -> None:
-    """Builds our side."""
+    """Builds our binaries."""
     command = [
         "cargo",
         "build",
@@ -210,7 +211,7 @@ def build() -> None:
 
 
 def once(data: Data, name: str, write) -> None:
-    """Makes a folder with `write(folder)`, unless it is there and complete."""
+    """Makes a folder with `write(folder)`, unless it exists and is complete."""
     folder, done = data.format(name), data.home / f"{name}.complete"
     if not done.exists():
         measure.progress(f"writing {folder}")
@@ -221,7 +222,7 @@ def once(data: Data, name: str, write) -> None:
 
 
 def first_line(command: list, messages) -> str:
-    """Starts a server; the line that it prints once it serves."""
+    """Starts a server and returns the line that it prints once it serves."""
     server = measure.spawn(command, messages, stdout=subprocess.PIPE, text=True)
     line = server.stdout.readline().strip()
     if not line:
@@ -230,7 +231,7 @@ def first_line(command: list, messages) -> str:
 
 
 def run(command: list, **options) -> None:
-    """Runs a command to its end, quietly."""
+    """Runs a command to its end without output."""
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     done = subprocess.run([str(part) for part in command], **quiet, **options)
     if done.returncode:

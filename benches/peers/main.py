@@ -22,7 +22,7 @@ HOME = loaders.ROOT / "target/peers"
 
 def main() -> None:
     args = arguments()
-    # Told to end, it takes its processes with it.
+    # On SIGTERM, end all child processes too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     measure.adopt_orphans()
     cores = sorted(os.sched_getaffinity(0))[: args.cores]
@@ -90,7 +90,7 @@ def arguments() -> argparse.Namespace:
 
 
 def prepare(args: argparse.Namespace, data: Data, results: pathlib.Path) -> list:
-    """Everybody who can run, installed and with its data."""
+    """Returns all loaders that can run, installed and with their data."""
     if not args.no_build:
         loaders.build()
     loaders.once(data, "pictures", lambda folder: make_pictures(folder, args.images))
@@ -115,7 +115,7 @@ def make_pictures(folder: pathlib.Path, count: int) -> None:
 
 
 def run_rounds(contestants: list, args: argparse.Namespace, settings: Settings, results: pathlib.Path) -> None:
-    """Round after round, in each of which everybody runs once; every second round the other way round."""
+    """Runs the rounds. Each loader runs once in each round; every second round has the reverse order."""
     done = {(run["loader"], run["round"]) for run in table.load(results) if table.is_good(run)}
     timing = measure.Timing(args.warm, args.seconds, args.step_ms if args.slow_objects else 0)
     for number in range(args.first_round, args.first_round + args.repeats):
@@ -138,7 +138,7 @@ def disturbed(run: dict) -> str:
 
 
 def warm_cache(loader) -> None:
-    """Brings what a loader reads into the page cache."""
+    """Reads a loader's data into the page cache."""
     for path in loader.data.format(loader.format).rglob("*"):
         if path.is_file():
             with open(path, "rb", buffering=0) as file:
@@ -155,7 +155,8 @@ def append(results: pathlib.Path, loader, number: int, run: dict) -> None:
 
 
 def report(args: argparse.Namespace, results: pathlib.Path, settings: Settings) -> None:
-    """The table on standard output, the plot beside the results, and with --json everything in one line."""
+    """Prints the table to standard output, writes the plot beside the results, and with --json prints everything in one
+    line."""
     summary = table.summary(table.load(results))
     if not summary:
         return

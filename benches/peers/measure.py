@@ -1,4 +1,5 @@
-"""Measures one run of one loader from outside: its trainer's process and its servers, with all that they start."""
+"""Measures one run of one loader from outside: its trainer's process and its servers, with all their child
+processes."""
 
 import ctypes
 import dataclasses
@@ -15,9 +16,10 @@ from install import Failed
 
 PR_SET_CHILD_SUBREAPER = 36
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-# Between two looks at the processes' CPU time, which is cheap, and at their memory, which is not.
+# The periods of reading the processes' CPU time, which is cheap, and their memory, which is not.
 CPU_EVERY_S, MEMORY_EVERY_S = 0.1, 0.5
-# Cores that others may use during a run; one that they disturb more is not counted, and is run again.
+# The most cores that other processes may use during a run. A run with more interference does not count, and is
+# repeated.
 OTHERS_CORES = 0.2
 # How much longer than its measured time a run may take.
 GRACE_S = 90
@@ -33,24 +35,24 @@ class Timing:
 
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of grandchildren whose parents are gone, so that none escapes the accounts."""
+    """Makes this process the parent of orphaned grandchildren, so that all of them are counted."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class Tree:
-    """All processes below this one."""
+    """All descendants of this process."""
 
     def __init__(self) -> None:
-        # CPU seconds by process and the time it started; a process that is gone keeps its last figure.
+        # CPU seconds by process and its start time; a process that has ended keeps its last value.
         self.cpu: dict[tuple[int, int], float] = {}
 
     def processes(self) -> dict[int, tuple[int, float]]:
-        """Start time and CPU seconds of every process below this one."""
+        """Returns start time and CPU seconds of every descendant of this process."""
         table = {}
         for entry in os.listdir("/proc"):
             if entry.isdigit():
                 try:
-                    # The name, in brackets, can hold anything.
+                    # The name, in parentheses, can contain anything.
                     fields = pathlib.Path(f"/proc/{entry}/stat").read_text().rsplit(")", 1)[1].split()
                 except OSError:
                     continue
@@ -62,13 +64,14 @@ class Tree:
         return below
 
     def cpu_s(self) -> float:
-        """CPU seconds of all of them so far."""
+        """Returns the CPU seconds of all of them so far."""
         for pid, (started, seconds) in self.processes().items():
             self.cpu[pid, started] = seconds
         return sum(self.cpu.values())
 
     def memory(self) -> tuple[int, int]:
-        """Bytes of memory, pages that several share counted once in all; and the part of it that is mapped files."""
+        """Returns the bytes of memory, with shared pages counted once in total; and the part of it that is mapped
+        files."""
         total = files = 0
         for pid in self.processes():
             try:
@@ -83,7 +86,7 @@ class Tree:
         return total, files
 
     def end(self) -> None:
-        """Ends whoever is left."""
+        """Ends all processes that are left."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + 3
             for pid in self.processes():
@@ -98,7 +101,7 @@ class Tree:
 
 
 def reap() -> None:
-    """Takes the exit codes of children that have ended."""
+    """Collects the exit codes of children that have ended."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -107,7 +110,7 @@ def reap() -> None:
 
 
 def measure(loader, settings, timing: Timing) -> dict:
-    """Runs a loader once. Its servers are up before its trainer is started, and the clock with it."""
+    """Runs a loader once. Its servers are up before its trainer starts, and the clock starts with the trainer."""
     tree = Tree()
     with tempfile.TemporaryDirectory(prefix="peers-") as folder:
         folder = pathlib.Path(folder)
@@ -127,7 +130,7 @@ def measure(loader, settings, timing: Timing) -> dict:
 
 
 def spawn(command: list[str], messages, environment: dict[str, str] | None = None, **options) -> subprocess.Popen:
-    """Starts a process that tells its troubles to `messages`."""
+    """Starts a process that writes its errors to `messages`."""
     options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL} | options
     return subprocess.Popen(
         [str(part) for part in command], stderr=messages, env=os.environ | (environment or {}), **options
@@ -135,7 +138,8 @@ def spawn(command: list[str], messages, environment: dict[str, str] | None = Non
 
 
 def watch(tree: Tree, trainer: subprocess.Popen, record: pathlib.Path, started_ns: int, timing: Timing):
-    """Follows a run to its end: CPU seconds at times, its own and the whole machine's, and the peak of memory."""
+    """Follows a run to its end. Returns samples of CPU seconds, its own and the whole machine's, and the peak of
+    memory."""
     samples, peak, files, next_memory = [(started_ns, tree.cpu_s(), machine_cpu_s())], 0, 0, 0.0
     deadline = time.monotonic() + timing.warm_s + timing.seconds + GRACE_S
     while trainer.poll() is None:
@@ -154,7 +158,7 @@ def watch(tree: Tree, trainer: subprocess.Popen, record: pathlib.Path, started_n
 
 
 def figures(record: dict, samples: list, peak: int, files: int, started_ns: int, settings, timing: Timing) -> dict:
-    """What is kept of a run."""
+    """Computes the results of a run."""
     times, waits = record["times"], record["waits"]
     steady = [index for index, moment in enumerate(times) if moment >= times[0] + timing.warm_s * 1e9]
     if len(steady) < 3:
@@ -179,7 +183,7 @@ def figures(record: dict, samples: list, peak: int, files: int, started_ns: int,
 
 
 def growth(samples: list[tuple], start: int, end: int, column: int) -> float:
-    """How much a column grew between two moments, by linear interpolation."""
+    """Returns how much a column grew between two moments, by linear interpolation."""
 
     def value(moment: int) -> float:
         for before, after in zip(samples, samples[1:]):
@@ -192,13 +196,14 @@ def growth(samples: list[tuple], start: int, end: int, column: int) -> float:
 
 
 def machine_cpu_s() -> float:
-    """CPU seconds that the whole machine has used but this process, those that its host gave to others included."""
+    """Returns the CPU seconds that the whole machine has used except this process, including the time that its host
+    gave to others."""
     user, nice, system, _idle, _wait, irq, softirq, steal = map(int, open("/proc/stat").readline().split()[1:9])
     return (user + nice + system + irq + softirq + steal) * TICK_S - time.process_time()
 
 
 def wait_for_quiet(limit_s: float) -> None:
-    """Waits until nobody uses the machine, for so long at most."""
+    """Waits, at most `limit_s`, until no other process uses the machine."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         before, began = machine_cpu_s(), time.monotonic()
@@ -208,7 +213,7 @@ def wait_for_quiet(limit_s: float) -> None:
 
 
 def last_words(folder: pathlib.Path) -> str:
-    """The line that says most of what the processes wrote."""
+    """Returns the most informative line of what the processes wrote."""
     text = (folder / "stderr").read_bytes()[-20_000:].decode(errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if "Error" in line or "error" in line]
@@ -216,5 +221,5 @@ def last_words(folder: pathlib.Path) -> str:
 
 
 def progress(text: str) -> None:
-    """For a person who waits."""
+    """Prints progress for the user."""
     print(text, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Draws a summary as a PNG. usage: plot.py SUMMARY.json PICTURE.png; runs in an environment with matplotlib."""
+"""Draws a summary as a PNG. Usage: plot.py SUMMARY.json PICTURE.png; runs in an environment with matplotlib."""
 
 import json
 import sys

@@ -3,8 +3,9 @@
 
 usage: readme_plot.py [--check]
 
-Writes docs/pictures/dataloader.svg. With `--check` it writes nothing, and fails where the picture is not what the table gives. It reads the table
-of the page, so that a figure stands in one place only, and needs no more than the standard library.
+Writes docs/pictures/dataloader.svg. With `--check` it writes nothing, and fails if the picture does not match the
+table. It reads the table of the page, so that each number is written in one place only, and needs only the standard
+library.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ WIDTH, NAMES, BAR, STEP, TOP = 900, 218, 22, 34, 74
 
 
 def figures() -> dict[str, dict[str, str]]:
-    """The rows of the first table of the page's comparison, by loader."""
+    """Returns the rows of the first table of the page's comparison, by loader."""
     section = PAGE.read_text(encoding="utf-8").split("### What the comparison gave\n", 1)[1]
     rows: list[list[str]] = []
     for line in section.splitlines():
@@ -57,7 +58,7 @@ def figures() -> dict[str, dict[str, str]]:
 
 
 def draw(table: dict[str, dict[str, str]]) -> str:
-    """The picture."""
+    """Returns the picture as SVG."""
     height = TOP + STEP * len(LOADERS) + 40
     room = (WIDTH - NAMES - 24) / len(PANELS)
     parts = []

@@ -1,5 +1,5 @@
-"""A store for `--slow-objects`: serves a folder over HTTP, with ranges, and takes its time for one shard in a hundred.
-usage: storage.py FOLDER SLOW_MS; prints its address once it serves."""
+"""A store for `--slow-objects`: serves a folder over HTTP, with ranges, and delays one shard in a hundred. Usage:
+storage.py FOLDER SLOW_MS; prints its address once it serves."""
 
 import functools
 import http.server
@@ -13,7 +13,7 @@ from data import Settings, delay
 
 class Store(http.server.SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # Header and body in two writes would wait for the other side's acknowledgement in between.
+    # Without this, the body would wait for the acknowledgement of the header, which is a separate write.
     disable_nagle_algorithm = True
     settings = Settings(cores=1)
 
@@ -43,7 +43,7 @@ class Store(http.server.SimpleHTTPRequestHandler):
                 start += os.sendfile(self.connection.fileno(), file.fileno(), start, end - start)
 
     def log_message(self, *_) -> None:
-        """Says nothing of each request."""
+        """Logs nothing for each request."""
 
 
 def main(folder: str, slow_ms: str) -> None:

@@ -1,4 +1,4 @@
-"""What many runs say together: medians, and ratios within a round."""
+"""Summarises many runs: medians, and ratios within a round."""
 
 import json
 import pathlib
@@ -16,22 +16,23 @@ COLUMNS = [
     ("p99 ms", "wait_ms_p99", "{:.1f}"),
     ("max ms", "wait_ms_max", "{:.1f}"),
 ]
-# Those that mean something when a trainer takes its time and objects are slow.
+# The columns that are meaningful when a step takes time and objects are slow.
 SLOW_COLUMNS = {"images_per_s", "wait_ms_p50", "wait_ms_p99", "wait_ms_max"}
 
 
 def load(path: pathlib.Path) -> list[dict]:
-    """All runs in a file of results, a line of JSON each."""
+    """Returns all runs in a file of results, which has a line of JSON for each."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def is_good(run: dict) -> bool:
-    """Whether it counts: it ran, and others left the machine to it."""
+    """Whether a run counts: it succeeded, and other processes hardly used the machine."""
     return "error" not in run and run["others_cores"] <= OTHERS_CORES
 
 
 def summary(runs: list[dict]) -> dict[str, dict]:
-    """For each loader, in the order of images/s: medians over its runs, and how often it ran. With why not, for one that did not."""
+    """Returns for each loader, sorted by images/s, the medians over its runs and how often it ran, or the reason why it
+    did not run."""
     loaders: dict[str, dict] = {}
     for run in runs:
         entry = loaders.setdefault(run["loader"], {"runs": []})
@@ -50,13 +51,13 @@ def summary(runs: list[dict]) -> dict[str, dict]:
 
 
 def ratio(one: dict, other: dict) -> float | None:
-    """How many times the other's images/s: the median over the rounds that both ran in."""
+    """Returns the ratio of images/s: the median over the rounds in which both ran."""
     both = [one["rounds"][number] / other["rounds"][number] for number in one["rounds"] if number in other["rounds"]]
     return statistics.median(both) if both else None
 
 
 def markdown(loaders: dict[str, dict], against: list[str], slow_objects: bool) -> str:
-    """The table. `against`: loaders that the others are compared with, a column of ratios for each."""
+    """Returns the table. `against`: the loaders that the others are compared with, with a column of ratios for each."""
     against = [name for name in against if "error" not in loaders.get(name, {"error": ""}) and not slow_objects]
     columns = [column for column in COLUMNS if not slow_objects or column[1] in SLOW_COLUMNS]
     head = ["loader", *(title for title, _, _ in columns), *(f"`{name}` / it" for name in against), "runs"]

@@ -1,4 +1,4 @@
-//! The trainer of `benches/peers/run` on our side: takes batches as fast as they come and records when each was there.
+//! The trainer of `benches/peers/run` for our loader: takes batches as fast as they come and records when each came.
 //! `worker.py` does the same with another loader's batches.
 
 use std::{
@@ -20,16 +20,16 @@ struct Cli {
     /// File for the record.
     #[arg(long)]
     record: PathBuf,
-    /// Seconds from the first batch on that are not measured.
+    /// Seconds from the first batch that are not measured.
     #[arg(long)]
     warm_s: f64,
-    /// Seconds after them.
+    /// Seconds that are measured after them.
     #[arg(long)]
     seconds: f64,
     /// How long a step takes, in milliseconds. It only sleeps.
     #[arg(long, default_value_t = 0.0)]
     step_ms: f64,
-    /// Pictures of a batch.
+    /// Pictures in a batch.
     #[arg(long)]
     batch: usize,
     /// Width and height of a picture.
@@ -49,7 +49,7 @@ enum From {
         #[arg(long)]
         memory_bytes: u64,
     },
-    /// A worker that the coordinator names; settings are in the environment.
+    /// The worker that the coordinator assigns; settings are in the environment.
     Cluster,
 }
 
@@ -91,7 +91,7 @@ async fn take<S: Source<Batch = Batch>>(cli: &Cli, mut loader: Loader<S>) -> Res
     Ok(())
 }
 
-/// A whole batch of square pictures of bytes, with labels.
+/// Checks that the batch is a full batch of square pictures of bytes, with labels.
 fn check(batch: &Batch, cli: &Cli) -> Result<(), Failure> {
     let (images, labels) = (batch.column("image")?, batch.column("label")?);
     let bytes: &[u8] = images.as_slice()?;
@@ -104,7 +104,7 @@ fn check(batch: &Batch, cli: &Cli) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The system's clock, in nanoseconds.
+/// Reads the system's clock, in nanoseconds.
 fn clock_ns() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is set").as_nanos()
 }

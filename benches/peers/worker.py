@@ -34,14 +34,15 @@ def main() -> None:
         part = args.record.with_suffix(".part")
         part.write_text(json.dumps(record))
         part.rename(args.record)
-        # What the peer would do to end in order is not measured, and some take seconds for it.
+        # Skip the peer's orderly shutdown, which is not measured and takes some peers seconds.
         sys.stderr.flush()
         os._exit(0)
 
 
 def take(batches, settings: Settings, warm_s: float, seconds: float, step_ms: float) -> dict:
-    """Takes batches for `warm_s + seconds` from the first on. Times are nanoseconds of the system's clock: when each batch was
-    there, and how long it was waited for. With `step_ms` a step of training takes that long, and only sleeps."""
+    """Takes batches for `warm_s + seconds`, counted from the first. Returns times in nanoseconds of the system's clock:
+    when each batch came, and how long the wait for it was. With `step_ms` a training step takes that long, and only
+    sleeps."""
     batches = iter(batches)
     times, waits, end = [], [], None
     due = None
@@ -62,7 +63,7 @@ def take(batches, settings: Settings, warm_s: float, seconds: float, step_ms: fl
 
 
 def check(batch, settings: Settings) -> None:
-    """Every peer has to do the same work: a whole batch of square pictures of bytes, with labels."""
+    """Checks that the peer does the same work as the others: a full batch of square pictures of bytes, with labels."""
     images, labels = batch
     shape, kind = tuple(images.shape), str(images.dtype).rsplit(".", 1)[-1]
     size = settings.size
