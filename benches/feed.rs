@@ -2,7 +2,7 @@
 //! its allocations.
 //!
 //! `cargo bench --bench feed [-- --images N] [--threads T] [--epochs E]`
-#![allow(unsafe_code)] // The allocator that counts.
+#![allow(unsafe_code)] // The counting allocator.
 
 mod arguments;
 mod bare;

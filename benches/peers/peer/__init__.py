@@ -1,15 +1,15 @@
 """One file for each peer. A peer is a module with
 
     TITLE           its name in the table
-    REQUIREMENTS    packages of its environment; LAYER, where given, names the environment that it stands on
-    PACKAGES        whose versions the table tells
-    FORMAT          what it reads; peers that read the same share what `prepare` made
-    SLOW            what one object is to it, where objects can be made slow ("" where not)
-    prepare(data)   writes what it reads, once; not measured
+    REQUIREMENTS    packages of its environment; LAYER, if given, names the environment that it builds on
+    PACKAGES        packages whose versions are in the table
+    FORMAT          the format that it reads; peers with the same format share the output of `prepare`
+    SLOW            what an object is for it, if objects can be delayed; "" if not
+    prepare(data)   writes the data in its format, once; not measured
     batches(data, settings)
-                    yields batches for ever, with no seam between epochs where the peer can
+                    yields batches for ever, if possible without a pause between epochs
 
-and, where it has servers of its own, `serve(data, settings, ready)`: runs them in a process apart, calls `ready(address)`, which
-`batches` finds in `settings.address`, and stays. Nothing here is imported outside the peer's environment but by name: imports of
-the peer's packages stand inside the functions.
+and, if it has its own servers, `serve(data, settings, ready)`, which runs them in a separate process, calls
+`ready(address)` and does not return; `batches` finds the address in `settings.address`. Outside the peer's environment
+this module is imported only for its names, so imports of the peer's packages are inside the functions.
 """

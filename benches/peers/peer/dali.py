@@ -1,4 +1,4 @@
-"""NVIDIA DALI on the CPU alone: decoding of the crop's region only, and a resize that antialiases, on threads of its own."""
+"""NVIDIA DALI on the CPU alone: its own threads decode only the crop's region, and the resize antialiases."""
 
 from data import Data, Settings
 
@@ -11,7 +11,7 @@ SLOW = ""
 
 
 def prepare(data: Data) -> None:
-    """Reads the pictures as they are."""
+    """Does nothing: the peer reads the picture files directly."""
 
 
 def batches(data: Data, settings: Settings):

@@ -1,5 +1,5 @@
-"""FFCV: one file for random access, mapped from the page cache, decoded by libjpeg-turbo and compiled code on threads. It resizes by
-areas, which antialiases."""
+"""FFCV: one file for random access, mapped from the page cache, decoded by libjpeg-turbo and compiled code on threads.
+It resizes by areas, which antialiases."""
 
 import pathlib
 import subprocess
@@ -17,8 +17,8 @@ DEBIAN = "libopencv-imgproc-dev, libturbojpeg0-dev and pkg-config"
 
 
 def prepare_environment(venv: pathlib.Path) -> dict[str, str]:
-    """FFCV compiles against OpenCV, of which it uses two modules; a description for pkg-config of these two is made where the
-    whole of OpenCV is not installed."""
+    """Returns the variables for compiling FFCV, which uses two modules of OpenCV; writes a description for pkg-config
+    of these two if the whole of OpenCV is not installed."""
     if subprocess.run(["pkg-config", "--exists", "opencv4"]).returncode == 0:
         return {}
     headers = pathlib.Path("/usr/include/opencv4")
@@ -55,7 +55,7 @@ def prepare(data: Data, mode: str = MODE, name: str = FORMAT) -> None:
                 Pictures.encoded = file.read()
             return Image.open(path).convert("RGB"), label
 
-    # It would encode every picture anew; the same bytes as everyone reads go in instead.
+    # FFCV would encode every picture again; store the same bytes that all other peers read.
     rgb_image.encode_jpeg = lambda image, quality: numpy.frombuffer(Pictures.encoded, dtype=numpy.uint8)
     fields = {"image": RGBImageField(write_mode=mode), "label": IntField()}
     DatasetWriter(str(data.format(name) / "pictures.beton"), fields, num_workers=1).from_indexed_dataset(Pictures())
@@ -75,7 +75,7 @@ def batches(data: Data, settings: Settings, name: str = FORMAT):
         order=OrderOption.RANDOM,
         os_cache=True,
         drop_last=True,
-        # An epoch is made long, so that its end is not seen.
+        # Make an epoch long, so that its end is not measured.
         indices=numpy.tile(numpy.arange(len(data.samples)), 100),
         pipelines={
             "image": [RandomResizedCropRGBImageDecoder(size), RandomHorizontalFlip(), ToTensor()],

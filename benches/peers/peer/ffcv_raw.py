@@ -1,4 +1,4 @@
-"""FFCV with pixels in place of JPEGs: nothing to decode, and several times the bytes on disk."""
+"""FFCV with pixels instead of JPEGs: nothing to decode, and several times the bytes on disk."""
 
 from data import Data, Settings
 from peer import ffcv

@@ -1,4 +1,4 @@
-"""Grain: threads in one process, decoding with PIL, which lets go of Python's lock while it decodes and resizes."""
+"""Grain: threads in one process, decoding with PIL, which releases Python's lock while it decodes and resizes."""
 
 from data import Data, Settings, read
 from peer.spdl import random_resized_crop
@@ -12,11 +12,11 @@ SLOW = "a picture's file"
 
 
 def prepare(data: Data) -> None:
-    """Reads the pictures as they are."""
+    """Does nothing: the peer reads the picture files directly."""
 
 
 def run(data: Data, settings: Settings, decode, threads: int):
-    """Shuffled epochs, decoded by threads. `decode(sample, rng)` makes a picture and its label."""
+    """Yields shuffled epochs, decoded by threads. `decode(sample, rng)` returns a picture and its label."""
     import grain
 
     dataset = grain.MapDataset.source(list(enumerate(data.samples))).seed(1).shuffle().repeat().random_map(decode)
@@ -41,5 +41,5 @@ def batches(data: Data, settings: Settings):
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         return numpy.asarray(image), label
 
-    # Twice as many threads as cores: each waits for Python's lock a part of its time.
+    # Twice as many threads as cores, because each thread waits for Python's lock part of the time.
     return run(data, settings, decode, 2 * settings.cores)

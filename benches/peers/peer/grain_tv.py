@@ -16,7 +16,7 @@ prepare = grain.prepare
 def batches(data: Data, settings: Settings):
     import torch
 
-    # The threads are Grain's; none of PyTorch's own beside them.
+    # Grain provides the threads, so PyTorch must not start its own.
     torch.set_num_threads(1)
     decode_bytes = decoder("torchvision", settings.size)
 

@@ -1,11 +1,11 @@
-"""No peer: the transform that the peers on PyTorch share, with either decoder."""
+"""Not a peer: the transform that the peers on PyTorch share, with either decoder."""
 
 import io
 
 
 def decoder(which: str, size: int):
-    """A function from a JPEG's bytes to a tensor: a random resized crop, antialiased, and a random flip. The order
-    of its dimensions is the one that costs no further copy."""
+    """Returns a function from a JPEG's bytes to a tensor: a random resized crop, antialiased, and a random flip. The
+    order of its dimensions is the one that needs no further copy."""
     import torch
     from torchvision.transforms import InterpolationMode, v2
 
@@ -15,12 +15,12 @@ def decoder(which: str, size: int):
         import numpy
         from PIL import Image
 
-        # As torchvision's own reference training does it.
+        # The same as in torchvision's reference training script.
         return lambda data: torch.from_numpy(numpy.array(transform(Image.open(io.BytesIO(data)).convert("RGB"))))
     if which == "torchvision":
         from torchvision.io import ImageReadMode, decode_jpeg
 
-        # Bytes as `decode_jpeg` lays them out in memory take torchvision's AVX2 path.
+        # Bytes in the memory layout of `decode_jpeg` take torchvision's AVX2 path.
         return lambda data: transform(
             decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), ImageReadMode.RGB)
         )
@@ -28,7 +28,8 @@ def decoder(which: str, size: int):
 
 
 def loader(dataset, settings, **options):
-    """PyTorch's DataLoader as its users tune it: a process for each core, kept between epochs, and room for bursts."""
+    """Returns PyTorch's DataLoader as its users tune it: a process for each core, kept between epochs, and prefetching
+    for bursts."""
     from torch.utils.data import DataLoader
 
     options = {"batch_size": settings.batch, "drop_last": True} | options
@@ -36,6 +37,6 @@ def loader(dataset, settings, **options):
 
 
 def for_ever(loader):
-    """Epoch after epoch."""
+    """Yields one epoch after another."""
     while True:
         yield from loader

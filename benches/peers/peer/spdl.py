@@ -1,5 +1,6 @@
-"""SPDL as it comes: threads in one process, decoding with FFmpeg. Crop, resize and flip are one FFmpeg filter graph, before the conversion
-to RGB, which is the least work that SPDL can be asked for. Bilinear scaling in FFmpeg antialiases."""
+"""SPDL with its defaults: threads in one process, decoding with FFmpeg. Crop, resize and flip are one FFmpeg filter
+graph before the conversion to RGB, which is the least work that SPDL can do for this. Bilinear scaling in FFmpeg
+antialiases."""
 
 import random
 
@@ -14,7 +15,7 @@ SLOW = "a picture's file"
 
 
 def prepare(data: Data) -> None:
-    """Reads the pictures as they are."""
+    """Does nothing: the peer reads the picture files directly."""
 
 
 def samples_for_ever(data: Data):
@@ -25,7 +26,7 @@ def samples_for_ever(data: Data):
 
 
 def random_resized_crop(width: int, height: int) -> tuple[int, int, int, int]:
-    """Width, height, x and y, as torchvision chooses them."""
+    """Returns width, height, x and y, chosen as torchvision does."""
     for _ in range(10):
         area = width * height * random.uniform(0.08, 1)
         ratio = random.uniform(0.75**0.5, (4 / 3) ** 0.5) ** 2
@@ -37,7 +38,7 @@ def random_resized_crop(width: int, height: int) -> tuple[int, int, int, int]:
 
 
 def run(data: Data, settings: Settings, decode, collate):
-    """A pipeline with a thread for each core that decodes, and one that collates, which is a short copy."""
+    """Returns a pipeline with a decoding thread for each core, and one that collates, which is a short copy."""
     from spdl.pipeline import PipelineBuilder
 
     builder = PipelineBuilder().add_source(samples_for_ever(data)).pipe(decode, concurrency=settings.cores)

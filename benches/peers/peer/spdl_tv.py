@@ -1,4 +1,4 @@
-"""SPDL's threads over torchvision's decoder, which lets go of Python's lock and takes less CPU than FFmpeg does."""
+"""SPDL's threads over torchvision's decoder, which releases Python's lock and takes less CPU than FFmpeg."""
 
 from data import Data, Settings, read
 from peer import spdl
@@ -16,7 +16,7 @@ prepare = spdl.prepare
 def batches(data: Data, settings: Settings):
     import torch
 
-    # The threads are the pipeline's; none of PyTorch's own beside them.
+    # The pipeline provides the threads, so PyTorch must not start its own.
     torch.set_num_threads(1)
     decode_bytes = decoder("torchvision", settings.size)
 

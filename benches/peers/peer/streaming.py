@@ -1,5 +1,5 @@
-"""MosaicML Streaming: MDS shards, decoded by torchvision in PyTorch's DataLoader. An epoch is made long, so that no process waits
-for another at its end."""
+"""MosaicML Streaming: MDS shards, decoded by torchvision in PyTorch's DataLoader. An epoch is long, so that no process
+waits for another at its end."""
 
 from data import Data, Settings
 from peer.pictures_torch import decoder, loader
@@ -35,7 +35,7 @@ def batches(data: Data, settings: Settings):
             sample = super().__getitem__(index)
             return decode(sample["image"]), sample["label"]
 
-    # What an earlier process that was killed has left in /dev/shm stops it otherwise.
+    # Remove what a killed process left in /dev/shm, because it would block this one.
     clean_stale_shared_memory()
     dataset = Pictures(
         local=str(data.format(FORMAT)),

@@ -1,5 +1,5 @@
-"""tf.data over TFRecord files: decoding fused with the crop, resizing without antialiasing as tf.image does unless told
-otherwise, the number of calls in parallel tuned by itself, order free within the shuffle buffer."""
+"""tf.data over TFRecord files: decoding fused with the crop, resizing without antialiasing (tf.image's default),
+automatic choice of the number of parallel calls, free order within the shuffle buffer."""
 
 from data import Data, Settings
 
@@ -27,7 +27,7 @@ def prepare(data: Data) -> None:
 
 
 def dataset(data: Data, settings: Settings, antialias: bool = False):
-    """Batches for ever, not yet prefetched."""
+    """Returns batches for ever, not yet prefetched."""
     import tensorflow as tf
 
     features = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}

@@ -1,5 +1,5 @@
-"""tf.data service: the pipeline of `tfdata` in a worker of its own on the same machine, with its dispatcher; the trainer only
-receives batches. This is the peer that is built as this project is."""
+"""tf.data service: the pipeline of `tfdata` in a separate worker on the same machine, with its dispatcher; the trainer
+only receives batches. This is the peer whose architecture is closest to this project's."""
 
 import time
 
@@ -31,6 +31,6 @@ def batches(data: Data, settings: Settings):
     import tensorflow as tf
 
     service = tf.data.experimental.service
-    # No sharding: one worker goes through all of the data. Uncompressed, because nothing leaves the machine.
+    # No sharding, because one worker reads all of the data. Uncompressed, because nothing leaves the machine.
     distribute = service.distribute(service.ShardingPolicy.OFF, settings.address, compression=None)
     return tfdata.dataset(data, settings).apply(distribute).prefetch(tf.data.AUTOTUNE).as_numpy_iterator()

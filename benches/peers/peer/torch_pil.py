@@ -1,4 +1,4 @@
-"""PyTorch's DataLoader over picture files, decoded by PIL: what most people have."""
+"""PyTorch's DataLoader over picture files, decoded by PIL: the most common setup."""
 
 from data import Data, Settings, read
 from peer.pictures_torch import decoder, loader
@@ -13,7 +13,7 @@ DECODER = "pil"
 
 
 def prepare(data: Data) -> None:
-    """Reads the pictures as they are."""
+    """Does nothing: the peer reads the picture files directly."""
 
 
 class Pictures:
@@ -30,7 +30,8 @@ class Pictures:
 
 
 class Endless:
-    """Shuffled epochs with no seam, which a real epoch of millions of pictures would not have either."""
+    """Samples shuffled epochs without a pause between them, because a real epoch of millions of pictures has none
+    either."""
 
     def __init__(self, samples: int) -> None:
         self.samples = samples

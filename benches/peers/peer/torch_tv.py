@@ -1,4 +1,5 @@
-"""PyTorch's DataLoader over picture files, decoded by torchvision's own binding of libjpeg-turbo: its fastest way on a CPU."""
+"""PyTorch's DataLoader over picture files, decoded by torchvision's own binding of libjpeg-turbo: its fastest setup on
+a CPU."""
 
 from data import Data, Settings
 from peer import torch_pil

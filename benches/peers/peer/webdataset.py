@@ -1,5 +1,5 @@
-"""WebDataset: tar shards, decoded by torchvision in PyTorch's DataLoader. Shards are drawn for ever, so that no process waits for
-another at the end of an epoch, and batches are made in the processes."""
+"""WebDataset: tar shards, decoded by torchvision in PyTorch's DataLoader. Shards are drawn for ever, so that no process
+waits for another at the end of an epoch, and the processes make whole batches."""
 
 import io
 import random
