@@ -1,5 +1,5 @@
-//! Counts what a thread allocates, so that a target can be held to its limit: a length that a peer or a file claims has
-//! to be refused before memory is set aside for it.
+//! Counts the bytes that a thread allocates, so that a target's limit can be checked: a length that a peer or a file
+//! claims must be refused before memory is allocated for it.
 #![allow(unsafe_code)]
 
 use std::{
@@ -7,16 +7,16 @@ use std::{
     cell::Cell,
 };
 
-/// The system's allocator, counted by thread. Make it the global one.
+/// The system's allocator, counted by thread. Make it the global allocator.
 pub(crate) struct Counting;
 
 thread_local! {
-    /// Bytes in use, and the most that were since the count was reset.
+    /// Bytes in use, and their maximum since the count was reset.
     static IN_USE: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
 }
 
 fn count(bytes: i64) {
-    // A thread that is being torn down is not counted any more.
+    // A thread that is being torn down is no longer counted.
     let _ = IN_USE.try_with(|in_use| {
         let (now, most) = in_use.get();
         let now = now + bytes;
@@ -29,7 +29,7 @@ const fn signed(bytes: usize) -> i64 {
     bytes as i64
 }
 
-// SAFETY: every call is passed on to the system's allocator as it came; counting allocates nothing, for the cell is
+// SAFETY: every call is passed to the system's allocator unchanged; counting allocates nothing, because the cell is
 // initialised at compile time and has no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -57,7 +57,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The most bytes that this thread had in use at once while `work` ran, beyond those before it.
+/// Returns the most bytes that this thread had in use at once while `work` ran, beyond those before it.
 pub(crate) fn most_bytes(work: impl FnOnce()) -> u64 {
     IN_USE.with(|in_use| in_use.set((0, 0)));
     work();

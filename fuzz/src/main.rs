@@ -16,10 +16,10 @@ static HEAP: heap::Counting = heap::Counting;
 
 static TARGET: OnceLock<&Target> = OnceLock::new();
 
-/// Chooses the target. With `FUZZ_SEEDS` writes its seeds to that folder, and with `FUZZ_LIST` prints the names of all
-/// targets; then ends.
+/// Chooses the target. With `FUZZ_SEEDS`, writes the target's seeds to that folder and exits; with `FUZZ_LIST`, prints
+/// the names of all targets and exits.
 fn choose() {
-    // A panic that the code under test catches itself, as around the picture decoders, is no crash.
+    // A panic that the code under test catches itself, as around the picture decoders, is not a crash.
     drop(std::panic::take_hook());
     if std::env::var_os("FUZZ_LIST").is_some() {
         targets::ALL.iter().for_each(|target| println!("{}", target.name));

@@ -1,4 +1,4 @@
-//! The coordinator's core, which peers with any valid certificate can send anything, at any time, in any order.
+//! The coordinator's core: any peer with a valid certificate can send it anything, at any time, in any order.
 
 use spdl_coordinator::core::{
     Answer, Config, ConnectionId, Coordinator, Durable, Effect, MAX_JOBS, MAX_WORKERS, NearestThenLeastLoaded, Peer,
@@ -18,8 +18,8 @@ use super::{
     messages,
 };
 
-/// Requests of peers of all roles, closed connections, and time that passes or jumps. Whatever comes, there is an answer,
-/// it fits its message, and what is kept stays within the limits.
+/// Sends requests of peers of all roles, closes connections, and lets time pass or jump. Checks that there is always a
+/// reply, that it fits its message, and that the state stays within the limits.
 pub(super) fn read(data: &[u8]) {
     let mut input = Input(data);
     let mut core = Coordinator::new(Config::default(), Box::new(NearestThenLeastLoaded), Durable::default(), 0);

@@ -24,8 +24,8 @@ const COLUMNS: [&str; 6] = [
     "decode = \"box_class\"",
 ];
 
-/// A field of every name has the input's bytes, an annotation its own. A sample either decodes, and then every byte of
-/// it is written, or has a cause; and it decodes the same way twice.
+/// Decodes a record in which every field has the input's bytes, except the annotation, which has its own. Checks that a
+/// sample either decodes, and then every byte of it is written, or has a cause; and that it decodes the same way twice.
 pub(super) fn read(data: &[u8]) {
     let mut input = Input(data);
     input.byte();
@@ -35,7 +35,7 @@ pub(super) fn read(data: &[u8]) {
     }
 }
 
-/// The same for TIFF alone.
+/// The same, for TIFF only.
 pub(super) fn tiff(data: &[u8]) {
     if is_tiff(data) {
         decode(&[&[0, 0, 0], data].concat());
@@ -73,7 +73,7 @@ fn decode(data: &[u8]) {
     }
 }
 
-/// A picture of a few pixels in each format that is read.
+/// Returns a picture of a few pixels in each format that is read.
 fn pictures() -> Vec<Vec<u8>> {
     let picture = RgbImage::from_fn(24, 16, |x, y| Rgb([x as u8 * 10, y as u8 * 15, (x * y) as u8]));
     let formats =

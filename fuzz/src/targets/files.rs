@@ -1,4 +1,4 @@
-//! Manifests and record indexes. Their checksums are set right first, or hardly an input would get past them.
+//! Manifests and record indexes. The checksums are corrected first, because otherwise hardly any input would pass them.
 
 use spdl_shard::{
     Fingerprint, SampleId,
@@ -9,12 +9,12 @@ use spdl_shard::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Bytes of the envelope's head, of a manifest's header, of a shard and of a block in it: `docs/spec/formats.md`.
+/// Bytes of the envelope's head and of a manifest's header: `docs/spec/formats.md`.
 const HEAD_BYTES: usize = 40;
 const MANIFEST_HEADER_BYTES: u64 = 112;
 
-/// A file with the right length and checksum.
-fn sealed(data: &[u8]) -> Vec<u8> {
+/// Returns a file with the correct length and checksum.
+fn with_checksum(data: &[u8]) -> Vec<u8> {
     let mut file = data.to_vec();
     if file.len() >= HEAD_BYTES {
         let (length, checksum) = (file.len() as u64, xxh3_128(&file[HEAD_BYTES..]));
@@ -24,8 +24,8 @@ fn sealed(data: &[u8]) -> Vec<u8> {
     file
 }
 
-/// The same with the right fingerprint, where the sections are such that there is one.
-fn sealed_manifest(data: &[u8]) -> Vec<u8> {
+/// The same with the correct fingerprint, if the sections are valid enough to have one.
+fn with_fingerprint(data: &[u8]) -> Vec<u8> {
     let mut file = data.to_vec();
     let number = |at: usize| Some(u64::from(u32::from_le_bytes(*data.get(at..)?.first_chunk()?)));
     let strings = |at: usize| Some(u64::from_le_bytes(*data.get(at..)?.first_chunk()?));
@@ -37,13 +37,14 @@ fn sealed_manifest(data: &[u8]) -> Vec<u8> {
     if let Some(fingerprint) = end.and_then(|end| Some(xxh3_128(data.get(72..end)?))) {
         file[40..56].copy_from_slice(&fingerprint.to_le_bytes());
     }
-    sealed(&file)
+    with_checksum(&file)
 }
 
-/// A manifest that opens can be walked, writes as the same bytes, and gives a plan in which every sample is somewhere.
+/// Checks that a manifest that opens can be read from end to end, writes as the same bytes, and gives a plan that
+/// contains every sample.
 pub(super) fn manifest(data: &[u8]) {
     let _ = Manifest::open(data.to_vec());
-    let Ok(manifest) = Manifest::open(sealed_manifest(data)) else { return };
+    let Ok(manifest) = Manifest::open(with_fingerprint(data)) else { return };
     let mut builder = ManifestBuilder::new(manifest.name()).classes(manifest.classes());
     for (number, shard) in (0..).zip(manifest.shards()) {
         let blocks: Vec<BlockFacts> = manifest.shard_blocks(number).map(|block| facts(&manifest, block)).collect();
@@ -120,14 +121,15 @@ pub(super) fn manifest_seeds() -> Vec<Vec<u8>> {
     [empty, photos].iter().map(|manifest| manifest.bytes().to_vec()).collect()
 }
 
-/// A record index that opens can be walked, and written as one that reads the same.
+/// Checks that a record index that opens can be read from end to end, and that writing it gives one that reads the
+/// same.
 pub(super) fn index(data: &[u8]) {
     let open = |file: Vec<u8>| {
         let hash = Fingerprint::of(&file);
         RecordIndex::open(file, hash)
     };
     let _ = open(data.to_vec());
-    let Ok(index) = open(sealed(data)) else { return };
+    let Ok(index) = open(with_checksum(data)) else { return };
     let mut builder = IndexBuilder::new();
     for record in index.records() {
         assert!(record.fields().all(|field| record.field(field.name) == Some(field)), "{record:?}");

@@ -1,6 +1,6 @@
-//! Cutting an input into pieces. What is missing at its end is zero or empty.
+//! Splits an input into pieces. Pieces beyond its end are zero or empty.
 
-/// What is left of an input.
+/// The rest of an input.
 pub(super) struct Input<'a>(pub(super) &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -8,12 +8,12 @@ impl<'a> Input<'a> {
         self.0.split_off_first().copied().unwrap_or_default()
     }
 
-    /// The next `count` bytes, or as many as there are.
+    /// Returns the next `count` bytes, or as many as there are.
     pub(super) fn bytes(&mut self, count: usize) -> &'a [u8] {
         self.0.split_off(..count.min(self.0.len())).unwrap_or_default()
     }
 
-    /// A piece behind its length in two bytes.
+    /// Returns a piece that follows its length in two bytes.
     pub(super) fn piece(&mut self) -> &'a [u8] {
         let length = [self.byte(), self.byte()];
         self.bytes(u16::from_le_bytes(length).into())
@@ -29,7 +29,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Appends a piece as [`Input::piece`] reads it.
+/// Appends a piece in the form that [`Input::piece`] reads.
 pub(super) fn append_piece(bytes: &mut Vec<u8>, piece: &[u8]) {
     let length = u16::try_from(piece.len()).expect("a seed is short");
     bytes.extend(length.to_le_bytes());

@@ -12,7 +12,7 @@ fn column(name: &str, kind: ColumnKind, dtype: DType) -> Column {
     Column { name: name.into(), from: vec![name.into()], kind, dtype }
 }
 
-/// Layouts with fixed, ragged and mixed columns, of up to three samples.
+/// Returns layouts with fixed, ragged and mixed columns, of up to three samples.
 fn layout(kind: u8) -> Layout {
     let size = [2, 3];
     let ops = vec![ImageOp::Resize { size: Size::HeightWidth(size) }];
@@ -29,8 +29,8 @@ fn layout(kind: u8) -> Layout {
     }
 }
 
-/// What reads as a batch can be walked, and written as one that reads the same. And whatever a peer makes of the region
-/// after it was checked, walking it does no harm.
+/// Checks that a region that reads as a batch can be read from end to end, and that writing it gives a batch that reads
+/// the same. Also checks that reading does no harm when a peer changes the region after it was checked.
 pub(super) fn read(data: &[u8]) {
     let mut input = Input(data);
     let layout = layout(input.byte());
@@ -57,12 +57,12 @@ fn walk(view: &BatchView<'_>) {
         let all = view.column_bytes(index).len();
         let each: usize = (0..view.len()).map(|entry| view.sample_bytes(index, entry).len()).sum();
         assert!(view.ragged_offset_bytes(index).is_none_or(|offsets| offsets.len() == 8 * (view.len() + 1)));
-        // A ragged column of a spoiled region may give a byte to several samples.
+        // A ragged column of a corrupted region may assign a byte to several samples.
         assert!(each <= all * view.len().max(1), "{each} bytes of {all}");
     }
 }
 
-/// The same batch, written anew, and its length.
+/// Writes the same batch again; returns it and its length.
 fn written(layout: &Layout, view: &BatchView<'_>) -> (Slab, usize) {
     let slab = Slab::private(1, layout.slot_bytes()).expect("a small slab");
     let mut slot = slab.try_take(0).expect("it is free");

@@ -17,7 +17,8 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use super::{input::Input, session};
 
-/// What was read can be written, and reads back as the same. Bytes are compared and not values: a float may be NaN.
+/// Checks that a message that was read can be written, and reads back the same. It compares bytes and not values,
+/// because a float may be NaN.
 fn message<M: Message>(data: &[u8]) {
     let Ok(message) = codec::decode::<M>(data) else { return };
     let mut framed = Vec::new();
@@ -49,7 +50,7 @@ pub(super) fn from_home(data: &[u8]) {
     message::<FromHome>(data);
 }
 
-/// A stream of frames gives the same messages however it arrives.
+/// Checks that a stream of frames gives the same messages however its bytes are split.
 pub(super) fn frames(data: &[u8]) {
     let mut input = Input(data);
     match input.byte() % 4 {
@@ -67,11 +68,11 @@ fn stream<M: Message>(mut input: Input<'_>) {
     let mut reader = FrameReader::new(Pieces { bytes, most }, Vec::new());
     let mut one_by_one = bytes;
     loop {
-        let taken = told(frame::take_frame::<M>(&mut whole));
-        let read = told(reader.next::<M>().now_or_never().expect("bytes are always ready"));
-        let alone = told(frame::read_frame::<M>(&mut one_by_one).now_or_never().expect("bytes are always ready"));
+        let taken = outcome(frame::take_frame::<M>(&mut whole));
+        let read = outcome(reader.next::<M>().now_or_never().expect("bytes are always ready"));
+        let alone = outcome(frame::read_frame::<M>(&mut one_by_one).now_or_never().expect("bytes are always ready"));
         match taken {
-            // The rest of a frame may still come to `take_frame`; to the others the stream is over.
+            // `take_frame` may still get the rest of a frame; for the other readers the stream has ended.
             Ok(None) if !whole.is_empty() => assert!(read.is_err() && alone.is_err(), "{read:?}, {alone:?}"),
             _ => assert!(taken == read && read == alone, "{taken:?}, {read:?}, {alone:?}"),
         }
@@ -81,8 +82,8 @@ fn stream<M: Message>(mut input: Input<'_>) {
     }
 }
 
-/// The message as bytes, or the error as text.
-fn told<M: Message>(read: Result<Option<M>, frame::FrameError>) -> Result<Option<Vec<u8>>, String> {
+/// Returns the message as bytes, or the error as text.
+fn outcome<M: Message>(read: Result<Option<M>, frame::FrameError>) -> Result<Option<Vec<u8>>, String> {
     let message = read.map_err(|error| error.to_string())?;
     Ok(message.map(|message| {
         let mut bytes = Vec::new();
@@ -91,7 +92,7 @@ fn told<M: Message>(read: Result<Option<M>, frame::FrameError>) -> Result<Option
     }))
 }
 
-/// Bytes that come in pieces of at most so many.
+/// Bytes that arrive in pieces of at most `most` bytes.
 struct Pieces<'a> {
     bytes: &'a [u8],
     most: usize,
@@ -144,7 +145,7 @@ fn rank_beat() -> RankBeat {
     }
 }
 
-/// One of each kind, in an order that a coordinator can follow.
+/// Returns one request of each kind, in an order that a coordinator can follow.
 pub(super) fn requests() -> Vec<ToCoordinator> {
     let figures = RankFigures {
         session: SessionId(1),
@@ -233,7 +234,7 @@ pub(super) fn to_home_seeds() -> Vec<Vec<u8>> {
     encoded(&[session::attach(), ToHome::Freed { slot: 3 }, ToHome::Explain])
 }
 
-fn said_by_a_home() -> Vec<FromHome> {
+fn replies_of_home() -> Vec<FromHome> {
     vec![
         FromHome::Attached { slots: 4, slot_stride: 8192 },
         FromHome::Filled { sequence: 0, slot: 1, used_bytes: 5000 },
@@ -245,7 +246,7 @@ fn said_by_a_home() -> Vec<FromHome> {
 }
 
 pub(super) fn from_home_seeds() -> Vec<Vec<u8>> {
-    encoded(&said_by_a_home())
+    encoded(&replies_of_home())
 }
 
 pub(super) fn frames_seeds() -> Vec<Vec<u8>> {
@@ -255,5 +256,5 @@ pub(super) fn frames_seeds() -> Vec<Vec<u8>> {
         bytes
     }
     let to_home = [session::attach(), ToHome::Freed { slot: 3 }, ToHome::Explain];
-    vec![framed(0, &requests()), framed(1, &replies()), framed(2, &to_home), framed(3, &said_by_a_home())]
+    vec![framed(0, &requests()), framed(1, &replies()), framed(2, &to_home), framed(3, &replies_of_home())]
 }

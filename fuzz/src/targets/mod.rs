@@ -1,9 +1,9 @@
-//! The fuzz targets: one for each thing that reads bytes it did not write. The fuzzer and the replay test in
-//! `tests/hostile` run the same functions.
+//! The fuzz targets: one for each reader of untrusted bytes. The fuzzer and the replay test in `tests/hostile` run the
+//! same functions.
 //!
-//! A target panics where a promise is broken. Beyond "no panic" these are: what was read can be written and reads back
-//! as the same; it does not matter in which pieces bytes arrive; what was accepted can be walked from end to end; and
-//! no more is allocated than a small multiple of the input and a stated limit.
+//! A target panics when a property does not hold. Beyond "no panic" the properties are: a value that was read can be
+//! written, and reads back equal; the result does not depend on how the bytes are split; accepted input can be read
+//! from end to end; and at most a small multiple of the input plus a stated limit is allocated.
 
 mod coordinator;
 mod decode;
@@ -18,24 +18,23 @@ mod texts;
 
 use crate::heap;
 
-/// Something that reads hostile bytes.
+/// A reader of untrusted bytes.
 pub(crate) struct Target {
-    /// Its name, and that of its folder of inputs.
+    /// The name of the target and of its folder of inputs.
     pub(crate) name: &'static str,
     read: fn(&[u8]),
-    /// Valid inputs, from which the fuzzer starts. Made anew each time, so that they follow the formats.
+    /// Makes valid inputs, from which the fuzzer starts. They are made anew each time, so that they follow the formats.
     pub(crate) seeds: fn() -> Vec<Vec<u8>>,
     /// The most bytes that it may have in use at once for an empty input.
     most_bytes: u64,
-    /// And for each byte of the input.
+    /// The most further bytes for each byte of the input.
     most_bytes_per_byte: u64,
 }
 
 impl Target {
     /// Reads `data`.
     ///
-    /// # Panics
-    /// When a promise is broken.
+    /// If a property does not hold.
     pub(crate) fn run(&self, data: &[u8]) {
         let used = heap::most_bytes(|| (self.read)(data));
         let most = self.most_bytes + self.most_bytes_per_byte * data.len() as u64;
@@ -47,7 +46,7 @@ const fn target(name: &'static str, read: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>
     Target { name, read, seeds, most_bytes: 4 << 20, most_bytes_per_byte: 128 }
 }
 
-/// All of them.
+/// All targets.
 pub(crate) const ALL: &[Target] = &[
     target("to_coordinator", messages::to_coordinator, messages::to_coordinator_seeds),
     target("from_coordinator", messages::from_coordinator, messages::from_coordinator_seeds),
@@ -65,6 +64,6 @@ pub(crate) const ALL: &[Target] = &[
     target("texts", texts::texts, texts::texts_seeds),
     target("pem", pem::read, pem::seeds),
     Target { most_bytes: 16 << 20, ..target("decode", decode::read, decode::seeds) },
-    // The TIFF reader learns of our limits only when it has read its directories, for which it takes up to 256 MiB.
+    // The TIFF reader applies our limits only after it has read its directories, for which it takes up to 256 MiB.
     Target { most_bytes: 272 << 20, ..target("tiff", decode::tiff, decode::tiff_seeds) },
 ];

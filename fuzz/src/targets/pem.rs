@@ -4,7 +4,7 @@ use std::path::Path;
 
 use spdl_wire::certs::Identity;
 
-/// Three texts, with zero bytes between them.
+/// Reads three texts, separated by zero bytes.
 pub(super) fn read(data: &[u8]) {
     let mut texts = data.split(|byte| *byte == 0).map(std::str::from_utf8);
     let (Some(Ok(ca)), Some(Ok(certificate)), Some(Ok(key))) = (texts.next(), texts.next(), texts.next()) else {
@@ -15,7 +15,7 @@ pub(super) fn read(data: &[u8]) {
     }
 }
 
-/// Of a cluster that is made for it: its certificates are valid today, whenever that is.
+/// Makes a cluster for the seed, so that its certificates are valid on the day of the run.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY, Role};
 

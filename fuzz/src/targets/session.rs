@@ -1,4 +1,5 @@
-//! A session that a client shows to a worker, or a coordinator to a client: what is done with it before any data.
+//! A session that a client sends to a worker, or a coordinator to a client: everything that is done with it before any
+//! data.
 
 use spdl_shard::{
     Fingerprint, Position,
@@ -11,7 +12,7 @@ use spdl_wire::{
 };
 use spdl_worker::decode::Decoder;
 
-/// A session that passes its check can be laid out, stepped through and decoded for.
+/// Checks that a session that passes its check can be laid out, stepped through and decoded for.
 pub(super) fn read(data: &[u8]) {
     let Ok(ToHome::Attach { session, rank, from, .. }) = codec::decode(data) else { return };
     if session.check(rank).is_err() {
@@ -37,7 +38,7 @@ pub(super) fn read(data: &[u8]) {
     assert_eq!(copy.fingerprint(), session.job.fingerprint(), "the fingerprint survives");
 }
 
-/// The job of the seeds.
+/// Returns the job of the seeds.
 pub(super) fn job() -> Job {
     let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10 };
     let file = JobFile::parse(super::texts::JOB, "job.toml").expect("the seed is a job file");

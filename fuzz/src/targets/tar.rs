@@ -1,14 +1,15 @@
-//! Tar shards: headers, long names, pax records, and the records that members make.
+//! Tar shards: headers, long names, pax records, and the records that their members form.
 
 use spdl_shard::tar::{MAX_EXTENSION_BYTES, RecordReader, ScannedRecord, TAR_BLOCK_BYTES, TAR_END, append_member};
 
 use super::input::{Input, append_piece};
 
-/// Where a header has its checksum, and what stands there in an input that is to get the right one.
+/// The place of the checksum in a header, and the byte that marks a header whose checksum is to be corrected.
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 const WANTED: u8 = b'?';
 
-/// A shard reads the same in whatever chunks it comes, and its records lie in it. And what we write, we read.
+/// Checks that a shard reads the same in chunks of any size, that its records lie within it, and that shards that we
+/// write can be read.
 pub(super) fn read(data: &[u8]) {
     let mut input = Input(data);
     match input.byte() % 4 {
@@ -67,7 +68,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
     }) ^ !0
 }
 
-/// Headers that ask for it get the right checksum.
+/// Corrects the checksum of headers that are marked for it.
 fn with_checksums(data: &[u8]) -> Vec<u8> {
     let mut shard = data.to_vec();
     for block in shard.chunks_exact_mut(TAR_BLOCK_BYTES).filter(|block| block[CHECKSUM.start] == WANTED) {
@@ -78,14 +79,14 @@ fn with_checksums(data: &[u8]) -> Vec<u8> {
     shard
 }
 
-/// Members with paths and contents of the input's come back as they were written.
+/// Checks that members with paths and contents from the input are read back as they were written.
 fn written(mut input: Input<'_>) {
     let mut shard = Vec::new();
     let mut members: Vec<(String, Vec<u8>)> = Vec::new();
     while !input.is_empty() {
         let path = String::from_utf8_lossy(input.piece()).replace('\0', "");
         let content = input.piece().to_vec();
-        // A file of its own folder is a record of its own.
+        // Each file has its own folder, so each is a separate record.
         let path = format!("{}/{path}.jpg", members.len());
         if path.len() as u64 > MAX_EXTENSION_BYTES - 64 {
             continue;
@@ -98,7 +99,7 @@ fn written(mut input: Input<'_>) {
     assert_eq!(end, Ok(shard.len() as u64));
     let mut records = records.iter();
     for (path, content) in &members {
-        // Hidden files and the like are no fields.
+        // Hidden files and similar ones are not fields.
         let Some((key, name)) = spdl_shard::tar::split_path(path) else { continue };
         let record = records.next().expect("each is a record");
         assert_eq!((record.key.as_str(), record.fields[0].name.as_str()), (key, name.to_lowercase().as_str()));
@@ -114,7 +115,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         let start = shard.len() - 2;
         let mut tar = Vec::new();
         append_member(&mut tar, path, content.as_bytes());
-        // Every header of the seed asks for its checksum, so that a changed one is read too.
+        // Every header of the seed is marked for a new checksum, so that a changed header is read too.
         tar.chunks_exact_mut(TAR_BLOCK_BYTES)
             .filter(|block| &block[257..262] == b"ustar")
             .for_each(|block| block[CHECKSUM].fill(WANTED));
@@ -129,7 +130,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     vec![shard, members, gnu()]
 }
 
-/// A long name as GNU tar writes it.
+/// Returns a long name as GNU tar writes it.
 fn gnu() -> Vec<u8> {
     let mut tar = vec![2, 3];
     let name = "n".repeat(120) + ".jpg";

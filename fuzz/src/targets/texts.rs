@@ -1,4 +1,4 @@
-//! Text that people, other tools and checkpoints hand in: job files, annotations, trainer states, short words.
+//! Text that comes from people, other tools and checkpoints: job files, annotations, trainer states, short words.
 
 use spdl_client::State;
 use spdl_shard::{
@@ -51,8 +51,8 @@ decode = "bytes"
 max_bytes = 1000
 "#;
 
-/// A job file that is valid makes a job that is valid, reads back as itself, and can be served by one rank unless it is
-/// too large.
+/// Checks that a valid job file gives a valid job, reads back as itself, and can be served by one rank unless it is too
+/// large.
 pub(super) fn job(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(file) = JobFile::parse(text, "job.toml") else { return };
@@ -78,7 +78,7 @@ pub(super) fn job_seeds() -> Vec<Vec<u8>> {
     vec![JOB.into(), small.into()]
 }
 
-/// Boxes of an annotation are finite and do not end before they start.
+/// Checks that boxes of an annotation are finite and do not end before they start.
 pub(super) fn voc(data: &[u8]) {
     let Ok(annotation) = Annotation::parse(data) else { return };
     for object in &annotation.objects {
@@ -96,7 +96,7 @@ pub(super) fn voc_seeds() -> Vec<Vec<u8>> {
     vec![ANNOTATION.into(), "<annotation/>".into()]
 }
 
-/// States, positions, receipts and roles read back what they print.
+/// Checks that states, positions, receipts and roles read back what they print.
 pub(super) fn texts(data: &[u8]) {
     if let Ok(state) = State::from_bytes(data) {
         assert_eq!(State::from_bytes(&state.to_bytes()).expect("what was written can be read"), state);
