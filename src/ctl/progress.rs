@@ -33,12 +33,12 @@ impl Progress {
         Self::Lines { last: Instant::now() }
     }
 
-    /// `samples` have come so far.
-    pub(crate) fn at(&mut self, samples: u64) -> Result<(), CtlError> {
+    /// Shows that `samples` have come so far. A line names the rank's home, too.
+    pub(crate) fn at(&mut self, samples: u64, home: impl FnOnce() -> Option<String>) -> Result<(), CtlError> {
         match self {
             Self::Bar(bar) => bar.set_position(samples),
             Self::Lines { last } if last.elapsed() >= LINE_INTERVAL => {
-                report::json(&serde_json::json!({ "progress": samples }))?;
+                report::json(&serde_json::json!({ "progress": samples, "home": home() }))?;
                 *last = Instant::now();
             }
             Self::Lines { .. } | Self::Quiet => {}

@@ -127,7 +127,7 @@ async fn pull(args: &Args, interrupt: &mut Interrupt) -> Result<PullReport, CtlE
         drop(batch);
         done += 1;
         let samples = loader.stats().samples;
-        progress.at(samples)?;
+        progress.at(samples, || loader.stats().serving.home)?;
         if let Some(rate) = args.rate.filter(|rate| *rate > 0.0) {
             let due = started + Duration::from_secs_f64(samples as f64 / rate);
             tokio::select! {

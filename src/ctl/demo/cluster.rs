@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use spdl_wire::certs::Role;
 use tokio::{
@@ -32,6 +33,7 @@ pub(super) struct Ready {
 
 /// A server process. Killed when dropped.
 struct Server {
+    name: String,
     child: Child,
     /// Kept open, so that the process never writes into a closed pipe.
     _output: Lines<BufReader<ChildStdout>>,
@@ -83,7 +85,7 @@ impl Cluster {
             .map_err(|error| failed(error.to_string()))?
             .ok_or_else(|| failed("it ended; see its messages above".to_owned()))?;
         let ready = serde_json::from_str(&line).map_err(|error| failed(format!("it said `{line}`: {error}")))?;
-        self.servers.push(Server { child, _output: output });
+        self.servers.push(Server { name: name.to_owned(), child, _output: output });
         Ok(ready)
     }
 
@@ -110,6 +112,12 @@ impl Cluster {
         }
     }
 
+    /// Ends the process `name` with SIGKILL, as a crash or the kernel for want of memory does.
+    pub(super) fn kill(&self, name: &str) -> Result<(), CtlError> {
+        let server = self.servers.iter().find(|server| server.name == name).expect("it was started");
+        server.signal(Signal::KILL).map_err(|error| CtlError::Runtime(error.into()))
+    }
+
     /// Asks every process to end, workers first, and waits.
     pub(super) async fn stop(mut self) {
         let (coordinator, workers) = self.servers.split_at_mut(1);
@@ -126,9 +134,14 @@ impl Cluster {
 
 impl Server {
     fn ask_to_end(&self) {
-        if let Some(pid) = self.child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed())) {
-            // Fails only when the process is gone already.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        // Fails only when the process is gone already.
+        let _ = self.signal(Signal::TERM);
+    }
+
+    fn signal(&self, signal: Signal) -> rustix::io::Result<()> {
+        match self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) {
+            Some(pid) => kill_process(pid, signal),
+            None => Ok(()),
         }
     }
 }

@@ -1,13 +1,14 @@
 //! `spdl-ctl demo`: the whole system on one machine, as real processes on loopback.
 //!
 //! Two of the four ranks say they are on the first worker's node and get their batches through shared memory; the
-//! other two are on a node without a worker and get theirs over QUIC.
+//! other two are on a node without a worker and get theirs over QUIC. On the way one worker is killed.
 
 mod cluster;
 mod ranks;
 
 use std::{path::Path, process::ExitCode};
 
+use indicatif::{MultiProgress, ProgressDrawTarget};
 use serde::Serialize;
 use spdl_shard::{
     Position, Receipt,
@@ -21,9 +22,13 @@ use super::{
 };
 use crate::ctl::tally::{PullReport, transport_name};
 use cluster::Cluster;
+use futures::future::try_join;
+use ranks::{Failover, Ranks};
 
 const WORLD: u32 = 4;
 const JOB: &str = "demo";
+/// The worker that is killed; the ranks on its node pull from it through shared memory.
+const VICTIM: &str = "worker-0";
 /// Smaller than the default, so that a small dataset has some blocks to shuffle.
 const BLOCK_BYTES: u64 = 2 << 20;
 
@@ -52,6 +57,8 @@ struct DemoReport {
     first_batch_s: f64,
     receipt: Receipt,
     plan_receipt: Receipt,
+    /// `null` where all was over before a worker could be killed.
+    failover: Option<Failover>,
     ranks: Vec<PullReport>,
 }
 
@@ -99,17 +106,24 @@ async fn show(args: &Args, folder: &Path, cluster: &mut Option<Cluster>) -> Resu
         cert::issue(&ca, role, "demo", &cluster.certs(role))?;
     }
     say(format!("coordinator on {}", cluster.coordinator_addr()))?;
-    for (name, node) in [("worker-0", "demo-node-a"), ("worker-1", "demo-node-b")] {
+    for (name, node) in [(VICTIM, "demo-node-a"), ("worker-1", "demo-node-b")] {
         let ready = cluster.start_worker(name, node).await?;
         say(format!("{name} on {} and {}", ready.quic, ready.socket.unwrap_or_default()))?;
     }
     job::submit(&cluster.connection(Role::Admin), &job_path).await?;
 
-    let ranks = ranks::run(cluster, &open.plan, &batches, args.json).await?;
-    Ok(summarise(ranks, open.plan.receipt(Position::START, None, &batches)))
+    let bars = MultiProgress::new();
+    if args.json {
+        bars.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    let (samples, ranks) = (ranks::samples(&open.plan, &batches), Ranks::default());
+    let killing = ranks::kill(cluster, VICTIM, samples / 3, &bars, &ranks);
+    let pulling = ranks::run(cluster, samples / u64::from(WORLD), &bars, &ranks);
+    let (reports, failover) = try_join(pulling, killing).await?;
+    Ok(summarise(reports, failover, open.plan.receipt(Position::START, None, &batches)))
 }
 
-fn summarise(ranks: Vec<PullReport>, plan_receipt: Receipt) -> DemoReport {
+fn summarise(ranks: Vec<PullReport>, failover: Option<Failover>, plan_receipt: Receipt) -> DemoReport {
     let mut receipt = Receipt::default();
     for rank in &ranks {
         receipt += rank.receipt;
@@ -122,6 +136,7 @@ fn summarise(ranks: Vec<PullReport>, plan_receipt: Receipt) -> DemoReport {
         first_batch_s: ranks.iter().map(|rank| rank.first_batch_s).fold(0.0, f64::max),
         receipt,
         plan_receipt,
+        failover,
         ranks,
     }
 }
@@ -142,6 +157,13 @@ fn print(report: &DemoReport) -> Result<(), CtlError> {
     }
     outln!()?;
     outln!("{} samples, {:.0} images/s", report.samples, report.images_per_s)?;
+    if let Some(Failover { worker, at_samples, ranks, seconds }) = &report.failover {
+        let ranks: Vec<String> = ranks.iter().map(usize::to_string).collect();
+        outln!(
+            "{worker} was killed after {at_samples} samples; rank {} pulled from another worker {seconds:.1} s later",
+            ranks.join(" and rank ")
+        )?;
+    }
     outln!("receipt of the ranks  {}", report.receipt)?;
     outln!("receipt of the plan   {}", report.plan_receipt)?;
     outln!("{}", if report.receipt == report.plan_receipt { "equal: every sample once" } else { "DIFFERENT" })

@@ -1,14 +1,19 @@
 //! The demo's ranks: four `spdl-ctl pull` processes, their progress and their reports.
 
+use std::time::Instant;
+
 use futures::future::try_join_all;
 use indicatif::{MultiProgress, ProgressBar};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use spdl_shard::{
     Position,
     order::{BatchParams, Plan},
 };
 use spdl_wire::certs::Role;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    sync::watch,
+};
 
 use super::{
     JOB, WORLD,
@@ -24,34 +29,85 @@ const LABELS: [&str; WORLD as usize] = ["rank 0", "rank 1", "rank 2", "rank 3"];
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
-    Progress { progress: u64 },
+    Progress { progress: u64, home: Option<String> },
     Report(Box<PullReport>),
 }
 
-/// Runs all ranks to the end.
+/// How far a rank is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RankProgress {
+    samples: u64,
+    home: Option<String>,
+    is_done: bool,
+}
+
+/// How far each rank is.
+pub(super) type Ranks = watch::Sender<[RankProgress; WORLD as usize]>;
+
+/// Runs all ranks to the end, draws their bars and publishes how far they are.
 pub(super) async fn run(
     cluster: &Cluster,
-    plan: &Plan,
-    batches: &BatchParams,
-    quiet: bool,
+    per_rank: u64,
+    bars: &MultiProgress,
+    ranks: &Ranks,
 ) -> Result<Vec<PullReport>, CtlError> {
-    let bars = MultiProgress::new();
-    let per_rank = samples(plan, batches) / u64::from(WORLD);
-    let ranks = (0..WORLD).map(|rank| {
-        let bar = samples_bar(quiet, per_rank, LABELS[rank as usize]);
-        let bar = if quiet { bar } else { bars.add(bar) };
-        pull(cluster, rank, bar)
+    let pulls = (0..WORLD).map(|rank| {
+        let bar = bars.add(samples_bar(bars.is_hidden(), per_rank, LABELS[rank as usize]));
+        pull(cluster, rank, bar, ranks)
     });
-    try_join_all(ranks).await
+    try_join_all(pulls).await
+}
+
+/// What the death of a worker cost the ranks that it served.
+#[derive(Debug, Serialize)]
+pub(super) struct Failover {
+    /// The worker that was killed.
+    pub(super) worker: &'static str,
+    /// Samples that all ranks together had pulled by then.
+    pub(super) at_samples: u64,
+    /// The ranks that it served.
+    pub(super) ranks: Vec<usize>,
+    /// Until the last of them had pulled a batch from another worker.
+    pub(super) seconds: f64,
+}
+
+/// Kills `worker` with SIGKILL once all ranks together have pulled `at_samples`, and waits until each rank that it served
+/// pulls from another one. `None` if the ranks ended before.
+pub(super) async fn kill(
+    cluster: &Cluster,
+    worker: &'static str,
+    at_samples: u64,
+    bars: &MultiProgress,
+    ranks: &Ranks,
+) -> Result<Option<Failover>, CtlError> {
+    let show = |text: String| bars.println(text).map_err(CtlError::Runtime);
+    let is_at = |rank: &RankProgress| !rank.is_done && rank.home.as_deref() == Some(worker);
+    let mut progress = ranks.subscribe();
+    let pulled = |ranks: &[RankProgress; WORLD as usize]| ranks.iter().map(|rank| rank.samples).sum::<u64>();
+    let (at_samples, served) = {
+        let now = progress.wait_for(|ranks| pulled(ranks) >= at_samples).await.expect("the sender is here");
+        (pulled(&now), (0..now.len()).filter(|rank| is_at(&now[*rank])).collect::<Vec<_>>())
+    };
+    if served.is_empty() {
+        return Ok(None);
+    }
+    cluster.kill(worker)?;
+    let killed = Instant::now();
+    show(format!("{worker} was killed (SIGKILL) after {at_samples} samples"))?;
+    let has_moved = |ranks: &[RankProgress; WORLD as usize]| served.iter().all(|rank| !is_at(&ranks[*rank]));
+    drop(progress.wait_for(|ranks| has_moved(ranks)).await.expect("the sender is here"));
+    let seconds = killed.elapsed().as_secs_f64();
+    show(format!("the ranks that it served go on at another worker after {seconds:.1} s"))?;
+    Ok(Some(Failover { worker, at_samples, ranks: served, seconds }))
 }
 
 /// Samples that all epochs deliver.
-fn samples(plan: &Plan, batches: &BatchParams) -> u64 {
+pub(super) fn samples(plan: &Plan, batches: &BatchParams) -> u64 {
     let steps = std::iter::successors(plan.step(Position::START, batches), |step| plan.step(step.next, batches));
     steps.count() as u64 * u64::from(batches.global_batch)
 }
 
-async fn pull(cluster: &Cluster, rank: u32, bar: ProgressBar) -> Result<PullReport, CtlError> {
+async fn pull(cluster: &Cluster, rank: u32, bar: ProgressBar, ranks: &Ranks) -> Result<PullReport, CtlError> {
     let failed = |cause: String| CtlError::Start { name: format!("rank {rank}"), cause };
     let mut command = cluster::program()?;
     command.args([
@@ -73,11 +129,18 @@ async fn pull(cluster: &Cluster, rank: u32, bar: ProgressBar) -> Result<PullRepo
     let mut report = None;
     while let Some(line) = output.next_line().await.map_err(|error| failed(error.to_string()))? {
         match serde_json::from_str(&line).map_err(|error| failed(format!("it said `{line}`: {error}")))? {
-            Line::Progress { progress } => bar.set_position(progress),
+            Line::Progress { progress, home } => {
+                bar.set_position(progress);
+                let now = RankProgress { samples: progress, home, is_done: false };
+                ranks.send_modify(|ranks| ranks[rank as usize] = now);
+            }
             Line::Report(figures) => report = Some(*figures),
         }
     }
     child.wait().await.map_err(|error| failed(error.to_string()))?;
     bar.finish();
-    report.ok_or_else(|| failed("it ended without a report; see its messages above".to_owned()))
+    let report = report.ok_or_else(|| failed("it ended without a report; see its messages above".to_owned()))?;
+    let done = RankProgress { samples: report.samples, home: None, is_done: true };
+    ranks.send_modify(|ranks| ranks[rank as usize] = done);
+    Ok(report)
 }

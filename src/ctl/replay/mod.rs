@@ -115,7 +115,7 @@ async fn replay(args: &Args) -> Outcome {
             files::write(&batch.view(), &columns, &folder.join(format!("step-{done:05}")))?;
         }
         done += 1;
-        progress.at(loader.stats().samples)?;
+        progress.at(loader.stats().samples, || None)?;
         drop(batch);
         waiting = Instant::now();
     }
