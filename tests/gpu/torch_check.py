@@ -1,4 +1,5 @@
-"""What needs torch and a GPU: that tensors of the Python package are right there. Skipped, with the reason, where one is missing.
+"""Checks with torch and a GPU that the Python package's tensors are correct. Skipped, with the reason, if one of them
+is missing.
 
 usage: torch_check.py [DEVICE]
 
@@ -16,7 +17,7 @@ DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cuda:0"
 
 
 def missing() -> str | None:
-    """Why nothing can be checked here."""
+    """Returns why nothing can be checked here, or `None`."""
     try:
         import torch
     except ImportError as error:
@@ -31,7 +32,7 @@ def missing() -> str | None:
 
 
 def job(dataset: pathlib.Path, size: int) -> dict[str, Any]:
-    """Pictures, labels, and the pictures' files."""
+    """Returns a job with pictures, labels, and the pictures' files."""
     image = {"name": "image", "from": "jpg", "decode": "image", "ops": [{"random_resized_crop": {"size": size}}]}
     label = {"name": "label", "from": "cls", "decode": "int"}
     raw = {"name": "raw", "from": "jpg", "decode": "bytes", "max_bytes": 400_000}
@@ -39,7 +40,7 @@ def job(dataset: pathlib.Path, size: int) -> dict[str, Any]:
 
 
 def on_host(made: dict[str, Any], **settings: Any) -> list[dict[str, Any]]:
-    """All batches of an epoch, copied."""
+    """Returns copies of all batches of an epoch."""
     import spdl_cluster
 
     batches = []
@@ -52,7 +53,7 @@ def on_host(made: dict[str, Any], **settings: Any) -> list[dict[str, Any]]:
 
 
 def same(made: dict[str, Any]) -> str:
-    """Every column has the host's bytes, on the right device."""
+    """Checks that every column has the same bytes as on the host, on the right device."""
     import spdl_cluster
     import torch
 
@@ -69,7 +70,7 @@ def same(made: dict[str, Any]) -> str:
 
 
 def normalised(made: dict[str, Any]) -> str:
-    """Pictures that are normalised on the device are those that are on the host, to the bit."""
+    """Checks that pictures that are normalised on the device equal those normalised on the host, to the bit."""
     import spdl_cluster
     import torch
 
@@ -90,7 +91,8 @@ def normalised(made: dict[str, Any]) -> str:
 
 
 def torn(made: dict[str, Any]) -> str:
-    """Batches are dropped while kernels that read them are queued, on the current stream and on another one; two buffers."""
+    """Checks that batches stay intact when they are dropped while kernels that read them are queued, on the current
+    stream and on another one, with two buffers."""
     import spdl_cluster
     import torch
 
@@ -117,7 +119,7 @@ def torn(made: dict[str, Any]) -> str:
 
 
 def names(made: dict[str, Any]) -> str:
-    """`cuda` is torch's current device, and a device that is not there is an error."""
+    """Checks that `cuda` is torch's current device, and that a missing device is an error."""
     import spdl_cluster
     import torch
 

@@ -15,18 +15,18 @@ use crate::{
     stream::{Event, Stream, Work},
 };
 
-/// Runs a call: counted, failed where it is to fail, and turned into a result as C has it.
+/// Runs a call: counts it, injects its fault if there is one, and converts its result to C's.
 fn call(name: &'static str, body: impl FnOnce(&'static State) -> Result<(), Code>) -> Code {
     let state = state();
     state.enter(name).and_then(|()| body(state)).err().unwrap_or(0)
 }
 
-/// Writes a result to where the caller wants it.
+/// Writes a result to the caller's pointer.
 fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
     if to.is_null() {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: not null, and the caller's to write to.
+    // SAFETY: not null, and the caller's contract makes it writable.
     unsafe { to.write(value) };
     Ok(())
 }
@@ -61,7 +61,7 @@ extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> Code {
 extern "C" fn cuDeviceGetName(name: *mut c_char, length: c_int, device: c_int) -> Code {
     call("cuDeviceGetName", |_| {
         for (at, byte) in format!("stand-in {device}\0").bytes().take(length as usize).enumerate() {
-            // SAFETY: inside of the `length` bytes that the caller has.
+            // SAFETY: within the caller's `length` bytes.
             unsafe { name.add(at).write(byte as c_char) };
         }
         Ok(())
@@ -153,7 +153,7 @@ extern "C" fn cuMemcpyHtoD_v2(to: usize, from: *const c_void, bytes: usize) -> C
         if !state.memory.check(state.current()?, to, bytes, "copy") {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: live memory of the device, checked, and as many bytes of the caller's.
+        // SAFETY: live device memory, as checked, and as many bytes of the caller's.
         unsafe { ptr::copy_nonoverlapping(from.cast::<u8>(), to as *mut u8, bytes) };
         Ok(())
     })
@@ -165,7 +165,7 @@ extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: usize, bytes: usize) -> Cod
         if !state.memory.check(state.current()?, from, bytes, "copy") {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: live memory of the device, checked, and as many bytes of the caller's.
+        // SAFETY: live device memory, as checked, and as many bytes of the caller's.
         unsafe { ptr::copy_nonoverlapping(from as *const u8, to.cast::<u8>(), bytes) };
         Ok(())
     })
@@ -178,7 +178,7 @@ extern "C" fn cuMemcpyHtoDAsync_v2(to: usize, from: usize, bytes: usize, stream:
         state.host.begin_reading(from, bytes);
         stream.put(Work::Copy { from, to, bytes });
         if !state.host.is_locked(from, bytes) {
-            // A real driver stages such a copy: the call returns when it has read the bytes.
+            // A real driver stages such a copy: the call returns after the driver has read the bytes.
             state.unlocked_copies.fetch_add(1, Ordering::SeqCst);
             stream.synchronise()?;
         }
@@ -297,7 +297,7 @@ unsafe extern "C" fn cuLaunchKernel(
         }
         let arguments = kernels[index].parameters.iter().enumerate().map(|(at, bytes)| {
             let mut value = [0; 8];
-            // SAFETY: the caller has a pointer for each parameter, to as many bytes as the kernel says.
+            // SAFETY: the caller has a pointer for each parameter, to as many bytes as the kernel declares.
             unsafe { ptr::copy_nonoverlapping((*parameters.add(at)).cast::<u8>(), value.as_mut_ptr(), *bytes) };
             u64::from_le_bytes(value)
         });
@@ -309,7 +309,7 @@ unsafe extern "C" fn cuLaunchKernel(
     })
 }
 
-/// Name and meaning of a result.
+/// Returns the name and the meaning of a result.
 const fn words(code: Code) -> (&'static CStr, &'static CStr) {
     match code {
         0 => (c"CUDA_SUCCESS", c"no error"),
@@ -329,12 +329,12 @@ extern "C" fn cuGetErrorString(code: Code, text: *mut *const c_char) -> Code {
     give(text, words(code).1.as_ptr()).err().unwrap_or(0)
 }
 
-/// Writes the report, with a zero at its end, where it fits; returns its length.
+/// Writes the report with a zero at its end, if it fits; returns its length.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuda_stand_in_report(to: *mut u8, bytes: usize) -> usize {
     let report = state().report();
     if report.len() < bytes {
-        // SAFETY: it fits, with its zero, into the bytes that the caller has.
+        // SAFETY: it fits, with its zero, into the caller's bytes.
         unsafe {
             ptr::copy_nonoverlapping(report.as_ptr(), to, report.len());
             to.add(report.len()).write(0);
@@ -343,7 +343,8 @@ unsafe extern "C" fn cuda_stand_in_report(to: *mut u8, bytes: usize) -> usize {
     report.len()
 }
 
-/// Puts a digest (FNV-1a, 64 bits) of memory of the device on a stream. The context must be current, and `to` must stay.
+/// Enqueues a digest (FNV-1a, 64 bits) of device memory on a stream. The context must be current, and `to` must stay
+/// valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuda_stand_in_digest(stream: usize, from: usize, bytes: usize, to: *mut u64) -> Code {
     call("cuda_stand_in_digest", |state| {

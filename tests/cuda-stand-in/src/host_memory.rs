@@ -1,4 +1,4 @@
-//! Memory of the host that a device may read by itself, and who reads it just now.
+//! Host memory that a device may read directly, and the copies that read it now.
 
 use std::{collections::BTreeMap, sync::Mutex};
 
@@ -8,7 +8,7 @@ use crate::state::{ALREADY_REGISTERED, Code, NOT_REGISTERED, lock, state};
 pub(crate) struct HostMemory {
     registered: Mutex<BTreeMap<usize, usize>>,
     allocated: Mutex<BTreeMap<usize, Vec<u64>>>,
-    /// Copies that are under way: where they read, and how much.
+    /// Copies in progress: the address and the bytes that they read.
     reading: Mutex<Vec<(usize, usize)>>,
 }
 
@@ -51,7 +51,7 @@ impl HostMemory {
         }
     }
 
-    /// Whether the device can read these bytes by itself.
+    /// Whether the device can read these bytes directly.
     pub(crate) fn is_locked(&self, start: usize, bytes: usize) -> bool {
         let inside = |from: usize, length: usize| from <= start && start + bytes <= from + length;
         lock(&self.registered).iter().any(|(from, length)| inside(*from, *length))

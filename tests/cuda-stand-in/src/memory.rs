@@ -1,5 +1,5 @@
-//! Memory of the devices: memory of the process, whose every use is checked. What is freed is kept aside, so that whoever
-//! uses it still is seen.
+//! Device memory: memory of the process whose every use is checked. Freed memory is kept, so that a use after free is
+//! detected.
 
 use std::{collections::BTreeMap, sync::Mutex};
 
@@ -8,7 +8,7 @@ use crate::state::{Code, INVALID_VALUE, OUT_OF_MEMORY, lock, state};
 pub(crate) struct DeviceMemory {
     bytes: usize,
     used: Mutex<Vec<usize>>,
-    /// By first address.
+    /// The allocations, by first address.
     all: Mutex<BTreeMap<usize, Allocation>>,
 }
 
@@ -24,7 +24,7 @@ impl DeviceMemory {
         Self { bytes, used: Mutex::new(vec![0; devices]), all: Mutex::default() }
     }
 
-    /// Bytes that are free, and that there are.
+    /// Returns the free bytes and the total bytes.
     pub(crate) fn figures(&self, device: usize) -> (usize, usize) {
         (self.bytes - lock(&self.used)[device], self.bytes)
     }
@@ -40,7 +40,7 @@ impl DeviceMemory {
             }
             *used += bytes;
         }
-        // Not zeros: a real device does not clear its memory either.
+        // Not zeros, because a real device does not clear its memory either.
         let mut memory = vec![0xdddd_dddd_dddd_dddd_u64; bytes.div_ceil(8)];
         let address = memory.as_mut_ptr() as usize;
         lock(&self.all).insert(address, Allocation { memory, bytes, device, is_freed: false });
@@ -68,7 +68,7 @@ impl DeviceMemory {
         }
     }
 
-    /// Whether so many bytes at `address` are live memory of the device. Notes it where they are not.
+    /// Whether `bytes` bytes at `address` are live memory of the device. Records an error if they are not.
     pub(crate) fn check(&self, device: usize, address: usize, bytes: usize, what: &str) -> bool {
         let all = lock(&self.all);
         let found = all.range(..=address).next_back();

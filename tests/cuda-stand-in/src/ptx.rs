@@ -1,18 +1,18 @@
-//! Reads and runs PTX: the part of it that the kernels use that are tested. Numbers are 64 bits wide, and an
-//! instruction's type says how many of them count.
+//! Parses and interprets PTX: the subset that the tested kernels use. Numbers are 64 bits wide, and an instruction's
+//! type determines how many of them it uses.
 
 use std::collections::HashMap;
 
 /// A kernel.
 pub(crate) struct Kernel {
     pub(crate) name: String,
-    /// Bytes of each parameter.
+    /// The bytes of each parameter.
     pub(crate) parameters: Vec<usize>,
     registers: usize,
     code: Vec<Instruction>,
 }
 
-/// How many threads there are.
+/// The numbers of blocks and threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grid {
     pub(crate) blocks: [u32; 2],
@@ -20,9 +20,9 @@ pub(crate) struct Grid {
 }
 
 struct Instruction {
-    /// Only where this register is not 0, or, if so said, where it is.
+    /// Executes only if this register is not 0, or for `false`, only if it is 0.
     guard: Option<(usize, bool)>,
-    /// As written, without its type.
+    /// The instruction's name as written, without its type.
     name: String,
     kind: Kind,
     operands: Vec<Operand>,
@@ -51,10 +51,10 @@ enum Operand {
     Label(usize),
 }
 
-/// Most instructions of one thread: a kernel that does not end is wrong.
+/// The most instructions of one thread: a kernel that does not end is an error.
 const MAX_STEPS: u64 = 10_000_000;
 
-/// The kernels in a module.
+/// Parses the kernels of a module.
 pub(crate) fn parse(text: &str) -> Result<Vec<Kernel>, String> {
     let plain: Vec<&str> = text.lines().map(|line| line.split("//").next().unwrap_or_default().trim()).collect();
     for directive in [".version", ".target", ".address_size 64"] {
@@ -169,7 +169,7 @@ impl Reader {
     }
 }
 
-/// Whether so many bytes at an address can be used.
+/// Checks whether so many bytes at an address may be used.
 type Check<'a> = &'a dyn Fn(usize, usize, &str) -> bool;
 
 impl Kernel {
@@ -298,14 +298,14 @@ impl Thread<'_> {
     fn load(&self, address: u64, bytes: usize) -> Result<u64, String> {
         let address = self.checked(address, bytes, "load")?;
         let mut value = [0; 8];
-        // SAFETY: live memory of the device, checked, and a number that is as long.
+        // SAFETY: live device memory, as checked, and a number of the same length.
         unsafe { std::ptr::copy_nonoverlapping(address as *const u8, value.as_mut_ptr(), bytes) };
         Ok(u64::from_le_bytes(value))
     }
 
     fn store(&self, address: u64, value: u64, bytes: usize) -> Result<(), String> {
         let address = self.checked(address, bytes, "store")?;
-        // SAFETY: live memory of the device, checked, and a number that is as long.
+        // SAFETY: live device memory, as checked, and a number of the same length.
         unsafe { std::ptr::copy_nonoverlapping(value.to_le_bytes().as_ptr(), address as *mut u8, bytes) };
         Ok(())
     }

@@ -1,6 +1,6 @@
-//! What the stand-in is told by the environment.
+//! Reads the stand-in's settings from the environment.
 
-/// As `CUDA_STAND_IN` says.
+/// The settings in `CUDA_STAND_IN`.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) devices: usize,
@@ -11,7 +11,7 @@ pub(crate) struct Settings {
     pub(crate) lose_at_copy: Option<u64>,
 }
 
-/// The `at`-th call of `name` returns `code`.
+/// A fault: the `at`-th call of `name` returns `code`.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) name: String,

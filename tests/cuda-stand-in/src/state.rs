@@ -1,4 +1,4 @@
-//! What the stand-in is at a moment: devices, contexts, handles, and what was wrong until now.
+//! The stand-in's state: devices, contexts, handles, and the misuse recorded so far.
 
 use std::{
     cell::RefCell,
@@ -17,7 +17,7 @@ use crate::{
     stream::{Event, Stream},
 };
 
-/// A result of a call that is not success.
+/// The error code of a call.
 pub(crate) type Code = u32;
 
 pub(crate) const INVALID_VALUE: Code = 1;
@@ -33,14 +33,14 @@ pub(crate) const ALREADY_REGISTERED: Code = 712;
 pub(crate) const NOT_REGISTERED: Code = 713;
 pub(crate) const LAUNCH_FAILED: Code = 719;
 
-/// After these, a device does nothing any more.
+/// After these errors, a device executes nothing any more.
 const STICKY: [Code; 3] = [700, LAUNCH_FAILED, 214];
 /// Contexts are numbers from here on, one for each device.
 const CONTEXTS: usize = 0x1000;
 /// All other handles are numbers from here on.
 const HANDLES: usize = 0x10_0000;
 
-/// Everything.
+/// The whole state of the stand-in.
 pub(crate) struct State {
     pub(crate) settings: Settings,
     pub(crate) memory: DeviceMemory,
@@ -61,11 +61,11 @@ pub(crate) struct State {
 #[derive(Default)]
 struct Device {
     retained: AtomicU64,
-    /// Not 0: what every call says.
+    /// If not 0, the error that every call returns.
     lost: AtomicU64,
 }
 
-/// What a handle stands for.
+/// The object that a handle refers to.
 #[derive(Clone)]
 pub(crate) enum Handle {
     Stream(Arc<Stream>),
@@ -82,7 +82,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// The state of this process.
+/// Returns the state of this process.
 pub(crate) fn state() -> &'static State {
     static STATE: OnceLock<State> = OnceLock::new();
     STATE.get_or_init(|| {
@@ -106,13 +106,13 @@ pub(crate) fn state() -> &'static State {
 }
 
 impl State {
-    /// Notes something that a real driver would not forgive.
+    /// Records misuse that a real driver would punish.
     pub(crate) fn wrong(&self, what: String) {
         eprintln!("stand-in: {what}");
         lock(&self.wrong).push(what);
     }
 
-    /// Counts a call, and fails it where it is to fail.
+    /// Counts a call, and injects its fault if there is one.
     pub(crate) fn enter(&self, name: &'static str) -> Result<(), Code> {
         let count = {
             let mut calls = lock(&self.calls);
@@ -133,12 +133,12 @@ impl State {
         Ok(())
     }
 
-    /// The device is lost from here on.
+    /// Marks the device as lost.
     pub(crate) fn lose(&self, device: usize, code: Code) {
         self.devices[device].lost.store(code.into(), Ordering::SeqCst);
     }
 
-    /// What every call on a lost device says.
+    /// Returns the error of a lost device.
     pub(crate) fn check_lost(&self, device: usize) -> Result<(), Code> {
         match self.devices[device].lost.load(Ordering::SeqCst) {
             0 => Ok(()),
@@ -184,7 +184,7 @@ impl State {
         CURRENT.with_borrow_mut(Vec::pop).map(|device| CONTEXTS + device).ok_or(INVALID_CONTEXT)
     }
 
-    /// The device whose context is current on this thread, which must not be lost.
+    /// Returns the device whose context is current on this thread; it must not be lost.
     pub(crate) fn current(&self) -> Result<usize, Code> {
         let device = self.current_device().ok_or(INVALID_CONTEXT)?;
         self.check_lost(device).map(|()| device)
@@ -208,7 +208,7 @@ impl State {
         })
     }
 
-    /// The handle, which must be one of the current device.
+    /// Returns the handle, which must belong to the current device.
     fn find(&self, number: usize) -> Result<Handle, Code> {
         let device = self.current()?;
         let found = lock(&self.handles).get(&number).cloned();
@@ -257,7 +257,7 @@ impl State {
         }
     }
 
-    /// All streams of a device.
+    /// Returns all streams of a device.
     pub(crate) fn streams(&self, device: usize) -> Vec<Arc<Stream>> {
         let handles = lock(&self.handles);
         let streams = handles.values().filter_map(|handle| match handle {
@@ -267,7 +267,7 @@ impl State {
         streams.chain([Stream::default_of(device)]).collect()
     }
 
-    /// What was done and what was wrong, as JSON.
+    /// Returns what was done and what was wrong, as JSON.
     pub(crate) fn report(&self) -> String {
         let wrong: Vec<_> = lock(&self.wrong).iter().map(|text| format!("{text:?}")).collect();
         let retained: u64 = self.devices.iter().map(|device| device.retained.load(Ordering::Relaxed)).sum();
@@ -289,7 +289,7 @@ impl State {
 }
 
 impl Handle {
-    /// Whether it has to be given back: functions go with their module.
+    /// Whether it has to be released: functions are released with their module.
     const fn counts(&self) -> bool {
         !matches!(self, Self::Function(..))
     }

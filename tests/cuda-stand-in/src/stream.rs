@@ -1,4 +1,4 @@
-//! Streams and events. A stream's thread does one thing after the other, each a random while late.
+//! Streams and events. A stream's thread executes its work in order, with a random delay before each operation.
 
 use std::{
     collections::HashMap,
@@ -17,10 +17,10 @@ use crate::{
     state::{Code, LAUNCH_FAILED, lock, state},
 };
 
-/// Bytes of a copy that are copied at a time: between them, others can write to what it reads.
+/// The bytes that a copy copies at a time. In between, other threads can write to the memory that it reads.
 const CHUNK: usize = 4096;
 
-/// What can be put on a stream.
+/// An operation on a stream.
 pub(crate) enum Work {
     Copy {
         from: usize,
@@ -41,22 +41,22 @@ pub(crate) enum Work {
         arguments: Vec<u64>,
         grid: Grid,
     },
-    /// A digest of memory of the device, to a number at an address that stays.
+    /// Writes a digest of device memory to a number at an address that stays valid.
     Digest {
         from: usize,
         bytes: usize,
         to: usize,
     },
-    Tell(Sender<()>),
+    Notify(Sender<()>),
 }
 
-/// A stream: the end of its queue where things are put in.
+/// A stream: the sending end of its queue.
 pub(crate) struct Stream {
     device: usize,
     queue: Mutex<Sender<Work>>,
 }
 
-/// An event: what was recorded last, and what has happened.
+/// An event: the number of its last recording, and the number of the last one that has happened.
 pub(crate) struct Event {
     device: usize,
     recorded: AtomicU64,
@@ -77,7 +77,7 @@ impl Event {
         *lock(&self.done) >= self.recorded.load(Ordering::SeqCst)
     }
 
-    /// Waits until `ticket` has happened, or the device is lost.
+    /// Waits until the recording `ticket` has happened, or the device is lost.
     fn wait(&self, ticket: u64) -> Result<(), Code> {
         let mut done = lock(&self.done);
         while *done < ticket {
@@ -102,7 +102,7 @@ impl Stream {
         Arc::new(Self { device, queue: Mutex::new(queue) })
     }
 
-    /// The default stream of a device.
+    /// Returns the default stream of a device.
     pub(crate) fn default_of(device: usize) -> Arc<Self> {
         static DEFAULTS: OnceLock<Mutex<HashMap<usize, Arc<Stream>>>> = OnceLock::new();
         let defaults = DEFAULTS.get_or_init(Mutex::default);
@@ -114,7 +114,7 @@ impl Stream {
     }
 
     pub(crate) fn put(&self, work: Work) {
-        // The thread lives as long as the queue, which is here.
+        // This cannot fail: the thread lives as long as the queue.
         let _ = lock(&self.queue).send(work);
     }
 
@@ -128,9 +128,9 @@ impl Stream {
     }
 
     pub(crate) fn synchronise(&self) -> Result<(), Code> {
-        let (tell, told) = channel();
-        self.put(Work::Tell(tell));
-        let _ = told.recv();
+        let (notify, notified) = channel();
+        self.put(Work::Notify(notify));
+        let _ = notified.recv();
         state().check_lost(self.device)
     }
 }
@@ -143,17 +143,17 @@ struct Worker {
 impl Worker {
     fn run(mut self, work: &Receiver<Work>) {
         while let Ok(work) = work.recv() {
-            if let Work::Tell(tell) = work {
-                let _ = tell.send(());
+            if let Work::Notify(notify) = work {
+                let _ = notify.send(());
                 continue;
             }
-            self.dawdle();
+            self.delay();
             let is_lost = state().check_lost(self.device).is_err();
             self.work(work, is_lost);
         }
     }
 
-    fn dawdle(&mut self) {
+    fn delay(&mut self) {
         let most = state().settings.delay_us;
         if most > 0 {
             self.random ^= self.random << 13;
@@ -189,11 +189,11 @@ impl Worker {
             }
             Work::Digest { from, bytes, to } => {
                 let digest = self.digest(from, bytes);
-                // SAFETY: the address of a number that stays, as the caller of `cuda_stand_in_digest` has promised.
+                // SAFETY: the address of a number that stays valid, as the contract of `cuda_stand_in_digest` requires.
                 let to = unsafe { AtomicU64::from_ptr(to as *mut u64) };
                 to.store(digest, Ordering::SeqCst);
             }
-            Work::Tell(_) => unreachable!("told before"),
+            Work::Notify(_) => unreachable!("handled before"),
         }
     }
 
@@ -209,18 +209,18 @@ impl Worker {
         }
         for at in (0..bytes).step_by(CHUNK) {
             let length = CHUNK.min(bytes - at);
-            // SAFETY: live memory of the device, checked, and bytes that the caller has promised to keep until here.
+            // SAFETY: live device memory, as checked, and bytes that the caller keeps until here, by contract.
             unsafe { ptr::copy_nonoverlapping((from + at) as *const u8, (to + at) as *mut u8, length) };
             thread::yield_now();
         }
     }
 
-    /// FNV-1a of memory of the device.
+    /// Computes FNV-1a of device memory.
     fn digest(&self, from: usize, bytes: usize) -> u64 {
         if !state().memory.check(self.device, from, bytes, "digest") {
             return 0;
         }
-        // SAFETY: live memory of the device, checked.
+        // SAFETY: live device memory, as checked.
         let bytes = unsafe { std::slice::from_raw_parts(from as *const u8, bytes) };
         bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
     }

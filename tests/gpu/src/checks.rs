@@ -1,4 +1,5 @@
-//! What has to be right, whatever the device: every byte, every normalised value, nothing torn.
+//! Checks that must pass on every device: every byte is copied correctly, every normalised value is correct, no batch
+//! is torn.
 
 use std::time::Duration;
 
@@ -13,14 +14,14 @@ use crate::{
     raw::Trainer,
 };
 
-/// How long a batch is waited for.
+/// The longest wait for a batch.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn words(error: ClientError) -> String {
     error.hint().map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"))
 }
 
-/// The pixels of all samples of a batch.
+/// Returns the pixels of all samples of a batch.
 fn pixels(batch: &DeviceBatch, sample_bytes: usize) -> Vec<u8> {
     let mut pixels = vec![0; batch.len() * sample_bytes];
     for (entry, sample) in batch.entries().iter().zip(pixels.chunks_exact_mut(sample_bytes)) {
@@ -29,10 +30,9 @@ fn pixels(batch: &DeviceBatch, sample_bytes: usize) -> Vec<u8> {
     pixels
 }
 
-/// Reads a batch back and compares every byte with what its samples' ids say.
+/// Reads a batch back and compares every byte with the value that follows from its sample's id.
 ///
-/// # Errors
-/// What differs.
+/// A description of the first difference.
 pub fn compare(batch: &DeviceBatch) -> Result<(), String> {
     let column = |name| batch.column(name).map_err(|error| error.to_string());
     let read = |tensor: &spdl_client::device::Tensor| tensor.to_host().map_err(|error| error.to_string());
@@ -61,10 +61,10 @@ pub fn compare(batch: &DeviceBatch) -> Result<(), String> {
     Ok(())
 }
 
-/// Copies of all columns are right, in order, and each batch comes once. Returns how many batches were compared.
+/// Checks that copies of all columns are correct, in order, and that each batch comes once. Returns how many batches
+/// were compared.
 ///
-/// # Errors
-/// What differs.
+/// A description of the first difference.
 pub fn copies(device: &Device, recipe: Recipe) -> Result<u64, String> {
     let (mut loader, _slab) = recipe.start(device, DeviceOptions::default(), TIMEOUT).map_err(words)?;
     let mut count = 0;
@@ -78,7 +78,7 @@ pub fn copies(device: &Device, recipe: Recipe) -> Result<u64, String> {
     if count == recipe.batches { Ok(count) } else { Err(format!("{count} of {} batches came", recipe.batches)) }
 }
 
-/// What the kernel is asked for: every type, layout and kind of flip.
+/// Returns the cases for the kernel: every type, layout and kind of flip.
 pub fn cases() -> impl Iterator<Item = NormaliseColumn> {
     let by = Normalise { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
     let flips = [Flip::Never, Flip::Always, Flip::Random { seed: 3, probability: 0.5 }];
@@ -90,11 +90,10 @@ pub fn cases() -> impl Iterator<Item = NormaliseColumn> {
     })
 }
 
-/// The kernel's results are those of double precision, rounded to the type asked for. Returns the largest error of all
-/// cases, in units of the last place of the type.
+/// Checks that the kernel's results are those of double precision, rounded to the requested type. Returns the largest
+/// error of all cases, in units of the last place of the type.
 ///
-/// # Errors
-/// The first value that is further off than 1.01 units: half of one from rounding, the rest from single precision before.
+/// The first value with an error above 1.01 units: half a unit from rounding, the rest from single precision before it.
 pub fn kernel(device: &Device, recipe: Recipe) -> Result<f64, String> {
     let mut worst = 0.0f64;
     for case in cases() {
@@ -111,7 +110,7 @@ pub fn kernel(device: &Device, recipe: Recipe) -> Result<f64, String> {
     Ok(worst)
 }
 
-/// The largest error of a batch's pictures, in units of the last place.
+/// Returns the largest error of a batch's pictures, in units of the last place.
 fn compare_normalised(batch: &DeviceBatch, case: &NormaliseColumn, size: [u32; 2]) -> Result<f64, String> {
     let image = batch.column("image").map_err(|error| error.to_string())?.values();
     let [height, width] = size.map(|side| side as usize);
@@ -146,7 +145,8 @@ fn compare_normalised(batch: &DeviceBatch, case: &NormaliseColumn, size: [u32; 2
     Ok(worst)
 }
 
-/// A unit of the last place near a value; near zero, that of the errors that single precision has made by then.
+/// Returns a unit of the last place near a value; near zero, the unit of the errors that single precision has made by
+/// then.
 fn unit(dtype: DType, value: f64) -> f64 {
     let mantissa_bits = match dtype {
         DType::F16 => 10,
@@ -157,11 +157,10 @@ fn unit(dtype: DType, value: f64) -> f64 {
     2f64.powi(value.abs().max(least).log2().floor() as i32 - mantissa_bits) + 2e-7
 }
 
-/// Under load, with as few buffers as there can be, a trainer's kernel on its own stream reads each batch whole, though the
-/// batch is dropped before the kernel has begun, and though every slot is overwritten as soon as it is free.
-/// Returns how many batches were read.
+/// Checks that, under load and with the fewest buffers, a trainer's kernel on its own stream reads each batch
+/// completely, although the batch is dropped before the kernel has begun, and although every slot is overwritten as
+/// soon as it is free. Returns how many batches were read.
 ///
-/// # Errors
 /// The first batch that was torn.
 pub fn torn(device: &Device, trainer: &Trainer, recipe: Recipe) -> Result<u64, String> {
     let options = DeviceOptions { buffers: 2, ..DeviceOptions::default() };
@@ -193,7 +192,7 @@ pub fn torn(device: &Device, trainer: &Trainer, recipe: Recipe) -> Result<u64, S
     }
 }
 
-/// The recipe whose slots are another kind of memory, written always.
+/// Returns the recipe with another kind of memory for its slots, which are always rewritten.
 #[must_use]
 pub const fn of_slab(recipe: Recipe, slab: SlabKind) -> Recipe {
     Recipe { slab, refill: Refill::Always, ..recipe }

@@ -1,4 +1,4 @@
-//! A source that is as fast as memory, and whose every byte can be told from the sample's id.
+//! A source that is as fast as memory, and whose bytes all follow from the sample's id.
 
 use std::{
     sync::{
@@ -25,38 +25,38 @@ use spdl_wire::{
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Which batches there are.
+/// The parameters of the batches.
 #[derive(Clone, Copy, Debug)]
 pub struct Recipe {
     /// Height and width of the pictures.
     pub size: [u32; 2],
     /// Samples of a batch.
     pub samples: u32,
-    /// Batches.
+    /// The number of batches.
     pub batches: u64,
-    /// Slots of the slab.
+    /// The number of slots of the slab.
     pub slots: u32,
-    /// Whose memory the slots are.
+    /// The memory that the slots are in.
     pub slab: SlabKind,
     /// When a slot's samples are written.
     pub refill: Refill,
 }
 
-/// Whose memory the slots are.
+/// The memory that the slots are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlabKind {
     /// Shared memory, as on the local queue.
     Shared,
-    /// The process's own, as with QUIC.
+    /// The process's own memory, as with QUIC.
     Private,
 }
 
 /// When a slot's samples are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refill {
-    /// As soon as the slot is free: garbage first, then other samples.
+    /// As soon as the slot is free: first garbage, then other samples.
     Always,
-    /// Once, so that filling costs nothing; the same samples come again and again.
+    /// Once, so that filling costs nothing; the same samples repeat.
     Once,
 }
 
@@ -66,7 +66,7 @@ impl Default for Recipe {
     }
 }
 
-/// Most bytes of a text.
+/// The most bytes of a text.
 const MAX_TEXT_BYTES: usize = 40;
 
 /// The finaliser of SplitMix64 (Steele et al., OOPSLA 2014).
@@ -86,20 +86,20 @@ pub fn write_pixels(id: u64, pixels: &mut [u8]) {
     }
 }
 
-/// The label of sample `id`.
+/// Returns the label of sample `id`.
 #[must_use]
 pub const fn label(id: u64) -> i64 {
     (mix(!id) >> 40) as i64 - (1 << 20)
 }
 
-/// The text of sample `id`.
+/// Returns the text of sample `id`.
 #[must_use]
 pub fn text(id: u64) -> Vec<u8> {
     let length = mix(id ^ 0x7465) as usize % (MAX_TEXT_BYTES + 1);
     (0..length).map(|at| b'a' + (mix(id ^ at as u64) % 26) as u8).collect()
 }
 
-/// `image`, u8 `[height, width, 3]`; `label`, i64; `text`, ragged.
+/// Returns the columns: `image`, u8 `[height, width, 3]`; `label`, i64; `text`, ragged.
 #[must_use]
 pub fn columns(size: [u32; 2]) -> Vec<Column> {
     let image = ImageColumn { ops: vec![], layout: ImageLayout::Nhwc, normalise: None, size };
@@ -132,13 +132,12 @@ impl Recipe {
         Session { id: SessionId(1), job, world: 1, global_batch: self.samples, start: Position::START }
     }
 
-    /// A loader of these batches on `device`, and the slab that they come from. A call waits for `timeout`.
+    /// Starts a loader of these batches on `device`; returns it and the slab that they come from. `timeout` limits the
+    /// wait of one call.
     ///
-    /// # Errors
-    /// What the device says.
+    /// The device's error.
     ///
-    /// # Panics
-    /// When there is no memory for the slab.
+    /// If there is no memory for the slab.
     pub fn start(
         &self,
         device: &Device,
@@ -158,14 +157,14 @@ impl Recipe {
     }
 }
 
-/// Fills slots with a thread, and gives them as batches.
+/// A source whose thread fills slots, and which returns them as batches.
 #[derive(Debug)]
 pub struct Maker {
     ready: UnboundedReceiver<Batch>,
     end: Position,
 }
 
-/// The way back of a slot: free, then at once to be filled.
+/// Frees a slot and queues it for filling at once.
 struct Freed {
     slab: Slab,
     slots: Mutex<Sender<u32>>,
@@ -201,7 +200,7 @@ fn fill_all(
 ) {
     let mut filled = vec![false; recipe.slots as usize];
     for number in 0..recipe.batches {
-        // Ends with the loader: then no slot comes back, and nobody wants a batch.
+        // When the loader is gone, no slot is freed and no batch is taken: end too.
         let slot = loop {
             match slots.recv_timeout(Duration::from_millis(50)) {
                 Ok(slot) => break slot,

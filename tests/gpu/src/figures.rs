@@ -1,5 +1,5 @@
-//! What a GPU gives: bandwidth of the last copy beside a bare one, steps with a loader beside steps without, and
-//! what of a batch passes through the processor.
+//! Measurements on a GPU: the bandwidth of the copy to the device compared with a bare copy, steps with a loader
+//! compared with steps without, and the part of a batch that the CPU touches.
 
 use std::time::Instant;
 
@@ -12,55 +12,55 @@ use crate::{
     raw::{Mark, Trainer, TrainerStream},
 };
 
-/// Bandwidth of copies to the device.
+/// The bandwidth of copies to the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Bandwidth {
     /// Bytes of a batch.
     pub batch_bytes: usize,
-    /// 10^9 bytes per second of bare asynchronous copies, back to back, from page-locked memory.
+    /// The bandwidth of bare asynchronous copies, back to back, from page-locked memory, in 10^9 bytes per second.
     pub bare_gb_s: f64,
-    /// 10^9 bytes per second of a loader's batches, whose slots are always full.
+    /// The bandwidth of a loader's batches, whose slots are always full, in 10^9 bytes per second.
     pub loader_gb_s: f64,
 }
 
-/// Steps of a trainer.
+/// The times of a trainer's steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Overlap {
-    /// Milliseconds of a step on one batch that is on the device already.
+    /// Milliseconds of a step on one batch that is already on the device.
     pub cached_ms: f64,
     /// Milliseconds of a step on a loader's batches.
     pub loader_ms: f64,
 }
 
-/// What of a batch passes through the processor.
+/// The part of a batch that the CPU touches.
 #[derive(Clone, Copy, Debug)]
 pub struct Processor {
-    /// Bytes of a batch that the client reads and writes: header and entries. No column is among them.
+    /// Bytes of a batch that the client reads and writes: header and entries, but no column.
     pub bytes_by_processor: usize,
-    /// Milliseconds of the processor that the whole process took for a batch.
+    /// CPU time of the whole process for a batch, in milliseconds.
     pub processor_ms: f64,
 }
 
-/// The best and the median of rounds.
+/// Returns the median of the rounds.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
-/// Seconds of the processor that this process has used, ended threads too; in hundredths, as the system counts.
+/// Returns the CPU time in seconds that this process has used, including ended threads; in steps of 10 ms, the system's
+/// resolution.
 fn processor_s() -> f64 {
     const TICKS_PER_S: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name in brackets may hold anything; user and system time are the 12th and 13th number after it.
+    // The name in parentheses may contain anything; user and system time are the 12th and 13th number after it.
     let numbers = stat.rsplit_once(')').map_or("", |(_, numbers)| numbers).split_whitespace();
     numbers.skip(11).take(2).filter_map(|text| text.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_S
 }
 
-/// Bare copies and a loader's, in turns, `rounds` rounds of `recipe.batches` batches.
+/// Measures bare copies and a loader's copies alternately, in `rounds` rounds of `recipe.batches` batches.
 ///
-/// # Errors
-/// What the device says.
+/// The device's error.
 pub fn bandwidth(
     device: &Device,
     trainer: &Trainer,
@@ -84,7 +84,7 @@ pub fn bandwidth(
     ))
 }
 
-/// Two buffers on each side, copied in turns.
+/// Measures bare copies, alternately between two buffers on each side.
 fn of_bare_copies(trainer: &Trainer, bytes: usize, batches: u64) -> f64 {
     let stream = trainer.stream();
     let sides = [0, 1].map(|_| (trainer.allocate_host(bytes), trainer.allocate(bytes)));
@@ -106,8 +106,8 @@ fn of_bare_copies(trainer: &Trainer, bytes: usize, batches: u64) -> f64 {
     bytes as f64 * batches as f64 / seconds / 1e9
 }
 
-/// All batches, each dropped as soon as a stream of the trainer's was told to wait for it. The first slots' worth is
-/// not timed: their pages are locked and filled meanwhile.
+/// Measures a loader. Each batch is dropped as soon as a stream of the trainer's waits for it. The batches of the first
+/// two rounds of slots are not timed, because their pages are locked and filled meanwhile.
 fn of_loader(device: &Device, trainer: &Trainer, recipe: Recipe) -> Result<(usize, f64, f64), String> {
     let stream = trainer.stream();
     let recipe = Recipe { batches: recipe.batches + u64::from(recipe.slots) * 2, ..recipe };
@@ -132,12 +132,12 @@ fn of_loader(device: &Device, trainer: &Trainer, recipe: Recipe) -> Result<(usiz
     Ok((bytes, bytes as f64 * count as f64 / seconds / 1e9, processor_ms))
 }
 
-/// Words that the kernel takes that stands for a step, at most.
+/// The most words that the kernel for a step reads.
 const STEP_WORDS: usize = 1024 * THREADS;
-/// Threads of a block of it.
+/// The threads of a block of this kernel.
 const THREADS: usize = 256;
 
-/// A trainer's step: a kernel that begins with the batch's pixels, on the trainer's stream.
+/// Runs a trainer's steps: a kernel that begins with the batch's pixels, on the trainer's stream.
 struct Steps<'a> {
     trainer: &'a Trainer,
     stream: TrainerStream,
@@ -148,14 +148,14 @@ struct Steps<'a> {
 }
 
 impl<'a> Steps<'a> {
-    /// With as many words of a batch's pixels as it needs, or as there are.
+    /// Makes steps that read as many words of a batch's pixels as the kernel needs, or as there are.
     fn new(trainer: &'a Trainer, pixel_bytes: usize, rounds: u64) -> Self {
         let blocks = (pixel_bytes / 4).min(STEP_WORDS) / THREADS;
         let out = trainer.allocate(blocks * THREADS * 4);
         Self { trainer, stream: trainer.stream(), out, blocks: blocks as u32, rounds, last: None }
     }
 
-    /// Puts a step on the stream, and waits for the one before: a trainer is one step ahead of its device.
+    /// Enqueues a step on the stream, and waits for the previous one: a trainer is one step ahead of its device.
     fn step(&mut self, pixels: u64) {
         self.trainer.burn(self.stream, self.blocks, pixels, self.rounds, self.out);
         if let Some(last) = self.last.replace(self.trainer.mark(self.stream)) {
@@ -169,17 +169,16 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// Where a batch's pixels are, and how many bytes they have.
+/// Returns the address of a batch's pixels, and their bytes.
 fn pixels(batch: &DeviceBatch) -> Result<(u64, usize), String> {
     let image = batch.column("image").map_err(|error| error.to_string())?.values();
     Ok((image.address() as u64, image.bytes()))
 }
 
-/// Steps on one cached batch, and steps with a loader, in turns. Each takes about `step_ms`, which has to be longer than a
-/// copy: else the bus is what limits, and not the loader.
+/// Measures steps on one cached batch and steps with a loader, alternately. Each step takes about `step_ms`, which must
+/// be longer than a copy: otherwise the bus is the limit, and not the loader.
 ///
-/// # Errors
-/// What the device says.
+/// The device's error.
 pub fn overlap(
     device: &Device,
     trainer: &Trainer,
@@ -222,7 +221,7 @@ fn steps_with_loader(
     rounds: u64,
 ) -> Result<f64, String> {
     let words = |error: spdl_client::ClientError| error.to_string();
-    // The first batches are not timed: pages are locked meanwhile.
+    // The first batches are not timed, because pages are locked meanwhile.
     let first = u64::from(recipe.slots) + 2;
     let recipe = Recipe { batches: recipe.batches + first, ..recipe };
     let (mut loader, _slab) = recipe.start(device, options, TIMEOUT).map_err(words)?;
@@ -245,7 +244,7 @@ fn steps_with_loader(
     Ok(ms)
 }
 
-/// Rounds of arithmetic that keep the device busy for about so long.
+/// Returns the rounds of arithmetic that keep the device busy for about `step_ms`.
 fn rounds_for(trainer: &Trainer, pixels: u64, bytes: usize, step_ms: f64) -> u64 {
     let mut rounds = 16;
     loop {

@@ -1,4 +1,4 @@
-//! Runs all that a GPU is needed for, on one that is there: a table, and one line of JSON at the end.
+//! Runs all checks and measurements on a GPU: prints a table, and one line of JSON at the end.
 
 use std::process::ExitCode;
 
@@ -13,34 +13,34 @@ use spdl_gpu_tests::{
 };
 use spdl_shard::job::DType;
 
-/// Copies, the kernel, bandwidth and overlap on a GPU.
+/// Checks copies and the kernel, and measures bandwidth and overlap on a GPU.
 #[derive(Parser)]
 struct Args {
-    /// Which device.
+    /// The device.
     #[arg(long, default_value = "cuda:0")]
     device: String,
-    /// Small batches and few of them: for a device that is no GPU. Its figures mean nothing.
+    /// Uses few and small batches: for a device that is not a GPU. The measurements then mean nothing.
     #[arg(long)]
     quick: bool,
-    /// Samples of a batch, 224 x 224 pixels.
+    /// Samples of a batch, each of 224 x 224 pixels.
     #[arg(long, default_value_t = 256)]
     batch: u32,
-    /// Rounds of each figure; the median counts.
+    /// Rounds of each measurement; the result is the median.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Milliseconds of a step.
     #[arg(long, default_value_t = 5.0)]
     step_ms: f64,
-    /// Fail where a figure is not reached, and not only where something is wrong.
+    /// Fails also if a measurement misses its target, and not only if a check fails.
     #[arg(long)]
     strict: bool,
 }
 
-/// What came of one check or figure.
+/// The result of one check or measurement.
 struct Row {
     name: &'static str,
     result: Result<String, String>,
-    /// Whether the figure is as good as it is to be.
+    /// Whether the measurement reaches its target.
     is_reached: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The trainer's side of a device: streams, memory and kernels of its own, by bare calls of the driver.
+//! The trainer's side of a device: its own streams, memory and kernels, by direct calls of the driver.
 #![allow(unsafe_code)]
 
 use std::{ffi::CString, ffi::c_void, ptr};
@@ -9,22 +9,22 @@ use cudarc::driver::{
 };
 use spdl_client::device::StreamHandle;
 
-/// A device's primary context, current on the thread that made it, which must be the one that uses it.
+/// A device's primary context. It is current on the thread that made it, and must be used on that thread.
 #[derive(Debug)]
 pub struct Trainer {
     device: sys::CUdevice,
     module: sys::CUmodule,
-    /// What the device is called.
+    /// The device's name.
     pub name: String,
     /// The driver's version: 1000 times major plus 10 times minor.
     pub driver_version: Option<i32>,
 }
 
-/// A stream of the trainer's.
+/// A stream of the trainer.
 #[derive(Clone, Copy, Debug)]
 pub struct TrainerStream(sys::CUstream);
 
-/// A mark in a stream.
+/// An event in a stream.
 #[derive(Debug)]
 pub struct Mark(sys::CUevent);
 
@@ -32,19 +32,18 @@ fn check(call: &str, result: CUresult) {
     assert!(result == CUresult::CUDA_SUCCESS, "`{call}`: {:?}", DriverError(result));
 }
 
-/// `call!(cuName(arguments))`: calls, and panics with the name where it fails.
+/// `call!(cuName(arguments))` calls the function, and panics with its name if it fails.
 macro_rules! call {
     ($name:ident($($argument:expr),*)) => {
-        // SAFETY: each use gives arguments as the driver's manual has them, and what they point to lives.
+        // SAFETY: each use passes arguments as the driver's manual requires, and pointers to live memory.
         check(stringify!($name), unsafe { sys::$name($($argument),*) })
     };
 }
 
 impl Trainer {
-    /// Uses the device of that number, which [`spdl_client::device::Device`] was opened for before.
+    /// Uses the device of that number, which must have been opened with [`spdl_client::device::Device`] before.
     ///
-    /// # Panics
-    /// When a call fails, here and in all that follows.
+    /// If a call fails; the same holds for all methods.
     #[must_use]
     pub fn new(ordinal: u32) -> Self {
         let (mut device, mut context, mut module) = (0, ptr::null_mut(), ptr::null_mut());
@@ -59,7 +58,7 @@ impl Trainer {
         Self { device, module, name, driver_version: driver_version() }
     }
 
-    /// A stream.
+    /// Creates a stream.
     #[must_use]
     pub fn stream(&self) -> TrainerStream {
         const NON_BLOCKING: u32 = 1;
@@ -68,7 +67,7 @@ impl Trainer {
         TrainerStream(stream)
     }
 
-    /// Memory of the device.
+    /// Allocates memory of the device.
     #[must_use]
     pub fn allocate(&self, bytes: usize) -> u64 {
         let mut address = 0;
@@ -76,27 +75,28 @@ impl Trainer {
         address
     }
 
-    /// Gives memory of the device back.
+    /// Frees memory of the device.
     pub fn free(&self, address: u64) {
         call!(cuMemFree_v2(address));
     }
 
-    /// Page-locked memory of the host, with something in it.
+    /// Allocates page-locked memory of the host, and writes to all of it.
     #[must_use]
     pub fn allocate_host(&self, bytes: usize) -> *mut u8 {
         let mut start = ptr::null_mut();
         call!(cuMemAllocHost_v2(&raw mut start, bytes));
-        // SAFETY: the driver gave that many bytes.
+        // SAFETY: the driver allocated that many bytes.
         unsafe { start.cast::<u8>().write_bytes(0x5a, bytes) };
         start.cast()
     }
 
-    /// Gives page-locked memory back.
+    /// Frees page-locked memory.
     pub fn free_host(&self, start: *mut u8) {
         call!(cuMemFreeHost(start.cast()));
     }
 
-    /// A bare asynchronous copy to the device, from [`Trainer::allocate_host`]'s memory to [`Trainer::allocate`]'s.
+    /// Enqueues a bare asynchronous copy to the device, from [`Trainer::allocate_host`]'s memory to
+    /// [`Trainer::allocate`]'s.
     pub fn copy(&self, stream: TrainerStream, to: u64, from: *const u8, bytes: usize) {
         call!(cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream.0));
     }
@@ -106,7 +106,7 @@ impl Trainer {
         call!(cuMemcpyHtoD_v2(to, numbers.as_ptr().cast(), size_of_val(numbers)));
     }
 
-    /// Reads numbers from the device, and waits. What is on streams has to be done.
+    /// Reads numbers from the device, and waits. Work on streams must have finished.
     #[must_use]
     pub fn read(&self, from: u64, count: usize) -> Vec<u64> {
         let mut numbers = vec![0; count];
@@ -114,12 +114,12 @@ impl Trainer {
         numbers
     }
 
-    /// Waits for all that is on a stream.
+    /// Waits for all work on a stream.
     pub fn synchronise(&self, stream: TrainerStream) {
         call!(cuStreamSynchronize(stream.0));
     }
 
-    /// A mark after what is on the stream just now.
+    /// Records an event after the work that is on the stream now.
     #[must_use]
     pub fn mark(&self, stream: TrainerStream) -> Mark {
         const BLOCKING_WITHOUT_TIMING: u32 = 1 | 2;
@@ -129,22 +129,22 @@ impl Trainer {
         Mark(event)
     }
 
-    /// Ends a stream.
+    /// Waits for a stream and destroys it.
     pub fn end(&self, stream: TrainerStream) {
         self.synchronise(stream);
         call!(cuStreamDestroy_v2(stream.0));
     }
 
-    /// Adds all 32-bit words of `bytes` bytes to the number at `sum`, on the stream. Both addresses are the device's; `bytes`
-    /// is a multiple of 4.
+    /// Enqueues a kernel that adds all 32-bit words of `bytes` bytes to the number at `sum`. Both addresses are the
+    /// device's; `bytes` is a multiple of 4.
     pub fn sum(&self, stream: TrainerStream, from: u64, bytes: usize, sum: u64) {
         let words = u32::try_from(bytes / 4).expect("less than 2^34 bytes");
         let blocks = words.div_ceil(256 * 16).clamp(1, 2048);
         self.launch(stream, c"trainer_sum", blocks, &mut [from, u64::from(words), sum]);
     }
 
-    /// Keeps the device busy for `rounds` rounds of arithmetic that begin with what lies at `from`, 256 * `blocks` words,
-    /// and writes what comes out to `to`.
+    /// Enqueues a kernel that keeps the device busy for `rounds` rounds of arithmetic. It starts from the 256 *
+    /// `blocks` words at `from`, and writes its result to `to`.
     pub fn burn(&self, stream: TrainerStream, blocks: u32, from: u64, rounds: u64, to: u64) {
         self.launch(stream, c"trainer_burn", blocks, &mut [from, rounds, to]);
     }
@@ -168,16 +168,16 @@ impl Drop for Trainer {
 }
 
 impl TrainerStream {
-    /// As a loader wants it.
+    /// Returns the handle for a loader.
     #[must_use]
     pub fn handle(self) -> StreamHandle {
-        // SAFETY: `Trainer::end` is called when the batches are dropped.
+        // SAFETY: `Trainer::end` is called after the batches are dropped.
         unsafe { StreamHandle::from_raw(self.0 as usize) }
     }
 }
 
 impl Mark {
-    /// Waits until all before it is done.
+    /// Waits until all work before the event has finished.
     pub fn wait(&self) {
         call!(cuEventSynchronize(self.0));
     }
@@ -189,9 +189,9 @@ impl Drop for Mark {
     }
 }
 
-/// `None` where the driver does not say: the stand-in has no version.
+/// Returns the driver's version; `None` if it has no such function, like the stand-in.
 fn driver_version() -> Option<i32> {
-    // SAFETY: the driver is loaded; the symbol is looked up and called as the driver's manual has it.
+    // SAFETY: the driver is loaded; the symbol is looked up and called as the driver's manual requires.
     unsafe {
         let function = sys::culib().get::<unsafe extern "C" fn(*mut i32) -> u32>(b"cuDriverGetVersion").ok()?;
         let mut version = 0;

@@ -1,4 +1,4 @@
-//! What cannot be opened or allocated, and the words for it.
+//! Tests of devices that cannot be opened and memory that cannot be allocated, and of the error texts.
 
 use spdl_client::{
     ClientError,
@@ -40,7 +40,7 @@ scene!(a_driver_that_does_not_start_is_told_with_its_words, "fail=cuInit@1:803",
 fn a_machine_without_a_driver_is_told_what_to_install() {
     let test = "errors::a_machine_without_a_driver_is_told_what_to_install";
     with_library(test, None, "", || match Device::open("cuda:0") {
-        // A machine that has one cannot show what is said without.
+        // A machine with a driver cannot test the error without one.
         Ok(_) | Err(DeviceError::Index { .. }) => println!("this machine has a driver"),
         Err(error) => {
             assert_eq!(error, DeviceError::DriverMissing { device: "cuda:0".into() });

@@ -1,4 +1,4 @@
-//! Faults while batches flow, and proof that the checks see what they should.
+//! Tests of faults while batches flow, and proof that the checks detect them.
 
 use std::{fs::File, os::unix::fs::FileExt, time::Duration};
 
@@ -33,7 +33,7 @@ fn until_error(options: DeviceOptions) -> (u64, ClientError) {
     (count, error)
 }
 
-/// All slots that the maker does not hold ready come back.
+/// Waits until all slots are freed that the source does not hold ready.
 fn wait_for_slots(slab: &spdl_wire::slab::Slab) {
     let until = std::time::Instant::now() + Duration::from_secs(30);
     while (0..slab.slots()).any(|slot| slab.read(slot).is_some()) {
@@ -97,7 +97,8 @@ scene!(a_slot_that_is_overwritten_too_early_is_seen_by_these_checks, "delay_us=3
     let file = File::from(slab.fd().unwrap().try_clone_to_owned().unwrap());
     let mut torn = 0;
     while let Some(batch) = loader.next_batch().unwrap() {
-        // What a worker would do that did not wait for its slot: handed over, but the copy may be under way.
+        // Overwrite the slot as a worker would that does not wait until it is freed: the batch was delivered, but its
+        // copy may still be running.
         file.write_at(&[0xee; 64], (recipe.size[0] * recipe.size[1] * 3) as u64).unwrap();
         torn += u32::from(compare(&batch).is_err());
     }
@@ -117,6 +118,6 @@ scene!(memory_that_is_used_after_it_was_given_back_is_seen_by_the_stand_in, "del
     trainer.sum(stream, address, 64, sum);
     let report = wait_for_report(|report| !report["wrong"].as_array().unwrap().is_empty());
     assert!(report["wrong"][0].as_str().unwrap().contains("freed memory"), "{report}");
-    // The device is lost by now, and cannot be tidied up.
+    // The device is lost by now, so its resources cannot be released.
     std::mem::forget(trainer);
 });

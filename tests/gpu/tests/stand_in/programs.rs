@@ -1,4 +1,4 @@
-//! The program that runs on a machine with a GPU, run here: it must be right before it is taken there.
+//! Runs the program for machines with a GPU on the stand-in: it must work before it is taken to a real GPU.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! What has to be right when nothing fails.
+//! Tests of correctness when nothing fails.
 
 use std::{
     thread,
@@ -126,7 +126,7 @@ scene!(several_devices_serve_several_loaders_at_once_from_any_thread, "devices=3
             batches
         })
     });
-    // The last batch of each is dropped by a thread that never saw its device.
+    // The last batch of each loader is dropped by a thread that never used its device.
     for thread in threads {
         assert_eq!(thread.join().unwrap().len(), 1);
     }

@@ -1,4 +1,4 @@
-//! A process of its own for each test, with the stand-in as its driver.
+//! Runs each test in its own process, with the stand-in as its driver.
 
 use std::{
     env, fs,
@@ -12,10 +12,10 @@ use std::{
 use cudarc::driver::sys;
 use serde_json::Value;
 
-/// No test runs longer.
+/// The longest run of a test.
 const LIMIT: Duration = Duration::from_secs(100);
 
-/// The stand-in as it was built for this test.
+/// Returns the path of the stand-in that was built for this test.
 pub(crate) fn library() -> PathBuf {
     let program = env::current_exe().expect("this program has a path");
     let found = program.ancestors().skip(1).take(2).map(|folder| folder.join("libspdl_cuda_stand_in.so"));
@@ -23,7 +23,7 @@ pub(crate) fn library() -> PathBuf {
     found.first().expect("the stand-in is built before this test").clone()
 }
 
-/// Runs `body` in a process of its own, told to behave as `settings` say, with `library` as its driver.
+/// Runs `body` in its own process, with the stand-in's `settings`, and with `library` as its driver.
 pub(crate) fn with_library(test: &str, library: Option<&Path>, settings: &str, body: impl FnOnce()) {
     if env::var("SPDL_SCENE").is_ok_and(|running| running == test) {
         thread::spawn(|| {
@@ -49,7 +49,7 @@ pub(crate) fn with_library(test: &str, library: Option<&Path>, settings: &str, b
     assert!(text(&output.stdout).contains("1 passed"), "no test `{test}` ran: {}", text(&output.stdout));
 }
 
-/// A test that runs in a process of its own.
+/// Defines a test that runs in its own process.
 macro_rules! scene {
     ($name:ident, $settings:expr, $body:block) => {
         #[test]
@@ -63,7 +63,7 @@ macro_rules! scene {
 }
 pub(crate) use scene;
 
-/// What the stand-in has seen.
+/// Returns the stand-in's report.
 #[allow(unsafe_code)]
 pub(crate) fn report() -> Value {
     let mut bytes = vec![0u8; 1 << 16];
@@ -75,7 +75,7 @@ pub(crate) fn report() -> Value {
     serde_json::from_slice(&bytes[..length]).expect("the report is JSON")
 }
 
-/// Waits until the stand-in's report is as `is_right` wants it.
+/// Waits until the stand-in's report satisfies `is_right`.
 #[track_caller]
 pub(crate) fn wait_for_report(is_right: impl Fn(&Value) -> bool) -> Value {
     let until = Instant::now() + Duration::from_secs(30);
@@ -89,7 +89,7 @@ pub(crate) fn wait_for_report(is_right: impl Fn(&Value) -> bool) -> Value {
     }
 }
 
-/// Everything was given back, in the right order, and nothing was used that must not be.
+/// Checks that everything was released in the right order, and that nothing was used after its release.
 #[track_caller]
 pub(crate) fn check_clean() -> Value {
     let left = ["allocations", "host_allocations", "registrations", "handles", "retained"];
@@ -98,7 +98,7 @@ pub(crate) fn check_clean() -> Value {
     report
 }
 
-/// A copy of the stand-in that lacks a function.
+/// Makes a copy of the stand-in that lacks a function.
 pub(crate) fn library_without(symbol: &str, folder: &Path) -> PathBuf {
     let mut bytes = fs::read(library()).expect("the stand-in can be read");
     let name = format!("\0{symbol}\0");
