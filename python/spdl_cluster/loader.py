@@ -414,7 +414,7 @@ def local(
         warnings.warn(f"cores={cores} is more than the {there} of this machine; it is a number of cores, not percent", stacklevel=3)
     ranks = environment.Ranks(rank, world)
     feed = Feed.local(
-        functions.named(job) if isinstance(job, Mapping) else os.fspath(job),
+        functions.named(job) if isinstance(job, Mapping) else job,
         ranks,
         start=_start_text(start, state),
         epochs=epochs,

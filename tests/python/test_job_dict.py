@@ -1,0 +1,63 @@
+"""A job that is a dict: what is wrong with it is told in the job's words, and nothing of TOML, Rust or a line that no file has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import spdl_cluster
+from conftest import MakeJob
+
+
+def told(job: Any) -> str:
+    """The error that this job is refused with."""
+    with pytest.raises(spdl_cluster.SettingError) as error:
+        spdl_cluster.local(job, tensors="numpy").__enter__()
+    text = str(error.value)
+    for leak in ("TOML", "line", "untagged", "variant", "struct", "serde", "None", "panicked"):
+        assert leak not in text, f"`{leak}` is in: {text}"
+    return text
+
+
+@pytest.mark.parametrize(
+    ("ops", "text"),
+    [
+        ([{"resize": {}}], "job: column image, ops[0]: resize wants { size = 256 }; `size` is missing"),
+        ([{"resize": 64}, {"center_crop": "64"}], "job: column image, ops[1]: center_crop wants { size = 224 }, not the text \"64\""),
+        ([{"resize": 64}, "random_flop"], "job: column image, ops[1]: there is no step `random_flop`; did you mean `random_flip`?"),
+        ([64], "job: column image: ops[0] wants a step, such as { resize = { size = 256 } } or \"random_flip\", not 64"),
+    ],
+)
+def test_a_wrong_step_is_named_by_its_column_and_place(job: MakeJob, ops: list[Any], text: str) -> None:
+    wrong = job()
+    wrong["column"][0]["ops"] = ops
+    assert told(wrong) == text
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ({"global_batch": "24"}, 'job: global_batch wants a whole number, not the text "24"; leave out the quotes'),
+        ({"global_batch": -1}, "job: global_batch wants a whole number from 0 to 4294967295, not -1"),
+        ({"seed": 1.5}, "job: seed wants a whole number, not 1.5"),
+        ({"shuffle": "no"}, 'job: shuffle wants true or false, not the text "no"'),
+        ({"order": 3}, "job: order wants a table of keys, not 3"),
+        ({"epoch_end": 3}, "job: epoch_end wants one of drop, pad, continuous, exact, not 3"),
+    ],
+)
+def test_a_wrong_value_is_named_by_its_key_with_what_it_should_be(job: MakeJob, keys: dict[str, Any], text: str) -> None:
+    assert told(job(**keys)) == text
+
+
+def test_a_key_that_no_job_has_and_a_value_that_no_job_file_can_hold_are_named(job: MakeJob) -> None:
+    assert "global_bach" in told(job(global_bach=24)) and "`global_batch`" in told(job(global_bach=24))
+    assert told(job(seed={1, 2})) == "job.seed is a `set`, which no key of a job is"
+    assert told({**job(), 3: 4}) == "job has a key that is no string"
+    assert told([job()]) == "job is a `list`, neither a dict nor the path of a job file"
+
+
+def test_what_is_obvious_is_taken_for_what_it_is(job: MakeJob) -> None:
+    right = job()
+    right["column"][0]["ops"] = [{"resize": [48, 48]}, {"center_crop": 32}, "random_flip"]
+    with spdl_cluster.local(right, tensors="numpy") as loader:
+        assert next(iter(loader))["image"].shape == (24, 32, 32, 3)
