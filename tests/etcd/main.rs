@@ -6,6 +6,7 @@ mod coordinators;
 #[path = "../support/etcd.rs"]
 mod etcd;
 mod killed;
+mod moved;
 #[path = "../support/processes.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod processes;

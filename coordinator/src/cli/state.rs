@@ -4,6 +4,7 @@
 use std::{
     io::{self, Write},
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
@@ -40,13 +41,17 @@ pub enum Action {
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// Goes on from such a file, or from the backup.jsonl in a state directory. A state that is there is moved aside.
+    /// Goes on from such a file, or from the backup.jsonl in a state directory. A state that is there is moved aside in a
+    /// directory, and refused in etcd, where nothing may lead meanwhile.
     Import {
         /// The file.
         file: PathBuf,
         #[command(flatten)]
         #[allow(missing_docs)]
         place: Place,
+        /// Replaces a state in etcd that is not empty, or cannot be read.
+        #[arg(long)]
+        force: bool,
     },
     /// Begins anew where the state was lost: with no jobs and sessions. A state that is there is moved aside.
     Create {
@@ -72,7 +77,7 @@ pub(super) async fn run(action: Action) -> Result<(), StartError> {
                 }
             }
         }
-        Action::Import { file, place } => replace(&place, &Dump::read(&file)?.continued())?,
+        Action::Import { file, place, force } => import(&place, Dump::read(&file)?.continued(), force).await?,
         Action::Create { place } => {
             let folder = folder(&place)?;
             // Its sessions may still run.
@@ -89,13 +94,29 @@ async fn export(place: &Place) -> Result<Dump, StartError> {
     match &place.state {
         StateLocation::Directory(directory) => Ok(EmbeddedState::export(directory)?),
         StateLocation::Etcd { members, prefix } => {
-            let timeouts = Timeouts { answer: ETCD_TIMEOUT, commit: ETCD_TIMEOUT };
-            let gateway = Gateway::new(members, place.etcd_certs.as_deref(), timeouts)?;
             let name = place.state.to_string().into();
-            let durable = EtcdState::export(gateway.into(), Keys::new(prefix.clone()), name).await?;
+            let durable = EtcdState::export(gateway(place, members)?, Keys::new(prefix.clone()), name).await?;
             Ok(Dump { durable, owns_ca: false })
         }
     }
+}
+
+fn gateway(place: &Place, members: &[String]) -> Result<Arc<Gateway>, StartError> {
+    let timeouts = Timeouts { answer: ETCD_TIMEOUT, commit: ETCD_TIMEOUT };
+    Ok(Gateway::new(members, place.etcd_certs.as_deref(), timeouts)?.into())
+}
+
+async fn import(place: &Place, dump: Dump, is_forced: bool) -> Result<(), StartError> {
+    let StateLocation::Etcd { members, prefix } = &place.state else { return replace(place, &dump) };
+    let (name, keys) = (place.state.to_string(), Keys::new(prefix.clone()));
+    let (jobs, sessions) = (dump.durable.jobs.len(), dump.durable.sessions.len());
+    EtcdState::import(gateway(place, members)?, keys, name.clone().into(), dump.durable, is_forced).await?;
+    let _ = writeln!(io::stdout(), "state `{name}` has {jobs} jobs and {sessions} sessions");
+    if dump.owns_ca {
+        let hint = "its CA lies in `ca` of the directory that it comes from: give that to all coordinators with `--ca`";
+        let _ = writeln!(io::stdout(), "{hint}");
+    }
+    Ok(())
 }
 
 fn folder(place: &Place) -> Result<&PathBuf, StartError> {

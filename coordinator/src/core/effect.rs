@@ -94,6 +94,22 @@ pub struct Durable {
     pub last_session: u64,
 }
 
+impl Durable {
+    /// Whether no job, session or bad sample is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.jobs.is_empty() && self.sessions.is_empty() && self.bad_samples.is_empty()
+    }
+
+    /// The changes that make it of an empty state, but for the highest session id.
+    #[must_use]
+    pub fn into_changes(self) -> Vec<Change> {
+        let jobs = self.jobs.into_iter().map(Change::PutJob);
+        let sessions = self.sessions.into_iter().map(Change::PutSession);
+        jobs.chain(sessions).chain(self.bad_samples.into_iter().map(Change::PutBadSample)).collect()
+    }
+}
+
 /// A job as it is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobRecord {

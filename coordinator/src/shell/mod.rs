@@ -114,7 +114,7 @@ pub enum StartError {
     Role { name: String, role: Role },
     #[error("the CA of this cluster is gone from `{}`, beside a state that is in use", path.display())]
     CaLost { path: PathBuf },
-    #[error("state `{state}` is in etcd: it is restored from etcd's own snapshots")]
+    #[error("state `{state}` is in etcd, where a state is not begun anew by hand: another prefix is another state")]
     NotADirectory { state: String },
     #[error("a coordinator whose state is in etcd shares its cluster's CA with others, and is not told where it is")]
     NoAuthority,

@@ -121,6 +121,24 @@ pub enum StateError {
         /// How.
         cause: String,
     },
+    /// A coordinator leads, whose state would be replaced under it.
+    #[error("state `{}` is in use: coordinator `{leader}` leads", path.display())]
+    Led {
+        /// The place in etcd.
+        path: PathBuf,
+        /// Its name.
+        leader: String,
+    },
+    /// A state that an import would replace.
+    #[error("state `{}` is not empty: it has {jobs} job(s) and {sessions} session(s)", path.display())]
+    NotEmpty {
+        /// The place in etcd.
+        path: PathBuf,
+        /// How many jobs it has.
+        jobs: usize,
+        /// How many sessions.
+        sessions: usize,
+    },
     /// Another coordinator leads, or may do so.
     #[error("state `{}` is no longer this coordinator's to write: its lease has run out", path.display())]
     Deposed {
@@ -153,8 +171,17 @@ impl StateError {
         };
         match self {
             Self::Locked { .. } => Some("is a coordinator running already? see --state".to_owned()),
+            Self::Led { .. } => Some("stop all coordinators of this state first".to_owned()),
+            Self::NotEmpty { .. } => {
+                Some("`spdl-coord state export` writes it to a file; `import --force` replaces it".to_owned())
+            }
+            Self::Damaged { path, .. } if path.to_string_lossy().starts_with("etcd://") => Some(format!(
+                "restore etcd from a snapshot of its own, or stop all coordinators and replace the state by an export: \
+                 `spdl-coord state import --force --state {} FILE`",
+                path.display()
+            )),
             Self::Lost { folder } => Some(restore(folder)),
-            Self::Damaged { path, .. } if !path.to_string_lossy().starts_with("etcd://") => path.parent().map(restore),
+            Self::Damaged { path, .. } => path.parent().map(restore),
             _ => None,
         }
     }

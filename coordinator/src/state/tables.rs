@@ -31,14 +31,7 @@ pub(super) fn begin(database: &Database, dump: &Dump) -> Result<(), redb::Error>
         meta.insert(OWNS_CA, u64::from(dump.owns_ca))?;
     }
     transaction.commit()?;
-    let Durable { jobs, sessions, bad_samples, last_session: _ } = dump.durable.clone();
-    let changes: Vec<Change> = jobs
-        .into_iter()
-        .map(Change::PutJob)
-        .chain(sessions.into_iter().map(Change::PutSession))
-        .chain(bad_samples.into_iter().map(Change::PutBadSample))
-        .collect();
-    write(database, &changes)
+    write(database, &dump.durable.clone().into_changes())
 }
 
 /// Notes that what is written from here on is of this program's format.

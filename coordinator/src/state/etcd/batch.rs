@@ -135,7 +135,8 @@ impl<'a> Batch<'a> {
         }
         // Nothing in the same transaction may lie in the ranges that are deleted.
         self.cut();
-        self.together(steps);
+        // There may be more sessions than a transaction has steps.
+        steps.into_iter().for_each(|step| self.together(vec![step]));
         self.cut();
     }
 
@@ -292,6 +293,15 @@ mod tests {
             "between journal and deletion"
         );
         assert_eq!(known.sessions, [(4, "k".to_owned())].into());
+    }
+
+    #[test]
+    fn a_job_with_more_sessions_than_a_transaction_has_steps_is_deleted_in_several() {
+        let sessions = (0..250).map(|id| (id, "j".to_owned())).collect();
+        let mut known = Known { sessions, ..Known::default() };
+        let transactions = pack(&mut known, &[Change::DeleteJob("j".to_owned())]);
+        assert_eq!(transactions.iter().map(Vec::len).collect::<Vec<_>>(), [1, 100, 100, 52, 2]);
+        assert!(known.sessions.is_empty());
     }
 
     #[test]

@@ -76,6 +76,11 @@ impl Keys {
         format!("{}{sample:020}", self.bad_samples_of(job))
     }
 
+    /// Where the parts of all long values lie.
+    pub(super) fn all_parts(&self) -> String {
+        format!("{}/parts/", self.prefix)
+    }
+
     /// Where the parts of a long value lie, whenever they were made.
     pub(super) fn parts(&self, key: &str) -> String {
         let key = key.strip_prefix(&self.prefix).expect("all keys begin with the prefix");

@@ -7,6 +7,7 @@
 mod batch;
 mod encoding;
 mod gateway;
+mod import;
 mod keys;
 #[cfg(test)]
 mod tests;

@@ -299,3 +299,51 @@ fn over_tls_both_sides_show_certificates_and_one_without_is_told_so() {
     let error = Gateway::new(&members, Some(&certs), TIMEOUTS).unwrap_err();
     assert!(error.to_string().contains("key.pem"), "{error}");
 }
+
+#[test]
+fn an_import_replaces_all_of_a_state_or_nothing_and_only_where_nobody_leads_and_nothing_is_lost_unasked() {
+    let Some(clusters) = Clusters::start() else { return };
+    let keys = clusters.fresh();
+    let record = |name: &str| {
+        let job = crate::core::testing::job(name);
+        let max_bad_fraction_bits = job.max_bad_fraction.to_bits();
+        JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits, failed: None, job }
+    };
+    let bad = |sample| BadSampleRecord { job: "j".to_owned(), sample: SampleId(sample), named: None };
+    let large = Durable {
+        jobs: vec![record("j"), record("k")],
+        sessions: vec![session(3, 2), session(7, 4)],
+        bad_samples: (0..300).map(bad).collect(),
+        last_session: 1_007,
+    };
+    let small = Durable { jobs: vec![record("k")], last_session: 12, ..Durable::default() };
+    let import = |durable: &Durable, is_forced| {
+        let name = "etcd://test".into();
+        clusters.runtime.block_on(EtcdState::import(clusters.gateway(), keys.clone(), name, durable.clone(), is_forced))
+    };
+    let export = || clusters.runtime.block_on(EtcdState::export(clusters.gateway(), keys.clone(), "etcd://t".into()));
+    import(&large, false).unwrap();
+    assert_eq!(export().unwrap(), large);
+
+    let error = import(&small, false).unwrap_err();
+    assert_eq!(error.to_string(), "state `etcd://test` is not empty: it has 2 job(s) and 2 session(s)");
+    assert!(error.hint().is_some_and(|hint| hint.contains("--force")));
+    assert_eq!(export().unwrap(), large, "it is as it was");
+    import(&small, true).unwrap();
+    assert_eq!(export().unwrap(), Durable { last_session: 1_007, ..small.clone() }, "no id is given twice");
+
+    // What cannot be read is replaced when that is asked for.
+    let state = clusters.lead(&keys);
+    let damage = Op::Put { key: keys.job("k"), value: b"{".to_vec(), lease: None };
+    clusters.runtime.block_on(state.commit(&[damage])).unwrap();
+    let error = import(&large, true).unwrap_err();
+    assert_eq!(error.to_string(), "state `etcd://test` is in use: coordinator `another coordinator` leads");
+    let resign = [Op::Delete { key: keys.leader() }];
+    clusters.runtime.block_on(state.commit(&resign)).unwrap();
+    let error = import(&large, false).unwrap_err();
+    assert!(matches!(error, StateError::Damaged { .. }), "{error:?}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("import --force --state etcd://test")));
+    import(&large, true).unwrap();
+    assert_eq!(export().unwrap(), large);
+    assert_eq!(clusters.lead(&keys).load().unwrap(), large, "and a coordinator leads with it");
+}

@@ -1,0 +1,125 @@
+//! A whole state put into etcd, as if by a coordinator that leads: no other can lead or write meanwhile.
+
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Committed, Condition, EtcdState, Gateway, Keys, Op, end_of};
+use crate::{
+    core::{Change, Durable},
+    state::{StateError, Tenure},
+};
+
+/// The lease of the leader's key, and how often it is renewed.
+const LEASE_S: u64 = 30;
+const RENEWAL: Duration = Duration::from_secs(10);
+/// The name in the leader's key, which coordinators on stand-by show.
+const NAME: &str = "spdl-coord state import";
+
+impl EtcdState {
+    /// Replaces the state by another one: all of it, or nothing where this is cut off. A state that is not empty, or cannot
+    /// be read, is only replaced if `is_forced`. Ids of sessions go on from the higher of the two. Call it in a tokio runtime.
+    ///
+    /// # Errors
+    /// [`StateError::Led`] while a coordinator leads, [`StateError::NotEmpty`], and as [`StateStore::apply`](crate::state::StateStore::apply).
+    pub(crate) async fn import(
+        gateway: Arc<Gateway>,
+        keys: Keys,
+        name: PathBuf,
+        durable: Durable,
+        is_forced: bool,
+    ) -> Result<(), StateError> {
+        let failed =
+            |source: super::EtcdError| StateError::Io { path: name.clone(), action: "written", source: source.into() };
+        let lease = gateway.grant(LEASE_S).await.map_err(failed)?.id;
+        let import = async {
+            let (key, free) = (keys.leader(), Condition { key: keys.leader(), created: 0 });
+            let value = json!({ "name": NAME, "address": null }).to_string().into_bytes();
+            let put = Op::Put { key, value, lease: Some(lease) };
+            let term = match gateway.commit(&free, &[put]).await.map_err(failed)? {
+                Committed::Done { revision } => revision,
+                Committed::Unmet { held } => {
+                    let leader = leader(&held.map(|held| held.value).unwrap_or_default());
+                    return Err(StateError::Led { path: name.clone(), leader });
+                }
+            };
+            replace(Arc::clone(&gateway), keys, term, name.clone(), durable, is_forced).await
+        };
+        let renewals = async {
+            loop {
+                tokio::time::sleep(RENEWAL).await;
+                // Where it does not get through in time, etcd takes no more writes from here.
+                let _ = gateway.keep_alive(lease).await;
+            }
+        };
+        let done = tokio::select! {
+            done = import => done,
+            () = renewals => unreachable!("they do not end"),
+        };
+        // Where it does not get through, the lease runs out.
+        let _ = gateway.revoke(lease).await;
+        done
+    }
+}
+
+async fn replace(
+    gateway: Arc<Gateway>,
+    keys: Keys,
+    term: i64,
+    name: PathBuf,
+    durable: Durable,
+    is_forced: bool,
+) -> Result<(), StateError> {
+    let open = || EtcdState::open(Arc::clone(&gateway), keys.clone(), term, Tenure::for_life(), name.clone());
+    let (mut state, before) = match open().await {
+        Err(StateError::Damaged { .. } | StateError::Format { .. }) if is_forced => {
+            wipe(&gateway, &keys, term, &name).await?;
+            open().await?
+        }
+        opened => opened?,
+    };
+    if !before.is_empty() && !is_forced {
+        let (jobs, sessions) = (before.jobs.len(), before.sessions.len());
+        return Err(StateError::NotEmpty { path: name, jobs, sessions });
+    }
+    // Before any session: what is interrupted here has only skipped ids.
+    let last = before.last_session.max(durable.last_session);
+    let put = Op::Put { key: keys.last_session(), value: last.to_string().into_bytes(), lease: None };
+    state.commit(&[put]).await?;
+    state.known.last_session = last;
+    // Jobs whose records are gone may have left sessions and bad samples.
+    let names = before.jobs.iter().map(|record| &record.job.name);
+    let names = names.chain(before.sessions.iter().map(|session| &session.job));
+    let names: BTreeSet<String> = names.chain(before.bad_samples.iter().map(|bad| &bad.job)).cloned().collect();
+    let deletions = names.into_iter().map(Change::DeleteJob);
+    state.write(&deletions.chain(durable.into_changes()).collect::<Vec<_>>()).await
+}
+
+/// Deletes what cannot be read; who leads, and the highest id of a session, where that is one, stay.
+async fn wipe(gateway: &Gateway, keys: &Keys, term: i64, name: &PathBuf) -> Result<(), StateError> {
+    let io = |action, source: super::EtcdError| StateError::Io { path: name.clone(), action, source: source.into() };
+    let folders = [keys.jobs(), keys.sessions(), keys.bad_samples(), keys.all_parts()];
+    let mut steps: Vec<Op> =
+        folders.into_iter().map(|folder| Op::DeleteRange { end: end_of(&folder), key: folder }).collect();
+    steps.extend([keys.format(), keys.journal()].map(|key| Op::Delete { key }));
+    let last = gateway.read(&keys.last_session()).await.map_err(|error| io("read", error))?;
+    let is_number = |value: &[u8]| std::str::from_utf8(value).is_ok_and(|text| text.parse::<u64>().is_ok());
+    if last.is_some_and(|last| !is_number(&last.value)) {
+        steps.push(Op::Delete { key: keys.last_session() });
+    }
+    let condition = Condition { key: keys.leader(), created: term };
+    match gateway.commit(&condition, &steps).await.map_err(|error| io("written", error))? {
+        Committed::Done { .. } => Ok(()),
+        Committed::Unmet { .. } => Err(StateError::Deposed { path: name.clone() }),
+    }
+}
+
+/// The name in a leader's key.
+fn leader(value: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Holder {
+        name: String,
+    }
+    serde_json::from_slice::<Holder>(value).map_or_else(|_| "another coordinator".to_owned(), |holder| holder.name)
+}

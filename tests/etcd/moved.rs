@@ -1,0 +1,49 @@
+//! A state moves from one coordinator's disk into etcd.
+
+use crate::{
+    etcd::Etcd,
+    processes::{Cluster, Dataset, Process, ctl, run},
+};
+
+#[test]
+fn a_state_moves_from_a_disk_into_etcd_and_replaces_none_that_is_there_unasked_or_in_use() {
+    let Some(etcd) = Etcd::start() else { return };
+    let dataset = Dataset::of_pictures(24, 8);
+    let mut cluster = Cluster::start(0);
+    cluster.submit(&dataset.job("first", "epochs = 3"));
+    let (state, file) = (cluster.path("state"), cluster.path("state.jsonl"));
+    cluster.coordinator = None;
+    let of_state = |action: &str| {
+        let mut command = ctl();
+        command.args(["coord", "state", action]);
+        command
+    };
+    assert!(run(of_state("export").arg("--state").arg(&state).arg("--out").arg(&file)).status.success());
+
+    let place = format!("etcd://{}/moved", etcd.address);
+    let import = |further: &[&str]| run(of_state("import").arg(&file).args(["--state", &place]).args(further));
+    let done = import(&[]);
+    let expected = format!("state `{place}` has 1 jobs and 0 sessions\n");
+    assert!(done.stdout.starts_with(&expected) && done.stdout.contains("`--ca`"), "{}{}", done.stdout, done.stderr);
+    import(&[])
+        .error(&[&format!("state `{place}` is not empty: it has 1 job(s) and 0 session(s)"), "--force` replaces"]);
+    assert!(import(&["--force"]).status.success());
+
+    let mut coordinator = ctl();
+    coordinator.args([
+        "coord",
+        "--listen",
+        "127.0.0.1:0",
+        "--http",
+        "127.0.0.1:0",
+        "--name",
+        "leader",
+        "--state",
+        &place,
+    ]);
+    let mut coordinator = Process::spawn(coordinator.arg("--ca").arg(state.join("ca")));
+    cluster.address = coordinator.line()["quic"].as_str().expect("an address").to_owned();
+    let listed = run(&mut cluster.ctl("admin", ["job", "list", "--json"])).json();
+    assert_eq!((&listed[0]["name"], &listed[0]["epochs"]), (&"first".into(), &3.into()));
+    import(&["--force"]).error(&[&format!("state `{place}` is in use: coordinator `leader` leads"), "hint: stop all"]);
+}
