@@ -40,7 +40,7 @@ impl Durability {
     /// while that is known.
     ///
     /// # Errors
-    /// While nothing can be written nothing new is taken on: no job is kept or removed, and no rank takes a place in a
+    /// While nothing can be written nothing new is taken on: no job is kept or removed, no run is reset, and no rank takes a place in a
     /// session, as the same place, or the same session's id, would be given to another after a crash. A rank that has its
     /// place already goes on: a full disk stops no running rank.
     pub fn terms(
@@ -56,8 +56,11 @@ impl Durability {
                 .filter(|_| !has(Bug::AdmitUnwritten)),
             _ => None,
         };
-        let is_job = matches!(request, ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. });
-        if (is_job || newcomer.is_some())
+        let is_order = matches!(
+            request,
+            ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. } | ToCoordinator::ResetRun(_)
+        );
+        if (is_order || newcomer.is_some())
             && let Some(cause) = problem
         {
             return Err(Refusal::Unwritable { cause });

@@ -37,7 +37,7 @@ impl EtcdState {
             let (key, free) = (keys.leader(), Condition { key: keys.leader(), created: 0 });
             let value = json!({ "name": NAME, "address": null }).to_string().into_bytes();
             let put = Op::Put { key, value, lease: Some(lease) };
-            let term = match gateway.commit(&free, &[put]).await.map_err(failed)? {
+            let term = match gateway.commit(&free, None, &[put]).await.map_err(failed)? {
                 Committed::Done { revision } => revision,
                 Committed::Unmet { held } => {
                     let leader = leader(&held.map(|held| held.value).unwrap_or_default());
@@ -109,7 +109,7 @@ async fn wipe(gateway: &Gateway, keys: &Keys, term: i64, name: &PathBuf) -> Resu
         steps.push(Op::Delete { key: keys.last_session() });
     }
     let condition = Condition { key: keys.leader(), created: term };
-    match gateway.commit(&condition, &steps).await.map_err(|error| io("written", error))? {
+    match gateway.commit(&condition, None, &steps).await.map_err(|error| io("written", error))? {
         Committed::Done { .. } => Ok(()),
         Committed::Unmet { .. } => Err(StateError::Deposed { path: name.clone() }),
     }

@@ -333,7 +333,7 @@ fn an_import_replaces_all_of_a_state_or_nothing_and_only_where_nobody_leads_and_
     assert_eq!(export().unwrap(), Durable { last_session: 1_007, ..small.clone() }, "no id is given twice");
 
     // What cannot be read is replaced when that is asked for.
-    let state = clusters.lead(&keys);
+    let mut state = clusters.lead(&keys);
     let damage = Op::Put { key: keys.job("k"), value: b"{".to_vec(), lease: None };
     clusters.runtime.block_on(state.commit(&[damage])).unwrap();
     let error = import(&large, true).unwrap_err();
