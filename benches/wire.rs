@@ -52,7 +52,7 @@ fn session() -> Box<Session> {
     Box::new(Session { id: SessionId(1), job, world: 1, global_batch: 64, start: Position::new(0, 0) })
 }
 
-fn wish() -> Attach {
+fn attach_request() -> Attach {
     Attach { session: session(), rank: 0, from: Position::new(0, 0), slots: SLOTS, client: "bench".into() }
 }
 
@@ -82,7 +82,7 @@ fn codecs(criterion: &mut Criterion) {
     };
     let beat = ToCoordinator::WorkerBeat(beat);
     let filled = FromHome::Filled { sequence: 1000, slot: 3, used_bytes: BATCH_BYTES as u64 };
-    let Attach { session, rank, from, slots, client } = wish();
+    let Attach { session, rank, from, slots, client } = attach_request();
     let attach = ToHome::Attach { session, rank, from, slots, client };
     let mut encoded = Vec::new();
     codec::encode(&beat, &mut encoded).expect("it encodes");
@@ -141,9 +141,9 @@ where
         if over_quic {
             let endpoint = quic::client_endpoint(&client, &QuicSettings::default()).expect("bound");
             let connection = quic::connect(&endpoint, address, Role::Worker, TIMEOUT).await.expect("connected");
-            home::attach_quic(connection, wish(), BATCH_BYTES, TIMEOUT).await.expect("attached")
+            home::attach_quic(connection, attach_request(), BATCH_BYTES, TIMEOUT).await.expect("attached")
         } else {
-            home::attach_local(&socket, wish(), BATCH_BYTES, TIMEOUT).await.expect("attached")
+            home::attach_local(&socket, attach_request(), BATCH_BYTES, TIMEOUT).await.expect("attached")
         }
     });
     Client { runtime, sender, receiver, home, _dir: dir }

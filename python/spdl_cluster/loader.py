@@ -204,7 +204,7 @@ class Loader:
 
     def __repr__(self) -> str:
         # Printing a loader must not open it, join a session or decide its rank.
-        job, position = self._feed.glance
+        job, position = self._feed.summary
         ranks = self._ranks.decided
         who = "rank not decided yet" if ranks is None else f"rank {ranks[0]} of {ranks[1]}"
         return f"<spdl_cluster.Loader of {job}: {who}, {position}>"
@@ -481,5 +481,5 @@ def _state_text(state: Mapping[str, Any] | str | bytes) -> str:
 def _close_all() -> None:
     """Closes loaders that the program left open, so that workers and the coordinator need not wait for a timeout."""
     for loader in list(_open):
-        if not loader._feed.belongs_elsewhere:
+        if not loader._feed.is_forked:
             loader.close()

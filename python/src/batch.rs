@@ -53,7 +53,7 @@ impl Batch {
 /// Fails in a process that was forked from the one that opened the device: CUDA does not work there.
 fn check_process(py: Python<'_>, shared: &Shared) -> PyResult<()> {
     let Placement::Cuda { .. } = shared.placement() else { return Ok(()) };
-    if shared.is_at_home() {
+    if shared.is_owner_process() {
         return Ok(());
     }
     let problem = format!("the batch is on `{}`, which a forked process cannot use", shared.placement());

@@ -120,9 +120,9 @@ impl Feed {
     fn check(&self, waiting_since: Instant) -> PyResult<()> {
         let slots = {
             let mut hoard = self.hoard.lock();
-            let is_news = hoard.is_all() && !hoard.is_warned && waiting_since.elapsed() >= HOARDING_GRACE;
-            hoard.is_warned |= is_news;
-            is_news.then_some((hoard.slots, hoard.slab == 0))
+            let is_first = hoard.is_all() && !hoard.is_warned && waiting_since.elapsed() >= HOARDING_GRACE;
+            hoard.is_warned |= is_first;
+            is_first.then_some((hoard.slots, hoard.slab == 0))
         };
         Python::attach(|py| {
             py.check_signals()?;
@@ -387,7 +387,7 @@ impl Feed {
 
     /// Returns the job and the loader's position as text. Opens nothing and waits for nothing.
     #[getter]
-    fn glance(&self, py: Python<'_>) -> (String, String) {
+    fn summary(&self, py: Python<'_>) -> (String, String) {
         let position = py.detach(|| match self.phase.try_lock().as_deref() {
             Some(Phase::Ahead(None)) => "not opened".to_owned(),
             Some(Phase::Ahead(Some(state))) => format!("not opened, to go on at {}", state.position()),
@@ -410,7 +410,7 @@ impl Feed {
 
     /// Whether another process made the loader, and this one was forked from it.
     #[getter]
-    fn belongs_elsewhere(&self) -> bool {
+    fn is_forked(&self) -> bool {
         self.process != std::process::id()
     }
 

@@ -154,7 +154,7 @@ impl Shared {
     }
 
     /// Whether this process received the batch, and was not forked from the one that did.
-    pub(crate) fn is_at_home(&self) -> bool {
+    pub(crate) fn is_owner_process(&self) -> bool {
         self.process == std::process::id()
     }
 }
@@ -170,7 +170,7 @@ impl Deref for Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let handed = self.handed.take();
-        if self.is_at_home() {
+        if self.is_owner_process() {
             drop(handed);
             self.held.fetch_sub(1, Ordering::Relaxed);
         } else {

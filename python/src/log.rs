@@ -34,7 +34,7 @@ static QUEUE: LazyLock<Queue> = LazyLock::new(Queue::default);
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<Waiting>,
-    news: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Default)]
@@ -105,16 +105,16 @@ impl Queue {
         } else {
             waiting.dropped += 1;
         }
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     /// Delivers lines until the log is stopped and no line is left.
-    fn hand_on(&self, deliver: &Py<PyAny>) {
+    fn deliver_all(&self, deliver: &Py<PyAny>) {
         loop {
             let (lines, dropped, is_over) = {
                 let mut waiting = self.waiting.lock();
                 while waiting.lines.is_empty() && !waiting.is_over {
-                    self.news.wait(&mut waiting);
+                    self.changed.wait(&mut waiting);
                 }
                 (std::mem::take(&mut waiting.lines), std::mem::take(&mut waiting.dropped), waiting.is_over)
             };
@@ -142,7 +142,7 @@ pub(crate) fn start_log(deliver: Py<PyAny>) {
     if tracing_subscriber::registry().with(ToPython).try_init().is_err() {
         return;
     }
-    let thread = std::thread::Builder::new().name("spdl-log".into()).spawn(move || QUEUE.hand_on(&deliver));
+    let thread = std::thread::Builder::new().name("spdl-log".into()).spawn(move || QUEUE.deliver_all(&deliver));
     QUEUE.waiting.lock().thread = thread.ok().map(|thread| (std::process::id(), thread));
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn stop_log(py: Python<'_>) {
         let thread = {
             let mut waiting = QUEUE.waiting.lock();
             waiting.is_over = true;
-            QUEUE.news.notify_one();
+            QUEUE.changed.notify_one();
             waiting.thread.take()
         };
         match thread {

@@ -23,21 +23,21 @@ const MAX_CONNECTIONS: usize = 32;
 /// How long a connection may last, used or not. A client that needs more time connects again.
 const MAX_AGE: Duration = Duration::from_secs(10);
 /// How long accepting pauses when the process is out of descriptors.
-const ACCEPT_REST: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Listens for HTTP; pass it to `axum::serve`.
 #[derive(Debug)]
 pub struct HttpListener {
     listener: TcpListener,
     /// The oldest first; some may be closed.
-    guests: VecDeque<Weak<Notify>>,
+    open: VecDeque<Weak<Notify>>,
 }
 
 impl HttpListener {
     /// Wraps a socket that listens.
     #[must_use]
     pub const fn new(listener: TcpListener) -> Self {
-        Self { listener, guests: VecDeque::new() }
+        Self { listener, open: VecDeque::new() }
     }
 }
 
@@ -49,19 +49,19 @@ impl axum::serve::Listener for HttpListener {
         loop {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    self.guests.retain(|guest| guest.strong_count() > 0);
-                    while self.guests.len() >= MAX_CONNECTIONS {
-                        if let Some(oldest) = self.guests.pop_front().and_then(|guest| guest.upgrade()) {
+                    self.open.retain(|cut| cut.strong_count() > 0);
+                    while self.open.len() >= MAX_CONNECTIONS {
+                        if let Some(oldest) = self.open.pop_front().and_then(|cut| cut.upgrade()) {
                             oldest.notify_one();
                         }
                     }
                     let cut = Arc::new(Notify::new());
-                    self.guests.push_back(Arc::downgrade(&cut));
+                    self.open.push_back(Arc::downgrade(&cut));
                     return (Guest::new(stream, cut), address);
                 }
                 Err(error) => {
                     tracing::debug!(%error, "cannot accept an HTTP connection");
-                    tokio::time::sleep(ACCEPT_REST).await;
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }

@@ -21,14 +21,14 @@ pub struct AskError {
 
 #[derive(Debug)]
 enum Outcome {
-    StandsBy(Refusal),
+    Standby(Refusal),
     Failed(QuicError),
 }
 
 impl AskError {
     fn text(&self) -> String {
         let one = |(address, outcome): &(String, Outcome)| match outcome {
-            Outcome::StandsBy(refusal) => format!("`{address}`: {refusal}"),
+            Outcome::Standby(refusal) => format!("`{address}`: {refusal}"),
             Outcome::Failed(error) => format!("`{address}`: {error}"),
         };
         self.outcomes.iter().map(one).collect::<Vec<_>>().join("; ")
@@ -37,7 +37,7 @@ impl AskError {
     /// Whether a coordinator answered that is a standby.
     #[must_use]
     pub fn is_leaderless(&self) -> bool {
-        self.outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::StandsBy(_)))
+        self.outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Standby(_)))
     }
 
     /// Whether no process listens at any address, as before the first coordinator has started.
@@ -50,7 +50,7 @@ impl AskError {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.outcomes.iter().any(|(_, outcome)| match outcome {
-            Outcome::StandsBy(_) => true,
+            Outcome::Standby(_) => true,
             Outcome::Failed(error) => error.is_retryable(),
         })
     }
@@ -93,7 +93,7 @@ impl Asker {
                 Ok(FromCoordinator::Refused(refusal @ Refusal::NotLeader { .. })) => {
                     let Refusal::NotLeader { leader, .. } = &refusal else { unreachable!("it was just matched") };
                     let next = self.search.refused(leader.as_deref());
-                    (Outcome::StandsBy(refusal), next)
+                    (Outcome::Standby(refusal), next)
                 }
                 Ok(answer) => {
                     self.search.answered();

@@ -16,7 +16,7 @@ pub struct Search {
     /// The addresses asked since the request began; the last one is being asked.
     asked: Vec<String>,
     /// The first of them that answered but did not lead.
-    stands_by: Option<String>,
+    standby: Option<String>,
 }
 
 impl Search {
@@ -24,7 +24,7 @@ impl Search {
     #[must_use]
     pub fn new(addresses: Addresses) -> Self {
         let first = addresses.iter().next().expect("addresses are never empty").to_owned();
-        Self { known: addresses, first, asked: Vec::new(), stands_by: None }
+        Self { known: addresses, first, asked: Vec::new(), standby: None }
     }
 
     /// Returns the configured addresses.
@@ -35,7 +35,7 @@ impl Search {
 
     /// Begins a request: returns the first address to ask.
     pub fn begin(&mut self) -> String {
-        self.stands_by = None;
+        self.standby = None;
         self.asked = vec![self.first.clone()];
         self.first.clone()
     }
@@ -49,8 +49,8 @@ impl Search {
 
     /// The address being asked does not lead. It may name the leader, by an address that need not be configured.
     pub fn refused(&mut self, leader: Option<&str>) -> Option<String> {
-        if self.stands_by.is_none() {
-            self.stands_by = self.asked.last().cloned();
+        if self.standby.is_none() {
+            self.standby = self.asked.last().cloned();
         }
         match leader.filter(|leader| is_address(leader) && !self.is_asked(leader)) {
             Some(leader) => {
@@ -84,7 +84,7 @@ impl Search {
         match &next {
             Some(next) => self.asked.push(next.clone()),
             None => {
-                let other = self.stands_by.take().or_else(|| self.round().next().map(str::to_owned));
+                let other = self.standby.take().or_else(|| self.round().next().map(str::to_owned));
                 self.first = other.expect("addresses are never empty");
             }
         }

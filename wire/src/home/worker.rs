@@ -27,12 +27,12 @@ use crate::{
 /// The roles that may attach.
 const CLIENTS: [Role; 2] = [Role::Client, Role::Admin];
 /// The most connections that have not attached yet: over QUIC, and over the socket, where each takes a descriptor.
-const MAX_ARRIVING: usize = 256;
-const MAX_ARRIVING_LOCAL: usize = 64;
+const MAX_PENDING: usize = 256;
+const MAX_PENDING_LOCAL: usize = 64;
 /// Messages that many peers can cause are logged at most once in this time.
 const LOG_PERIOD: Duration = Duration::from_secs(30);
 /// How long accepting pauses when the process is out of descriptors.
-const ACCEPT_REST: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A worker's listeners on both transports. Dropping it ends its tasks; ranks that are attached stay.
 #[derive(Debug)]
@@ -45,13 +45,13 @@ impl HomeListener {
     /// Starts listening. Call it in a tokio runtime.
     #[must_use]
     pub fn start(local: Option<LocalListener>, quic: Option<Endpoint>) -> Self {
-        let (door, arrived) = mpsc::channel(MAX_ARRIVING);
+        let (requests, arrived) = mpsc::channel(MAX_PENDING);
         let mut tasks = JoinSet::new();
         if let Some(listener) = local {
-            tasks.spawn(listen_local(listener, door.clone()));
+            tasks.spawn(listen_local(listener, requests.clone()));
         }
         if let Some(endpoint) = quic {
-            tasks.spawn(listen_quic(endpoint, door));
+            tasks.spawn(listen_quic(endpoint, requests));
         }
         Self { arrived, _tasks: tasks }
     }
@@ -63,8 +63,8 @@ impl HomeListener {
     }
 }
 
-async fn listen_local(listener: LocalListener, door: mpsc::Sender<AttachRequest>) {
-    let mut arriving = Doorway::new(MAX_ARRIVING_LOCAL);
+async fn listen_local(listener: LocalListener, requests: mpsc::Sender<AttachRequest>) {
+    let mut pending = Doorway::new(MAX_PENDING_LOCAL);
     let failures = LogLimit::new(LOG_PERIOD);
     loop {
         let stream = match listener.accept().await {
@@ -73,14 +73,14 @@ async fn listen_local(listener: LocalListener, door: mpsc::Sender<AttachRequest>
                 if let Some(more) = failures.admit_text() {
                     warn!("cannot accept a local connection: {error}{more}");
                 }
-                tokio::time::sleep(ACCEPT_REST).await;
+                tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
         let admitted = listener.admit(&stream);
-        let door = door.clone();
+        let requests = requests.clone();
         let process = admitted.as_ref().map_or(0, |peer| peer.pid);
-        arriving.enter(process, async move {
+        pending.enter(process, async move {
             let (who, refusal) = match &admitted {
                 Ok(peer) => (format!("process {} of user {}", peer.pid, peer.uid), None),
                 Err(error) => (String::new(), Some(error.to_string())),
@@ -92,21 +92,21 @@ async fn listen_local(listener: LocalListener, door: mpsc::Sender<AttachRequest>
                 connection: None,
                 who,
             };
-            arrive(control, refusal, door).await;
+            arrive(control, refusal, requests).await;
         });
     }
 }
 
-async fn listen_quic(endpoint: Endpoint, door: mpsc::Sender<AttachRequest>) {
-    let mut arriving = Doorway::new(MAX_ARRIVING);
-    let strangers = Arc::new(LogLimit::new(LOG_PERIOD));
+async fn listen_quic(endpoint: Endpoint, requests: mpsc::Sender<AttachRequest>) {
+    let mut pending = Doorway::new(MAX_PENDING);
+    let refusals = Arc::new(LogLimit::new(LOG_PERIOD));
     while let Some(incoming) = endpoint.accept().await {
-        let (door, strangers) = (door.clone(), Arc::clone(&strangers));
-        arriving.enter(incoming.remote_address().ip(), async move {
+        let (requests, refusals) = (requests.clone(), Arc::clone(&refusals));
+        pending.enter(incoming.remote_address().ip(), async move {
             match open_control(incoming).await {
-                Ok(control) => arrive(control, None, door).await,
+                Ok(control) => arrive(control, None, requests).await,
                 Err(ChannelError::Quic(error @ QuicError::RoleNotAllowed { .. })) => {
-                    if let Some(more) = strangers.admit_text() {
+                    if let Some(more) = refusals.admit_text() {
                         warn!("refused a peer: {error}{more}");
                     }
                 }
@@ -132,13 +132,13 @@ async fn open_control(incoming: quinn::Incoming) -> Result<Control, ChannelError
 }
 
 /// Reads the first message and passes the request on; a peer that sends anything else gets an error.
-async fn arrive(mut control: Control, refusal: Option<String>, door: mpsc::Sender<AttachRequest>) {
+async fn arrive(mut control: Control, refusal: Option<String>, requests: mpsc::Sender<AttachRequest>) {
     let problem = match refusal {
         Some(refusal) => refusal,
         None => match tokio::time::timeout(ATTACH_TIMEOUT, control.frames.next::<ToHome>()).await {
             Ok(Ok(Some(ToHome::Attach { session, rank, from, slots, client }))) => {
                 // This fails only when the worker shuts down.
-                let _ = door.send(AttachRequest { session, rank, from, slots, client, control }).await;
+                let _ = requests.send(AttachRequest { session, rank, from, slots, client, control }).await;
                 return;
             }
             Ok(Ok(Some(other))) => format!("the first message was {other:?}, not Attach"),
@@ -162,12 +162,12 @@ struct Control {
 impl Control {
     async fn fault(mut self, message: String, is_retryable: bool) {
         let fault = FromHome::Fault { message, is_retryable };
-        let last_words = async {
+        let sending = async {
             if self.out.send(&fault).await.is_ok() {
                 finish(self.out.io_mut()).await;
             }
         };
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, last_words).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, sending).await;
     }
 }
 
