@@ -77,3 +77,44 @@ fn group(items: &[Item]) -> Vec<Group> {
         .map(|entries| Group { block: block_of(&entries[0]), entries: entries.into() })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use spdl_shard::{Position, order::BatchParams};
+
+    use super::*;
+    use crate::feed::tests::scene::{Scene, resources};
+
+    #[tokio::test]
+    async fn the_blocks_of_every_batch_but_the_first_are_fetched_ahead_and_kept_until_it_is_filled() {
+        let scene = Scene::new(&[], "epochs = 1\nglobal_batch = 12");
+        let resources = resources(64 << 20, None);
+        let dataset = resources.datasets.open(&scene.job).await.unwrap();
+        let plan = dataset.plan(&scene.job).unwrap();
+        let params = BatchParams::from(&scene.job);
+        let all: Vec<Step> = plan.steps(Position::START, &params).take(4).collect();
+        let mut steps = Steps::new(plan, (0, 1), dataset, resources.fetcher.clone());
+        all.iter().for_each(|step| steps.prepare(*step));
+        for (number, step) in all.into_iter().enumerate() {
+            let PlannedStep { items, groups, holds, .. } = steps.take(step);
+            assert_eq!(groups.iter().map(|group| group.entries.len()).sum::<usize>(), items.len());
+            let expected = if number == 0 { 0 } else { groups.len() };
+            assert_eq!(holds.len(), expected, "batch {number} reads {} blocks", groups.len());
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "in the order in which they were prepared")]
+    fn a_batch_is_not_filled_with_the_samples_of_another() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let _entered = runtime.enter();
+        let scene = Scene::new(&[], "epochs = 1\nglobal_batch = 12");
+        let resources = resources(64 << 20, None);
+        let dataset = runtime.block_on(resources.datasets.open(&scene.job)).unwrap();
+        let plan = dataset.plan(&scene.job).unwrap();
+        let [first, second] = [0, 12].map(|offset| plan.step(Position::new(0, offset), &(&scene.job).into()).unwrap());
+        let mut steps = Steps::new(plan, (0, 1), dataset, resources.fetcher.clone());
+        steps.prepare(first);
+        steps.take(second);
+    }
+}
