@@ -10,7 +10,7 @@ mod strangers;
 
 use std::{ffi::OsStr, fs, path::Path};
 
-use cluster::{Coordinator, Peer, beat, command, dataset, job_text, join, worker};
+use cluster::{Coordinator, Peer, beat, command, dataset, job_text, join, refused, worker};
 use rustix::process::Signal;
 use spdl_shard::Position;
 use spdl_wire::{
@@ -205,7 +205,7 @@ async fn sigterm_and_sigint_stop_it_in_good_order_and_the_state_is_free_again() 
 fn a_second_coordinator_on_one_state_directory_says_why_it_does_not_start() {
     let folder = tempfile::tempdir().unwrap();
     let _first = Coordinator::start(folder.path(), &[]);
-    let second = command(folder.path(), "127.0.0.1:0").output().unwrap();
+    let second = refused(&mut command(folder.path(), "127.0.0.1:0"));
     let text = String::from_utf8(second.stderr).unwrap();
     assert_eq!(second.status.code(), Some(1));
     assert!(text.contains("in use by another process") && text.contains("hint: "), "{text}");
@@ -216,7 +216,7 @@ fn a_second_coordinator_on_one_state_directory_says_why_it_does_not_start() {
 fn a_port_that_is_taken_is_named_with_the_option_to_choose_another() {
     let folder = tempfile::tempdir().unwrap();
     let first = Coordinator::start(&folder.path().join("1"), &[]);
-    let second = command(&folder.path().join("2"), &first.quic.to_string()).output().unwrap();
+    let second = refused(&mut command(&folder.path().join("2"), &first.quic.to_string()));
     let text = String::from_utf8(second.stderr).unwrap();
     assert!(text.contains(&first.quic.to_string()) && text.contains("--listen"), "{text}");
 }
@@ -228,7 +228,7 @@ fn a_coordinator_with_its_state_in_etcd_wants_the_clusters_ca_and_a_certificate_
     let ca = folder.path().join("ca");
     let certs = folder.path().join("certs");
     let text = |more: [&OsStr; 2]| {
-        let output = command(etcd, "127.0.0.1:0").args(more.iter().filter(|arg| !arg.is_empty())).output().unwrap();
+        let output = refused(command(etcd, "127.0.0.1:0").args(more.iter().filter(|arg| !arg.is_empty())));
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8(output.stderr).unwrap()
     };
@@ -243,7 +243,7 @@ fn a_coordinator_with_its_state_in_etcd_wants_the_clusters_ca_and_a_certificate_
     ClusterCa::open_or_create(&ca).unwrap();
     let advertise = |address: &str| {
         let mut command = command(etcd, "127.0.0.1:0");
-        let output = command.args(["--advertise", address, "--ca"]).arg(&ca).output().unwrap();
+        let output = refused(command.args(["--advertise", address, "--ca"]).arg(&ca));
         String::from_utf8(output.stderr).unwrap()
     };
     for address in ["0.0.0.0:0", "127.0.0.1:0", "0.0.0.0:7400"] {

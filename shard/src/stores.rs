@@ -79,6 +79,11 @@ mod tests {
             ("/data/../etc", "/data", false),
         ] {
             assert_eq!(is_within(url, store), expected, "{url} in {store}");
+            let stores = Stores::from_iter(["s3://other".to_owned(), format!(" {store}\n")]);
+            assert_eq!(stores.admit(url).is_ok(), expected, "{url} in {stores:?}");
         }
+        assert_eq!(Stores::default().admit("s3://any/where"), Ok(()), "where no store is named");
+        let problem = Stores::from_iter(["s3://mine".to_owned()]).admit("https://me:word@host/a").unwrap_err();
+        assert!(problem.contains("`https://***@host/a`") && problem.contains("s3://mine"), "{problem}");
     }
 }

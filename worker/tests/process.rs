@@ -54,6 +54,19 @@ fn within_a_minute<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static)
     result.recv_timeout(LONG).expect("an answer within a minute")
 }
 
+/// What a worker that must not start says.
+fn refused(command: &mut Command) -> String {
+    let mut child = command.spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    if !ready.is_empty() {
+        child.kill().unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(ready.is_empty() && !output.status.success(), "it has started: {ready}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
 fn start(directory: &Path) -> Process {
     spawn(&mut command(directory))
 }
@@ -126,15 +139,10 @@ fn after_kill_9_the_next_one_starts_on_the_same_socket() {
 #[test]
 fn what_is_wrong_is_named_with_a_hint() {
     let directory = tempfile::tempdir().unwrap();
-    let said = |command: &mut Command| {
-        let output = command.output().unwrap();
-        assert!(!output.status.success());
-        String::from_utf8(output.stderr).unwrap()
-    };
-    let error = said(&mut command(directory.path()));
+    let error = refused(&mut command(directory.path()));
     assert!(error.contains("certs") && error.contains("hint: `spdl-ctl cert`"), "{error}");
     certs(directory.path(), Role::Client);
-    let error = said(&mut command(directory.path()));
+    let error = refused(&mut command(directory.path()));
     assert!(error.contains("is for a client, not for a worker"), "{error}");
     certs(directory.path(), Role::Worker);
     for (flags, parts) in [
@@ -143,16 +151,16 @@ fn what_is_wrong_is_named_with_a_hint() {
         (["--advertise", "0.0.0.0:0"], ["`--advertise`", "any address or port"]),
         (["--advertise", "127.0.0.1:0"], ["`--advertise`", "any address or port"]),
     ] {
-        let error = said(command(directory.path()).args(flags));
+        let error = refused(command(directory.path()).args(flags));
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }
     for (name, value) in [("AWS_ENDPOINT", "minio:9000"), ("AWS_SECRET_ACCESS_KEY", "one\ntwo")] {
-        let error = said(command(directory.path()).env(name, value));
+        let error = refused(command(directory.path()).env(name, value));
         assert!(error.contains(name) && error.contains("hint: ") && !error.contains("two"), "{error}");
     }
-    let error = said(command(directory.path()).env("SPDL_WORKER_MEMORY", "1MB"));
+    let error = refused(command(directory.path()).env("SPDL_WORKER_MEMORY", "1MB"));
     assert!(error.contains("`--memory`") && error.contains("1000000 bytes"), "{error}");
-    let error = said(command(directory.path()).args(["--cache-bytes", "12 parsecs"]));
+    let error = refused(command(directory.path()).args(["--cache-bytes", "12 parsecs"]));
     assert!(error.contains("--cache-bytes") && error.contains("parsecs"), "{error}");
 }
 
@@ -218,9 +226,8 @@ fn a_second_worker_on_one_cache_folder_does_not_start() {
         command.args(["--socket", directory.path().join(socket).to_str().unwrap()]).arg("--cache-dir").arg(&cache);
         command
     };
-    let output = second("second.sock").output().unwrap();
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && error.contains(cache.to_str().unwrap()), "{error}");
+    let error = refused(&mut second("second.sock"));
+    assert!(error.contains(cache.to_str().unwrap()), "{error}");
     assert!(error.contains("another worker's"), "{error}");
     signal(&first, "-KILL");
     assert_eq!(exit_code(first), None);

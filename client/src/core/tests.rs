@@ -451,6 +451,18 @@ fn a_stream_that_is_restarted_comes_again_over_a_new_link_of_the_same_session() 
 }
 
 #[test]
+fn a_stream_that_is_restarted_is_acknowledged_anew_from_its_beginning() {
+    let mut rank = Rank::attached();
+    rank.filled(L0, 0, 0, 0);
+    rank.on(Event::Handed(Progress { position: at(24), receipt: Receipt(5), waited_ms: 8 }));
+    rank.on(Event::Restart { from: Position::START });
+    rank.on(Event::Attached { link: L1, slots: 3 });
+    let effects = rank.wake();
+    let beat = beat_of(&effects);
+    assert_eq!((beat.acknowledged, beat.receipt, beat.waited_ms), (Position::START, Receipt::default(), 8));
+}
+
+#[test]
 fn a_rank_that_restarts_before_it_has_joined_begins_where_the_session_does() {
     let (mut rank, _) = Rank::new(intent());
     assert_eq!(rank.on(Event::Restart { from: Position::START }), []);

@@ -119,6 +119,7 @@ mod tests {
     fn a_worker_without_a_sensible_core_count_counts_as_one_core() {
         assert_eq!(choose("c", &[(1, "a", f64::NAN, 0), (2, "b", 2.0, 0)]), Some(2));
         assert_eq!(choose("c", &[(1, "a", 0.0, 0)]), Some(1));
+        assert_eq!(choose("c", &[(1, "a", 0.0, 0), (2, "b", 2.0, 4)]), Some(1), "1/1 is less than 5/2");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
@@ -35,6 +35,19 @@ pub(crate) fn command(state: &Path, listen: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spdl-coord"));
     command.args(["--listen", listen, "--http", "127.0.0.1:0", "--state"]).arg(state).env_clear();
     command
+}
+
+/// The output of a coordinator that must not start.
+pub(crate) fn refused(command: &mut Command) -> Output {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    if !ready.is_empty() {
+        child.kill().unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(ready.is_empty(), "it has started: {ready}");
+    output
 }
 
 impl Coordinator {

@@ -14,7 +14,7 @@ use spdl_wire::{
 };
 
 use crate::{
-    cluster::{Coordinator, beat, command, dataset, join},
+    cluster::{self, Coordinator, beat, command, dataset, join},
     joined,
 };
 
@@ -118,7 +118,7 @@ async fn while_the_disk_is_full_nothing_new_is_taken_on_running_ranks_go_on_and_
 
 /// What a coordinator that does not start says.
 fn failure(state: &Path) -> String {
-    let output = command(state, "127.0.0.1:0").output().unwrap();
+    let output = cluster::refused(&mut command(state, "127.0.0.1:0"));
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(!text.contains("panicked"), "{text}");

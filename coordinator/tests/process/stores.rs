@@ -13,7 +13,7 @@ use spdl_wire::{
     messages::{FromCoordinator, ToCoordinator},
 };
 
-use crate::cluster::{Coordinator, Peer, command, dataset, job_text};
+use crate::cluster::{self, Coordinator, Peer, command, dataset, job_text};
 
 async fn refusal(client: &Peer, dataset: &str) -> String {
     let toml = job_text("j", Path::new(dataset));
@@ -54,7 +54,7 @@ fn a_malformed_setting_of_a_store_is_named_at_the_start() {
         ("AWS_REGION", "us east"),
         ("AZURE_STORAGE_ENDPOINT", "foo:1"),
     ] {
-        let output = command(&folder.path().join("state"), "127.0.0.1:0").env(name, value).output().unwrap();
+        let output = cluster::refused(command(&folder.path().join("state"), "127.0.0.1:0").env(name, value));
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{text}");
         assert!(text.contains(name) && text.contains("hint: ") && !text.contains("panicked"), "{text}");

@@ -153,6 +153,31 @@ fn a_rank_can_say_of_so_many_workers_that_it_cannot_reach_them_and_forgets_it_in
 }
 
 #[test]
+fn what_a_rank_says_of_a_worker_that_is_not_there_yet_does_not_keep_it_from_that_worker() {
+    let mut world = World::new();
+    world.try_join(Join { node: NodeId("near".into()), ..join(0, 1, 10) }).unwrap();
+    let unreachable = RankBeat { unreachable: Some(WorkerId(2)), ..beat(1, 0, 10, 0) };
+    assert_eq!(world.beat(unreachable), Ok(None));
+    world.worker(worker(1, "far"));
+    world.worker(worker(2, "near"));
+    assert_eq!(world.beat(beat(1, 0, 10, 0)), Ok(Some(2)));
+}
+
+#[test]
+fn a_rank_is_kept_from_64_workers_at_most() {
+    let mut world = World::new();
+    for id in 1..=66 {
+        world.worker(worker(id, "far"));
+    }
+    world.join(join(0, 1, 10));
+    let unreachable = |worker| RankBeat { unreachable: Some(WorkerId(worker)), ..beat(1, 0, 10, 0) };
+    for id in 1..=64 {
+        assert_eq!(world.beat(unreachable(id)), Ok(Some(id + 1)));
+    }
+    assert_eq!(world.beat(unreachable(65)), Ok(Some(65)), "it is not believed any more");
+}
+
+#[test]
 fn more_workers_than_there_is_room_for_are_refused_and_those_that_are_there_are_heard() {
     let mut world = World::new();
     for id in 1..=MAX_WORKERS as u64 {

@@ -1,6 +1,6 @@
 //! Which session a rank takes part in, and where it starts.
 
-use spdl_shard::{Fingerprint, Position};
+use spdl_shard::{Fingerprint, Position, job::Job};
 use spdl_wire::messages::{Holder, Join, RankBeat, Refusal, RunName, SessionId, Start, StartReason};
 
 use crate::core::{
@@ -160,6 +160,9 @@ fn a_world_larger_than_the_batch_or_the_limit_is_refused() {
     assert_eq!(world.try_join(small), Err(Refusal::WorldTooLarge { world: 1, global_batch: 0 }));
     let huge = Join { global_batch: Some(u32::MAX), ..join(0, MAX_WORLD + 1, 1) };
     assert_eq!(world.try_join(huge).unwrap_err().to_string(), "world is 65537; the most is 65536");
+    world.create(Job { samples: 1 << 20, ..job("large") });
+    let largest = Join { job: "large".into(), global_batch: Some(MAX_WORLD), ..join(0, MAX_WORLD, 1) };
+    assert_eq!(world.try_join(largest).unwrap().0.world, MAX_WORLD);
 }
 
 #[test]
