@@ -1,13 +1,23 @@
 //! What must be true, seen from outside: it knows the plan, what was asked and answered, and what trainers were handed.
 
-mod answers;
-mod batches;
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use spdl_coordinator::core::{Change, Durable};
-use spdl_shard::{Position, order::BatchParams};
-use spdl_wire::messages::{Session, SessionId};
+use spdl_shard::{
+    Position, Receipt, SampleId,
+    job::{BadSamples, EpochEnd},
+    order::{BatchParams, ItemKind},
+};
+use spdl_wire::{
+    layout::entry_flags,
+    messages::{FromCoordinator, Join, RankBeat, Refusal, Session, SessionId, Start, ToCoordinator},
+};
+
+use crate::{
+    coverage::Coverage,
+    scenario::{Dataset, Scenario},
+    slab::{Content, Entry},
+};
 
 /// How long ranks go on at most that have to learn that they may not.
 const SETTLED_US: u64 = 30_000_000;
@@ -346,4 +356,274 @@ impl Oracle {
         });
         late.map_or(Ok(()), |late| Err(format!("{late:?} is not made durable at {now_ms}")))
     }
+
+    /// The coordinator has decided on an answer.
+    pub(crate) fn answered(
+        &mut self,
+        at: usize,
+        now_ms: u64,
+        question: &ToCoordinator,
+        answer: &FromCoordinator,
+        coverage: &mut Coverage,
+    ) -> Result<(), String> {
+        match (question, answer) {
+            (ToCoordinator::Join(join), FromCoordinator::Joined { session, .. }) => {
+                self.on_join(at, now_ms, join, session, coverage)
+            }
+            (ToCoordinator::Join(_), FromCoordinator::Refused(refusal)) => {
+                match refusal {
+                    Refusal::RunInUse { .. } => coverage.count("join_refused_as_the_run_is_in_use"),
+                    Refusal::SessionDisagrees { .. } => coverage.count("join_refused_as_it_disagrees"),
+                    _ => {}
+                }
+                self.on_refused(at, question, refusal)
+            }
+            (ToCoordinator::RankBeat(beat), FromCoordinator::RankHeard { .. })
+            | (ToCoordinator::RankLeave(beat), FromCoordinator::Done) => {
+                if beat.unreachable.is_some() {
+                    coverage.count("home_out_of_reach");
+                }
+                self.on_beat(at, now_ms, beat, matches!(question, ToCoordinator::RankLeave(_)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn on_refused(&self, at: usize, question: &ToCoordinator, refusal: &Refusal) -> Result<(), String> {
+        let (ToCoordinator::Join(join), Refusal::SessionSuperseded { .. }) = (question, refusal) else { return Ok(()) };
+        let newest = self.views.get(&at).and_then(|view| view.newest(&run_of(join)));
+        let is_current =
+            newest.is_some_and(|(_, known)| known.ranks.get(&join.rank).is_some_and(|(_, nonce)| *nonce == join.nonce));
+        if is_current { Err("a rank of the newest session is told of a newer one".into()) } else { Ok(()) }
+    }
+
+    fn on_join(
+        &mut self,
+        at: usize,
+        now_ms: u64,
+        join: &Join,
+        session: &Session,
+        coverage: &mut Coverage,
+    ) -> Result<(), String> {
+        let Session { id, world, start, .. } = *session;
+        let wanted = match join.start {
+            Start::Beginning => Some(Position::START),
+            Start::Resume => None,
+            Start::At(position) => Some(position),
+        };
+        if world != join.world || wanted.is_some_and(|wanted| wanted != start) {
+            return Err(format!("rank {} wants {:?} and gets world {world}, start {start}", join.rank, join));
+        }
+        let run = run_of(join);
+        let liveness_ms = self.liveness_ms;
+        let view = self.views.entry(at).or_default();
+        let newest = view.newest(&run);
+        if !view.known.contains_key(&id) {
+            if let Some((other, _)) = view.known.last_key_value().filter(|(other, _)| **other > id) {
+                return Err(format!("session {} begins after {}", id.0, other.0));
+            }
+            let before = newest.map_or(Position::START, |(_, known)| known.acknowledged());
+            if let Some((before, known)) = newest {
+                may_supersede(liveness_ms, now_ms, join, before, known, coverage)?;
+            }
+            let expected = wanted.unwrap_or(before);
+            if start != expected {
+                return Err(format!("session {} starts at {start} and not at {expected}", id.0));
+            }
+            coverage.count("session_begun");
+            if newest.is_some() {
+                coverage.count("session_superseded");
+                let is_resumed = start > Position::START;
+                let kind =
+                    if wanted.is_some() { "session_resumed_from_state" } else { "session_resumed_without_state" };
+                if is_resumed {
+                    coverage.count(kind);
+                }
+            }
+            let ranks = [(join.rank, (start, join.nonce))].into();
+            let heard_ms = [(join.rank, Some(now_ms))].into();
+            view.known.insert(id, Known { run, world, start, launch: join.launch.clone(), ranks, heard_ms });
+            return Ok(());
+        }
+        if let Some((newest, _)) = newest.filter(|(newest, _)| *newest > id) {
+            return Err(format!("session {} is joined, and has a successor: {newest:?}", id.0));
+        }
+        let known = view.known.get_mut(&id).expect("it was just found");
+        if (known.world, known.start, &known.run) != (world, start, &run) {
+            return Err(format!("session {} is {known:?} and is given as {run:?}, world {world}, start {start}", id.0));
+        }
+        known.heard_ms.insert(join.rank, Some(now_ms));
+        match known.ranks.get(&join.rank) {
+            Some((_, nonce)) if *nonce == join.nonce => coverage.count("join_repeated_after_a_lost_answer"),
+            Some(_) => return Err(format!("rank {} of session {} is given away twice", join.rank, id.0)),
+            None => {
+                known.ranks.insert(join.rank, (start, join.nonce));
+            }
+        }
+        Ok(())
+    }
+
+    fn on_beat(&mut self, at: usize, now_ms: u64, beat: &RankBeat, leaves: bool) -> Result<(), String> {
+        let view = self.views.entry(at).or_default();
+        if view.is_superseded(beat.session) {
+            return Err(format!("session {} has a successor, and its rank {} is heard", beat.session.0, beat.rank));
+        }
+        let Some(known) = view.known.get_mut(&beat.session) else {
+            return Err(format!("session {} comes out of nothing", beat.session.0));
+        };
+        let Some((acknowledged, _)) = known.ranks.get_mut(&beat.rank) else {
+            return Err(format!("rank {} of session {} is heard and has not joined", beat.rank, beat.session.0));
+        };
+        let heard_ms = known.heard_ms.entry(beat.rank).or_insert(Some(now_ms));
+        *heard_ms = heard_ms.filter(|_| !leaves).map(|_| now_ms);
+        if beat.acknowledged > *acknowledged {
+            *acknowledged = beat.acknowledged;
+            if view.durable.get(&(beat.session, beat.rank)).is_none_or(|durable| *durable < beat.acknowledged) {
+                view.lagging.push_back((now_ms, beat.session, beat.rank, beat.acknowledged));
+            }
+        }
+        Ok(())
+    }
+
+    /// A client takes part in a session, for the first time in its life.
+    pub(crate) fn joined(&mut self, client: usize, (era, rank): (u32, u32), session: &Session, scenario: &Scenario) {
+        let cursor = Cursor {
+            stream: (era, session.id),
+            rank,
+            world: session.world,
+            job: session.job.name.clone(),
+            params: scenario.dataset(&session.job.name).batch_params(session.global_batch),
+            next: session.start,
+        };
+        self.cursors.insert(client, cursor);
+    }
+
+    /// A trainer was handed a batch: it is the one that the undisturbed run hands over here.
+    pub(crate) fn took(
+        &mut self,
+        client: usize,
+        content: &Content,
+        scenario: &Scenario,
+        coverage: &mut Coverage,
+    ) -> Result<(), String> {
+        let cursor = self.cursors.get_mut(&client).ok_or("a batch came before the rank joined")?;
+        let dataset = scenario.dataset(&cursor.job);
+        let step = dataset.plan.step(cursor.next, &cursor.params).ok_or("a batch came after the last one")?;
+        let Content { rank, world, from, next, ref entries } = *content;
+        if (rank, world, from, next) != (cursor.rank, cursor.world, step.from, step.next) {
+            return Err(format!("rank {rank} of {world} got {from} to {next}, where {step:?} is next for {cursor:?}"));
+        }
+        if step.from.epoch > cursor.next.epoch || step.next.epoch > step.from.epoch {
+            coverage.count("epoch_crossed");
+        }
+        let mut items = Vec::new();
+        dataset.plan.rank_items(&step, rank, world, &mut items);
+        let expected = items.iter().map(|item| expected_entry(item.at, item.located.id.0, item.kind, dataset));
+        if !expected.clone().eq(entries.iter().copied()) {
+            return Err(format!("at {from} it got {entries:?}, and not {:?}", expected.collect::<Vec<_>>()));
+        }
+        cursor.next = next;
+        let delivered = self.delivered.entry(cursor.stream).or_default();
+        for entry in entries.iter().filter(|entry| entry.flags & (entry_flags::INVALID | entry_flags::PADDING) == 0) {
+            if delivered.insert(entry.at, entry.id).is_some() {
+                return Err(format!("{} is delivered twice", entry.at));
+            }
+        }
+        Ok(())
+    }
+
+    /// A trainer was told that there is no more.
+    pub(crate) fn ended(&self, client: usize, scenario: &Scenario) -> Result<(), String> {
+        let cursor = self.cursors.get(&client).ok_or("the end came before the rank joined")?;
+        match scenario.dataset(&cursor.job).plan.step(cursor.next, &cursor.params) {
+            Some(step) => Err(format!("the end came where {step:?} is next")),
+            None => Ok(()),
+        }
+    }
+
+    /// All ranks of a session have ended: together they got all that there is from its start on, each once, and their
+    /// receipts add up to it.
+    pub(crate) fn finished(&self, clients: &[usize], session: &Session, receipts: Receipt) -> Result<(), String> {
+        let cursors: Vec<&Cursor> = clients.iter().filter_map(|client| self.cursors.get(client)).collect();
+        let Some(stream) = cursors.first().map(|cursor| cursor.stream) else { return Ok(()) };
+        if cursors.iter().any(|cursor| cursor.stream != stream) {
+            return Ok(());
+        }
+        let nothing = BTreeMap::new();
+        let delivered = self.delivered.get(&stream).unwrap_or(&nothing);
+        let mut expected = all_positions(session);
+        if !delivered.keys().copied().eq(expected.by_ref()) {
+            let missing = all_positions(session).find(|at| !delivered.contains_key(at));
+            return Err(format!("session {} is over; not delivered: {missing:?}", session.id.0));
+        }
+        let mut receipt = Receipt::default();
+        for (at, id) in delivered {
+            receipt.add_sample(*at, SampleId(*id));
+        }
+        if receipt != receipts {
+            return Err(format!("receipts of session {} add up to {receipts}, not to {receipt}", session.id.0));
+        }
+        Ok(())
+    }
+}
+
+fn run_of(join: &Join) -> RunKey {
+    (join.job.clone(), join.run.clone())
+}
+
+/// Whether a join may end the newest session of its run: no rank was heard there within the liveness timeout, or it is a
+/// restart, or it takes over.
+fn may_supersede(
+    liveness_ms: u64,
+    now_ms: u64,
+    join: &Join,
+    id: SessionId,
+    known: &Known,
+    coverage: &mut Coverage,
+) -> Result<(), String> {
+    let alive =
+        known.heard_ms.iter().find(|(_, heard_ms)| heard_ms.is_some_and(|at| now_ms.saturating_sub(at) <= liveness_ms));
+    let Some((rank, _)) = alive else { return Ok(()) };
+    if join.launch.is_some() && join.launch == known.launch {
+        coverage.count("living_session_superseded_by_a_restart");
+    } else if join.takeover {
+        coverage.count("living_session_taken_over");
+    } else {
+        return Err(format!("{join:?} ends {id}, whose rank {rank} is alive, and does not take over"));
+    }
+    Ok(())
+}
+
+/// What an entry must be, by the plan and the list of bad samples.
+fn expected_entry(at: Position, mut id: u64, kind: ItemKind, dataset: &Dataset) -> Entry {
+    let mut flags = match kind {
+        ItemKind::Sample => 0,
+        ItemKind::Padding => entry_flags::PADDING,
+        ItemKind::Invalid => return Entry { at, id, flags: entry_flags::INVALID },
+    };
+    if dataset.bad.contains(&id) {
+        if dataset.job.bad_samples == BadSamples::Mask {
+            return Entry { at, id, flags: flags | entry_flags::MASKED };
+        }
+        flags |= entry_flags::SUBSTITUTED;
+        let substitutes = (0..).map(|attempt| dataset.plan.substitute(at.epoch, at.offset, attempt).id.0);
+        id = substitutes.into_iter().find(|id| !dataset.bad.contains(id)).expect("few samples are bad");
+    }
+    Entry { at, id, flags }
+}
+
+/// Every position that a session delivers, by arithmetic of its own and not the plan's.
+fn all_positions(session: &Session) -> impl Iterator<Item = Position> + use<> {
+    let (samples, batch) = (session.job.samples, u64::from(session.global_batch));
+    let (start, epochs, policy) = (session.start, session.job.epochs, session.job.epoch_end);
+    let first = start.epoch.min(epochs);
+    let left = samples * (epochs - first) - if first < epochs { start.offset.min(samples) } else { 0 };
+    let whole = left / batch * batch;
+    let of_epoch = move |epoch: u64| {
+        let from = if epoch == start.epoch { start.offset.min(samples) } else { 0 };
+        let count = if policy == EpochEnd::Drop { (samples - from) / batch * batch } else { samples - from };
+        (from..from + count).map(move |offset| Position::new(epoch, offset))
+    };
+    let all = (first..epochs).flat_map(of_epoch);
+    all.take(if policy == EpochEnd::Continuous { whole as usize } else { usize::MAX })
 }
