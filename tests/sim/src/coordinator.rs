@@ -83,6 +83,7 @@ impl World {
             self.coverage.count("coordinator_went_on_from_anothers_state");
         }
         self.latest_term = term;
+        self.led_since_us = self.now_us;
         if let Err(problem) = self.oracle.coordinator_started(at, &durable) {
             self.fail(problem);
         }

@@ -135,10 +135,9 @@ impl World {
                     _ => self.kill_coordinator(coordinator),
                 }
                 if fault == Fault::WipeCoordinator {
-                    match self.dice.index(3) {
-                        0 => self.wipe_coordinator(),
-                        1 => self.roll_back_coordinator(),
-                        _ => {}
+                    match self.dice.percent(60) {
+                        true => self.wipe_coordinator(),
+                        false => self.roll_back_coordinator(),
                     }
                 }
                 self.schedule(for_us, Event::World(Action::Start(Target::Coordinator(coordinator))));

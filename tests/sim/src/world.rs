@@ -139,6 +139,7 @@ pub(crate) struct World {
     /// Who began to lead last, and its term.
     pub(crate) latest_leader: Option<usize>,
     pub(crate) latest_term: u64,
+    pub(crate) led_since_us: u64,
     pub(crate) workers: Vec<WorkerProcess>,
     pub(crate) clients: Vec<ClientProcess>,
     pub(crate) admin: Admin,
@@ -182,6 +183,7 @@ impl World {
             state: State::default(),
             latest_leader: None,
             latest_term: 0,
+            led_since_us: 0,
             workers: (0..scenario.workers).map(WorkerProcess::new).collect(),
             clients: Vec::new(),
             admin: Admin::new(),
@@ -249,10 +251,13 @@ impl World {
         self.still_events = 0;
     }
 
-    /// For how long in calm the launch that waits for longest has not got further.
+    /// For how long in calm the launch that waits for longest has not got further. An election takes up to two leases, and
+    /// launches count the time that they are refused from its end.
     fn still_us(&self) -> u64 {
         let busy = self.launchers.iter().filter(|launcher| !launcher.is_done());
-        busy.map(|launcher| self.now_us - launcher.progress_us.max(self.calm_us)).max().unwrap_or(0)
+        busy.map(|launcher| self.now_us - launcher.progress_us.max(self.calm_us).max(self.led_since_us))
+            .max()
+            .unwrap_or(0)
     }
 
     pub(crate) const fn hash(&self) -> u64 {

@@ -1,0 +1,164 @@
+//! What a coordinator may answer.
+
+use spdl_shard::Position;
+use spdl_wire::messages::{FromCoordinator, Join, RankBeat, Refusal, Session, SessionId, Start, ToCoordinator};
+
+use super::{Known, Oracle, RunKey};
+use crate::coverage::Coverage;
+
+impl Oracle {
+    /// The coordinator has decided on an answer.
+    pub(crate) fn answered(
+        &mut self,
+        at: usize,
+        now_ms: u64,
+        question: &ToCoordinator,
+        answer: &FromCoordinator,
+        coverage: &mut Coverage,
+    ) -> Result<(), String> {
+        match (question, answer) {
+            (ToCoordinator::Join(join), FromCoordinator::Joined { session, .. }) => {
+                self.on_join(at, now_ms, join, session, coverage)
+            }
+            (ToCoordinator::Join(_), FromCoordinator::Refused(refusal)) => {
+                match refusal {
+                    Refusal::RunInUse { .. } => coverage.count("join_refused_as_the_run_is_in_use"),
+                    Refusal::SessionDisagrees { .. } => coverage.count("join_refused_as_it_disagrees"),
+                    _ => {}
+                }
+                self.on_refused(at, question, refusal)
+            }
+            (ToCoordinator::RankBeat(beat), FromCoordinator::RankHeard { .. })
+            | (ToCoordinator::RankLeave(beat), FromCoordinator::Done) => {
+                if beat.unreachable.is_some() {
+                    coverage.count("home_out_of_reach");
+                }
+                self.on_beat(at, now_ms, beat, matches!(question, ToCoordinator::RankLeave(_)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn on_refused(&self, at: usize, question: &ToCoordinator, refusal: &Refusal) -> Result<(), String> {
+        let (ToCoordinator::Join(join), Refusal::SessionSuperseded { .. }) = (question, refusal) else { return Ok(()) };
+        let newest = self.views.get(&at).and_then(|view| view.newest(&run_of(join)));
+        let is_current =
+            newest.is_some_and(|(_, known)| known.ranks.get(&join.rank).is_some_and(|(_, nonce)| *nonce == join.nonce));
+        if is_current { Err("a rank of the newest session is told of a newer one".into()) } else { Ok(()) }
+    }
+
+    fn on_join(
+        &mut self,
+        at: usize,
+        now_ms: u64,
+        join: &Join,
+        session: &Session,
+        coverage: &mut Coverage,
+    ) -> Result<(), String> {
+        let Session { id, world, start, .. } = *session;
+        let wanted = match join.start {
+            Start::Beginning => Some(Position::START),
+            Start::Resume => None,
+            Start::At(position) => Some(position),
+        };
+        if world != join.world || wanted.is_some_and(|wanted| wanted != start) {
+            return Err(format!("rank {} wants {:?} and gets world {world}, start {start}", join.rank, join));
+        }
+        let run = run_of(join);
+        let liveness_ms = self.liveness_ms;
+        let view = self.views.entry(at).or_default();
+        let newest = view.newest(&run);
+        if !view.known.contains_key(&id) {
+            if let Some((other, _)) = view.known.last_key_value().filter(|(other, _)| **other > id) {
+                return Err(format!("session {} begins after {}", id.0, other.0));
+            }
+            let before = newest.map_or(Position::START, |(_, known)| known.acknowledged());
+            if let Some((before, known)) = newest {
+                may_supersede(liveness_ms, now_ms, join, before, known, coverage)?;
+            }
+            let expected = wanted.unwrap_or(before);
+            if start != expected {
+                return Err(format!("session {} starts at {start} and not at {expected}", id.0));
+            }
+            coverage.count("session_begun");
+            if newest.is_some() {
+                coverage.count("session_superseded");
+                let is_resumed = start > Position::START;
+                let kind =
+                    if wanted.is_some() { "session_resumed_from_state" } else { "session_resumed_without_state" };
+                if is_resumed {
+                    coverage.count(kind);
+                }
+            }
+            let ranks = [(join.rank, (start, join.nonce))].into();
+            let heard_ms = [(join.rank, Some(now_ms))].into();
+            view.known.insert(id, Known { run, world, start, launch: join.launch.clone(), ranks, heard_ms });
+            return Ok(());
+        }
+        if let Some((newest, _)) = newest.filter(|(newest, _)| *newest > id) {
+            return Err(format!("session {} is joined, and has a successor: {newest:?}", id.0));
+        }
+        let known = view.known.get_mut(&id).expect("it was just found");
+        if (known.world, known.start, &known.run) != (world, start, &run) {
+            return Err(format!("session {} is {known:?} and is given as {run:?}, world {world}, start {start}", id.0));
+        }
+        known.heard_ms.insert(join.rank, Some(now_ms));
+        match known.ranks.get(&join.rank) {
+            Some((_, nonce)) if *nonce == join.nonce => coverage.count("join_repeated_after_a_lost_answer"),
+            Some(_) => return Err(format!("rank {} of session {} is given away twice", join.rank, id.0)),
+            None => {
+                known.ranks.insert(join.rank, (start, join.nonce));
+            }
+        }
+        Ok(())
+    }
+
+    fn on_beat(&mut self, at: usize, now_ms: u64, beat: &RankBeat, leaves: bool) -> Result<(), String> {
+        let view = self.views.entry(at).or_default();
+        if view.is_superseded(beat.session) {
+            return Err(format!("session {} has a successor, and its rank {} is heard", beat.session.0, beat.rank));
+        }
+        let Some(known) = view.known.get_mut(&beat.session) else {
+            return Err(format!("session {} comes out of nothing", beat.session.0));
+        };
+        let Some((acknowledged, _)) = known.ranks.get_mut(&beat.rank) else {
+            return Err(format!("rank {} of session {} is heard and has not joined", beat.rank, beat.session.0));
+        };
+        let heard_ms = known.heard_ms.entry(beat.rank).or_insert(Some(now_ms));
+        *heard_ms = heard_ms.filter(|_| !leaves).map(|_| now_ms);
+        if beat.acknowledged > *acknowledged {
+            *acknowledged = beat.acknowledged;
+            if view.durable.get(&(beat.session, beat.rank)).is_none_or(|durable| *durable < beat.acknowledged) {
+                view.lagging.push_back((now_ms, beat.session, beat.rank, beat.acknowledged));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn run_of(join: &Join) -> RunKey {
+    (join.job.clone(), join.run.clone())
+}
+
+/// Whether a join may end the newest session of its run: no rank was heard there within the liveness timeout, or it is a
+/// restart, or it takes over.
+fn may_supersede(
+    liveness_ms: u64,
+    now_ms: u64,
+    join: &Join,
+    id: SessionId,
+    known: &Known,
+    coverage: &mut Coverage,
+) -> Result<(), String> {
+    let alive =
+        known.heard_ms.iter().find(|(_, heard_ms)| heard_ms.is_some_and(|at| now_ms.saturating_sub(at) <= liveness_ms));
+    let Some((rank, _)) = alive else { return Ok(()) };
+    if join.launch.is_some() && join.launch == known.launch {
+        coverage.count("living_session_superseded_by_a_restart");
+    } else if join.takeover {
+        coverage.count("living_session_taken_over");
+    } else {
+        return Err(format!("{join:?} ends {id}, whose rank {rank} is alive, and does not take over"));
+    }
+    Ok(())
+}

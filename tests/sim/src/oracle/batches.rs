@@ -1,0 +1,134 @@
+//! What trainers may be handed.
+
+use std::collections::BTreeMap;
+
+use spdl_shard::{
+    Position, Receipt, SampleId,
+    job::{BadSamples, EpochEnd},
+    order::ItemKind,
+};
+use spdl_wire::{layout::entry_flags, messages::Session};
+
+use super::{Cursor, Oracle};
+use crate::{
+    coverage::Coverage,
+    scenario::{Dataset, Scenario},
+    slab::{Content, Entry},
+};
+
+impl Oracle {
+    /// A client takes part in a session, for the first time in its life.
+    pub(crate) fn joined(&mut self, client: usize, (era, rank): (u32, u32), session: &Session, scenario: &Scenario) {
+        let cursor = Cursor {
+            stream: (era, session.id),
+            rank,
+            world: session.world,
+            job: session.job.name.clone(),
+            params: scenario.dataset(&session.job.name).batch_params(session.global_batch),
+            next: session.start,
+        };
+        self.cursors.insert(client, cursor);
+    }
+
+    /// A trainer was handed a batch: it is the one that the undisturbed run hands over here.
+    pub(crate) fn took(
+        &mut self,
+        client: usize,
+        content: &Content,
+        scenario: &Scenario,
+        coverage: &mut Coverage,
+    ) -> Result<(), String> {
+        let cursor = self.cursors.get_mut(&client).ok_or("a batch came before the rank joined")?;
+        let dataset = scenario.dataset(&cursor.job);
+        let step = dataset.plan.step(cursor.next, &cursor.params).ok_or("a batch came after the last one")?;
+        let Content { rank, world, from, next, ref entries } = *content;
+        if (rank, world, from, next) != (cursor.rank, cursor.world, step.from, step.next) {
+            return Err(format!("rank {rank} of {world} got {from} to {next}, where {step:?} is next for {cursor:?}"));
+        }
+        if step.from.epoch > cursor.next.epoch || step.next.epoch > step.from.epoch {
+            coverage.count("epoch_crossed");
+        }
+        let mut items = Vec::new();
+        dataset.plan.rank_items(&step, rank, world, &mut items);
+        let expected = items.iter().map(|item| expected_entry(item.at, item.located.id.0, item.kind, dataset));
+        if !expected.clone().eq(entries.iter().copied()) {
+            return Err(format!("at {from} it got {entries:?}, and not {:?}", expected.collect::<Vec<_>>()));
+        }
+        cursor.next = next;
+        let delivered = self.delivered.entry(cursor.stream).or_default();
+        for entry in entries.iter().filter(|entry| entry.flags & (entry_flags::INVALID | entry_flags::PADDING) == 0) {
+            if delivered.insert(entry.at, entry.id).is_some() {
+                return Err(format!("{} is delivered twice", entry.at));
+            }
+        }
+        Ok(())
+    }
+
+    /// A trainer was told that there is no more.
+    pub(crate) fn ended(&self, client: usize, scenario: &Scenario) -> Result<(), String> {
+        let cursor = self.cursors.get(&client).ok_or("the end came before the rank joined")?;
+        match scenario.dataset(&cursor.job).plan.step(cursor.next, &cursor.params) {
+            Some(step) => Err(format!("the end came where {step:?} is next")),
+            None => Ok(()),
+        }
+    }
+
+    /// All ranks of a session have ended: together they got all that there is from its start on, each once, and their
+    /// receipts add up to it.
+    pub(crate) fn finished(&self, clients: &[usize], session: &Session, receipts: Receipt) -> Result<(), String> {
+        let cursors: Vec<&Cursor> = clients.iter().filter_map(|client| self.cursors.get(client)).collect();
+        let Some(stream) = cursors.first().map(|cursor| cursor.stream) else { return Ok(()) };
+        if cursors.iter().any(|cursor| cursor.stream != stream) {
+            return Ok(());
+        }
+        let nothing = BTreeMap::new();
+        let delivered = self.delivered.get(&stream).unwrap_or(&nothing);
+        let mut expected = all_positions(session);
+        if !delivered.keys().copied().eq(expected.by_ref()) {
+            let missing = all_positions(session).find(|at| !delivered.contains_key(at));
+            return Err(format!("session {} is over; not delivered: {missing:?}", session.id.0));
+        }
+        let mut receipt = Receipt::default();
+        for (at, id) in delivered {
+            receipt.add_sample(*at, SampleId(*id));
+        }
+        if receipt != receipts {
+            return Err(format!("receipts of session {} add up to {receipts}, not to {receipt}", session.id.0));
+        }
+        Ok(())
+    }
+}
+
+/// What an entry must be, by the plan and the list of bad samples.
+fn expected_entry(at: Position, mut id: u64, kind: ItemKind, dataset: &Dataset) -> Entry {
+    let mut flags = match kind {
+        ItemKind::Sample => 0,
+        ItemKind::Padding => entry_flags::PADDING,
+        ItemKind::Invalid => return Entry { at, id, flags: entry_flags::INVALID },
+    };
+    if dataset.bad.contains(&id) {
+        if dataset.job.bad_samples == BadSamples::Mask {
+            return Entry { at, id, flags: flags | entry_flags::MASKED };
+        }
+        flags |= entry_flags::SUBSTITUTED;
+        let substitutes = (0..).map(|attempt| dataset.plan.substitute(at.epoch, at.offset, attempt).id.0);
+        id = substitutes.into_iter().find(|id| !dataset.bad.contains(id)).expect("few samples are bad");
+    }
+    Entry { at, id, flags }
+}
+
+/// Every position that a session delivers, by arithmetic of its own and not the plan's.
+fn all_positions(session: &Session) -> impl Iterator<Item = Position> + use<> {
+    let (samples, batch) = (session.job.samples, u64::from(session.global_batch));
+    let (start, epochs, policy) = (session.start, session.job.epochs, session.job.epoch_end);
+    let first = start.epoch.min(epochs);
+    let left = samples * (epochs - first) - if first < epochs { start.offset.min(samples) } else { 0 };
+    let whole = left / batch * batch;
+    let of_epoch = move |epoch: u64| {
+        let from = if epoch == start.epoch { start.offset.min(samples) } else { 0 };
+        let count = if policy == EpochEnd::Drop { (samples - from) / batch * batch } else { samples - from };
+        (from..from + count).map(move |offset| Position::new(epoch, offset))
+    };
+    let all = (first..epochs).flat_map(of_epoch);
+    all.take(if policy == EpochEnd::Continuous { whole as usize } else { usize::MAX })
+}

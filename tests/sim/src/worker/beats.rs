@@ -1,0 +1,116 @@
+//! A worker's beats to the coordinator: one question at a time.
+
+use spdl_wire::messages::{FromCoordinator, Home, RankFigures, Refusal, ToCoordinator, WorkerBeat};
+
+use super::{
+    BAD_PER_BEAT, Beating, Departure, FIRST_RETRY_US, Feed, MAX_RETRY_US, MORE_BAD_US, REFUSED_US, node_of, socket_of,
+};
+use crate::{
+    process::Target,
+    world::{Input, World},
+};
+
+impl World {
+    pub(super) fn beat_after(&mut self, worker: usize, delay_us: u64, beating: Beating) {
+        let state = &mut self.workers[worker];
+        state.beating = beating;
+        state.beat_timer += 1;
+        let timer = state.beat_timer;
+        self.remind(delay_us, Target::Worker(worker), Input::Beat { timer });
+    }
+
+    /// There is news: that it drains.
+    pub(super) fn beat_at_once(&mut self, worker: usize) {
+        if self.workers[worker].beating == (Beating::Resting { is_draining: false }) {
+            self.coverage.count("worker_beat_at_once");
+            self.beat(worker);
+        }
+    }
+
+    /// Its connection to the coordinator is gone, and it asked nothing.
+    pub(crate) fn worker_alone(&mut self, worker: usize) {
+        if matches!(self.workers[worker].beating, Beating::Resting { .. }) {
+            self.coverage.count("worker_beat_at_once");
+            self.beat(worker);
+        }
+    }
+
+    pub(super) fn beat(&mut self, worker: usize) {
+        let state = &self.workers[worker];
+        let address = std::net::SocketAddr::from(([10, 0, 0, worker as u8], 7500 + worker as u16));
+        let home = Home {
+            worker: state.id,
+            name: format!("w{worker}"),
+            node: node_of(state.process.host),
+            quic: address,
+            socket: Some(socket_of(worker)),
+        };
+        let is_draining = state.departure > Departure::Open;
+        let figures = |feed: &Feed| RankFigures {
+            session: feed.session.id,
+            rank: feed.rank,
+            transport: feed.transport,
+            batches: feed.batches,
+            ready: 0,
+            slots: feed.slots,
+            stall: None,
+        };
+        let bad_samples = state.bad.unreported(BAD_PER_BEAT);
+        let told = bad_samples.iter().map(|bad| self.oracle.told_bad(&bad.job, bad.sample.0)).collect();
+        let beat = WorkerBeat {
+            home,
+            cores: 4.0,
+            draining: is_draining,
+            ranks: state.feeds.values().map(figures).collect(),
+            stages: Vec::new(),
+            store: Default::default(),
+            bad_samples,
+        };
+        self.workers[worker].told = told;
+        self.workers[worker].beating = Beating::Asking { is_draining };
+        self.ask(Target::Worker(worker), ToCoordinator::WorkerBeat(beat));
+    }
+
+    pub(crate) fn worker_answered(&mut self, worker: usize, answer: &FromCoordinator) {
+        let state = &mut self.workers[worker];
+        let Beating::Asking { is_draining } = state.beating else {
+            // The goodbye was heard.
+            return self.leave_after(worker, 1);
+        };
+        let pause_us = match answer {
+            FromCoordinator::Heard { beat_ms, .. } => {
+                state.backoff_us = FIRST_RETRY_US;
+                let told = std::mem::take(&mut state.told);
+                state.bad.acknowledge(told.len());
+                let heard = told.len();
+                self.oracle.bad_samples_heard(told);
+                if is_draining && state.departure == Departure::Draining {
+                    self.leave_after(worker, 1);
+                }
+                if heard == BAD_PER_BEAT { MORE_BAD_US } else { beat_ms * 1_000 }
+            }
+            FromCoordinator::Refused(Refusal::Internal { .. } | Refusal::Unwritable { .. }) => {
+                if is_draining && state.departure == Departure::Draining {
+                    self.leave_after(worker, 1);
+                }
+                REFUSED_US
+            }
+            _ => REFUSED_US,
+        };
+        self.beat_after(worker, pause_us, Beating::Resting { is_draining });
+        if self.workers[worker].departure > Departure::Open {
+            self.beat_at_once(worker);
+        }
+    }
+
+    /// The coordinator is away: connect again after a pause.
+    pub(crate) fn worker_unanswered(&mut self, worker: usize) {
+        let state = &mut self.workers[worker];
+        if !matches!(state.beating, Beating::Asking { .. }) {
+            return self.leave_after(worker, 1);
+        }
+        let pause_us = state.backoff_us / 2 + self.dice.within(0, state.backoff_us / 2);
+        state.backoff_us = (state.backoff_us * 2).min(MAX_RETRY_US);
+        self.beat_after(worker, pause_us, Beating::BackingOff);
+    }
+}
