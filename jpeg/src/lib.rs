@@ -49,6 +49,7 @@ mod taps;
 mod tidy;
 #[cfg(target_arch = "x86_64")]
 mod vector;
+mod whole;
 mod window;
 
 pub use error::{Error, Unsupported};

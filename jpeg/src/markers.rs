@@ -69,6 +69,11 @@ impl<'b> Markers<'b> {
         self.oddities
     }
 
+    /// Notes that there is no end marker.
+    pub(crate) const fn without_end(&mut self) {
+        self.oddities = self.oddities.with(Oddity::NoEnd);
+    }
+
     pub(crate) const fn colour_facts(&self) -> ColourFacts {
         self.colour
     }

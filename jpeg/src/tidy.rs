@@ -6,6 +6,7 @@ use crate::{
     error::Error,
     markers::{ColourModel, Markers, colour_model},
     oddity::Oddities,
+    whole::ScanFacts,
 };
 
 /// A rewritten picture, and the metadata of the original.
@@ -27,7 +28,8 @@ pub struct Tidied<'b> {
 /// Rewrites a JPEG of any kind, without decoding its coefficients.
 ///
 /// # Errors
-/// Returns [`Error::Truncated`] when there is no end marker, and [`Error::Corrupt`] when the bytes are not a JPEG.
+/// Returns [`Error::Truncated`] when there is no end marker, unless the picture is sequential and all of its blocks are there: a
+/// progressive picture could lack a scan. Returns [`Error::Corrupt`] when the bytes are not a JPEG.
 pub fn tidied(bytes: &[u8]) -> Result<Tidied<'_>, Error> {
     if !bytes.starts_with(&[0xff, 0xd8]) {
         return Err(Error::Corrupt("no start marker"));
@@ -38,17 +40,35 @@ pub fn tidied(bytes: &[u8]) -> Result<Tidied<'_>, Error> {
     // The ids of the components in the frame header. Adobe's segment is inserted before the frame.
     let mut ids: Vec<u8> = Vec::new();
     let mut frame_at = None;
-    let (mut is_progressive, mut scans, mut blocks) = (false, 0, 0);
+    let (mut is_progressive, mut is_sequential, mut scans, mut blocks) = (false, false, 0, 0);
+    // What the last scan was, and which components one of them had.
+    let mut facts = ScanFacts::default();
+    let mut scanned: Vec<bool> = Vec::new();
     loop {
-        let (marker, body) = if frame_at.is_some() { markers.next_marker()? } else { markers.next_segment()? };
+        let next = if frame_at.is_some() { markers.next_marker() } else { markers.next_segment() };
+        let (marker, body) = match next {
+            Err(Error::Truncated) if is_sequential && !scanned.contains(&false) && facts.is_whole() => {
+                markers.without_end();
+                break;
+            }
+            next => next?,
+        };
         match marker {
             0xd9 => break,
-            0xc4 | 0xdb | 0xdd | 0xcc => put(&mut out, marker, body),
+            0xc4 | 0xdb | 0xdd | 0xcc => {
+                match marker {
+                    0xc4 => facts.tables.push(body),
+                    0xdd => facts.restart_interval = body.iter().fold(0, |all, byte| all << 8 | u64::from(*byte)),
+                    _ => {}
+                }
+                put(&mut out, marker, body);
+            }
             0xc0..=0xcf => {
                 if frame_at.is_some() {
                     return Err(Error::Corrupt("two frame headers"));
                 }
-                is_progressive = matches!(marker, 0xc2 | 0xca);
+                (is_progressive, is_sequential) = (matches!(marker, 0xc2 | 0xca), matches!(marker, 0xc0 | 0xc1));
+                facts.frame = body;
                 frame_at = Some(out.len());
                 let mut body = body.to_vec();
                 blocks = blocks_of(&body);
@@ -56,18 +76,23 @@ pub fn tidied(bytes: &[u8]) -> Result<Tidied<'_>, Error> {
                     ids.push(component[0]);
                     component[0] = ids.len() as u8;
                 }
+                scanned = vec![false; ids.len()];
                 put(&mut out, marker, &body);
             }
             0xda => {
                 scans += 1;
+                facts.scan = body;
                 let mut body = body.to_vec();
                 let count = body.first().map_or(0, |count| usize::from(*count));
                 for selector in body.get_mut(1..1 + 2 * count).unwrap_or_default().as_chunks_mut::<2>().0 {
                     let number = ids.iter().position(|id| *id == selector[0]);
-                    selector[0] = number.ok_or(Error::Corrupt("a scan of unknown components"))? as u8 + 1;
+                    let number = number.ok_or(Error::Corrupt("a scan of unknown components"))?;
+                    selector[0] = number as u8 + 1;
+                    scanned[number] = true;
                 }
                 put(&mut out, marker, &body);
-                out.extend(markers.pass_scan());
+                facts.data = markers.pass_scan();
+                out.extend(facts.data);
             }
             _ => {}
         }

@@ -6,6 +6,7 @@ usage: foreign.py reference < PATHS: for each path, one line of JSON, {"format",
 """
 
 import array
+import io
 import json
 import pathlib
 import struct
@@ -120,6 +121,8 @@ def odd_jpegs(folder: pathlib.Path) -> None:
     before, scan = segments((folder / "jpeg-420-baseline.jpg").read_bytes())
     # Pillow reads no picture that ends right behind its last bits, as libjpeg, which it feeds, wants to look further.
     (folder / "odd-no-end-420-baseline.jpg").write_bytes(b"\xff\xd8" + b"".join(before) + scan[:-2] + b"\0" * 64)
+    cmyk = (folder / "jpeg-cmyk.jpg").read_bytes()
+    (folder / "odd-no-end-cmyk.jpg").write_bytes(cmyk[:-2] + b"\0" * 64)
 
 
 def png_chunk(kind: bytes, data: bytes) -> bytes:
@@ -211,8 +214,62 @@ def others(photo: Image.Image, save, folder: pathlib.Path) -> None:
     save("tiff-group4.tif", photo.convert("1"), compression="group4")
     (folder / "tiff-planar16.tif").write_bytes(planar_tiff(photo, 16))
     (folder / "tiff-planar8.tif").write_bytes(planar_tiff(photo, 8))
+    for bits in (1, 2, 4, 8):
+        for interpretation in (0, 1, 3):
+            (folder / f"tiff-{interpretation}-{bits}.tif").write_bytes(indexed_tiff(photo, bits, interpretation))
+    save("tiff-LA.tif", photo.convert("LA"))
+    for at in range(8):
+        (folder / f"gif-canvas-{at}.gif").write_bytes(gif_on_canvas(photo, at))
     for mode, suffix in (("1", "pbm"), ("L", "pgm"), ("RGB", "ppm")):
         save(f"pnm-{mode}.{suffix}", photo.convert(mode))
+
+
+def indexed_tiff(photo: Image.Image, bits: int, interpretation: int) -> bytes:
+    """A TIFF of few bits, grey (white or black is 0) or with a palette, in strips of 16 rows; big-endian where bits are 4."""
+    order = ">" if bits == 4 else "<"
+    picture = photo.convert("L")
+    pack = lambda row: bytes(
+        sum((value >> (8 - bits)) << (8 - bits - at * bits) for at, value in enumerate(row[start : start + 8 // bits]))
+        for start in range(0, len(row), 8 // bits)
+    )
+    rows = [pack(picture.crop((0, y, picture.width, y + 1)).tobytes()) for y in range(picture.height)]
+    strips = [b"".join(rows[at : at + 16]) for at in range(0, len(rows), 16)]
+    data = b"".join(strips)
+    offsets = [8 + sum(map(len, strips[:at])) for at in range(len(strips))]
+    colours = [[(7919 * (channel + 1) * at) % 65536 for at in range(1 << bits)] for channel in range(3)]
+    extra = struct.pack(f"{order}{len(strips)}I", *offsets) + struct.pack(f"{order}{len(strips)}I", *map(len, strips))
+    start, entries = 8 + len(data) + len(data) % 2, 10
+    tail = start + 2 + 12 * entries + 4
+    fields = [
+        (256, 4, 1, photo.width), (257, 4, 1, photo.height), (258, 3, 1, bits), (259, 3, 1, 1), (262, 3, 1, interpretation),
+        (273, 4, len(strips), tail), (277, 3, 1, 1), (278, 4, 1, 16), (279, 4, len(strips), tail + 4 * len(strips)),
+        (320, 3, 3 << bits, tail + len(extra)),
+    ]
+    short = lambda kind, count, value: value << 16 if order == ">" and kind == 3 and count == 1 else value
+    directory = struct.pack(order + "H", entries)
+    directory += b"".join(struct.pack(order + "HHII", tag, kind, count, short(kind, count, value)) for tag, kind, count, value in fields)
+    extra += b"".join(struct.pack(f"{order}{1 << bits}H", *channel) for channel in colours)
+    magic = b"MM\0*" if order == ">" else b"II*\0"
+    return magic + struct.pack(order + "I", start) + data + b"\0" * (len(data) % 2) + directory + b"\0\0\0\0" + extra
+
+
+def gif_on_canvas(photo: Image.Image, at: int) -> bytes:
+    """A GIF whose frame leaves some of the canvas open, or reaches beyond it; with a transparent colour or a palette of its own."""
+    out = io.BytesIO()
+    photo.convert("P").save(out, "GIF")
+    gif = out.getvalue()
+    table = 3 << ((gif[10] & 7) + 1)
+    palette, frame = gif[13 : 13 + table], gif[gif.index(b",", 13 + table) :]
+    left, top = ((0, 0), (5, 0), (0, 7), (11, 13))[at % 4]
+    more = -9 if at % 4 == 3 else 20
+    header = gif[:6] + struct.pack("<HH", photo.width + left + more, photo.height + top + more) + gif[10:13]
+    control = b"!\xf9\x04" + bytes([1, 0, 0, 7 if at < 4 else 77]) + b"\0" if at % 2 else b""
+    place = struct.pack("<HHHH", left, top, photo.width, photo.height)
+    if at >= 4:  # a palette of the frame's
+        place += bytes([0x80 | gif[10] & 7]) + palette[::-1]
+    else:
+        place += bytes([0])
+    return header + palette + control + b"," + place + frame[10:]
 
 
 def planar_tiff(photo: Image.Image, bits: int) -> bytes:

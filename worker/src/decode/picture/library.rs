@@ -1,15 +1,11 @@
-//! Every format but JPEG and PNG by the crate `image`, and its pixel types as 8-bit RGB: alpha is dropped, 16 bits and
-//! floats are scaled to 8.
+//! Every format but JPEG and PNG: by the crate `image`, whose pixel types become 8-bit RGB (alpha is dropped, 16 bits and
+//! floats are scaled to 8), and where it reads less than Pillow, or otherwise, by the modules beside this one.
 
 use std::io::Cursor;
 
-use image::{ColorType, ImageDecoder, ImageFormat, ImageReader, Limits};
+use image::{ColorType, ImageDecoder, ImageReader, Limits};
 
-use super::{
-    Failure, PictureLimits, Turn, Upright, bmp, checked_size,
-    orientation::{first_value, upright},
-    other,
-};
+use super::{Failure, PictureLimits, Turn, Upright, bmp, checked_size, gif, orientation::upright, other, tiff};
 
 /// A picture whose header is read.
 pub(super) enum Library<'b> {
@@ -17,6 +13,10 @@ pub(super) enum Library<'b> {
     Image(Box<dyn ImageDecoder + 'b>),
     /// A BMP of runs, of which the crate takes what is left out for black.
     Runs(bmp::RunLengthBmp<'b>),
+    /// A GIF, whose canvas the crate leaves black.
+    Gif(Box<gif::Gif<'b>>),
+    /// A TIFF of a kind that the crate refuses.
+    Tiff(Box<tiff::Tiff>),
 }
 
 /// Bytes of a pixel while a decoder holds it in its own way, beside what it hands over.
@@ -26,12 +26,16 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upr
     if let Some((stored, bmp)) = bmp::open(bytes, limits)? {
         return Ok((stored, Upright::default(), Library::Runs(bmp)));
     }
+    if gif::is_gif(bytes) {
+        let (stored, upright, gif) = gif::open(bytes, limits)?;
+        return Ok((stored, upright, Library::Gif(Box::new(gif))));
+    }
+    if let Some((stored, upright, tiff)) = tiff::open(bytes, limits)? {
+        return Ok((stored, upright, Library::Tiff(Box::new(tiff))));
+    }
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(other)?;
     if reader.format().is_none() {
         return Err(other("the bytes are of no format that is known"));
-    }
-    if reader.format() == Some(ImageFormat::Tiff) && is_wide_and_planar(bytes) {
-        return Err(other("a TIFF of more than 8 bits whose channels lie apart, which the decoder mixes up"));
     }
     let mut allowed = Limits::default();
     // A decoder may hold the picture twice, and its pixels may have 16 bytes; what it takes is counted beforehand.
@@ -49,18 +53,15 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upr
     Ok((stored, upright, Library::Image(Box::new(decoder))))
 }
 
-/// Whether a TIFF's channels lie one behind the other (`PlanarConfiguration`) with more than 8 bits a sample.
-fn is_wide_and_planar(bytes: &[u8]) -> bool {
-    const BITS_PER_SAMPLE: u16 = 258;
-    const PLANAR_CONFIGURATION: u16 = 284;
-    let value = |tag| first_value(bytes, tag).ok().flatten();
-    value(PLANAR_CONFIGURATION) == Some(2) && value(BITS_PER_SAMPLE).is_some_and(|bits| bits > 8)
-}
-
 impl Library<'_> {
     /// Bytes that decoding takes beside the RGB pixels.
     pub(super) fn scratch_bytes(&self, [width, height]: [u32; 2]) -> u64 {
-        let Self::Image(decoder) = self else { return 0 };
+        let decoder = match self {
+            Self::Image(decoder) => decoder,
+            Self::Runs(_) => return 0,
+            Self::Gif(gif) => return gif.scratch_bytes(),
+            Self::Tiff(tiff) => return tiff.scratch_bytes([width, height]),
+        };
         let raw = if decoder.color_type() == ColorType::Rgb8 { 0 } else { decoder.total_bytes() };
         raw + u64::from(width) * u64::from(height) * INNER_PIXEL_BYTES
     }
@@ -70,6 +71,8 @@ impl Library<'_> {
         let decoder = match self {
             Self::Image(decoder) => decoder,
             Self::Runs(bmp) => return bmp.decode(pixels),
+            Self::Gif(gif) => return gif.decode(pixels),
+            Self::Tiff(tiff) => return tiff.decode(pixels),
         };
         let color = decoder.color_type();
         if color == ColorType::Rgb8 {
@@ -108,8 +111,7 @@ fn wide(bytes: &[u8]) -> u8 {
     super::nearest(u16::from_ne_bytes([bytes[0], bytes[1]]))
 }
 
-/// The nearest 8-bit value of a float in 0..=1, clipped to that range; what is no number is 0.
+/// The nearest 8-bit value of a float in native byte order.
 fn float(bytes: &[u8]) -> u8 {
-    let value = f32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-    (value.clamp(0.0, 1.0) * 255.0).round() as u8
+    super::nearest_of_float(f32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }

@@ -7,12 +7,14 @@
 mod bmp;
 mod counts;
 mod crop;
+mod gif;
 mod jpeg;
 mod library;
 mod orientation;
 mod png;
 mod resample;
 mod rows;
+mod tiff;
 mod turn;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -247,6 +249,11 @@ fn rgb_bytes([width, height]: [u32; 2]) -> u64 {
 /// The nearest 8-bit value of a 16-bit one.
 fn nearest(value: u16) -> u8 {
     ((u32::from(value) + 128) / 257) as u8
+}
+
+/// The nearest 8-bit value of a float in 0..=1, clipped to that range; what is no number is 0.
+fn nearest_of_float(value: f32) -> u8 {
+    (value.clamp(0.0, 1.0) * 255.0).round() as u8
 }
 
 /// Why [`Picture::render`] failed.

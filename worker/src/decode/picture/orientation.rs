@@ -1,5 +1,7 @@
 //! How a picture says that it has to be turned: the tag of EXIF, else that of XMP.
 
+use std::ops::Range;
+
 use image::metadata::Orientation;
 
 use super::Turn;
@@ -37,11 +39,23 @@ fn of_exif(tiff: &[u8]) -> Result<Option<u8>, Broken> {
 
 /// The first value of a tag in the first directory of a TIFF, where it is there and a whole number.
 pub(super) fn first_value(tiff: &[u8], tag: u16) -> Result<Option<u32>, Broken> {
-    let is_little = match tiff.get(..4).ok_or(Broken)? {
-        b"II\x2a\0" => true,
-        b"MM\0\x2a" => false,
-        _ => return Err(Broken),
-    };
+    let Some(place) = first_place(tiff, tag)? else { return Ok(None) };
+    let bytes = tiff.get(place).ok_or(Broken)?;
+    let value = bytes.iter().fold(0, |value, byte| value << 8 | u32::from(*byte));
+    Ok(Some(if is_little(tiff)? { value.swap_bytes() >> (32 - 8 * bytes.len()) } else { value }))
+}
+
+fn is_little(tiff: &[u8]) -> Result<bool, Broken> {
+    match tiff.get(..4).ok_or(Broken)? {
+        b"II\x2a\0" => Ok(true),
+        b"MM\0\x2a" => Ok(false),
+        _ => Err(Broken),
+    }
+}
+
+/// Where the first value of a tag lies, in 1, 2 or 4 bytes; as [`first_value`].
+pub(super) fn first_place(tiff: &[u8], tag: u16) -> Result<Option<Range<usize>>, Broken> {
+    let is_little = is_little(tiff)?;
     let u16_at = |at: usize| {
         let bytes = *tiff.get(at..)?.first_chunk::<2>()?;
         Some(if is_little { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) })
@@ -71,12 +85,7 @@ pub(super) fn first_value(tiff: &[u8], tag: u16) -> Result<Option<u32>, Broken> 
         // What does not fit into the entry lies elsewhere.
         let fits = u64::from(count) * bytes <= 4;
         let place = if fits { at + 8 } else { u32_at(at + 8).ok_or(Broken)? as usize };
-        let value = match bytes {
-            1 => tiff.get(place).copied().map(u32::from),
-            2 => u16_at(place).map(u32::from),
-            _ => u32_at(place),
-        };
-        return value.ok_or(Broken).map(Some);
+        return Ok(Some(place..place.saturating_add(bytes as usize)));
     }
     Ok(None)
 }

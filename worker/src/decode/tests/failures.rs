@@ -27,9 +27,8 @@ fn a_jpeg_cut_anywhere_is_an_error() {
         assert_eq!(picture_error(&bytes[..cut]), expected, "{name}");
     }
     // Whether the last of several scans is whole only its end says.
-    for bytes in [COFFEE_PROGRESSIVE, COFFEE_CMYK] {
-        assert!(picture_error(&bytes[..bytes.len() - 1]).contains("is a JPEG that is cut off"));
-    }
+    let bytes = COFFEE_PROGRESSIVE;
+    assert!(picture_error(&bytes[..bytes.len() - 1]).contains("is a JPEG that is cut off"));
 }
 
 #[test]

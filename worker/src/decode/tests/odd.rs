@@ -21,6 +21,15 @@ fn segment(marker: u8, body: &[u8]) -> Vec<u8> {
     [&[0xff, marker], &(body.len() as u16 + 2).to_be_bytes()[..], body].concat()
 }
 
+/// The pixels, where it is read.
+fn decoded(bytes: &[u8]) -> Option<Vec<u8>> {
+    let job = job(&[&image_column("{ resize = { size = [40, 60] } }", "")]);
+    let decoder = Decoder::new(&job, CLASSES).unwrap();
+    let mut out = vec![0; 40 * 60 * 3];
+    let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
+    decoder.decode_sample(key(0), &field, &mut [Target::Fixed(&mut out)]).ok().map(|_| out)
+}
+
 /// The pixels, and the names of what was odd.
 fn seen_as(bytes: &[u8]) -> (Vec<u8>, Vec<&'static str>) {
     let counts = Arc::new(PictureCounts::default());
@@ -121,4 +130,26 @@ fn tables_that_are_left_out_are_the_standards() {
     let (found, odd) = seen_as(&joined(&segments, &scan));
     assert!(found == seen_as(&plain).0);
     assert_eq!(odd, ["no_huffman_tables"]);
+}
+
+/// A picture without an end marker is read where all of it is there, and bad in any other case: never one with grey in it.
+#[test]
+fn a_sequential_jpeg_of_any_kind_without_an_end_marker_is_read_and_no_part_of_one() {
+    for (kind, plain) in [("colour", CAT), ("grey", ASTRONAUT_GREY), ("CMYK", COFFEE_CMYK)] {
+        let (expected, _) = seen_as(plain);
+        assert_eq!(plain[plain.len() - 2..], [0xff, 0xd9], "{kind}");
+        for missing in 1..=2 {
+            for more in [&b""[..], &[0; 64]] {
+                let (found, odd) = seen_as(&[&plain[..plain.len() - missing], more].concat());
+                assert!(found == expected && odd == ["no_end_marker"], "{kind} without {missing}: {odd:?}");
+            }
+        }
+        for cut in (3..200).chain((200..plain.len()).step_by(997)) {
+            let found = decoded(&plain[..plain.len() - cut]);
+            // Nothing but bits that fill up the last byte.
+            assert!(found.is_none_or(|found| found == expected && cut < 5), "{kind} without the last {cut} bytes");
+        }
+    }
+    // Of a progressive one it is not known whether another scan was to follow.
+    assert_eq!(decoded(&COFFEE_PROGRESSIVE[..COFFEE_PROGRESSIVE.len() - 2]), None);
 }
