@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    os::unix::fs::PermissionsExt,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     path::Path,
     process::{Child, Command, Stdio},
     sync::mpsc,
@@ -205,14 +205,29 @@ fn its_socket_is_in_a_folder_of_its_users_own_whoever_was_there_first() {
 }
 
 #[test]
-fn a_folder_that_somebody_keeps_locked_stops_no_worker() {
+fn a_folder_that_another_user_keeps_locked_stops_no_worker() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can act as another user");
+        return;
+    }
     let directory = tempfile::tempdir().unwrap();
     certs(directory.path(), Role::Worker);
+    // As the folder for temporary files is: everyone can open it, and so lock it.
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+    let mut holder = Command::new("flock");
+    holder.args([directory.path().as_os_str(), "-c".as_ref(), "echo locked; cat".as_ref()]).uid(65534).gid(65534);
+    let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "locked\n");
     let folder = std::fs::File::open(directory.path()).unwrap();
-    folder.lock().unwrap();
+    assert!(folder.try_lock().is_err(), "the other user has the lock");
     let process = start(directory.path());
     signal(&process, "-TERM");
     assert_eq!(exit_code(process), Some(0));
+    // It ends with its input.
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
 }
 
 #[test]

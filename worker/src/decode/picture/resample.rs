@@ -68,8 +68,13 @@ pub(super) fn within(span: Span, readable: u32) -> (f64, f64) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// The part of a side from `from` on, `extent` long, as `pixels` pixels.
+    pub(in crate::decode::picture) fn span(readable: (u32, u32), from: f64, extent: f64, pixels: u32) -> Span {
+        Span { readable, from, extent, place: 0, pixels, size: pixels }
+    }
 
     /// Without vector instructions.
     #[allow(unsafe_code)]
@@ -84,14 +89,6 @@ mod tests {
     fn vector_instructions_do_not_change_the_result() {
         let bytes = include_bytes!("../../../tests/data/chelsea.jpg");
         let picture = image::load_from_memory(bytes).unwrap().to_rgb8();
-        let span = |readable: (u32, u32), from, extent, pixels| Span {
-            readable,
-            from,
-            extent,
-            place: 0,
-            pixels,
-            size: pixels,
-        };
         for (x, y) in [
             (span((0, 240), 0.0, 240.0, 224), span((0, 160), 0.0, 160.0, 224)),
             (span((0, 240), 0.0, 240.0, 17), span((0, 160), 0.0, 160.0, 5)),

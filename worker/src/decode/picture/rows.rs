@@ -135,6 +135,7 @@ fn taps(y: Span) -> Taps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode::picture::resample::tests::span;
 
     struct Whole<'p>(std::slice::ChunksExact<'p, u8>);
 
@@ -149,14 +150,6 @@ mod tests {
     fn rows_one_after_the_other_give_what_the_whole_picture_gives() {
         let bytes = include_bytes!("../../../tests/data/chelsea.jpg");
         let picture = image::load_from_memory(bytes).unwrap().to_rgb8();
-        let span = |readable: (u32, u32), from, extent, pixels| Span {
-            readable,
-            from,
-            extent,
-            place: 0,
-            pixels,
-            size: pixels,
-        };
         for (x, y) in [
             (span((0, 240), 0.0, 240.0, 224), span((0, 160), 0.0, 160.0, 150)),
             (span((0, 240), 0.0, 240.0, 17), span((0, 160), 0.0, 160.0, 5)),

@@ -70,13 +70,14 @@ impl Tags {
 
     /// Whether it is read here and not by the crate `image`.
     fn are_ours(&self) -> bool {
-        match (self.photometric, self.bits, self.samples, self.is_float) {
-            (PALETTE, 1 | 2 | 4 | 8, 1, false) | (PALETTE, 8, 2, false) => true,
-            (WHITE_IS_0 | BLACK_IS_0, 2 | 4, 1, false) => true,
-            (WHITE_IS_0 | BLACK_IS_0, 8 | 16, 2, false) => true,
-            (WHITE_IS_0 | BLACK_IS_0, 32, 1, true) => true,
-            _ => false,
-        }
+        matches!(
+            (self.photometric, self.bits, self.samples, self.is_float),
+            (PALETTE, 1 | 2 | 4 | 8, 1, false)
+                | (PALETTE, 8, 2, false)
+                | (WHITE_IS_0 | BLACK_IS_0, 2 | 4, 1, false)
+                | (WHITE_IS_0 | BLACK_IS_0, 8 | 16, 2, false)
+                | (WHITE_IS_0 | BLACK_IS_0, 32, 1, true)
+        )
     }
 }
 
