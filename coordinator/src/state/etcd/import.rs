@@ -1,6 +1,11 @@
 //! A whole state put into etcd, as if by a coordinator that leads: no other can lead or write meanwhile.
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use serde::Deserialize;
 use serde_json::json;
@@ -97,8 +102,8 @@ async fn replace(
 }
 
 /// Deletes what cannot be read; who leads, and the highest id of a session, where that is one, stay.
-async fn wipe(gateway: &Gateway, keys: &Keys, term: i64, name: &PathBuf) -> Result<(), StateError> {
-    let io = |action, source: super::EtcdError| StateError::Io { path: name.clone(), action, source: source.into() };
+async fn wipe(gateway: &Gateway, keys: &Keys, term: i64, name: &Path) -> Result<(), StateError> {
+    let io = |action, source: super::EtcdError| StateError::Io { path: name.to_owned(), action, source: source.into() };
     let folders = [keys.jobs(), keys.sessions(), keys.bad_samples(), keys.all_parts()];
     let mut steps: Vec<Op> =
         folders.into_iter().map(|folder| Op::DeleteRange { end: end_of(&folder), key: folder }).collect();
@@ -111,7 +116,7 @@ async fn wipe(gateway: &Gateway, keys: &Keys, term: i64, name: &PathBuf) -> Resu
     let condition = Condition { key: keys.leader(), created: term };
     match gateway.commit(&condition, None, &steps).await.map_err(|error| io("written", error))? {
         Committed::Done { .. } => Ok(()),
-        Committed::Unmet { .. } => Err(StateError::Deposed { path: name.clone() }),
+        Committed::Unmet { .. } => Err(StateError::Deposed { path: name.to_owned() }),
     }
 }
 
