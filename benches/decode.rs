@@ -10,7 +10,7 @@ use spdl_shard::{
     Fingerprint, SampleId,
     job::{DatasetFacts, Job, JobFile},
 };
-use spdl_worker::decode::{Decoder, SampleKey, Target};
+use spdl_worker::decode::{Decoder, FieldTarget, SampleKey};
 
 const PICTURES: u64 = 64;
 const TRAIN: &str = "ops = [{ random_resized_crop = { size = 224 } }, { random_flip = {} }]";
@@ -45,7 +45,7 @@ fn decode(criterion: &mut Criterion) {
                 id += 1;
                 let jpeg = &jpegs[(id % PICTURES) as usize];
                 let key = SampleKey { epoch: 0, id: SampleId(id), sample_in_record: 0 };
-                let targets = &mut [Target::Fixed(&mut out)];
+                let targets = &mut [FieldTarget::Fixed(&mut out)];
                 decoder.decode_sample(key, &|_| Some(jpeg.clone()), targets).expect("the picture decodes");
             });
         });

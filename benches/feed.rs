@@ -21,7 +21,7 @@ use bare::Bare;
 use spdl_cluster::pictures::write_image_folder;
 use spdl_shard::{
     Position,
-    dataset::{PackOptions, Source, pack},
+    dataset::{PackOptions, PackSource, pack},
     job::{Job, JobFile},
     store::DatasetStore,
 };
@@ -121,7 +121,7 @@ async fn dataset(directory: &Path, images: u64) -> DatasetStore {
     write_image_folder(&folder, images, 1, |_| {}).expect("pictures are written");
     let to = directory.join("packed");
     let store = DatasetStore::create_with(to.to_str().expect("UTF-8"), &Default::default()).expect("a folder");
-    let options = PackOptions::new(Source::ImageFolder(folder));
+    let options = PackOptions::new(PackSource::ImageFolder(folder));
     pack(&store, &options, &|_| {}).await.expect("pictures are packed");
     store
 }

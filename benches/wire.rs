@@ -21,7 +21,9 @@ use spdl_wire::{
     frame::{self, Message},
     home::{self, Attach, ClientReceiver, ClientSender, HomeListener, HomeReceiver, HomeSender},
     local::{Allow, LocalListener},
-    messages::{FromHome, Home, NodeId, Session, SessionId, StageFigures, ToCoordinator, ToHome, WorkerBeat, WorkerId},
+    messages::{
+        FromHome, Home, NodeId, Session, SessionId, StageStats, ToCoordinator, ToHome, WorkerHeartbeat, WorkerId,
+    },
     quic::{self, QuicSettings},
     slab::Slab,
 };
@@ -63,7 +65,7 @@ fn round_trip<M: Message>(message: &M, bytes: &mut Vec<u8>) -> M {
 }
 
 fn codecs(criterion: &mut Criterion) {
-    let stages = vec![StageFigures { name: "decode".into(), items: 1 << 40, ..StageFigures::default() }; 8];
+    let stages = vec![StageStats { name: "decode".into(), items: 1 << 40, ..StageStats::default() }; 8];
     let home = Home {
         worker: WorkerId(1),
         name: "worker-0".into(),
@@ -71,7 +73,7 @@ fn codecs(criterion: &mut Criterion) {
         quic: SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)),
         socket: Some("/run/spdl/worker.sock".into()),
     };
-    let beat = WorkerBeat {
+    let beat = WorkerHeartbeat {
         home,
         cores: 8.0,
         draining: false,
@@ -80,7 +82,7 @@ fn codecs(criterion: &mut Criterion) {
         store: Default::default(),
         bad_samples: vec![],
     };
-    let beat = ToCoordinator::WorkerBeat(beat);
+    let beat = ToCoordinator::WorkerHeartbeat(beat);
     let filled = FromHome::Filled { sequence: 1000, slot: 3, used_bytes: BATCH_BYTES as u64 };
     let Attach { session, rank, from, slots, client } = attach_request();
     let attach = ToHome::Attach { session, rank, from, slots, client };

@@ -27,7 +27,7 @@ use spdl_shard::{
     order::{BatchParams, Plan, PlanError},
     store::{DatasetStore, StoreError},
 };
-use spdl_wire::messages::{Refusal, Session, SessionId, StageFigures, StartReason, Transport};
+use spdl_wire::messages::{Refusal, Session, SessionId, StageStats, StartReason, Transport};
 use spdl_worker::{
     budget::{Budget, BudgetError},
     feed::{Access, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, SlotFreer},
@@ -68,7 +68,7 @@ pub enum LocalError {
 
 /// Settings of a [`Loader`].
 #[derive(Clone, Debug)]
-pub struct Builder {
+pub struct LocalBuilder {
     job: JobFile,
     rank: u32,
     world: u32,
@@ -83,11 +83,11 @@ pub struct Builder {
 
 /// Settings for a loader of this job.
 #[must_use]
-pub fn builder(job: JobFile) -> Builder {
-    Builder::new(job)
+pub fn builder(job: JobFile) -> LocalBuilder {
+    LocalBuilder::new(job)
 }
 
-impl Builder {
+impl LocalBuilder {
     /// The only rank of a world of one, from the start, with the default budget.
     fn new(job: JobFile) -> Self {
         Self {
@@ -296,13 +296,13 @@ impl Source for InProcess {
         Ok(())
     }
 
-    fn handed(&mut self, _: Progress) {}
+    fn delivered(&mut self, _: Progress) {}
 
     fn serving(&self) -> Serving {
         Serving { transport: Some(Transport::InProcess), home: None }
     }
 
-    fn stages(&self) -> Vec<StageFigures> {
+    fn stages(&self) -> Vec<StageStats> {
         self.resources.stages()
     }
 

@@ -8,7 +8,7 @@ mod ctl;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = match ctl::Cli::read() {
+    let cli = match ctl::CtlCli::read() {
         Ok(cli) => cli,
         Err(code) => return code,
     };

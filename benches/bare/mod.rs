@@ -6,7 +6,7 @@ use std::{ops::Range, time::Instant};
 use bytes::Bytes;
 use rayon::prelude::*;
 use spdl_shard::{SampleId, job::Job, store::DatasetStore};
-use spdl_worker::decode::{Decoder, SampleKey, Target};
+use spdl_worker::decode::{Decoder, FieldTarget, SampleKey};
 
 /// The samples of a dataset, and their decoder.
 pub(crate) struct Bare {
@@ -49,7 +49,7 @@ impl Bare {
                     let key = SampleKey { epoch, id: SampleId(id as u64), sample_in_record: 0 };
                     let field =
                         |name: &str| fields.iter().find(|(field, _)| field == name).map(|(_, bytes)| bytes.clone());
-                    let mut targets = [Target::Fixed(&mut image), Target::Fixed(&mut label)];
+                    let mut targets = [FieldTarget::Fixed(&mut image), FieldTarget::Fixed(&mut label)];
                     self.decoder.decode_sample(key, &field, &mut targets).expect("a good picture");
                 });
             }

@@ -15,7 +15,7 @@ use spdl_wire::{
 use crate::{
     ClientError, Delivery, Source, SourceEvent, Started, State, Stats,
     core::Progress,
-    stats::Tally,
+    stats::LoaderTally,
     steps::{ends_epoch, epoch, steps_per_epoch},
 };
 
@@ -28,14 +28,14 @@ pub struct Loader<S> {
     reason: StartReason,
     rank: u32,
     timeout: Duration,
-    phase: Phase,
+    phase: LoaderPhase,
     position: Position,
     receipt: Receipt,
-    tally: Tally,
+    tally: LoaderTally,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum LoaderPhase {
     Running,
     Ended,
     Failed,
@@ -46,12 +46,12 @@ impl<S: Source> Loader<S> {
     /// batch. Times in [`Stats`] count from `started`.
     #[must_use]
     pub fn new(source: S, session: Arc<Session>, rank: u32, timeout: Duration, started: Instant) -> Self {
-        let tally = Tally::new(started, source.wait_clock());
+        let tally = LoaderTally::new(started, source.wait_clock());
         Self {
             source,
             rank,
             timeout,
-            phase: Phase::Running,
+            phase: LoaderPhase::Running,
             position: session.start,
             session,
             reason: StartReason::Given,
@@ -89,9 +89,9 @@ impl<S: Source> Loader<S> {
     /// As [`Loader::next`].
     pub async fn next_within(&mut self, timeout: Duration) -> Result<Option<S::Batch>, ClientError> {
         match self.phase {
-            Phase::Running => {}
-            Phase::Ended => return Ok(None),
-            Phase::Failed => return Err(ClientError::Closed),
+            LoaderPhase::Running => {}
+            LoaderPhase::Ended => return Ok(None),
+            LoaderPhase::Failed => return Err(ClientError::Closed),
         }
         let event = {
             let _wait = self.tally.clock().start();
@@ -103,13 +103,13 @@ impl<S: Source> Loader<S> {
                 Ok(Some(batch))
             }
             Ok(Ok(SourceEvent::End(position))) => {
-                self.phase = Phase::Ended;
+                self.phase = LoaderPhase::Ended;
                 self.position = self.position.max(position);
-                self.source.handed(self.progress());
+                self.source.delivered(self.progress());
                 Ok(None)
             }
             Ok(Err(error)) => {
-                self.phase = Phase::Failed;
+                self.phase = LoaderPhase::Failed;
                 Err(error)
             }
             Err(_) => Err(self.timed_out().await),
@@ -123,12 +123,12 @@ impl<S: Source> Loader<S> {
     /// Returns [`ClientError`] when the source cannot start again, which ends the loader, and [`ClientError::Closed`]
     /// when an error has already ended it.
     pub async fn restart(&mut self) -> Result<(), ClientError> {
-        if self.phase == Phase::Failed {
+        if self.phase == LoaderPhase::Failed {
             return Err(ClientError::Closed);
         }
-        self.phase = Phase::Failed;
+        self.phase = LoaderPhase::Failed;
         self.source.restart(Position::START).await?;
-        self.phase = Phase::Running;
+        self.phase = LoaderPhase::Running;
         self.position = Position::START;
         self.receipt = Receipt::default();
         Ok(())
@@ -146,7 +146,7 @@ impl<S: Source> Loader<S> {
         let header = batch.header();
         self.position = header.next();
         self.tally.add(header.used_bytes);
-        self.source.handed(self.progress());
+        self.source.delivered(self.progress());
     }
 
     /// Logs the number of bad samples. Does nothing for a pipeline in this process, which itself logs what is wrong
@@ -188,7 +188,7 @@ impl<S: Source> Loader<S> {
     }
 
     pub(crate) fn is_failed(&self) -> bool {
-        self.phase == Phase::Failed
+        self.phase == LoaderPhase::Failed
     }
 
     /// Returns the position after the last batch that was handed to the caller: where to resume.

@@ -5,7 +5,7 @@ use std::{path::PathBuf, str::FromStr, time::Duration};
 use spdl_shard::job::is_name;
 use spdl_wire::{coordinators::Addresses, slab::MAX_SLOTS};
 
-use crate::{ClientError, StartFrom, core::Ways};
+use crate::{ClientError, StartFrom, core::AllowedTransports};
 
 /// The default of [`Settings::slots`].
 const DEFAULT_SLOTS: u32 = 4;
@@ -37,7 +37,7 @@ pub struct Settings {
     /// `SPDL_CERTS`: folder with `ca.pem`, `cert.pem` and `key.pem` of a client. No default.
     pub certs: PathBuf,
     /// `SPDL_TRANSPORT`: `auto` (default), `local` or `quic`.
-    pub ways: Ways,
+    pub ways: AllowedTransports,
     /// `SPDL_SLOTS`: number of batches that can be ready or in use at once. Default 4. A higher value takes more memory
     /// in the home's slab; at the number of batches that the trainer holds at once, nothing is prefetched.
     pub slots: u32,
@@ -63,7 +63,7 @@ impl Default for Settings {
             takeover: false,
             launch: None,
             certs: PathBuf::new(),
-            ways: Ways::Auto,
+            ways: AllowedTransports::Auto,
             slots: DEFAULT_SLOTS,
             timeout: Duration::from_secs(DEFAULT_TIMEOUT_S),
             socket: None,
@@ -167,7 +167,7 @@ fn launch_id(variable: impl Fn(&'static str) -> Option<String>) -> Option<String
     variable("SPDL_LAUNCH_ID").or_else(torchrun).or_else(slurm)
 }
 
-impl FromStr for Ways {
+impl FromStr for AllowedTransports {
     type Err = ClientError;
 
     fn from_str(text: &str) -> Result<Self, ClientError> {
@@ -200,10 +200,16 @@ mod tests {
     fn variables_become_settings_and_the_rest_has_its_default() {
         let settings = read(&NEEDED).unwrap();
         assert_eq!(settings.addresses().unwrap().to_string(), "head:7000,[::1]:7001");
-        assert_eq!((settings.slots, settings.timeout, settings.ways), (4, Duration::from_secs(300), Ways::Auto));
+        assert_eq!(
+            (settings.slots, settings.timeout, settings.ways),
+            (4, Duration::from_secs(300), AllowedTransports::Auto)
+        );
         let more = [("SPDL_SLOTS", "8"), ("SPDL_TIMEOUT_S", "5"), ("SPDL_TRANSPORT", "quic"), ("SPDL_NODE", "n1")];
         let settings = read(&[&NEEDED[..], &more].concat()).unwrap();
-        assert_eq!((settings.slots, settings.timeout, settings.ways), (8, Duration::from_secs(5), Ways::Quic));
+        assert_eq!(
+            (settings.slots, settings.timeout, settings.ways),
+            (8, Duration::from_secs(5), AllowedTransports::Quic)
+        );
         assert_eq!(settings.node.as_deref(), Some("n1"));
     }
 

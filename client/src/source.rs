@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use spdl_shard::Position;
 use spdl_wire::{
     layout::{Entry, Header},
-    messages::{StageFigures, Transport},
+    messages::{StageStats, Transport},
 };
 
 use crate::{Batch, ClientError, WaitClock, core::Progress};
@@ -64,7 +64,7 @@ pub trait Source: Send + 'static {
     fn restart(&mut self, from: Position) -> impl Future<Output = Result<(), ClientError>> + Send;
 
     /// Records what the trainer has taken so far. The loader calls this after each batch and at the end.
-    fn handed(&mut self, progress: Progress);
+    fn delivered(&mut self, progress: Progress);
 
     /// Returns the home that serves the rank now, and the transport.
     fn serving(&self) -> Serving;
@@ -76,7 +76,7 @@ pub trait Source: Send + 'static {
     }
 
     /// Returns the statistics of the pipeline's stages when the pipeline runs in this process.
-    fn stages(&self) -> Vec<StageFigures> {
+    fn stages(&self) -> Vec<StageStats> {
         Vec::new()
     }
 

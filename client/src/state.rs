@@ -23,7 +23,7 @@ const MAX_STATE_BYTES: usize = 4096;
 /// # Ok::<(), spdl_client::StateError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Written", into = "Written")]
+#[serde(try_from = "SavedState", into = "SavedState")]
 pub struct State {
     fingerprint: Fingerprint,
     position: Position,
@@ -32,7 +32,7 @@ pub struct State {
 /// The fields of the JSON text.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct SavedState {
     spdl_state: u32,
     job: String,
     epoch: u64,
@@ -101,23 +101,23 @@ impl FromStr for State {
     type Err = StateError;
 
     fn from_str(text: &str) -> Result<Self, StateError> {
-        let written: Written =
+        let written: SavedState =
             serde_json::from_str(text).map_err(|error| StateError::Syntax { problem: error.to_string() })?;
         written.try_into()
     }
 }
 
-impl From<State> for Written {
+impl From<State> for SavedState {
     fn from(state: State) -> Self {
         let Position { epoch, offset } = state.position;
         Self { spdl_state: STATE_VERSION, job: state.fingerprint.to_string(), epoch, offset }
     }
 }
 
-impl TryFrom<Written> for State {
+impl TryFrom<SavedState> for State {
     type Error = StateError;
 
-    fn try_from(written: Written) -> Result<Self, StateError> {
+    fn try_from(written: SavedState) -> Result<Self, StateError> {
         if written.spdl_state != STATE_VERSION {
             return Err(StateError::Version { actual: written.spdl_state });
         }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use spdl_wire::{layout::entry_flags, messages::StageFigures};
+use spdl_wire::{layout::entry_flags, messages::StageStats};
 
 use crate::{Serving, WaitClock};
 
@@ -39,7 +39,7 @@ pub struct Stats {
     pub serving: Serving,
     /// The stages of the pipeline, when it runs in this process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub stages: Vec<StageFigures>,
+    pub stages: Vec<StageStats>,
 }
 
 /// The fraction of its time below which a trainer's wait is negligible.
@@ -81,7 +81,7 @@ impl Stats {
 
 /// Counts what [`Stats`] reports.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct LoaderTally {
     started: Instant,
     first_batch: Option<Duration>,
     batches: u64,
@@ -93,10 +93,10 @@ pub(crate) struct Tally {
     /// The clock's total when the last batch was handed over.
     waited_before: Duration,
     first_wait: Duration,
-    waits: Waits,
+    waits: WaitStats,
 }
 
-impl Tally {
+impl LoaderTally {
     pub(crate) fn new(started: Instant, clock: WaitClock) -> Self {
         Self {
             started,
@@ -109,7 +109,7 @@ impl Tally {
             clock,
             waited_before: Duration::ZERO,
             first_wait: Duration::ZERO,
-            waits: Waits::default(),
+            waits: WaitStats::default(),
         }
     }
 
@@ -180,18 +180,18 @@ const STEPS: u32 = 8;
 
 /// A histogram of durations with a fixed size of 512 counters.
 #[derive(Debug)]
-struct Waits {
+struct WaitStats {
     counts: Box<[u64; 64 * STEPS as usize]>,
     total: u64,
 }
 
-impl Default for Waits {
+impl Default for WaitStats {
     fn default() -> Self {
         Self { counts: Box::new([0; 64 * STEPS as usize]), total: 0 }
     }
 }
 
-impl Waits {
+impl WaitStats {
     fn add(&mut self, wait: Duration) {
         let ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
         self.counts[bucket(ns)] += 1;
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn quantiles_are_within_seven_percent_from_nanoseconds_to_hours() {
         for ns in [1u64, 7, 8, 9, 1000, 123_456, 1_000_000, 987_654_321, 7_200_000_000_000] {
-            let mut waits = Waits::default();
+            let mut waits = WaitStats::default();
             waits.add(Duration::from_nanos(ns));
             let found = waits.quantile_ms(0.5) * 1e6;
             assert!((found - ns as f64).abs() <= 0.07 * ns as f64, "{found} for {ns}");
@@ -264,7 +264,7 @@ mod tests {
         let served = Stats { serving, ..stats(4.0) };
         assert_eq!(served.verdict(), format!("{slow}; what its home `node-0` is short of is in `spdl-ctl status`"));
         let stage =
-            |name: &str, busy_ns, p50_ns| StageFigures { name: name.into(), busy_ns, p50_ns, ..Default::default() };
+            |name: &str, busy_ns, p50_ns| StageStats { name: name.into(), busy_ns, p50_ns, ..Default::default() };
         let stages = vec![stage("fetch", 5, 1_500_000), stage("decode", 18_000_000_000, 7)];
         let verdict = Stats { stages, ..stats(4.0) }.verdict();
         assert!(
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn one_long_wait_in_fifty_is_in_the_last_hundredth_and_not_in_the_middle() {
-        let mut waits = Waits::default();
+        let mut waits = WaitStats::default();
         assert_eq!(waits.quantile_ms(0.5), 0.0);
         for wait in 0..50 {
             waits.add(Duration::from_millis(if wait == 20 { 500 } else { 2 }));

@@ -10,7 +10,7 @@ use cluster::{
     home::{Script, TestHome, Then},
     job, take,
 };
-use spdl_client::{Client, ClientError, ContentDigest, State, core::Ways};
+use spdl_client::{Client, ClientError, ContentDigest, State, core::AllowedTransports};
 use spdl_shard::{Fingerprint, Position, Receipt};
 use spdl_wire::messages::{Refusal, RunName, SessionId, Stall, Start, Transport};
 
@@ -39,7 +39,7 @@ async fn both_transports_hand_over_every_batch_in_order_with_the_same_bytes() {
     let cluster = Cluster::new();
     let home = TestHome::start(&cluster, 1, Script::default());
     let mut sums = Vec::new();
-    for (ways, transport) in [(Ways::Auto, Transport::Local), (Ways::Quic, Transport::Quic)] {
+    for (ways, transport) in [(AllowedTransports::Auto, Transport::Local), (AllowedTransports::Quic, Transport::Quic)] {
         let coordinator = Coordinator::start(&cluster, 1, vec![home.home.clone()]);
         let mut client = cluster.client(coordinator.address).ways(ways).connect(0, 1).await.unwrap();
         let first = client.next().await.unwrap().unwrap();
@@ -87,7 +87,7 @@ async fn the_ranks_of_a_world_share_the_stream() {
 
 #[tokio::test]
 async fn a_home_fills_no_more_slots_than_there_are_until_one_is_given_back() {
-    for ways in [Ways::Local, Ways::Quic] {
+    for ways in [AllowedTransports::Local, AllowedTransports::Quic] {
         let cluster = Cluster::new();
         let home = TestHome::start(&cluster, 1, Script::default());
         let coordinator = Coordinator::start(&cluster, 1, vec![home.home.clone()]);
@@ -106,7 +106,11 @@ async fn a_home_fills_no_more_slots_than_there_are_until_one_is_given_back() {
 
 #[tokio::test]
 async fn a_rank_whose_home_dies_goes_on_with_another_at_its_position() {
-    for (thens, ways) in [((5, Then::Die), Ways::Auto), ((5, Then::Die), Ways::Quic), ((0, Then::Die), Ways::Quic)] {
+    for (thens, ways) in [
+        ((5, Then::Die), AllowedTransports::Auto),
+        ((5, Then::Die), AllowedTransports::Quic),
+        ((0, Then::Die), AllowedTransports::Quic),
+    ] {
         let cluster = Cluster::new();
         let dying = TestHome::start(&cluster, 1, script([thens]));
         let living = TestHome::start(&cluster, 2, Script { early_steps: 0, ..Script::default() });
@@ -126,7 +130,7 @@ async fn a_rank_whose_home_dies_goes_on_with_another_at_its_position() {
 
 #[tokio::test]
 async fn batches_that_a_home_repeats_after_a_reconnect_are_not_handed_over_twice() {
-    for ways in [Ways::Local, Ways::Quic] {
+    for ways in [AllowedTransports::Local, AllowedTransports::Quic] {
         let cluster = Cluster::new();
         let home = TestHome::start(&cluster, 1, script([(3, Then::FaultWhenAsked)]));
         let coordinator = Coordinator::start(&cluster, 1, vec![home.home.clone()]);
@@ -243,7 +247,7 @@ async fn heartbeats_and_the_last_message_carry_what_the_trainer_has_taken() {
     let coordinator = Coordinator::start(&cluster, 1, vec![home.home.clone()]);
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     take(&mut client, 2, |_| ()).await;
-    let acknowledged = |beat: &&spdl_wire::messages::RankBeat| beat.acknowledged == Position::new(0, 16);
+    let acknowledged = |beat: &&spdl_wire::messages::RankHeartbeat| beat.acknowledged == Position::new(0, 16);
     let beat = coordinator.record.wait("the beat", |record| record.beats.iter().find(acknowledged).cloned()).await;
     assert_eq!((beat.receipt, beat.transport, beat.session), (client.receipt(), Some(Transport::Local), SessionId(7)));
     take(&mut client, 1, |_| ()).await;

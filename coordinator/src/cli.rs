@@ -12,30 +12,30 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     core::Config,
-    shell::{Authority, DatasetLimits, Server, Settings, StartError},
+    shell::{Authority, CoordinatorSettings, DatasetLimits, Server, StartError},
     state::StateLocation,
 };
 
-pub use state::{Action, Place};
+pub use state::{StateAction, StateArgs};
 
 /// What else there is to do than to serve.
 #[derive(Clone, Debug, clap::Subcommand)]
-pub enum Task {
+pub enum CoordTask {
     /// Writes the state of a coordinator to a plain file, goes on from one, or begins anew.
     State {
         /// Which of them.
         #[command(subcommand)]
-        action: Action,
+        action: StateAction,
     },
 }
 
 /// Holds jobs and sessions, and tells ranks which worker to pull their batches from.
 #[derive(Clone, Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct Args {
+pub struct CoordArgs {
     /// Something else than to serve.
     #[command(subcommand)]
-    pub task: Option<Task>,
+    pub task: Option<CoordTask>,
     /// UDP address for workers, clients and admins; port 0 takes a free one.
     #[arg(long, env = "SPDL_COORD_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:7400")]
     pub listen: SocketAddr,
@@ -87,12 +87,12 @@ pub struct Args {
     pub sans: Vec<String>,
 }
 
-impl Args {
+impl CoordArgs {
     /// What was written, as settings. Beats come five times per liveness timeout, at least every second.
     #[must_use]
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self) -> CoordinatorSettings {
         let beat_ms = (self.liveness_ms / 5).clamp(20, 1_000);
-        Settings {
+        CoordinatorSettings {
             listen: self.listen,
             http: self.http,
             state: self.state.clone(),
@@ -121,8 +121,8 @@ impl Args {
 ///
 /// # Errors
 /// [`StartError`].
-pub async fn run(args: Args) -> Result<(), StartError> {
-    if let Some(Task::State { action }) = args.task {
+pub async fn run(args: CoordArgs) -> Result<(), StartError> {
+    if let Some(CoordTask::State { action }) = args.task {
         return state::run(action).await;
     }
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));

@@ -10,4 +10,4 @@ mod shell;
 pub mod state;
 
 pub use error::error_text;
-pub use shell::{Authority, CA_DIRECTORY, DatasetLimits, Server, Settings, StartError};
+pub use shell::{Authority, CA_DIRECTORY, CoordinatorSettings, DatasetLimits, Server, StartError};

@@ -4,20 +4,20 @@ use std::{io::IsTerminal, process::ExitCode};
 
 use clap::Parser;
 use spdl_coordinator::{
-    cli::{Args, run},
+    cli::{CoordArgs, run},
     error_text,
 };
 use tracing_subscriber::EnvFilter;
 
 #[derive(Parser)]
 #[command(version, about, name = "spdl-coord")]
-struct Cli {
+struct CoordCli {
     #[command(flatten)]
-    args: Args,
+    args: CoordArgs,
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = CoordCli::parse();
     let filter = EnvFilter::try_from_env("SPDL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let ansi = std::io::stderr().is_terminal();
     // A log that nobody reads any more, or a full disk, ends nothing.

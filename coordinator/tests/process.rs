@@ -10,7 +10,7 @@ mod strangers;
 
 use std::{ffi::OsStr, fs, path::Path};
 
-use cluster::{Coordinator, Peer, beat, command, dataset, job_text, join, refused, worker};
+use cluster::{Coordinator, RequestPeer, beat, command, dataset, job_text, join, refused, worker};
 use rustix::process::Signal;
 use spdl_shard::Position;
 use spdl_wire::{
@@ -18,14 +18,14 @@ use spdl_wire::{
     messages::{FromCoordinator, Home, Refusal, Session, ToCoordinator, WorkerId},
 };
 
-async fn joined(peer: &Peer, request: ToCoordinator) -> (Session, Option<Home>) {
+async fn joined(peer: &RequestPeer, request: ToCoordinator) -> (Session, Option<Home>) {
     match peer.ask(request).await {
         FromCoordinator::Joined { session, home, .. } => (*session, home),
         other => panic!("{other:?}"),
     }
 }
 
-async fn home_of(peer: &Peer, request: ToCoordinator) -> Option<WorkerId> {
+async fn home_of(peer: &RequestPeer, request: ToCoordinator) -> Option<WorkerId> {
     match peer.ask(request).await {
         FromCoordinator::RankHeard { home, .. } => home.map(|home| home.worker),
         other => panic!("{other:?}"),
@@ -67,7 +67,7 @@ async fn after_kill_9_jobs_sessions_and_positions_are_still_known() {
         client.ask(beat(session.id, rank, 10 + u64::from(rank), 96 + 8 * u64::from(rank))).await;
     }
     // Rank 1 leaves, and with it what both acknowledged becomes durable.
-    let ToCoordinator::RankBeat(leave) = beat(session.id, 1, 11, 104) else { unreachable!() };
+    let ToCoordinator::RankHeartbeat(leave) = beat(session.id, 1, 11, 104) else { unreachable!() };
     assert_eq!(client.ask(ToCoordinator::RankLeave(leave)).await, FromCoordinator::Done);
     coordinator.kill();
 

@@ -9,12 +9,12 @@ mod targets;
 use std::{path::Path, sync::OnceLock};
 
 use libfuzzer_sys::fuzz_target;
-use targets::Target;
+use targets::FieldTarget;
 
 #[global_allocator]
 static HEAP: heap::Counting = heap::Counting;
 
-static TARGET: OnceLock<&Target> = OnceLock::new();
+static TARGET: OnceLock<&FieldTarget> = OnceLock::new();
 
 /// Chooses the target. With `FUZZ_SEEDS`, writes the target's seeds to that folder and exits; with `FUZZ_LIST`, prints
 /// the names of all targets and exits.

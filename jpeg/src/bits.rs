@@ -7,9 +7,9 @@ use crate::window::{End, Window};
 /// The memory for a block: 64 coefficients, and after them room for values that do not belong to any coefficient.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-pub(crate) struct Block([i16; 256]);
+pub(crate) struct BitBlock([i16; 256]);
 
-impl Block {
+impl BitBlock {
     pub(crate) const ZERO: Self = Self([0; 256]);
 
     /// Returns the coefficients.
@@ -19,7 +19,7 @@ impl Block {
     }
 
     #[inline(always)]
-    fn put(&mut self, order: &Order, k: usize, value: i16) {
+    fn put(&mut self, order: &ScanOrder, k: usize, value: i16) {
         self.0[usize::from(order.0[k & 0xff])] = value;
     }
 }
@@ -27,9 +27,9 @@ impl Block {
 /// The position of each coefficient in its block, by zigzag index. All indices after the last lead to the room after
 /// the block.
 #[derive(Clone, Debug)]
-pub(crate) struct Order([u8; 256]);
+pub(crate) struct ScanOrder([u8; 256]);
 
-impl Order {
+impl ScanOrder {
     /// Creates the order of a block that is stored row by row, or column by column when `transposed`.
     pub(crate) fn new(transposed: bool) -> Self {
         let mut order = [64; 256];
@@ -108,9 +108,9 @@ impl Bits {
         &mut self,
         window: &[u8],
         (dc, ac, pairs): (&Lookup, &Lookup, &Pairs),
-        order: &Order,
+        order: &ScanOrder,
         last: &mut i32,
-        block: &mut Block,
+        block: &mut BitBlock,
     ) -> bool {
         block.0[..64].fill(0);
         let Some(difference) = self.difference(window, dc) else { return false };
@@ -151,7 +151,7 @@ impl Bits {
     /// Stores the values of a pair after index `k`. Stores the second first: if there is none, its position is that of
     /// the first, which then overwrites it.
     #[inline(always)]
-    fn put(&mut self, pair: Pair, order: &Order, k: usize, block: &mut Block) -> usize {
+    fn put(&mut self, pair: Pair, order: &ScanOrder, k: usize, block: &mut BitBlock) -> usize {
         block.put(order, k + pair.ahead(), pair.second(self.reservoir));
         block.put(order, k + pair.ahead_first(), pair.first(self.reservoir));
         self.take(pair.bits());
@@ -165,9 +165,9 @@ impl Bits {
         window: &[u8],
         (dc, ac, skip): (&Lookup, &Lookup, &Skip),
         wanted: usize,
-        order: &Order,
+        order: &ScanOrder,
         last: &mut i32,
-        block: &mut Block,
+        block: &mut BitBlock,
     ) -> bool {
         block.0[..64].fill(0);
         let Some(difference) = self.difference(window, dc) else { return false };

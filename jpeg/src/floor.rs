@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::{
     error::Error,
     header::Jpeg,
-    plan::{Plan, Request},
+    plan::{CropPlan, Request},
     rewrite::Walk,
 };
 
@@ -32,7 +32,7 @@ pub struct Floor {
 /// Returns an error when the picture is broken.
 #[doc(hidden)]
 pub fn floor(jpeg: &Jpeg<'_>, request: &Request) -> Result<Floor, Error> {
-    let mut plan = Plan::default();
+    let mut plan = CropPlan::default();
     plan.make(jpeg, request);
     let [(left, right), (top, bottom)] = plan.mcus;
     let [columns, rows] = jpeg.mcus();
@@ -78,7 +78,7 @@ pub fn floor(jpeg: &Jpeg<'_>, request: &Request) -> Result<Floor, Error> {
 /// Returns an error when a restart marker of the picture is missing or wrong.
 #[doc(hidden)]
 pub fn ranges(jpeg: &Jpeg<'_>, request: &Request, step: u32) -> Result<Vec<Range<usize>>, Error> {
-    let mut plan = Plan::default();
+    let mut plan = CropPlan::default();
     plan.make(jpeg, request);
     let [(left, right), (top, bottom)] = plan.mcus;
     let columns = jpeg.mcus()[0];

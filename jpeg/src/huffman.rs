@@ -18,9 +18,9 @@ pub(crate) const LAST: usize = 63;
 /// The meaning of a code. Bits 0..6 are the length of code and value, 8..16 the number of coefficients to advance,
 /// 16..22 the length of the code, 24..30 63 minus the length of the value. 0 means that there is no code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry(u32);
+pub(crate) struct CodeEntry(u32);
 
-impl Entry {
+impl CodeEntry {
     const NONE: Self = Self(0);
 
     fn new(length: u32, size: u32, ahead: usize) -> Self {
@@ -66,7 +66,7 @@ enum Class {
 /// Finds one symbol.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookup {
-    fast: [Entry; 1 << LOOKUP_BITS],
+    fast: [CodeEntry; 1 << LOOKUP_BITS],
     class: Class,
     /// For each code length: one past the last code, aligned to 16 bits; and the offset from a code to its symbol.
     limits: [u32; 17],
@@ -103,8 +103,13 @@ impl Lookup {
 
     fn new(spec: HuffmanSpec<'_>, class: Class) -> Result<Self, Error> {
         const BROKEN: Error = Error::Corrupt("a Huffman table with too many codes");
-        let mut table =
-            Self { fast: [Entry::NONE; 1 << LOOKUP_BITS], class, limits: [0; 17], offsets: [0; 17], symbols: [0; 256] };
+        let mut table = Self {
+            fast: [CodeEntry::NONE; 1 << LOOKUP_BITS],
+            class,
+            limits: [0; 17],
+            offsets: [0; 17],
+            symbols: [0; 256],
+        };
         table.symbols.get_mut(..spec.symbols.len()).ok_or(BROKEN)?.copy_from_slice(spec.symbols);
         let (mut code, mut first) = (0u32, 0usize);
         for (length, count) in (1u32..).zip(spec.counts) {
@@ -129,16 +134,16 @@ impl Lookup {
 
     /// Returns the entry of the code at the top of `reservoir`, whose first 16 bits must be valid.
     #[inline(always)]
-    pub(crate) fn find(&self, reservoir: u64) -> Entry {
+    pub(crate) fn find(&self, reservoir: u64) -> CodeEntry {
         let entry = self.fast[(reservoir >> (64 - LOOKUP_BITS)) as usize];
-        if entry != Entry::NONE { entry } else { self.find_long(reservoir) }
+        if entry != CodeEntry::NONE { entry } else { self.find_long(reservoir) }
     }
 
     /// Finds a code that is longer than the index. Bits that are not a code advance to a position where no block can
     /// end.
     #[cold]
     #[inline(never)]
-    fn find_long(&self, reservoir: u64) -> Entry {
+    fn find_long(&self, reservoir: u64) -> CodeEntry {
         let bits = (reservoir >> 48) as u32;
         for length in LOOKUP_BITS + 1..=16 {
             if bits < self.limits[length as usize] {
@@ -151,7 +156,7 @@ impl Lookup {
 }
 
 /// The entry for bits that are not a code. It advances further than any code.
-const NO_CODE: Entry = Entry(16 | 255 << 8 | 16 << 16 | 63 << 24);
+const NO_CODE: CodeEntry = CodeEntry(16 | 255 << 8 | 16 << 16 | 63 << 24);
 /// Length of the longest value in pictures of 8 bits.
 const VALUE_BITS: u32 = 11;
 /// Length of the longest pair, with its values.
@@ -160,22 +165,22 @@ pub(crate) const PAIR_SYMBOLS_BITS: u32 = PAIR_BITS + VALUE_BITS;
 pub(crate) const SYMBOL_BITS: u32 = 16 + VALUE_BITS;
 
 impl Class {
-    fn entry(self, length: u32, symbol: u8) -> Entry {
+    fn entry(self, length: u32, symbol: u8) -> CodeEntry {
         let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
         match self {
             Self::Dc if u32::from(symbol) > VALUE_BITS => NO_CODE,
-            Self::Dc => Entry::new(length, u32::from(symbol), 1),
+            Self::Dc => CodeEntry::new(length, u32::from(symbol), 1),
             Self::Ac if size > VALUE_BITS => NO_CODE,
-            Self::Ac if size == 0 && run < 15 => Entry::new(length, 0, END_OF_BLOCK),
-            Self::Ac => Entry::new(length, size, run + 1),
+            Self::Ac if size == 0 && run < 15 => CodeEntry::new(length, 0, END_OF_BLOCK),
+            Self::Ac => CodeEntry::new(length, size, run + 1),
         }
     }
 }
 
 /// Returns the first symbol of each index, for an index of `log2(SIZE)` bits.
-fn singles<const SIZE: usize>(spec: HuffmanSpec<'_>) -> [Entry; SIZE] {
+fn singles<const SIZE: usize>(spec: HuffmanSpec<'_>) -> [CodeEntry; SIZE] {
     let bits = SIZE.ilog2();
-    let mut table = [Entry::NONE; SIZE];
+    let mut table = [CodeEntry::NONE; SIZE];
     let (mut code, mut first) = (0u32, 0usize);
     for (length, count) in (1..=bits).zip(spec.counts) {
         for &symbol in &spec.symbols[first..first + usize::from(*count)] {
@@ -192,8 +197,8 @@ fn singles<const SIZE: usize>(spec: HuffmanSpec<'_>) -> [Entry; SIZE] {
 impl Pair {
     const NONE: Self = Self(255 << 16);
 
-    fn new(first: Entry, second: Option<Entry>) -> Self {
-        let size = |entry: Entry| entry.bits() - entry.code_bits();
+    fn new(first: CodeEntry, second: Option<CodeEntry>) -> Self {
+        let size = |entry: CodeEntry| entry.bits() - entry.code_bits();
         let (bits, ahead) = second.map_or((0, 0), |second| (second.bits(), second.ahead()));
         let to_top = second.map_or(0, |second| first.bits() + second.code_bits());
         let to_bottom = second.map_or(0, |second| (64 - size(second)) & 63);
@@ -257,12 +262,12 @@ impl Pairs {
         for (index, pair) in table.iter_mut().enumerate() {
             let first = singles[index];
             // A symbol without a value must store a zero, which a pair cannot; only the end of a block stores nothing.
-            if first == Entry::NONE || (first.bits() == first.code_bits() && first.ahead() != END_OF_BLOCK) {
+            if first == CodeEntry::NONE || (first.bits() == first.code_bits() && first.ahead() != END_OF_BLOCK) {
                 continue;
             }
             let second = singles[(index << first.bits().min(PAIR_BITS)) & ((1 << PAIR_BITS) - 1)];
             let has_value = second.bits() > second.code_bits() || second.ahead() == END_OF_BLOCK;
-            let is_known = second != Entry::NONE && first.bits() + second.code_bits() <= PAIR_BITS;
+            let is_known = second != CodeEntry::NONE && first.bits() + second.code_bits() <= PAIR_BITS;
             let is_pair = is_known && has_value && first.ahead() <= LAST;
             *pair = Pair::new(first, is_pair.then_some(second));
         }
@@ -286,7 +291,7 @@ impl Skip {
                 let next = singles[(index << bits) & ((1 << SKIP_BITS) - 1)];
                 let length = next.code_bits();
                 // Stop at a code that needs bits beyond the index, or that advances past the coefficients of a block.
-                let is_known = next != Entry::NONE && bits + length <= SKIP_BITS;
+                let is_known = next != CodeEntry::NONE && bits + length <= SKIP_BITS;
                 if !is_known || (next.ahead() < END_OF_BLOCK && ahead + next.ahead() > LAST) {
                     break;
                 }

@@ -27,7 +27,7 @@ pub(crate) const SECOND_SHIFT: u32 = CONSTANT_BITS + BETWEEN_BITS + 3;
 
 /// Where the samples of a block go: column `i` of the transform's second pass to `start + i * stride`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CoefficientPlace {
     pub(crate) start: usize,
     pub(crate) stride: usize,
 }
@@ -75,7 +75,7 @@ fn pass4(input: [i32; 4]) -> [i32; 4] {
 }
 
 /// Computes eight by eight samples.
-pub(crate) fn full(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], place: Place) {
+pub(crate) fn full(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], place: CoefficientPlace) {
     let mut between = [[0i16; 8]; 8];
     for column in 0..8 {
         let input = std::array::from_fn(|row| dequantised(coefficients, quant, row, column));
@@ -91,7 +91,7 @@ pub(crate) fn full(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], 
 }
 
 /// Computes four by four samples.
-pub(crate) fn half(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], place: Place) {
+pub(crate) fn half(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], place: CoefficientPlace) {
     let mut between = [[0i16; 4]; 4];
     for column in 0..4 {
         let input = std::array::from_fn(|row| dequantised(coefficients, quant, row, column));
@@ -107,7 +107,7 @@ pub(crate) fn half(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], 
 }
 
 /// Computes two by two samples.
-pub(crate) fn quarter(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], place: Place) {
+pub(crate) fn quarter(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], place: CoefficientPlace) {
     let at = |row, column| dequantised(coefficients, quant, row, column);
     let [low, high] = [0, 1].map(|column| [at(0, column) + at(1, column), at(0, column) - at(1, column)]);
     for row in 0..2 {
@@ -118,7 +118,7 @@ pub(crate) fn quarter(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8
 }
 
 /// Computes one sample.
-pub(crate) fn eighth(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], place: Place) {
+pub(crate) fn eighth(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], place: CoefficientPlace) {
     out[place.start] = flat(dequantised(coefficients, quant, 0, 0));
 }
 

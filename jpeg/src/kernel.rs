@@ -1,8 +1,8 @@
 //! The inner loops that vector instructions speed up: one set in plain Rust, and others that give the same bytes.
 
 use crate::{
-    bits::Block,
-    idct::{self, Place},
+    bits::BitBlock,
+    idct::{self, CoefficientPlace},
     segments::next_marker,
 };
 
@@ -23,15 +23,15 @@ pub(crate) const COLOUR: [i16; 4] = [13_173, 9367, 11_277, 7471];
 pub(crate) type Values = [i16; STRIP];
 
 /// The inner loops for one kind of processor.
-pub(crate) trait Kernel: Copy {
+pub(crate) trait SimdKernel: Copy {
     /// Runs work that is compiled for this kind of processor, in a function of its own.
-    fn run<W: Work>(self, work: W) -> W::Outcome;
+    fn run<W: RowWork>(self, work: W) -> W::Outcome;
 
     /// Returns the position of the next marker from `at` on.
     fn next_marker(self, raw: &[u8], at: usize) -> Option<usize>;
 
     /// Transforms two blocks at full size. The second may be the same as the first.
-    fn full_pair(self, blocks: [&Block; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [Place; 2]);
+    fn full_pair(self, blocks: [&BitBlock; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [CoefficientPlace; 2]);
 
     /// Resamples horizontally: 16 rows, which begin at offset `from`, to 16 pixels each: `out[row][pixel]`.
     fn across(
@@ -55,18 +55,18 @@ pub(crate) trait Kernel: Copy {
 }
 
 /// Work that is compiled once for each kind of processor. All functions that it calls must be inlined.
-pub(crate) trait Work {
+pub(crate) trait RowWork {
     type Outcome;
 
-    fn run<K: Kernel>(self, kernel: K) -> Self::Outcome;
+    fn run<K: SimdKernel>(self, kernel: K) -> Self::Outcome;
 }
 
 /// The implementation in plain Rust, for all machines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Portable;
 
-impl Kernel for Portable {
-    fn run<W: Work>(self, work: W) -> W::Outcome {
+impl SimdKernel for Portable {
+    fn run<W: RowWork>(self, work: W) -> W::Outcome {
         work.run(self)
     }
 
@@ -74,7 +74,7 @@ impl Kernel for Portable {
         next_marker(raw, at)
     }
 
-    fn full_pair(self, blocks: [&Block; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [Place; 2]) {
+    fn full_pair(self, blocks: [&BitBlock; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [CoefficientPlace; 2]) {
         idct::full(blocks[0].coefficients(), quants[0], out, places[0]);
         if places[1].start != places[0].start {
             idct::full(blocks[1].coefficients(), quants[1], out, places[1]);

@@ -60,7 +60,7 @@ pub use fuzz::fuzz;
 pub use header::Jpeg;
 pub use limits::Limits;
 pub use oddity::{Oddities, Oddity};
-pub use output::{Layout, Output, Rgb};
+pub use output::{Output, OutputLayout, Rgb};
 pub use plan::Request;
 pub use render::Scratch;
 pub use rewrite::{has_same_coefficients, rewrite};

@@ -4,7 +4,7 @@ use crate::kernel::STRIP;
 
 /// The order of the bytes in a strip of 16 pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub enum OutputLayout {
     /// Red, green and blue of the first pixel, then of the next.
     Interleaved,
     /// 16 bytes of red, 16 of green, 16 of blue.
@@ -14,7 +14,7 @@ pub enum Layout {
 /// Receives the pixels of a picture.
 pub trait Output {
     /// The order of bytes that this output expects.
-    const LAYOUT: Layout;
+    const LAYOUT: OutputLayout;
 
     /// Receives `count` pixels, 1 to 16, of row `y` from column `x` on. Each pixel of the result comes exactly once.
     fn put(&mut self, x: usize, y: usize, strip: &[u8; 3 * STRIP], count: usize);
@@ -35,7 +35,7 @@ impl<'o> Rgb<'o> {
 }
 
 impl Output for Rgb<'_> {
-    const LAYOUT: Layout = Layout::Interleaved;
+    const LAYOUT: OutputLayout = OutputLayout::Interleaved;
 
     #[inline(always)]
     fn put(&mut self, x: usize, y: usize, strip: &[u8; 3 * STRIP], count: usize) {

@@ -51,7 +51,7 @@ pub(crate) struct AxisTaps {
 
 /// The plan of a crop.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Plan {
+pub(crate) struct CropPlan {
     /// The MCUs to decode, horizontally and vertically in the stored picture: the first, and one past the last.
     pub(crate) mcus: [(u32, u32); 2],
     pub(crate) planes: [Plane; 3],
@@ -81,7 +81,7 @@ fn plane(component: &Component, luma: &Component, luma_points: u32) -> Plane {
     Plane { points, blocks: component.sampling, is_halved: ratio.map(|ratio| ratio == 2), ..Plane::default() }
 }
 
-impl Plan {
+impl CropPlan {
     pub(crate) fn make(&mut self, jpeg: &Jpeg<'_>, request: &Request) {
         let components = jpeg.components();
         let luma_points = points(request);

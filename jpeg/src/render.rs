@@ -1,13 +1,13 @@
 //! Renders a request: decodes, resamples and converts to RGB.
 
 use crate::{
-    bits::Order,
+    bits::ScanOrder,
     error::Error,
     header::{Component, HuffmanSpec, Jpeg},
     huffman::{Lookup, Pairs, Skip},
-    kernel::{Kernel, Portable, STRIP, Values, Work},
-    output::{Layout, Output},
-    plan::{Plan, Request, points},
+    kernel::{Portable, RowWork, STRIP, SimdKernel, Values},
+    output::{Output, OutputLayout},
+    plan::{CropPlan, Request, points},
     scan::{Scan, Tables},
     taps::Axis,
     window::Window,
@@ -18,11 +18,11 @@ use crate::{
 pub struct Scratch {
     window: Window,
     tables: Cached,
-    plan: Plan,
+    plan: CropPlan,
     samples: Vec<u8>,
     tile: Vec<Values>,
     strips: [Vec<Values>; 3],
-    orders: [Order; 2],
+    orders: [ScanOrder; 2],
     instructions: Instructions,
 }
 
@@ -99,11 +99,11 @@ impl Scratch {
         Self {
             window: Window::default(),
             tables: Cached { dc: Default::default(), ac: Default::default(), quants: [[0; 64]; 3] },
-            plan: Plan::default(),
+            plan: CropPlan::default(),
             samples: Vec::new(),
             tile: Vec::new(),
             strips: Default::default(),
-            orders: [Order::new(false), Order::new(true)],
+            orders: [ScanOrder::new(false), ScanOrder::new(true)],
             instructions,
         }
     }
@@ -131,7 +131,7 @@ impl Jpeg<'_> {
     pub fn render(&self, request: &Request, scratch: &mut Scratch, output: &mut impl Output) -> Result<(), Error> {
         self.check_request(request);
         let instructions = scratch.instructions;
-        let work = Render { jpeg: self, request, scratch, output };
+        let work = JpegRender { jpeg: self, request, scratch, output };
         match instructions {
             Instructions::Portable => Portable.run(work),
             #[cfg(target_arch = "x86_64")]
@@ -161,7 +161,7 @@ impl Jpeg<'_> {
     }
 
     /// Rejects a picture that is too short for its size, before memory is allocated: a block has at least two codes.
-    fn check_length(&self, plan: &Plan) -> Result<(), Error> {
+    fn check_length(&self, plan: &CropPlan) -> Result<(), Error> {
         let [_, (_, bottom)] = plan.mcus;
         let blocks: u32 = self.components().iter().map(|component| component.sampling[0] * component.sampling[1]).sum();
         let first_of_last_row = u64::from(bottom - 1) * u64::from(self.mcus()[0]);
@@ -194,18 +194,18 @@ fn plane_bytes(request: &Request, component: &Component, luma: &Component, [acro
 }
 
 /// The work of [`Jpeg::render`], compiled for each kind of processor.
-struct Render<'w, 'b, O> {
+struct JpegRender<'w, 'b, O> {
     jpeg: &'w Jpeg<'b>,
     request: &'w Request,
     scratch: &'w mut Scratch,
     output: &'w mut O,
 }
 
-impl<O: Output> Work for Render<'_, '_, O> {
+impl<O: Output> RowWork for JpegRender<'_, '_, O> {
     type Outcome = Result<(), Error>;
 
     #[inline(always)]
-    fn run<K: Kernel>(self, kernel: K) -> Result<(), Error> {
+    fn run<K: SimdKernel>(self, kernel: K) -> Result<(), Error> {
         let Self { jpeg, request, scratch, output } = self;
         let Scratch { window, tables, plan, samples, tile, strips, orders, .. } = scratch;
         plan.make(jpeg, request);
@@ -260,10 +260,10 @@ impl Cached {
 /// Resamples the planes and passes the pixels to the output.
 #[allow(clippy::too_many_arguments)]
 #[inline(always)]
-fn resample<K: Kernel, O: Output>(
+fn resample<K: SimdKernel, O: Output>(
     kernel: K,
     components: usize,
-    plan: &Plan,
+    plan: &CropPlan,
     request: &Request,
     samples: &[u8],
     tile: &mut Vec<Values>,
@@ -272,7 +272,7 @@ fn resample<K: Kernel, O: Output>(
 ) {
     let [columns, rows] = request.result_size().map(|side| side as usize);
     let [across, down] = if request.transposed { [1, 0] } else { [0, 1] };
-    let is_interleaved = O::LAYOUT == Layout::Interleaved;
+    let is_interleaved = O::LAYOUT == OutputLayout::Interleaved;
     for x in (0..columns).step_by(STRIP) {
         for (plane, strip) in plan.planes[..components].iter().zip(&mut *strips) {
             let taps = plan.taps[across].of(plane.is_halved[across]);

@@ -2,7 +2,7 @@
 //! decoder finds a crop without decoding what lies before it.
 
 use crate::{
-    bits::{Bits, Block, Order},
+    bits::{BitBlock, Bits, ScanOrder},
     error::Error,
     header::{HuffmanSpec, Jpeg},
     huffman::{Lookup, Pairs},
@@ -46,7 +46,7 @@ pub fn rewrite(bytes: &[u8], interval: u16, limits: Limits) -> Result<Vec<u8>, E
         out.extend(interval.to_be_bytes());
     }
     out.extend(scan_header);
-    let mut writer = Writer { out, reservoir: 0, count: 0 };
+    let mut writer = BitWriter { out, reservoir: 0, count: 0 };
     let mut last = [0; 3];
     let [columns, rows] = jpeg.mcus();
     for mcu in 0..columns * rows {
@@ -112,8 +112,8 @@ pub fn has_same_coefficients(one: &[u8], other: &[u8], limits: Limits) -> Result
         return Ok(false);
     }
     let mut walks = [Walk::new(&jpegs[0])?, Walk::new(&jpegs[1])?];
-    let order = Order::new(false);
-    let mut blocks = [Block::ZERO; 2];
+    let order = ScanOrder::new(false);
+    let mut blocks = [BitBlock::ZERO; 2];
     let [columns, rows] = jpegs[0].mcus();
     for _ in 0..columns * rows {
         for walk in &mut walks {
@@ -151,13 +151,13 @@ fn codes_of(spec: HuffmanSpec<'_>) -> Option<[(u32, u32); 12]> {
 }
 
 /// Writes the bits of a scan.
-struct Writer {
+struct BitWriter {
     out: Vec<u8>,
     reservoir: u64,
     count: u32,
 }
 
-impl Writer {
+impl BitWriter {
     /// Writes the lowest `count` bits of `bits`, at most 32.
     fn put(&mut self, bits: u32, count: u32) {
         self.reservoir = self.reservoir << count | u64::from(bits) & ((1 << count) - 1);
@@ -214,7 +214,7 @@ impl<'b> Walk<'b> {
         self.bits.ensure(self.raw, &mut self.window)
     }
 
-    fn read_block(&mut self, component: usize, order: &Order, block: &mut Block) -> Result<(), Error> {
+    fn read_block(&mut self, component: usize, order: &ScanOrder, block: &mut BitBlock) -> Result<(), Error> {
         let (dc, ac, pairs) = &self.tables[component];
         let last = &mut self.last[component];
         let is_block = self.bits.block(self.window.bytes(), (dc, ac, pairs), order, last, block);
@@ -227,7 +227,7 @@ impl<'b> Walk<'b> {
         component: usize,
         last: &mut i32,
         codes: &[(u32, u32); 12],
-        writer: &mut Writer,
+        writer: &mut BitWriter,
     ) -> Result<(), Error> {
         let (dc, ac, _) = &self.tables[component];
         let window = self.window.bytes();

@@ -1,13 +1,13 @@
 //! Reads the entropy-coded data: decodes the MCUs of the crop and skips all others.
 
 use crate::{
-    bits::{Bits, Block, Order},
+    bits::{BitBlock, Bits, ScanOrder},
     error::Error,
     header::Jpeg,
     huffman::{Lookup, Pairs, Skip},
-    idct::{self, Place},
-    kernel::{Kernel, Work},
-    plan::Plan,
+    idct::{self, CoefficientPlace},
+    kernel::{RowWork, SimdKernel},
+    plan::CropPlan,
     segments::{SegmentTable, check_start, next_segment},
     window::Window,
 };
@@ -51,16 +51,16 @@ pub(crate) struct Scan<'s, 'b> {
     segments: Option<SegmentTable<'b>>,
     parts: [Part<'s>; BLOCKS],
     part_count: usize,
-    order: &'s Order,
+    order: &'s ScanOrder,
 }
 
 impl<'s, 'b> Scan<'s, 'b> {
     pub(crate) fn new(
         jpeg: &Jpeg<'b>,
-        plan: &Plan,
+        plan: &CropPlan,
         transposed: bool,
         tables: &[Tables<'s>; 3],
-        order: &'s Order,
+        order: &'s ScanOrder,
         window: &'s mut Window,
     ) -> Self {
         let none = Part { component: 0, tables: tables[0], points: 8, step: 0, at: [0; 2] };
@@ -96,11 +96,11 @@ impl<'s, 'b> Scan<'s, 'b> {
 
     /// Decodes the crop's MCUs into the planes.
     #[inline(always)]
-    pub(crate) fn run<K: Kernel>(
+    pub(crate) fn run<K: SimdKernel>(
         &mut self,
         kernel: K,
         jpeg: &Jpeg<'_>,
-        plan: &Plan,
+        plan: &CropPlan,
         transposed: bool,
         samples: &mut [u8],
     ) -> Result<(), Error> {
@@ -117,7 +117,10 @@ impl<'s, 'b> Scan<'s, 'b> {
                     let at = [mcu - first, row - top];
                     let [x, y] = [0, 1].map(|axis| (at[axis] * plane.blocks[axis] + part.at[axis]) * plane.points);
                     let [p, q] = if transposed { [y, x] } else { [x, y] };
-                    Place { start: plane.start + p as usize * plane.stride + q as usize, stride: plane.stride }
+                    CoefficientPlace {
+                        start: plane.start + p as usize * plane.stride + q as usize,
+                        stride: plane.stride,
+                    }
                 });
                 kernel.run(Decode { scan: self, count, places: starts, samples })?;
                 mcu += count;
@@ -137,7 +140,7 @@ impl<'s, 'b> Scan<'s, 'b> {
 
     /// Advances to an MCU that has not been read. Skips whole segments without decoding them.
     #[inline(always)]
-    fn seek<K: Kernel>(&mut self, kernel: K, mcu: u32) -> Result<(), Error> {
+    fn seek<K: SimdKernel>(&mut self, kernel: K, mcu: u32) -> Result<(), Error> {
         let segment = mcu / self.interval;
         // The segment of the last MCU that was read; that MCU may have been the last of its segment.
         let mut current = self.mcu.saturating_sub(1) / self.interval;
@@ -183,14 +186,14 @@ impl<'s, 'b> Scan<'s, 'b> {
     }
 
     #[inline(always)]
-    fn decode<K: Kernel>(
+    fn decode<K: SimdKernel>(
         &mut self,
         kernel: K,
         count: u32,
-        mut places: [Place; BLOCKS],
+        mut places: [CoefficientPlace; BLOCKS],
         samples: &mut [u8],
     ) -> Result<(), Error> {
-        let mut blocks = [Block::ZERO; BLOCKS];
+        let mut blocks = [BitBlock::ZERO; BLOCKS];
         let mut bits = self.bits;
         let parts = &self.parts[..self.part_count];
         for _ in 0..count {
@@ -228,15 +231,15 @@ impl<'s, 'b> Scan<'s, 'b> {
 struct Decode<'d, 's, 'b> {
     scan: &'d mut Scan<'s, 'b>,
     count: u32,
-    places: [Place; BLOCKS],
+    places: [CoefficientPlace; BLOCKS],
     samples: &'d mut [u8],
 }
 
-impl Work for Decode<'_, '_, '_> {
+impl RowWork for Decode<'_, '_, '_> {
     type Outcome = Result<(), Error>;
 
     #[inline(always)]
-    fn run<K: Kernel>(self, kernel: K) -> Result<(), Error> {
+    fn run<K: SimdKernel>(self, kernel: K) -> Result<(), Error> {
         self.scan.decode(kernel, self.count, self.places, self.samples)
     }
 }
@@ -247,11 +250,11 @@ struct Pass<'d, 's, 'b> {
     count: u32,
 }
 
-impl Work for Pass<'_, '_, '_> {
+impl RowWork for Pass<'_, '_, '_> {
     type Outcome = Result<(), Error>;
 
     #[inline(always)]
-    fn run<K: Kernel>(self, _: K) -> Result<(), Error> {
+    fn run<K: SimdKernel>(self, _: K) -> Result<(), Error> {
         self.scan.pass(self.count)
     }
 }
@@ -267,11 +270,11 @@ fn wanted(points: u32) -> usize {
 }
 
 #[inline(always)]
-fn transform<K: Kernel>(
+fn transform<K: SimdKernel>(
     kernel: K,
     parts: &[Part<'_>],
-    blocks: &[Block; BLOCKS],
-    places: &[Place; BLOCKS],
+    blocks: &[BitBlock; BLOCKS],
+    places: &[CoefficientPlace; BLOCKS],
     samples: &mut [u8],
 ) {
     let mut waiting = None;
@@ -293,11 +296,11 @@ fn transform<K: Kernel>(
 }
 
 #[inline(always)]
-fn pair<K: Kernel>(
+fn pair<K: SimdKernel>(
     kernel: K,
     parts: &[Part<'_>],
-    blocks: &[Block; BLOCKS],
-    places: &[Place; BLOCKS],
+    blocks: &[BitBlock; BLOCKS],
+    places: &[CoefficientPlace; BLOCKS],
     pair: [usize; 2],
     samples: &mut [u8],
 ) {

@@ -3,7 +3,7 @@
 use crate::{
     error::Error,
     header::Jpeg,
-    kernel::{Kernel, Portable},
+    kernel::{Portable, SimdKernel},
     window::find_full,
 };
 
@@ -82,7 +82,7 @@ impl<'b> Jpeg<'b> {
 
 /// Returns where segment number `segment` begins. `at` is a position within the segment before it.
 #[inline(always)]
-pub(crate) fn next_segment<K: Kernel>(kernel: K, raw: &[u8], at: usize, segment: u32) -> Result<usize, Error> {
+pub(crate) fn next_segment<K: SimdKernel>(kernel: K, raw: &[u8], at: usize, segment: u32) -> Result<usize, Error> {
     let marker = kernel.next_marker(raw, at).ok_or(Error::Truncated)?;
     if raw[marker + 1] == restart_marker(segment) { Ok(marker + 2) } else { Err(OUT_OF_TURN) }
 }

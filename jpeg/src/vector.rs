@@ -4,9 +4,9 @@
 use std::arch::x86_64::*;
 
 use crate::{
-    bits::Block,
-    idct::{EVEN, FIRST_SHIFT, ODD, Place, SECOND_SHIFT},
-    kernel::{ACROSS_SHIFT, COLOUR, DOWN_SHIFT, FRACTION_BITS, Kernel, STRIP, Values, Work},
+    bits::BitBlock,
+    idct::{CoefficientPlace, EVEN, FIRST_SHIFT, ODD, SECOND_SHIFT},
+    kernel::{ACROSS_SHIFT, COLOUR, DOWN_SHIFT, FRACTION_BITS, RowWork, STRIP, SimdKernel, Values},
     segments::next_marker,
 };
 
@@ -22,12 +22,12 @@ impl Avx2 {
     }
 }
 
-impl Kernel for Avx2 {
+impl SimdKernel for Avx2 {
     #[inline(always)]
-    fn run<W: Work>(self, work: W) -> W::Outcome {
+    fn run<W: RowWork>(self, work: W) -> W::Outcome {
         #[target_feature(enable = "avx2,bmi1,bmi2")]
         #[inline(never)]
-        fn with<W: Work>(avx2: Avx2, work: W) -> W::Outcome {
+        fn with<W: RowWork>(avx2: Avx2, work: W) -> W::Outcome {
             work.run(avx2)
         }
         // SAFETY: `self` is the proof that the processor has these instructions.
@@ -41,7 +41,7 @@ impl Kernel for Avx2 {
     }
 
     #[inline(always)]
-    fn full_pair(self, blocks: [&Block; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [Place; 2]) {
+    fn full_pair(self, blocks: [&BitBlock; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [CoefficientPlace; 2]) {
         // SAFETY: `self` is the proof that the processor has these instructions.
         unsafe { full_pair(blocks, quants, out, places) }
     }
@@ -173,7 +173,7 @@ fn transpose(v: [__m256i; 8]) -> [__m256i; 8] {
 }
 
 #[target_feature(enable = "avx2")]
-fn full_pair(blocks: [&Block; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [Place; 2]) {
+fn full_pair(blocks: [&BitBlock; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [CoefficientPlace; 2]) {
     let input: [__m256i; 8] = std::array::from_fn(|row| {
         _mm256_mullo_epi16(
             rows(blocks[0].coefficients(), blocks[1].coefficients(), row),

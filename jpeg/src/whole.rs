@@ -3,7 +3,7 @@
 
 use crate::{
     header::HuffmanSpec,
-    huffman::{END_OF_BLOCK, Entry, LAST, Lookup},
+    huffman::{CodeEntry, END_OF_BLOCK, LAST, Lookup},
 };
 
 /// What stands in front of the data of a scan.
@@ -29,7 +29,7 @@ struct Bits<'b> {
 
 impl Bits<'_> {
     /// Passes over a code with its value; `None` where it is not there.
-    fn pass(&mut self, table: &Lookup) -> Option<Entry> {
+    fn pass(&mut self, table: &Lookup) -> Option<CodeEntry> {
         while self.count <= 48 {
             let byte = match *self.data {
                 [0xff, 0, ..] => {

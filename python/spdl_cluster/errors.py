@@ -62,5 +62,5 @@ class ForkedError(SpdlError, RuntimeError):
     """A loader was used in a process that was forked from the one that made it."""
 
 
-class HoardingWarning(UserWarning):
+class SlotsExhaustedWarning(UserWarning):
     """The caller holds every batch that there are slots for, and waits for another one."""

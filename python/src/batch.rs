@@ -7,26 +7,26 @@ use pyo3::{
     prelude::*,
     types::{PyCapsule, PyDict},
 };
-use spdl_client::device::{Placement, StreamHandle};
+use spdl_client::device::{BatchPlacement, StreamHandle};
 use spdl_shard::job::DType;
 use spdl_wire::layout::{Entry, Header, entry_flags};
 
 use crate::{
+    batch_memory::SharedBatch,
     dlpack::{self, View},
-    errors::{self, Kind},
-    handed::Shared,
+    errors::{self, ErrorKind},
 };
 
 /// One batch, in its slot or on a device.
 #[pyclass(frozen, module = "spdl_cluster._native")]
 pub(crate) struct Batch {
-    shared: Arc<Shared>,
+    shared: Arc<SharedBatch>,
     /// Whether the loader's epoch ends with this batch.
     ends_epoch: bool,
 }
 
 impl Batch {
-    pub(crate) fn new(shared: Arc<Shared>, ends_epoch: bool) -> Self {
+    pub(crate) fn new(shared: Arc<SharedBatch>, ends_epoch: bool) -> Self {
         Self { shared, ends_epoch }
     }
 
@@ -51,16 +51,16 @@ impl Batch {
 }
 
 /// Fails in a process that was forked from the one that opened the device: CUDA does not work there.
-fn check_process(py: Python<'_>, shared: &Shared) -> PyResult<()> {
-    let Placement::Cuda { .. } = shared.placement() else { return Ok(()) };
+fn check_process(py: Python<'_>, shared: &SharedBatch) -> PyResult<()> {
+    let BatchPlacement::Cuda { .. } = shared.placement() else { return Ok(()) };
     if shared.is_owner_process() {
         return Ok(());
     }
     let problem = format!("the batch is on `{}`, which a forked process cannot use", shared.placement());
-    Err(Kind::Forked.error(py, &problem, Some("copy what a child needs to the host before the fork")))
+    Err(ErrorKind::Forked.error(py, &problem, Some("copy what a child needs to the host before the fork")))
 }
 
-fn wait_on(py: Python<'_>, shared: &Shared, stream: StreamHandle) -> PyResult<()> {
+fn wait_on(py: Python<'_>, shared: &SharedBatch, stream: StreamHandle) -> PyResult<()> {
     check_process(py, shared)?;
     shared.wait_on(stream).map_err(|error| errors::of_device(py, &error))
 }
@@ -193,7 +193,7 @@ impl Batch {
 /// One column of a batch, or one field of its entries, as a DLPack tensor that shares the batch's memory.
 #[pyclass(frozen, module = "spdl_cluster._native")]
 pub(crate) struct Column {
-    shared: Arc<Shared>,
+    shared: Arc<SharedBatch>,
     view: View,
     /// The offsets of a ragged column.
     offsets: Option<View>,
@@ -252,11 +252,11 @@ impl Column {
             return refuse("the tensor is shared, never copied; copy what is made of it".to_owned());
         }
         match (placement, stream) {
-            (Placement::Host, None) => {}
-            (Placement::Host, Some(_)) => return refuse("a tensor on the host has no stream".to_owned()),
-            (Placement::Cuda { .. }, None) => wait_on(py, &self.shared, StreamHandle::LEGACY)?,
-            (Placement::Cuda { .. }, Some(-1)) => check_process(py, &self.shared)?,
-            (Placement::Cuda { .. }, Some(stream)) => match usize::try_from(stream) {
+            (BatchPlacement::Host, None) => {}
+            (BatchPlacement::Host, Some(_)) => return refuse("a tensor on the host has no stream".to_owned()),
+            (BatchPlacement::Cuda { .. }, None) => wait_on(py, &self.shared, StreamHandle::LEGACY)?,
+            (BatchPlacement::Cuda { .. }, Some(-1)) => check_process(py, &self.shared)?,
+            (BatchPlacement::Cuda { .. }, Some(stream)) => match usize::try_from(stream) {
                 Ok(stream @ 1..) => wait_on(py, &self.shared, dlpack::stream(stream))?,
                 _ => {
                     return refuse(format!(

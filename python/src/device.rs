@@ -1,10 +1,10 @@
 //! The device that batches are delivered to, and its options, as Python gives them.
 
 use pyo3::prelude::*;
-use spdl_client::device::{Device, DeviceError, DeviceOptions, Flip, NormaliseColumn, Placement};
+use spdl_client::device::{BatchPlacement, Device, DeviceError, DeviceOptions, Flip, NormaliseColumn};
 use spdl_shard::job::{DType, ImageLayout, Normalise};
 
-use crate::errors::{self, Kind};
+use crate::errors::{self, ErrorKind};
 
 /// An open device and its options.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl Target {
         let options = DeviceOptions { buffers, normalise, page_lock_max_bytes };
         let opened = options.check_values().and_then(|()| py.detach(|| Device::open(&name)));
         let device = opened.map_err(|error| errors::of_device(py, &error))?;
-        let is_plain = device.placement() == Placement::Host && options.normalise.is_empty();
+        let is_plain = device.placement() == BatchPlacement::Host && options.normalise.is_empty();
         Ok((!is_plain).then_some(Self { device, options }))
     }
 
@@ -40,7 +40,7 @@ impl Target {
 fn read(py: Python<'_>, (column, mean, std, dtype, layout, flip, seed): Written) -> PyResult<NormaliseColumn> {
     let wrong = |what: &str, value: &dyn std::fmt::Debug, right: &str| {
         let problem = format!("`{what}` of column `{column}` is {value:?}, not {right}");
-        Kind::Setting.error(py, &problem, None)
+        ErrorKind::Setting.error(py, &problem, None)
     };
     let three = |what, values: &Vec<f32>| {
         <[f32; 3]>::try_from(values.as_slice()).map_err(|_| wrong(what, values, "three numbers: red, green, blue"))

@@ -14,13 +14,13 @@ use pyo3::{ffi, prelude::*, types::PyCapsule};
 use spdl_client::device::{StreamHandle, Tensor as DeviceTensor, dlpack_type};
 use spdl_shard::job::DType;
 
-use crate::handed::{Handed, Shared};
+use crate::batch_memory::{BatchMemory, SharedBatch};
 
 const NAME: &CStr = c"dltensor";
 const NAME_VERSIONED: &CStr = c"dltensor_versioned";
 
 #[repr(C)]
-struct Device {
+struct DlDevice {
     kind: i32,
     id: i32,
 }
@@ -36,7 +36,7 @@ struct DataType {
 #[repr(C)]
 struct Tensor {
     data: *mut c_void,
-    device: Device,
+    device: DlDevice,
     dimensions: i32,
     dtype: DataType,
     shape: *mut i64,
@@ -102,26 +102,26 @@ impl View {
 }
 
 /// Keeps the batch and the tensor's shape alive for as long as a consumer has the tensor.
-struct Holder {
-    _batch: Arc<Shared>,
+struct TensorHolder {
+    _batch: Arc<SharedBatch>,
     shape: Vec<i64>,
     strides: Vec<i64>,
 }
 
-fn tensor(batch: &Arc<Shared>, view: &View) -> (Tensor, Box<Holder>) {
-    if let Handed::Slot(batch) = &***batch {
+fn tensor(batch: &Arc<SharedBatch>, view: &View) -> (Tensor, Box<TensorHolder>) {
+    if let BatchMemory::Slot(batch) = &***batch {
         let (start, bytes) = (view.address - batch.bytes().as_ptr().addr(), batch.bytes().len());
         let end = start + view.span_bytes();
         assert!(end <= bytes, "tensor ends at byte {end} of a batch of {bytes}");
     }
     let (kind, id) = batch.placement().dlpack_device();
     let mut holder =
-        Box::new(Holder { _batch: batch.clone(), shape: view.shape.clone(), strides: view.strides.clone() });
+        Box::new(TensorHolder { _batch: batch.clone(), shape: view.shape.clone(), strides: view.strides.clone() });
     let tensor = Tensor {
         // In bounds, as asserted above, or as the loader made it. A slab is mapped for writing, so a consumer may
         // write: the trainer owns the batch's memory until it frees the slot.
         data: std::ptr::with_exposed_provenance_mut(view.address),
-        device: Device { kind, id },
+        device: DlDevice { kind, id },
         dimensions: i32::try_from(view.shape.len()).expect("few dimensions"),
         dtype: data_type(view),
         shape: holder.shape.as_mut_ptr(),
@@ -146,7 +146,7 @@ pub(crate) fn stream(handle: usize) -> StreamHandle {
 /// Makes a capsule `dltensor`, or `dltensor_versioned` for a consumer that reads that.
 pub(crate) fn export<'py>(
     py: Python<'py>,
-    batch: &Arc<Shared>,
+    batch: &Arc<SharedBatch>,
     view: &View,
     is_versioned: bool,
 ) -> PyResult<Bound<'py, PyCapsule>> {
@@ -170,7 +170,7 @@ unsafe extern "C" fn delete(managed: *mut Managed) {
     // SAFETY: DLPack calls a deleter once, with the pointer that `export` made of these two boxes.
     unsafe {
         let managed = Box::from_raw(managed);
-        drop(Box::from_raw(managed.context.cast::<Holder>()));
+        drop(Box::from_raw(managed.context.cast::<TensorHolder>()));
     }
 }
 
@@ -178,7 +178,7 @@ unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
     // SAFETY: as in `delete`.
     unsafe {
         let managed = Box::from_raw(managed);
-        drop(Box::from_raw(managed.context.cast::<Holder>()));
+        drop(Box::from_raw(managed.context.cast::<TensorHolder>()));
     }
 }
 

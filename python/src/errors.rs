@@ -13,7 +13,7 @@ use crate::device::is_out_of_memory;
 
 /// The exceptions, by their names in Python.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ErrorKind {
     Setting,
     State,
     Connect,
@@ -25,10 +25,10 @@ pub(crate) enum Kind {
     Closed,
     Forked,
     System,
-    Hoarding,
+    SlotsExhausted,
 }
 
-impl Kind {
+impl ErrorKind {
     const fn name(self) -> &'static str {
         match self {
             Self::Setting => "SettingError",
@@ -42,7 +42,7 @@ impl Kind {
             Self::Closed => "ClosedError",
             Self::Forked => "ForkedError",
             Self::System => "SpdlError",
-            Self::Hoarding => "HoardingWarning",
+            Self::SlotsExhausted => "SlotsExhaustedWarning",
         }
     }
 
@@ -68,22 +68,22 @@ pub(crate) fn of_client(py: Python<'_>, error: &ClientError, note: &str) -> PyEr
         return of_device(py, error);
     }
     let kind = match error {
-        ClientError::Setting { .. } => Kind::Setting,
-        ClientError::Certificates { .. } | ClientError::Unreachable { .. } => Kind::Connect,
-        ClientError::State(_) | ClientError::Refused(Refusal::FingerprintDiffers { .. }) => Kind::State,
+        ClientError::Setting { .. } => ErrorKind::Setting,
+        ClientError::Certificates { .. } | ClientError::Unreachable { .. } => ErrorKind::Connect,
+        ClientError::State(_) | ClientError::Refused(Refusal::FingerprintDiffers { .. }) => ErrorKind::State,
         ClientError::Refused(
             Refusal::RankOutOfRange { .. }
             | Refusal::WorldTooLarge { .. }
             | Refusal::StartOutOfRange { .. }
             | Refusal::RunName { .. },
-        ) => Kind::Setting,
-        ClientError::Refused(_) | ClientError::SessionDiffers { .. } => Kind::Refused,
-        ClientError::Timeout { .. } => Kind::Timeout,
+        ) => ErrorKind::Setting,
+        ClientError::Refused(_) | ClientError::SessionDiffers { .. } => ErrorKind::Refused,
+        ClientError::Timeout { .. } => ErrorKind::Timeout,
         ClientError::Fault { .. } | ClientError::Pipeline { .. } | ClientError::Layout(_) | ClientError::Column(_) => {
-            Kind::Data
+            ErrorKind::Data
         }
-        ClientError::Closed => Kind::Closed,
-        _ => Kind::System,
+        ClientError::Closed => ErrorKind::Closed,
+        _ => ErrorKind::System,
     };
     let hint = match error {
         ClientError::Timeout { .. } => {
@@ -97,9 +97,9 @@ pub(crate) fn of_client(py: Python<'_>, error: &ClientError, note: &str) -> PyEr
 /// Converts an error of a device.
 pub(crate) fn of_device(py: Python<'_>, error: &DeviceError) -> PyErr {
     let kind = match error {
-        DeviceError::Name { .. } | DeviceError::Option { .. } | DeviceError::Column(_) => Kind::Setting,
-        error if is_out_of_memory(error) => Kind::DeviceMemory,
-        _ => Kind::Device,
+        DeviceError::Name { .. } | DeviceError::Option { .. } | DeviceError::Column(_) => ErrorKind::Setting,
+        error if is_out_of_memory(error) => ErrorKind::DeviceMemory,
+        _ => ErrorKind::Device,
     };
     kind.error(py, &error.to_string(), error.hint())
 }
@@ -108,9 +108,9 @@ pub(crate) fn of_device(py: Python<'_>, error: &DeviceError) -> PyErr {
 pub(crate) fn of_local(py: Python<'_>, error: &LocalError) -> PyErr {
     let (kind, hint) = match error {
         LocalError::Client(error) => return of_client(py, error, ""),
-        LocalError::Job(_) | LocalError::Plan(_) | LocalError::Budget(_) => (Kind::Setting, None),
-        LocalError::Store(error) => (Kind::Data, error.hint()),
-        _ => (Kind::Data, None),
+        LocalError::Job(_) | LocalError::Plan(_) | LocalError::Budget(_) => (ErrorKind::Setting, None),
+        LocalError::Store(error) => (ErrorKind::Data, error.hint()),
+        _ => (ErrorKind::Data, None),
     };
     kind.error(py, &error.to_string(), hint)
 }

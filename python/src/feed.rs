@@ -11,16 +11,16 @@ use std::{
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use spdl_client::{ClientError, State, device::Placement};
+use spdl_client::{ClientError, State, device::BatchPlacement};
 use spdl_wire::messages::StartReason;
 
 use crate::{
     batch::Batch,
+    batch_memory::{BatchMemory, SharedBatch},
     device::{Target, WrittenTarget},
-    errors::{self, Kind},
-    handed::{Handed, Shared},
+    errors::{self, ErrorKind},
     job,
-    open::{self, AnyLoader, ClusterOptions, Facts, LaunchOptions, Origin, ProcessOptions, Recipe},
+    open::{self, AnyLoader, BatchSource, ClusterOptions, Facts, LaunchOptions, LoaderConfig, ProcessOptions},
 };
 
 /// How long a wait lasts, while the caller holds every slot, before it warns.
@@ -29,16 +29,16 @@ const HOARDING_GRACE: Duration = Duration::from_secs(1);
 /// The batches of one rank, in order. The loader is opened at the first use, so that a state can be set before.
 #[pyclass(frozen, module = "spdl_cluster._native")]
 pub(crate) struct Feed {
-    recipe: Recipe,
+    config: LoaderConfig,
     /// A Python callable that returns rank and world; called when the loader is opened.
     ranks: Py<PyAny>,
     process: u32,
     /// Lock it only while detached from Python: the thread that holds it may wait for Python.
-    phase: Mutex<Phase>,
+    phase: Mutex<OpenPhase>,
     hoard: Mutex<Hoard>,
 }
 
-enum Phase {
+enum OpenPhase {
     /// Not opened yet, with the state to start from.
     Ahead(Option<State>),
     Open(Box<dyn AnyLoader>, Facts),
@@ -64,7 +64,7 @@ impl Hoard {
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        let phase = std::mem::replace(self.phase.get_mut(), Phase::Closed);
+        let phase = std::mem::replace(self.phase.get_mut(), OpenPhase::Closed);
         if self.process == std::process::id() {
             // Closing takes a while, in which other Python threads can run.
             Python::attach(|py| py.detach(|| drop(phase)));
@@ -76,9 +76,9 @@ impl Drop for Feed {
 }
 
 impl Feed {
-    fn new(recipe: Recipe, ranks: Py<PyAny>) -> Self {
+    fn new(config: LoaderConfig, ranks: Py<PyAny>) -> Self {
         let process = std::process::id();
-        Self { recipe, ranks, process, phase: Mutex::new(Phase::Ahead(None)), hoard: Mutex::default() }
+        Self { config, ranks, process, phase: Mutex::new(OpenPhase::Ahead(None)), hoard: Mutex::default() }
     }
 
     /// Fails in a forked child, whose copy of the loader has no threads.
@@ -91,7 +91,7 @@ impl Feed {
             self.process,
             std::process::id()
         );
-        Err(Kind::Forked.error(py, &problem, Some("make the loader in the process that uses it, after the fork")))
+        Err(ErrorKind::Forked.error(py, &problem, Some("make the loader in the process that uses it, after the fork")))
     }
 
     /// Opens the loader if needed and calls `with` with it, detached from Python, so that it may wait.
@@ -103,14 +103,14 @@ impl Feed {
         self.check_process(py)?;
         py.detach(|| {
             let mut phase = self.phase.lock();
-            if let Phase::Ahead(state) = &*phase {
+            if let OpenPhase::Ahead(state) = &*phase {
                 let ranks = Python::attach(|py| self.ranks.call0(py)?.extract(py))?;
-                let loader = self.recipe.open(ranks, *state, || Python::attach(|py| py.check_signals()))?;
-                let facts = self.recipe.facts(&*loader);
-                *phase = Phase::Open(loader, facts);
+                let loader = self.config.open(ranks, *state, || Python::attach(|py| py.check_signals()))?;
+                let facts = self.config.facts(&*loader);
+                *phase = OpenPhase::Open(loader, facts);
             }
             match &mut *phase {
-                Phase::Open(loader, facts) => with(&mut **loader, facts),
+                OpenPhase::Open(loader, facts) => with(&mut **loader, facts),
                 _ => Err(Python::attach(|py| errors::of_client(py, &ClientError::Closed, ""))),
             }
         })
@@ -134,19 +134,19 @@ impl Feed {
                  earlier batches (copy what has to last, for instance with `.clone()`), or give the loader more {more}"
             );
             let text = std::ffi::CString::new(text).expect("no byte of it is zero");
-            PyErr::warn(py, &Kind::Hoarding.class(py)?.into_any(), &text, 2)
+            PyErr::warn(py, &ErrorKind::SlotsExhausted.class(py)?.into_any(), &text, 2)
         })
     }
 
-    fn share(&self, batch: Handed, ends_epoch: bool) -> Batch {
+    fn share(&self, batch: BatchMemory, ends_epoch: bool) -> Batch {
         let slab = batch.slot().map(|(slab, _)| (slab.as_ptr().addr(), slab.slots()));
-        let (address, slots) = slab.unwrap_or_else(|| (0, self.recipe.buffers()));
+        let (address, slots) = slab.unwrap_or_else(|| (0, self.config.buffers()));
         let mut hoard = self.hoard.lock();
         if hoard.slab != address || hoard.slots != slots {
             // Another home has another slab: batches that are held of the old slab do not block this one.
             *hoard = Hoard { slab: address, slots, ..Hoard::default() };
         }
-        let shared = Shared::new(batch, hoard.held.clone());
+        let shared = SharedBatch::new(batch, hoard.held.clone());
         if hoard.held.load(Ordering::Relaxed) < slots {
             hoard.is_warned = false;
         }
@@ -158,7 +158,7 @@ fn seconds(py: Python<'_>, name: &str, timeout: Option<f64>) -> PyResult<Option<
     let Some(timeout) = timeout else { return Ok(None) };
     match Duration::try_from_secs_f64(timeout) {
         Ok(duration) if !duration.is_zero() => Ok(Some(duration)),
-        _ => Err(Kind::Setting.error(
+        _ => Err(ErrorKind::Setting.error(
             py,
             &format!("setting `{name}` is {timeout}, not a number of seconds above 0"),
             None,
@@ -195,8 +195,8 @@ impl Feed {
         let launch = LaunchOptions { run, start, takeover, epochs };
         let options =
             ClusterOptions { job, launch, coordinators, certs, transport, slots, timeout, socket, node, global_batch };
-        let (job, origin) = options.origin().map_err(|error| errors::of_client(py, &error, ""))?;
-        Ok(Self::new(Recipe { job, origin, target: Target::open(py, target)? }, ranks))
+        let (job, source) = options.source().map_err(|error| errors::of_client(py, &error, ""))?;
+        Ok(Self::new(LoaderConfig { job, source, target: Target::open(py, target)? }, ranks))
     }
 
     /// Makes the feed of a rank whose pipeline runs in this process. `ranks()` returns rank and world when the loader
@@ -224,9 +224,9 @@ impl Feed {
         let transforms = open::transforms(py, seconds(py, "transform_timeout", transform_timeout)?, program)?;
         let options =
             ProcessOptions { start, epochs, slots, timeout, global_batch, sharers, cores, memory_bytes, transforms };
-        let origin = options.origin(job::read(job)?);
-        let (job, origin) = origin.map_err(|error| errors::of_client(py, &error, ""))?;
-        Ok(Self::new(Recipe { job, origin, target: Target::open(py, target)? }, ranks))
+        let source = options.source(job::read(job)?);
+        let (job, source) = source.map_err(|error| errors::of_client(py, &error, ""))?;
+        Ok(Self::new(LoaderConfig { job, source, target: Target::open(py, target)? }, ranks))
     }
 
     /// Returns the next batch and waits for it up to the timeout; `None` when all epochs are delivered.
@@ -240,7 +240,7 @@ impl Feed {
             let hoard = self.hoard.lock();
             let note = match (&error, hoard.is_all()) {
                 // The error of a loader on a device already contains this note.
-                (ClientError::Timeout { .. }, true) if self.recipe.target.is_none() => {
+                (ClientError::Timeout { .. }, true) if self.config.target.is_none() => {
                     format!("; the caller keeps all {} batches that there are slots for", hoard.slots)
                 }
                 _ => String::new(),
@@ -274,7 +274,7 @@ impl Feed {
     fn state(&self, py: Python<'_>) -> PyResult<String> {
         self.check_process(py)?;
         let ahead = py.detach(|| match &*self.phase.lock() {
-            Phase::Ahead(state) => *state,
+            OpenPhase::Ahead(state) => *state,
             _ => None,
         });
         match ahead {
@@ -290,18 +290,18 @@ impl Feed {
         let old = py.detach(|| {
             let mut phase = self.phase.lock();
             match &*phase {
-                Phase::Open(loader, _) if loader.state() == state => Ok(None),
-                Phase::Open(loader, _)
-                    if matches!(self.recipe.origin, Origin::Cluster { .. }) && loader.world() > 1 =>
+                OpenPhase::Open(loader, _) if loader.state() == state => Ok(None),
+                OpenPhase::Open(loader, _)
+                    if matches!(self.config.source, BatchSource::Cluster { .. }) && loader.world() > 1 =>
                 {
                     Err(format!("the loader has joined its session at {} already", loader.position()))
                 }
-                Phase::Closed => Err("the loader is closed".to_owned()),
-                _ => Ok(Some(std::mem::replace(&mut *phase, Phase::Ahead(Some(state))))),
+                OpenPhase::Closed => Err("the loader is closed".to_owned()),
+                _ => Ok(Some(std::mem::replace(&mut *phase, OpenPhase::Ahead(Some(state))))),
             }
         });
         let hint = "load the state before the loader is first used, or give it as `state=` when it is made";
-        let old = old.map_err(|problem| Kind::State.error(py, &problem, Some(hint)))?;
+        let old = old.map_err(|problem| ErrorKind::State.error(py, &problem, Some(hint)))?;
         py.detach(|| drop(old));
         Ok(())
     }
@@ -321,7 +321,7 @@ impl Feed {
     /// Returns the run's name: for a pipeline in this process, the job's name.
     #[getter]
     fn run(&self, py: Python<'_>) -> PyResult<String> {
-        match self.recipe.run() {
+        match self.config.run() {
             Some(run) => Ok(run.to_owned()),
             None => self.with_open(py, |_, facts| Ok(facts.job.clone())),
         }
@@ -355,9 +355,9 @@ impl Feed {
     /// Returns the loader's statistics so far, as one line of JSON.
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
         let stats = self.with_open(py, |loader, _| Ok(loader.stats()))?;
-        let mut figures = serde_json::to_value(&stats).expect("plain data serialises");
-        figures["verdict"] = stats.verdict().into();
-        Ok(figures.to_string())
+        let mut json = serde_json::to_value(&stats).expect("plain data serialises");
+        json["verdict"] = stats.verdict().into();
+        Ok(json.to_string())
     }
 
     /// Returns the job's name, the samples of its dataset, its epochs, its global batch, and the steps of an epoch.
@@ -382,27 +382,27 @@ impl Feed {
     /// Returns the device that batches are on: `cpu` or `cuda:N`.
     #[getter]
     fn device(&self) -> String {
-        self.recipe.target.as_ref().map_or(Placement::Host, |target| target.device.placement()).to_string()
+        self.config.target.as_ref().map_or(BatchPlacement::Host, |target| target.device.placement()).to_string()
     }
 
     /// Returns the job and the loader's position as text. Opens nothing and waits for nothing.
     #[getter]
     fn summary(&self, py: Python<'_>) -> (String, String) {
         let position = py.detach(|| match self.phase.try_lock().as_deref() {
-            Some(Phase::Ahead(None)) => "not opened".to_owned(),
-            Some(Phase::Ahead(Some(state))) => format!("not opened, to go on at {}", state.position()),
-            Some(Phase::Open(loader, _)) => format!("at {}", loader.position()),
-            Some(Phase::Closed) => "closed".to_owned(),
+            Some(OpenPhase::Ahead(None)) => "not opened".to_owned(),
+            Some(OpenPhase::Ahead(Some(state))) => format!("not opened, to go on at {}", state.position()),
+            Some(OpenPhase::Open(loader, _)) => format!("at {}", loader.position()),
+            Some(OpenPhase::Closed) => "closed".to_owned(),
             None => "in use".to_owned(),
         });
-        (format!("job `{}`", self.recipe.job), position)
+        (format!("job `{}`", self.config.job), position)
     }
 
     /// Closes the loader, within a second or two. Batches that were delivered stay valid.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.check_process(py)?;
         py.detach(|| {
-            let phase = std::mem::replace(&mut *self.phase.lock(), Phase::Closed);
+            let phase = std::mem::replace(&mut *self.phase.lock(), OpenPhase::Closed);
             drop(phase);
         });
         Ok(())
@@ -417,12 +417,12 @@ impl Feed {
     /// Whether the loader was closed.
     #[getter]
     fn is_closed(&self, py: Python<'_>) -> bool {
-        py.detach(|| matches!(&*self.phase.lock(), Phase::Closed))
+        py.detach(|| matches!(&*self.phase.lock(), OpenPhase::Closed))
     }
 
     fn __reduce__(&self, py: Python<'_>) -> PyResult<()> {
         let problem = "a loader cannot be pickled: it has connections, threads and shared memory of this process";
         let hint = "pass on what it is made from and make it there; its place goes on with `state_dict()`";
-        Err(Kind::System.error(py, problem, Some(hint)))
+        Err(ErrorKind::System.error(py, problem, Some(hint)))
     }
 }

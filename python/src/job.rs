@@ -9,12 +9,12 @@ use pyo3::{
 };
 use spdl_shard::job::JobFile;
 
-use crate::errors::Kind;
+use crate::errors::ErrorKind;
 
 /// Reads a job. A dict is converted to a TOML table first, so that both forms take the same path.
 pub(crate) fn read(job: &Bound<'_, PyAny>) -> PyResult<JobFile> {
     let py = job.py();
-    let wrong = |problem: String| Kind::Setting.error(py, &problem, None);
+    let wrong = |problem: String| ErrorKind::Setting.error(py, &problem, None);
     let file = if let Ok(dict) = job.cast::<PyDict>() {
         JobFile::from_table(&table(dict, "job")?, "job")
     } else {
@@ -31,13 +31,13 @@ const MAX_DEPTH: usize = 16;
 
 fn table(dict: &Bound<'_, PyDict>, at: &str) -> PyResult<toml::Table> {
     if at.split('.').count() > MAX_DEPTH {
-        return Err(Kind::Setting.error(dict.py(), &format!("{at} is nested too deep for a job"), None));
+        return Err(ErrorKind::Setting.error(dict.py(), &format!("{at} is nested too deep for a job"), None));
     }
     let mut table = toml::Table::new();
     for (key, value) in dict {
         let key = key
             .extract::<String>()
-            .map_err(|_| Kind::Setting.error(dict.py(), &format!("{at} has a key that is no string"), None))?;
+            .map_err(|_| ErrorKind::Setting.error(dict.py(), &format!("{at} has a key that is no string"), None))?;
         let at = format!("{at}.{key}");
         // `None` means that the key is absent, as in TOML.
         if !value.is_none() {
@@ -69,7 +69,7 @@ fn value(object: &Bound<'_, PyAny>, at: &str) -> PyResult<toml::Value> {
         Ok(toml::Value::String(path.display().to_string()))
     } else {
         let problem = format!("{at} is {}, which no key of a job is", kind(object));
-        Err(Kind::Setting.error(object.py(), &problem, None))
+        Err(ErrorKind::Setting.error(object.py(), &problem, None))
     }
 }
 

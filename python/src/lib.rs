@@ -2,11 +2,11 @@
 //! `python/spdl_cluster`, is built on it.
 
 mod batch;
+mod batch_memory;
 mod device;
 mod dlpack;
 mod errors;
 mod feed;
-mod handed;
 mod job;
 mod log;
 mod open;

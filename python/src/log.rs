@@ -33,12 +33,12 @@ static QUEUE: LazyLock<Queue> = LazyLock::new(Queue::default);
 
 #[derive(Default)]
 struct Queue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingLine>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct WaitingLine {
     lines: VecDeque<Line>,
     dropped: u64,
     /// The thread, and the process that it belongs to: a forked child has none.

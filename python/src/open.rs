@@ -11,34 +11,34 @@ use spdl_cluster::local;
 use spdl_shard::{Position, Receipt, job::JobFile};
 use spdl_worker::transform::{Program, ProgramCode, TransformSettings};
 
-use crate::{device::Target, errors, handed::Handed};
+use crate::{batch_memory::BatchMemory, device::Target, errors};
 
 /// How often a wait checks for Python's signals: well within the 200 ms after which Ctrl-C feels dead.
 pub(crate) const CHECK: Duration = Duration::from_millis(50);
 
 /// Everything that is needed to open a loader: where its batches come from, and where they go.
 #[derive(Debug)]
-pub(crate) struct Recipe {
+pub(crate) struct LoaderConfig {
     /// The job's name.
     pub(crate) job: String,
-    pub(crate) origin: Origin,
+    pub(crate) source: BatchSource,
     /// `None` if batches stay in their slots unchanged.
     pub(crate) target: Option<Target>,
 }
 
 /// Where batches come from: workers of a cluster, or a pipeline in this process.
 #[derive(Debug)]
-pub(crate) enum Origin {
+pub(crate) enum BatchSource {
     Cluster { builder: Box<Builder>, run: String },
-    Process(Box<local::Builder>),
+    Process(Box<local::LocalBuilder>),
 }
 
-impl Recipe {
+impl LoaderConfig {
     /// Returns the run's name, if the run has one of its own.
     pub(crate) fn run(&self) -> Option<&str> {
-        match &self.origin {
-            Origin::Cluster { run, .. } => Some(run),
-            Origin::Process(_) => None,
+        match &self.source {
+            BatchSource::Cluster { run, .. } => Some(run),
+            BatchSource::Process(_) => None,
         }
     }
 
@@ -49,8 +49,8 @@ impl Recipe {
         state: Option<State>,
         check: impl FnMut() -> PyResult<()>,
     ) -> PyResult<Box<dyn AnyLoader>> {
-        match &self.origin {
-            Origin::Cluster { builder, .. } => {
+        match &self.source {
+            BatchSource::Cluster { builder, .. } => {
                 let builder = (**builder).clone();
                 let builder = match state {
                     Some(state) => builder.state(state),
@@ -59,7 +59,7 @@ impl Recipe {
                 let opened = self.start(builder.connect(rank, world), check)?;
                 opened.map_err(|error| Python::attach(|py| errors::of_client(py, &error, "")))
             }
-            Origin::Process(builder) => {
+            BatchSource::Process(builder) => {
                 let builder = (**builder).clone().rank(rank, world);
                 let builder = match state {
                     Some(state) => builder.state(state),
@@ -137,7 +137,7 @@ pub(crate) trait AnyLoader: Send {
     fn next(
         &mut self,
         check: &mut dyn FnMut() -> PyResult<()>,
-    ) -> PyResult<Result<Option<(Handed, bool)>, ClientError>>;
+    ) -> PyResult<Result<Option<(BatchMemory, bool)>, ClientError>>;
     fn restart(&mut self) -> Result<(), ClientError>;
     fn world(&self) -> u32;
     fn position(&self) -> Position;
@@ -150,11 +150,11 @@ pub(crate) trait AnyLoader: Send {
     fn facts(&self) -> Facts;
 }
 
-impl<S: Source<Batch: Into<Handed>>> AnyLoader for Blocking<S> {
+impl<S: Source<Batch: Into<BatchMemory>>> AnyLoader for Blocking<S> {
     fn next(
         &mut self,
         check: &mut dyn FnMut() -> PyResult<()>,
-    ) -> PyResult<Result<Option<(Handed, bool)>, ClientError>> {
+    ) -> PyResult<Result<Option<(BatchMemory, bool)>, ClientError>> {
         let taken = self.next_checked(CHECK, check)?;
         Ok(taken.map(|batch| {
             batch.map(|batch| {
@@ -243,7 +243,7 @@ pub(crate) struct ClusterOptions {
 
 impl ClusterOptions {
     /// Returns the job's name and a client of its cluster, after a check of all settings.
-    pub(crate) fn origin(self) -> Result<(String, Origin), ClientError> {
+    pub(crate) fn source(self) -> Result<(String, BatchSource), ClientError> {
         let mut settings = Settings::from_env()?;
         settings.job = self.job.unwrap_or(settings.job);
         let LaunchOptions { run, start, takeover, epochs } = self.launch;
@@ -265,7 +265,7 @@ impl ClusterOptions {
         if let Some(global_batch) = self.global_batch {
             builder = builder.global_batch(global_batch);
         }
-        Ok((job, Origin::Cluster { builder: Box::new(builder), run }))
+        Ok((job, BatchSource::Cluster { builder: Box::new(builder), run }))
     }
 }
 
@@ -286,7 +286,7 @@ pub(crate) struct ProcessOptions {
 
 impl ProcessOptions {
     /// Returns the job's name and its pipeline.
-    pub(crate) fn origin(self, job: JobFile) -> Result<(String, Origin), ClientError> {
+    pub(crate) fn source(self, job: JobFile) -> Result<(String, BatchSource), ClientError> {
         let name = job.name.clone();
         let mut budget = spdl_worker::budget::Budget::default();
         budget.cores = self.cores.unwrap_or(budget.cores / f64::from(self.sharers.max(1)));
@@ -307,7 +307,7 @@ impl ProcessOptions {
         if let Some(global_batch) = self.global_batch {
             builder = builder.global_batch(global_batch);
         }
-        Ok((name, Origin::Process(Box::new(builder))))
+        Ok((name, BatchSource::Process(Box::new(builder))))
     }
 }
 

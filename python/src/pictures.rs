@@ -5,18 +5,18 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use spdl_cluster::pictures::write_image_folder;
 use spdl_shard::{
-    dataset::{PackOptions, Source, pack},
+    dataset::{PackOptions, PackSource, pack},
     store::{DatasetStore, StoreOptions},
 };
 
-use crate::errors::Kind;
+use crate::errors::ErrorKind;
 
 /// Draws `count` photograph-like pictures from `seed` and packs them as a dataset in `folder`, which it creates and
 /// which must not hold a dataset yet. Returns the number of classes.
 #[pyfunction]
 #[pyo3(signature = (folder, count, seed=0))]
 pub(crate) fn pack_pictures(py: Python<'_>, folder: PathBuf, count: u64, seed: u64) -> PyResult<usize> {
-    py.detach(|| write(&folder, count, seed)).map_err(|problem| Kind::Data.error(py, &problem, None))?;
+    py.detach(|| write(&folder, count, seed)).map_err(|problem| ErrorKind::Data.error(py, &problem, None))?;
     Ok(spdl_cluster::pictures::Pictures::classes().count())
 }
 
@@ -25,7 +25,7 @@ fn write(folder: &std::path::Path, count: u64, seed: u64) -> Result<(), String> 
     let dataset = std::path::absolute(folder).map_err(|error| problem(&error))?;
     let source = dataset.with_extension("pictures");
     write_image_folder(&source, count, seed, |_| {}).map_err(|error| problem(&error))?;
-    let options = PackOptions { block_bytes: 256 << 10, ..PackOptions::new(Source::ImageFolder(source.clone())) };
+    let options = PackOptions { block_bytes: 256 << 10, ..PackOptions::new(PackSource::ImageFolder(source.clone())) };
     let store = DatasetStore::create_with(&dataset.display().to_string(), &StoreOptions::default())
         .map_err(|error| problem(&error))?;
     let runtime = tokio::runtime::Runtime::new().map_err(|error| problem(&error))?;

@@ -6,6 +6,7 @@
 
 #[cfg(feature = "store")]
 pub mod dataset;
+mod envelope;
 mod fingerprint;
 pub mod hex128;
 pub mod index;
@@ -15,16 +16,15 @@ pub mod order;
 mod position;
 mod receipt;
 mod redact;
-mod sealed;
 #[cfg(feature = "store")]
 pub mod store;
 mod stores;
 pub mod tar;
 pub mod voc;
 
+pub use envelope::FormatError;
 pub use fingerprint::Fingerprint;
 pub use position::{ParsePositionError, Position, SampleId};
 pub use receipt::Receipt;
 pub use redact::{redact, secret_in};
-pub use sealed::FormatError;
 pub use stores::Stores;

@@ -11,13 +11,13 @@ const MAX_ATTRIBUTES: usize = 1024;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Annotation {
     /// The objects, in the order in which they are written: object i is sample i of its record.
-    pub objects: Vec<Object>,
+    pub objects: Vec<VocObject>,
 }
 
 /// One object in a picture. Its box is in pixels, as written: nothing is clipped to the picture.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
-pub struct Object {
+pub struct VocObject {
     /// Name of its class.
     pub class: String,
     pub xmin: f32,
@@ -79,12 +79,12 @@ impl Annotation {
             return Err(VocError::OtherRoot(root.tag_name().name().to_owned()));
         }
         let objects = root.children().filter(|node| node.has_tag_name("object"));
-        let objects = objects.enumerate().map(|(number, node)| Object::parse(number, node));
+        let objects = objects.enumerate().map(|(number, node)| VocObject::parse(number, node));
         Ok(Self { objects: objects.collect::<Result<_, _>>()? })
     }
 }
 
-impl Object {
+impl VocObject {
     fn parse(number: usize, node: roxmltree::Node<'_, '_>) -> Result<Self, VocError> {
         let class = child_text(node, "name").unwrap_or_default().to_owned();
         let fail = |problem: String| VocError::Object { object: number, class: class.clone(), problem };
@@ -128,7 +128,7 @@ mod tests {
     fn objects_come_in_the_order_in_which_they_are_written_and_parts_are_no_objects() {
         let objects = Annotation::parse(TWO.as_bytes()).unwrap().objects;
         assert_eq!(objects.len(), 2);
-        assert_eq!(objects[0], Object { class: "dog".into(), xmin: 48.0, ymin: 240.0, xmax: 195.5, ymax: 371.0 });
+        assert_eq!(objects[0], VocObject { class: "dog".into(), xmin: 48.0, ymin: 240.0, xmax: 195.5, ymax: 371.0 });
         assert_eq!(objects[1].class, "person");
     }
 

@@ -32,7 +32,7 @@ const MOST_ATTEMPTS: u32 = 64;
 
 /// Arguments of `audit`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct AuditArgs {
     /// The job file (TOML) of receipts and traces that are given.
     #[arg(required_unless_present = "run", conflicts_with = "run")]
     job: Option<PathBuf>,
@@ -75,7 +75,7 @@ pub(crate) struct Args {
 
 /// The verdict.
 #[derive(Debug, Default, Serialize)]
-struct Verdict {
+struct AuditOutcome {
     steps: u64,
     samples: u64,
     substituted: u64,
@@ -91,7 +91,7 @@ struct Verdict {
 type Steps = BTreeMap<Position, Vec<u64>>;
 
 /// Runs `audit`.
-pub(crate) fn run(args: &Args) -> Outcome {
+pub(crate) fn run(args: &AuditArgs) -> Outcome {
     let runtime = super::runtime()?;
     let (Some(path), None) = (&args.job, &args.run) else {
         let (Some(run), Some(coord), Some(certs)) = (&args.run, args.coord.clone(), args.certs.clone()) else {
@@ -136,9 +136,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 /// Walks the plan and puts a substitute in each bad sample's place.
-fn expected(open: &OpenJob, args: &Args, batches: &BatchParams) -> (Verdict, Steps) {
+fn expected(open: &OpenJob, args: &AuditArgs, batches: &BatchParams) -> (AuditOutcome, Steps) {
     let bad: HashSet<SampleId> = args.bad_samples.iter().copied().map(SampleId).collect();
-    let mut verdict = Verdict::default();
+    let mut verdict = AuditOutcome::default();
     let mut steps = Steps::new();
     let mut position = args.from;
     let mut items = Vec::new();

@@ -11,7 +11,7 @@ use super::{CtlError, Outcome, output::outln, report};
 
 /// Arguments of `cert`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CertArgs {
     /// Folder of the CA: `ca` in the coordinator's state folder. Made when it is not there.
     #[arg(long)]
     ca: PathBuf,
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 }
 
 /// Runs `cert`.
-pub(crate) fn run(args: &Args) -> Outcome {
+pub(crate) fn run(args: &CertArgs) -> Outcome {
     let ca = ClusterCa::open_or_create(&args.ca)?;
     ca.issue(args.role, &args.name, &args.sans, LEAF_VALIDITY)?.write(&args.out)?;
     if args.json {

@@ -7,7 +7,7 @@ use std::{
 
 use spdl_wire::{
     certs::Identity,
-    coordinators::{Addresses, AskError, Asker, Search},
+    coordinators::{Addresses, CoordinatorClient, CoordinatorError, LeaderDiscovery},
     messages::{FromCoordinator, ToCoordinator},
     quic::{self, QuicSettings},
 };
@@ -39,15 +39,16 @@ impl Connection {
     pub(crate) async fn ask(&self, request: &ToCoordinator) -> Result<FromCoordinator, CtlError> {
         let identity = Identity::load(&self.certs)?;
         let endpoint = quic::client_endpoint(&identity, &QuicSettings::default())?;
-        let mut asker = Asker::new(endpoint.clone(), Search::new(self.coord.clone()), CONNECT_TIMEOUT);
+        let mut coordinator_client =
+            CoordinatorClient::new(endpoint.clone(), LeaderDiscovery::new(self.coord.clone()), CONNECT_TIMEOUT);
         let started = Instant::now();
         let reply = loop {
-            match asker.ask(request, REQUEST_TIMEOUT).await {
+            match coordinator_client.ask(request, REQUEST_TIMEOUT).await {
                 Err(error) if started.elapsed() < patience(&error) => tokio::time::sleep(PAUSE).await,
                 done => break done?,
             }
         };
-        asker.close("done");
+        coordinator_client.close("done");
         endpoint.wait_idle().await;
         match reply {
             FromCoordinator::Refused(refusal) => Err(refusal.into()),
@@ -57,7 +58,7 @@ impl Connection {
 }
 
 /// How long it is worth asking again.
-fn patience(error: &AskError) -> Duration {
+fn patience(error: &CoordinatorError) -> Duration {
     match error {
         error if error.is_leaderless() => LEADERLESS_TIMEOUT,
         error if error.is_nobody_there() => CONNECT_TIMEOUT,

@@ -6,7 +6,7 @@ use spdl_client::ClientError;
 use spdl_cluster::local::LocalError;
 use spdl_coordinator::StartError;
 use spdl_shard::{Fingerprint, dataset::DatasetError, job::JobError, order::PlanError, store::StoreError};
-use spdl_wire::{certs::CertError, coordinators::AskError, messages::Refusal, quic::QuicError};
+use spdl_wire::{certs::CertError, coordinators::CoordinatorError, messages::Refusal, quic::QuicError};
 
 /// An error for standard error. The text names the thing; [`CtlError::hint`] says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +54,7 @@ pub(crate) enum CtlError {
     #[error(transparent)]
     Quic(Box<QuicError>),
     #[error(transparent)]
-    Ask(Box<AskError>),
+    Ask(Box<CoordinatorError>),
     #[error(transparent)]
     Client(Box<ClientError>),
     #[error(transparent)]
@@ -121,7 +121,7 @@ from_boxed! {
     Store: StoreError,
     Cert: CertError,
     Quic: QuicError,
-    Ask: AskError,
+    Ask: CoordinatorError,
     Client: ClientError,
     Local: LocalError,
     Refused: Refusal,

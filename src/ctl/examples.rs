@@ -77,11 +77,11 @@ pub(super) const WORKER: &str = "Examples:
 mod tests {
     use clap::{CommandFactory, Parser};
 
-    use crate::ctl::Cli;
+    use crate::ctl::CtlCli;
 
     #[test]
     fn every_subcommand_has_examples_and_each_of_them_can_be_typed() {
-        let mut cli = Cli::command();
+        let mut cli = CtlCli::command();
         cli.build();
         for command in cli.get_subcommands().filter(|command| command.get_name() != "help") {
             let name = command.get_name();
@@ -90,7 +90,7 @@ mod tests {
             let mut count = 0;
             for example in examples {
                 let words = example.split(" #").next().unwrap_or_default().split_whitespace();
-                let read = Cli::try_parse_from(std::iter::once("spdl-ctl").chain(words));
+                let read = CtlCli::try_parse_from(std::iter::once("spdl-ctl").chain(words));
                 read.unwrap_or_else(|error| panic!("{example}: {error}"));
                 assert!(example.starts_with(name), "`{example}` is no example of `{name}`");
                 count += 1;

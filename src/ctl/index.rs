@@ -8,11 +8,11 @@ use spdl_shard::{
 };
 use spdl_worker::size::parse_bytes;
 
-use super::{Outcome, interrupt, pack, progress::Progress};
+use super::{Outcome, interrupt, pack, progress::ProgressLine};
 
 /// Arguments of `index`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct IndexArgs {
     /// Folder or URL with the shards (`*.tar`).
     dataset: String,
     /// Folder or URL for the manifest and the record indexes, where the shards' own cannot be written.
@@ -46,7 +46,7 @@ pub(crate) struct Args {
 }
 
 /// Runs `index`.
-pub(crate) fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: IndexArgs) -> Outcome {
     let options = IndexOptions {
         shards: args.shards.map_or(ShardList::All, ShardList::Named),
         name: args.name,
@@ -60,7 +60,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     let report = interrupt::run(|mut interrupt| async move {
         let from = DatasetStore::open(&args.dataset)?;
         let to = DatasetStore::open(args.out.as_deref().unwrap_or(&args.dataset))?;
-        let bar = Progress::of_dataset(args.json, "indexing");
+        let bar = ProgressLine::of_dataset(args.json, "indexing");
         let told = |progress| bar.dataset_at(progress);
         Ok::<_, super::CtlError>(index_until(&from, &to, &options, &told, interrupt.asked()).await?)
     })?;

@@ -21,13 +21,13 @@ use super::{
 
 /// Arguments of `job`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct JobArgs {
     #[command(subcommand)]
-    action: Action,
+    action: JobAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum JobAction {
     /// Creates a job from a job file; does nothing when the same job is there.
     Submit {
         /// The job file (TOML).
@@ -68,10 +68,10 @@ enum Action {
 }
 
 /// Runs `job`.
-pub(crate) fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: JobArgs) -> Outcome {
     super::runtime()?.block_on(async {
         match args.action {
-            Action::Submit { file, connection, json } => {
+            JobAction::Submit { file, connection, json } => {
                 let name = submit(&connection, &file).await?;
                 if json {
                     report::json(&describe(&connection, &name).await?)?;
@@ -79,7 +79,7 @@ pub(crate) fn run(args: Args) -> Outcome {
                     outln!("job `{name}` is there")?;
                 }
             }
-            Action::List { connection, json } => {
+            JobAction::List { connection, json } => {
                 let (_, status) = status::ask(&connection).await?;
                 if json {
                     report::json(&status.jobs)?;
@@ -87,15 +87,15 @@ pub(crate) fn run(args: Args) -> Outcome {
                     list(&status.jobs, |job| status::state(&status, job))?;
                 }
             }
-            Action::Show { name, connection, json } => {
+            JobAction::Show { name, connection, json } => {
                 let job = describe(&connection, &name).await?;
                 if json { report::json(&job)? } else { show(&job)? }
             }
-            Action::Remove { name, connection } => {
+            JobAction::Remove { name, connection } => {
                 connection.ask(&ToCoordinator::RemoveJob { name: name.clone() }).await?;
                 outln!("job `{name}` is removed")?;
             }
-            Action::Schema => output::raw(job_file_schema().as_bytes())?,
+            JobAction::Schema => output::raw(job_file_schema().as_bytes())?,
         }
         Ok(ExitCode::SUCCESS)
     })

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use super::{Cli, CtlError, Outcome, output};
+use super::{CtlCli, CtlError, Outcome, output};
 
 /// Arguments of `completions`.
 #[derive(Debug, clap::Args)]
@@ -25,7 +25,7 @@ pub(crate) struct ManArgs {
 pub(crate) fn completions(args: &CompletionArgs) -> Outcome {
     // Into memory first: the generator panics where it cannot write.
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "spdl-ctl", &mut script);
+    clap_complete::generate(args.shell, &mut CtlCli::command(), "spdl-ctl", &mut script);
     output::raw(&script)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -34,7 +34,7 @@ pub(crate) fn completions(args: &CompletionArgs) -> Outcome {
 pub(crate) fn man(args: &ManArgs) -> Outcome {
     let failed = |source| CtlError::WriteFile { path: args.folder.clone(), source };
     std::fs::create_dir_all(&args.folder).map_err(failed)?;
-    clap_mangen::generate_to(Cli::command(), &args.folder).map_err(failed)?;
+    clap_mangen::generate_to(CtlCli::command(), &args.folder).map_err(failed)?;
     output::outln!("man pages are in {}", args.folder.display())?;
     Ok(ExitCode::SUCCESS)
 }

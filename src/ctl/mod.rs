@@ -41,7 +41,7 @@ pub(crate) type Outcome = Result<ExitCode, CtlError>;
 /// Feeds GPUs in multi-node training: packs datasets, runs and asks the cluster, proves what was delivered.
 #[derive(Debug, Parser)]
 #[command(name = "spdl-ctl", version, propagate_version = true)]
-pub(crate) struct Cli {
+pub(crate) struct CtlCli {
     /// Ends this process when the one that started it ends.
     #[arg(long, global = true, hide = true)]
     pub(crate) die_with_parent: bool,
@@ -49,54 +49,54 @@ pub(crate) struct Cli {
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CtlCommand,
 }
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CtlCommand {
     /// Shows all of it: makes pictures, packs them, starts a cluster of real processes on loopback and trains nothing with them.
     #[command(after_help = examples::DEMO)]
-    Demo(demo::Args),
+    Demo(demo::DemoArgs),
     /// Writes the demo's pictures, for trying the other commands.
     #[command(after_help = examples::PICTURES)]
-    Pictures(pictures::Args),
+    Pictures(pictures::PicturesArgs),
     /// Writes shards from a folder of class folders, or from a text file that lists files.
     #[command(after_help = examples::PACK)]
-    Pack(pack::Args),
+    Pack(pack::PackArgs),
     /// Makes a manifest for WebDataset shards that exist, without rewriting them.
     #[command(after_help = examples::INDEX)]
-    Index(index::Args),
+    Index(index::IndexArgs),
     /// Reads a whole dataset and checks every byte against its manifest, and every picture against its original.
     #[command(after_help = examples::VERIFY)]
-    Verify(verify::Args),
+    Verify(verify::VerifyArgs),
     /// Writes the records of a dataset back as files.
     #[command(after_help = examples::UNPACK)]
-    Unpack(unpack::Args),
+    Unpack(unpack::UnpackArgs),
     /// Shows which samples come when, and what that costs in cache and downloads.
     #[command(after_help = examples::PLAN)]
-    Plan(plan::Args),
+    Plan(plan::PlanArgs),
     /// A trainer that trains nothing: pulls batches and shows figures.
     #[command(after_help = examples::PULL)]
-    Pull(pull::Args),
+    Pull(pull::PullArgs),
     /// Writes the exact batches of a position to files, with no cluster.
     #[command(after_help = examples::REPLAY)]
-    Replay(replay::Args),
+    Replay(replay::ReplayArgs),
     /// Recomputes a receipt from the plan: every sample once, or it names where they part.
     #[command(after_help = examples::AUDIT)]
-    Audit(audit::Args),
+    Audit(audit::AuditArgs),
     /// Shows the state of a running cluster.
     #[command(after_help = examples::STATUS)]
-    Status(status::Args),
+    Status(status::StatusArgs),
     /// Submits, lists, shows and removes jobs.
     #[command(after_help = examples::JOB)]
-    Job(job::Args),
+    Job(job::JobArgs),
     /// Lists runs, and has one begin again at the beginning.
     #[command(after_help = examples::RUN)]
-    Run(run::Args),
+    Run(run::RunArgs),
     /// Issues certificates from the cluster's CA.
     #[command(after_help = examples::CERT)]
-    Cert(cert::Args),
+    Cert(cert::CertArgs),
     /// Prints a script that completes this program's commands in a shell.
     #[command(after_help = examples::COMPLETIONS)]
     Completions(manual::CompletionArgs),
@@ -105,13 +105,13 @@ pub(crate) enum Command {
     Man(manual::ManArgs),
     /// Runs the coordinator; the same as `spdl-coord`.
     #[command(after_help = examples::COORD)]
-    Coord(spdl_coordinator::cli::Args),
+    Coord(spdl_coordinator::cli::CoordArgs),
     /// Runs a worker; the same as `spdl-worker`.
     #[command(after_help = examples::WORKER)]
-    Worker(spdl_worker::cli::Args),
+    Worker(spdl_worker::cli::WorkerArgs),
 }
 
-impl Cli {
+impl CtlCli {
     /// The command line, or the exit code of one that only asks for help, or cannot be read.
     pub(crate) fn read() -> Result<Self, ExitCode> {
         Self::try_parse().map_err(|error| match error.print() {
@@ -140,7 +140,7 @@ fn fail(error: &CtlError) -> ExitCode {
     interrupt::exit_code().map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-impl Command {
+impl CtlCommand {
     /// Runs the subcommand.
     pub(crate) fn run(self, verbose: u8) -> Outcome {
         match self {

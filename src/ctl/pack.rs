@@ -6,7 +6,9 @@ use std::{
 };
 
 use spdl_shard::{
-    dataset::{Annotations, DatasetReport, FieldChoice, Jpegs, Overwrite, PackOptions, PackOrder, Source, pack_until},
+    dataset::{
+        Annotations, DatasetReport, FieldChoice, Jpegs, Overwrite, PackOptions, PackOrder, PackSource, pack_until,
+    },
     store::{DatasetStore, StoreOptions},
 };
 use spdl_worker::size::parse_bytes;
@@ -15,13 +17,13 @@ use super::{
     CtlError, Outcome,
     interrupt::{self, Interrupt},
     output::outln,
-    progress::Progress,
+    progress::ProgressLine,
     report,
 };
 
 /// Arguments of `pack`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct PackArgs {
     /// A folder with one folder per class, or a text file with a file's path (and, after a tab, its label) per line. Files with one stem
     /// (`0.jpg`, `0.png`, `0.txt`) are one record.
     source: PathBuf,
@@ -71,8 +73,8 @@ pub(crate) struct Args {
 }
 
 /// Runs `pack`.
-pub(crate) fn run(args: Args) -> Outcome {
-    let source = Source::of(&args.source);
+pub(crate) fn run(args: PackArgs) -> Outcome {
+    let source = PackSource::of(&args.source);
     let options = PackOptions {
         name: args.name,
         fields: args.fields.as_deref().map(FieldChoice::parse).transpose()?,
@@ -103,7 +105,7 @@ pub(crate) async fn write(
 ) -> Result<DatasetReport, CtlError> {
     let made = missing_folders(dataset);
     let store = DatasetStore::create_with(dataset, &StoreOptions::from_env())?;
-    let bar = Progress::of_dataset(quiet, "packing");
+    let bar = ProgressLine::of_dataset(quiet, "packing");
     let packed = pack_until(&store, options, &|progress| bar.dataset_at(progress), interrupt.asked()).await;
     if packed.is_err() {
         // Only empty ones go: what somebody else has put there stays.

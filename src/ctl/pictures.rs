@@ -13,7 +13,7 @@ use super::{CtlError, Outcome, interrupt::Interrupt, progress};
 
 /// Arguments of `pictures`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct PicturesArgs {
     /// Folder for the class folders.
     folder: PathBuf,
     /// Pictures to make, of about 107 KB each.
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 }
 
 /// Runs `pictures`.
-pub(crate) fn run(args: &Args) -> Outcome {
+pub(crate) fn run(args: &PicturesArgs) -> Outcome {
     let bar = progress::samples_bar(args.quiet, args.count, "making pictures");
     write(&args.folder, args.count, args.seed, &bar, &Interrupt::listen()?)?;
     bar.finish();

@@ -20,7 +20,7 @@ const MOST_SAMPLES: u64 = 20_000_000;
 
 /// Arguments of `plan`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct PlanArgs {
     #[command(flatten)]
     job: JobFileArg,
     /// World size W.
@@ -82,7 +82,7 @@ struct Costs {
 }
 
 /// Runs `plan`.
-pub(crate) fn run(args: &Args) -> Outcome {
+pub(crate) fn run(args: &PlanArgs) -> Outcome {
     let open = super::runtime()?.block_on(job_file::open(&args.job.job))?;
     let batches = open.batches(args.global_batch);
     let ranks = ranks(args.rank, args.world, &batches)?;
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 /// Whether there is a step to show: a plan of nothing would look like one of a job that needs nothing.
-fn check_start(open: &OpenJob, args: &Args, batches: &BatchParams) -> Result<(), CtlError> {
+fn check_start(open: &OpenJob, args: &PlanArgs, batches: &BatchParams) -> Result<(), CtlError> {
     let (epochs, samples) = (batches.epochs, open.plan.samples());
     let beyond = |flag, value: u64, problem| Err(CtlError::Beyond { flag, value, problem });
     if args.epoch >= epochs {
@@ -137,7 +137,7 @@ pub(crate) fn ranks(rank: Option<u32>, world: u32, batches: &BatchParams) -> Res
 }
 
 /// The steps asked for: to the end of the first epoch unless a count says otherwise.
-fn steps<'a>(open: &'a OpenJob, args: &Args, batches: &'a BatchParams) -> impl Iterator<Item = Step> + 'a {
+fn steps<'a>(open: &'a OpenJob, args: &PlanArgs, batches: &'a BatchParams) -> impl Iterator<Item = Step> + 'a {
     let (first_epoch, most) = (args.epoch, args.steps);
     let mut position = Position::new(args.epoch, args.from);
     std::iter::from_fn(move || {
@@ -149,7 +149,12 @@ fn steps<'a>(open: &'a OpenJob, args: &Args, batches: &'a BatchParams) -> impl I
     .take(most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX)))
 }
 
-fn print_ids(open: &OpenJob, args: &Args, batches: &BatchParams, ranks: std::ops::Range<u32>) -> Result<(), CtlError> {
+fn print_ids(
+    open: &OpenJob,
+    args: &PlanArgs,
+    batches: &BatchParams,
+    ranks: std::ops::Range<u32>,
+) -> Result<(), CtlError> {
     let mut items = Vec::new();
     for step in steps(open, args, batches) {
         for rank in ranks.clone() {
@@ -164,7 +169,7 @@ fn print_ids(open: &OpenJob, args: &Args, batches: &BatchParams, ranks: std::ops
 }
 
 /// Walks the steps as the nodes would: a block is fetched when a node first needs it and kept until it last does.
-fn costs(open: &OpenJob, args: &Args, batches: &BatchParams) -> Costs {
+fn costs(open: &OpenJob, args: &PlanArgs, batches: &BatchParams) -> Costs {
     let order = open.job.order;
     let nodes = args.world.div_ceil(args.ranks_per_node);
     let mut costs = Costs { lanes: order.lanes, window: order.window, nodes, ..Costs::default() };

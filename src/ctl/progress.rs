@@ -10,13 +10,13 @@ use super::{CtlError, report};
 const LINE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A command's progress, in samples.
-pub(crate) enum Progress {
+pub(crate) enum ProgressLine {
     Bar(ProgressBar),
     Lines { last: Instant },
     Quiet,
 }
 
-impl Progress {
+impl ProgressLine {
     /// A bar on standard error of `length` samples, or one that only counts where the length is not known.
     pub(crate) fn bar(length: Option<u64>, label: &'static str) -> Self {
         Self::Bar(length.map_or_else(
@@ -67,7 +67,7 @@ pub(crate) fn samples_bar(quiet: bool, length: u64, label: &'static str) -> Prog
 /// The progress of reading or writing a dataset: in records where their number is known, else in bytes.
 pub(crate) struct DatasetBar(Option<ProgressBar>);
 
-impl Progress {
+impl ProgressLine {
     /// A bar on standard error, unless `quiet`.
     pub(crate) fn of_dataset(quiet: bool, label: &'static str) -> DatasetBar {
         let template = "{msg:>16} [{bar:30}] {percent:>3} %";
@@ -78,7 +78,7 @@ impl Progress {
 
 impl DatasetBar {
     /// So much is done.
-    pub(crate) fn dataset_at(&self, at: spdl_shard::dataset::Progress) {
+    pub(crate) fn dataset_at(&self, at: spdl_shard::dataset::DatasetProgress) {
         let Some(bar) = &self.0 else { return };
         let (done, total) = match (at.total_records, at.total_bytes) {
             (Some(total), _) => (at.records, total),

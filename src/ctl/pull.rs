@@ -6,19 +6,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_client::{Builder, Client, Settings, StartFrom, State, core::Ways};
+use spdl_client::{Builder, Client, Settings, StartFrom, State, core::AllowedTransports};
 
 use super::{
     CtlError, Outcome,
     interrupt::{self, Interrupt},
-    progress::Progress,
+    progress::ProgressLine,
     report,
-    tally::{PullReport, Tally},
+    tally::{PullReport, PullTally},
 };
 
 /// Arguments of `pull`. What is not given comes from the `SPDL_*` variables that `Client::connect` reads.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct PullArgs {
     /// Address of the coordinator; several separated by commas. [env: SPDL_COORD]
     #[arg(long, value_name = "HOST:PORT")]
     coord: Option<String>,
@@ -63,7 +63,7 @@ pub(crate) struct Args {
     rate: Option<f64>,
     /// How batches come: auto, local or quic. [env: SPDL_TRANSPORT] [default: auto]
     #[arg(long)]
-    transport: Option<Ways>,
+    transport: Option<AllowedTransports>,
     /// Batches filled, waiting or in hand. [env: SPDL_SLOTS] [default: 4]
     #[arg(long)]
     slots: Option<u32>,
@@ -86,10 +86,10 @@ pub(crate) struct Args {
 }
 
 /// How long saying goodbye may take once the command is interrupted.
-const GOODBYE: Duration = Duration::from_millis(1_000);
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(1_000);
 
 /// Runs `pull`. Interrupted, it reports what it has had so far, and fails.
-pub(crate) fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: PullArgs) -> Outcome {
     interrupt::run(async |mut interrupt| {
         let report = pull(&args, &mut interrupt).await?;
         if args.json {
@@ -101,7 +101,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     })
 }
 
-async fn pull(args: &Args, interrupt: &mut Interrupt) -> Result<PullReport, CtlError> {
+async fn pull(args: &PullArgs, interrupt: &mut Interrupt) -> Result<PullReport, CtlError> {
     let mut waiting = Instant::now();
     let mut loader = tokio::select! {
         loader = builder(args)?.connect(args.rank, args.world) => loader?,
@@ -110,11 +110,11 @@ async fn pull(args: &Args, interrupt: &mut Interrupt) -> Result<PullReport, CtlE
     let global_batch = u64::from(loader.session().global_batch);
     let steps = args.steps.unwrap_or(u64::MAX).min(loader.steps_left());
     let mut progress = match (args.json, args.progress) {
-        (false, _) => Progress::bar(Some(steps * (global_batch / u64::from(args.world))), "pulling"),
-        (true, true) => Progress::lines(),
-        (true, false) => Progress::Quiet,
+        (false, _) => ProgressLine::bar(Some(steps * (global_batch / u64::from(args.world))), "pulling"),
+        (true, true) => ProgressLine::lines(),
+        (true, false) => ProgressLine::Quiet,
     };
-    let mut tally = Tally::new(args.digest, args.trace.as_deref())?;
+    let mut tally = PullTally::new(args.digest, args.trace.as_deref())?;
     let started = Instant::now();
     let mut done = 0;
     while done < steps {
@@ -141,12 +141,12 @@ async fn pull(args: &Args, interrupt: &mut Interrupt) -> Result<PullReport, CtlE
     let report = tally.finish(&loader);
     tokio::select! {
         () = loader.close() => {}
-        () = async { interrupt.asked().await; tokio::time::sleep(GOODBYE).await } => {}
+        () = async { interrupt.asked().await; tokio::time::sleep(LEAVE_TIMEOUT).await } => {}
     }
     Ok(report)
 }
 
-fn builder(args: &Args) -> Result<Builder, CtlError> {
+fn builder(args: &PullArgs) -> Result<Builder, CtlError> {
     let mut settings = Settings::from_env()?;
     if let Some(coord) = &args.coord {
         settings.coordinators.clone_from(coord);
@@ -176,7 +176,7 @@ mod tests {
     use clap::CommandFactory;
     use spdl_client::Settings;
 
-    use crate::ctl::Cli;
+    use crate::ctl::CtlCli;
 
     #[test]
     fn the_help_shows_the_defaults_that_apply() {
@@ -186,7 +186,7 @@ mod tests {
             ("slots", settings.slots.to_string()),
             ("timeout", settings.timeout.as_secs().to_string()),
         ];
-        let cli = Cli::command();
+        let cli = CtlCli::command();
         let pull = cli.find_subcommand("pull").expect("it is there");
         for (name, default) in defaults {
             let argument = pull.get_arguments().find(|argument| argument.get_id() == name).expect("it is there");

@@ -23,7 +23,7 @@ const NAMED_RUNS: usize = 10;
 
 /// Arguments of `run`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct RunArgs {
     #[command(subcommand)]
     action: Action,
 }
@@ -52,7 +52,7 @@ enum Action {
 
 /// A run as `run list --json` has it.
 #[derive(Debug, Serialize)]
-struct Line<'a> {
+struct RunLine<'a> {
     job: &'a str,
     state: &'static str,
     #[serde(flatten)]
@@ -60,12 +60,12 @@ struct Line<'a> {
 }
 
 /// Runs `run`.
-pub(crate) fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: RunArgs) -> Outcome {
     let runtime = super::runtime()?;
     match args.action {
         Action::List { connection, json } => {
             let (_, status) = runtime.block_on(status::ask(&connection))?;
-            let lines: Vec<Line<'_>> = status.jobs.iter().flat_map(of_job).collect();
+            let lines: Vec<RunLine<'_>> = status.jobs.iter().flat_map(of_job).collect();
             if json { report::json(&lines)? } else { list(&lines)? }
         }
         Action::Reset { run, connection, yes } => {
@@ -87,11 +87,11 @@ pub(crate) fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn of_job(job: &JobStatus) -> impl Iterator<Item = Line<'_>> {
-    job.runs.iter().map(|run| Line { job: &job.name, state: status::run_state(job, run), run })
+fn of_job(job: &JobStatus) -> impl Iterator<Item = RunLine<'_>> {
+    job.runs.iter().map(|run| RunLine { job: &job.name, state: status::run_state(job, run), run })
 }
 
-fn list(lines: &[Line<'_>]) -> Result<(), CtlError> {
+fn list(lines: &[RunLine<'_>]) -> Result<(), CtlError> {
     if lines.is_empty() {
         return outln!("no runs; a job's first launch begins one");
     }
@@ -105,7 +105,7 @@ fn list(lines: &[Line<'_>]) -> Result<(), CtlError> {
     ];
     let mut table = Table::new(header, "");
     let mut notes = Vec::new();
-    for Line { job, state, run } in lines {
+    for RunLine { job, state, run } in lines {
         let receipt = run.receipt.clone().unwrap_or_else(|| "-".to_owned());
         let cells = [
             (*job).to_owned(),

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use spdl_coordinator::core::{JobStatus, RankStatus, RunStatus, SessionStatus, StageRate, Status, WorkerStatus};
 use spdl_shard::Position;
-use spdl_wire::messages::{FromCoordinator, StoreFigures, ToCoordinator};
+use spdl_wire::messages::{FromCoordinator, StoreStats, ToCoordinator};
 
 use super::{
     CtlError, Outcome,
@@ -17,7 +17,7 @@ use super::{
 
 /// Arguments of `status`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct StatusArgs {
     #[command(flatten)]
     connection: Connection,
     /// Prints everything as one line of JSON.
@@ -34,7 +34,7 @@ pub(crate) async fn ask(connection: &Connection) -> Result<(String, Status), Ctl
 }
 
 /// Runs `status`; with `details`, shows all.
-pub(crate) fn run(args: &Args, details: bool) -> Outcome {
+pub(crate) fn run(args: &StatusArgs, details: bool) -> Outcome {
     let (text, status) = super::runtime()?.block_on(ask(&args.connection))?;
     if args.json {
         outln!("{text}")?;
@@ -56,11 +56,11 @@ const HEADER: [(&str, Side); 5] = [
 ];
 
 /// A line of the table.
-struct Row {
+struct StatusRow {
     cells: [String; 5],
 }
 
-impl Row {
+impl StatusRow {
     fn new(name: String, state: &str) -> Self {
         let cells = [name, state.to_owned(), String::new(), String::new(), String::new()];
         Self { cells }
@@ -162,7 +162,7 @@ fn job_rows(status: &Status, job: &JobStatus, details: bool, table: &mut Table<5
     if job.bad_sample_count > 0 {
         rest.push_str(&format!(", {}", report::count(job.bad_sample_count, "bad sample", "bad samples")));
     }
-    Row::new(format!("job {}", job.name), state(status, job)).at(job.acknowledged).push(table, rest);
+    StatusRow::new(format!("job {}", job.name), state(status, job)).at(job.acknowledged).push(table, rest);
     if let Some(failure) = &job.failed {
         notes.push(format!("job `{}` has failed: {failure}", job.name));
     }
@@ -187,7 +187,7 @@ fn job_rows(status: &Status, job: &JobStatus, details: bool, table: &mut Table<5
             continue;
         }
         let epochs = report::count(run.epochs, "epoch", "epochs");
-        Row::new(format!("  run {}", run.name), run_state(job, run)).at(run.acknowledged).push(table, epochs);
+        StatusRow::new(format!("  run {}", run.name), run_state(job, run)).at(run.acknowledged).push(table, epochs);
         sessions.for_each(|session| session_rows(session, is_live(session), table));
     }
 }
@@ -206,7 +206,7 @@ fn session_rows(session: &SessionStatus, is_live: bool, table: &mut Table<5>) {
     } else {
         format!("{joined} of {}", report::count(session.world.into(), "rank", "ranks"))
     };
-    Row::new(format!("  session {}", session.session), state)
+    StatusRow::new(format!("  session {}", session.session), state)
         .at(session.acknowledged)
         .rate(rate.reduce(f64::min))
         .waiting(most_waiting.reduce(f64::max))
@@ -222,7 +222,7 @@ fn session_rows(session: &SessionStatus, is_live: bool, table: &mut Table<5>) {
             |home| format!("home {home} ({})", rank.transport.map_or("-", transport_name)),
         );
         let share = rank.job_samples_per_s.map(|rate| rate / f64::from(session.world.max(1)));
-        Row::new(format!("    rank {}", rank.rank), state)
+        StatusRow::new(format!("    rank {}", rank.rank), state)
             .at(rank.position)
             .rate(share.filter(|_| rank.is_alive))
             .waiting(rank.waiting.filter(|_| rank.is_alive))
@@ -236,7 +236,7 @@ fn worker_rows(worker: &WorkerStatus, details: bool, table: &mut Table<5>) {
     let cores = decode
         .map_or_else(|| cores(worker.cores), |decode| format!("{:.1} of {} decode", decode.busy, cores(worker.cores)));
     let ranks = report::count(worker.ranks.len() as u64, "rank", "ranks");
-    Row::new(format!("worker {}", worker.name), state)
+    StatusRow::new(format!("worker {}", worker.name), state)
         .rate(decode.map(|stage| stage.items_per_s))
         .push(table, format!("{ranks}, {cores}, node {}", worker.node));
     if !details {
@@ -244,7 +244,7 @@ fn worker_rows(worker: &WorkerStatus, details: bool, table: &mut Table<5>) {
     }
     let place =
         worker.socket.as_ref().map_or_else(|| worker.quic.clone(), |socket| format!("{}, {socket}", worker.quic));
-    Row::new("  address".to_owned(), "").push(table, place);
+    StatusRow::new("  address".to_owned(), "").push(table, place);
     for stage in &worker.stages {
         let none =
             StageRate { name: String::new(), items_per_s: 0.0, bytes_per_s: 0.0, failures_per_s: 0.0, busy: 0.0 };
@@ -254,9 +254,9 @@ fn worker_rows(worker: &WorkerStatus, details: bool, table: &mut Table<5>) {
             rest.push_str(&format!(", {}", report::count(stage.failures, "failure", "failures")));
         }
         rest.push_str(&format!(", p99 {:.1} ms", stage.p99_ns as f64 / 1e6));
-        Row::new(format!("  {}", stage.name), "").rate(Some(rate.items_per_s)).push(table, rest);
+        StatusRow::new(format!("  {}", stage.name), "").rate(Some(rate.items_per_s)).push(table, rest);
     }
-    let StoreFigures { requests, retries, hedges, hedge_wins, wrong_bytes, cache_faults, .. } = worker.store;
+    let StoreStats { requests, retries, hedges, hedge_wins, wrong_bytes, cache_faults, .. } = worker.store;
     let mut rest = report::count(requests, "request", "requests");
     for (number, text) in [
         (retries, report::count(retries, "retry", "retries")),
@@ -268,7 +268,7 @@ fn worker_rows(worker: &WorkerStatus, details: bool, table: &mut Table<5>) {
             rest.push_str(&format!(", {text}"));
         }
     }
-    Row::new("  store".to_owned(), "").push(table, rest);
+    StatusRow::new("  store".to_owned(), "").push(table, rest);
 }
 
 fn cores(number: f64) -> String {

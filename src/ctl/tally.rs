@@ -44,7 +44,7 @@ pub(crate) struct PullReport {
 
 /// Looks at each batch as it comes.
 #[derive(Default)]
-pub(crate) struct Tally {
+pub(crate) struct PullTally {
     substituted: u64,
     masked: u64,
     longest_wait_ms: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Tally {
     trace: Option<(File, PathBuf)>,
 }
 
-impl Tally {
+impl PullTally {
     /// `digest`: sums a digest of every byte; `trace`: writes the ids of every batch there.
     pub(crate) fn new(digest: bool, trace: Option<&Path>) -> Result<Self, CtlError> {
         let open = |path: &Path| match File::create(path) {

@@ -4,11 +4,11 @@ use std::{path::PathBuf, process::ExitCode};
 
 use spdl_shard::{dataset::unpack_until, store::DatasetStore};
 
-use super::{CtlError, Outcome, interrupt, output::outln, progress::Progress, report};
+use super::{CtlError, Outcome, interrupt, output::outln, progress::ProgressLine, report};
 
 /// Arguments of `unpack`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct UnpackArgs {
     /// Folder or URL of the dataset.
     dataset: String,
     /// Folder for the files, `KEY.FIELD` each: made, or empty. Nothing is overwritten. Crop-ready pictures lose their restart
@@ -20,10 +20,10 @@ pub(crate) struct Args {
 }
 
 /// Runs `unpack`.
-pub(crate) fn run(args: &Args) -> Outcome {
+pub(crate) fn run(args: &UnpackArgs) -> Outcome {
     let done = interrupt::run(|mut interrupt| async move {
         let store = DatasetStore::open(&args.dataset)?;
-        let bar = Progress::of_dataset(args.json, "unpacking");
+        let bar = ProgressLine::of_dataset(args.json, "unpacking");
         let told = |progress| bar.dataset_at(progress);
         Ok::<_, CtlError>(unpack_until(&store, &args.target, &told, interrupt.asked()).await?)
     })?;

@@ -4,18 +4,18 @@ use std::{path::Path, process::ExitCode};
 
 use spdl_shard::{
     Fingerprint, SampleId,
-    dataset::{Against, FieldChoice, PictureCheck, Source, VerifyOptions, VerifyReport, verify},
+    dataset::{Against, FieldChoice, PackSource, PictureCheck, VerifyOptions, VerifyReport, verify},
     job::{DatasetFacts, JobFile},
     manifest::MANIFEST_NAME,
     store::DatasetStore,
 };
-use spdl_worker::decode::{Decoder, SampleKey, Target};
+use spdl_worker::decode::{Decoder, FieldTarget, SampleKey};
 
-use super::{CtlError, Outcome, output::outln, progress::Progress, report};
+use super::{CtlError, Outcome, output::outln, progress::ProgressLine, report};
 
 /// Arguments of `verify`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct VerifyArgs {
     /// Folder or URL of the dataset.
     dataset: String,
     /// Compares every record with what it was packed from: a folder with one folder per class, a text file that lists
@@ -36,14 +36,14 @@ pub(crate) struct Args {
 }
 
 /// Runs `verify`; fails when there are faults.
-pub(crate) fn run(args: &Args) -> Outcome {
+pub(crate) fn run(args: &VerifyArgs) -> Outcome {
     let found = super::runtime()?.block_on(async {
         let store = DatasetStore::open(&args.dataset)?;
         let against = args.against.as_deref().map(originals).transpose()?;
         let fields = args.fields.as_deref().map(FieldChoice::parse).transpose()?;
         let decode = args.decode.then(picture_check);
         let options = VerifyOptions { against, fields, decode, ..VerifyOptions::default() };
-        let bar = Progress::of_dataset(args.json, "verifying");
+        let bar = ProgressLine::of_dataset(args.json, "verifying");
         Ok::<_, CtlError>(verify(&store, &options, &|progress| bar.dataset_at(progress)).await?)
     })?;
     if args.json {
@@ -60,7 +60,7 @@ fn originals(source: &str) -> Result<Against, CtlError> {
     if source.contains("://") || path.join(MANIFEST_NAME).exists() {
         return Ok(Against::Dataset(DatasetStore::open(source)?));
     }
-    Ok(Against::Files(Source::of(path)))
+    Ok(Against::Files(PackSource::of(path)))
 }
 
 /// Decodes pictures whole, by the decoder that training uses.
@@ -75,7 +75,7 @@ fn picture_check() -> PictureCheck {
         let key = SampleKey { epoch: 0, id: SampleId(0), sample_in_record: 0 };
         let mut pixel = [0; 3];
         let field = |_: &str| Some(content.clone());
-        let decoded = decoder.decode_sample(key, &field, &mut [Target::Fixed(&mut pixel)]);
+        let decoded = decoder.decode_sample(key, &field, &mut [FieldTarget::Fixed(&mut pixel)]);
         decoded.map_err(|cause| {
             let problem = cause.problem.to_string();
             problem.strip_prefix("field `picture` ").unwrap_or(&problem).to_owned()

@@ -2,9 +2,9 @@
 //! ranks finish with the plan's receipt while they are under way.
 
 mod clients;
-mod doors;
 #[path = "../../fuzz/src/heap.rs"]
 mod heap;
+mod listeners;
 #[path = "../support/processes.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod processes;

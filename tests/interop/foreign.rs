@@ -19,7 +19,7 @@ use spdl_shard::{
     Fingerprint, SampleId,
     job::{DatasetFacts, JobFile},
 };
-use spdl_worker::decode::{Decoder, SampleKey, Target};
+use spdl_worker::decode::{Decoder, FieldTarget, SampleKey};
 
 use super::{
     crop_ready::PILLOW,
@@ -96,7 +96,9 @@ fn ours(bytes: &[u8], [width, height]: [u32; 2]) -> Result<Vec<u8>, String> {
     let mut out = vec![0; width as usize * height as usize * 3];
     let key = SampleKey { epoch: 0, id: SampleId(0), sample_in_record: 0 };
     let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
-    decoder.decode_sample(key, &field, &mut [Target::Fixed(&mut out)]).map_err(|cause| cause.problem.to_string())?;
+    decoder
+        .decode_sample(key, &field, &mut [FieldTarget::Fixed(&mut out)])
+        .map_err(|cause| cause.problem.to_string())?;
     Ok(out)
 }
 

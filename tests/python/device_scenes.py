@@ -157,7 +157,7 @@ def hoard(job: Job) -> None:
                 assert "holds 3 batches, and there are 3 device buffers" in str(error), error
             else:
                 raise AssertionError("no timeout")
-        assert [warning.category for warning in seen] == [spdl_cluster.HoardingWarning]
+        assert [warning.category for warning in seen] == [spdl_cluster.SlotsExhaustedWarning]
         assert "all 3 batches that the loader has device buffers for" in str(seen[0].message)
         assert seen[0].filename == __file__
         kept.clear()

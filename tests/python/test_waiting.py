@@ -24,7 +24,7 @@ def line(process: subprocess.Popen[str]) -> str:
 def test_a_loop_that_hoards_batches_is_warned_and_then_told(job: MakeJob) -> None:
     with spdl_cluster.local(job(), slots=3, timeout=1.6) as loader:
         hoard: list[Any] = []
-        with pytest.warns(spdl_cluster.HoardingWarning, match="all 3 batches.*clone.*slots") as seen:
+        with pytest.warns(spdl_cluster.SlotsExhaustedWarning, match="all 3 batches.*clone.*slots") as seen:
             with pytest.raises(spdl_cluster.LoaderTimeout, match="the caller keeps all 3 batches") as error:
                 for batch in loader:
                     hoard.append(batch["image"])
@@ -43,7 +43,7 @@ def test_a_hoard_on_the_local_queue_is_seen_too(job: MakeJob, cluster: Cluster) 
     name = cluster.submit(job(name="hoard"))
     with cluster.connect(0, 1, job=name, slots=2, timeout=1.6) as loader:
         hoard = []
-        with pytest.warns(spdl_cluster.HoardingWarning), pytest.raises(spdl_cluster.LoaderTimeout):
+        with pytest.warns(spdl_cluster.SlotsExhaustedWarning), pytest.raises(spdl_cluster.LoaderTimeout):
             for batch in loader:
                 hoard.append(batch)
         assert len(hoard) == 2

@@ -9,7 +9,7 @@ use std::{
 };
 
 use spdl_shard::{Position, job::JobFile, store::DatasetStore};
-use spdl_wire::messages::{Session, SessionId, StoreFigures};
+use spdl_wire::messages::{Session, SessionId, StoreStats};
 use spdl_worker::{
     budget::{Budget, DiskBudget},
     feed::{Access, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, StoreAccess},
@@ -40,7 +40,7 @@ pub(crate) struct Scene {
 pub(crate) struct Delivered {
     /// Each batch's bytes, hashed.
     pub(crate) batches: Vec<u64>,
-    pub(crate) store: StoreFigures,
+    pub(crate) store: StoreStats,
 }
 
 impl Scene {

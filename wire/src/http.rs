@@ -42,10 +42,10 @@ impl HttpListener {
 }
 
 impl axum::serve::Listener for HttpListener {
-    type Io = Guest;
+    type Io = LimitedStream;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Guest, SocketAddr) {
+    async fn accept(&mut self) -> (LimitedStream, SocketAddr) {
         loop {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
@@ -57,7 +57,7 @@ impl axum::serve::Listener for HttpListener {
                     }
                     let cut = Arc::new(Notify::new());
                     self.open.push_back(Arc::downgrade(&cut));
-                    return (Guest::new(stream, cut), address);
+                    return (LimitedStream::new(stream, cut), address);
                 }
                 Err(error) => {
                     tracing::debug!(%error, "cannot accept an HTTP connection");
@@ -73,7 +73,7 @@ impl axum::serve::Listener for HttpListener {
 }
 
 /// A connection that ends when it is too old, or when it is cut to make room for another one.
-pub struct Guest {
+pub struct LimitedStream {
     stream: TcpStream,
     /// Completes when the connection is too old or cut; `None` from then on.
     over: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -81,7 +81,7 @@ pub struct Guest {
     _place: Arc<Notify>,
 }
 
-impl Guest {
+impl LimitedStream {
     fn new(stream: TcpStream, cut: Arc<Notify>) -> Self {
         let place = Arc::clone(&cut);
         let age: Sleep = tokio::time::sleep(MAX_AGE);
@@ -106,14 +106,14 @@ impl Guest {
     }
 }
 
-impl AsyncRead for Guest {
+impl AsyncRead for LimitedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.check(cx)?;
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Guest {
+impl AsyncWrite for LimitedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.check(cx)?;
         Pin::new(&mut self.stream).poll_write(cx, buf)

@@ -7,7 +7,6 @@
 pub mod certs;
 pub mod codec;
 pub mod coordinators;
-pub mod doorway;
 pub mod frame;
 pub mod home;
 #[cfg(feature = "http")]
@@ -17,9 +16,10 @@ pub mod layout;
 pub mod local;
 pub mod log_limit;
 pub mod messages;
-pub mod node;
 #[doc(hidden)]
-pub mod planted;
+pub mod mutations;
+pub mod node;
+pub mod pending;
 pub mod quic;
 mod session;
 pub mod slab;

@@ -38,7 +38,7 @@ const READ_BYTES: usize = 4 << 10;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
-pub enum LocalError {
+pub enum LocalChannelError {
     #[error("socket `{path}` has a path of {bytes} bytes, more than the {MAX_PATH_BYTES} that the kernel takes")]
     PathTooLong { path: PathBuf, bytes: usize },
     #[error("socket `{path}` is served by another process: stop it, or choose another path")]
@@ -57,7 +57,7 @@ pub enum LocalError {
     Frame(#[from] FrameError),
 }
 
-impl LocalError {
+impl LocalChannelError {
     /// Whether it may succeed later, or elsewhere.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
@@ -120,10 +120,10 @@ pub struct LocalListener {
 impl LocalListener {
     /// Listens at `path`, and makes its folder if there is none. Call it in a tokio runtime.
     ///
-    /// [`LocalError::InUse`] if a live process already listens there; others.
-    pub fn bind(path: &Path, allow: Allow) -> Result<Self, LocalError> {
+    /// [`LocalChannelError::InUse`] if a live process already listens there; others.
+    pub fn bind(path: &Path, allow: Allow) -> Result<Self, LocalChannelError> {
         check_path(path)?;
-        let io = |source| LocalError::Io { path: path.to_owned(), source };
+        let io = |source| LocalChannelError::Io { path: path.to_owned(), source };
         let dir = match path.parent() {
             Some(dir) if !dir.as_os_str().is_empty() => dir,
             _ => Path::new("."),
@@ -146,8 +146,8 @@ impl LocalListener {
     /// Accepts the next connection. Check it with [`LocalListener::admit`].
     ///
     /// # Errors
-    /// [`LocalError::Io`].
-    pub async fn accept(&self) -> Result<UnixStream, LocalError> {
+    /// [`LocalChannelError::Io`].
+    pub async fn accept(&self) -> Result<UnixStream, LocalChannelError> {
         let (stream, _) = self.listener.accept().await.map_err(|source| self.io(source))?;
         Ok(stream)
     }
@@ -155,17 +155,17 @@ impl LocalListener {
     /// Checks that the peer is allowed.
     ///
     /// # Errors
-    /// [`LocalError::Denied`].
-    pub fn admit(&self, stream: &UnixStream) -> Result<Credentials, LocalError> {
+    /// [`LocalChannelError::Denied`].
+    pub fn admit(&self, stream: &UnixStream) -> Result<Credentials, LocalChannelError> {
         let peer = credentials(stream).map_err(|source| self.io(source))?;
         if !self.allow.contains(peer.uid) {
-            return Err(LocalError::Denied { path: self.path.clone(), pid: peer.pid, uid: peer.uid });
+            return Err(LocalChannelError::Denied { path: self.path.clone(), pid: peer.pid, uid: peer.uid });
         }
         Ok(peer)
     }
 
-    fn io(&self, source: io::Error) -> LocalError {
-        LocalError::Io { path: self.path.clone(), source }
+    fn io(&self, source: io::Error) -> LocalChannelError {
+        LocalChannelError::Io { path: self.path.clone(), source }
     }
 }
 
@@ -181,8 +181,8 @@ impl Drop for LocalListener {
 /// or replace a socket in it. It is in `XDG_RUNTIME_DIR` if that is set, otherwise in the folder of temporary files.
 ///
 /// # Errors
-/// [`LocalError::Io`].
-pub fn private_folder(allow: &Allow) -> Result<PathBuf, LocalError> {
+/// [`LocalChannelError::Io`].
+pub fn private_folder(allow: &Allow) -> Result<PathBuf, LocalChannelError> {
     let uid = rustix::process::geteuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir());
     let usual = match runtime.filter(|_| allow.uids.is_empty()) {
@@ -193,14 +193,14 @@ pub fn private_folder(allow: &Allow) -> Result<PathBuf, LocalError> {
     match make(&usual) {
         Ok(()) => return Ok(usual),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(source) => return Err(LocalError::Io { path: usual, source }),
+        Err(source) => return Err(LocalChannelError::Io { path: usual, source }),
     }
     // Do not use a folder that is a symbolic link or that others can write to.
     let is_ours = fs::symlink_metadata(&usual)
         .is_ok_and(|facts| facts.is_dir() && facts.uid() == uid && facts.permissions().mode() & 0o022 == 0);
     if is_ours {
         let mode = fs::Permissions::from_mode(allow.folder_mode());
-        fs::set_permissions(&usual, mode).map_err(|source| LocalError::Io { path: usual.clone(), source })?;
+        fs::set_permissions(&usual, mode).map_err(|source| LocalChannelError::Io { path: usual.clone(), source })?;
         return Ok(usual);
     }
     // Another user made a folder of this name: take a name that nobody can predict.
@@ -208,7 +208,7 @@ pub fn private_folder(allow: &Allow) -> Result<PathBuf, LocalError> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
     let other = usual.with_file_name(format!("spdl-{uid}-{number}-{now:x}"));
     tracing::warn!("`{}` is not this user's own folder; sockets are in `{}`", usual.display(), other.display());
-    make(&other).map_err(|source| LocalError::Io { path: other.clone(), source })?;
+    make(&other).map_err(|source| LocalChannelError::Io { path: other.clone(), source })?;
     Ok(other)
 }
 
@@ -227,29 +227,33 @@ fn lock(dir: &Path) -> io::Result<fs::File> {
     Ok(folder)
 }
 
-fn check_path(path: &Path) -> Result<(), LocalError> {
+fn check_path(path: &Path) -> Result<(), LocalChannelError> {
     let bytes = path.as_os_str().len();
     if bytes > MAX_PATH_BYTES {
-        return Err(LocalError::PathTooLong { path: path.to_owned(), bytes });
+        return Err(LocalChannelError::PathTooLong { path: path.to_owned(), bytes });
     }
     Ok(())
 }
 
 /// Removes the socket that a killed process left, on which no process listens.
-fn remove_stale(path: &Path) -> Result<(), LocalError> {
-    let io = |source| LocalError::Io { path: path.to_owned(), source };
+fn remove_stale(path: &Path) -> Result<(), LocalChannelError> {
+    let io = |source| LocalChannelError::Io { path: path.to_owned(), source };
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(io(error)),
-        Ok(file) if !file.file_type().is_socket() => return Err(LocalError::NotASocket { path: path.to_owned() }),
+        Ok(file) if !file.file_type().is_socket() => {
+            return Err(LocalChannelError::NotASocket { path: path.to_owned() });
+        }
         Ok(_) => {}
     }
     match std::os::unix::net::UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(io),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         // A live process whose queue is full counts as listening.
-        Ok(_) => Err(LocalError::InUse { path: path.to_owned() }),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(LocalError::InUse { path: path.to_owned() }),
+        Ok(_) => Err(LocalChannelError::InUse { path: path.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(LocalChannelError::InUse { path: path.to_owned() })
+        }
         Err(error) => Err(io(error)),
     }
 }
@@ -263,14 +267,14 @@ fn credentials(stream: &UnixStream) -> io::Result<Credentials> {
 /// trusts every user.
 ///
 /// # Errors
-/// [`LocalError`].
-pub async fn connect(path: &Path, allow: &Allow) -> Result<UnixStream, LocalError> {
+/// [`LocalChannelError`].
+pub async fn connect(path: &Path, allow: &Allow) -> Result<UnixStream, LocalChannelError> {
     check_path(path)?;
-    let io = |source| LocalError::Io { path: path.to_owned(), source };
+    let io = |source| LocalChannelError::Io { path: path.to_owned(), source };
     let stream = UnixStream::connect(path).await.map_err(io)?;
     let uid = credentials(&stream).map_err(io)?.uid;
     if !allow.contains(uid) && !rustix::process::geteuid().is_root() {
-        return Err(LocalError::Untrusted { path: path.to_owned(), uid });
+        return Err(LocalChannelError::Untrusted { path: path.to_owned(), uid });
     }
     Ok(stream)
 }
@@ -309,11 +313,11 @@ pub async fn send_with_fd<M: Message>(stream: &UnixStream, message: &M, fd: Borr
 /// `bytes`.
 ///
 /// # Errors
-/// [`LocalError::Frame`], [`LocalError::TooManyDescriptors`].
+/// [`LocalChannelError::Frame`], [`LocalChannelError::TooManyDescriptors`].
 pub async fn receive_with_fd<M: Message>(
     stream: &UnixStream,
     bytes: &mut Vec<u8>,
-) -> Result<(M, Option<OwnedFd>), LocalError> {
+) -> Result<(M, Option<OwnedFd>), LocalChannelError> {
     let mut kept = None;
     loop {
         if let Some(message) = frame::take_frame(bytes)? {
@@ -324,7 +328,7 @@ pub async fn receive_with_fd<M: Message>(
         for fd in fds {
             match fd {
                 Some(fd) if kept.is_none() => kept = Some(fd),
-                _ => return Err(LocalError::TooManyDescriptors),
+                _ => return Err(LocalChannelError::TooManyDescriptors),
             }
         }
         if count == 0 {

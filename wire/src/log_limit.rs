@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 #[derive(Debug)]
 pub struct LogLimit {
     period: Duration,
-    state: Mutex<State>,
+    state: Mutex<LimitState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LimitState {
     last: Option<Instant>,
     left_out: u64,
 }

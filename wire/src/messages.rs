@@ -70,7 +70,7 @@ pub struct Home {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToCoordinator {
     /// A worker is alive. Sent at once after the start and then at every heartbeat; each one carries the full state.
-    WorkerBeat(WorkerBeat),
+    WorkerHeartbeat(WorkerHeartbeat),
     /// A worker shuts down.
     WorkerLeave {
         /// The worker.
@@ -79,9 +79,9 @@ pub enum ToCoordinator {
     /// A rank asks to take part in a run of a job.
     Join(Join),
     /// A rank is alive, and has reached this position.
-    RankBeat(RankBeat),
+    RankHeartbeat(RankHeartbeat),
     /// A rank leaves its session.
-    RankLeave(RankBeat),
+    RankLeave(RankHeartbeat),
     /// Creates a job; has no effect if the same job exists.
     SubmitJob {
         /// The job file's text.
@@ -115,7 +115,7 @@ pub enum ToCoordinator {
 
 /// A worker's heartbeat.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct WorkerBeat {
+pub struct WorkerHeartbeat {
     /// How to reach the worker.
     pub home: Home,
     /// The number of processor cores that it may use.
@@ -123,11 +123,11 @@ pub struct WorkerBeat {
     /// Whether it drains: it accepts no new ranks, and its ranks are to move to other workers.
     pub draining: bool,
     /// The ranks that it serves.
-    pub ranks: Vec<RankFigures>,
+    pub ranks: Vec<RankStats>,
     /// The statistics of its stages.
-    pub stages: Vec<StageFigures>,
+    pub stages: Vec<StageStats>,
     /// The faults of its stores.
-    pub store: StoreFigures,
+    pub store: StoreStats,
     /// Samples found bad since the last heartbeat that was answered.
     pub bad_samples: Vec<BadSample>,
 }
@@ -135,7 +135,7 @@ pub struct WorkerBeat {
 /// A worker's statistics of one of its ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
-pub struct RankFigures {
+pub struct RankStats {
     pub session: SessionId,
     pub rank: u32,
     pub transport: Transport,
@@ -178,7 +178,7 @@ pub struct Stall {
 /// What one stage of a pipeline has done since it started. Durations are summed over its concurrent tasks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
-pub struct StageFigures {
+pub struct StageStats {
     pub name: String,
     pub items: u64,
     pub bytes: u64,
@@ -193,7 +193,7 @@ pub struct StageFigures {
 /// Counts a worker's requests to stores, and the faults of stores and disk cache that it recovered from, since it
 /// started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoreFigures {
+pub struct StoreStats {
     /// Requests, including hedges.
     pub requests: u64,
     /// Requests repeated because the previous one failed.
@@ -268,7 +268,7 @@ pub struct Join {
 
 /// A rank's heartbeat.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RankBeat {
+pub struct RankHeartbeat {
     /// The session that the rank takes part in.
     pub session: SessionId,
     /// The job's name, so that a coordinator that forgot the session can name it in its error.

@@ -79,11 +79,11 @@ fn slab_bytes(slots: u32, stride: usize) -> Option<usize> {
 /// Slots of equal size in one memory region. Cheap to clone: all clones share the slab.
 #[derive(Clone, Debug)]
 pub struct Slab {
-    inner: Arc<Inner>,
+    inner: Arc<SlabInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct SlabInner {
     region: Region,
     fd: Option<OwnedFd>,
     stride: usize,
@@ -164,7 +164,7 @@ impl Slab {
     fn new(region: Region, fd: Option<OwnedFd>, slots: u32, stride: usize, filler: Filler) -> Self {
         assert_eq!(region.bytes, slots as usize * stride, "region of {slots} slots of {stride} bytes");
         let states = (0..slots).map(|_| AtomicU32::new(FREE)).collect();
-        Self { inner: Arc::new(Inner { region, fd, stride, filler, states }) }
+        Self { inner: Arc::new(SlabInner { region, fd, stride, filler, states }) }
     }
 
     /// Takes a free slot to fill it. Returns `None` if it is not free, does not exist, or a peer fills this slab.

@@ -17,7 +17,7 @@ use spdl_wire::{
     certs::Role,
     frame,
     home::{self, Attach, AttachRequest, ChannelError, ClientReceiver, ClientSender, HomeListener},
-    local::{Allow, LocalError, LocalListener},
+    local::{Allow, LocalChannelError, LocalListener},
     messages::*,
     quic::{self, QuicError},
 };
@@ -330,7 +330,7 @@ async fn without_the_socket_a_client_on_the_node_takes_quic() {
     attaching.await.unwrap().unwrap();
     let error =
         home::attach(&test_home.home, &test_home.home.node, None, attach_with(1), SLOT_BYTES, LONG).await.unwrap_err();
-    assert!(matches!(error, ChannelError::Local(LocalError::Io { .. })), "{error:?}");
+    assert!(matches!(error, ChannelError::Local(LocalChannelError::Io { .. })), "{error:?}");
 }
 
 #[tokio::test]
@@ -394,7 +394,7 @@ async fn a_slab_goes_to_another_process_and_outlives_its_kill() {
         }
     }
     let error = LocalListener::bind(&socket, Allow::default()).unwrap_err();
-    assert!(matches!(error, LocalError::InUse { .. }), "{error:?}");
+    assert!(matches!(error, LocalChannelError::InUse { .. }), "{error:?}");
 
     child.kill().unwrap();
     child.wait().unwrap();
@@ -418,10 +418,10 @@ async fn a_slab_goes_to_another_process_and_outlives_its_kill() {
 async fn paths_that_cannot_be_a_socket_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let long = dir.path().join("x".repeat(120));
-    assert!(matches!(LocalListener::bind(&long, Allow::default()), Err(LocalError::PathTooLong { .. })));
+    assert!(matches!(LocalListener::bind(&long, Allow::default()), Err(LocalChannelError::PathTooLong { .. })));
     let file = dir.path().join("precious");
     std::fs::write(&file, "data").unwrap();
-    assert!(matches!(LocalListener::bind(&file, Allow::default()), Err(LocalError::NotASocket { .. })));
+    assert!(matches!(LocalListener::bind(&file, Allow::default()), Err(LocalChannelError::NotASocket { .. })));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "data");
     let error = home::attach_local(&dir.path().join("none"), attach_with(1), SLOT_BYTES, LONG).await.unwrap_err();
     assert!(error.to_string().contains("none"), "{error}");

@@ -9,7 +9,7 @@ use std::{
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use spdl_wire::{
     frame,
-    local::{self, LocalError},
+    local::{self, LocalChannelError},
     messages::FromHome,
     slab::Slab,
 };
@@ -70,13 +70,13 @@ async fn more_than_one_descriptor_is_refused_and_none_is_kept() {
     let (near, far) = UnixStream::pair().unwrap();
     send(&near, &framed(), &[slab.fd().unwrap(), file.as_fd(), file.as_fd()]);
     let error = local::receive_with_fd::<FromHome>(&far, &mut Vec::new()).await.unwrap_err();
-    assert!(matches!(error, LocalError::TooManyDescriptors), "in one message: {error:?}");
+    assert!(matches!(error, LocalChannelError::TooManyDescriptors), "in one message: {error:?}");
     let (near, far) = UnixStream::pair().unwrap();
     let bytes = framed();
     send(&near, &bytes[..3], &[slab.fd().unwrap()]);
     send(&near, &bytes[3..], &[file.as_fd()]);
     let error = local::receive_with_fd::<FromHome>(&far, &mut Vec::new()).await.unwrap_err();
-    assert!(matches!(error, LocalError::TooManyDescriptors), "in two: {error:?}");
+    assert!(matches!(error, LocalChannelError::TooManyDescriptors), "in two: {error:?}");
 }
 
 #[tokio::test]

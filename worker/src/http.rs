@@ -31,6 +31,6 @@ async fn ready(State(worker): State<Arc<Worker>>) -> Response {
 
 async fn metrics_text(State(worker): State<Arc<Worker>>) -> impl IntoResponse {
     let is_heard = *worker.is_heard().borrow();
-    let text = metrics::text(worker.resources(), &worker.ranks().figures(), is_heard);
+    let text = metrics::text(worker.resources(), &worker.ranks().stats(), is_heard);
     ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
 }

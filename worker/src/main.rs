@@ -3,20 +3,20 @@
 use std::{io::IsTerminal, process::ExitCode};
 
 use clap::Parser;
-use spdl_worker::cli::{Args, run};
+use spdl_worker::cli::{WorkerArgs, run};
 use tracing_subscriber::EnvFilter;
 
 #[derive(Parser)]
 #[command(version, about, name = "spdl-worker")]
-struct Cli {
+struct WorkerCli {
     #[command(flatten)]
-    args: Args,
+    args: WorkerArgs,
 }
 
 /// Two threads move bytes; decoding has threads of its own, within the budget.
 #[tokio::main(worker_threads = 2)]
 async fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = WorkerCli::parse();
     let filter = EnvFilter::try_from_env("SPDL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let ansi = std::io::stderr().is_terminal();
     // A log that nobody reads any more, or a full disk, ends nothing.

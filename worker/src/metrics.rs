@@ -8,7 +8,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
-use spdl_wire::messages::{RankFigures, StageFigures, StoreFigures};
+use spdl_wire::messages::{RankStats, StageStats, StoreStats};
 
 use crate::{decode::PictureCounts, feed::Resources};
 
@@ -43,7 +43,7 @@ type Real = Gauge<f64, AtomicU64>;
 type RealCounter = Counter<f64, AtomicU64>;
 
 /// All metrics, as text. Figures become metrics when they are asked for; nothing is counted twice.
-pub(crate) fn text(resources: &Resources, ranks: &[RankFigures], is_heard: bool) -> String {
+pub(crate) fn text(resources: &Resources, ranks: &[RankStats], is_heard: bool) -> String {
     let mut registry = Registry::default();
     let mut single = |name: &str, help: &str, value: f64| {
         let gauge = Real::default();
@@ -81,18 +81,9 @@ fn pictures(registry: &mut Registry, counts: &PictureCounts) {
     registry.register("spdl_worker_odd_pictures", help, family);
 }
 
-fn stores(registry: &mut Registry, figures: &StoreFigures) {
-    let StoreFigures {
-        requests,
-        retries,
-        timeouts,
-        refusals,
-        hedges,
-        hedge_wins,
-        wrong_bytes,
-        cache_faults,
-        trouble_ms,
-    } = *figures;
+fn stores(registry: &mut Registry, stats: &StoreStats) {
+    let StoreStats { requests, retries, timeouts, refusals, hedges, hedge_wins, wrong_bytes, cache_faults, trouble_ms } =
+        *stats;
     let mut counter = |name: &str, help: &str, value: u64| {
         let counter = Counter::<u64>::default();
         counter.inc_by(value);
@@ -112,9 +103,9 @@ fn stores(registry: &mut Registry, figures: &StoreFigures) {
     registry.register("spdl_worker_store_trouble_seconds", help, gauge);
 }
 
-fn stages(registry: &mut Registry, stages: &[StageFigures]) {
+fn stages(registry: &mut Registry, stages: &[StageStats]) {
     let seconds = |ns: u64| ns as f64 / 1e9;
-    let mut counter = |name: &str, help: &str, value: &dyn Fn(&StageFigures) -> f64| {
+    let mut counter = |name: &str, help: &str, value: &dyn Fn(&StageStats) -> f64| {
         let family = Family::<StageLabels, RealCounter>::default();
         for stage in stages {
             family.get_or_create(&StageLabels { stage: stage.name.clone() }).inc_by(value(stage));
@@ -134,12 +125,12 @@ fn stages(registry: &mut Registry, stages: &[StageFigures]) {
     registry.register("spdl_worker_stage_item_seconds", "Time of one item, by quantile", family);
 }
 
-fn per_rank(registry: &mut Registry, ranks: &[RankFigures]) {
-    let mut gauge = |name: &str, help: &str, value: &dyn Fn(&RankFigures) -> f64| {
+fn per_rank(registry: &mut Registry, ranks: &[RankStats]) {
+    let mut gauge = |name: &str, help: &str, value: &dyn Fn(&RankStats) -> f64| {
         let family = Family::<RankLabels, Real>::default();
-        for figures in ranks {
-            let labels = RankLabels { session: format!("{:016x}", figures.session.0), rank: figures.rank };
-            family.get_or_create(&labels).set(value(figures));
+        for stats in ranks {
+            let labels = RankLabels { session: format!("{:016x}", stats.session.0), rank: stats.rank };
+            family.get_or_create(&labels).set(value(stats));
         }
         registry.register(name, help, family);
     };

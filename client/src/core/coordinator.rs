@@ -2,11 +2,11 @@
 
 use spdl_shard::Position;
 use spdl_wire::{
-    messages::{FromCoordinator, Join, RankBeat, Refusal, RunName, Session, Start, StartReason, ToCoordinator},
-    planted::{Bug, has},
+    messages::{FromCoordinator, Join, RankHeartbeat, Refusal, RunName, Session, Start, StartReason, ToCoordinator},
+    mutations::{Mutation, mutated},
 };
 
-use super::{Effect, Intent, SessionCore, flow::Stream};
+use super::{Intent, SessionCore, SessionEffect, receive_window::ExpectedStream};
 use crate::{ClientError, Started};
 
 /// The state of the rank's membership in its session.
@@ -71,12 +71,12 @@ impl SessionCore {
             return;
         }
         let question = match self.membership.session() {
-            Some(session) if !self.membership.rejoin => ToCoordinator::RankBeat(self.rank_beat(session)),
-            session => ToCoordinator::Join(self.join(session.filter(|_| !has(Bug::RejoinAsNew)))),
+            Some(session) if !self.membership.rejoin => ToCoordinator::RankHeartbeat(self.rank_beat(session)),
+            session => ToCoordinator::Join(self.join(session.filter(|_| !mutated(Mutation::RejoinAsNew)))),
         };
         self.membership.asking = true;
         self.membership.again = false;
-        self.effects.push_back(Effect::Ask(question));
+        self.effects.push_back(SessionEffect::Ask(question));
     }
 
     pub(super) fn ask_when_due(&mut self, now_ms: u64) {
@@ -108,8 +108,8 @@ impl SessionCore {
         }
     }
 
-    pub(super) fn rank_beat(&self, session: &Session) -> RankBeat {
-        RankBeat {
+    pub(super) fn rank_beat(&self, session: &Session) -> RankHeartbeat {
+        RankHeartbeat {
             session: session.id,
             job: self.intent.job.clone(),
             rank: self.intent.rank,
@@ -138,7 +138,7 @@ impl SessionCore {
             }
             FromCoordinator::Refused(Refusal::UnknownSession { session }) => {
                 self.membership.rejoin = true;
-                self.effects.push_back(Effect::Warn(format!("coordinator does not know {session}; joining")));
+                self.effects.push_back(SessionEffect::Warn(format!("coordinator does not know {session}; joining")));
                 self.pause(now_ms);
             }
             FromCoordinator::Refused(Refusal::Internal { cause } | Refusal::NotLeader { cause, .. }) => {
@@ -167,7 +167,7 @@ impl SessionCore {
         }
         if since_ms == now_ms {
             let text = format!("{refusal}; asking again for {} s, in case it ends", retry_for_ms.div_ceil(1_000));
-            self.effects.push_back(Effect::Warn(text));
+            self.effects.push_back(SessionEffect::Warn(text));
         }
         self.membership.away = None;
         self.membership.next_ask_ms = now_ms.saturating_add((liveness_ms / 10).clamp(10, 1_000));
@@ -188,7 +188,7 @@ impl SessionCore {
             return self.fail(ClientError::Unreachable { coordinators, rank: self.intent.rank, waited_ms, cause });
         }
         if self.membership.failures == 0 {
-            self.effects.push_back(Effect::Warn(format!("coordinator does not answer, asking again: {cause}")));
+            self.effects.push_back(SessionEffect::Warn(format!("coordinator does not answer, asking again: {cause}")));
         }
         self.membership.away = Some((since_ms, cause));
         self.pause(now_ms);
@@ -237,12 +237,12 @@ impl SessionCore {
             return Err(ClientError::Refused(Refusal::JobInvalid { job, cause: error.to_string() }));
         }
         if self.stream.is_none() {
-            self.stream = Some(Stream::new(&session.job, global_batch, start));
+            self.stream = Some(ExpectedStream::new(&session.job, global_batch, start));
             self.progress.position = start;
             if intent.rank == 0 {
-                self.effects.push_back(Effect::Warn(start_text(intent, &session, reason)));
+                self.effects.push_back(SessionEffect::Warn(start_text(intent, &session, reason)));
             }
-            self.effects.push_back(Effect::Joined(session.clone(), reason));
+            self.effects.push_back(SessionEffect::Joined(session.clone(), reason));
         }
         self.membership.session = Some(session);
         Ok(())

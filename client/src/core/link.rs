@@ -2,19 +2,19 @@
 
 use spdl_wire::{
     messages::{Home, Transport, WorkerId},
-    planted::{Bug, has},
+    mutations::{Mutation, mutated},
 };
 
 use super::{
-    Effect, Event, LinkId, Phase, SessionCore, Way, Ways,
-    flow::{Arrival, Inflow, Verdict},
+    AllowedTransports, HomeTransport, LinkId, SessionCore, SessionEffect, SessionEvent, SessionPhase,
+    receive_window::{Arrival, Disposition, ReceiveWindow},
 };
 use crate::ClientError;
 
 /// The state of the rank's link to its home.
 #[derive(Debug)]
 pub(super) struct Link {
-    state: State,
+    state: LinkState,
     next_id: u64,
     /// The home that the coordinator named last.
     pub(super) home: Option<Home>,
@@ -31,16 +31,16 @@ pub(super) struct Link {
 }
 
 #[derive(Debug)]
-enum State {
+enum LinkState {
     Idle { retry_at_ms: u64 },
-    Attaching { id: LinkId, home: Home, way: Way, give_up_ms: u64 },
-    Attached { id: LinkId, home: Home, way: Way, inflow: Inflow },
+    Attaching { id: LinkId, home: Home, way: HomeTransport, give_up_ms: u64 },
+    Attached { id: LinkId, home: Home, way: HomeTransport, receive_window: ReceiveWindow },
 }
 
 impl Link {
     pub(super) const fn new(now_ms: u64) -> Self {
         Self {
-            state: State::Idle { retry_at_ms: now_ms },
+            state: LinkState::Idle { retry_at_ms: now_ms },
             next_id: 0,
             home: None,
             no_worker: false,
@@ -57,36 +57,38 @@ impl Link {
 
     pub(super) const fn attached(&self) -> Option<(&Home, Transport)> {
         match &self.state {
-            State::Attached { home, way, .. } => Some((home, way.transport())),
+            LinkState::Attached { home, way, .. } => Some((home, way.transport())),
             _ => None,
         }
     }
 
     pub(super) const fn attached_id(&self) -> Option<LinkId> {
         match &self.state {
-            State::Attached { id, .. } => Some(*id),
+            LinkState::Attached { id, .. } => Some(*id),
             _ => None,
         }
     }
 
     pub(super) fn held(&self) -> usize {
         match &self.state {
-            State::Attached { inflow, .. } => inflow.held(),
+            LinkState::Attached { receive_window, .. } => receive_window.held(),
             _ => 0,
         }
     }
 
     pub(super) fn free(&mut self, link: LinkId, slot: u32) -> bool {
         match &mut self.state {
-            State::Attached { id, inflow, .. } if *id == link => inflow.free(slot),
+            LinkState::Attached { id, receive_window, .. } if *id == link => receive_window.free(slot),
             _ => false,
         }
     }
 
-    fn current(&self) -> Option<(LinkId, &Home, &Way)> {
+    fn current(&self) -> Option<(LinkId, &Home, &HomeTransport)> {
         match &self.state {
-            State::Idle { .. } => None,
-            State::Attaching { id, home, way, .. } | State::Attached { id, home, way, .. } => Some((*id, home, way)),
+            LinkState::Idle { .. } => None,
+            LinkState::Attaching { id, home, way, .. } | LinkState::Attached { id, home, way, .. } => {
+                Some((*id, home, way))
+            }
         }
     }
 }
@@ -94,8 +96,8 @@ impl Link {
 impl SessionCore {
     pub(super) fn link_wake_ms(&self) -> Option<u64> {
         match &self.link.state {
-            State::Idle { retry_at_ms } if self.may_attach() => Some(*retry_at_ms),
-            State::Attaching { give_up_ms, .. } => Some(*give_up_ms),
+            LinkState::Idle { retry_at_ms } if self.may_attach() => Some(*retry_at_ms),
+            LinkState::Attaching { give_up_ms, .. } => Some(*give_up_ms),
             _ => None,
         }
     }
@@ -104,24 +106,24 @@ impl SessionCore {
     /// bounded however often links break.
     fn may_attach(&self) -> bool {
         let held = self.slots_held() as u64;
-        self.phase == Phase::Running && self.link.home.is_some() && held < u64::from(self.intent.slots)
+        self.phase == SessionPhase::Running && self.link.home.is_some() && held < u64::from(self.intent.slots)
     }
 
     /// Returns whether no batch can arrive until the trainer drops one.
     pub(super) fn is_out_of_slots(&self) -> bool {
         match &self.link.state {
-            State::Attached { inflow, .. } => inflow.is_full(),
+            LinkState::Attached { receive_window, .. } => receive_window.is_full(),
             _ => self.slots_held() as u64 >= u64::from(self.intent.slots),
         }
     }
 
     pub(super) fn try_attach(&mut self, now_ms: u64) {
-        let State::Idle { retry_at_ms } = self.link.state else { return };
+        let LinkState::Idle { retry_at_ms } = self.link.state else { return };
         let (Some(home), Some(stream)) = (&self.link.home, &self.stream) else { return };
         if now_ms < retry_at_ms || !self.may_attach() {
             return;
         }
-        let is_too_far = has(Bug::ResumeTooFar) && self.link.next_id > 0;
+        let is_too_far = mutated(Mutation::ResumeTooFar) && self.link.next_id > 0;
         let from = if is_too_far { stream.after_next() } else { stream.expected };
         let (home, slots) = (home.clone(), self.intent.slots);
         let way = match self.way_to(&home) {
@@ -131,17 +133,19 @@ impl SessionCore {
         let id = LinkId(self.link.next_id);
         self.link.next_id += 1;
         let give_up_ms = now_ms.saturating_add(self.timing.attach_timeout_ms);
-        self.link.state = State::Attaching { id, home: home.clone(), way: way.clone(), give_up_ms };
-        self.effects.push_back(Effect::Attach { link: id, home, way, from, slots });
+        self.link.state = LinkState::Attaching { id, home: home.clone(), way: way.clone(), give_up_ms };
+        self.effects.push_back(SessionEffect::Attach { link: id, home, way, from, slots });
     }
 
-    fn way_to(&self, home: &Home) -> Result<Way, String> {
+    fn way_to(&self, home: &Home) -> Result<HomeTransport, String> {
         let path = self.intent.socket.as_ref().or(home.socket.as_ref()).filter(|_| home.node == self.intent.node);
         match (self.intent.ways, path) {
-            (Ways::Quic, _) | (Ways::Auto, None) => Ok(Way::Quic),
-            (Ways::Auto, Some(_)) if self.link.avoid_local => Ok(Way::Quic),
-            (Ways::Auto | Ways::Local, Some(path)) => Ok(Way::Local { path: path.clone() }),
-            (Ways::Local, None) => Err(format!(
+            (AllowedTransports::Quic, _) | (AllowedTransports::Auto, None) => Ok(HomeTransport::Quic),
+            (AllowedTransports::Auto, Some(_)) if self.link.avoid_local => Ok(HomeTransport::Quic),
+            (AllowedTransports::Auto | AllowedTransports::Local, Some(path)) => {
+                Ok(HomeTransport::Local { path: path.clone() })
+            }
+            (AllowedTransports::Local, None) => Err(format!(
                 "it is on node `{}` with {}, this rank is on node `{}`, and only the local queue is allowed",
                 home.node.0,
                 home.socket.as_ref().map_or("no socket".to_owned(), |path| format!("socket `{path}`")),
@@ -153,13 +157,13 @@ impl SessionCore {
     /// Leaves the current link. Remembers its slots until the trainer frees them.
     pub(super) fn detach(&mut self) {
         let Some((id, ..)) = self.link.current() else { return };
-        self.effects.push_back(Effect::Detach { link: id });
-        let idle = State::Idle { retry_at_ms: 0 };
-        if let State::Attached { inflow, .. } = std::mem::replace(&mut self.link.state, idle)
-            && inflow.held() > 0
-            && !has(Bug::ForgetLeftSlots)
+        self.effects.push_back(SessionEffect::Detach { link: id });
+        let idle = LinkState::Idle { retry_at_ms: 0 };
+        if let LinkState::Attached { receive_window, .. } = std::mem::replace(&mut self.link.state, idle)
+            && receive_window.held() > 0
+            && !mutated(Mutation::ForgetLeftSlots)
         {
-            self.left_behind.insert(id, inflow);
+            self.left_behind.insert(id, receive_window);
         }
     }
 
@@ -170,16 +174,16 @@ impl SessionCore {
         let Some(home) = home else { return };
         let moved = self.link.home.as_ref().is_none_or(|old| old.worker != home.worker);
         self.link.home = Some(home.clone());
-        if !moved || self.phase != Phase::Running {
+        if !moved || self.phase != SessionPhase::Running {
             return;
         }
         self.link.avoid_local = false;
         if self.link.current().is_some_and(|(_, current, _)| current.worker != home.worker) {
-            self.effects.push_back(Effect::Warn(format!("moving to home `{}`", home.name)));
+            self.effects.push_back(SessionEffect::Warn(format!("moving to home `{}`", home.name)));
             self.detach();
         }
         // Try a new home at once, unless several homes have failed in a row.
-        if let State::Idle { retry_at_ms } = &mut self.link.state
+        if let LinkState::Idle { retry_at_ms } = &mut self.link.state
             && self.link.failures <= 1
         {
             *retry_at_ms = now_ms;
@@ -187,33 +191,33 @@ impl SessionCore {
     }
 
     pub(super) fn link_timeout(&mut self, now_ms: u64) {
-        let State::Attaching { id, give_up_ms, .. } = &self.link.state else { return };
+        let LinkState::Attaching { id, give_up_ms, .. } = &self.link.state else { return };
         if now_ms >= *give_up_ms {
             let cause = format!("it did not answer within {} ms", self.timing.attach_timeout_ms);
-            self.on_link_event(now_ms, Event::LinkLost { link: *id, cause });
+            self.on_link_event(now_ms, SessionEvent::LinkLost { link: *id, cause });
         }
     }
 
-    pub(super) fn on_link_event(&mut self, now_ms: u64, event: Event) {
+    pub(super) fn on_link_event(&mut self, now_ms: u64, event: SessionEvent) {
         let Some((id, home, _)) = self.link.current() else { return self.discard_late(event) };
         let home = home.clone();
         match event {
-            Event::Attached { link, slots } if link == id => self.on_attached(now_ms, slots),
-            Event::LinkLost { link, cause } if link == id || has(Bug::BelieveLeftLink) => {
+            SessionEvent::Attached { link, slots } if link == id => self.on_attached(now_ms, slots),
+            SessionEvent::LinkLost { link, cause } if link == id || mutated(Mutation::BelieveLeftLink) => {
                 self.on_lost(now_ms, &home, cause)
             }
-            Event::Filled { link, sequence, slot, from, next } if link == id => {
+            SessionEvent::Filled { link, sequence, slot, from, next } if link == id => {
                 self.on_arrival(now_ms, &home, sequence, Arrival::Batch { slot, from, next });
             }
-            Event::End { link, sequence, position } if link == id => {
+            SessionEvent::End { link, sequence, position } if link == id => {
                 self.on_arrival(now_ms, &home, sequence, Arrival::End { position });
             }
-            Event::Leaving { link } if link == id => {
-                self.effects.push_back(Effect::Warn(format!("home `{}` is going away", home.name)));
+            SessionEvent::Leaving { link } if link == id => {
+                self.effects.push_back(SessionEffect::Warn(format!("home `{}` is going away", home.name)));
                 self.link.unreachable = Some(home.worker);
                 self.ask();
             }
-            Event::Fault { link, message, is_retryable } if link == id => {
+            SessionEvent::Fault { link, message, is_retryable } if link == id => {
                 if is_retryable {
                     self.lost(now_ms, &home, message);
                 } else {
@@ -225,76 +229,76 @@ impl SessionCore {
     }
 
     /// Drops a batch of a link that was left; the next link sends it again.
-    fn discard_late(&mut self, event: Event) {
-        if let Event::Filled { link, slot, .. } = event {
-            if has(Bug::TrustLeftLink) {
-                return self.effects.push_back(Effect::HandOver { link, slot });
+    fn discard_late(&mut self, event: SessionEvent) {
+        if let SessionEvent::Filled { link, slot, .. } = event {
+            if mutated(Mutation::TrustLeftLink) {
+                return self.effects.push_back(SessionEffect::HandOver { link, slot });
             }
-            self.effects.push_back(Effect::Discard { link, slot });
+            self.effects.push_back(SessionEffect::Discard { link, slot });
         }
     }
 
     fn on_attached(&mut self, now_ms: u64, slots: u32) {
-        let idle = State::Idle { retry_at_ms: now_ms };
+        let idle = LinkState::Idle { retry_at_ms: now_ms };
         match std::mem::replace(&mut self.link.state, idle) {
-            State::Attaching { id, home, way, .. } => {
+            LinkState::Attaching { id, home, way, .. } => {
                 self.link.unreachable = None;
-                self.link.state = State::Attached { id, home, way, inflow: Inflow::new(slots) };
+                self.link.state = LinkState::Attached { id, home, way, receive_window: ReceiveWindow::new(slots) };
             }
-            State::Attached { id, home, way, inflow } => {
-                self.link.state = State::Attached { id, home: home.clone(), way, inflow };
+            LinkState::Attached { id, home, way, receive_window } => {
+                self.link.state = LinkState::Attached { id, home: home.clone(), way, receive_window };
                 self.lost(now_ms, &home, "it attached the rank twice".to_owned());
             }
-            State::Idle { .. } => {}
+            LinkState::Idle { .. } => {}
         }
     }
 
     fn on_arrival(&mut self, now_ms: u64, home: &Home, sequence: u64, arrival: Arrival) {
-        let State::Attached { id, inflow, .. } = &mut self.link.state else {
+        let LinkState::Attached { id, receive_window, .. } = &mut self.link.state else {
             return self.lost(now_ms, home, "it sent a batch before it attached the rank".to_owned());
         };
         let link = *id;
         let stream = self.stream.as_mut().expect("a rank attaches after it joined");
-        let mut verdicts = Vec::new();
-        let arrived = inflow.arrive(stream, sequence, arrival, &mut verdicts);
-        for verdict in verdicts {
-            self.carry_out(link, verdict);
+        let mut dispositions = Vec::new();
+        let arrived = receive_window.arrive(stream, sequence, arrival, &mut dispositions);
+        for disposition in dispositions {
+            self.carry_out(link, disposition);
         }
         if let Err(cause) = arrived {
             self.lost(now_ms, home, cause);
         }
     }
 
-    fn carry_out(&mut self, link: LinkId, verdict: Verdict) {
-        match verdict {
-            Verdict::HandOver { slot } => {
+    fn carry_out(&mut self, link: LinkId, disposition: Disposition) {
+        match disposition {
+            Disposition::HandOver { slot } => {
                 self.link.failures = 0;
                 self.link.cause = None;
-                self.effects.push_back(Effect::HandOver { link, slot });
-                if has(Bug::FreeEarly) {
+                self.effects.push_back(SessionEffect::HandOver { link, slot });
+                if mutated(Mutation::FreeEarly) {
                     self.on_freed(link, slot);
                 }
             }
-            Verdict::Stale { slot } => self.effects.push_back(Effect::Discard { link, slot }),
-            Verdict::End { position } => {
-                self.phase = Phase::Ended;
+            Disposition::Stale { slot } => self.effects.push_back(SessionEffect::Discard { link, slot }),
+            Disposition::End { position } => {
+                self.phase = SessionPhase::Ended;
                 self.detach();
-                self.effects.push_back(Effect::End { position });
+                self.effects.push_back(SessionEffect::End { position });
             }
         }
     }
 
     fn on_lost(&mut self, now_ms: u64, home: &Home, cause: String) {
-        let tried_local = matches!(&self.link.state, State::Attaching { way: Way::Local { .. }, .. })
-            && self.intent.ways == Ways::Auto;
+        let tried_local = matches!(&self.link.state, LinkState::Attaching { way: HomeTransport::Local { .. }, .. })
+            && self.intent.ways == AllowedTransports::Auto;
         if !tried_local {
             return self.lost(now_ms, home, cause);
         }
         let warning = format!("local queue of home `{}` cannot be used, taking QUIC: {cause}", home.name);
-        self.effects.push_back(Effect::Warn(warning));
+        self.effects.push_back(SessionEffect::Warn(warning));
         self.detach();
         self.link.avoid_local = true;
-        self.link.state = State::Idle { retry_at_ms: now_ms };
+        self.link.state = LinkState::Idle { retry_at_ms: now_ms };
     }
 
     /// Handles a home that does not serve the rank: tells the coordinator at once, and retries after a pause.
@@ -304,11 +308,11 @@ impl SessionCore {
         self.link.unreachable = Some(home.worker);
         self.link.failures = self.link.failures.saturating_add(1);
         if self.link.failures == 1 {
-            self.effects.push_back(Effect::Warn(format!("lost home `{}`: {cause}", home.name)));
+            self.effects.push_back(SessionEffect::Warn(format!("lost home `{}`: {cause}", home.name)));
         }
         self.link.cause = Some(format!("home `{}`: {cause}", home.name));
         let retry_at_ms = now_ms.saturating_add(self.backoff_ms(self.link.failures));
-        self.link.state = State::Idle { retry_at_ms };
+        self.link.state = LinkState::Idle { retry_at_ms };
         self.ask();
     }
 }

@@ -5,9 +5,9 @@
 //! returns. Times are in milliseconds of any monotonic clock.
 
 mod coordinator;
-mod flow;
 mod link;
-mod situation;
+mod receive_window;
+mod wait_reason;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,9 +16,9 @@ use spdl_wire::messages::{FromCoordinator, Home, NodeId, Session, Start, StartRe
 
 use crate::ClientError;
 use coordinator::Membership;
-use flow::Stream;
 use link::Link;
-pub use situation::Situation;
+use receive_window::ExpectedStream;
+pub use wait_reason::WaitReason;
 
 /// What the rank asks for. It does not change during a session.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ pub struct Intent {
     /// The number of slots requested from a home.
     pub slots: u32,
     /// The transports that may be used.
-    pub ways: Ways,
+    pub ways: AllowedTransports,
     /// Path of the home's socket as this process sees it, when it differs from the path that the home announces.
     pub socket: Option<String>,
     /// The coordinators' addresses, for error texts.
@@ -63,7 +63,7 @@ pub struct Intent {
 
 /// The transports that may be used to reach a home.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ways {
+pub enum AllowedTransports {
     /// The local queue when the home is on this node and its socket can be reached, QUIC otherwise.
     #[default]
     Auto,
@@ -100,7 +100,7 @@ pub struct LinkId(pub u64);
 
 /// The transport and address with which to reach a home.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum HomeTransport {
     /// The home's Unix socket.
     Local {
         /// Path of the socket.
@@ -110,7 +110,7 @@ pub enum Way {
     Quic,
 }
 
-impl Way {
+impl HomeTransport {
     const fn transport(&self) -> Transport {
         match self {
             Self::Local { .. } => Transport::Local,
@@ -132,7 +132,7 @@ pub struct Progress {
 
 /// An input of [`SessionCore`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum SessionEvent {
     /// The coordinator answered the open request.
     Answered(Box<FromCoordinator>),
     /// The coordinator could not be reached, or did not answer.
@@ -198,7 +198,7 @@ pub enum Event {
         slot: u32,
     },
     /// The trainer took a batch.
-    Handed(Progress),
+    Delivered(Progress),
     /// The trainer restarts the stream at a position, whatever it has received. The session, its ranks and their
     /// positions at the coordinator stay as they are.
     Restart {
@@ -211,7 +211,7 @@ pub enum Event {
 
 /// An output of [`SessionCore`]: an action for the driver.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Effect {
+pub enum SessionEffect {
     /// Send the request to the coordinator, and report its answer. Only one request is open at a time, except for a
     /// `RankLeave`.
     Ask(ToCoordinator),
@@ -224,7 +224,7 @@ pub enum Effect {
         /// The home.
         home: Home,
         /// The transport and address.
-        way: Way,
+        way: HomeTransport,
         /// Position of the first batch to send.
         from: Position,
         /// Number of slots to request.
@@ -270,7 +270,7 @@ pub enum Effect {
 
 /// Whether the session has more batches to deliver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum SessionPhase {
     Running,
     /// All batches are handed over; heartbeats go on until the trainer closes the session.
     Ended,
@@ -283,15 +283,15 @@ enum Phase {
 pub struct SessionCore {
     intent: Intent,
     timing: Timing,
-    phase: Phase,
+    phase: SessionPhase,
     membership: Membership,
     /// Set by the first join.
-    stream: Option<Stream>,
+    stream: Option<ExpectedStream>,
     link: Link,
     /// Links that were left while the trainer still held some of their slots.
-    left_behind: BTreeMap<LinkId, flow::Inflow>,
+    left_behind: BTreeMap<LinkId, receive_window::ReceiveWindow>,
     progress: Progress,
-    effects: VecDeque<Effect>,
+    effects: VecDeque<SessionEffect>,
 }
 
 impl SessionCore {
@@ -301,7 +301,7 @@ impl SessionCore {
         let mut core = Self {
             intent,
             timing,
-            phase: Phase::Running,
+            phase: SessionPhase::Running,
             membership: Membership::new(now_ms),
             stream: None,
             link: Link::new(now_ms),
@@ -314,17 +314,17 @@ impl SessionCore {
     }
 
     /// Processes an event.
-    pub fn handle(&mut self, now_ms: u64, event: Event) {
-        if self.phase == Phase::Over {
+    pub fn handle(&mut self, now_ms: u64, event: SessionEvent) {
+        if self.phase == SessionPhase::Over {
             return;
         }
         match event {
-            Event::Answered(answer) => self.on_answer(now_ms, *answer),
-            Event::Unanswered { cause } => self.on_unanswered(now_ms, cause),
-            Event::Handed(progress) => self.progress = progress,
-            Event::Restart { from } => self.on_restart(from),
-            Event::Close => self.on_close(),
-            Event::Freed { link, slot } => self.on_freed(link, slot),
+            SessionEvent::Answered(answer) => self.on_answer(now_ms, *answer),
+            SessionEvent::Unanswered { cause } => self.on_unanswered(now_ms, cause),
+            SessionEvent::Delivered(progress) => self.progress = progress,
+            SessionEvent::Restart { from } => self.on_restart(from),
+            SessionEvent::Close => self.on_close(),
+            SessionEvent::Freed { link, slot } => self.on_freed(link, slot),
             event => self.on_link_event(now_ms, event),
         }
         self.try_attach(now_ms);
@@ -332,7 +332,7 @@ impl SessionCore {
 
     /// Processes the passing of time.
     pub fn handle_timeout(&mut self, now_ms: u64) {
-        if self.phase == Phase::Over {
+        if self.phase == SessionPhase::Over {
             return;
         }
         self.link_timeout(now_ms);
@@ -341,14 +341,14 @@ impl SessionCore {
     }
 
     /// Returns the next effect to carry out.
-    pub fn poll_effect(&mut self) -> Option<Effect> {
+    pub fn poll_effect(&mut self) -> Option<SessionEffect> {
         self.effects.pop_front()
     }
 
     /// Returns the time of the next call of [`SessionCore::handle_timeout`], in milliseconds.
     #[must_use]
     pub fn wake_ms(&self) -> Option<u64> {
-        if self.phase == Phase::Over {
+        if self.phase == SessionPhase::Over {
             return None;
         }
         [self.membership.wake_ms(), self.link_wake_ms()].into_iter().flatten().min()
@@ -392,13 +392,13 @@ impl SessionCore {
     /// Returns the number of batches that were received and not yet dropped, over all links.
     #[must_use]
     pub fn slots_held(&self) -> usize {
-        self.link.held() + self.left_behind.values().map(flow::Inflow::held).sum::<usize>()
+        self.link.held() + self.left_behind.values().map(receive_window::ReceiveWindow::held).sum::<usize>()
     }
 
     fn fail(&mut self, error: ClientError) {
         self.detach();
-        self.phase = Phase::Over;
-        self.effects.push_back(Effect::Fail(error));
+        self.phase = SessionPhase::Over;
+        self.effects.push_back(SessionEffect::Fail(error));
     }
 
     /// Restarts the stream at `from` by leaving the link: as after a fault, a new link asks for the new position.
@@ -406,7 +406,7 @@ impl SessionCore {
         let Some(stream) = &mut self.stream else { return };
         stream.expected = from;
         self.progress = Progress { position: from, receipt: Receipt::default(), ..self.progress };
-        self.phase = Phase::Running;
+        self.phase = SessionPhase::Running;
         self.detach();
     }
 
@@ -414,9 +414,9 @@ impl SessionCore {
         self.detach();
         if let Some(session) = self.membership.session() {
             let leave = ToCoordinator::RankLeave(self.rank_beat(session));
-            self.effects.push_back(Effect::Ask(leave));
+            self.effects.push_back(SessionEffect::Ask(leave));
         }
-        self.phase = Phase::Over;
+        self.phase = SessionPhase::Over;
     }
 
     fn on_freed(&mut self, link: LinkId, slot: u32) {
@@ -426,7 +426,7 @@ impl SessionCore {
                 self.left_behind.remove(&link);
             }
         } else if self.link.free(link, slot) {
-            self.effects.push_back(Effect::Free { link, slot });
+            self.effects.push_back(SessionEffect::Free { link, slot });
         }
     }
 

@@ -8,7 +8,7 @@ use spdl_wire::{
     slab::Slab,
 };
 
-use super::{DeviceError, Placement, StreamHandle, Tensor, tensor::Keeper};
+use super::{BatchPlacement, DeviceError, StreamHandle, Tensor, tensor::Keeper};
 use crate::{Batch, ColumnError, ContentDigest, Delivery};
 
 /// A batch whose columns lie on a device. Its memory is reused when the batch and all its [tensors](Tensor) are dropped
@@ -75,7 +75,7 @@ impl DeviceBatch {
 
     /// Returns where the batch lies.
     #[must_use]
-    pub fn placement(&self) -> Placement {
+    pub fn placement(&self) -> BatchPlacement {
         self.keeper.placement()
     }
 

@@ -10,8 +10,8 @@ use spdl_wire::{
 
 use super::{
     DeviceBatch, DeviceColumn, DeviceError, DeviceOptions, Tensor,
-    hands::{Hands, InHand},
-    options::{CHANNELS, NormaliseColumn, Picture, picture, table},
+    options::{CHANNELS, NormaliseColumn, PictureColumn, picture, table},
+    outstanding::{BatchHold, OutstandingBatches},
     tensor::Keeper,
 };
 use crate::Batch;
@@ -20,7 +20,7 @@ use crate::Batch;
 pub(crate) struct HostBatch {
     batch: Batch,
     made: Vec<Made>,
-    _in_hand: InHand,
+    _hold: BatchHold,
 }
 
 /// A computed column. `u64` gives it the alignment of its largest element type, 8 bytes.
@@ -50,27 +50,27 @@ impl HostBatch {
 }
 
 /// Passes batches on in place, and computes the columns that are normalised.
-pub(crate) struct HostLane {
-    hands: Arc<Hands>,
+pub(crate) struct HostCopies {
+    outstanding: Arc<OutstandingBatches>,
     normalise: Vec<(NormaliseColumn, Vec<u8>)>,
 }
 
-impl HostLane {
+impl HostCopies {
     pub(crate) fn new(options: DeviceOptions) -> Self {
         let normalise = options.normalise.into_iter().map(|column| {
             let table = table(&column);
             (column, table)
         });
-        Self { hands: Hands::new(u32::MAX, "slots (`SPDL_SLOTS`)"), normalise: normalise.collect() }
+        Self { outstanding: OutstandingBatches::new(u32::MAX, "slots (`SPDL_SLOTS`)"), normalise: normalise.collect() }
     }
 
-    pub(crate) const fn hands(&self) -> &Arc<Hands> {
-        &self.hands
+    pub(crate) const fn outstanding(&self) -> &Arc<OutstandingBatches> {
+        &self.outstanding
     }
 
     /// Wraps the batch, in place.
     pub(crate) fn take(&self, batch: Batch) -> Result<DeviceBatch, DeviceError> {
-        self.hands.set_limit(batch.slab().slots());
+        self.outstanding.set_limit(batch.slab().slots());
         let layout = batch.layout().clone();
         let mut made = Vec::with_capacity(self.normalise.len());
         let mut made_of = Vec::with_capacity(self.normalise.len());
@@ -79,7 +79,7 @@ impl HostLane {
             made.push(normalise(&batch, from, column, table));
             made_of.push((from, column));
         }
-        let host = Arc::new(HostBatch { batch, made, _in_hand: self.hands.take() });
+        let host = Arc::new(HostBatch { batch, made, _hold: self.outstanding.take() });
         let batch = &host.batch;
         let keeper = Keeper::Host(host.clone());
         let columns = layout.columns().iter().enumerate().map(|(index, column)| {
@@ -127,7 +127,7 @@ pub(crate) fn in_place(
 pub(crate) fn normalised(
     address: usize,
     entries: usize,
-    from: Picture,
+    from: PictureColumn,
     by: &NormaliseColumn,
     keeper: &Keeper,
 ) -> DeviceColumn {
@@ -140,7 +140,7 @@ pub(crate) fn normalised(
 }
 
 /// Normalises a column of pictures on the host, with the same result as the device's kernel.
-fn normalise(batch: &Batch, from: Picture, by: &NormaliseColumn, table: &[u8]) -> Made {
+fn normalise(batch: &Batch, from: PictureColumn, by: &NormaliseColumn, table: &[u8]) -> Made {
     let mut made = Made(vec![0; (batch.len() * from.elements() * by.dtype.bytes()).div_ceil(8)]);
     let pixels = batch.view().column_bytes(from.index);
     let out: &mut [u8] = bytemuck::cast_slice_mut(&mut made.0);
@@ -154,7 +154,7 @@ fn normalise(batch: &Batch, from: Picture, by: &NormaliseColumn, table: &[u8]) -
 fn turn<const BYTES: usize>(
     batch: &Batch,
     pixels: &[u8],
-    from: Picture,
+    from: PictureColumn,
     by: &NormaliseColumn,
     table: &[u8],
     out: &mut [u8],
@@ -177,7 +177,7 @@ fn turn<const BYTES: usize>(
 }
 
 /// Returns the distance, in elements, from one pixel to the next, and from one channel to the next.
-pub(crate) const fn steps(layout: ImageLayout, from: Picture) -> (usize, usize) {
+pub(crate) const fn steps(layout: ImageLayout, from: PictureColumn) -> (usize, usize) {
     match layout {
         ImageLayout::Nhwc => (CHANNELS, 1),
         ImageLayout::Nchw => (1, from.pixels()),

@@ -26,9 +26,9 @@
 mod batch;
 mod cuda;
 mod error;
-mod hands;
 mod host;
 mod options;
+mod outstanding;
 mod source;
 mod stream;
 mod tensor;
@@ -40,16 +40,16 @@ pub use error::DeviceError;
 pub use options::{DeviceOptions, Flip, MAX_BUFFERS, MIN_BUFFERS, NormaliseColumn};
 pub use source::OnDevice;
 pub use stream::StreamHandle;
-pub use tensor::{Placement, Tensor, dlpack_type};
+pub use tensor::{BatchPlacement, Tensor, dlpack_type};
 
 /// A device that can hold batches. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Device {
-    kind: Kind,
+    kind: DeviceKind,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum DeviceKind {
     Host,
     Cuda(Arc<cuda::Context>),
 }
@@ -58,7 +58,7 @@ impl Device {
     /// Returns the host, where batches stay in their slots.
     #[must_use]
     pub const fn host() -> Self {
-        Self { kind: Kind::Host }
+        Self { kind: DeviceKind::Host }
     }
 
     /// Opens the CUDA device with this number. It uses the device's primary context, as PyTorch does. A process can
@@ -67,7 +67,7 @@ impl Device {
     /// # Errors
     /// Returns [`DeviceError`] when there is no driver or no such device.
     pub fn cuda(ordinal: u32) -> Result<Self, DeviceError> {
-        Ok(Self { kind: Kind::Cuda(cuda::Context::open(ordinal)?) })
+        Ok(Self { kind: DeviceKind::Cuda(cuda::Context::open(ordinal)?) })
     }
 
     /// Returns the number of CUDA devices that the driver shows to this process.
@@ -96,10 +96,10 @@ impl Device {
 
     /// Returns where batches on this device lie.
     #[must_use]
-    pub fn placement(&self) -> Placement {
+    pub fn placement(&self) -> BatchPlacement {
         match &self.kind {
-            Kind::Host => Placement::Host,
-            Kind::Cuda(context) => context.placement(),
+            DeviceKind::Host => BatchPlacement::Host,
+            DeviceKind::Cuda(context) => context.placement(),
         }
     }
 
@@ -109,8 +109,8 @@ impl Device {
     /// Returns [`DeviceError`] when the driver fails.
     pub fn model(&self) -> Result<Option<String>, DeviceError> {
         match &self.kind {
-            Kind::Host => Ok(None),
-            Kind::Cuda(context) => context.device_name().map(Some),
+            DeviceKind::Host => Ok(None),
+            DeviceKind::Cuda(context) => context.device_name().map(Some),
         }
     }
 
@@ -120,12 +120,12 @@ impl Device {
     /// Returns [`DeviceError`] when the driver fails.
     pub fn memory(&self) -> Result<Option<(u64, u64)>, DeviceError> {
         match &self.kind {
-            Kind::Host => Ok(None),
-            Kind::Cuda(context) => context.memory().map(Some),
+            DeviceKind::Host => Ok(None),
+            DeviceKind::Cuda(context) => context.memory().map(Some),
         }
     }
 
-    pub(crate) const fn kind(&self) -> &Kind {
+    pub(crate) const fn kind(&self) -> &DeviceKind {
         &self.kind
     }
 }

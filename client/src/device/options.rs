@@ -134,7 +134,7 @@ impl DeviceOptions {
 
 /// A column of pictures in a batch: its index, and the pictures' height and width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Picture {
+pub(crate) struct PictureColumn {
     pub(crate) index: usize,
     pub(crate) height: u32,
     pub(crate) width: u32,
@@ -143,7 +143,7 @@ pub(crate) struct Picture {
 /// The number of channels of a picture.
 pub(crate) const CHANNELS: usize = 3;
 
-impl Picture {
+impl PictureColumn {
     /// Returns the number of pixels of one sample.
     pub(crate) const fn pixels(self) -> usize {
         self.height as usize * self.width as usize
@@ -156,7 +156,7 @@ impl Picture {
 }
 
 /// Returns the column named `name` if it holds pictures that can be normalised.
-pub(crate) fn picture(layout: &Layout, name: &str) -> Result<Picture, DeviceError> {
+pub(crate) fn picture(layout: &Layout, name: &str) -> Result<PictureColumn, DeviceError> {
     let columns = layout.columns();
     let Some(index) = columns.iter().position(|column| column.name == name) else {
         let known: Vec<_> = columns.iter().map(|column| format!("`{}`", column.name)).collect();
@@ -164,7 +164,7 @@ pub(crate) fn picture(layout: &Layout, name: &str) -> Result<Picture, DeviceErro
     };
     match &columns[index] {
         ColumnLayout { dtype: DType::U8, place: Place::Fixed { shape, .. }, .. } if matches!(shape[..], [_, _, channels] if channels as usize == CHANNELS) => {
-            Ok(Picture { index, height: shape[0], width: shape[1] })
+            Ok(PictureColumn { index, height: shape[0], width: shape[1] })
         }
         ColumnLayout { dtype, place, .. } => {
             let actual = match place {

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use spdl_shard::Position;
-use spdl_wire::{layout::Layout, messages::StageFigures};
+use spdl_wire::{layout::Layout, messages::StageStats};
 
-use super::{Device, DeviceBatch, DeviceOptions, cuda::Pump, host::HostLane};
+use super::{Device, DeviceBatch, DeviceOptions, cuda::Prefetcher, host::HostCopies};
 use crate::{Batch, ClientError, Loader, Serving, Source, SourceEvent, core::Progress};
 
 impl<S: Source<Batch = Batch>> Loader<S> {
@@ -25,19 +25,21 @@ impl<S: Source<Batch = Batch>> Loader<S> {
 
 /// The batches of another source, on a device. Created by [`Loader::on_device`].
 pub struct OnDevice<S: Source<Batch = Batch>> {
-    kind: Kind<S>,
+    kind: OnDeviceKind<S>,
 }
 
-enum Kind<S> {
-    Host { source: S, lane: HostLane },
-    Cuda(Pump),
+enum OnDeviceKind<S> {
+    Host { source: S, copy_stream: HostCopies },
+    Cuda(Prefetcher),
 }
 
 impl<S: Source<Batch = Batch>> OnDevice<S> {
     fn new(source: S, device: &Device, layout: &Layout, options: DeviceOptions) -> Result<Self, ClientError> {
         let kind = match device.kind() {
-            super::Kind::Host => Kind::Host { source, lane: HostLane::new(options) },
-            super::Kind::Cuda(context) => Kind::Cuda(Pump::start(source, context, layout, options)?),
+            super::DeviceKind::Host => OnDeviceKind::Host { source, copy_stream: HostCopies::new(options) },
+            super::DeviceKind::Cuda(context) => {
+                OnDeviceKind::Cuda(Prefetcher::start(source, context, layout, options)?)
+            }
         };
         Ok(Self { kind })
     }
@@ -48,59 +50,59 @@ impl<S: Source<Batch = Batch>> Source for OnDevice<S> {
 
     async fn next(&mut self) -> Result<SourceEvent<DeviceBatch>, ClientError> {
         match &mut self.kind {
-            Kind::Host { source, lane } => {
-                lane.hands().warn();
+            OnDeviceKind::Host { source, copy_stream } => {
+                copy_stream.outstanding().warn();
                 match source.next().await? {
-                    SourceEvent::Batch(batch) => Ok(SourceEvent::Batch(lane.take(batch)?)),
+                    SourceEvent::Batch(batch) => Ok(SourceEvent::Batch(copy_stream.take(batch)?)),
                     SourceEvent::End(position) => Ok(SourceEvent::End(position)),
                 }
             }
-            Kind::Cuda(pump) => pump.next().await,
+            OnDeviceKind::Cuda(prefetcher) => prefetcher.next().await,
         }
     }
 
     async fn explain(&mut self) -> String {
         match &mut self.kind {
-            Kind::Host { source, lane } => match lane.hands().hoarding() {
+            OnDeviceKind::Host { source, copy_stream } => match copy_stream.outstanding().exhausted_reason() {
                 Some(reason) => reason,
                 None => source.explain().await,
             },
-            Kind::Cuda(pump) => pump.explain().await,
+            OnDeviceKind::Cuda(prefetcher) => prefetcher.explain().await,
         }
     }
 
     async fn restart(&mut self, from: Position) -> Result<(), ClientError> {
         match &mut self.kind {
-            Kind::Host { source, .. } => source.restart(from).await,
-            Kind::Cuda(pump) => pump.restart(from),
+            OnDeviceKind::Host { source, .. } => source.restart(from).await,
+            OnDeviceKind::Cuda(prefetcher) => prefetcher.restart(from),
         }
     }
 
-    fn handed(&mut self, progress: Progress) {
+    fn delivered(&mut self, progress: Progress) {
         match &mut self.kind {
-            Kind::Host { source, .. } => source.handed(progress),
-            Kind::Cuda(pump) => pump.handed(progress),
+            OnDeviceKind::Host { source, .. } => source.delivered(progress),
+            OnDeviceKind::Cuda(prefetcher) => prefetcher.delivered(progress),
         }
     }
 
     fn serving(&self) -> Serving {
         match &self.kind {
-            Kind::Host { source, .. } => source.serving(),
-            Kind::Cuda(pump) => pump.serving(),
+            OnDeviceKind::Host { source, .. } => source.serving(),
+            OnDeviceKind::Cuda(prefetcher) => prefetcher.serving(),
         }
     }
 
-    fn stages(&self) -> Vec<StageFigures> {
+    fn stages(&self) -> Vec<StageStats> {
         match &self.kind {
-            Kind::Host { source, .. } => source.stages(),
-            Kind::Cuda(pump) => pump.stages(),
+            OnDeviceKind::Host { source, .. } => source.stages(),
+            OnDeviceKind::Cuda(prefetcher) => prefetcher.stages(),
         }
     }
 
     async fn close(&mut self) {
         match &mut self.kind {
-            Kind::Host { source, .. } => source.close().await,
-            Kind::Cuda(pump) => pump.close().await,
+            OnDeviceKind::Host { source, .. } => source.close().await,
+            OnDeviceKind::Cuda(prefetcher) => prefetcher.close().await,
         }
     }
 }

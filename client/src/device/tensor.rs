@@ -8,7 +8,7 @@ use super::{DeviceError, StreamHandle, cuda, host::HostBatch};
 
 /// Where an array lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Placement {
+pub enum BatchPlacement {
     /// In this process's memory.
     Host,
     /// In the memory of a CUDA device.
@@ -18,7 +18,7 @@ pub enum Placement {
     },
 }
 
-impl Placement {
+impl BatchPlacement {
     /// Returns DLPack's device type and number: `(1, 0)` for the host, `(2, N)` for `cuda:N`.
     #[must_use]
     pub const fn dlpack_device(self) -> (i32, i32) {
@@ -29,7 +29,7 @@ impl Placement {
     }
 }
 
-impl fmt::Display for Placement {
+impl fmt::Display for BatchPlacement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Host => f.write_str("cpu"),
@@ -130,7 +130,7 @@ impl Tensor {
 
     /// Returns where the array lies.
     #[must_use]
-    pub fn placement(&self) -> Placement {
+    pub fn placement(&self) -> BatchPlacement {
         self.keeper.placement()
     }
 
@@ -153,9 +153,9 @@ impl Tensor {
 }
 
 impl Keeper {
-    pub(crate) fn placement(&self) -> Placement {
+    pub(crate) fn placement(&self) -> BatchPlacement {
         match self {
-            Self::Host(_) => Placement::Host,
+            Self::Host(_) => BatchPlacement::Host,
             Self::Cuda(held) => held.placement(),
         }
     }

@@ -38,7 +38,7 @@ impl Source for Fed {
         Ok(())
     }
 
-    fn handed(&mut self, progress: Progress) {
+    fn delivered(&mut self, progress: Progress) {
         let _ = self.reports.send(Some(progress));
     }
 

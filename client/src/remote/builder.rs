@@ -3,7 +3,7 @@
 use std::{future::Future, path::PathBuf, time::Duration};
 
 use super::{Client, Remote, join};
-use crate::{Blocking, ClientError, Settings, StartFrom, State, core::Ways};
+use crate::{Blocking, ClientError, Settings, StartFrom, State, core::AllowedTransports};
 
 /// The settings of a client that [`Builder::connect`] creates.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +63,7 @@ impl Builder {
     }
 
     /// Sets the transports that may be used to reach a home. Default: any.
-    pub fn ways(mut self, ways: Ways) -> Self {
+    pub fn ways(mut self, ways: AllowedTransports) -> Self {
         self.settings.ways = ways;
         self
     }

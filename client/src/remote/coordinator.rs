@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use quinn::Endpoint;
 use spdl_wire::{
-    coordinators::{Addresses, Asker, Search},
+    coordinators::{Addresses, CoordinatorClient, LeaderDiscovery},
     messages::ToCoordinator,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use super::Input;
-use crate::core::Event;
+use crate::core::SessionEvent;
 
 /// How long connecting to one address may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -24,15 +24,15 @@ pub(super) async fn ask_all(
     mut questions: UnboundedReceiver<ToCoordinator>,
     inputs: UnboundedSender<Input>,
 ) {
-    let mut asker = Asker::new(endpoint, Search::new(addresses), CONNECT_TIMEOUT);
+    let mut coordinator_client = CoordinatorClient::new(endpoint, LeaderDiscovery::new(addresses), CONNECT_TIMEOUT);
     while let Some(question) = questions.recv().await {
-        let event = match asker.ask(&question, ANSWER_TIMEOUT).await {
-            Ok(answer) => Event::Answered(Box::new(answer)),
-            Err(error) => Event::Unanswered { cause: error.to_string() },
+        let event = match coordinator_client.ask(&question, ANSWER_TIMEOUT).await {
+            Ok(answer) => SessionEvent::Answered(Box::new(answer)),
+            Err(error) => SessionEvent::Unanswered { cause: error.to_string() },
         };
         if inputs.send(Input::Event(event)).is_err() {
             break;
         }
     }
-    asker.close("the client is done");
+    coordinator_client.close("the client is done");
 }

@@ -19,14 +19,14 @@ use tokio::{
 use super::{CLOSE_TIMEOUT, Explanation, Input, Joining, Ready, Remote, coordinator, link};
 use crate::{
     Batch, Serving, WaitClock,
-    core::{Effect, Event, LinkId, SessionCore},
+    core::{LinkId, SessionCore, SessionEffect, SessionEvent},
 };
 
 /// How long the endpoint may take to send its last packets.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Owns the core of one session and everything that its effects act on.
-pub(super) struct Driver {
+pub(super) struct SessionDriver {
     core: SessionCore,
     rank: u32,
     epoch: Instant,
@@ -36,7 +36,7 @@ pub(super) struct Driver {
     to_inputs: mpsc::UnboundedSender<Input>,
     questions: mpsc::UnboundedSender<ToCoordinator>,
     coordinator: JoinHandle<()>,
-    links: HashMap<LinkId, mpsc::UnboundedSender<link::Command>>,
+    links: HashMap<LinkId, mpsc::UnboundedSender<link::LinkCommand>>,
     /// Batches that arrived and are not yet handed over.
     pending: HashMap<(LinkId, u32), Batch>,
     ready: mpsc::UnboundedSender<Ready>,
@@ -46,18 +46,18 @@ pub(super) struct Driver {
     joined: Option<oneshot::Sender<Joining>>,
     layout: Option<Arc<Layout>>,
     explaining: Vec<(LinkId, oneshot::Sender<Option<Stall>>)>,
-    end: End,
+    end: LinkEnded,
 }
 
 /// How far the session is from its end.
-enum End {
+enum LinkEnded {
     No,
     /// The last message to the coordinator is on its way. Holds the sender with which to answer `close`.
     Leaving(Option<oneshot::Sender<()>>),
     Over,
 }
 
-impl Driver {
+impl SessionDriver {
     /// Starts the tasks of a session.
     pub(super) fn start(
         core: SessionCore,
@@ -89,7 +89,7 @@ impl Driver {
             joined: Some(to_joined),
             layout: None,
             explaining: Vec::new(),
-            end: End::No,
+            end: LinkEnded::No,
         };
         tokio::spawn(driver.run());
         (Remote { inputs: to_inputs, ready, restarts: 0, serving, clock }, joined)
@@ -97,7 +97,7 @@ impl Driver {
 
     async fn run(mut self) {
         self.carry_out();
-        while matches!(self.end, End::No) {
+        while matches!(self.end, LinkEnded::No) {
             let wake = self.core.wake_ms().map(|at_ms| self.epoch + Duration::from_millis(at_ms));
             let far = self.epoch + Duration::from_secs(u32::MAX.into());
             tokio::select! {
@@ -124,10 +124,10 @@ impl Driver {
             Input::Filled { link, sequence, batch } => {
                 let (slot, from, next) = (batch.slot(), batch.from(), batch.next());
                 self.pending.insert((link, slot), batch);
-                self.core.handle(now_ms, Event::Filled { link, sequence, slot, from, next });
+                self.core.handle(now_ms, SessionEvent::Filled { link, sequence, slot, from, next });
             }
             Input::Restart(from) => {
-                self.core.handle(now_ms, Event::Restart { from });
+                self.core.handle(now_ms, SessionEvent::Restart { from });
                 let _ = self.ready.send(Ready::Restarted);
             }
             Input::Explain(reply) => {
@@ -140,18 +140,18 @@ impl Driver {
                 }
             }
             Input::Close(done) => {
-                self.core.handle(now_ms, Event::Close);
-                self.end = End::Leaving(done);
+                self.core.handle(now_ms, SessionEvent::Close);
+                self.end = LinkEnded::Leaving(done);
             }
         }
     }
 
     fn explain(&mut self, now_ms: u64) -> Explanation {
-        let situation = self.core.situation(now_ms);
-        let text = situation.to_string();
-        let link = self.core.attached_link().filter(|_| situation.is_up_to_the_home());
+        let wait_reason = self.core.wait_reason(now_ms);
+        let text = wait_reason.to_string();
+        let link = self.core.attached_link().filter(|_| wait_reason.is_up_to_the_home());
         let home = link.and_then(|link| {
-            self.links.get(&link)?.send(link::Command::Explain).ok()?;
+            self.links.get(&link)?.send(link::LinkCommand::Explain).ok()?;
             let (reply, home) = oneshot::channel();
             self.explaining.push((link, reply));
             Some(home)
@@ -170,11 +170,11 @@ impl Driver {
         }
     }
 
-    fn carry_out_one(&mut self, effect: Effect) {
+    fn carry_out_one(&mut self, effect: SessionEffect) {
         match effect {
-            Effect::Ask(question) => drop(self.questions.send(question)),
-            Effect::Joined(session, reason) => self.on_joined(session, reason),
-            Effect::Attach { link, home, way, from, slots } => {
+            SessionEffect::Ask(question) => drop(self.questions.send(question)),
+            SessionEffect::Joined(session, reason) => self.on_joined(session, reason),
+            SessionEffect::Attach { link, home, way, from, slots } => {
                 let session = Box::new(self.core.session().expect("a rank attaches after it joined").clone());
                 let attach = Attach { session, rank: self.rank, from, slots, client: super::client_name() };
                 let layout = self.layout.clone().expect("a rank attaches after it joined");
@@ -185,31 +185,31 @@ impl Driver {
                 self.links.insert(link, commands);
                 tokio::spawn(task.run(obeyed));
             }
-            Effect::Detach { link } => {
+            SessionEffect::Detach { link } => {
                 self.links.remove(&link);
                 self.explaining.retain(|(of, _)| *of != link);
                 self.pending.retain(|(of, _), _| *of != link);
             }
-            Effect::Free { link, slot } => {
+            SessionEffect::Free { link, slot } => {
                 if let Some(commands) = self.links.get(&link) {
-                    let _ = commands.send(link::Command::Free(slot));
+                    let _ = commands.send(link::LinkCommand::Free(slot));
                 }
             }
-            Effect::HandOver { link, slot } => {
+            SessionEffect::HandOver { link, slot } => {
                 let batch = self.pending.remove(&(link, slot)).expect("a batch that came in is pending");
                 // If the trainer is gone, this drops the batch, which frees its slot.
                 let _ = self.ready.send(Ready::Batch(batch));
             }
-            Effect::Discard { link, slot } => drop(self.pending.remove(&(link, slot))),
-            Effect::End { position } => drop(self.ready.send(Ready::End(position))),
-            Effect::Fail(error) => {
+            SessionEffect::Discard { link, slot } => drop(self.pending.remove(&(link, slot))),
+            SessionEffect::End { position } => drop(self.ready.send(Ready::End(position))),
+            SessionEffect::Fail(error) => {
                 match self.joined.take() {
                     Some(joined) => drop(joined.send(Err(error))),
                     None => drop(self.ready.send(Ready::Failed(error))),
                 }
-                self.end = End::Over;
+                self.end = LinkEnded::Over;
             }
-            Effect::Warn(text) => tracing::warn!(rank = self.rank, "{text}"),
+            SessionEffect::Warn(text) => tracing::warn!(rank = self.rank, "{text}"),
         }
     }
 
@@ -231,7 +231,7 @@ impl Driver {
         drop(inputs);
         endpoint.close(0u32.into(), b"the client is done");
         let _ = tokio::time::timeout(FLUSH_TIMEOUT, endpoint.wait_idle()).await;
-        if let End::Leaving(Some(done)) = end {
+        if let LinkEnded::Leaving(Some(done)) = end {
             let _ = done.send(());
         }
     }

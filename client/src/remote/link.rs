@@ -15,11 +15,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use super::Input;
 use crate::{
     Batch, FreeSlot,
-    core::{Event, LinkId, Way},
+    core::{HomeTransport, LinkId, SessionEvent},
 };
 
 /// A message to the task of a link.
-pub(super) enum Command {
+pub(super) enum LinkCommand {
     /// The home may fill the slot again.
     Free(u32),
     /// Ask the home why there is no batch.
@@ -30,7 +30,7 @@ pub(super) enum Command {
 pub(super) struct LinkTask {
     pub(super) link: LinkId,
     pub(super) home: Home,
-    pub(super) way: Way,
+    pub(super) way: HomeTransport,
     pub(super) attach: Attach,
     pub(super) layout: Arc<Layout>,
     pub(super) endpoint: Endpoint,
@@ -70,7 +70,7 @@ struct EndReport {
 
 impl Drop for EndReport {
     fn drop(&mut self) {
-        let lost = Event::LinkLost { link: self.link, cause: "its task ended".to_owned() };
+        let lost = SessionEvent::LinkLost { link: self.link, cause: "its task ended".to_owned() };
         let _ = self.inputs.send(Input::Event(lost));
     }
 }
@@ -84,13 +84,13 @@ struct LinkSlots {
 impl FreeSlot for LinkSlots {
     fn free(&self, slot: u32) {
         // After the end of the session nobody receives this, and the slot is no longer needed.
-        let _ = self.inputs.send(Input::Event(Event::Freed { link: self.link, slot }));
+        let _ = self.inputs.send(Input::Event(SessionEvent::Freed { link: self.link, slot }));
     }
 }
 
 impl LinkTask {
     /// Runs until the link is lost, or until the core leaves the link and so closes `commands`.
-    pub(super) async fn run(self, mut commands: UnboundedReceiver<Command>) {
+    pub(super) async fn run(self, mut commands: UnboundedReceiver<LinkCommand>) {
         let ended = EndReport { link: self.link, inputs: self.inputs.clone() };
         if let Some(event) = self.serve(&mut commands).await {
             let _ = ended.inputs.send(Input::Event(event));
@@ -98,7 +98,7 @@ impl LinkTask {
     }
 
     /// Serves the link and returns the event that ended it, or `None` when the core left the link.
-    async fn serve(self, commands: &mut UnboundedReceiver<Command>) -> Option<Event> {
+    async fn serve(self, commands: &mut UnboundedReceiver<LinkCommand>) -> Option<SessionEvent> {
         let link = self.link;
         let attached = tokio::select! {
             attached = self.attach() => attached,
@@ -109,7 +109,7 @@ impl LinkTask {
             Err(error) => return Some(self.lost(error)),
         };
         let slots = receiver.slab().slots();
-        self.send_event(Event::Attached { link, slots });
+        self.send_event(SessionEvent::Attached { link, slots });
         let free: Arc<dyn FreeSlot> = Arc::new(LinkSlots { link, inputs: self.inputs.clone() });
         let mut limits = MessageLimits::default();
         loop {
@@ -117,7 +117,7 @@ impl LinkTask {
                 biased;
                 command = commands.recv() => match command {
                     Some(command) => {
-                        limits.asked += u32::from(matches!(command, Command::Explain));
+                        limits.asked += u32::from(matches!(command, LinkCommand::Explain));
                         match send_command(&mut sender, command).await {
                             Ok(()) => continue,
                             Err(error) => return Some(self.lost(error)),
@@ -133,13 +133,13 @@ impl LinkTask {
             let event = match received {
                 Ok(message) => match limits.allow(&message) {
                     Ok(()) => self.event_of(&receiver, message, &free),
-                    Err(problem) => Some(Event::LinkLost { link, cause: problem.to_owned() }),
+                    Err(problem) => Some(SessionEvent::LinkLost { link, cause: problem.to_owned() }),
                 },
                 Err(error) => Some(self.lost(error)),
             };
             match event {
                 None => {}
-                Some(end @ (Event::LinkLost { .. } | Event::Fault { .. })) => return Some(end),
+                Some(end @ (SessionEvent::LinkLost { .. } | SessionEvent::Fault { .. })) => return Some(end),
                 Some(event) => self.send_event(event),
             }
         }
@@ -148,8 +148,8 @@ impl LinkTask {
     async fn attach(&self) -> Result<(ClientSender, ClientReceiver), ChannelError> {
         let (attach, slot_bytes) = (self.attach.clone(), self.layout.slot_bytes());
         match &self.way {
-            Way::Local { path } => attach_local(path.as_ref(), attach, slot_bytes, self.timeout).await,
-            Way::Quic => {
+            HomeTransport::Local { path } => attach_local(path.as_ref(), attach, slot_bytes, self.timeout).await,
+            HomeTransport::Quic => {
                 let connection = connect(&self.endpoint, self.home.quic, Role::Worker, self.timeout).await?;
                 attach_quic(connection, attach, slot_bytes, self.timeout).await
             }
@@ -157,7 +157,7 @@ impl LinkTask {
     }
 
     /// Converts a message into an event for the core, or returns `None` when the message was already passed on.
-    fn event_of(&self, receiver: &ClientReceiver, message: FromHome, free: &Arc<dyn FreeSlot>) -> Option<Event> {
+    fn event_of(&self, receiver: &ClientReceiver, message: FromHome, free: &Arc<dyn FreeSlot>) -> Option<SessionEvent> {
         let link = self.link;
         match message {
             FromHome::Filled { sequence, slot, used_bytes } => match self.batch(receiver, slot, used_bytes, free) {
@@ -165,16 +165,18 @@ impl LinkTask {
                     let _ = self.inputs.send(Input::Filled { link, sequence, batch });
                     None
                 }
-                Err(cause) => Some(Event::LinkLost { link, cause: format!("batch number {sequence}: {cause}") }),
+                Err(cause) => Some(SessionEvent::LinkLost { link, cause: format!("batch number {sequence}: {cause}") }),
             },
-            FromHome::End { sequence, position } => Some(Event::End { link, sequence, position }),
-            FromHome::Leaving => Some(Event::Leaving { link }),
-            FromHome::Fault { message, is_retryable } => Some(Event::Fault { link, message, is_retryable }),
+            FromHome::End { sequence, position } => Some(SessionEvent::End { link, sequence, position }),
+            FromHome::Leaving => Some(SessionEvent::Leaving { link }),
+            FromHome::Fault { message, is_retryable } => Some(SessionEvent::Fault { link, message, is_retryable }),
             FromHome::Explained(stall) => {
                 self.explained(stall);
                 None
             }
-            FromHome::Attached { .. } => Some(Event::LinkLost { link, cause: "it attached the rank twice".to_owned() }),
+            FromHome::Attached { .. } => {
+                Some(SessionEvent::LinkLost { link, cause: "it attached the rank twice".to_owned() })
+            }
         }
     }
 
@@ -199,27 +201,27 @@ impl LinkTask {
         let _ = self.inputs.send(Input::Explained { link: self.link, stall });
     }
 
-    fn lost(&self, error: ChannelError) -> Event {
+    fn lost(&self, error: ChannelError) -> SessionEvent {
         let link = self.link;
         match error {
-            ChannelError::Refused { message, is_retryable } => Event::Fault { link, message, is_retryable },
-            error => Event::LinkLost { link, cause: error.to_string() },
+            ChannelError::Refused { message, is_retryable } => SessionEvent::Fault { link, message, is_retryable },
+            error => SessionEvent::LinkLost { link, cause: error.to_string() },
         }
     }
 
-    fn send_event(&self, event: Event) {
+    fn send_event(&self, event: SessionEvent) {
         let _ = self.inputs.send(Input::Event(event));
     }
 }
 
-async fn send_command(sender: &mut ClientSender, command: Command) -> Result<(), ChannelError> {
+async fn send_command(sender: &mut ClientSender, command: LinkCommand) -> Result<(), ChannelError> {
     match command {
-        Command::Free(slot) => sender.free(slot).await,
-        Command::Explain => sender.explain().await,
+        LinkCommand::Free(slot) => sender.free(slot).await,
+        LinkCommand::Explain => sender.explain().await,
     }
 }
 
 /// Waits until the core leaves the link. Before the link is attached, no other command can arrive.
-async fn until_left(commands: &mut UnboundedReceiver<Command>) {
+async fn until_left(commands: &mut UnboundedReceiver<LinkCommand>) {
     while commands.recv().await.is_some() {}
 }

@@ -29,9 +29,9 @@ pub use builder::Builder;
 
 use crate::{
     Batch, Blocking, ClientError, Loader, Serving, Settings, Source, SourceEvent, WaitClock,
-    core::{Event, Intent, LinkId, Progress, SessionCore, Timing},
+    core::{Intent, LinkId, Progress, SessionCore, SessionEvent, Timing},
 };
-use driver::Driver;
+use driver::SessionDriver;
 
 /// The loader of a rank whose batches come from a cluster.
 pub type Client = Loader<Remote>;
@@ -67,7 +67,7 @@ impl Loader<Remote> {
 /// A message to the task that drives the core.
 enum Input {
     /// An event for the core.
-    Event(Event),
+    Event(SessionEvent),
     /// A batch arrived on a link.
     Filled { link: LinkId, sequence: u64, batch: Batch },
     /// The home's answer to the question why there is no batch.
@@ -150,8 +150,8 @@ impl Source for Remote {
         }
     }
 
-    fn handed(&mut self, progress: Progress) {
-        let _ = self.inputs.send(Input::Event(Event::Handed(progress)));
+    fn delivered(&mut self, progress: Progress) {
+        let _ = self.inputs.send(Input::Event(SessionEvent::Delivered(progress)));
     }
 
     fn serving(&self) -> Serving {
@@ -209,7 +209,7 @@ async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientE
     };
     let join_timeout_ms = u64::try_from(settings.timeout.as_millis()).unwrap_or(u64::MAX);
     let core = SessionCore::new(intent, Timing { join_timeout_ms, ..Timing::default() }, 0);
-    let (remote, joined) = Driver::start(core, rank, endpoint, addresses);
+    let (remote, joined) = SessionDriver::start(core, rank, endpoint, addresses);
     let (session, reason) = joined.await.unwrap_or(Err(ClientError::Closed))?;
     Ok(Loader::new(remote, Arc::from(session), rank, settings.timeout, started).with_reason(reason))
 }

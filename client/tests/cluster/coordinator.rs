@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use spdl_wire::{
     certs::Role,
-    messages::{FromCoordinator, Home, Join, RankBeat, Refusal, Session, StartReason, ToCoordinator},
+    messages::{FromCoordinator, Home, Join, RankHeartbeat, Refusal, Session, StartReason, ToCoordinator},
     quic::{HANDSHAKE_TIMEOUT, handshake, serve_requests},
 };
 use tokio::task::JoinHandle;
@@ -18,8 +18,8 @@ pub(crate) struct Record {
     pub(crate) homes: Vec<Home>,
     pub(crate) refusal: Option<Refusal>,
     pub(crate) joins: Vec<Join>,
-    pub(crate) beats: Vec<RankBeat>,
-    pub(crate) leaves: Vec<RankBeat>,
+    pub(crate) beats: Vec<RankHeartbeat>,
+    pub(crate) leaves: Vec<RankHeartbeat>,
 }
 
 pub(crate) struct Coordinator {
@@ -73,13 +73,15 @@ impl Record {
                 let session = Box::new(self.session.clone());
                 FromCoordinator::Joined { session, reason: StartReason::Given, home: home(None), beat_ms: 20 }
             }
-            ToCoordinator::RankBeat(beat) => FromCoordinator::RankHeard { home: home(beat.unreachable), beat_ms: 20 },
+            ToCoordinator::RankHeartbeat(beat) => {
+                FromCoordinator::RankHeard { home: home(beat.unreachable), beat_ms: 20 }
+            }
             ToCoordinator::RankLeave(_) => FromCoordinator::Done,
             other => panic!("a client asks for {other:?}"),
         };
         match request {
             ToCoordinator::Join(join) => self.joins.push(join),
-            ToCoordinator::RankBeat(beat) => self.beats.push(beat),
+            ToCoordinator::RankHeartbeat(beat) => self.beats.push(beat),
             ToCoordinator::RankLeave(beat) => self.leaves.push(beat),
             _ => {}
         }

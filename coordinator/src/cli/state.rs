@@ -12,7 +12,7 @@ use clap::Subcommand;
 
 use crate::{
     shell::StartError,
-    state::{Dump, EmbeddedState, EtcdState, Gateway, Keys, StateError, StateLocation, Timeouts},
+    state::{Dump, EmbeddedState, EtcdKeys, EtcdState, Gateway, StateLocation, StateStoreError, Timeouts},
 };
 
 /// What a member of etcd may take to answer.
@@ -20,7 +20,7 @@ const ETCD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which state.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Place {
+pub struct StateArgs {
     /// Where the state is, as the coordinator is told.
     #[arg(long, env = "SPDL_COORD_STATE", value_name = "DIR|etcd://...", default_value = "spdl-state")]
     pub state: StateLocation,
@@ -31,12 +31,12 @@ pub struct Place {
 
 /// What is done with the state of a coordinator that does not run.
 #[derive(Clone, Debug, Subcommand)]
-pub enum Action {
+pub enum StateAction {
     /// Writes all of it as a plain file: jobs, sessions with their positions, bad samples. One JSON object per line.
     Export {
         #[command(flatten)]
         #[allow(missing_docs)]
-        place: Place,
+        place: StateArgs,
         /// The file; default: standard output.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
@@ -48,7 +48,7 @@ pub enum Action {
         file: PathBuf,
         #[command(flatten)]
         #[allow(missing_docs)]
-        place: Place,
+        place: StateArgs,
         /// Replaces a state in etcd that is not empty, or cannot be read.
         #[arg(long)]
         force: bool,
@@ -57,7 +57,7 @@ pub enum Action {
     Create {
         #[command(flatten)]
         #[allow(missing_docs)]
-        place: Place,
+        place: StateArgs,
     },
 }
 
@@ -65,9 +65,9 @@ pub enum Action {
 ///
 /// # Errors
 /// [`StartError`].
-pub(super) async fn run(action: Action) -> Result<(), StartError> {
+pub(super) async fn run(action: StateAction) -> Result<(), StartError> {
     match action {
-        Action::Export { place, out } => {
+        StateAction::Export { place, out } => {
             let dump = export(&place).await?;
             match out {
                 Some(path) => write(&dump, &path)?,
@@ -77,8 +77,8 @@ pub(super) async fn run(action: Action) -> Result<(), StartError> {
                 }
             }
         }
-        Action::Import { file, place, force } => import(&place, Dump::read(&file)?.continued(), force).await?,
-        Action::Create { place } => {
+        StateAction::Import { file, place, force } => import(&place, Dump::read(&file)?.continued(), force).await?,
+        StateAction::Create { place } => {
             let folder = folder(&place)?;
             // Its sessions may still run.
             let last = Dump::read(&folder.join("backup.jsonl")).unwrap_or_default();
@@ -90,25 +90,25 @@ pub(super) async fn run(action: Action) -> Result<(), StartError> {
     Ok(())
 }
 
-async fn export(place: &Place) -> Result<Dump, StartError> {
+async fn export(place: &StateArgs) -> Result<Dump, StartError> {
     match &place.state {
         StateLocation::Directory(directory) => Ok(EmbeddedState::export(directory)?),
         StateLocation::Etcd { members, prefix } => {
             let name = place.state.to_string().into();
-            let durable = EtcdState::export(gateway(place, members)?, Keys::new(prefix.clone()), name).await?;
+            let durable = EtcdState::export(gateway(place, members)?, EtcdKeys::new(prefix.clone()), name).await?;
             Ok(Dump { durable, owns_ca: false })
         }
     }
 }
 
-fn gateway(place: &Place, members: &[String]) -> Result<Arc<Gateway>, StartError> {
+fn gateway(place: &StateArgs, members: &[String]) -> Result<Arc<Gateway>, StartError> {
     let timeouts = Timeouts { answer: ETCD_TIMEOUT, commit: ETCD_TIMEOUT };
     Ok(Gateway::new(members, place.etcd_certs.as_deref(), timeouts)?.into())
 }
 
-async fn import(place: &Place, dump: Dump, is_forced: bool) -> Result<(), StartError> {
+async fn import(place: &StateArgs, dump: Dump, is_forced: bool) -> Result<(), StartError> {
     let StateLocation::Etcd { members, prefix } = &place.state else { return replace(place, &dump) };
-    let (name, keys) = (place.state.to_string(), Keys::new(prefix.clone()));
+    let (name, keys) = (place.state.to_string(), EtcdKeys::new(prefix.clone()));
     let (jobs, sessions) = (dump.durable.jobs.len(), dump.durable.sessions.len());
     EtcdState::import(gateway(place, members)?, keys, name.clone().into(), dump.durable, is_forced).await?;
     let _ = writeln!(io::stdout(), "state `{name}` has {jobs} jobs and {sessions} sessions");
@@ -119,14 +119,14 @@ async fn import(place: &Place, dump: Dump, is_forced: bool) -> Result<(), StartE
     Ok(())
 }
 
-fn folder(place: &Place) -> Result<&PathBuf, StartError> {
+fn folder(place: &StateArgs) -> Result<&PathBuf, StartError> {
     match &place.state {
         StateLocation::Directory(directory) => Ok(directory),
         etcd @ StateLocation::Etcd { .. } => Err(StartError::NotADirectory { state: etcd.to_string() }),
     }
 }
 
-fn replace(place: &Place, dump: &Dump) -> Result<(), StartError> {
+fn replace(place: &StateArgs, dump: &Dump) -> Result<(), StartError> {
     let directory = folder(place)?;
     let aside = EmbeddedState::replace(directory, dump)?;
     let (durable, directory) = (&dump.durable, directory.display());
@@ -138,10 +138,10 @@ fn replace(place: &Place, dump: &Dump) -> Result<(), StartError> {
     Ok(())
 }
 
-fn write(dump: &Dump, path: &std::path::Path) -> Result<(), StateError> {
+fn write(dump: &Dump, path: &std::path::Path) -> Result<(), StateStoreError> {
     crate::state::write_whole(path, |out| dump.write(out)).map_err(|source| unwritable(path.to_owned(), source))
 }
 
-fn unwritable(path: PathBuf, source: io::Error) -> StateError {
-    StateError::Io { path, action: "written", source: source.into() }
+fn unwritable(path: PathBuf, source: io::Error) -> StateStoreError {
+    StateStoreError::Io { path, action: "written", source: source.into() }
 }

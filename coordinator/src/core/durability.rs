@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use spdl_wire::{
     messages::{FromCoordinator, Refusal, ToCoordinator},
-    planted::{Bug, has},
+    mutations::{Mutation, mutated},
 };
 
 use super::Coordinator;
@@ -51,9 +51,9 @@ impl Durability {
         problem: Option<String>,
     ) -> Result<Terms, Refusal> {
         let newcomer = match request {
-            ToCoordinator::Join(join) => (self.unkept.contains(&join.nonce) || core.takes_seat(now_ms, join))
+            ToCoordinator::Join(join) => (self.unkept.contains(&join.nonce) || core.adds_rank(now_ms, join))
                 .then_some(join.nonce)
-                .filter(|_| !has(Bug::AdmitUnwritten)),
+                .filter(|_| !mutated(Mutation::AdmitUnwritten)),
             _ => None,
         };
         let is_order = matches!(
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
     use crate::core::{
-        Answer, Config, ConnectionId, Durable, NearestThenLeastLoaded, Peer, Role,
+        Answer, Config, ConnectionId, Durable, NearestThenLeastLoaded, RequestPeer, Role,
         testing::{self, join},
     };
 
@@ -106,7 +106,7 @@ mod tests {
     }
 
     fn ask(core: &mut Coordinator, now_ms: u64, question: &ToCoordinator) -> FromCoordinator {
-        let peer = Peer { connection: ConnectionId(1), role: Role::Client, name: String::new() };
+        let peer = RequestPeer { connection: ConnectionId(1), role: Role::Client, name: String::new() };
         match core.handle_request(now_ms, &peer, question.clone()) {
             Answer::Reply(reply) => reply,
             answer => panic!("{answer:?}"),

@@ -13,7 +13,7 @@ pub struct ConnectionId(pub u64);
 
 /// Who sends a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct RequestPeer {
     /// The connection it comes over.
     pub connection: ConnectionId,
     /// The role in its certificate.
@@ -205,12 +205,12 @@ pub struct BadSampleRecord {
     /// Its id.
     pub sample: SampleId,
     /// Where it is and what is wrong with it; only kept for the first ones of a job.
-    pub named: Option<BadSampleCause>,
+    pub named: Option<BadSampleReport>,
 }
 
 /// Where a bad sample is and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BadSampleCause {
+pub struct BadSampleReport {
     /// The shard it lies in.
     pub shard: String,
     /// Its record's key.

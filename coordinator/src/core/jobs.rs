@@ -9,7 +9,7 @@ use spdl_shard::{
 };
 use spdl_wire::{
     messages::{BadSample, FromCoordinator, Refusal, SessionId},
-    planted::{Bug, has},
+    mutations::{Mutation, mutated},
 };
 
 use super::{Change, Coordinator, Effect, JobRecord, LogLevel, MAX_JOBS, NAMED_SAMPLES, ledger::Ledger, over_limit};
@@ -104,7 +104,7 @@ impl Coordinator {
         for session in state.runs.into_values().flat_map(|run| run.sessions) {
             self.sessions.remove(&session);
         }
-        if !has(Bug::ForgetRemoval) {
+        if !mutated(Mutation::ForgetRemoval) {
             self.effects.push_back(Effect::Persist(Change::DeleteJob(name.to_owned())));
         }
         self.log(LogLevel::Info, format!("job `{name}` removed"));
@@ -161,14 +161,14 @@ impl Coordinator {
                 lines.push((LogLevel::Warn, text));
             }
         }
-        if !has(Bug::ForgetBadSamples) {
+        if !mutated(Mutation::ForgetBadSamples) {
             self.effects.push_back(Effect::Persist(Change::PutBadSample(record)));
         }
         if state.failed.is_none() {
             state.failed = state.ledger.verdict(&state.job);
             if let Some(cause) = &state.failed {
                 lines.push((LogLevel::Error, format!("job `{name}` has failed: {cause}")));
-                if !has(Bug::ForgetVerdict) {
+                if !mutated(Mutation::ForgetVerdict) {
                     self.effects.push_back(Effect::Persist(Change::PutJob(state.record())));
                 }
             }

@@ -6,8 +6,8 @@ use spdl_shard::{
     order::BatchParams,
 };
 use spdl_wire::{
-    messages::{FromCoordinator, Join, RankBeat, Refusal, RunName, Session, SessionId, Start, StartReason},
-    planted::{Bug, has},
+    messages::{FromCoordinator, Join, RankHeartbeat, Refusal, RunName, Session, SessionId, Start, StartReason},
+    mutations::{Mutation, mutated},
 };
 
 use super::{
@@ -23,10 +23,10 @@ const MAX_UNREACHABLE: usize = 64;
 impl Coordinator {
     pub(super) fn join(&mut self, join: &Join) -> Result<FromCoordinator, Refusal> {
         self.check_join(join)?;
-        let id = match self.seat(join)? {
-            Seat::Taken(id) => id,
-            Seat::Free(id) => self.sit_down(id, join),
-            Seat::NewSession => self.open_session(join)?,
+        let id = match self.join_target(join)? {
+            JoinTarget::Member(id) => id,
+            JoinTarget::Open(id) => self.add_rank(id, join),
+            JoinTarget::NewSession => self.open_session(join)?,
         };
         let session = self.sessions.get_mut(&id).expect("it was just found or made");
         let rank = session.ranks.get_mut(&join.rank).expect("it has just joined");
@@ -46,10 +46,11 @@ impl Coordinator {
     }
 
     /// Whether a join would begin a session or take a seat in one: what has to be durable before anybody hears of it.
-    pub fn takes_seat(&mut self, now_ms: u64, join: &Join) -> bool {
+    pub fn adds_rank(&mut self, now_ms: u64, join: &Join) -> bool {
         // As for the join itself: a session can have ended since the last tick.
         self.advance(now_ms);
-        self.check_join(join).is_ok() && matches!(self.seat(join), Ok(Seat::Free(_) | Seat::NewSession))
+        self.check_join(join).is_ok()
+            && matches!(self.join_target(join), Ok(JoinTarget::Open(_) | JoinTarget::NewSession))
     }
 
     /// Refuses what no session of the job could take.
@@ -105,7 +106,7 @@ impl Coordinator {
 
     fn run(&self, join: &Join) -> Option<&RunState> {
         let runs = &self.jobs[&join.job].runs;
-        if has(Bug::MixRuns) { runs.values().next() } else { runs.get(&join.run) }
+        if mutated(Mutation::MixRuns) { runs.values().next() } else { runs.get(&join.run) }
     }
 
     /// The newest session of the run; the ones before are superseded.
@@ -152,21 +153,21 @@ impl Coordinator {
     /// - The coordinator lost its state, or the end of it: ranks that go on say which session they had, and begin it anew
     ///   where it began. They never supersede a living one, however their launch was started; and who had a session that
     ///   is older than the run's newest, and is not what that one replaces, was superseded long ago.
-    fn seat(&self, join: &Join) -> Result<Seat, Refusal> {
+    fn join_target(&self, join: &Join) -> Result<JoinTarget, Refusal> {
         let run = self.run(join);
         for id in run.into_iter().flat_map(|run| &run.sessions) {
             let session = &self.sessions[id];
             if session.ranks.get(&join.rank).is_some_and(|rank| rank.nonce == join.nonce) {
                 session.superseded()?;
                 self.agree(session, join)?;
-                return Ok(Seat::Taken(*id));
+                return Ok(JoinTarget::Member(*id));
             }
         }
-        let Some(session) = self.newest(join) else { return Ok(Seat::NewSession) };
+        let Some(session) = self.newest(join) else { return Ok(JoinTarget::NewSession) };
         session.check_rejoin(join)?;
         let (now_ms, liveness_ms) = (self.now_ms, self.config.liveness_ms);
-        if session.is_over(now_ms, liveness_ms) || has(Bug::SupersedeLiving) {
-            return Ok(Seat::NewSession);
+        if session.is_over(now_ms, liveness_ms) || mutated(Mutation::SupersedeLiving) {
+            return Ok(JoinTarget::NewSession);
         }
         let is_free = session.ranks.len() < session.world as usize && !session.ranks.contains_key(&join.rank);
         let is_same = session.launch == join.launch && session.world == join.world;
@@ -174,13 +175,13 @@ impl Coordinator {
         if is_free && is_same && (session.is_takeover || !join.takeover) {
             self.agree(session, join)?;
             return match goes_on || session.is_punctual(now_ms, liveness_ms) {
-                true => Ok(Seat::Free(session.id)),
+                true => Ok(JoinTarget::Open(session.id)),
                 false => Err(self.in_use(session)),
             };
         }
         let is_restart = join.launch.is_some() && join.launch == session.launch;
         if (is_restart || join.takeover) && !goes_on {
-            return Ok(Seat::NewSession);
+            return Ok(JoinTarget::NewSession);
         }
         if is_free && session.launch == join.launch {
             // Of another world. It may be one launch whose ranks were started with different settings.
@@ -216,7 +217,7 @@ impl Coordinator {
 
     /// The seat is durable before the rank hears of it: it would be free again after a crash, and a trainer that takes
     /// the place of a dead one would be handed what that one has had, in the same session.
-    fn sit_down(&mut self, id: SessionId, join: &Join) -> SessionId {
+    fn add_rank(&mut self, id: SessionId, join: &Join) -> SessionId {
         let session = self.sessions.get_mut(&id).expect("a session with a free seat is there");
         let rank = RankState::joined(join, session.start, self.now_ms);
         session.ranks.insert(join.rank, rank);
@@ -240,12 +241,12 @@ impl Coordinator {
                     let run = Box::new(RunName { job: join.job.clone(), run: join.run.clone() });
                     return Err(Refusal::RunFinished { run, session, position, epochs: job.epochs });
                 }
-                let offset = position.offset + u64::from(has(Bug::ResumePlusOne));
+                let offset = position.offset + u64::from(mutated(Mutation::ResumePlusOne));
                 (Position { offset, ..position }, StartReason::Resumed { session })
             }
             (Start::Beginning, _) | (Start::Resume, None) => (Position::START, StartReason::Beginning),
         };
-        let before = newest.filter(|_| has(Bug::StaleWorld)).map(|session| session.world);
+        let before = newest.filter(|_| mutated(Mutation::StaleWorld)).map(|session| session.world);
         let newest = newest.map(|session| session.id);
         self.last_session += 1;
         let id = SessionId(self.last_session);
@@ -281,7 +282,7 @@ impl Coordinator {
         );
         self.log(LogLevel::Info, text);
         self.sessions.insert(id, session);
-        if !has(Bug::ForgetPersist) {
+        if !mutated(Mutation::ForgetPersist) {
             self.persist_session(id);
         }
         if let Some(before) = newest {
@@ -321,13 +322,13 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn beat_rank(&mut self, beat: &RankBeat) -> Result<FromCoordinator, Refusal> {
+    pub(super) fn beat_rank(&mut self, beat: &RankHeartbeat) -> Result<FromCoordinator, Refusal> {
         let left = self.hear_rank(beat)?;
         let home = if left { None } else { self.place(beat.session, beat.rank) };
         Ok(FromCoordinator::RankHeard { home, beat_ms: self.config.beat_ms })
     }
 
-    pub(super) fn leave_rank(&mut self, beat: &RankBeat) -> Result<FromCoordinator, Refusal> {
+    pub(super) fn leave_rank(&mut self, beat: &RankHeartbeat) -> Result<FromCoordinator, Refusal> {
         self.hear_rank(beat)?;
         let session = self.sessions.get_mut(&beat.session).expect("it was just heard");
         let rank = session.ranks.get_mut(&beat.rank).expect("it was just heard");
@@ -340,7 +341,7 @@ impl Coordinator {
     }
 
     /// Takes note of a rank's beat; whether it had left before.
-    fn hear_rank(&mut self, beat: &RankBeat) -> Result<bool, Refusal> {
+    fn hear_rank(&mut self, beat: &RankHeartbeat) -> Result<bool, Refusal> {
         let unknown = || Refusal::UnknownSession { session: beat.session };
         let session = self.sessions.get_mut(&beat.session).filter(|session| session.job == beat.job);
         let session = session.ok_or_else(unknown)?;
@@ -363,11 +364,11 @@ impl Coordinator {
 }
 
 /// Where a join belongs.
-enum Seat {
+enum JoinTarget {
     /// It has joined this session already.
-    Taken(SessionId),
+    Member(SessionId),
     /// Its rank is free in this session.
-    Free(SessionId),
+    Open(SessionId),
     /// It is the first of a new launch.
     NewSession,
 }

@@ -8,7 +8,7 @@ use spdl_shard::{
 };
 use spdl_wire::messages::BadSample;
 
-use super::effect::{BadSampleCause, BadSampleRecord};
+use super::effect::{BadSampleRecord, BadSampleReport};
 
 /// Distinct bad samples that are counted per job; 8 MB at most. A job with more has failed unless its
 /// `max_bad_fraction` is 1.
@@ -24,7 +24,7 @@ const ERROR_SAMPLES: usize = 3;
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     samples: BTreeSet<SampleId>,
-    named: Vec<(SampleId, BadSampleCause)>,
+    named: Vec<(SampleId, BadSampleReport)>,
 }
 
 impl Ledger {
@@ -42,7 +42,7 @@ impl Ledger {
         if self.samples.len() >= LEDGER_SAMPLES || !self.samples.insert(bad.sample) {
             return None;
         }
-        let named = (self.named.len() < NAMED_SAMPLES).then(|| BadSampleCause {
+        let named = (self.named.len() < NAMED_SAMPLES).then(|| BadSampleReport {
             shard: shortened(bad.shard),
             key: shortened(bad.key),
             cause: shortened(bad.cause),
@@ -97,7 +97,7 @@ impl Ledger {
 
     /// The first ones, with where they are and what is wrong.
     #[must_use]
-    pub fn named(&self) -> &[(SampleId, BadSampleCause)] {
+    pub fn named(&self) -> &[(SampleId, BadSampleReport)] {
         &self.named
     }
 }

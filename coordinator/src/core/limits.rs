@@ -1,6 +1,6 @@
 //! How much a peer may say about itself: what is kept of each worker and rank, and shown in the status, stays small.
 
-use spdl_wire::messages::{Join, Refusal, WorkerBeat};
+use spdl_wire::messages::{Join, Refusal, WorkerHeartbeat};
 
 use super::over_limit;
 
@@ -19,7 +19,7 @@ fn text(subject: &str, text: &str) -> Result<(), Refusal> {
 }
 
 /// Whether a worker says no more of itself than there is room for.
-pub(super) fn check_beat(beat: &WorkerBeat) -> Result<(), Refusal> {
+pub(super) fn check_beat(beat: &WorkerHeartbeat) -> Result<(), Refusal> {
     text("a worker's name", &beat.home.name)?;
     text("a node's name", &beat.home.node.0)?;
     text("a socket's path", beat.home.socket.as_deref().unwrap_or_default())?;

@@ -2,18 +2,18 @@
 
 use spdl_wire::{
     messages::{
-        FromCoordinator, Home, RankFigures, Refusal, SessionId, StageFigures, StoreFigures, WorkerBeat, WorkerId,
+        FromCoordinator, Home, RankStats, Refusal, SessionId, StageStats, StoreStats, WorkerHeartbeat, WorkerId,
     },
-    planted::{Bug, has},
+    mutations::{Mutation, mutated},
 };
 
 use super::{
-    Candidate, ConnectionId, Coordinator, LogLevel, MAX_WORKERS, over_limit, recent::Recent, session::RankState,
+    Candidate, ConnectionId, Coordinator, LogLevel, MAX_WORKERS, over_limit, recent::RecentEvents, session::RankState,
 };
 
 /// A worker that is alive.
 #[derive(Clone, Debug)]
-pub(super) struct Worker {
+pub(super) struct WorkerRecord {
     pub(super) home: Home,
     pub(super) cores: f64,
     pub(super) draining: bool,
@@ -21,18 +21,18 @@ pub(super) struct Worker {
     pub(super) joined_ms: u64,
     pub(super) heard_ms: u64,
     pub(super) connection: ConnectionId,
-    pub(super) ranks: Vec<RankFigures>,
-    pub(super) stages: Vec<StageFigures>,
+    pub(super) ranks: Vec<RankStats>,
+    pub(super) stages: Vec<StageStats>,
     /// Its stages a few seconds ago.
-    pub(super) recent: Recent<Vec<StageFigures>>,
-    pub(super) store: StoreFigures,
+    pub(super) recent: RecentEvents<Vec<StageStats>>,
+    pub(super) store: StoreStats,
 }
 
 impl Coordinator {
     pub(super) fn beat_worker(
         &mut self,
         connection: ConnectionId,
-        beat: WorkerBeat,
+        beat: WorkerHeartbeat,
     ) -> Result<FromCoordinator, Refusal> {
         super::limits::check_beat(&beat)?;
         let id = beat.home.worker;
@@ -50,16 +50,16 @@ impl Coordinator {
             }
             Some(_) => {}
         }
-        for figures in &beat.ranks {
-            self.settle(id, figures.session, figures.rank);
+        for stats in &beat.ranks {
+            self.settle(id, stats.session, stats.rank);
         }
         for bad in beat.bad_samples {
             self.record_bad_sample(&beat.home.name, bad);
         }
         let joined_ms = self.workers.get(&id).map_or(self.now_ms, |worker| worker.joined_ms);
-        let mut recent = self.workers.get(&id).map_or_else(Recent::default, |worker| worker.recent.clone());
+        let mut recent = self.workers.get(&id).map_or_else(RecentEvents::default, |worker| worker.recent.clone());
         recent.note(self.now_ms, &beat.stages);
-        let worker = Worker {
+        let worker = WorkerRecord {
             joined_ms,
             home: beat.home,
             cores: beat.cores,
@@ -117,7 +117,7 @@ impl Coordinator {
     pub(super) fn place(&mut self, session: SessionId, rank: u32) -> Option<Home> {
         let state = &self.sessions[&session].ranks[&rank];
         let current = state.home.filter(|id| self.workers.contains_key(id));
-        if let Some(home) = current.filter(|_| has(Bug::DeadHome)) {
+        if let Some(home) = current.filter(|_| mutated(Mutation::DeadHome)) {
             return Some(self.workers[&home].home.clone());
         }
         let choice = match current.filter(|id| !self.workers[id].draining && self.is_within_reach(state, *id)) {

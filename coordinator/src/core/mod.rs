@@ -24,22 +24,22 @@ use std::collections::{BTreeMap, VecDeque};
 
 pub use durability::{Durability, Terms};
 pub use effect::{
-    Answer, BadSampleCause, BadSampleRecord, Change, ConnectionId, Durable, Effect, JobRecord, LogLevel, LogLine, Peer,
-    RankRecord, SessionRecord, Successor,
+    Answer, BadSampleRecord, BadSampleReport, Change, ConnectionId, Durable, Effect, JobRecord, LogLevel, LogLine,
+    RankRecord, RequestPeer, SessionRecord, Successor,
 };
 pub use ledger::{LEDGER_SAMPLES, Ledger, NAMED_SAMPLES};
 pub use placement::{Candidate, NearestThenLeastLoaded, Placement};
 pub use spdl_wire::certs::Role;
 use spdl_wire::{
     messages::{FromCoordinator, Refusal, SessionId, ToCoordinator, WorkerId},
-    planted::{Bug, has},
+    mutations::{Mutation, mutated},
 };
 pub use status::{
     BadSampleStatus, JobProblem, JobStatus, RankStatus, RunStatus, ServedRank, SessionStatus, StageRate, Status,
     WorkerStatus,
 };
 
-use self::{jobs::JobState, members::Worker, session::SessionState};
+use self::{jobs::JobState, members::WorkerRecord, session::SessionState};
 
 /// Jobs that can be there at once.
 pub const MAX_JOBS: usize = 1_000;
@@ -90,7 +90,7 @@ pub struct Coordinator {
     problems: BTreeMap<String, String>,
     sessions: BTreeMap<SessionId, SessionState>,
     last_session: u64,
-    workers: BTreeMap<WorkerId, Worker>,
+    workers: BTreeMap<WorkerId, WorkerRecord>,
     effects: VecDeque<Effect>,
 }
 
@@ -136,18 +136,18 @@ impl Coordinator {
     }
 
     /// A request came in.
-    pub fn handle_request(&mut self, now_ms: u64, peer: &Peer, request: ToCoordinator) -> Answer {
+    pub fn handle_request(&mut self, now_ms: u64, peer: &RequestPeer, request: ToCoordinator) -> Answer {
         self.advance(now_ms);
         let result = match permit(peer.role, &request) {
             Err(refusal) => Err(refusal),
             Ok(()) => match request {
-                ToCoordinator::WorkerBeat(beat) => self.beat_worker(peer.connection, beat),
+                ToCoordinator::WorkerHeartbeat(beat) => self.beat_worker(peer.connection, beat),
                 ToCoordinator::WorkerLeave { worker } => {
                     self.remove_worker(worker, "left");
                     Ok(FromCoordinator::Done)
                 }
                 ToCoordinator::Join(join) => self.join(&join),
-                ToCoordinator::RankBeat(beat) => self.beat_rank(&beat),
+                ToCoordinator::RankHeartbeat(beat) => self.beat_rank(&beat),
                 ToCoordinator::RankLeave(beat) => self.leave_rank(&beat),
                 ToCoordinator::SubmitJob { toml, origin } => return Answer::CreateJob { toml, origin },
                 ToCoordinator::RemoveJob { name } => self.remove_job(&name),
@@ -168,9 +168,9 @@ impl Coordinator {
     #[must_use]
     pub fn answer_waits_for_earlier(request: &ToCoordinator) -> bool {
         match request {
-            ToCoordinator::Join(_) => !has(Bug::ForgetPersist),
+            ToCoordinator::Join(_) => !mutated(Mutation::ForgetPersist),
             ToCoordinator::ResetRun(_) => true,
-            ToCoordinator::WorkerBeat(beat) => !beat.bad_samples.is_empty(),
+            ToCoordinator::WorkerHeartbeat(beat) => !beat.bad_samples.is_empty(),
             _ => false,
         }
     }
@@ -183,7 +183,9 @@ impl Coordinator {
         match request {
             ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. } | ToCoordinator::ResetRun(_) => true,
             ToCoordinator::Join(_) => is_shared,
-            ToCoordinator::WorkerBeat(beat) => !beat.bad_samples.is_empty() && !has(Bug::BelieveUnwritten),
+            ToCoordinator::WorkerHeartbeat(beat) => {
+                !beat.bad_samples.is_empty() && !mutated(Mutation::BelieveUnwritten)
+            }
             _ => false,
         }
     }
@@ -194,7 +196,7 @@ impl Coordinator {
         self.advance(now_ms);
         let gone: Vec<WorkerId> =
             self.workers.iter().filter(|(_, worker)| worker.connection == connection).map(|(id, _)| *id).collect();
-        for worker in gone.into_iter().filter(|_| !has(Bug::DeadHome)) {
+        for worker in gone.into_iter().filter(|_| !mutated(Mutation::DeadHome)) {
             self.remove_worker(worker, "lost its connection");
         }
     }
@@ -246,7 +248,7 @@ impl Coordinator {
         let silent: Vec<WorkerId> = self
             .workers
             .iter()
-            .filter(|(_, worker)| now_ms.saturating_sub(worker.heard_ms) > liveness_ms && !has(Bug::DeadHome))
+            .filter(|(_, worker)| now_ms.saturating_sub(worker.heard_ms) > liveness_ms && !mutated(Mutation::DeadHome))
             .map(|(id, _)| *id)
             .collect();
         for worker in silent {
@@ -269,10 +271,10 @@ impl Coordinator {
 /// Who may send what. Everyone whose certificate is of the cluster may read the status and describe jobs.
 fn permit(role: Role, request: &ToCoordinator) -> Result<(), Refusal> {
     let (name, allowed): (&str, &[Role]) = match request {
-        ToCoordinator::WorkerBeat(_) => ("WorkerBeat", &[Role::Worker]),
+        ToCoordinator::WorkerHeartbeat(_) => ("WorkerBeat", &[Role::Worker]),
         ToCoordinator::WorkerLeave { .. } => ("WorkerLeave", &[Role::Worker]),
         ToCoordinator::Join(_) => ("Join", &[Role::Client, Role::Admin]),
-        ToCoordinator::RankBeat(_) => ("RankBeat", &[Role::Client, Role::Admin]),
+        ToCoordinator::RankHeartbeat(_) => ("RankBeat", &[Role::Client, Role::Admin]),
         ToCoordinator::RankLeave(_) => ("RankLeave", &[Role::Client, Role::Admin]),
         ToCoordinator::SubmitJob { .. } => ("SubmitJob", &[Role::Client, Role::Admin]),
         ToCoordinator::RemoveJob { .. } => ("RemoveJob", &[Role::Admin]),

@@ -5,14 +5,14 @@ const SPAN_MS: u64 = 5_000;
 
 /// Remembers an earlier value of a counter, and when it had it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Recent<T> {
+pub(super) struct RecentEvents<T> {
     /// Between one and two spans old, once there is one.
     base: Option<(u64, T)>,
     /// The next base.
     next: Option<(u64, T)>,
 }
 
-impl<T: Clone> Recent<T> {
+impl<T: Clone> RecentEvents<T> {
     /// A beat carries `value`.
     pub(super) fn note(&mut self, now_ms: u64, value: &T) {
         match &self.next {
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_of_the_last_seconds_and_not_of_all_time() {
-        let mut recent = Recent::default();
+        let mut recent = RecentEvents::default();
         assert_eq!(recent.before(0), None);
         recent.note(1_000, &10u64);
         assert_eq!(recent.before(1_000), None, "no time has passed");

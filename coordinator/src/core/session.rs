@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use spdl_shard::{Position, Receipt, job::Job};
 use spdl_wire::{
-    messages::{Holder, Join, NodeId, RankBeat, Refusal, RunName, SessionId, Start, StartReason, Transport, WorkerId},
-    planted::{Bug, has},
+    messages::{
+        Holder, Join, NodeId, RankHeartbeat, Refusal, RunName, SessionId, Start, StartReason, Transport, WorkerId,
+    },
+    mutations::{Mutation, mutated},
 };
 
 use super::{
     effect::{RankRecord, SessionRecord, Successor},
-    recent::Recent,
+    recent::RecentEvents,
 };
 
 /// A session as the coordinator sees it.
@@ -54,7 +56,7 @@ pub(super) struct RankState {
     pub(super) heard_ms: u64,
     pub(super) waited_ms: u64,
     /// Where it was and what it had waited a few seconds ago.
-    pub(super) recent: Recent<(Position, u64)>,
+    pub(super) recent: RecentEvents<(Position, u64)>,
     pub(super) transport: Option<Transport>,
     pub(super) home: Option<WorkerId>,
     /// When its home was last looked for, or looked at.
@@ -77,7 +79,7 @@ impl RankState {
             left: false,
             heard_ms: now_ms,
             waited_ms: 0,
-            recent: Recent::default(),
+            recent: RecentEvents::default(),
             transport: None,
             home: None,
             looked_ms: now_ms,
@@ -92,14 +94,14 @@ impl RankState {
     }
 
     /// Takes note of a beat; whether what is durable has changed.
-    pub(super) fn hear(&mut self, beat: &RankBeat, samples: u64, now_ms: u64) -> bool {
+    pub(super) fn hear(&mut self, beat: &RankHeartbeat, samples: u64, now_ms: u64) -> bool {
         self.heard_ms = now_ms;
         self.waited_ms = self.waited_ms.max(beat.waited_ms);
         if beat.transport.is_some() {
             self.transport = beat.transport;
         }
-        let is_ahead = beat.acknowledged > self.acknowledged || has(Bug::TakeBackAcknowledged);
-        let is_new = is_ahead && beat.acknowledged.offset <= samples && !has(Bug::ForgetAcknowledged);
+        let is_ahead = beat.acknowledged > self.acknowledged || mutated(Mutation::TakeBackAcknowledged);
+        let is_new = is_ahead && beat.acknowledged.offset <= samples && !mutated(Mutation::ForgetAcknowledged);
         if is_new {
             self.acknowledged = beat.acknowledged;
         }
@@ -129,7 +131,7 @@ impl SessionState {
                     left: rank.left,
                     heard_ms: now_ms,
                     waited_ms: 0,
-                    recent: Recent::default(),
+                    recent: RecentEvents::default(),
                     transport: None,
                     home: None,
                     looked_ms: now_ms,
@@ -195,7 +197,7 @@ impl SessionState {
     pub(super) fn acknowledged(&self) -> Position {
         let everyone = self.ranks.len() == self.world as usize;
         let acknowledged = self.ranks.values().map(|rank| rank.acknowledged);
-        let of_all = if has(Bug::ResumeAtFurthest) { acknowledged.max() } else { acknowledged.min() };
+        let of_all = if mutated(Mutation::ResumeAtFurthest) { acknowledged.max() } else { acknowledged.min() };
         of_all.filter(|_| everyone).unwrap_or(self.start)
     }
 
@@ -274,7 +276,7 @@ impl SessionState {
         if self.is_reset {
             return Err(Refusal::RunReset { run: Box::new(self.run_name()), session: self.id });
         }
-        self.superseded_by.as_ref().filter(|_| !has(Bug::KeepSuperseded)).map_or(Ok(()), |successor| {
+        self.superseded_by.as_ref().filter(|_| !mutated(Mutation::KeepSuperseded)).map_or(Ok(()), |successor| {
             Err(Refusal::SessionSuperseded {
                 run: Box::new(self.run_name()),
                 session: self.id,

@@ -6,9 +6,9 @@ use spdl_shard::{
     job::{BadSamples, EpochEnd, Job, OrderParams},
     redact,
 };
-use spdl_wire::messages::{PROTOCOL_VERSION, StageFigures, Stall, StartReason, StoreFigures, Transport, WorkerId};
+use spdl_wire::messages::{PROTOCOL_VERSION, StageStats, Stall, StartReason, StoreStats, Transport, WorkerId};
 
-use super::{Coordinator, jobs::JobState, members::Worker, session::SessionState};
+use super::{Coordinator, jobs::JobState, members::WorkerRecord, session::SessionState};
 
 /// Bad samples that are shown per job.
 const SHOWN_BAD_SAMPLES: usize = 20;
@@ -166,10 +166,10 @@ pub struct WorkerStatus {
     /// The ranks it serves, as it says itself.
     pub ranks: Vec<ServedRank>,
     /// Totals since the worker started.
-    pub stages: Vec<StageFigures>,
+    pub stages: Vec<StageStats>,
     /// What the stages did in the last seconds.
     pub rates: Vec<StageRate>,
-    pub store: StoreFigures,
+    pub store: StoreStats,
 }
 
 /// What a stage did in the last seconds.
@@ -357,14 +357,14 @@ impl Coordinator {
                 .ranks
                 .iter()
                 .cloned()
-                .map(|figures| ServedRank {
-                    session: figures.session.0,
-                    rank: figures.rank,
-                    transport: figures.transport,
-                    batches: figures.batches,
-                    ready: figures.ready,
-                    slots: figures.slots,
-                    stall: figures.stall,
+                .map(|stats| ServedRank {
+                    session: stats.session.0,
+                    rank: stats.rank,
+                    transport: stats.transport,
+                    batches: stats.batches,
+                    ready: stats.ready,
+                    slots: stats.slots,
+                    stall: stats.stall,
                 })
                 .collect(),
             stages: worker.stages.clone(),
@@ -374,10 +374,10 @@ impl Coordinator {
     }
 }
 
-fn rates(worker: &Worker) -> Vec<StageRate> {
+fn rates(worker: &WorkerRecord) -> Vec<StageRate> {
     let Some((seconds, before)) = worker.recent.before(worker.heard_ms) else { return Vec::new() };
-    let rate = |stage: &StageFigures| {
-        let none = StageFigures::default();
+    let rate = |stage: &StageStats| {
+        let none = StageStats::default();
         let before = before.iter().find(|before| before.name == stage.name).unwrap_or(&none);
         let per_s = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
         StageRate {

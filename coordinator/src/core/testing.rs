@@ -5,11 +5,13 @@ use spdl_shard::{
     job::{BadSamples, Column, ColumnKind, DType, EpochEnd, Job, OrderParams},
 };
 use spdl_wire::messages::{
-    BadSample, FromCoordinator, Home, Join, NodeId, RankBeat, Refusal, SessionId, Start, ToCoordinator, WorkerBeat,
-    WorkerId,
+    BadSample, FromCoordinator, Home, Join, NodeId, RankHeartbeat, Refusal, SessionId, Start, ToCoordinator,
+    WorkerHeartbeat, WorkerId,
 };
 
-use super::{Answer, Change, Config, ConnectionId, Coordinator, Durable, Effect, NearestThenLeastLoaded, Peer, Role};
+use super::{
+    Answer, Change, Config, ConnectionId, Coordinator, Durable, Effect, NearestThenLeastLoaded, RequestPeer, Role,
+};
 use crate::state::{MemoryState, StateStore};
 
 pub(crate) fn job(name: &str) -> Job {
@@ -55,8 +57,8 @@ pub(crate) fn join(rank: u32, world: u32, nonce: u64) -> Join {
     }
 }
 
-pub(crate) fn beat(session: u64, rank: u32, nonce: u64, offset: u64) -> RankBeat {
-    RankBeat {
+pub(crate) fn beat(session: u64, rank: u32, nonce: u64, offset: u64) -> RankHeartbeat {
+    RankHeartbeat {
         session: SessionId(session),
         job: "j".to_owned(),
         rank,
@@ -69,8 +71,8 @@ pub(crate) fn beat(session: u64, rank: u32, nonce: u64, offset: u64) -> RankBeat
     }
 }
 
-pub(crate) fn worker(id: u64, node: &str) -> WorkerBeat {
-    WorkerBeat {
+pub(crate) fn worker(id: u64, node: &str) -> WorkerHeartbeat {
+    WorkerHeartbeat {
         home: Home {
             worker: WorkerId(id),
             name: format!("worker-{id}"),
@@ -140,7 +142,7 @@ impl World {
     }
 
     pub(crate) fn send_as(&mut self, role: Role, connection: u64, request: ToCoordinator) -> Answer {
-        let peer = Peer { connection: ConnectionId(connection), role, name: "somebody".to_owned() };
+        let peer = RequestPeer { connection: ConnectionId(connection), role, name: "somebody".to_owned() };
         let answer = self.core.handle_request(self.now_ms, &peer, request);
         self.carry_out();
         answer
@@ -154,8 +156,8 @@ impl World {
     }
 
     /// A worker beats, over a connection that has its id.
-    pub(crate) fn worker(&mut self, beat: WorkerBeat) -> FromCoordinator {
-        self.reply(Role::Worker, beat.home.worker.0, ToCoordinator::WorkerBeat(beat))
+    pub(crate) fn worker(&mut self, beat: WorkerHeartbeat) -> FromCoordinator {
+        self.reply(Role::Worker, beat.home.worker.0, ToCoordinator::WorkerHeartbeat(beat))
     }
 
     pub(crate) fn try_join(&mut self, join: Join) -> Result<(spdl_wire::messages::Session, Option<u64>), Refusal> {
@@ -172,15 +174,15 @@ impl World {
     }
 
     /// A rank beats; its home.
-    pub(crate) fn beat(&mut self, beat: RankBeat) -> Result<Option<u64>, Refusal> {
-        match self.reply(Role::Client, 1 << 40, ToCoordinator::RankBeat(beat)) {
+    pub(crate) fn beat(&mut self, beat: RankHeartbeat) -> Result<Option<u64>, Refusal> {
+        match self.reply(Role::Client, 1 << 40, ToCoordinator::RankHeartbeat(beat)) {
             FromCoordinator::RankHeard { home, .. } => Ok(home.map(|home| home.worker.0)),
             FromCoordinator::Refused(refusal) => Err(refusal),
             other => panic!("{other:?} is no answer to a beat"),
         }
     }
 
-    pub(crate) fn leave(&mut self, beat: RankBeat) {
+    pub(crate) fn leave(&mut self, beat: RankHeartbeat) {
         let reply = self.reply(Role::Client, 1 << 40, ToCoordinator::RankLeave(beat));
         assert_eq!(reply, FromCoordinator::Done);
     }

@@ -13,15 +13,15 @@ use std::{
 use parking_lot::Mutex;
 use spdl_wire::{
     certs::Role,
-    doorway::Doorway,
     log_limit::LogLimit,
+    pending::PendingConnections,
     quic::{self, Close, HANDSHAKE_TIMEOUT, QuicError, handshake, serve_requests},
 };
 use tokio::{sync::mpsc, task::JoinSet};
 
-use super::seat::Seat;
+use super::leadership::Leadership;
 use crate::{
-    core::{ConnectionId, Peer},
+    core::{ConnectionId, RequestPeer},
     error_text,
 };
 
@@ -38,39 +38,39 @@ const ROLES: [Role; 3] = [Role::Worker, Role::Client, Role::Admin];
 
 /// Lets peers in until the endpoint is closed, and ends when the last one is gone. Peers that go because of `stopping`
 /// are not dead. Dropped, it drops all connections.
-pub(crate) async fn accept(endpoint: quinn::Endpoint, seat: Arc<Seat>, stopping: Arc<AtomicBool>) {
-    let mut handshakes = Doorway::new(MAX_HANDSHAKES);
+pub(crate) async fn accept(endpoint: quinn::Endpoint, leadership: Arc<Leadership>, stopping: Arc<AtomicBool>) {
+    let mut handshakes = PendingConnections::new(MAX_HANDSHAKES);
     let (let_in, mut entered) = mpsc::channel(1);
-    let guests = Arc::new(Guests::default());
-    let doorman = Arc::new(Doorman::new(Arc::clone(&seat)));
+    let limits = Arc::new(ConnectionLimits::default());
+    let rejections = Arc::new(RejectionLog::new(Arc::clone(&leadership)));
     let mut next_id = 0;
     let mut running = JoinSet::new();
     loop {
         tokio::select! {
             incoming = endpoint.accept() => {
                 let Some(incoming) = incoming else { break };
-                let (let_in, doorman) = (let_in.clone(), Arc::clone(&doorman));
-                handshakes.enter(incoming.remote_address().ip(), async move {
+                let (let_in, rejections) = (let_in.clone(), Arc::clone(&rejections));
+                handshakes.admit(incoming.remote_address().ip(), async move {
                     match handshake(incoming, &ROLES, HANDSHAKE_TIMEOUT).await {
-                        Ok(guest) => drop(let_in.send(guest).await),
-                        Err(error) => doorman.turn_away(&error),
+                        Ok(peer) => drop(let_in.send(peer).await),
+                        Err(error) => rejections.reject(&error),
                     }
                 });
             }
             Some((connection, peer)) = entered.recv() => {
                 let address = connection.remote_address();
-                let Some(place) = Guests::admit(&guests, address.ip()) else {
+                let Some(permit) = ConnectionLimits::admit(&limits, address.ip()) else {
                     let reason = format!(
                         "{MAX_CONNECTIONS} connections are the most, {MAX_CONNECTIONS_PER_ADDRESS} of them from one address"
                     );
                     let text = format!("the {} `{}` at {address} is one too many: {reason}", peer.role, peer.name);
-                    doorman.note(Cause::Room, &text);
+                    rejections.note(RejectionCause::Room, &text);
                     Close::Busy.close(&connection, &reason);
                     continue;
                 };
                 next_id += 1;
-                let (seat, stopping) = (Arc::clone(&seat), Arc::clone(&stopping));
-                running.spawn(serve(connection, ConnectionId(next_id), peer, seat, stopping, place));
+                let (leadership, stopping) = (Arc::clone(&leadership), Arc::clone(&stopping));
+                running.spawn(serve(connection, ConnectionId(next_id), peer, leadership, stopping, permit));
             }
             Some(_) = running.join_next() => {}
         }
@@ -80,7 +80,7 @@ pub(crate) async fn accept(endpoint: quinn::Endpoint, seat: Arc<Seat>, stopping:
 
 /// Why a peer is not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
+enum RejectionCause {
     /// It sent what is no handshake, or did not finish it. Anybody can, at any rate.
     Noise,
     /// Its certificate is of another cluster, has expired or names no role.
@@ -91,7 +91,7 @@ enum Cause {
     Room,
 }
 
-impl Cause {
+impl RejectionCause {
     const ALL: [Self; 4] = [Self::Noise, Self::Certificate, Self::Role, Self::Room];
 
     const fn of(error: &QuicError) -> Self {
@@ -115,22 +115,22 @@ impl Cause {
 }
 
 /// Counts those who are not let in, and says so now and then.
-struct Doorman {
-    seat: Arc<Seat>,
-    limits: [LogLimit; Cause::ALL.len()],
+struct RejectionLog {
+    leadership: Arc<Leadership>,
+    limits: [LogLimit; RejectionCause::ALL.len()],
 }
 
-impl Doorman {
-    fn new(seat: Arc<Seat>) -> Self {
-        Self { seat, limits: Cause::ALL.map(|_| LogLimit::new(LOG_PERIOD)) }
+impl RejectionLog {
+    fn new(leadership: Arc<Leadership>) -> Self {
+        Self { leadership, limits: RejectionCause::ALL.map(|_| LogLimit::new(LOG_PERIOD)) }
     }
 
-    fn turn_away(&self, error: &QuicError) {
-        self.note(Cause::of(error), &format!("a peer was not let in: {}", error_text(error)));
+    fn reject(&self, error: &QuicError) {
+        self.note(RejectionCause::of(error), &format!("a peer was not let in: {}", error_text(error)));
     }
 
-    fn note(&self, cause: Cause, text: &str) {
-        self.seat.turned_away().count(cause.name());
+    fn note(&self, cause: RejectionCause, text: &str) {
+        self.leadership.turned_away().count(cause.name());
         if let Some(more) = self.limits[cause as usize].admit_text() {
             tracing::warn!("{text}{more}");
         }
@@ -141,55 +141,55 @@ async fn serve(
     connection: quinn::Connection,
     id: ConnectionId,
     peer: quic::Peer,
-    seat: Arc<Seat>,
+    leadership: Arc<Leadership>,
     stopping: Arc<AtomicBool>,
-    _place: Place,
+    _permit: ConnectionPermit,
 ) {
-    let peer = Arc::new(Peer { connection: id, role: peer.role, name: peer.name });
+    let peer = Arc::new(RequestPeer { connection: id, role: peer.role, name: peer.name });
     tracing::debug!("{} `{}` connected from {}", peer.role, peer.name, connection.remote_address());
     let handler = {
-        let (seat, peer) = (Arc::clone(&seat), Arc::clone(&peer));
+        let (leadership, peer) = (Arc::clone(&leadership), Arc::clone(&peer));
         move |request| {
-            let (seat, peer) = (Arc::clone(&seat), Arc::clone(&peer));
-            async move { seat.request(&peer, request).await }
+            let (leadership, peer) = (Arc::clone(&leadership), Arc::clone(&peer));
+            async move { leadership.request(&peer, request).await }
         }
     };
     let why = serve_requests(connection, handler).await;
     tracing::debug!("{} `{}` is gone: {why}", peer.role, peer.name);
     if !stopping.load(Ordering::Relaxed) {
-        seat.closed(id);
+        leadership.closed(id);
     }
 }
 
 /// The connections there are, by the address they come from.
 #[derive(Default)]
-struct Guests {
+struct ConnectionLimits {
     by_address: Mutex<HashMap<IpAddr, usize>>,
 }
 
 /// A guest's place, free again when dropped.
-struct Place {
-    guests: Arc<Guests>,
+struct ConnectionPermit {
+    limits: Arc<ConnectionLimits>,
     address: IpAddr,
 }
 
-impl Guests {
+impl ConnectionLimits {
     /// A place for one more from `address`; `None` where there are too many.
-    fn admit(guests: &Arc<Self>, address: IpAddr) -> Option<Place> {
-        let mut by_address = guests.by_address.lock();
+    fn admit(limits: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
+        let mut by_address = limits.by_address.lock();
         let total: usize = by_address.values().sum();
         let here = by_address.get(&address).copied().unwrap_or_default();
         if total >= MAX_CONNECTIONS || here >= MAX_CONNECTIONS_PER_ADDRESS {
             return None;
         }
         by_address.insert(address, here + 1);
-        Some(Place { guests: Arc::clone(guests), address })
+        Some(ConnectionPermit { limits: Arc::clone(limits), address })
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut by_address = self.guests.by_address.lock();
+        let mut by_address = self.limits.by_address.lock();
         if let Some(here) = by_address.get_mut(&self.address) {
             *here -= 1;
             if *here == 0 {
@@ -205,14 +205,15 @@ mod tests {
 
     #[test]
     fn one_address_cannot_take_every_place_and_gives_back_what_it_has() {
-        let guests = Arc::new(Guests::default());
+        let limits = Arc::new(ConnectionLimits::default());
         let (hostile, honest) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
-        let mut places: Vec<Place> = std::iter::from_fn(|| Guests::admit(&guests, hostile)).collect();
+        let mut places: Vec<ConnectionPermit> =
+            std::iter::from_fn(|| ConnectionLimits::admit(&limits, hostile)).collect();
         assert_eq!(places.len(), MAX_CONNECTIONS_PER_ADDRESS);
-        let place = Guests::admit(&guests, honest).expect("another address has places of its own");
+        let permit = ConnectionLimits::admit(&limits, honest).expect("another address has places of its own");
         places.pop();
-        assert!(Guests::admit(&guests, hostile).is_some());
-        drop((places, place));
-        assert!(guests.by_address.lock().is_empty());
+        assert!(ConnectionLimits::admit(&limits, hostile).is_some());
+        drop((places, permit));
+        assert!(limits.by_address.lock().is_empty());
     }
 }

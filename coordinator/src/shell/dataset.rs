@@ -43,12 +43,12 @@ impl Default for DatasetLimits {
 }
 
 /// Reads manifests, a few at once.
-pub(crate) struct Datasets {
+pub(crate) struct DatasetChecks {
     permits: Semaphore,
     limits: DatasetLimits,
 }
 
-impl Datasets {
+impl DatasetChecks {
     pub(crate) fn new(limits: DatasetLimits) -> Self {
         Self { permits: Semaphore::new(MANIFESTS_AT_ONCE), limits }
     }

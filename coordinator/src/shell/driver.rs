@@ -10,13 +10,13 @@ use spdl_shard::job::Job;
 use spdl_wire::messages::{FromCoordinator, Refusal, ToCoordinator};
 
 use super::{
-    dataset::{DatasetLimits, Datasets},
+    dataset::{DatasetChecks, DatasetLimits},
     writer::{StateWriter, Written},
 };
 use crate::{
     core::{
         Answer, Config, ConnectionId, Coordinator, Durability, Durable, Effect, LogLevel, LogLine,
-        NearestThenLeastLoaded, Peer, Status,
+        NearestThenLeastLoaded, RequestPeer, Status,
     },
     error_text,
     state::StateStore,
@@ -32,7 +32,7 @@ pub(crate) struct Driver {
     writer: StateWriter,
     durability: Mutex<Durability>,
     started: Instant,
-    datasets: Datasets,
+    datasets: DatasetChecks,
 }
 
 impl Driver {
@@ -49,13 +49,13 @@ impl Driver {
             durability: Mutex::new(Durability::new(store.is_shared())),
             writer: StateWriter::start(store),
             started: Instant::now(),
-            datasets: Datasets::new(limits),
+            datasets: DatasetChecks::new(limits),
         })
     }
 
     /// Answers a request, once what follows from it is durable, or refuses it (see [`Durability`]).
-    pub(crate) async fn request(&self, peer: &Peer, request: ToCoordinator) -> FromCoordinator {
-        let patience = if matches!(request, ToCoordinator::WorkerBeat(_)) { BEAT_PATIENCE } else { Duration::MAX };
+    pub(crate) async fn request(&self, peer: &RequestPeer, request: ToCoordinator) -> FromCoordinator {
+        let patience = if matches!(request, ToCoordinator::WorkerHeartbeat(_)) { BEAT_PATIENCE } else { Duration::MAX };
         // One look at the core: no other request comes between the terms and the answer.
         let (asked, mut written) = self.act(|core, now_ms| {
             let terms = self.durability.lock().terms(core, now_ms, &request, self.writer.problem())?;
@@ -167,12 +167,12 @@ fn print(LogLine { level, text }: &LogLine) {
 #[cfg(test)]
 mod tests {
     use parking_lot::Condvar;
-    use spdl_wire::messages::WorkerBeat;
+    use spdl_wire::messages::WorkerHeartbeat;
 
     use super::*;
     use crate::{
         core::{Change, Role, testing},
-        state::{MemoryState, StateError},
+        state::{MemoryState, StateStoreError},
     };
 
     #[derive(Clone, Copy, Default, PartialEq)]
@@ -202,26 +202,26 @@ mod tests {
     }
 
     impl StateStore for Fragile {
-        fn load(&self) -> Result<Durable, StateError> {
+        fn load(&self) -> Result<Durable, StateStoreError> {
             self.state.lock().load()
         }
 
-        fn apply(&mut self, changes: &[Change]) -> Result<(), StateError> {
+        fn apply(&mut self, changes: &[Change]) -> Result<(), StateStoreError> {
             let mut disk = self.disk.0.lock();
             self.disk.1.wait_while(&mut disk, |disk| *disk == Disk::Hangs);
             if *disk == Disk::Refuses {
                 let source = std::io::Error::other("disk full").into();
-                return Err(StateError::Io { path: "state".into(), action: "written", source });
+                return Err(StateStoreError::Io { path: "state".into(), action: "written", source });
             }
             self.state.lock().apply(changes)
         }
     }
 
     async fn beat(driver: &Driver, bad: &[u64]) -> FromCoordinator {
-        let peer = Peer { connection: ConnectionId(1), role: Role::Worker, name: "w".to_owned() };
+        let peer = RequestPeer { connection: ConnectionId(1), role: Role::Worker, name: "w".to_owned() };
         let bad_samples = bad.iter().map(|sample| testing::bad_sample(*sample)).collect();
-        let beat = WorkerBeat { bad_samples, ..testing::worker(1, "a") };
-        driver.request(&peer, ToCoordinator::WorkerBeat(beat)).await
+        let beat = WorkerHeartbeat { bad_samples, ..testing::worker(1, "a") };
+        driver.request(&peer, ToCoordinator::WorkerHeartbeat(beat)).await
     }
 
     fn is_refused(reply: &FromCoordinator, why: &str) -> bool {

@@ -1,7 +1,7 @@
 //! Leading by lease: of the coordinators whose state is in one etcd, the one that made the leader's key leads, for as long
 //! as it renews the lease that the key hangs on.
 //!
-//! One that cannot renew it stops before anybody else can begin (see [`Tenure::end_of_lease`]), and begins anew, from what
+//! One that cannot renew it stops before anybody else can begin (see [`LeaseDeadline::end_of_lease`]), and begins anew, from what
 //! is stored, when it gets the key again.
 
 use std::{
@@ -16,13 +16,15 @@ use serde::{Deserialize, Serialize};
 use super::{
     dataset::DatasetLimits,
     driver::Driver,
-    reign,
-    seat::{Seat, StandBy},
+    lead_until_lost,
+    leadership::{Leadership, Standby},
 };
 use crate::{
     core::Config,
     error_text,
-    state::{Committed, Condition, EtcdError, EtcdState, Gateway, Granted, Keys, Op, StateError, Tenure},
+    state::{
+        Committed, Condition, EtcdError, EtcdKeys, EtcdState, Gateway, Granted, LeaseDeadline, StateStoreError, TxnOp,
+    },
 };
 
 /// Renewals of a lease in its time.
@@ -36,7 +38,7 @@ const RESIGN_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// Who holds the leader's key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Holder {
+pub(crate) struct LeaseHolder {
     pub(crate) name: String,
     /// Where others reach it, where it knows.
     pub(crate) address: Option<String>,
@@ -45,13 +47,13 @@ pub(crate) struct Holder {
 /// A coordinator among others.
 pub(crate) struct Election {
     pub(crate) gateway: Arc<Gateway>,
-    pub(crate) keys: Keys,
+    pub(crate) keys: EtcdKeys,
     /// Name of the state in errors.
     pub(crate) state: PathBuf,
-    pub(crate) holder: Holder,
+    pub(crate) holder: LeaseHolder,
     /// The lease asked for.
     pub(crate) lease_s: u64,
-    pub(crate) seat: Arc<Seat>,
+    pub(crate) leadership: Arc<Leadership>,
     pub(crate) config: Config,
     pub(crate) datasets: DatasetLimits,
     pub(crate) jobs: Option<PathBuf>,
@@ -79,25 +81,25 @@ impl Election {
                     said = None;
                     let cause = self.lead(won).await;
                     tracing::warn!("this coordinator does not lead any more: {cause}");
-                    StandBy::Leaderless { cause }
+                    Standby::Leaderless { cause }
                 }
-                Ok(Err(holder)) => StandBy::Behind { address: holder.address, name: holder.name },
-                Err(error) => StandBy::Leaderless { cause: error_text(&error) },
+                Ok(Err(holder)) => Standby::Behind { address: holder.address, name: holder.name },
+                Err(error) => Standby::Leaderless { cause: error_text(&error) },
             };
             if said.as_ref() != Some(&place) {
                 match &place {
-                    StandBy::Behind { name, .. } => tracing::info!("on stand-by: `{name}` leads"),
-                    StandBy::Leaderless { cause } => tracing::warn!("no coordinator leads: {cause}"),
+                    Standby::Behind { name, .. } => tracing::info!("on stand-by: `{name}` leads"),
+                    Standby::Leaderless { cause } => tracing::warn!("no coordinator leads: {cause}"),
                 }
                 said = Some(place.clone());
             }
-            self.seat.stand_by(place);
+            self.leadership.stand_by(place);
             tokio::time::sleep(pause).await;
         }
     }
 
     /// Tries to become the leader; otherwise says who is.
-    async fn campaign(&self) -> Result<Result<Won, Holder>, EtcdError> {
+    async fn campaign(&self) -> Result<Result<Won, LeaseHolder>, EtcdError> {
         // One that may have been won without the word getting through, or that was lost without being given up.
         let old = *self.lease.lock();
         if let Some(old) = old {
@@ -106,35 +108,35 @@ impl Election {
         }
         let key = self.keys.leader();
         if let Some(held) = self.gateway.read(&key).await? {
-            return Ok(Err(Holder::of(&held.value)));
+            return Ok(Err(LeaseHolder::of(&held.value)));
         }
         let asked = Instant::now();
         let lease = self.gateway.grant(self.lease_s).await?;
         *self.lease.lock() = Some(lease.id);
         let value = serde_json::to_vec(&self.holder).expect("plain data serialises");
         let condition = Condition { key: key.clone(), created: 0 };
-        match self.gateway.commit(&condition, None, &[Op::Put { key, value, lease: Some(lease.id) }]).await? {
+        match self.gateway.commit(&condition, None, &[TxnOp::Put { key, value, lease: Some(lease.id) }]).await? {
             Committed::Done { revision } => Ok(Ok(Won { lease, term: revision, asked })),
-            Committed::Unmet { held } => Ok(Err(Holder::of(&held.map(|held| held.value).unwrap_or_default()))),
+            Committed::Unmet { held } => Ok(Err(LeaseHolder::of(&held.map(|held| held.value).unwrap_or_default()))),
         }
     }
 
     /// Leads until it cannot any more; says why.
     async fn lead(&self, won: Won) -> String {
         let ttl = Duration::from_secs(won.lease.ttl_s);
-        let tenure = Tenure::until(Tenure::end_of_lease(won.asked, ttl));
+        let deadline = LeaseDeadline::until(LeaseDeadline::end_of_lease(won.asked, ttl));
         let why = tokio::select! {
-            why = self.renew(won.lease, ttl, &tenure) => why,
-            error = self.reign(won.term, &tenure) => error_text(&error),
+            why = self.renew(won.lease, ttl, &deadline) => why,
+            error = self.lead_until_lost(won.term, &deadline) => error_text(&error),
         };
-        tenure.end();
+        deadline.end();
         why
     }
 
     /// Reads the state and serves from it; ends only when it cannot be read.
-    async fn reign(&self, term: i64, tenure: &Tenure) -> StateError {
+    async fn lead_until_lost(&self, term: i64, deadline: &LeaseDeadline) -> StateStoreError {
         let opened =
-            EtcdState::open(Arc::clone(&self.gateway), self.keys.clone(), term, tenure.clone(), self.state.clone());
+            EtcdState::open(Arc::clone(&self.gateway), self.keys.clone(), term, deadline.clone(), self.state.clone());
         let (store, durable) = match opened.await {
             Ok(opened) => opened,
             Err(error) => {
@@ -148,28 +150,28 @@ impl Election {
             durable.sessions.len()
         );
         let driver = Driver::start(self.config, self.datasets.clone(), durable, Box::new(store));
-        self.seat.lead(Arc::clone(&driver), tenure.clone());
-        let mut tasks = reign(&driver, &self.seat, self.jobs.clone());
+        self.leadership.lead(Arc::clone(&driver), deadline.clone());
+        let mut tasks = lead_until_lost(&driver, &self.leadership, self.jobs.clone());
         drop(driver);
         while tasks.join_next().await.is_some() {}
         std::future::pending().await
     }
 
     /// Renews the lease; ends when it is lost, or may soon be.
-    async fn renew(&self, lease: Granted, ttl: Duration, tenure: &Tenure) -> String {
+    async fn renew(&self, lease: Granted, ttl: Duration, deadline: &LeaseDeadline) -> String {
         let period = ttl / RENEWALS;
         let mut last = "etcd was not asked in time".to_owned();
         let mut pause = period;
         loop {
-            let left = tenure.left().unwrap_or(period);
+            let left = deadline.left().unwrap_or(period);
             tokio::time::sleep(pause.min(left)).await;
-            if !tenure.holds() {
+            if !deadline.is_valid() {
                 return last;
             }
             let asked = Instant::now();
             match self.gateway.keep_alive(lease.id).await {
                 Ok(Some(ttl_s)) => {
-                    tenure.extend(Tenure::end_of_lease(asked, Duration::from_secs(ttl_s)));
+                    deadline.extend(LeaseDeadline::end_of_lease(asked, Duration::from_secs(ttl_s)));
                     pause = period;
                 }
                 Ok(None) => return "its lease has run out".to_owned(),
@@ -191,7 +193,7 @@ impl Election {
     }
 }
 
-impl Holder {
+impl LeaseHolder {
     /// What the leader's key holds; one whose value makes no sense leads all the same.
     fn of(value: &[u8]) -> Self {
         let readable = (value.len() <= MAX_HOLDER_BYTES).then(|| serde_json::from_slice(value).ok()).flatten();
@@ -205,11 +207,11 @@ mod tests {
 
     #[test]
     fn a_holder_is_read_as_it_is_written_and_nonsense_is_another_one() {
-        let holder = Holder { name: "a".to_owned(), address: Some("h:1".to_owned()) };
-        assert_eq!(Holder::of(&serde_json::to_vec(&holder).unwrap()), holder);
-        let long = serde_json::to_vec(&Holder { name: "a".repeat(MAX_HOLDER_BYTES), address: None }).unwrap();
+        let holder = LeaseHolder { name: "a".to_owned(), address: Some("h:1".to_owned()) };
+        assert_eq!(LeaseHolder::of(&serde_json::to_vec(&holder).unwrap()), holder);
+        let long = serde_json::to_vec(&LeaseHolder { name: "a".repeat(MAX_HOLDER_BYTES), address: None }).unwrap();
         for nonsense in [b"".as_slice(), b"{", &long] {
-            assert_eq!(Holder::of(nonsense).name, "another coordinator");
+            assert_eq!(LeaseHolder::of(nonsense).name, "another coordinator");
         }
     }
 }

@@ -13,34 +13,34 @@ use axum::{
     routing::get,
 };
 
-use super::{metrics, seat::Seat};
+use super::{leadership::Leadership, metrics};
 
 #[derive(Clone)]
-struct Shared {
-    seat: Arc<Seat>,
+struct HttpState {
+    leadership: Arc<Leadership>,
     stopping: Arc<AtomicBool>,
 }
 
 /// `/healthz`, `/readyz`, `/metrics`, `/status`.
-pub(crate) fn router(seat: Arc<Seat>, stopping: Arc<AtomicBool>) -> Router {
+pub(crate) fn router(leadership: Arc<Leadership>, stopping: Arc<AtomicBool>) -> Router {
     Router::new()
         .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics_text))
         .route("/status", get(status))
-        .with_state(Shared { seat, stopping })
+        .with_state(HttpState { leadership, stopping })
 }
 
 /// Fails when only a restart helps.
-async fn healthy(State(shared): State<Shared>) -> Response {
-    match shared.seat.broken() {
+async fn healthy(State(shared): State<HttpState>) -> Response {
+    match shared.leadership.broken() {
         None => "ok\n".into_response(),
         Some(broken) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{broken}\n")).into_response(),
     }
 }
 
-async fn ready(State(shared): State<Shared>) -> Response {
-    let readiness = match shared.seat.readiness() {
+async fn ready(State(shared): State<HttpState>) -> Response {
+    let readiness = match shared.leadership.readiness() {
         _ if shared.stopping.load(Ordering::Relaxed) => Err("stopping".to_owned()),
         readiness => readiness,
     };
@@ -50,13 +50,17 @@ async fn ready(State(shared): State<Shared>) -> Response {
     }
 }
 
-async fn metrics_text(State(shared): State<Shared>) -> impl IntoResponse {
-    let problem = shared.seat.state_problem();
-    let text =
-        metrics::text(&shared.seat.status(), shared.seat.requests(), shared.seat.turned_away(), problem.as_deref());
+async fn metrics_text(State(shared): State<HttpState>) -> impl IntoResponse {
+    let problem = shared.leadership.state_problem();
+    let text = metrics::text(
+        &shared.leadership.status(),
+        shared.leadership.requests(),
+        shared.leadership.turned_away(),
+        problem.as_deref(),
+    );
     ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
 }
 
-async fn status(State(shared): State<Shared>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "application/json")], shared.seat.status().to_json())
+async fn status(State(shared): State<HttpState>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, "application/json")], shared.leadership.status().to_json())
 }

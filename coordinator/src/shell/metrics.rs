@@ -53,10 +53,10 @@ impl TurnedAway {
 /// What a request is called.
 pub(crate) const fn request_name(request: &ToCoordinator) -> &'static str {
     match request {
-        ToCoordinator::WorkerBeat(_) => "worker_beat",
+        ToCoordinator::WorkerHeartbeat(_) => "worker_beat",
         ToCoordinator::WorkerLeave { .. } => "worker_leave",
         ToCoordinator::Join(_) => "join",
-        ToCoordinator::RankBeat(_) => "rank_beat",
+        ToCoordinator::RankHeartbeat(_) => "rank_beat",
         ToCoordinator::RankLeave(_) => "rank_leave",
         ToCoordinator::SubmitJob { .. } => "submit_job",
         ToCoordinator::RemoveJob { .. } => "remove_job",
@@ -103,9 +103,9 @@ fn single(registry: &mut Registry, name: &str, help: &str, value: f64) {
 }
 
 fn per_job(registry: &mut Registry, status: &Status) {
-    type Figures = Family<JobLabels, Gauge<f64, std::sync::atomic::AtomicU64>>;
+    type Stats = Family<JobLabels, Gauge<f64, std::sync::atomic::AtomicU64>>;
     let mut add = |name: &str, help: &str, figure: &dyn Fn(usize) -> f64| {
-        let family = Figures::default();
+        let family = Stats::default();
         for (at, job) in status.jobs.iter().enumerate() {
             family.get_or_create(&JobLabels { job: job.name.clone() }).set(figure(at));
         }

@@ -6,8 +6,8 @@ mod driver;
 mod election;
 mod http;
 mod job_files;
+mod leadership;
 mod metrics;
-mod seat;
 mod writer;
 
 use std::{
@@ -34,12 +34,15 @@ use tokio::{net::TcpListener, sync::Notify, task::JoinSet};
 pub use self::dataset::DatasetLimits;
 use self::{
     driver::Driver,
-    election::{Election, Holder},
-    seat::Seat,
+    election::{Election, LeaseHolder},
+    leadership::Leadership,
 };
 use crate::{
     core::Config,
-    state::{EmbeddedState, EtcdError, Gateway, Keys, StateError, StateLocation, StateStore, Tenure, Timeouts},
+    state::{
+        EmbeddedState, EtcdError, EtcdKeys, Gateway, LeaseDeadline, StateLocation, StateStore, StateStoreError,
+        Timeouts,
+    },
 };
 
 /// How often the core is told that time has passed; a fraction of any sensible liveness timeout.
@@ -55,7 +58,7 @@ pub const CA_DIRECTORY: &str = "ca";
 
 /// Where a coordinator listens and what it keeps where.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct CoordinatorSettings {
     /// UDP address for workers, clients and admins; port 0 takes a free one.
     pub listen: SocketAddr,
     /// TCP address for HTTP; port 0 takes a free one.
@@ -101,7 +104,7 @@ pub enum Authority {
 #[allow(missing_docs)]
 pub enum StartError {
     #[error(transparent)]
-    State(#[from] StateError),
+    State(#[from] StateStoreError),
     #[error(transparent)]
     Certificate(#[from] CertError),
     #[error(transparent)]
@@ -156,7 +159,7 @@ pub struct Server {
     quic: SocketAddr,
     http: SocketAddr,
     endpoint: quinn::Endpoint,
-    seat: Arc<Seat>,
+    leadership: Arc<Leadership>,
     election: Option<Arc<Election>>,
     stopping: Arc<AtomicBool>,
     stop_http: Arc<Notify>,
@@ -172,7 +175,7 @@ impl Server {
     ///
     /// # Errors
     /// [`StartError`].
-    pub async fn start(settings: Settings) -> Result<Self, StartError> {
+    pub async fn start(settings: CoordinatorSettings) -> Result<Self, StartError> {
         StoreOptions::from_env().check().map_err(|error| StartError::Store(Box::new(error)))?;
         // First, as its lock keeps two coordinators off one directory.
         let mut embedded = match &settings.state {
@@ -187,22 +190,22 @@ impl Server {
         let bound = |source| StartError::Quic(QuicError::Bind { address: settings.listen, source });
         let quic = endpoint.local_addr().map_err(bound)?;
 
-        let seat = Seat::new();
+        let leadership = Leadership::new();
         let mut tasks = JoinSet::new();
         let mut election = None;
         if let Some(state) = embedded {
             let driver = Driver::start(settings.config, settings.datasets.clone(), state.load()?, Box::new(state));
-            tasks = reign(&driver, &seat, settings.jobs);
-            seat.lead(driver, Tenure::for_life());
+            tasks = lead_until_lost(&driver, &leadership, settings.jobs);
+            leadership.lead(driver, LeaseDeadline::unbounded());
         } else {
-            let elected = Arc::new(stand(&settings, quic, Arc::clone(&seat))?);
-            tasks.spawn(Arc::clone(&seat).watch("stands for election", Arc::clone(&elected).run()));
+            let elected = Arc::new(join_election(&settings, quic, Arc::clone(&leadership))?);
+            tasks.spawn(Arc::clone(&leadership).watch("stands for election", Arc::clone(&elected).run()));
             election = Some(elected);
         }
         let stopping = Arc::new(AtomicBool::new(false));
         let stop_http = Arc::new(Notify::new());
         let mut http_task = JoinSet::new();
-        let router = http::router(Arc::clone(&seat), Arc::clone(&stopping));
+        let router = http::router(Arc::clone(&leadership), Arc::clone(&stopping));
         let stopped = Arc::clone(&stop_http);
         http_task.spawn(async move {
             let serve = axum::serve(HttpListener::new(listener), router);
@@ -212,9 +215,9 @@ impl Server {
             }
         });
         let mut connections = JoinSet::new();
-        let accept = connections::accept(endpoint.clone(), Arc::clone(&seat), Arc::clone(&stopping));
-        connections.spawn(Arc::clone(&seat).watch("accepts connections", accept));
-        Ok(Self { quic, http, endpoint, seat, election, stopping, stop_http, http_task, connections, tasks })
+        let accept = connections::accept(endpoint.clone(), Arc::clone(&leadership), Arc::clone(&stopping));
+        connections.spawn(Arc::clone(&leadership).watch("accepts connections", accept));
+        Ok(Self { quic, http, endpoint, leadership, election, stopping, stop_http, http_task, connections, tasks })
     }
 
     /// Where it listens for QUIC.
@@ -237,7 +240,7 @@ impl Server {
         self.stop_http.notify_one();
         let tidy = async {
             ended(&mut self.connections).await;
-            if let Some(driver) = self.seat.driver() {
+            if let Some(driver) = self.leadership.driver() {
                 let _ = tokio::time::timeout(FLUSH_TIMEOUT, driver.flush()).await;
             }
             self.tasks.shutdown().await;
@@ -253,7 +256,7 @@ impl Server {
     }
 }
 
-fn identity(settings: &Settings, state: Option<&mut EmbeddedState>) -> Result<Identity, StartError> {
+fn identity(settings: &CoordinatorSettings, state: Option<&mut EmbeddedState>) -> Result<Identity, StartError> {
     let ca = match (&settings.authority, state) {
         (Authority::OfState, Some(state)) => {
             let folder = state.folder().join(CA_DIRECTORY);
@@ -283,7 +286,11 @@ fn identity(settings: &Settings, state: Option<&mut EmbeddedState>) -> Result<Id
 }
 
 /// A coordinator that is to lead when it is its turn.
-fn stand(settings: &Settings, quic: SocketAddr, seat: Arc<Seat>) -> Result<Election, StartError> {
+fn join_election(
+    settings: &CoordinatorSettings,
+    quic: SocketAddr,
+    leadership: Arc<Leadership>,
+) -> Result<Election, StartError> {
     let StateLocation::Etcd { members, prefix } = &settings.state else {
         unreachable!("a state in a directory is one coordinator's alone")
     };
@@ -302,11 +309,11 @@ fn stand(settings: &Settings, quic: SocketAddr, seat: Arc<Seat>) -> Result<Elect
     let timeouts = Timeouts { answer: (lease / 5).max(MIN_ETCD_TIMEOUT), commit: lease };
     Ok(Election {
         gateway: Arc::new(Gateway::new(members, settings.etcd_certs.as_deref(), timeouts)?),
-        keys: Keys::new(prefix.clone()),
+        keys: EtcdKeys::new(prefix.clone()),
         state: settings.state.to_string().into(),
-        holder: Holder { name: settings.name.clone(), address },
+        holder: LeaseHolder { name: settings.name.clone(), address },
         lease_s: settings.lease_s,
-        seat,
+        leadership,
         config: settings.config,
         datasets: settings.datasets.clone(),
         jobs: settings.jobs.clone(),
@@ -315,12 +322,12 @@ fn stand(settings: &Settings, quic: SocketAddr, seat: Arc<Seat>) -> Result<Elect
 }
 
 /// What runs while a coordinator leads.
-fn reign(driver: &Arc<Driver>, seat: &Arc<Seat>, jobs: Option<PathBuf>) -> JoinSet<()> {
+fn lead_until_lost(driver: &Arc<Driver>, leadership: &Arc<Leadership>, jobs: Option<PathBuf>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    tasks.spawn(Arc::clone(seat).watch("keeps the time", tick(Arc::clone(driver))));
+    tasks.spawn(Arc::clone(leadership).watch("keeps the time", tick(Arc::clone(driver))));
     if let Some(directory) = jobs {
         let load = job_files::watch(Arc::clone(driver), directory);
-        tasks.spawn(Arc::clone(seat).watch("loads job files", load));
+        tasks.spawn(Arc::clone(leadership).watch("loads job files", load));
     }
     tasks
 }

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use crate::{
     core::Change,
     error_text,
-    state::{StateError, StateStore},
+    state::{StateStore, StateStoreError},
 };
 
 /// Until writing is tried again after it failed; doubles each time, up to the most.
@@ -29,14 +29,14 @@ const DROP_TIMEOUT: Duration = Duration::from_millis(400);
 /// What became of the changes: `Err` says why they are not durable yet.
 pub(crate) type Written = oneshot::Receiver<Result<(), String>>;
 
-struct Request {
+struct WriteRequest {
     changes: Vec<Change>,
     done: oneshot::Sender<Result<(), String>>,
 }
 
 /// A handle to the thread; dropped, it waits for what was handed over, but not for long.
 pub(crate) struct StateWriter {
-    requests: Option<mpsc::Sender<Request>>,
+    requests: Option<mpsc::Sender<WriteRequest>>,
     /// Closed when the thread has ended.
     ended: Mutex<mpsc::Receiver<()>>,
     problem: Arc<Mutex<Option<String>>>,
@@ -47,7 +47,7 @@ impl StateWriter {
         let (requests, inbox) = mpsc::channel();
         let problem = Arc::new(Mutex::new(None));
         let (ends, ended) = mpsc::channel();
-        let work = Work { store, pending: Vec::new(), problem: Arc::clone(&problem), rest: None };
+        let work = WriteJob { store, pending: Vec::new(), problem: Arc::clone(&problem), rest: None };
         let panicked = Arc::clone(&problem);
         std::thread::Builder::new()
             .name("spdl-state".to_owned())
@@ -67,7 +67,7 @@ impl StateWriter {
     pub(crate) fn write(&self, changes: Vec<Change>) -> Written {
         let (done, written) = oneshot::channel();
         let requests = self.requests.as_ref().expect("the writer runs until it is dropped");
-        if let Err(mpsc::SendError(Request { done, .. })) = requests.send(Request { changes, done }) {
+        if let Err(mpsc::SendError(WriteRequest { done, .. })) = requests.send(WriteRequest { changes, done }) {
             // The thread has panicked, and said so.
             let _ = done.send(Err(self.problem().unwrap_or_else(|| "nobody writes the state".to_owned())));
         }
@@ -87,7 +87,7 @@ impl Drop for StateWriter {
     }
 }
 
-struct Work {
+struct WriteJob {
     store: Box<dyn StateStore>,
     /// Changes that could not be written yet.
     pending: Vec<Change>,
@@ -96,8 +96,8 @@ struct Work {
     rest: Option<(Instant, Duration)>,
 }
 
-impl Work {
-    fn run(mut self, inbox: &mpsc::Receiver<Request>) {
+impl WriteJob {
+    fn run(mut self, inbox: &mpsc::Receiver<WriteRequest>) {
         loop {
             let rest = self.rest.map_or(IDLE, |(until, _)| until.saturating_duration_since(Instant::now()));
             let first = match inbox.recv_timeout(rest) {
@@ -140,7 +140,7 @@ impl Work {
             }
             Err(error) => {
                 let text = error_text(&error);
-                if matches!(error, StateError::Deposed { .. }) {
+                if matches!(error, StateStoreError::LeadershipLost { .. }) {
                     // Whoever leads goes on from what was written, and is told the rest by those it concerns.
                     self.pending.clear();
                     return Err(text);
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
     use crate::{
         core::{Durable, JobRecord, testing},
-        state::{MemoryState, StateError},
+        state::{MemoryState, StateStoreError},
     };
 
     /// A state in memory, seen from outside, whose disk can refuse.
@@ -191,14 +191,14 @@ mod tests {
     struct Flaky(Arc<Mutex<MemoryState>>, Arc<AtomicBool>);
 
     impl StateStore for Flaky {
-        fn load(&self) -> Result<Durable, StateError> {
+        fn load(&self) -> Result<Durable, StateStoreError> {
             self.0.lock().load()
         }
 
-        fn apply(&mut self, changes: &[Change]) -> Result<(), StateError> {
+        fn apply(&mut self, changes: &[Change]) -> Result<(), StateStoreError> {
             if self.1.load(Ordering::SeqCst) {
                 let source = std::io::Error::other("disk full").into();
-                return Err(StateError::Io { path: "state".into(), action: "written", source });
+                return Err(StateStoreError::Io { path: "state".into(), action: "written", source });
             }
             self.0.lock().apply(changes)
         }
@@ -240,11 +240,11 @@ mod tests {
     fn a_store_that_panics_is_told_to_everyone_who_writes() {
         struct Panics;
         impl StateStore for Panics {
-            fn load(&self) -> Result<Durable, StateError> {
+            fn load(&self) -> Result<Durable, StateStoreError> {
                 Ok(Durable::default())
             }
 
-            fn apply(&mut self, _: &[Change]) -> Result<(), StateError> {
+            fn apply(&mut self, _: &[Change]) -> Result<(), StateStoreError> {
                 panic!("it makes no sense")
             }
         }

@@ -5,8 +5,8 @@ use spdl_wire::messages::{FromCoordinator, Join, NodeId, SessionId, Start, Start
 
 use super::StateStore;
 use crate::core::{
-    Answer, BadSampleCause, BadSampleRecord, Change, Config, ConnectionId, Coordinator, Durable, JobRecord,
-    NearestThenLeastLoaded, Peer, RankRecord, Role, SessionRecord, Successor, testing,
+    Answer, BadSampleRecord, BadSampleReport, Change, Config, ConnectionId, Coordinator, Durable, JobRecord,
+    NearestThenLeastLoaded, RankRecord, RequestPeer, Role, SessionRecord, Successor, testing,
 };
 
 fn job(name: &str) -> JobRecord {
@@ -45,7 +45,7 @@ fn session(id: u64, job: &str) -> SessionRecord {
 }
 
 fn bad_sample(job: &str, sample: u64, named: bool) -> BadSampleRecord {
-    let cause = BadSampleCause { shard: "s.tar".to_owned(), key: "a/b".to_owned(), cause: "short".to_owned() };
+    let cause = BadSampleReport { shard: "s.tar".to_owned(), key: "a/b".to_owned(), cause: "short".to_owned() };
     BadSampleRecord { job: job.to_owned(), sample: SampleId(sample), named: named.then_some(cause) }
 }
 
@@ -59,7 +59,7 @@ pub(crate) const SESSION_OF_FORMAT_1: &str = r#"{"id":7,"job":"j","world":2,"glo
 pub(crate) fn goes_on_from_format_1(durable: Durable) {
     let mut core = Coordinator::new(Config::default(), Box::new(NearestThenLeastLoaded), durable, 0);
     let join = Join { start: Start::Resume, ..testing::join(0, 2, 20) };
-    let peer = Peer { connection: ConnectionId(1), role: Role::Client, name: "c".to_owned() };
+    let peer = RequestPeer { connection: ConnectionId(1), role: Role::Client, name: "c".to_owned() };
     let answer = core.handle_request(1, &peer, ToCoordinator::Join(join));
     let Answer::Reply(FromCoordinator::Joined { session, reason, .. }) = answer else { panic!("{answer:?}") };
     assert_eq!((session.id, session.start, session.job.epochs), (SessionId(8), Position::new(1, 96), 3));

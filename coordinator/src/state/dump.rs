@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{StateError, restored};
+use super::{StateStoreError, restored};
 use crate::core::{BadSampleRecord, Durable, JobRecord, SessionRecord};
 
 /// Version of the file.
@@ -32,7 +32,7 @@ struct Head {
 /// Each further line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum Line {
+enum DumpLine {
     Job(Box<JobRecord>),
     Session(SessionRecord),
     BadSample(BadSampleRecord),
@@ -64,19 +64,21 @@ impl Dump {
             bad_samples: bad_samples.len(),
         };
         line(&mut out, &head)?;
-        jobs.iter().try_for_each(|record| line(&mut out, &Line::Job(Box::new(record.clone()))))?;
-        sessions.iter().try_for_each(|record| line(&mut out, &Line::Session(record.clone())))?;
-        bad_samples.iter().try_for_each(|record| line(&mut out, &Line::BadSample(record.clone())))?;
+        jobs.iter().try_for_each(|record| line(&mut out, &DumpLine::Job(Box::new(record.clone()))))?;
+        sessions.iter().try_for_each(|record| line(&mut out, &DumpLine::Session(record.clone())))?;
+        bad_samples.iter().try_for_each(|record| line(&mut out, &DumpLine::BadSample(record.clone())))?;
         out.flush()
     }
 
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// [`StateError::Dump`], which names the line.
-    pub fn read(path: &Path) -> Result<Self, StateError> {
-        let io = |source: io::Error| StateError::Io { path: path.to_owned(), action: "read", source: source.into() };
-        let wrong = |number: usize, cause: String| StateError::Dump { path: path.to_owned(), line: number + 1, cause };
+    /// [`StateStoreError::Dump`], which names the line.
+    pub fn read(path: &Path) -> Result<Self, StateStoreError> {
+        let io =
+            |source: io::Error| StateStoreError::Io { path: path.to_owned(), action: "read", source: source.into() };
+        let wrong =
+            |number: usize, cause: String| StateStoreError::Dump { path: path.to_owned(), line: number + 1, cause };
         let mut lines = BufReader::new(fs::File::open(path).map_err(io)?).lines().enumerate();
         let Some((_, first)) = lines.next() else { return Err(wrong(0, "it is empty".to_owned())) };
         let head: Head = serde_json::from_str(&first.map_err(io)?)
@@ -89,13 +91,13 @@ impl Dump {
         for (number, text) in lines {
             last = number;
             match serde_json::from_str(&text.map_err(io)?).map_err(|error| wrong(number, error.to_string()))? {
-                Line::Job(record) => {
+                DumpLine::Job(record) => {
                     let name = record.job.name.clone();
                     let record = restored(*record).map_err(|cause| wrong(number, format!("job `{name}`: {cause}")))?;
                     durable.jobs.push(record);
                 }
-                Line::Session(record) => durable.sessions.push(record),
-                Line::BadSample(record) => durable.bad_samples.push(record),
+                DumpLine::Session(record) => durable.sessions.push(record),
+                DumpLine::BadSample(record) => durable.bad_samples.push(record),
             }
         }
         let found = [durable.jobs.len(), durable.sessions.len(), durable.bad_samples.len()];

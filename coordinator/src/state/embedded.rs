@@ -13,7 +13,7 @@ use std::{
 use redb::{Database, DatabaseError};
 
 use super::{
-    Dump, FORMAT, StateError, StateStore,
+    Dump, FORMAT, StateStore, StateStoreError,
     folder::{Folder, write_whole},
     guard::{Copy, guarded},
     tables::{self, Reader},
@@ -49,13 +49,13 @@ impl EmbeddedState {
     ///
     /// # Errors
     /// When another process has it, another version wrote it, it is damaged or was lost, or the disk fails.
-    pub fn open(directory: &Path) -> Result<Self, StateError> {
+    pub fn open(directory: &Path) -> Result<Self, StateStoreError> {
         let folder = Folder::take(directory)?;
         let path = folder.database();
         let is_there = path.try_exists().map_err(|error| io_error(&path, "opened", error))?;
         if !is_there {
             if folder.backup().exists() {
-                return Err(StateError::Lost { folder: directory.to_owned() });
+                return Err(StateStoreError::Lost { folder: directory.to_owned() });
             }
             tracing::info!("state `{}` is new: it knows of no jobs and sessions", path.display());
             make(&folder, &Dump::default())?;
@@ -76,7 +76,7 @@ impl EmbeddedState {
     ///
     /// # Errors
     /// When another process has it, or the disk fails.
-    pub fn replace(directory: &Path, dump: &Dump) -> Result<Option<PathBuf>, StateError> {
+    pub fn replace(directory: &Path, dump: &Dump) -> Result<Option<PathBuf>, StateStoreError> {
         let folder = Folder::take(directory)?;
         let aside = folder.set_aside()?;
         make(&folder, dump)?;
@@ -87,7 +87,7 @@ impl EmbeddedState {
     ///
     /// # Errors
     /// As [`open`](Self::open), and where there is none.
-    pub fn export(directory: &Path) -> Result<Dump, StateError> {
+    pub fn export(directory: &Path) -> Result<Dump, StateStoreError> {
         // Taking a folder makes it.
         let path = Folder::database_in(directory);
         fs::metadata(&path).map_err(|error| io_error(&path, "read", error))?;
@@ -105,7 +105,7 @@ impl EmbeddedState {
     ///
     /// # Errors
     /// When the disk fails.
-    pub fn own_ca(&mut self) -> Result<(), StateError> {
+    pub fn own_ca(&mut self) -> Result<(), StateStoreError> {
         self.change(tables::own_ca)?;
         self.owns_ca = true;
         self.backup.is_behind = true;
@@ -120,7 +120,7 @@ impl EmbeddedState {
 
     /// Runs `action` on the database, which is opened first where an error has closed it. An error closes it: what it has
     /// in memory may then differ from what is on the disk.
-    fn change(&mut self, action: impl FnOnce(&Database) -> Result<(), redb::Error>) -> Result<(), StateError> {
+    fn change(&mut self, action: impl FnOnce(&Database) -> Result<(), redb::Error>) -> Result<(), StateStoreError> {
         let path = self.folder.database();
         let database = match self.database.take() {
             Some(database) => database,
@@ -131,14 +131,14 @@ impl EmbeddedState {
                 self.database = Some(database);
                 return Ok(());
             }
-            Ok(Err(source)) => Err(StateError::Io { path, action: "written", source: source.into() }),
+            Ok(Err(source)) => Err(StateStoreError::Io { path, action: "written", source: source.into() }),
             Err(cause) => Err(damaged(&path, cause)),
         };
         let _ = guarded(|| drop(database));
         result
     }
 
-    fn format(&self) -> Result<Option<u64>, StateError> {
+    fn format(&self) -> Result<Option<u64>, StateStoreError> {
         let (path, database) = (self.folder.database(), self.database.as_ref().expect("it was just opened"));
         guarded(|| Reader { database, path: &path }.format()).unwrap_or_else(|cause| Err(damaged(&path, cause)))
     }
@@ -165,7 +165,7 @@ impl EmbeddedState {
         }
     }
 
-    fn read(&self) -> Result<Dump, StateError> {
+    fn read(&self) -> Result<Dump, StateStoreError> {
         let path = self.folder.database();
         let Some(database) = &self.database else {
             return Err(io_error(&path, "read", io::Error::other("it is closed after an error")));
@@ -183,11 +183,11 @@ impl Drop for EmbeddedState {
 }
 
 impl StateStore for EmbeddedState {
-    fn load(&self) -> Result<Durable, StateError> {
+    fn load(&self) -> Result<Durable, StateStoreError> {
         Ok(self.read()?.durable)
     }
 
-    fn apply(&mut self, changes: &[Change]) -> Result<(), StateError> {
+    fn apply(&mut self, changes: &[Change]) -> Result<(), StateStoreError> {
         if changes.is_empty() && self.database.is_some() {
             return Ok(());
         }
@@ -201,10 +201,13 @@ impl StateStore for EmbeddedState {
 }
 
 /// Makes the database of a folder that has none.
-fn make(folder: &Folder, dump: &Dump) -> Result<(), StateError> {
+fn make(folder: &Folder, dump: &Dump) -> Result<(), StateStoreError> {
     folder.put_database(|path| {
-        let write =
-            |source: redb::Error| StateError::Io { path: path.to_owned(), action: "written", source: source.into() };
+        let write = |source: redb::Error| StateStoreError::Io {
+            path: path.to_owned(),
+            action: "written",
+            source: source.into(),
+        };
         let database = Database::builder().set_cache_size(CACHE_BYTES).create(path);
         let database = database.map_err(|error| write(error.into()))?;
         tables::begin(&database, dump).map_err(write)
@@ -213,12 +216,12 @@ fn make(folder: &Folder, dump: &Dump) -> Result<(), StateError> {
 
 /// What a database holds, read from a copy of its file in memory that is checked first: one that is damaged is left as
 /// it is, and whatever can be restored from it still can.
-fn try_out(path: &Path) -> Result<Dump, StateError> {
+fn try_out(path: &Path) -> Result<Dump, StateStoreError> {
     let bytes = fs::read(path).map_err(|error| io_error(path, "read", error))?;
     if bytes.is_empty() {
         return Err(damaged(path, "it is empty".to_owned()));
     }
-    let tried = guarded(|| -> Result<Dump, StateError> {
+    let tried = guarded(|| -> Result<Dump, StateStoreError> {
         let wrong = |error: DatabaseError| damaged(path, error.to_string());
         let mut database =
             Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(Copy::of(bytes)).map_err(wrong)?;
@@ -230,20 +233,22 @@ fn try_out(path: &Path) -> Result<Dump, StateError> {
     tried.unwrap_or_else(|cause| Err(damaged(path, cause)))
 }
 
-fn open_database(path: &Path) -> Result<Database, StateError> {
+fn open_database(path: &Path) -> Result<Database, StateStoreError> {
     let opened = guarded(|| Database::builder().set_cache_size(CACHE_BYTES).open(path));
     opened.map_err(|cause| damaged(path, cause))?.map_err(|error| match error {
-        DatabaseError::DatabaseAlreadyOpen => StateError::Locked { path: path.to_owned() },
-        other => StateError::Io { path: path.to_owned(), action: "opened", source: redb::Error::from(other).into() },
+        DatabaseError::DatabaseAlreadyOpen => StateStoreError::Locked { path: path.to_owned() },
+        other => {
+            StateStoreError::Io { path: path.to_owned(), action: "opened", source: redb::Error::from(other).into() }
+        }
     })
 }
 
-fn damaged(path: &Path, cause: String) -> StateError {
-    StateError::Damaged { path: path.to_owned(), subject: "the database".to_owned(), cause }
+fn damaged(path: &Path, cause: String) -> StateStoreError {
+    StateStoreError::Damaged { path: path.to_owned(), subject: "the database".to_owned(), cause }
 }
 
-fn io_error(path: &Path, action: &'static str, error: io::Error) -> StateError {
-    StateError::Io { path: path.to_owned(), action, source: error.into() }
+fn io_error(path: &Path, action: &'static str, error: io::Error) -> StateStoreError {
+    StateStoreError::Io { path: path.to_owned(), action, source: error.into() }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::StateError;
+use super::StateStoreError;
 
 /// The database.
 const DATABASE: &str = "coordinator.redb";
@@ -28,14 +28,15 @@ pub(super) struct Folder {
 
 impl Folder {
     /// Takes the folder, made where it is not there.
-    pub(super) fn take(path: &Path) -> Result<Self, StateError> {
+    pub(super) fn take(path: &Path) -> Result<Self, StateStoreError> {
         let file = path.join(LOCK);
-        let io = |source: io::Error| StateError::Io { path: file.clone(), action: "opened", source: source.into() };
+        let io =
+            |source: io::Error| StateStoreError::Io { path: file.clone(), action: "opened", source: source.into() };
         fs::create_dir_all(path).map_err(io)?;
         let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&file).map_err(io)?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(StateError::Locked { path: path.join(DATABASE) }),
+            Err(TryLockError::WouldBlock) => Err(StateStoreError::Locked { path: path.join(DATABASE) }),
             Err(TryLockError::Error(error)) => Err(io(error)),
         }
     }
@@ -58,9 +59,13 @@ impl Folder {
     }
 
     /// Makes a database with `make`, which is given a path, and puts it in its place when it is whole.
-    pub(super) fn put_database(&self, make: impl FnOnce(&Path) -> Result<(), StateError>) -> Result<(), StateError> {
+    pub(super) fn put_database(
+        &self,
+        make: impl FnOnce(&Path) -> Result<(), StateStoreError>,
+    ) -> Result<(), StateStoreError> {
         let new = self.path.join(DATABASE_NEW);
-        let io = |source: io::Error| StateError::Io { path: new.clone(), action: "written", source: source.into() };
+        let io =
+            |source: io::Error| StateStoreError::Io { path: new.clone(), action: "written", source: source.into() };
         match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io(error)),
             _ => {}
@@ -70,14 +75,15 @@ impl Folder {
     }
 
     /// Moves the database, where there is one, aside under a name that is free, and gives it.
-    pub(super) fn set_aside(&self) -> Result<Option<PathBuf>, StateError> {
+    pub(super) fn set_aside(&self) -> Result<Option<PathBuf>, StateStoreError> {
         let database = self.database();
         if !database.exists() {
             return Ok(None);
         }
         let name = |number: u32| self.path.join(format!("{DATABASE}.old-{number}"));
         let aside = (1..).map(name).find(|path| !path.exists()).expect("some number is free");
-        let io = |source: io::Error| StateError::Io { path: database.clone(), action: "moved", source: source.into() };
+        let io =
+            |source: io::Error| StateStoreError::Io { path: database.clone(), action: "moved", source: source.into() };
         fs::rename(&database, &aside).map_err(io)?;
         Ok(Some(aside))
     }

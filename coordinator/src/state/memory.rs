@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use spdl_shard::SampleId;
 use spdl_wire::messages::SessionId;
 
-use super::{StateError, StateStore};
+use super::{StateStore, StateStoreError};
 use crate::core::{BadSampleRecord, Change, Durable, JobRecord, SessionRecord};
 
 /// State that lives as long as this value.
@@ -30,7 +30,7 @@ impl From<Durable> for MemoryState {
 }
 
 impl StateStore for MemoryState {
-    fn load(&self) -> Result<Durable, StateError> {
+    fn load(&self) -> Result<Durable, StateStoreError> {
         Ok(Durable {
             jobs: self.jobs.values().cloned().collect(),
             sessions: self.sessions.values().cloned().collect(),
@@ -39,7 +39,7 @@ impl StateStore for MemoryState {
         })
     }
 
-    fn apply(&mut self, changes: &[Change]) -> Result<(), StateError> {
+    fn apply(&mut self, changes: &[Change]) -> Result<(), StateStoreError> {
         for change in changes.iter().cloned() {
             match change {
                 Change::PutJob(record) => {

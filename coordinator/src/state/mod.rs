@@ -9,21 +9,21 @@ mod embedded;
 mod etcd;
 mod folder;
 mod guard;
+mod lease_deadline;
 mod location;
 mod memory;
 mod tables;
-mod tenure;
 
 use std::path::PathBuf;
 
 pub use dump::Dump;
 pub use embedded::EmbeddedState;
 pub use etcd::EtcdError;
-pub(crate) use etcd::{Committed, Condition, EtcdState, Gateway, Granted, Keys, Op, Timeouts};
+pub(crate) use etcd::{Committed, Condition, EtcdKeys, EtcdState, Gateway, Granted, Timeouts, TxnOp};
 pub(crate) use folder::write_whole;
+pub use lease_deadline::LeaseDeadline;
 pub use location::{LocationError, StateLocation};
 pub use memory::MemoryState;
-pub use tenure::Tenure;
 
 use crate::core::{Change, Durable, JobRecord};
 
@@ -33,14 +33,14 @@ pub trait StateStore: Send {
     ///
     /// # Errors
     /// When it cannot be read, or is not what this program wrote.
-    fn load(&self) -> Result<Durable, StateError>;
+    fn load(&self) -> Result<Durable, StateStoreError>;
 
     /// Makes changes durable, in order and all at once: when this returns, they survive a crash, and after a crash on the way
     /// either all are there or none. They depend on each other: a session, and the mark on the one that it supersedes.
     ///
     /// # Errors
     /// When they could not be written: all are then kept, or none. Applying all of them again does no harm.
-    fn apply(&mut self, changes: &[Change]) -> Result<(), StateError>;
+    fn apply(&mut self, changes: &[Change]) -> Result<(), StateStoreError>;
 
     /// Whether another coordinator can go on from it at any time: what is not in it may then not be promised to anybody.
     fn is_shared(&self) -> bool {
@@ -78,7 +78,7 @@ fn restored(mut record: JobRecord) -> Result<JobRecord, String> {
 /// The state cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StateError {
+pub enum StateStoreError {
     /// Another coordinator has it.
     #[error("state `{}` is in use by another process; stop that one, or give this one its own directory", path.display())]
     Locked {
@@ -141,7 +141,7 @@ pub enum StateError {
     },
     /// Another coordinator leads, or may do so.
     #[error("state `{}` is no longer this coordinator's to write: its lease has run out", path.display())]
-    Deposed {
+    LeadershipLost {
         /// The place in etcd.
         path: PathBuf,
     },
@@ -157,7 +157,7 @@ pub enum StateError {
     },
 }
 
-impl StateError {
+impl StateStoreError {
     /// What to do about it, where something can be said.
     #[must_use]
     pub fn hint(&self) -> Option<String> {

@@ -6,8 +6,8 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableErro
 use serde::{Serialize, de::DeserializeOwned};
 use spdl_shard::SampleId;
 
-use super::{Dump, FORMAT, StateError, is_readable, restored};
-use crate::core::{BadSampleCause, BadSampleRecord, Change, Durable, JobRecord, SessionRecord};
+use super::{Dump, FORMAT, StateStoreError, is_readable, restored};
+use crate::core::{BadSampleRecord, BadSampleReport, Change, Durable, JobRecord, SessionRecord};
 
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 pub(super) const JOBS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("jobs");
@@ -97,12 +97,12 @@ pub(super) struct Reader<'a> {
 
 impl Reader<'_> {
     /// All that is kept, when it is of the format that this program reads.
-    pub(super) fn read(&self) -> Result<Dump, StateError> {
+    pub(super) fn read(&self) -> Result<Dump, StateStoreError> {
         match self.format()? {
             Some(format) if is_readable(format) => {}
             None => return Err(self.damaged("its format", "it is missing".to_owned())),
             Some(actual) => {
-                return Err(StateError::Format { path: self.path.to_owned(), actual, expected: FORMAT });
+                return Err(StateStoreError::Format { path: self.path.to_owned(), actual, expected: FORMAT });
             }
         }
         let sessions = self.values(SESSIONS, |id| format!("session {id}"))?;
@@ -111,7 +111,7 @@ impl Reader<'_> {
             sessions: sessions
                 .iter()
                 .map(|(subject, bytes)| self.parse(subject, bytes))
-                .collect::<Result<_, StateError>>()?,
+                .collect::<Result<_, StateStoreError>>()?,
             bad_samples: self.bad_samples()?,
             last_session: self.meta(LAST_SESSION)?.unwrap_or(0),
         };
@@ -119,11 +119,11 @@ impl Reader<'_> {
     }
 
     /// The format it was written in.
-    pub(super) fn format(&self) -> Result<Option<u64>, StateError> {
+    pub(super) fn format(&self) -> Result<Option<u64>, StateStoreError> {
         self.meta(FORMAT_KEY)
     }
 
-    fn meta(&self, key: &str) -> Result<Option<u64>, StateError> {
+    fn meta(&self, key: &str) -> Result<Option<u64>, StateStoreError> {
         let read = || -> Result<Option<u64>, redb::Error> {
             match self.database.begin_read()?.open_table(META) {
                 Ok(table) => Ok(table.get(key)?.map(|value| value.value())),
@@ -139,7 +139,7 @@ impl Reader<'_> {
         &self,
         table: TableDefinition<'_, K, &[u8]>,
         name: impl Fn(K::SelfType<'_>) -> String,
-    ) -> Result<Vec<(String, Vec<u8>)>, StateError> {
+    ) -> Result<Vec<(String, Vec<u8>)>, StateStoreError> {
         let read = || -> Result<Vec<(String, Vec<u8>)>, redb::Error> {
             let table = self.database.begin_read()?.open_table(table)?;
             let entries = table.iter()?.map(|entry| {
@@ -151,7 +151,7 @@ impl Reader<'_> {
         read().map_err(|source| self.io(source))
     }
 
-    fn jobs(&self) -> Result<Vec<JobRecord>, StateError> {
+    fn jobs(&self) -> Result<Vec<JobRecord>, StateStoreError> {
         let mut jobs = Vec::new();
         for (subject, bytes) in self.values(JOBS, |name| format!("job `{name}`"))? {
             let record = self.parse(&subject, &bytes)?;
@@ -160,13 +160,13 @@ impl Reader<'_> {
         Ok(jobs)
     }
 
-    fn bad_samples(&self) -> Result<Vec<BadSampleRecord>, StateError> {
+    fn bad_samples(&self) -> Result<Vec<BadSampleRecord>, StateStoreError> {
         let mut samples = Vec::new();
         // A job's name has no slash, so the key splits where it was joined.
         for (key, bytes) in self.values(BAD_SAMPLES, |(job, sample)| format!("{job}/{sample}"))? {
             let (job, sample) = key.split_once('/').expect("it was just put together");
             let sample = SampleId(sample.parse().expect("it was just printed"));
-            let named: Option<BadSampleCause> = match bytes.as_slice() {
+            let named: Option<BadSampleReport> = match bytes.as_slice() {
                 [] => None,
                 bytes => Some(self.parse(&format!("bad sample {sample} of job `{job}`"), bytes)?),
             };
@@ -175,16 +175,16 @@ impl Reader<'_> {
         Ok(samples)
     }
 
-    fn parse<T: DeserializeOwned>(&self, subject: &str, bytes: &[u8]) -> Result<T, StateError> {
+    fn parse<T: DeserializeOwned>(&self, subject: &str, bytes: &[u8]) -> Result<T, StateStoreError> {
         serde_json::from_slice(bytes).map_err(|error| self.damaged(subject, error.to_string()))
     }
 
-    fn damaged(&self, subject: &str, cause: String) -> StateError {
-        StateError::Damaged { path: self.path.to_owned(), subject: subject.to_owned(), cause }
+    fn damaged(&self, subject: &str, cause: String) -> StateStoreError {
+        StateStoreError::Damaged { path: self.path.to_owned(), subject: subject.to_owned(), cause }
     }
 
-    fn io(&self, source: redb::Error) -> StateError {
-        StateError::Io { path: self.path.to_owned(), action: "read", source: source.into() }
+    fn io(&self, source: redb::Error) -> StateStoreError {
+        StateStoreError::Io { path: self.path.to_owned(), action: "read", source: source.into() }
     }
 }
 

@@ -16,7 +16,9 @@ use spdl_shard::{
 };
 use spdl_wire::{
     certs::{ClusterCa, LEAF_VALIDITY, Role},
-    messages::{FromCoordinator, Home, Join, NodeId, RankBeat, SessionId, Start, ToCoordinator, WorkerBeat, WorkerId},
+    messages::{
+        FromCoordinator, Home, Join, NodeId, RankHeartbeat, SessionId, Start, ToCoordinator, WorkerHeartbeat, WorkerId,
+    },
     quic::{self, QuicError, QuicSettings},
 };
 
@@ -144,15 +146,15 @@ impl Coordinator {
         }
     }
 
-    pub(crate) async fn connect(&self, role: Role) -> Peer {
+    pub(crate) async fn connect(&self, role: Role) -> RequestPeer {
         self.try_connect(&self.state.join("ca"), role).await.unwrap()
     }
 
-    pub(crate) async fn try_connect(&self, ca: &Path, role: Role) -> Result<Peer, QuicError> {
+    pub(crate) async fn try_connect(&self, ca: &Path, role: Role) -> Result<RequestPeer, QuicError> {
         let issued = ClusterCa::open_or_create(ca).unwrap().issue(role, "tester", &[], LEAF_VALIDITY).unwrap();
         let endpoint = quic::client_endpoint(&issued.identity().unwrap(), &QuicSettings::default())?;
         let connection = quic::connect(&endpoint, self.quic, Role::Coordinator, PATIENCE).await?;
-        Ok(Peer { connection, _endpoint: endpoint })
+        Ok(RequestPeer { connection, _endpoint: endpoint })
     }
 }
 
@@ -164,12 +166,12 @@ impl Drop for Coordinator {
 }
 
 /// A peer of the coordinator.
-pub(crate) struct Peer {
+pub(crate) struct RequestPeer {
     pub(crate) connection: quinn::Connection,
     _endpoint: quinn::Endpoint,
 }
 
-impl Peer {
+impl RequestPeer {
     pub(crate) async fn ask(&self, request: ToCoordinator) -> FromCoordinator {
         quic::request(&self.connection, &request, PATIENCE).await.unwrap()
     }
@@ -228,7 +230,7 @@ pub(crate) fn join(rank: u32, world: u32, nonce: u64) -> ToCoordinator {
 }
 
 pub(crate) fn beat(session: SessionId, rank: u32, nonce: u64, offset: u64) -> ToCoordinator {
-    ToCoordinator::RankBeat(RankBeat {
+    ToCoordinator::RankHeartbeat(RankHeartbeat {
         session,
         job: "j".to_owned(),
         rank,
@@ -242,7 +244,7 @@ pub(crate) fn beat(session: SessionId, rank: u32, nonce: u64, offset: u64) -> To
 }
 
 pub(crate) fn worker(id: u64) -> ToCoordinator {
-    ToCoordinator::WorkerBeat(WorkerBeat {
+    ToCoordinator::WorkerHeartbeat(WorkerHeartbeat {
         home: Home {
             worker: WorkerId(id),
             name: format!("worker-{id}"),

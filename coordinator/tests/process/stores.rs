@@ -13,9 +13,9 @@ use spdl_wire::{
     messages::{FromCoordinator, ToCoordinator},
 };
 
-use crate::cluster::{self, Coordinator, Peer, command, dataset, job_text};
+use crate::cluster::{self, Coordinator, RequestPeer, command, dataset, job_text};
 
-async fn refusal(client: &Peer, dataset: &str) -> String {
+async fn refusal(client: &RequestPeer, dataset: &str) -> String {
     let toml = job_text("j", Path::new(dataset));
     match client.ask(ToCoordinator::SubmitJob { toml, origin: "mine.toml".to_owned() }).await {
         FromCoordinator::Refused(refusal) => refusal.to_string(),

@@ -1,8 +1,8 @@
 //! The coordinator's core: any peer with a valid certificate can send it anything, at any time, in any order.
 
 use spdl_coordinator::core::{
-    Answer, Config, ConnectionId, Coordinator, Durable, Effect, MAX_JOBS, MAX_WORKERS, NearestThenLeastLoaded, Peer,
-    Role,
+    Answer, Config, ConnectionId, Coordinator, Durable, Effect, MAX_JOBS, MAX_WORKERS, NearestThenLeastLoaded,
+    RequestPeer, Role,
 };
 use spdl_shard::{
     Fingerprint,
@@ -48,7 +48,7 @@ pub(super) fn read(data: &[u8]) {
 fn request(core: &mut Coordinator, now_ms: u64, choice: u8, message: &[u8]) {
     let Ok(message) = codec::decode::<ToCoordinator>(message) else { return };
     let role = Role::ALL[usize::from(choice % 4)];
-    let peer = Peer { connection: ConnectionId(u64::from(choice / 4 % 8)), role, name: "peer".into() };
+    let peer = RequestPeer { connection: ConnectionId(u64::from(choice / 4 % 8)), role, name: "peer".into() };
     let reply = match core.handle_request(now_ms, &peer, message) {
         Answer::Reply(reply) => reply,
         Answer::CreateJob { toml, origin } => {
@@ -70,7 +70,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         let mut bytes = Vec::new();
         codec::encode(&request, &mut bytes).expect("a seed can be written");
         let role = match request {
-            ToCoordinator::WorkerBeat(_) | ToCoordinator::WorkerLeave { .. } => Role::Worker,
+            ToCoordinator::WorkerHeartbeat(_) | ToCoordinator::WorkerLeave { .. } => Role::Worker,
             ToCoordinator::RemoveJob { .. } => Role::Admin,
             _ => Role::Client,
         };

@@ -5,7 +5,7 @@ use std::io::Cursor;
 use bytes::Bytes;
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
 use spdl_shard::{Fingerprint, SampleId, job::DatasetFacts, job::JobFile};
-use spdl_worker::decode::{Decoder, PictureLimits, SampleKey, Target};
+use spdl_worker::decode::{Decoder, FieldTarget, PictureLimits, SampleKey};
 
 use super::{
     input::{Input, append_piece},
@@ -64,7 +64,7 @@ fn decode(data: &[u8]) {
         let mut sample = vec![before; sample_bytes];
         let fields = |name: &str| Some(if name == "xml" { annotation.clone() } else { field.clone() });
         let key = SampleKey { epoch: 1, id: SampleId(3), sample_in_record: 0 };
-        decoder.decode_sample(key, &fields, &mut [Target::Fixed(&mut sample)]).map(|()| sample)
+        decoder.decode_sample(key, &fields, &mut [FieldTarget::Fixed(&mut sample)]).map(|()| sample)
     };
     match (decode(0), decode(0xff)) {
         (Ok(first), Ok(second)) => assert!(first == second, "it decodes differently, or not all of it is written"),

@@ -131,8 +131,8 @@ fn stall() -> Stall {
     Stall { worker: "w".into(), stage: "fetch".into(), waiting_for: "shard `a.tar`".into(), waited_ms: 5 }
 }
 
-fn rank_beat() -> RankBeat {
-    RankBeat {
+fn rank_beat() -> RankHeartbeat {
+    RankHeartbeat {
         session: SessionId(1),
         job: "train".into(),
         rank: 0,
@@ -147,7 +147,7 @@ fn rank_beat() -> RankBeat {
 
 /// Returns one request of each kind, in an order that a coordinator can follow.
 pub(super) fn requests() -> Vec<ToCoordinator> {
-    let figures = RankFigures {
+    let figures = RankStats {
         session: SessionId(1),
         rank: 0,
         transport: Transport::Local,
@@ -180,20 +180,20 @@ pub(super) fn requests() -> Vec<ToCoordinator> {
         client: "process 1".into(),
         nonce: 9,
     };
-    let stages = vec![StageFigures { name: "decode".into(), items: 1, ..StageFigures::default() }];
+    let stages = vec![StageStats { name: "decode".into(), items: 1, ..StageStats::default() }];
     vec![
         ToCoordinator::SubmitJob { toml: super::texts::JOB.into(), origin: "job.toml".into() },
-        ToCoordinator::WorkerBeat(WorkerBeat {
+        ToCoordinator::WorkerHeartbeat(WorkerHeartbeat {
             home: home(),
             cores: 4.0,
             draining: false,
             ranks: vec![figures],
             stages,
-            store: StoreFigures::default(),
+            store: StoreStats::default(),
             bad_samples: vec![bad],
         }),
         ToCoordinator::Join(join),
-        ToCoordinator::RankBeat(rank_beat()),
+        ToCoordinator::RankHeartbeat(rank_beat()),
         ToCoordinator::RankLeave(rank_beat()),
         ToCoordinator::DescribeJob { name: "train".into() },
         ToCoordinator::Status,

@@ -19,7 +19,7 @@ mod texts;
 use crate::heap;
 
 /// A reader of untrusted bytes.
-pub(crate) struct Target {
+pub(crate) struct FieldTarget {
     /// The name of the target and of its folder of inputs.
     pub(crate) name: &'static str,
     read: fn(&[u8]),
@@ -31,7 +31,7 @@ pub(crate) struct Target {
     most_bytes_per_byte: u64,
 }
 
-impl Target {
+impl FieldTarget {
     /// Reads `data`.
     ///
     /// If a property does not hold.
@@ -42,12 +42,12 @@ impl Target {
     }
 }
 
-const fn target(name: &'static str, read: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>) -> Target {
-    Target { name, read, seeds, most_bytes: 4 << 20, most_bytes_per_byte: 128 }
+const fn target(name: &'static str, read: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>) -> FieldTarget {
+    FieldTarget { name, read, seeds, most_bytes: 4 << 20, most_bytes_per_byte: 128 }
 }
 
 /// All targets.
-pub(crate) const ALL: &[Target] = &[
+pub(crate) const ALL: &[FieldTarget] = &[
     target("to_coordinator", messages::to_coordinator, messages::to_coordinator_seeds),
     target("from_coordinator", messages::from_coordinator, messages::from_coordinator_seeds),
     target("to_home", messages::to_home, messages::to_home_seeds),
@@ -63,7 +63,7 @@ pub(crate) const ALL: &[Target] = &[
     target("voc", texts::voc, texts::voc_seeds),
     target("texts", texts::texts, texts::texts_seeds),
     target("pem", pem::read, pem::seeds),
-    Target { most_bytes: 16 << 20, ..target("decode", decode::read, decode::seeds) },
+    FieldTarget { most_bytes: 16 << 20, ..target("decode", decode::read, decode::seeds) },
     // The TIFF reader applies our limits only after it has read its directories, for which it takes up to 256 MiB.
-    Target { most_bytes: 272 << 20, ..target("tiff", decode::tiff, decode::tiff_seeds) },
+    FieldTarget { most_bytes: 272 << 20, ..target("tiff", decode::tiff, decode::tiff_seeds) },
 ];

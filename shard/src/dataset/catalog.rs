@@ -11,7 +11,7 @@ use crate::{
     Fingerprint,
     index::{IndexBuilder, Segments},
     manifest::{BlockFacts, ShardFacts, is_class_name},
-    tar::{OddTally, Oddity, RecordReader, ScannedRecord, TarEnd},
+    tar::{OddTally, RecordReader, ScannedRecord, TarEnd, TarOddity},
     voc::{Annotation, MAX_ANNOTATION_BYTES, VocError},
 };
 
@@ -35,7 +35,7 @@ struct Records {
     tables: VecDeque<SegmentsOf>,
     /// Hashes of keys, and which fields their records have.
     keys: HashMap<u64, FieldSet>,
-    odd: Oddities,
+    odd: DatasetOddities,
     error: Option<crate::FormatError>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct SegmentsOf {
 
 /// What is worth telling of a shard's records.
 #[derive(Debug, Default)]
-pub(super) struct Oddities {
+pub(super) struct DatasetOddities {
     /// Fields: how many records have each, and their numbers in the order in which they came up.
     pub(super) fields: BTreeMap<String, (u64, usize)>,
     /// Classes of the objects in annotations.
@@ -96,7 +96,7 @@ pub(super) struct Catalogued {
     pub(super) facts: ShardFacts,
     pub(super) blocks: Vec<BlockFacts>,
     pub(super) index: Bytes,
-    pub(super) odd: Oddities,
+    pub(super) odd: DatasetOddities,
 }
 
 impl Catalog {
@@ -114,7 +114,7 @@ impl Catalog {
             blocks: BlockCutter::new(block_bytes),
             tables: VecDeque::new(),
             keys: HashMap::new(),
-            odd: Oddities::default(),
+            odd: DatasetOddities::default(),
             error: None,
         };
         Self { shard: shard.to_owned(), reader, records }
@@ -199,7 +199,7 @@ impl Records {
         let fields = record.fields.iter().map(|field| self.odd.field_number(&field.name)).collect::<FieldSet>();
         let known = self.keys.entry(xxh3_64(record.key.as_bytes())).or_default();
         if known.0 != 0 {
-            let what = if known.is_disjoint(&fields) { Oddity::Torn } else { Oddity::KeyTwice };
+            let what = if known.is_disjoint(&fields) { TarOddity::Torn } else { TarOddity::KeyTwice };
             self.odd.members.add(what, shard, &record.key);
         }
         known.0 |= fields.0;
@@ -241,7 +241,7 @@ impl Records {
     }
 }
 
-impl Oddities {
+impl DatasetOddities {
     fn field(&mut self, name: &str) {
         match self.fields.get_mut(name) {
             Some((records, _)) => *records += 1,

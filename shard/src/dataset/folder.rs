@@ -5,7 +5,7 @@ use std::{future::ready, pin::pin};
 use futures::{Stream, StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStoreExt};
 
-use super::{DatasetError, LeftOutTally, Why, catalog::Catalogued};
+use super::{DatasetError, LeftOutReason, LeftOutTally, catalog::Catalogued};
 use crate::{
     index::INDEX_SUFFIX,
     manifest::ManifestBuilder,
@@ -43,7 +43,7 @@ pub(super) async fn list_shards(
         if name.ends_with(".tar") {
             shards.push((name, meta));
         } else {
-            others.add(&name, Why::NoShard);
+            others.add(&name, LeftOutReason::NoShard);
         }
     }
     shards.sort_unstable_by(|a, b| a.0.cmp(&b.0));

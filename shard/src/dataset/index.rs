@@ -4,13 +4,13 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::{ObjectMeta, ObjectStoreExt};
 
 use super::{
-    DatasetError, DatasetReport, LeftOutTally, Progress,
+    DatasetError, DatasetProgress, DatasetReport, LeftOutTally,
     catalog::{Catalog, Catalogued},
     folder::{Overwrite, add_shard, dataset_name, list_shards, remove},
     known::Known,
     pack::check_block_bytes,
     replace::{NotCommitted, recover, refuse_manifest, settle_indexes, staged, switch},
-    report::{Meter, Tally},
+    report::{DatasetTally, Meter},
     source::way_out_of,
 };
 use crate::{
@@ -87,7 +87,7 @@ pub async fn index(
     from: &DatasetStore,
     to: &DatasetStore,
     options: &IndexOptions,
-    progress: &(dyn Fn(Progress) + Send + Sync),
+    progress: &(dyn Fn(DatasetProgress) + Send + Sync),
 ) -> Result<DatasetReport, DatasetError> {
     index_until(from, to, options, progress, std::future::pending()).await
 }
@@ -100,7 +100,7 @@ pub async fn index_until(
     from: &DatasetStore,
     to: &DatasetStore,
     options: &IndexOptions,
-    progress: &(dyn Fn(Progress) + Send + Sync),
+    progress: &(dyn Fn(DatasetProgress) + Send + Sync),
     stop: impl Future<Output = ()>,
 ) -> Result<DatasetReport, DatasetError> {
     let block_bytes = options.block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES);
@@ -121,7 +121,7 @@ pub async fn index_until(
         known,
         meter,
         manifest: ManifestBuilder::new(&dataset_name(from, options.name.as_deref())),
-        tally: Tally::default(),
+        tally: DatasetTally::default(),
         written: Vec::new(),
     };
     let mut stop = std::pin::pin!(stop);
@@ -146,7 +146,7 @@ struct Indexing<'i> {
     known: Known,
     meter: Meter<'i>,
     manifest: ManifestBuilder,
-    tally: Tally,
+    tally: DatasetTally,
     /// Indexes that were written; under staged names where there is a manifest that is replaced.
     written: Vec<String>,
 }

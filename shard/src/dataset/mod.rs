@@ -22,11 +22,11 @@ pub use folder::Overwrite;
 pub use index::{IndexOptions, Knowledge, ShardList, index, index_until};
 pub use originals::Against;
 pub use pack::{Jpegs, PackOptions, PackOrder, pack, pack_until};
-pub use report::{DatasetReport, Progress};
+pub use report::{DatasetProgress, DatasetReport};
 use source::LeftOutTally;
-pub use source::{Annotations, FieldChoice, LeftOut, Source, Why};
+pub use source::{Annotations, FieldChoice, LeftOut, LeftOutReason, PackSource};
 pub use unpack::{UnpackReport, unpack, unpack_until};
-pub use verify::{Fault, PictureCheck, VerifyOptions, VerifyReport, verify};
+pub use verify::{PictureCheck, VerifyFault, VerifyOptions, VerifyReport, verify};
 
 use crate::{FormatError, store::StoreError, tar::TarError};
 

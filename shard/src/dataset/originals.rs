@@ -13,7 +13,7 @@ use object_store::ObjectStoreExt;
 use spdl_jpeg::Limits;
 
 use super::{
-    DatasetError, FieldChoice, Source,
+    DatasetError, FieldChoice, PackSource,
     pack::{ANNOTATION_FIELD, LABEL_FIELD, read_file},
     source::{Listing, SourceRecords, is_picture},
 };
@@ -27,14 +27,14 @@ use crate::{
 #[derive(Clone, Debug)]
 pub enum Against {
     /// The files that it was packed from. Labels are compared too, annotations from elsewhere are not.
-    Files(Source),
+    Files(PackSource),
     /// Another dataset with the same keys: every field is compared.
     Dataset(DatasetStore),
 }
 
 /// Originals by the keys of their records.
 pub(super) struct Originals {
-    kind: Kind,
+    kind: OriginalsKind,
     numbers: HashMap<Box<str>, usize>,
     /// Those that a record of the dataset was compared with.
     seen: Vec<AtomicBool>,
@@ -42,7 +42,7 @@ pub(super) struct Originals {
     classes: Vec<String>,
 }
 
-enum Kind {
+enum OriginalsKind {
     Files(Arc<SourceRecords>),
     Dataset {
         store: DatasetStore,
@@ -77,7 +77,7 @@ impl Originals {
                 let source = tokio::task::spawn_blocking(listing).await.expect("listing does not panic")?;
                 let keys = source.records.iter().map(|record| record.key());
                 let numbers: HashMap<Box<str>, usize> = keys.map(Into::into).zip(0..).collect();
-                Ok(Self::new(Kind::Files(Arc::new(source)), numbers, classes))
+                Ok(Self::new(OriginalsKind::Files(Arc::new(source)), numbers, classes))
             }
             Against::Dataset(store) => {
                 let manifest = store.manifest().await?;
@@ -93,12 +93,12 @@ impl Originals {
                     }
                     shards.push((shard.url.to_owned(), index));
                 }
-                Ok(Self::new(Kind::Dataset { store: store.clone(), shards, places }, numbers, classes))
+                Ok(Self::new(OriginalsKind::Dataset { store: store.clone(), shards, places }, numbers, classes))
             }
         }
     }
 
-    fn new(kind: Kind, numbers: HashMap<Box<str>, usize>, classes: Vec<String>) -> Self {
+    fn new(kind: OriginalsKind, numbers: HashMap<Box<str>, usize>, classes: Vec<String>) -> Self {
         let seen = (0..numbers.len()).map(|_| AtomicBool::new(false)).collect();
         Self { kind, numbers, seen, classes }
     }
@@ -110,8 +110,8 @@ impl Originals {
             return Some("is there twice".to_owned());
         }
         let wanted: Vec<String> = match &self.kind {
-            Kind::Files(source) => source.fields(&source.records[number]).map(|(field, _)| field).collect(),
-            Kind::Dataset { .. } => self.record(number).fields().map(|field| field.name.to_owned()).collect(),
+            OriginalsKind::Files(source) => source.fields(&source.records[number]).map(|(field, _)| field).collect(),
+            OriginalsKind::Dataset { .. } => self.record(number).fields().map(|field| field.name.to_owned()).collect(),
         };
         let lacking = wanted.into_iter().find(|field| record.field(field).is_none())?;
         Some(format!("lacks the field `{lacking}` of its original"))
@@ -127,8 +127,8 @@ impl Originals {
     pub(super) fn is_wanted(&self, key: &str, field: &Field<'_>) -> bool {
         let Some(&number) = self.numbers.get(key) else { return false };
         match &self.kind {
-            Kind::Files(source) => field.name == LABEL_FIELD || source.file_of(number, field.name).is_some(),
-            Kind::Dataset { .. } => true,
+            OriginalsKind::Files(source) => field.name == LABEL_FIELD || source.file_of(number, field.name).is_some(),
+            OriginalsKind::Dataset { .. } => true,
         }
     }
 
@@ -136,7 +136,7 @@ impl Originals {
     pub(super) async fn compare(&self, key: &str, field: &Field<'_>, content: Bytes) -> Result<Compared, DatasetError> {
         let number = self.numbers[key];
         match &self.kind {
-            Kind::Files(source) => {
+            OriginalsKind::Files(source) => {
                 let Some(path) = source.file_of(number, field.name) else {
                     return Ok(self.compare_label(source, number, &content));
                 };
@@ -151,7 +151,7 @@ impl Originals {
                 });
                 comparing.await.expect("comparing does not panic")
             }
-            Kind::Dataset { store, shards, places } => {
+            OriginalsKind::Dataset { store, shards, places } => {
                 let Some(original) = self.record(number).field(field.name) else {
                     return Ok(Compared::Different("is not a field of its original".to_owned()));
                 };
@@ -176,11 +176,14 @@ impl Originals {
 
     /// Where annotations are, a picture may have been left out for want of one.
     pub(super) fn may_be_left_out(&self, index: &RecordIndex) -> bool {
-        matches!(self.kind, Kind::Files(_)) && index.records().any(|record| record.field(ANNOTATION_FIELD).is_some())
+        matches!(self.kind, OriginalsKind::Files(_))
+            && index.records().any(|record| record.field(ANNOTATION_FIELD).is_some())
     }
 
     fn record(&self, number: usize) -> Record<'_> {
-        let Kind::Dataset { shards, places, .. } = &self.kind else { unreachable!("only datasets have records") };
+        let OriginalsKind::Dataset { shards, places, .. } = &self.kind else {
+            unreachable!("only datasets have records")
+        };
         let (shard, record) = places[number];
         shards[shard].1.record(record)
     }

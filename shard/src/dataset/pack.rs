@@ -10,12 +10,12 @@ use futures::{StreamExt, TryStreamExt, stream};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
-    Annotations, DEFAULT_SHARD_BYTES, DatasetError, DatasetReport, FieldChoice, Progress, Source,
+    Annotations, DEFAULT_SHARD_BYTES, DatasetError, DatasetProgress, DatasetReport, FieldChoice, PackSource,
     catalog::{Catalog, SegmentsOf},
     crop_ready::{CropReady, crop_ready},
     folder::{Overwrite, add_shard, dataset_name},
     replace::{NotCommitted, Replacement, shard_name},
-    report::{Growth, Tally},
+    report::{DatasetTally, Growth},
     source::{Listing, SourceRecord, SourceRecords, wrong},
     upload::ShardUpload,
 };
@@ -38,7 +38,7 @@ pub(super) const LABEL_FIELD: &str = "cls";
 #[derive(Clone, Debug)]
 pub struct PackOptions {
     /// Where they come from.
-    pub source: Source,
+    pub source: PackSource,
     /// The dataset's name. Default: the last part of its URL.
     pub name: Option<String>,
     /// Which files of a record become fields, and what they are called. Default: all that have the stem of a picture.
@@ -90,7 +90,7 @@ pub enum Jpegs {
 impl PackOptions {
     /// The defaults for a source.
     #[must_use]
-    pub fn new(source: Source) -> Self {
+    pub fn new(source: PackSource) -> Self {
         Self {
             source,
             name: None,
@@ -137,7 +137,7 @@ pub(super) fn check_block_bytes(block_bytes: u64) -> Result<(), DatasetError> {
 pub async fn pack(
     to: &DatasetStore,
     options: &PackOptions,
-    progress: &(dyn Fn(Progress) + Send + Sync),
+    progress: &(dyn Fn(DatasetProgress) + Send + Sync),
 ) -> Result<DatasetReport, DatasetError> {
     pack_until(to, options, progress, std::future::pending()).await
 }
@@ -150,7 +150,7 @@ pub async fn pack(
 pub async fn pack_until(
     to: &DatasetStore,
     options: &PackOptions,
-    progress: &(dyn Fn(Progress) + Send + Sync),
+    progress: &(dyn Fn(DatasetProgress) + Send + Sync),
     stop: impl Future<Output = ()>,
 ) -> Result<DatasetReport, DatasetError> {
     options.check()?;
@@ -180,13 +180,13 @@ struct Packing<'a> {
     to: &'a DatasetStore,
     options: &'a PackOptions,
     replacement: &'a Replacement,
-    progress: &'a (dyn Fn(Progress) + Send + Sync),
-    done: Progress,
+    progress: &'a (dyn Fn(DatasetProgress) + Send + Sync),
+    done: DatasetProgress,
     open: Option<ShardUpload<'a>>,
     /// Shards that were finished, or nearly.
     finished: u64,
     manifest: ManifestBuilder,
-    tally: Tally,
+    tally: DatasetTally,
 }
 
 impl<'a> Packing<'a> {
@@ -195,11 +195,11 @@ impl<'a> Packing<'a> {
         options: &'a PackOptions,
         replacement: &'a Replacement,
         source: &SourceRecords,
-        progress: &'a (dyn Fn(Progress) + Send + Sync),
+        progress: &'a (dyn Fn(DatasetProgress) + Send + Sync),
     ) -> Self {
-        let done = Progress { total_records: Some(source.records.len() as u64), ..Progress::default() };
+        let done = DatasetProgress { total_records: Some(source.records.len() as u64), ..DatasetProgress::default() };
         let manifest = ManifestBuilder::new(&dataset_name(to, options.name.as_deref()));
-        let mut tally = Tally { left_out: source.left_out.list(), ..Tally::default() };
+        let mut tally = DatasetTally { left_out: source.left_out.list(), ..DatasetTally::default() };
         source.notes.iter().for_each(|note| tally.odd.note(|| note.clone()));
         Self { to, options, replacement, progress, done, open: None, finished: 0, manifest, tally }
     }

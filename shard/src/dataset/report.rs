@@ -9,19 +9,19 @@ use serde::Serialize;
 
 use super::{
     LeftOut,
-    catalog::{Catalogued, MAX_NOTES, Oddities, Outline},
+    catalog::{Catalogued, DatasetOddities, MAX_NOTES, Outline},
 };
 use crate::{
     Fingerprint,
     index::Segments,
     manifest::Manifest,
-    tar::{OddMembers, Oddity},
+    tar::{OddMembers, TarOddity},
 };
 
 /// How far the work is. Totals are known for records when packing, for bytes otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub struct Progress {
+pub struct DatasetProgress {
     pub shards: u64,
     pub records: u64,
     pub bytes: u64,
@@ -78,15 +78,15 @@ pub struct DatasetReport {
 
 /// Adds up what the catalogues of shards tell.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
-    pub(super) odd: Oddities,
+pub(super) struct DatasetTally {
+    pub(super) odd: DatasetOddities,
     pub(super) pictures_without_annotation: u64,
     pub(super) left_out: Vec<LeftOut>,
     pub(super) growth: Growth,
     pub(super) bytes: u64,
 }
 
-impl Tally {
+impl DatasetTally {
     pub(super) fn add(&mut self, shard: &mut Catalogued) {
         self.bytes += shard.facts.bytes;
         let odd = std::mem::take(&mut shard.odd);
@@ -110,7 +110,7 @@ impl Tally {
             && before.key == first.key
             && first.fields.iter().all(|field| !before.fields.contains(field))
         {
-            self.odd.members.add(Oddity::Torn, shard, &first.key);
+            self.odd.members.add(TarOddity::Torn, shard, &first.key);
         }
         self.odd.ends = Some([first, last]);
     }
@@ -178,16 +178,16 @@ pub(super) struct Meter<'a> {
     records: AtomicU64,
     bytes: AtomicU64,
     total_bytes: u64,
-    tell: &'a (dyn Fn(Progress) + Send + Sync),
+    tell: &'a (dyn Fn(DatasetProgress) + Send + Sync),
 }
 
 impl<'a> Meter<'a> {
-    pub(super) fn new(total_bytes: u64, tell: &'a (dyn Fn(Progress) + Send + Sync)) -> Self {
+    pub(super) fn new(total_bytes: u64, tell: &'a (dyn Fn(DatasetProgress) + Send + Sync)) -> Self {
         Self { shards: AtomicU64::new(0), records: AtomicU64::new(0), bytes: AtomicU64::new(0), total_bytes, tell }
     }
 
     pub(super) fn add(&self, shards: u64, records: u64, bytes: u64) {
-        (self.tell)(Progress {
+        (self.tell)(DatasetProgress {
             shards: self.shards.fetch_add(shards, Relaxed) + shards,
             records: self.records.fetch_add(records, Relaxed) + records,
             bytes: self.bytes.fetch_add(bytes, Relaxed) + bytes,

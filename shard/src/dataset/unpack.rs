@@ -14,7 +14,7 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use super::{
-    DatasetError, Progress,
+    DatasetError, DatasetProgress,
     crop_ready::without_markers,
     fields::{FieldReader, FoundField},
     report::Meter,
@@ -44,7 +44,7 @@ pub struct UnpackReport {
 }
 
 /// A file to write.
-struct File {
+struct UnpackedFile {
     path: String,
     record: String,
     content: Bytes,
@@ -64,7 +64,7 @@ struct File {
 pub async fn unpack(
     from: &DatasetStore,
     target: &Path,
-    progress: &(dyn Fn(Progress) + Send + Sync),
+    progress: &(dyn Fn(DatasetProgress) + Send + Sync),
 ) -> Result<UnpackReport, DatasetError> {
     unpack_until(from, target, progress, std::future::pending()).await
 }
@@ -76,7 +76,7 @@ pub async fn unpack(
 pub async fn unpack_until(
     from: &DatasetStore,
     target: &Path,
-    progress: &(dyn Fn(Progress) + Send + Sync),
+    progress: &(dyn Fn(DatasetProgress) + Send + Sync),
     stop: impl Future<Output = ()>,
 ) -> Result<UnpackReport, DatasetError> {
     let manifest = from.manifest().await?;
@@ -106,7 +106,7 @@ async fn all(
     manifest: &Manifest,
     staging: &Staging,
     writers: &Arc<Semaphore>,
-    progress: &(dyn Fn(Progress) + Send + Sync),
+    progress: &(dyn Fn(DatasetProgress) + Send + Sync),
 ) -> Result<UnpackReport, DatasetError> {
     let meter = Meter::new(manifest.shards().map(|shard| shard.bytes).sum(), progress);
     let mut report = UnpackReport::default();
@@ -202,7 +202,7 @@ impl Unpacking<'_> {
         while let Some(chunk) = chunks.try_next().await? {
             let found = reader.read(&chunk, |_, _, _| true).into_iter();
             let files = found.map(|found| file(found).map_err(|(record, problem)| damaged(record, problem)));
-            let files: Vec<File> = files.collect::<Result<_, _>>()?;
+            let files: Vec<UnpackedFile> = files.collect::<Result<_, _>>()?;
             let folder = Arc::clone(&self.folder);
             let permit = Arc::clone(self.writers).acquire_owned().await.expect("it is never closed");
             let writing = tokio::task::spawn_blocking(move || {
@@ -221,7 +221,7 @@ impl Unpacking<'_> {
     }
 }
 
-fn file(found: FoundField<'_>) -> Result<File, (&str, String)> {
+fn file(found: FoundField<'_>) -> Result<UnpackedFile, (&str, String)> {
     let FoundField { key, field, segments, crc32c, content } = found;
     if crc32c != field.crc32c {
         let problem = format!("field `{}` at byte {} has other bytes than were indexed", field.name, field.offset);
@@ -232,7 +232,7 @@ fn file(found: FoundField<'_>) -> Result<File, (&str, String)> {
         return Err((key, format!("`{}` is not the name of a file inside a folder", path.escape_debug())));
     };
     let content = content.expect("all fields are wanted");
-    Ok(File { path, record: key.to_owned(), content, is_crop_ready: segments.is_some() })
+    Ok(UnpackedFile { path, record: key.to_owned(), content, is_crop_ready: segments.is_some() })
 }
 
 /// The path without parts that lead nowhere, as `tar` itself takes `./a//b.jpg` for `a/b.jpg`; `None` where it leads out of
@@ -243,7 +243,7 @@ fn path_inside(path: &str) -> Option<String> {
     (is_inside && !parts.is_empty()).then(|| parts.join("/"))
 }
 
-fn write_all(target: &Path, files: &[File]) -> Result<UnpackReport, DatasetError> {
+fn write_all(target: &Path, files: &[UnpackedFile]) -> Result<UnpackReport, DatasetError> {
     let mut done = UnpackReport { files: files.len() as u64, ..UnpackReport::default() };
     for file in files {
         let plain = if file.is_crop_ready { without_markers(&file.content) } else { None };
@@ -255,7 +255,7 @@ fn write_all(target: &Path, files: &[File]) -> Result<UnpackReport, DatasetError
     Ok(done)
 }
 
-fn write(target: &Path, file: &File, content: &[u8]) -> Result<(), DatasetError> {
+fn write(target: &Path, file: &UnpackedFile, content: &[u8]) -> Result<(), DatasetError> {
     let (path, shown) = (target.join(&file.path), Path::new(&file.path));
     let fail = |error: std::io::Error| match error.kind() {
         ErrorKind::AlreadyExists => {

@@ -8,7 +8,7 @@ use object_store::{ObjectMeta, ObjectStoreExt};
 use serde::Serialize;
 
 use super::{
-    Against, DatasetError, FieldChoice, Progress, crop_ready,
+    Against, DatasetError, DatasetProgress, FieldChoice, crop_ready,
     fields::{FieldReader, FoundField},
     originals::{Compared, Originals},
     pack::{ANNOTATION_FIELD, LABEL_FIELD},
@@ -96,12 +96,12 @@ pub struct VerifyReport {
     /// Originals without an annotation, which an annotated dataset leaves out.
     pub left_out: u64,
     /// What is wrong, in the order of the shards. Empty: every byte is as the manifest says.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<VerifyFault>,
 }
 
 /// One thing that is wrong with a dataset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Fault {
+pub struct VerifyFault {
     /// The shard, relative to the dataset's folder; where it is no shard's fault, none.
     pub shard: Option<String>,
     /// The record's key, where it is one record's fault.
@@ -119,7 +119,7 @@ pub struct Fault {
 pub async fn verify(
     at: &DatasetStore,
     options: &VerifyOptions,
-    progress: &(dyn Fn(Progress) + Send + Sync),
+    progress: &(dyn Fn(DatasetProgress) + Send + Sync),
 ) -> Result<VerifyReport, DatasetError> {
     let manifest = at.manifest().await?;
     let originals = match &options.against {
@@ -127,7 +127,7 @@ pub async fn verify(
         None => None,
     };
     let meter = Meter::new(manifest.shards().map(|shard| shard.bytes).sum(), progress);
-    let dataset = &Dataset { at, manifest, originals, decode: options.decode.clone(), meter };
+    let dataset = &DatasetCheck { at, manifest, originals, decode: options.decode.clone(), meter };
     let mut shards = std::pin::pin!(
         stream::iter(0..dataset.manifest.shard_count())
             .map(|number| ShardCheck::run(dataset, number))
@@ -157,18 +157,19 @@ pub async fn verify(
             report.left_out = missing.len() as u64;
             missing.clear();
         }
-        let fault = |key: &str| Fault { shard: None, record: Some(key.to_owned()), problem: "is not there".to_owned() };
+        let fault =
+            |key: &str| VerifyFault { shard: None, record: Some(key.to_owned()), problem: "is not there".to_owned() };
         report.faults.extend(missing.iter().take(MAX_FAULTS_PER_SHARD).map(|key| fault(key)));
         if let Some(more) = missing.len().checked_sub(MAX_FAULTS_PER_SHARD + 1) {
             let problem = format!("{} more records are not there", more + 1);
-            report.faults.push(Fault { shard: None, record: None, problem });
+            report.faults.push(VerifyFault { shard: None, record: None, problem });
         }
     }
     Ok(report)
 }
 
 /// A dataset that is verified.
-struct Dataset<'d> {
+struct DatasetCheck<'d> {
     at: &'d DatasetStore,
     manifest: Manifest,
     originals: Option<Originals>,
@@ -189,12 +190,12 @@ struct ShardCheck {
     same_pictures: u64,
     same_fields: u64,
     may_be_left_out: bool,
-    faults: Vec<Fault>,
+    faults: Vec<VerifyFault>,
     unlisted_faults: usize,
 }
 
 impl ShardCheck {
-    async fn run(dataset: &Dataset<'_>, number: u32) -> Result<Self, DatasetError> {
+    async fn run(dataset: &DatasetCheck<'_>, number: u32) -> Result<Self, DatasetError> {
         let shard = dataset.manifest.shard(number);
         let mut check = Self { shard: shard.url.to_owned(), ..Self::default() };
         match check.shard(dataset, number, &shard).await {
@@ -205,13 +206,13 @@ impl ShardCheck {
         }
         if check.unlisted_faults > 0 {
             let problem = format!("{} more faults", check.unlisted_faults);
-            check.faults.push(Fault { shard: Some(check.shard.clone()), record: None, problem });
+            check.faults.push(VerifyFault { shard: Some(check.shard.clone()), record: None, problem });
         }
         dataset.meter.add(1, 0, 0);
         Ok(check)
     }
 
-    async fn shard(&mut self, dataset: &Dataset<'_>, number: u32, shard: &Shard<'_>) -> Result<(), DatasetError> {
+    async fn shard(&mut self, dataset: &DatasetCheck<'_>, number: u32, shard: &Shard<'_>) -> Result<(), DatasetError> {
         let at = dataset.at;
         let head = at.object().head(&at.shard_path(shard)).await;
         let meta = head.map_err(|source| StoreError::of(&at.url_of(shard.url), source))?;
@@ -259,12 +260,12 @@ impl ShardCheck {
     /// Every field has the checksum that the index says, and is as its original.
     async fn fields(
         &mut self,
-        dataset: &Dataset<'_>,
+        dataset: &DatasetCheck<'_>,
         shard: &Shard<'_>,
         index: &RecordIndex,
         meta: ObjectMeta,
     ) -> Result<(), DatasetError> {
-        let Dataset { at, originals, decode, meter, .. } = dataset;
+        let DatasetCheck { at, originals, decode, meter, .. } = dataset;
         let mut reader = FieldReader::new(index);
         let mut chunks = std::pin::pin!(at.stream(shard.url, meta));
         while let Some(chunk) = chunks.try_next().await? {
@@ -346,7 +347,7 @@ impl ShardCheck {
     fn fault(&mut self, record: Option<&str>, problem: String) {
         if self.faults.len() < MAX_FAULTS_PER_SHARD {
             let shard = Some(self.shard.clone());
-            self.faults.push(Fault { shard, record: record.map(str::to_owned), problem });
+            self.faults.push(VerifyFault { shard, record: record.map(str::to_owned), problem });
         } else {
             self.unlisted_faults += 1;
         }

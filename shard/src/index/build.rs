@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{IndexError, KIND, MAX_NAMES, RECORD_BYTES, RecordIndex, Segments, VERSION_WITHOUT_TABLES};
 use crate::{
     Fingerprint,
-    sealed::{HEAD_BYTES, seal, u32_at},
+    envelope::{HEAD_BYTES, seal, u32_at},
 };
 
 /// Collects the records of a shard in order and writes its record index.

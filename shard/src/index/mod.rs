@@ -10,16 +10,16 @@ mod segments;
 pub use build::IndexBuilder;
 pub use segments::Segments;
 
-pub use crate::sealed::FormatError as IndexError;
+pub use crate::envelope::FormatError as IndexError;
 
 use bytes::Bytes;
 
-use crate::sealed::{Kind, text, u32_at, u64_at};
+use crate::envelope::{FileKind, text, u32_at, u64_at};
 
 /// What is added to a shard's name for the name of its record index.
 pub const INDEX_SUFFIX: &str = ".idx";
 
-pub(crate) const KIND: Kind = Kind { name: "record index", magic: *b"SPDLIDX\n", version: 2 };
+pub(crate) const KIND: FileKind = FileKind { name: "record index", magic: *b"SPDLIDX\n", version: 2 };
 /// The version without tables of segments, which is written where there are none.
 const VERSION_WITHOUT_TABLES: u32 = 1;
 const HEADER_BYTES: usize = 72;

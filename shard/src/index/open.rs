@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Fingerprint,
-    sealed::{check, section_offsets, u32_at, u64_at},
+    envelope::{check, section_offsets, u32_at, u64_at},
 };
 
 impl RecordIndex {

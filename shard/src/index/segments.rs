@@ -1,7 +1,7 @@
 //! Tables of restart segments: where in a JPEG a decoder finds the part that a crop needs.
 
 use super::{Record, RecordIndex, TABLE_BYTES};
-use crate::sealed::u32_at;
+use crate::envelope::u32_at;
 
 /// Where restart segments of a JPEG begin, for every `step`th of them from the first on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

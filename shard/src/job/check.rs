@@ -19,7 +19,7 @@ pub(super) fn wrong(job: &str, key: impl Into<String>, problem: impl Into<String
 }
 
 /// What can be checked without the dataset.
-pub(super) struct Keys<'a> {
+pub(super) struct JobKeys<'a> {
     pub(super) name: &'a str,
     pub(super) dataset: &'a str,
     pub(super) global_batch: u32,
@@ -29,7 +29,7 @@ pub(super) struct Keys<'a> {
     pub(super) columns: &'a [Column],
 }
 
-impl Keys<'_> {
+impl JobKeys<'_> {
     pub(super) fn check(&self) -> Result<(), JobError> {
         let job = self.name;
         if !is_name(job) {
@@ -80,7 +80,7 @@ impl Job {
     pub fn check(&self) -> Result<(), JobError> {
         let order = OrderFile { lanes: Some(self.order.lanes), window: Some(self.order.window) };
         let Self { name, dataset, global_batch, epochs, max_bad_fraction, columns, .. } = self;
-        Keys {
+        JobKeys {
             name,
             dataset,
             global_batch: *global_batch,

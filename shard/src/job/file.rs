@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     BadSamples, Column, DType, DatasetFacts, Decoded, EpochEnd, ImageColumn, ImageLayout, ImageOp, Job, JobError,
     Normalise, OrderParams, ReturnsFile, Transform,
-    check::{Keys, wrong},
+    check::{JobKeys, wrong},
     reader, step,
 };
 
@@ -76,7 +76,7 @@ pub struct ColumnFile {
     pub decode: DecodeFile,
     /// For images: steps from the picture to the array, in order. The last has to give a fixed size.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "step::read_all")]
-    #[cfg_attr(feature = "schema", schemars(with = "Vec<step::Step>"))]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<step::Operation>"))]
     pub ops: Vec<ImageOp>,
     /// Type of the elements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -231,7 +231,7 @@ impl JobFile {
     /// [`JobError::Key`] for the first value that makes no sense.
     pub fn check(&self) -> Result<Vec<Column>, JobError> {
         let columns = self.column.iter().map(|column| column.read(&self.name)).collect::<Result<Vec<_>, _>>()?;
-        Keys {
+        JobKeys {
             name: &self.name,
             dataset: &self.dataset,
             global_batch: self.global_batch,

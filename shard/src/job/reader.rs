@@ -24,13 +24,13 @@ const MAX_TYPOS: usize = 2;
 
 /// A value that a job file cannot have.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct JobFault {
     /// Where it is and what is wrong with it, in words.
     pub(super) problem: String,
     path: Vec<String>,
 }
 
-impl Fault {
+impl JobFault {
     /// Its line in the text that the table was read from, from 1.
     pub(super) fn line(&self, text: &str) -> Option<usize> {
         let parsed = DeTable::parse(text).ok()?;
@@ -60,8 +60,8 @@ impl Fault {
 }
 
 /// Reads a table as a `T`.
-pub(super) fn read<T: DeserializeOwned>(table: &Table) -> Result<T, Fault> {
-    serde_path_to_error::deserialize(Keys(table)).map_err(|error| {
+pub(super) fn read<T: DeserializeOwned>(table: &Table) -> Result<T, JobFault> {
+    serde_path_to_error::deserialize(KnownJobKeys(table)).map_err(|error| {
         let mut path: Vec<Segment> = error.path().iter().cloned().collect();
         let wrong = error.into_inner();
         let key = if let Wrong::NoSuchKey { key, .. } = &wrong { Some(key) } else { None };
@@ -78,7 +78,7 @@ pub(super) fn read<T: DeserializeOwned>(table: &Table) -> Result<T, Fault> {
             Segment::Map { key } | Segment::Enum { variant: key } => key.clone(),
             Segment::Unknown => String::new(),
         });
-        Fault { problem, path: path.collect() }
+        JobFault { problem, path: path.collect() }
     })
 }
 
@@ -304,9 +304,9 @@ impl Error for Wrong {
 }
 
 /// A table, as serde reads it.
-struct Keys<'a>(&'a Table);
+struct KnownJobKeys<'a>(&'a Table);
 
-impl<'de> Deserializer<'de> for Keys<'de> {
+impl<'de> Deserializer<'de> for KnownJobKeys<'de> {
     type Error = Wrong;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
@@ -350,7 +350,7 @@ impl<'de> Deserializer<'de> for Node<'de> {
                 entries.end()?;
                 Ok(value)
             }
-            Value::Table(table) => Keys(table).deserialize_any(visitor),
+            Value::Table(table) => KnownJobKeys(table).deserialize_any(visitor),
         }
     }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 
-use super::{ImageOp, JobFile, Size, step::Step};
+use super::{ImageOp, JobFile, Size, step::Operation};
 
 /// The schema, as the text of a file.
 #[must_use]
@@ -30,9 +30,9 @@ impl JsonSchema for Size {
     }
 }
 
-impl JsonSchema for Step {
+impl JsonSchema for Operation {
     fn schema_name() -> Cow<'static, str> {
-        "Step".into()
+        "Operation".into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {

@@ -48,7 +48,7 @@ impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if deserializer.is_human_readable() {
             // A number or a list: needs a format that describes itself.
-            return deserializer.deserialize_any(Written);
+            return deserializer.deserialize_any(SizeText);
         }
         Ok(match Packed::deserialize(deserializer)? {
             Packed::Square(side) => Self::Square(side),
@@ -58,9 +58,9 @@ impl<'de> Deserialize<'de> for Size {
 }
 
 /// Reads what people write.
-struct Written;
+struct SizeText;
 
-impl<'de> Visitor<'de> for Written {
+impl<'de> Visitor<'de> for SizeText {
     type Value = Size;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

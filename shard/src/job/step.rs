@@ -31,14 +31,14 @@ pub(super) fn wants(name: &str) -> String {
 
 /// Reads a list of steps.
 pub(super) fn read_all<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ImageOp>, D::Error> {
-    let steps = Vec::<Step>::deserialize(deserializer)?;
+    let steps = Vec::<Operation>::deserialize(deserializer)?;
     Ok(steps.into_iter().map(|step| step.0).collect())
 }
 
 /// A step in any of its forms.
-pub(super) struct Step(ImageOp);
+pub(super) struct Operation(ImageOp);
 
-impl<'de> Deserialize<'de> for Step {
+impl<'de> Deserialize<'de> for Operation {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(StepVisitor).map(Self)
     }
@@ -58,7 +58,7 @@ impl<'de> Visitor<'de> for StepVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ImageOp, A::Error> {
-        ImageOp::deserialize(EnumAccessDeserializer::new(Table(map)))
+        ImageOp::deserialize(EnumAccessDeserializer::new(StepTable(map)))
     }
 }
 
@@ -96,9 +96,9 @@ impl<'de, E: Error> VariantAccess<'de> for Named<'_, E> {
 }
 
 /// A step as a table of one key.
-struct Table<A>(A);
+struct StepTable<A>(A);
 
-impl<'de, A: MapAccess<'de>> EnumAccess<'de> for Table<A> {
+impl<'de, A: MapAccess<'de>> EnumAccess<'de> for StepTable<A> {
     type Error = A::Error;
     type Variant = Self;
 
@@ -108,7 +108,7 @@ impl<'de, A: MapAccess<'de>> EnumAccess<'de> for Table<A> {
     }
 }
 
-impl<'de, A: MapAccess<'de>> VariantAccess<'de> for Table<A> {
+impl<'de, A: MapAccess<'de>> VariantAccess<'de> for StepTable<A> {
     type Error = A::Error;
 
     fn struct_variant<V: Visitor<'de>>(
@@ -116,7 +116,7 @@ impl<'de, A: MapAccess<'de>> VariantAccess<'de> for Table<A> {
         keys: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, A::Error> {
-        let step = self.0.next_value_seed(Written { first: keys[0], visitor })?;
+        let step = self.0.next_value_seed(StepText { first: keys[0], visitor })?;
         match self.0.next_key::<String>()? {
             None => Ok(step),
             Some(second) => {
@@ -145,12 +145,12 @@ fn not_a_step<E: Error>() -> E {
 }
 
 /// The value of a step: a table of its keys, or the value of the first one.
-struct Written<V> {
+struct StepText<V> {
     first: &'static str,
     visitor: V,
 }
 
-impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Written<V> {
+impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for StepText<V> {
     type Value = V::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
@@ -158,7 +158,7 @@ impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Written<V> {
     }
 }
 
-impl<V> Written<V> {
+impl<V> StepText<V> {
     fn short<'de, D: Deserializer<'de>>(self, value: D) -> Result<V::Value, D::Error>
     where
         V: Visitor<'de>,
@@ -167,7 +167,7 @@ impl<V> Written<V> {
     }
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Written<V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for StepText<V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::{BLOCK_BYTES, HEADER_BYTES, KIND, Manifest, ManifestError, SHARD_BYTES, open};
 use crate::{
     Fingerprint,
-    sealed::{HEAD_BYTES, seal},
+    envelope::{HEAD_BYTES, seal},
 };
 
 /// What the manifest says of one shard.

@@ -12,7 +12,7 @@ pub use build::{BlockFacts, ManifestBuilder, ShardFacts};
 #[cfg(feature = "store")]
 pub(crate) use open::{is_class_name, is_relative_path};
 
-pub use crate::sealed::FormatError as ManifestError;
+pub use crate::envelope::FormatError as ManifestError;
 
 use std::{ops::Range, sync::Arc};
 
@@ -20,8 +20,8 @@ use bytes::Bytes;
 
 use crate::{
     Fingerprint,
+    envelope::{FileKind, text, u32_at, u64_at, u128_at},
     job::DatasetFacts,
-    sealed::{Kind, text, u32_at, u64_at, u128_at},
 };
 
 /// Name of the manifest in a dataset's folder.
@@ -30,7 +30,7 @@ pub const MANIFEST_NAME: &str = "manifest.spdl";
 /// Default size that blocks are cut at, in bytes: 8 MiB.
 pub const DEFAULT_BLOCK_BYTES: u64 = 8 << 20;
 
-pub(crate) const KIND: Kind = Kind { name: "manifest", magic: *b"SPDLMAN\n", version: 1 };
+pub(crate) const KIND: FileKind = FileKind { name: "manifest", magic: *b"SPDLMAN\n", version: 1 };
 const HEADER_BYTES: usize = 112;
 const SHARD_BYTES: usize = 56;
 const BLOCK_BYTES: usize = 32;

@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::{
     BLOCK_BYTES, HEADER_BYTES, KIND, MAX_CLASS_BYTES, MAX_URL_BYTES, Manifest, ManifestError, SHARD_BYTES, Sections,
 };
-use crate::sealed::{check, check_head, section_offsets, u32_at, u64_at, u128_at};
+use crate::envelope::{check, check_head, section_offsets, u32_at, u64_at, u128_at};
 
 impl Manifest {
     /// Whether `first` can be the first bytes of a manifest of so many bytes.

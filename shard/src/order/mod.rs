@@ -101,9 +101,9 @@ pub struct Located {
 ///
 /// Memory is O(blocks): 20 bytes per block, and 12 more for each of the few epochs last asked for.
 #[derive(Clone)]
-pub struct Plan(Arc<Inner>);
+pub struct Plan(Arc<PlanInner>);
 
-struct Inner {
+struct PlanInner {
     seed: u64,
     params: OrderParams,
     deal: Deal,
@@ -133,7 +133,7 @@ impl Plan {
         }
         let lanes = if params.shuffle { params.lanes } else { 1 };
         let deal = Deal::new(block_samples, seed, lanes)?;
-        Ok(Self(Arc::new(Inner { seed, params, deal, epochs: Mutex::default() })))
+        Ok(Self(Arc::new(PlanInner { seed, params, deal, epochs: Mutex::default() })))
     }
 
     /// N, the samples of the dataset and of each epoch.
@@ -187,7 +187,7 @@ impl Plan {
 
     #[inline]
     fn at_leased(&self, epoch: u64, offset: u64, lease: &mut EpochLease) -> Located {
-        let Inner { seed, params, deal, .. } = &*self.0;
+        let PlanInner { seed, params, deal, .. } = &*self.0;
         assert!(offset < deal.samples(), "offset {offset} of an epoch of {} samples", deal.samples());
         if !params.shuffle {
             return deal.locate(SampleId(offset));

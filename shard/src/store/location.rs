@@ -9,11 +9,11 @@ use object_store::{
 };
 use url::Url;
 
-use super::{DatasetStore, StoreError, StoreOptions, attempt::Connector, cached::CachedFiles};
+use super::{DatasetStore, StoreError, StoreOptions, no_retry::Connector, page_cache::PageCacheStore};
 use crate::{redact, secret_in};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum StoreAccess2 {
     /// A few quick retries inside each request.
     Read,
     /// No retries and no time-outs but that of connecting: whoever asks decides about both.
@@ -21,7 +21,11 @@ pub(super) enum Access {
     Write,
 }
 
-pub(super) fn open(url_or_path: &str, options: &StoreOptions, access: Access) -> Result<DatasetStore, StoreError> {
+pub(super) fn open(
+    url_or_path: &str,
+    options: &StoreOptions,
+    access: StoreAccess2,
+) -> Result<DatasetStore, StoreError> {
     let bad = |problem: String| StoreError::BadLocation {
         url: redact(url_or_path).into_owned(),
         problem: redact(&problem).into_owned(),
@@ -38,7 +42,7 @@ pub(super) fn open(url_or_path: &str, options: &StoreOptions, access: Access) ->
         return folder(&path, url_or_path, access);
     }
     let (scheme, path) = ObjectStoreScheme::parse(&url).map_err(|error| bad(error.to_string()))?;
-    if access == Access::Write && scheme == ObjectStoreScheme::Http {
+    if access == StoreAccess2::Write && scheme == ObjectStoreScheme::Http {
         return Err(bad("a web server can be read, not written; write to a folder or a bucket".to_owned()));
     }
     options.check()?;
@@ -56,11 +60,11 @@ pub(super) fn open(url_or_path: &str, options: &StoreOptions, access: Access) ->
     Ok(DatasetStore { object, folder: path, url: shown(url).into(), keeps_etags: true, local: None })
 }
 
-fn folder(path: &std::path::Path, given: &str, access: Access) -> Result<DatasetStore, StoreError> {
+fn folder(path: &std::path::Path, given: &str, access: StoreAccess2) -> Result<DatasetStore, StoreError> {
     let generic = |source: std::io::Error| object_store::Error::Generic { store: "file", source: source.into() };
     let path = std::path::absolute(path).map_err(|source| StoreError::of(given, generic(source)))?;
     let url = path.to_string_lossy().trim_end_matches('/').to_owned();
-    if access == Access::Write {
+    if access == StoreAccess2::Write {
         std::fs::create_dir_all(&path).map_err(|source| StoreError::of(&url, generic(source)))?;
     }
     match std::fs::metadata(&path) {
@@ -75,7 +79,7 @@ fn folder(path: &std::path::Path, given: &str, access: Access) -> Result<Dataset
         Err(source) => return Err(StoreError::of(&url, generic(source))),
     }
     let store = LocalFileSystem::new_with_prefix(&path).map_err(|source| StoreError::of(&url, source))?;
-    let object = CachedFiles::over(store.with_fsync(access == Access::Write), &path);
+    let object = PageCacheStore::over(store.with_fsync(access == StoreAccess2::Write), &path);
     let local = Some(path.into());
     Ok(DatasetStore { object, folder: Path::default(), url: url.into(), keeps_etags: false, local })
 }
@@ -88,16 +92,16 @@ struct Manner {
 }
 
 impl Manner {
-    fn of(access: Access, authorization: Option<Arc<str>>) -> Self {
+    fn of(access: StoreAccess2, authorization: Option<Arc<str>>) -> Self {
         let backoff =
             BackoffConfig { init_backoff: Duration::from_millis(50), max_backoff: Duration::from_secs(2), base: 2.0 };
         let quick = RetryConfig { backoff, max_retries: 3, retry_timeout: Duration::from_secs(30) };
         match access {
-            Access::Read | Access::Write => {
+            StoreAccess2::Read | StoreAccess2::Write => {
                 let connector = Connector { asks_once: false, authorization };
                 Self { retry: quick, client: ClientOptions::new(), connector }
             }
-            Access::ReadOnce => Self {
+            StoreAccess2::ReadOnce => Self {
                 retry: RetryConfig { max_retries: 0, ..quick },
                 client: ClientOptions::new().with_timeout_disabled(),
                 connector: Connector { asks_once: true, authorization },

@@ -1,14 +1,14 @@
 //! Where a dataset lies: a folder on disk or on an object store, opened by its URL.
 
-mod attempt;
-mod cached;
 mod error;
 mod location;
+mod no_retry;
+mod page_cache;
 mod read;
 mod settings;
 
-pub use attempt::Busy;
 pub use error::{StoreError, cause, is_refusal};
+pub use no_retry::Busy;
 pub use settings::StoreOptions;
 
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl DatasetStore {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_with(url_or_path: &str, options: &StoreOptions) -> Result<Self, StoreError> {
-        location::open(url_or_path, options, location::Access::Read)
+        location::open(url_or_path, options, location::StoreAccess2::Read)
     }
 
     /// [`open`](Self::open) for whoever decides about retries and time-outs himself: every request is made once and may
@@ -65,7 +65,7 @@ impl DatasetStore {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_once(url_or_path: &str) -> Result<Self, StoreError> {
-        location::open(url_or_path, &StoreOptions::from_env(), location::Access::ReadOnce)
+        location::open(url_or_path, &StoreOptions::from_env(), location::StoreAccess2::ReadOnce)
     }
 
     /// The same folder, read through another store that `wrap` makes of this one's.
@@ -79,7 +79,7 @@ impl DatasetStore {
     /// # Errors
     /// As [`open`](Self::open), and where the URL's scheme cannot be written to.
     pub fn create_with(url_or_path: &str, options: &StoreOptions) -> Result<Self, StoreError> {
-        location::open(url_or_path, options, location::Access::Write)
+        location::open(url_or_path, options, location::StoreAccess2::Write)
     }
 
     /// The folder's URL, without a trailing slash, a password or a query.

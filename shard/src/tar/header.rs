@@ -3,11 +3,11 @@
 use super::{TAR_BLOCK_BYTES, TarFault};
 
 /// A member's header, its checksum verified.
-pub(super) struct Header<'a>(&'a [u8; TAR_BLOCK_BYTES]);
+pub(super) struct TarHeader<'a>(&'a [u8; TAR_BLOCK_BYTES]);
 
 /// What a header is for, as far as we tell kinds apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MemberKind {
     Regular,
     /// Has no data, whatever its size says.
     WithoutData(WithoutData),
@@ -63,7 +63,7 @@ pub(super) struct Pax {
     pub(super) sparse: bool,
 }
 
-impl<'a> Header<'a> {
+impl<'a> TarHeader<'a> {
     /// The header in `block`; `None` for the block of zeros that ends a tar.
     pub(super) fn read(block: &'a [u8; TAR_BLOCK_BYTES]) -> Result<Option<Self>, TarFault> {
         if block.iter().all(|byte| *byte == 0) {
@@ -81,19 +81,19 @@ impl<'a> Header<'a> {
         Ok(Some(Self(block)))
     }
 
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> MemberKind {
         match self.0[156] {
             // V7 tars mark directories by nothing else.
-            0 if self.raw_name().ends_with(b"/") => Kind::WithoutData(WithoutData::Folder),
-            b'0' | 0 | b'7' => Kind::Regular,
-            b'1' => Kind::WithoutData(WithoutData::HardLink),
-            b'2' => Kind::WithoutData(WithoutData::Symlink),
-            b'5' => Kind::WithoutData(WithoutData::Folder),
-            b'3' | b'4' | b'6' => Kind::WithoutData(WithoutData::Device),
-            b'S' => Kind::Sparse,
-            b'L' => Kind::LongName,
-            b'x' | b'X' => Kind::Pax,
-            _ => Kind::Other,
+            0 if self.raw_name().ends_with(b"/") => MemberKind::WithoutData(WithoutData::Folder),
+            b'0' | 0 | b'7' => MemberKind::Regular,
+            b'1' => MemberKind::WithoutData(WithoutData::HardLink),
+            b'2' => MemberKind::WithoutData(WithoutData::Symlink),
+            b'5' => MemberKind::WithoutData(WithoutData::Folder),
+            b'3' | b'4' | b'6' => MemberKind::WithoutData(WithoutData::Device),
+            b'S' => MemberKind::Sparse,
+            b'L' => MemberKind::LongName,
+            b'x' | b'X' => MemberKind::Pax,
+            _ => MemberKind::Other,
         }
     }
 

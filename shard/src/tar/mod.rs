@@ -11,8 +11,8 @@ mod record;
 mod write;
 
 pub(crate) use odd::OddTally;
-pub use odd::{OddMembers, Oddity};
-pub use read::{Event, Member, TarReader};
+pub use odd::{OddMembers, TarOddity};
+pub use read::{Member, TarEvent, TarReader};
 pub use record::{RecordReader, ScannedField, ScannedRecord, TarEnd, split_path};
 pub use write::{TAR_END, append_member, padding_bytes};
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Oddity {
+pub enum TarOddity {
     /// A hard link: its content is another member's.
     HardLink,
     /// A symbolic link.
@@ -27,7 +27,7 @@ pub enum Oddity {
     Torn,
 }
 
-impl Oddity {
+impl TarOddity {
     /// It in words, for one or for several of them, with what to do about it.
     #[must_use]
     pub const fn text(self) -> &'static str {
@@ -56,7 +56,7 @@ impl Oddity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OddMembers {
     /// What is odd.
-    pub what: Oddity,
+    pub what: TarOddity,
     /// How many they are.
     pub count: u64,
     /// The first of them: its shard.
@@ -67,11 +67,11 @@ pub struct OddMembers {
 
 /// Counts by oddity, and the first of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OddTally(BTreeMap<Oddity, OddMembers>);
+pub(crate) struct OddTally(BTreeMap<TarOddity, OddMembers>);
 
 impl OddTally {
     /// One more, called `name`.
-    pub(crate) fn add(&mut self, what: Oddity, shard: &str, name: &str) {
+    pub(crate) fn add(&mut self, what: TarOddity, shard: &str, name: &str) {
         let none = || OddMembers { what, count: 0, shard: shard.to_owned(), first: name.to_owned() };
         self.0.entry(what).or_insert_with(none).count += 1;
     }

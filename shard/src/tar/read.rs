@@ -1,8 +1,8 @@
 //! Reading a tar from chunks: members with the place of their data, and the data as it passes.
 
 use super::{
-    MAX_EXTENSION_BYTES, OddTally, Oddity, TAR_BLOCK_BYTES, TarError, TarFault,
-    header::{Header, Kind, Name, Pax, WithoutData, until_zero},
+    MAX_EXTENSION_BYTES, OddTally, TAR_BLOCK_BYTES, TarError, TarFault, TarOddity,
+    header::{MemberKind, Name, Pax, TarHeader, WithoutData, until_zero},
 };
 
 /// A file in a tar.
@@ -20,7 +20,7 @@ pub struct Member {
 
 /// What a [`TarReader`] found.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum TarEvent<'a> {
     /// A file starts. Directories, links and the like are passed over; all but directories are counted.
     Member(Member),
     /// The next bytes of the file that started last; never empty.
@@ -33,7 +33,7 @@ pub enum Event<'a> {
 pub struct TarReader {
     shard: String,
     offset: u64,
-    state: State,
+    state: TarState,
     buffer: Vec<u8>,
     /// Where the headers of the coming member start, when an extension header came first.
     header_offset: Option<u64>,
@@ -43,10 +43,10 @@ pub struct TarReader {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum TarState {
     Header,
     Extension {
-        kind: Kind,
+        kind: MemberKind,
         bytes: u64,
     },
     Data {
@@ -73,7 +73,7 @@ impl TarReader {
         Self {
             shard: shard.to_owned(),
             offset: 0,
-            state: State::Header,
+            state: TarState::Header,
             buffer: Vec::new(),
             header_offset: None,
             long_name: None,
@@ -87,10 +87,10 @@ impl TarReader {
     ///
     /// # Errors
     /// If the bytes are not a tar.
-    pub fn next<'a>(&mut self, chunk: &mut &'a [u8]) -> Result<Option<Event<'a>>, TarError> {
+    pub fn next<'a>(&mut self, chunk: &mut &'a [u8]) -> Result<Option<TarEvent<'a>>, TarError> {
         loop {
             match self.state {
-                State::Header => {
+                TarState::Header => {
                     let start = self.offset - self.buffer.len() as u64;
                     if !self.fill(chunk, TAR_BLOCK_BYTES) {
                         return Ok(None);
@@ -98,49 +98,49 @@ impl TarReader {
                     let block = std::mem::take(&mut self.buffer);
                     let block = block.first_chunk().expect("a whole block was read");
                     if let Some(member) = self.header(block, start).map_err(|fault| self.error(start, fault))? {
-                        return Ok(Some(Event::Member(member)));
+                        return Ok(Some(TarEvent::Member(member)));
                     }
                 }
-                State::Extension { kind, bytes } => {
+                TarState::Extension { kind, bytes } => {
                     let start = self.offset - self.buffer.len() as u64;
                     if !self.fill(chunk, bytes as usize) {
                         return Ok(None);
                     }
                     self.extension(kind).map_err(|fault| self.error(start, fault))?;
-                    self.state = State::Skip { left: padding(bytes) };
+                    self.state = TarState::Skip { left: padding(bytes) };
                 }
-                State::Data { left: 0, padding } => self.state = State::Skip { left: padding },
-                State::Data { left, padding } => {
+                TarState::Data { left: 0, padding } => self.state = TarState::Skip { left: padding },
+                TarState::Data { left, padding } => {
                     let data = self.take(chunk, left);
                     if data.is_empty() {
                         return Ok(None);
                     }
-                    self.state = State::Data { left: left - data.len() as u64, padding };
-                    return Ok(Some(Event::Data(data)));
+                    self.state = TarState::Data { left: left - data.len() as u64, padding };
+                    return Ok(Some(TarEvent::Data(data)));
                 }
-                State::Skip { left: 0 } => self.state = State::Header,
-                State::Skip { left } => {
+                TarState::Skip { left: 0 } => self.state = TarState::Header,
+                TarState::Skip { left } => {
                     let skipped = self.take(chunk, left).len() as u64;
                     if skipped == 0 {
                         return Ok(None);
                     }
-                    self.state = State::Skip { left: left - skipped };
+                    self.state = TarState::Skip { left: left - skipped };
                 }
-                State::Ended => {
+                TarState::Ended => {
                     if !self.fill(chunk, TAR_BLOCK_BYTES) {
                         return Ok(None);
                     }
                     self.state = self.behind_the_end();
                 }
-                State::Behind { left: 0 } => self.state = State::Ended,
-                State::Behind { left } => {
+                TarState::Behind { left: 0 } => self.state = TarState::Ended,
+                TarState::Behind { left } => {
                     let skipped = self.take(chunk, left).len() as u64;
                     if skipped == 0 {
                         return Ok(None);
                     }
-                    self.state = State::Behind { left: left - skipped };
+                    self.state = TarState::Behind { left: left - skipped };
                 }
-                State::Ignored => {
+                TarState::Ignored => {
                     self.take(chunk, u64::MAX);
                     return Ok(None);
                 }
@@ -154,10 +154,10 @@ impl TarReader {
     /// If the tar is not over.
     pub fn finish(&self) -> Result<u64, TarError> {
         let what = match self.state {
-            State::Ended | State::Behind { .. } | State::Ignored => return Ok(self.offset),
-            State::Header if self.buffer.is_empty() => "the blocks of zeros that end it are missing",
-            State::Header | State::Extension { .. } => "it ends inside a header",
-            State::Data { .. } | State::Skip { .. } => "it ends inside a member",
+            TarState::Ended | TarState::Behind { .. } | TarState::Ignored => return Ok(self.offset),
+            TarState::Header if self.buffer.is_empty() => "the blocks of zeros that end it are missing",
+            TarState::Header | TarState::Extension { .. } => "it ends inside a header",
+            TarState::Data { .. } | TarState::Skip { .. } => "it ends inside a member",
         };
         match compression(&self.buffer) {
             Some(name) if self.offset == self.buffer.len() as u64 => Err(self.error(0, TarFault::Compressed(name))),
@@ -171,73 +171,73 @@ impl TarReader {
     }
 
     fn header(&mut self, block: &[u8; TAR_BLOCK_BYTES], start: u64) -> Result<Option<Member>, TarFault> {
-        let read = Header::read(block).map_err(|fault| match compression(block) {
+        let read = TarHeader::read(block).map_err(|fault| match compression(block) {
             Some(name) if start == 0 => TarFault::Compressed(name),
             _ => fault,
         });
         let Some(header) = read? else {
-            self.state = State::Ended;
+            self.state = TarState::Ended;
             return Ok(None);
         };
         let (kind, size) = (header.kind(), header.size()?);
-        if matches!(kind, Kind::LongName | Kind::Pax) {
+        if matches!(kind, MemberKind::LongName | MemberKind::Pax) {
             if size > MAX_EXTENSION_BYTES {
                 return Err(TarFault::ExtensionTooLong(size));
             }
             self.header_offset.get_or_insert(start);
-            self.state = State::Extension { kind, bytes: size };
+            self.state = TarState::Extension { kind, bytes: size };
             return Ok(None);
         }
-        if kind == Kind::Other {
-            self.state = State::Skip { left: size + padding(size) };
+        if kind == MemberKind::Other {
+            self.state = TarState::Skip { left: size + padding(size) };
             return Ok(None);
         }
         let pax = std::mem::take(&mut self.pax);
         let long_name = self.long_name.take();
         let Name { path, is_escaped } = pax.path.or(long_name).unwrap_or_else(|| header.name());
         let header_offset = self.header_offset.take().unwrap_or(start);
-        if kind == Kind::Sparse || pax.sparse {
+        if kind == MemberKind::Sparse || pax.sparse {
             return Err(TarFault::Sparse(path));
         }
-        if let Kind::WithoutData(kind) = kind {
+        if let MemberKind::WithoutData(kind) = kind {
             match kind {
                 WithoutData::Folder => {}
-                WithoutData::HardLink => self.odd.add(Oddity::HardLink, &self.shard, &path),
-                WithoutData::Symlink => self.odd.add(Oddity::Symlink, &self.shard, &path),
-                WithoutData::Device => self.odd.add(Oddity::Device, &self.shard, &path),
+                WithoutData::HardLink => self.odd.add(TarOddity::HardLink, &self.shard, &path),
+                WithoutData::Symlink => self.odd.add(TarOddity::Symlink, &self.shard, &path),
+                WithoutData::Device => self.odd.add(TarOddity::Device, &self.shard, &path),
             }
             return Ok(None);
         }
         if is_escaped {
-            self.odd.add(Oddity::NotUtf8, &self.shard, &path);
+            self.odd.add(TarOddity::NotUtf8, &self.shard, &path);
         }
         let bytes = pax.size.unwrap_or(size);
-        self.state = State::Data { left: bytes, padding: padding(bytes) };
+        self.state = TarState::Data { left: bytes, padding: padding(bytes) };
         Ok(Some(Member { path, header_offset, offset: self.offset, bytes }))
     }
 
     /// Looks at a block behind the end: another tar may follow, as where two were joined by `cat`.
-    fn behind_the_end(&mut self) -> State {
+    fn behind_the_end(&mut self) -> TarState {
         let block = std::mem::take(&mut self.buffer);
-        let header = match Header::read(block.first_chunk().expect("a whole block was read")) {
-            Ok(None) => return State::Ended,
+        let header = match TarHeader::read(block.first_chunk().expect("a whole block was read")) {
+            Ok(None) => return TarState::Ended,
             Ok(Some(header)) => header,
-            Err(_) => return State::Ignored,
+            Err(_) => return TarState::Ignored,
         };
-        let Ok(size) = header.size() else { return State::Ignored };
+        let Ok(size) = header.size() else { return TarState::Ignored };
         match header.kind() {
-            Kind::WithoutData(_) => return State::Ended,
-            Kind::Regular | Kind::Sparse => {
-                self.odd.add(Oddity::BehindTheEnd, &self.shard, &header.name().path);
+            MemberKind::WithoutData(_) => return TarState::Ended,
+            MemberKind::Regular | MemberKind::Sparse => {
+                self.odd.add(TarOddity::BehindTheEnd, &self.shard, &header.name().path);
             }
-            Kind::LongName | Kind::Pax | Kind::Other => {}
+            MemberKind::LongName | MemberKind::Pax | MemberKind::Other => {}
         }
-        State::Behind { left: size.saturating_add(padding(size)) }
+        TarState::Behind { left: size.saturating_add(padding(size)) }
     }
 
-    fn extension(&mut self, kind: Kind) -> Result<(), TarFault> {
+    fn extension(&mut self, kind: MemberKind) -> Result<(), TarFault> {
         let bytes = std::mem::take(&mut self.buffer);
-        if kind == Kind::Pax {
+        if kind == MemberKind::Pax {
             self.pax = Pax::parse(&bytes)?;
         } else {
             self.long_name = Some(Name::of(until_zero(&bytes)));

@@ -1,6 +1,6 @@
 //! Members to records: consecutive members with one key, their checksums, and the place of every field.
 
-use super::{Event, Member, OddTally, Oddity, TarError, TarFault, TarReader, read::padding};
+use super::{Member, OddTally, TarError, TarEvent, TarFault, TarOddity, TarReader, read::padding};
 
 /// A record as it was found in a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,12 +72,12 @@ impl RecordReader {
     pub fn read(&mut self, mut chunk: &[u8], mut found: impl FnMut(ScannedRecord)) -> Result<(), TarError> {
         while let Some(event) = self.tar.next(&mut chunk)? {
             match event {
-                Event::Member(member) => {
+                TarEvent::Member(member) => {
                     if let Some(record) = self.member(member)? {
                         found(record);
                     }
                 }
-                Event::Data(data) => self.data(data),
+                TarEvent::Data(data) => self.data(data),
             }
         }
         Ok(())
@@ -95,7 +95,7 @@ impl RecordReader {
     /// Starts a member; gives the record before it where it starts another one.
     fn member(&mut self, member: Member) -> Result<Option<ScannedRecord>, TarError> {
         let Some((key, name)) = split_path(&member.path) else {
-            self.tar.odd().add(Oddity::NoField, &self.shard, &member.path);
+            self.tar.odd().add(TarOddity::NoField, &self.shard, &member.path);
             self.in_field = false;
             return Ok(None);
         };

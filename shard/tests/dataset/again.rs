@@ -15,7 +15,7 @@ async fn packed_dataset(folder: &Path) -> DatasetReport {
         jpegs: Jpegs::CropReady,
         block_bytes: 200 << 10,
         shard_records: Some(5),
-        ..PackOptions::new(Source::ImageFolder(folder.join("in")))
+        ..PackOptions::new(PackSource::ImageFolder(folder.join("in")))
     };
     packed(&options, &folder.join("set")).await.unwrap()
 }

@@ -1,6 +1,6 @@
 //! Records of several files: what of a folder becomes which field, and what is left out.
 
-use spdl_shard::dataset::{Against, FieldChoice, LeftOut, VerifyOptions, Why};
+use spdl_shard::dataset::{Against, FieldChoice, LeftOut, LeftOutReason, VerifyOptions};
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn names(found: &[Found]) -> Vec<String> {
     names
 }
 
-fn left_out(report: &DatasetReport) -> Vec<(&str, Why, u64)> {
+fn left_out(report: &DatasetReport) -> Vec<(&str, LeftOutReason, u64)> {
     let mut left: Vec<_> =
         report.left_out.iter().map(|LeftOut { suffix, why, files, .. }| (&**suffix, *why, *files)).collect();
     left.sort_unstable();
@@ -42,12 +42,16 @@ async fn files_with_one_stem_are_one_record_that_keeps_every_field_and_the_repor
     let folder = tempfile::tempdir().unwrap();
     let (root, to) = (folder.path().join("in"), folder.path().join("out"));
     segmentation(&root);
-    let options = PackOptions::new(Source::ImageFolder(root.clone()));
+    let options = PackOptions::new(PackSource::ImageFolder(root.clone()));
     let report = packed(&options, &to).await.unwrap();
     assert_eq!((report.records, &report.class_names), (4, &vec!["cat".to_owned(), "dog".to_owned()]));
     let fields: Vec<(&str, u64)> = report.fields.iter().map(|(name, records)| (name.as_str(), *records)).collect();
     assert_eq!(fields, [("cls", 4), ("depth.png", 1), ("jpg", 4), ("png", 3), ("txt", 3)]);
-    let expected = [(".cls", Why::FieldTaken, 1), (".md", Why::NoClass, 1), (".txt", Why::NoPicture, 1)];
+    let expected = [
+        (".cls", LeftOutReason::FieldTaken, 1),
+        (".md", LeftOutReason::NoClass, 1),
+        (".txt", LeftOutReason::NoPicture, 1),
+    ];
     assert_eq!((left_out(&report), report.skipped_files), (expected.to_vec(), 3));
     let found = records(&to).await;
     let expected =
@@ -80,7 +84,7 @@ async fn a_folder_of_pictures_alone_gives_the_bytes_that_it_always_gave() {
     for (name, content) in [("a.jpg", "one"), ("a.jpeg", "two"), ("grace.hopper.jpeg", "three")] {
         write(root.join("cat").join(name), content);
     }
-    let report = packed(&PackOptions::new(Source::ImageFolder(root)), &folder.path().join("out")).await.unwrap();
+    let report = packed(&PackOptions::new(PackSource::ImageFolder(root)), &folder.path().join("out")).await.unwrap();
     assert_eq!(report.fingerprint.to_string(), "77250545d07311b60765ebfdd516cde0");
 }
 
@@ -89,17 +93,17 @@ async fn fields_are_chosen_and_renamed() {
     let folder = tempfile::tempdir().unwrap();
     let (root, to) = (folder.path().join("in"), folder.path().join("out"));
     segmentation(&root);
-    let mut options = PackOptions::new(Source::ImageFolder(root));
+    let mut options = PackOptions::new(PackSource::ImageFolder(root));
     options.fields = Some(FieldChoice::parse("jpg,png=mask").unwrap());
     let report = packed(&options, &to).await.unwrap();
     let expected = ["cat/0: mask cls jpg", "cat/1: mask cls jpg", "dog/0: mask cls jpg", "dog/2: jpg cls"];
     assert_eq!(names(&records(&to).await), expected);
     let expected = [
-        (".cls", Why::NotChosen, 1),
-        (".md", Why::NoClass, 1),
-        (".png", Why::NotChosen, 1),
-        (".txt", Why::NoPicture, 1),
-        (".txt", Why::NotChosen, 3),
+        (".cls", LeftOutReason::NotChosen, 1),
+        (".md", LeftOutReason::NoClass, 1),
+        (".png", LeftOutReason::NotChosen, 1),
+        (".txt", LeftOutReason::NoPicture, 1),
+        (".txt", LeftOutReason::NotChosen, 3),
     ];
     assert_eq!(left_out(&report), expected);
     let options = VerifyOptions {
@@ -119,7 +123,7 @@ async fn a_list_makes_one_record_of_files_with_one_stem_and_one_label() {
     }
     let list = folder.path().join("list.txt");
     write(&list, "\u{feff}# with a byte order mark\n0.jpg\tx\n0.png\tx\n1.jpg\tx\n1.txt\ty\na/1.txt\ty\n");
-    let options = PackOptions { order: PackOrder::AsListed, ..PackOptions::new(Source::FileList(list.clone())) };
+    let options = PackOptions { order: PackOrder::AsListed, ..PackOptions::new(PackSource::FileList(list.clone())) };
     packed(&options, &folder.path().join("out")).await.unwrap();
     let expected = ["0: jpg cls png", "1: jpg cls", "1~1: txt cls", "a/1: txt cls"];
     assert_eq!(names(&records(&folder.path().join("out")).await), expected);
@@ -146,13 +150,13 @@ async fn coco_annotations_beside_the_pictures_are_said_to_be_unread() {
     let coco = r#"{"info": {}, "licenses": [], "images": [{"id": 1, "file_name": "1.jpg"}], "annotations": []}"#;
     write(folder.path().join("coco/train2017/1.jpg"), "picture");
     write(folder.path().join("coco/annotations/instances_train2017.json"), coco);
-    let source = PackOptions::new(Source::ImageFolder(folder.path().join("coco")));
+    let source = PackOptions::new(PackSource::ImageFolder(folder.path().join("coco")));
     let notes = packed(&source, &folder.path().join("out")).await.unwrap().notes;
     assert!(notes.iter().any(|note| note == "class `annotations` has no picture"), "{notes:?}");
     let coco = "annotations/instances_train2017.json` has COCO annotations, which were not used";
     assert!(notes.iter().any(|note| note.contains(coco)), "{notes:?}");
 
-    let flat = PackOptions::new(Source::ImageFolder(folder.path().join("coco/train2017")));
+    let flat = PackOptions::new(PackSource::ImageFolder(folder.path().join("coco/train2017")));
     let error = packed(&flat, &folder.path().join("flat")).await.unwrap_err().to_string();
     for part in ["train2017`: a folder per class", "1 `.jpg` file", "move the pictures into a folder per class"] {
         assert!(error.contains(part), "{error}");
@@ -164,7 +168,7 @@ async fn a_folder_of_tables_is_told_from_an_empty_one() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path().join("pq/part-0.parquet"), "PAR1");
     write(folder.path().join("pq/part-1.parquet"), "PAR1");
-    let source = PackOptions::new(Source::ImageFolder(folder.path().join("pq")));
+    let source = PackOptions::new(PackSource::ImageFolder(folder.path().join("pq")));
     let packing = packed(&source, &folder.path().join("out")).await.unwrap_err().to_string();
     let indexing = indexed(&folder.path().join("pq"), &Default::default()).await.unwrap_err().to_string();
     for error in [packing, indexing] {
@@ -183,14 +187,14 @@ async fn pipes_and_devices_are_neither_opened_nor_packed() {
     let made = std::process::Command::new("mkfifo").arg(root.join("cat/pipe.jpg")).status().unwrap();
     assert!(made.success());
     std::os::unix::fs::symlink("/dev/zero", root.join("cat/zero.jpg")).unwrap();
-    let report = packed(&PackOptions::new(Source::ImageFolder(root.clone())), &to).await.unwrap();
+    let report = packed(&PackOptions::new(PackSource::ImageFolder(root.clone())), &to).await.unwrap();
     assert_eq!(report.records, 3);
-    assert!(left_out(&report).contains(&(".jpg", Why::NotRegular, 2)), "{report:?}");
+    assert!(left_out(&report).contains(&(".jpg", LeftOutReason::NotRegular, 2)), "{report:?}");
 
     let list = folder.path().join("list.txt");
     for name in ["in/cat/pipe.jpg", "in/cat/zero.jpg"] {
         write(&list, format!("in/cat/p00.JPEG\n{name}\n"));
-        let error = packed(&PackOptions::new(Source::FileList(list.clone())), &folder.path().join("none")).await;
+        let error = packed(&PackOptions::new(PackSource::FileList(list.clone())), &folder.path().join("none")).await;
         let error = error.unwrap_err().to_string();
         assert!(error.contains(&format!("{name}` is no regular file")), "{error}");
         assert_eq!(fs::read_dir(folder.path().join("none")).unwrap().count(), 0, "nothing is left of it");
@@ -205,7 +209,8 @@ async fn a_class_that_cannot_be_named_is_refused_before_anything_is_written() {
     write(root.join("a\tb/1.jpg"), "picture");
     // Nothing is read either: a user with a million pictures hears of it at once.
     let progress = |progress| panic!("{progress:?}");
-    let error = pack(&at(&to), &PackOptions::new(Source::ImageFolder(root)), &progress).await.unwrap_err().to_string();
+    let error =
+        pack(&at(&to), &PackOptions::new(PackSource::ImageFolder(root)), &progress).await.unwrap_err().to_string();
     assert!(error.contains("`a\\tb` cannot be a class's name"), "{error}");
     assert_eq!(fs::read_dir(&to).unwrap().count(), 0);
 
@@ -214,7 +219,7 @@ async fn a_class_that_cannot_be_named_is_refused_before_anything_is_written() {
     write(folder.path().join("voc/x/1.xml"), annotation(&["do\tg"]));
     write(folder.path().join("voc/x/2.jpg"), "picture");
     write(folder.path().join("voc/x/2.xml"), annotation(&["dog"]));
-    let mut options = PackOptions::new(Source::ImageFolder(folder.path().join("voc")));
+    let mut options = PackOptions::new(PackSource::ImageFolder(folder.path().join("voc")));
     options.annotations = Some(Annotations::Beside);
     let report = packed(&options, &to).await.unwrap();
     assert_eq!((report.samples, report.bad_annotations), (1, 1), "{report:?}");

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use spdl_shard::{
     dataset::unpack,
-    tar::{OddMembers, Oddity},
+    tar::{OddMembers, TarOddity},
 };
 
 use super::*;
@@ -16,7 +16,7 @@ fn run(folder: &Path, program: &str, arguments: &[&str]) {
     assert!(status.success(), "{program} {arguments:?}");
 }
 
-fn odd(report: &DatasetReport) -> Vec<(Oddity, u64, &str, &str)> {
+fn odd(report: &DatasetReport) -> Vec<(TarOddity, u64, &str, &str)> {
     report
         .odd_members
         .iter()
@@ -47,9 +47,9 @@ async fn links_and_members_without_a_field_are_counted_and_named() {
     let report = indexed(&shards, &Default::default()).await.unwrap();
     assert_eq!(report.records, 1);
     let expected = [
-        (Oddity::HardLink, 1, "gnu.tar", "./b.jpg"),
-        (Oddity::Symlink, 1, "gnu.tar", "./c.jpg"),
-        (Oddity::NoField, 2, "gnu.tar", "./.hidden.jpg"),
+        (TarOddity::HardLink, 1, "gnu.tar", "./b.jpg"),
+        (TarOddity::Symlink, 1, "gnu.tar", "./c.jpg"),
+        (TarOddity::NoField, 2, "gnu.tar", "./.hidden.jpg"),
     ];
     assert_eq!(odd(&report), expected);
 
@@ -70,8 +70,8 @@ async fn members_behind_the_end_of_joined_tars_are_counted_and_named() {
         [fs::read(folder.path().join("a.tar")).unwrap(), fs::read(folder.path().join("b.tar")).unwrap()].concat();
     write(folder.path().join("joined/j.tar"), &joined);
     let report = indexed(&folder.path().join("joined"), &Default::default()).await.unwrap();
-    assert_eq!((report.records, odd(&report)), (2, vec![(Oddity::BehindTheEnd, 2, "j.tar", "3.jpg")]));
-    assert!(Oddity::BehindTheEnd.text().contains("`cat`"));
+    assert_eq!((report.records, odd(&report)), (2, vec![(TarOddity::BehindTheEnd, 2, "j.tar", "3.jpg")]));
+    assert!(TarOddity::BehindTheEnd.text().contains("`cat`"));
     assert_eq!(verified(&folder.path().join("joined")).await.faults, []);
 }
 
@@ -86,7 +86,7 @@ async fn repeated_keys_and_torn_records_are_counted_and_named() {
     write(folder.path().join("b.tar"), tar(&[("9.cls", b"1"), ("1.jpg", b"x")]));
     let report = indexed(folder.path(), &Default::default()).await.unwrap();
     assert_eq!(report.records, 8);
-    assert_eq!(odd(&report), [(Oddity::KeyTwice, 1, "a.tar", "1"), (Oddity::Torn, 3, "a.tar", "1")]);
+    assert_eq!(odd(&report), [(TarOddity::KeyTwice, 1, "a.tar", "1"), (TarOddity::Torn, 3, "a.tar", "1")]);
     let fields: Vec<_> = report.fields.iter().map(|(name, records)| (name.as_str(), *records)).collect();
     assert_eq!(fields, [("cls", 3), ("jpg", 5)]);
 }
@@ -133,7 +133,7 @@ async fn names_in_latin_1_are_read_with_the_same_keys_everywhere() {
         let shard = set.join("s.tar");
         run(&path("data"), "tar", &[&format!("--format={format}"), "--sort=name", "-cf", shard.to_str().unwrap(), "."]);
         let report = indexed(&set, &Default::default()).await.unwrap();
-        assert_eq!(odd(&report), [(Oddity::NotUtf8, 3, "s.tar", "./caf\\xe9.cls")]);
+        assert_eq!(odd(&report), [(TarOddity::NotUtf8, 3, "s.tar", "./caf\\xe9.cls")]);
         let found = records(&set).await;
         let keys: Vec<_> = found.iter().map(|(_, key, ..)| key.trim_start_matches("./")).collect();
         assert_eq!(keys, expected, "{format}");
@@ -150,7 +150,7 @@ async fn keys_that_only_files_can_have_come_back_as_files() {
     let root = folder.path().join("in");
     write(root.join("c/a\tb.jpg"), "tab");
     write(root.join("c/a\nb.jpg"), "line end");
-    packed(&PackOptions::new(Source::ImageFolder(root)), &folder.path().join("set")).await.unwrap();
+    packed(&PackOptions::new(PackSource::ImageFolder(root)), &folder.path().join("set")).await.unwrap();
     assert_eq!(verified(&folder.path().join("set")).await.faults, []);
     unpack(&at(&folder.path().join("set")), &folder.path().join("out"), &quiet).await.unwrap();
     assert_eq!(fs::read(folder.path().join("out/c/a\tb.jpg")).unwrap(), b"tab");

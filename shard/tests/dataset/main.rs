@@ -12,15 +12,15 @@ use std::{fs, path::Path, sync::Mutex};
 
 use spdl_shard::{
     dataset::{
-        Annotations, DatasetError, DatasetReport, Fault, IndexOptions, Jpegs, Overwrite, PackOptions, PackOrder,
-        Progress, ShardList, Source, VerifyReport, index, pack, verify,
+        Annotations, DatasetError, DatasetProgress, DatasetReport, IndexOptions, Jpegs, Overwrite, PackOptions,
+        PackOrder, PackSource, ShardList, VerifyFault, VerifyReport, index, pack, verify,
     },
     manifest::Manifest,
     store::{DatasetStore, StoreOptions},
     tar::{TAR_END, append_member},
 };
 
-fn quiet(_: Progress) {}
+fn quiet(_: DatasetProgress) {}
 
 fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
     fs::create_dir_all(path.as_ref().parent().unwrap()).unwrap();
@@ -79,10 +79,10 @@ async fn a_folder_of_class_folders_becomes_shards_with_every_byte_where_the_inde
     let folder = tempfile::tempdir().unwrap();
     let (root, to) = (folder.path().join("in"), folder.path().join("out/flowers"));
     image_folder(&root, 20);
-    let mut options = PackOptions::new(Source::ImageFolder(root));
+    let mut options = PackOptions::new(PackSource::ImageFolder(root));
     options.shard_bytes = 40 << 10;
     options.block_bytes = 8 << 10;
-    let last = Mutex::new(Progress::default());
+    let last = Mutex::new(DatasetProgress::default());
     let report = pack(&at(&to), &options, &|progress| *last.lock().unwrap() = progress).await.unwrap();
     assert_eq!((report.records, report.samples, report.classes, report.skipped_files), (60, 60, 3, 2));
     assert_eq!(last.into_inner().unwrap().records, 60);
@@ -116,7 +116,7 @@ async fn baseline_jpegs_are_made_crop_ready_without_loss_and_others_stay_as_they
     write(root.join("a/whole.jpg"), &photograph);
     write(root.join("a/truncated.jpg"), truncated);
     write(root.join("a/other.png"), "no JPEG");
-    let options = PackOptions { jpegs: Jpegs::CropReady, ..PackOptions::new(Source::ImageFolder(root)) };
+    let options = PackOptions { jpegs: Jpegs::CropReady, ..PackOptions::new(PackSource::ImageFolder(root)) };
     let report = packed(&options, &to).await.unwrap();
     assert_eq!((report.records, report.crop_ready_pictures), (3, 1));
     assert_eq!(report.crop_ready_source_bytes, photograph.len() as u64);
@@ -147,7 +147,7 @@ async fn a_picture_of_few_bytes_gets_fewer_markers_so_that_it_grows_by_less_than
     let (root, to) = (folder.path().join("in"), folder.path().join("out"));
     let original = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/photos/grace_hopper.jpg")).unwrap();
     write(root.join("a/b.jpg"), &original);
-    let options = PackOptions { jpegs: Jpegs::CropReady, ..PackOptions::new(Source::ImageFolder(root)) };
+    let options = PackOptions { jpegs: Jpegs::CropReady, ..PackOptions::new(PackSource::ImageFolder(root)) };
     let report = packed(&options, &to).await.unwrap();
     let (before, after) = (report.crop_ready_source_bytes, report.crop_ready_bytes);
     assert!(after > before && after * 100 < before * 102, "{before} bytes became {after}");
@@ -160,7 +160,7 @@ async fn a_picture_of_few_bytes_gets_fewer_markers_so_that_it_grows_by_less_than
 async fn the_same_source_gives_the_same_dataset_and_another_seed_another_order() {
     let folder = tempfile::tempdir().unwrap();
     image_folder(&folder.path().join("in"), 10);
-    let mut options = PackOptions::new(Source::ImageFolder(folder.path().join("in")));
+    let mut options = PackOptions::new(PackSource::ImageFolder(folder.path().join("in")));
     let mut fingerprints = Vec::new();
     for (name, order) in [
         ("a", PackOrder::Shuffled { seed: 1 }),
@@ -181,7 +181,7 @@ async fn the_same_source_gives_the_same_dataset_and_another_seed_another_order()
 async fn shards_are_closed_at_a_number_of_records() {
     let folder = tempfile::tempdir().unwrap();
     image_folder(&folder.path().join("in"), 5);
-    let mut options = PackOptions::new(Source::ImageFolder(folder.path().join("in")));
+    let mut options = PackOptions::new(PackSource::ImageFolder(folder.path().join("in")));
     options.shard_records = Some(4);
     packed(&options, &folder.path().join("out")).await.unwrap();
     let manifest = at(&folder.path().join("out")).manifest().await.unwrap();
@@ -195,7 +195,7 @@ async fn a_list_gives_labels_as_numbers_or_as_names_of_classes() {
         write(folder.path().join(name), name);
     }
     let list = folder.path().join("list.txt");
-    let mut options = PackOptions::new(Source::FileList(list.clone()));
+    let mut options = PackOptions::new(PackSource::FileList(list.clone()));
     options.order = PackOrder::AsListed;
     let labels = |records: Vec<Found>| -> Vec<(String, String, String)> {
         let label = |field: Option<&(String, Vec<u8>)>| field.map(|field| String::from_utf8(field.1.clone()).unwrap());
@@ -236,12 +236,12 @@ async fn a_list_that_makes_no_sense_is_an_error_with_its_line() {
         ("\n# nothing\n", "there is nothing in"),
     ] {
         write(&list, text);
-        let error = packed(&PackOptions::new(Source::FileList(list.clone())), &folder.path().join("out")).await;
+        let error = packed(&PackOptions::new(PackSource::FileList(list.clone())), &folder.path().join("out")).await;
         let error = error.unwrap_err().to_string();
         assert!(error.contains(expected), "{text:?}: {error}");
         assert_eq!(fs::read_dir(folder.path().join("out")).unwrap().count(), 0, "nothing is left of it");
     }
-    let mut options = PackOptions::new(Source::FileList(list.clone()));
+    let mut options = PackOptions::new(PackSource::FileList(list.clone()));
     options.classes = Some(vec!["one".into()]);
     for (text, expected) in [("a.jpg\tx\n", "list.txt:1` has the class `x`"), ("a.jpg\t1\n", "has the label 1")] {
         write(&list, text);
@@ -277,7 +277,7 @@ async fn annotated_pictures_have_a_sample_per_object() {
     write(&list, (1..=5).map(|name| format!("JPEGImages/{name}.jpg\n")).collect::<String>());
     for (place, annotations) in [("under", Annotations::Under(notes)), ("beside", Annotations::Beside)] {
         let to = folder.path().join(place);
-        let mut options = PackOptions::new(Source::FileList(list.clone()));
+        let mut options = PackOptions::new(PackSource::FileList(list.clone()));
         options.annotations = Some(annotations);
         options.order = PackOrder::AsListed;
         let report = packed(&options, &to).await.unwrap();
@@ -360,7 +360,7 @@ async fn a_dataset_is_only_replaced_when_it_is_wanted_and_nothing_of_it_stays() 
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("out");
     image_folder(&folder.path().join("in"), 6);
-    let mut options = PackOptions::new(Source::ImageFolder(folder.path().join("in")));
+    let mut options = PackOptions::new(PackSource::ImageFolder(folder.path().join("in")));
     options.shard_records = Some(3);
     assert_eq!(packed(&options, &to).await.unwrap().shards, 6);
     let error = packed(&options, &to).await.unwrap_err();
@@ -385,7 +385,7 @@ async fn a_dataset_is_only_replaced_when_it_is_wanted_and_nothing_of_it_stays() 
 async fn every_fault_is_found_and_named() {
     let folder = tempfile::tempdir().unwrap();
     image_folder(&folder.path().join("in"), 6);
-    let mut options = PackOptions::new(Source::ImageFolder(folder.path().join("in")));
+    let mut options = PackOptions::new(PackSource::ImageFolder(folder.path().join("in")));
     options.shard_records = Some(3);
     let to = folder.path().join("out");
     packed(&options, &to).await.unwrap();
@@ -406,7 +406,7 @@ async fn every_fault_is_found_and_named() {
     change(&path(5, ""), &|bytes| bytes.truncate(cut as usize));
 
     let report = verified(&to).await;
-    let faults = report.faults.iter().map(|Fault { shard, record, problem }| {
+    let faults = report.faults.iter().map(|VerifyFault { shard, record, problem }| {
         (shard.as_ref().unwrap()[6..12].parse::<usize>().unwrap(), record.as_deref(), problem.as_str())
     });
     let faults: Vec<_> = faults.collect();
@@ -436,10 +436,10 @@ async fn a_source_or_an_option_that_makes_no_sense_is_named() {
         let to = to.clone();
         async move { packed(&options, &to).await.unwrap_err().to_string() }
     };
-    let nowhere = PackOptions::new(Source::ImageFolder(folder.path().join("nowhere")));
+    let nowhere = PackOptions::new(PackSource::ImageFolder(folder.path().join("nowhere")));
     assert!(error(nowhere).await.contains("nowhere` cannot be read"));
     fs::create_dir_all(folder.path().join("in/empty")).unwrap();
-    let source = Source::ImageFolder(folder.path().join("in"));
+    let source = PackSource::ImageFolder(folder.path().join("in"));
     assert!(error(PackOptions::new(source.clone())).await.contains("there is nothing in"));
     let no_bytes = PackOptions { shard_bytes: 0, ..PackOptions::new(source.clone()) };
     assert!(error(no_bytes).await.contains("`shard_bytes` is 0"));

@@ -21,7 +21,7 @@ fn photographs(root: &Path) {
     write(root.join("things/brick.png"), read("assets/photos/brick.png"));
 }
 
-fn crop_ready(source: Source) -> PackOptions {
+fn crop_ready(source: PackSource) -> PackOptions {
     PackOptions { jpegs: Jpegs::CropReady, ..PackOptions::new(source) }
 }
 
@@ -31,7 +31,7 @@ async fn compared(dataset: &Path, against: Against) -> VerifyReport {
 }
 
 fn told(report: &VerifyReport) -> Vec<String> {
-    let told = |fault: &Fault| format!("{}: {}", fault.record.as_deref().unwrap_or("-"), fault.problem);
+    let told = |fault: &VerifyFault| format!("{}: {}", fault.record.as_deref().unwrap_or("-"), fault.problem);
     report.faults.iter().map(told).collect()
 }
 
@@ -57,7 +57,7 @@ async fn a_crop_ready_dataset_has_the_coefficients_of_all_kinds_of_originals() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     photographs(&path("in"));
-    let source = Source::ImageFolder(path("in"));
+    let source = PackSource::ImageFolder(path("in"));
     let report = packed(&crop_ready(source.clone()), &path("ready")).await.unwrap();
     assert_eq!((report.records, report.crop_ready_pictures), (6, 3));
     packed(&PackOptions { order: PackOrder::Shuffled { seed: 9 }, ..PackOptions::new(source.clone()) }, &path("plain"))
@@ -69,7 +69,7 @@ async fn a_crop_ready_dataset_has_the_coefficients_of_all_kinds_of_originals() {
     write(path("in/list.txt"), list);
     for against in [
         Against::Files(source),
-        Against::Files(Source::FileList(path("in/list.txt"))),
+        Against::Files(PackSource::FileList(path("in/list.txt"))),
         Against::Dataset(at(&path("plain"))),
     ] {
         let found = compared(&path("ready"), against.clone()).await;
@@ -84,7 +84,7 @@ async fn what_differs_from_its_original_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     photographs(&path("in"));
-    packed(&crop_ready(Source::ImageFolder(path("in"))), &path("ready")).await.unwrap();
+    packed(&crop_ready(PackSource::ImageFolder(path("in"))), &path("ready")).await.unwrap();
     let file = |name: &str| path("in").join(name);
     // Other coefficients under a known name, a class that another takes the number of, one picture more, one less.
     fs::copy(file("people/grace.hopper.jpeg"), file("space/rocket.jpg")).unwrap();
@@ -92,7 +92,7 @@ async fn what_differs_from_its_original_is_named() {
     fs::copy(file("things/brick.png"), file("things/another.png")).unwrap();
     fs::remove_file(file("things/coffee.jpg")).unwrap();
     write(file("things/brick.png"), "another one");
-    let found = compared(&path("ready"), Against::Files(Source::ImageFolder(path("in")))).await;
+    let found = compared(&path("ready"), Against::Files(PackSource::ImageFolder(path("in")))).await;
     let mut told = told(&found);
     told.sort();
     let expected = [
@@ -110,7 +110,7 @@ async fn what_differs_from_its_original_is_named() {
         classes: Some(vec!["things".into(), "space".into(), "people".into()]),
         ..{
             photographs(&path("again"));
-            PackOptions::new(Source::ImageFolder(path("again")))
+            PackOptions::new(PackSource::ImageFolder(path("again")))
         }
     };
     packed(&other, &path("other")).await.unwrap();
@@ -131,7 +131,8 @@ async fn records_come_back_as_files_with_the_same_pixels() {
     let path = |name: &str| folder.path().join(name);
     photographs(&path("in"));
     for (name, jpegs) in [("plain", Jpegs::AsTheyAre), ("ready", Jpegs::CropReady)] {
-        let options = PackOptions { jpegs, shard_bytes: 300_000, ..PackOptions::new(Source::ImageFolder(path("in"))) };
+        let options =
+            PackOptions { jpegs, shard_bytes: 300_000, ..PackOptions::new(PackSource::ImageFolder(path("in"))) };
         assert!(packed(&options, &path(name)).await.unwrap().shards > 1);
         let out = path(&format!("{name}-out"));
         let report = unpacked(&path(name), &out).await.unwrap();
@@ -157,7 +158,7 @@ async fn nothing_is_overwritten_and_nothing_is_written_outside_of_the_target() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     image_folder(&path("in"), 2);
-    packed(&PackOptions::new(Source::ImageFolder(path("in"))), &path("dataset")).await.unwrap();
+    packed(&PackOptions::new(PackSource::ImageFolder(path("in"))), &path("dataset")).await.unwrap();
     write(path("out/mine.txt"), "mine");
     let error = unpacked(&path("dataset"), &path("out")).await.unwrap_err();
     assert!(error.to_string().ends_with("out` is not empty") && error.hint().is_some(), "{error}");
@@ -191,7 +192,7 @@ async fn a_damaged_record_is_not_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     image_folder(&path("in"), 2);
-    packed(&PackOptions::new(Source::ImageFolder(path("in"))), &path("dataset")).await.unwrap();
+    packed(&PackOptions::new(PackSource::ImageFolder(path("in"))), &path("dataset")).await.unwrap();
     let (shard, key) = (path("dataset/shard-000000.tar"), records(&path("dataset")).await[1].1.clone());
     let mut bytes = fs::read(&shard).unwrap();
     let manifest = at(&path("dataset")).manifest().await.unwrap();
@@ -211,7 +212,7 @@ async fn a_table_that_is_not_its_pictures_is_a_fault() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     photographs(&path("in"));
-    packed(&crop_ready(Source::ImageFolder(path("in"))), &path("ready")).await.unwrap();
+    packed(&crop_ready(PackSource::ImageFolder(path("in"))), &path("ready")).await.unwrap();
     let store = at(&path("ready"));
     let manifest = store.manifest().await.unwrap();
     let shard = manifest.shard(0);

@@ -75,7 +75,7 @@ async fn a_packing_that_is_interrupted_at_any_write_leaves_the_old_dataset_or_th
         shard_records: Some(5),
         overwrite,
         name: Some("set".into()),
-        ..PackOptions::new(Source::ImageFolder(path(source)))
+        ..PackOptions::new(PackSource::ImageFolder(path(source)))
     };
     packed(&options("a", Overwrite::Refuse), &path("old")).await.unwrap();
     packed(&options("b", Overwrite::Refuse), &path("new")).await.unwrap();
@@ -114,7 +114,7 @@ async fn an_index_that_was_lost_comes_back_though_the_rest_is_kept() {
     image_folder(&folder.path().join("in"), 4);
     let set = folder.path().join("set");
     let options =
-        PackOptions { shard_records: Some(5), ..PackOptions::new(Source::ImageFolder(folder.path().join("in"))) };
+        PackOptions { shard_records: Some(5), ..PackOptions::new(PackSource::ImageFolder(folder.path().join("in"))) };
     let made = packed(&options, &set).await.unwrap();
     fs::remove_file(set.join("shard-000001.tar.idx")).unwrap();
     write(set.join("shard-000000.tar.idx"), "damaged");

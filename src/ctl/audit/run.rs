@@ -27,7 +27,7 @@ use crate::ctl::{
 const SECOND_LOOK: Duration = Duration::from_millis(2_500);
 
 /// What a coordinator knows of a run.
-struct Known {
+struct KnownBadSamples {
     job: Job,
     run: String,
     epochs: u64,
@@ -93,7 +93,7 @@ pub(super) async fn audit(name: &str, connection: &Connection, json: bool) -> Ou
 }
 
 /// Asks for receipts first and bad samples last: what a receipt covers was reported before.
-async fn ask(name: &str, connection: &Connection) -> Result<Known, CtlError> {
+async fn ask(name: &str, connection: &Connection) -> Result<KnownBadSamples, CtlError> {
     let (_, status) = status::ask(connection).await?;
     let (job, run) = run::find(&status, name)?;
     let (name, run, epochs) = (job.name.clone(), run.name.clone(), run.epochs);
@@ -111,7 +111,7 @@ async fn ask(name: &str, connection: &Connection) -> Result<Known, CtlError> {
     }
     let bad = bad_samples(&name, connection).await?;
     let job = job::describe(connection, &name).await?;
-    Ok(Known { job, run, epochs, sessions, bad })
+    Ok(KnownBadSamples { job, run, epochs, sessions, bad })
 }
 
 /// All ids of a job's bad samples, page by page.
@@ -133,7 +133,7 @@ async fn bad_samples(job: &str, connection: &Connection) -> Result<HashSet<Sampl
     }
 }
 
-fn judge(open: &OpenJob, known: &Known) -> Verdict {
+fn judge(open: &OpenJob, known: &KnownBadSamples) -> Verdict {
     let sessions: Vec<SessionVerdict> = known.sessions.iter().map(|session| rejudge(open, known, session)).collect();
     let (from, to, gap) =
         reach(&known.sessions, |session, at| open.plan.step(at, &batches(open, session)).map(|step| step.from));
@@ -162,7 +162,7 @@ fn batches(open: &OpenJob, session: &SessionStatus) -> BatchParams {
 }
 
 /// What the plan gives to each rank of a session up to where it has got to, beside what the rank was given.
-fn rejudge(open: &OpenJob, known: &Known, session: &SessionStatus) -> SessionVerdict {
+fn rejudge(open: &OpenJob, known: &KnownBadSamples, session: &SessionStatus) -> SessionVerdict {
     let batches = batches(open, session);
     let rank = |rank: &spdl_coordinator::core::RankStatus| RankVerdict {
         rank: rank.rank,

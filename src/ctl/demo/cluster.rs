@@ -25,14 +25,14 @@ const WORKER_MEMORY: &str = "192MiB";
 
 /// The line that a server prints once it serves.
 #[derive(Debug, Deserialize)]
-pub(super) struct Ready {
+pub(super) struct ClusterReady {
     pub(super) quic: String,
     #[serde(default)]
     pub(super) socket: Option<String>,
 }
 
 /// A server process. Killed when dropped.
-struct Server {
+struct ServerProcess {
     name: String,
     child: Child,
     /// Kept open, so that the process never writes into a closed pipe.
@@ -43,7 +43,7 @@ struct Server {
 pub(super) struct Cluster {
     folder: PathBuf,
     coordinator_addr: String,
-    servers: Vec<Server>,
+    servers: Vec<ServerProcess>,
 }
 
 /// This program, told to end with its parent.
@@ -65,7 +65,7 @@ impl Cluster {
     }
 
     /// Starts a worker that says it is on `node`.
-    pub(super) async fn start_worker(&mut self, name: &str, node: &str) -> Result<Ready, CtlError> {
+    pub(super) async fn start_worker(&mut self, name: &str, node: &str) -> Result<ClusterReady, CtlError> {
         let mut command = program()?;
         command.args(["worker", "--name", name, "--coord", &self.coordinator_addr, "--listen", "127.0.0.1:0"]);
         command.args(["--http", "127.0.0.1:0", "--cores", "1", "--memory", WORKER_MEMORY]);
@@ -75,7 +75,7 @@ impl Cluster {
         self.start(name, command).await
     }
 
-    async fn start(&mut self, name: &str, mut command: Command) -> Result<Ready, CtlError> {
+    async fn start(&mut self, name: &str, mut command: Command) -> Result<ClusterReady, CtlError> {
         let failed = |cause: String| CtlError::Start { name: name.to_owned(), cause };
         let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
         let mut output = BufReader::new(child.stdout.take().expect("standard output is a pipe")).lines();
@@ -85,7 +85,7 @@ impl Cluster {
             .map_err(|error| failed(error.to_string()))?
             .ok_or_else(|| failed("it ended; see its messages above".to_owned()))?;
         let ready = serde_json::from_str(&line).map_err(|error| failed(format!("it said `{line}`: {error}")))?;
-        self.servers.push(Server { name: name.to_owned(), child, _output: output });
+        self.servers.push(ServerProcess { name: name.to_owned(), child, _output: output });
         Ok(ready)
     }
 
@@ -122,7 +122,7 @@ impl Cluster {
     pub(super) async fn stop(mut self) {
         let (coordinator, workers) = self.servers.split_at_mut(1);
         for servers in [workers, coordinator] {
-            servers.iter().for_each(Server::ask_to_end);
+            servers.iter().for_each(ServerProcess::ask_to_end);
             let all_end = futures::future::join_all(servers.iter_mut().map(|server| server.child.wait()));
             let ended = timeout(STOP_TIMEOUT, all_end).await.is_ok();
             for server in servers.iter_mut().filter(|_| !ended) {
@@ -132,7 +132,7 @@ impl Cluster {
     }
 }
 
-impl Server {
+impl ServerProcess {
     fn ask_to_end(&self) {
         // Fails only when the process is gone already.
         let _ = self.signal(Signal::TERM);

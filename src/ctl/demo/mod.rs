@@ -12,7 +12,7 @@ use indicatif::{MultiProgress, ProgressDrawTarget};
 use serde::Serialize;
 use spdl_shard::{
     Position, Receipt,
-    dataset::{PackOptions, Source},
+    dataset::{PackOptions, PackSource},
 };
 use spdl_wire::certs::Role;
 
@@ -34,7 +34,7 @@ const BLOCK_BYTES: u64 = 2 << 20;
 
 /// Arguments of `demo`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct DemoArgs {
     /// Pictures to make.
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
     images: u64,
@@ -63,13 +63,13 @@ struct DemoReport {
 }
 
 /// Runs `demo`.
-pub(crate) fn run(args: &Args) -> Outcome {
+pub(crate) fn run(args: &DemoArgs) -> Outcome {
     // One thread: children that end with their parent end with the thread that started them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CtlError::Runtime)?;
     runtime.block_on(demo(args, Interrupt::listen()?))
 }
 
-async fn demo(args: &Args, mut interrupt: Interrupt) -> Outcome {
+async fn demo(args: &DemoArgs, mut interrupt: Interrupt) -> Outcome {
     let folder = tempfile::Builder::new().prefix("spdl-demo-").tempdir().map_err(CtlError::Runtime)?;
     make_dataset(args, folder.path(), &interrupt).await?;
     let mut cluster = None;
@@ -92,7 +92,7 @@ async fn demo(args: &Args, mut interrupt: Interrupt) -> Outcome {
 }
 
 /// Starts the processes and runs the ranks to their end.
-async fn show(args: &Args, folder: &Path, cluster: &mut Option<Cluster>) -> Result<DemoReport, CtlError> {
+async fn show(args: &DemoArgs, folder: &Path, cluster: &mut Option<Cluster>) -> Result<DemoReport, CtlError> {
     let say = |text: String| if args.json { Ok(()) } else { outln!("{text}") };
     let job_path = folder.join("demo.toml");
     write(&job_path, &job_text(args, folder))?;
@@ -170,7 +170,7 @@ fn print(report: &DemoReport) -> Result<(), CtlError> {
 }
 
 /// Makes pictures in class folders, packs them, and removes the folders.
-async fn make_dataset(args: &Args, folder: &Path, interrupt: &Interrupt) -> Result<(), CtlError> {
+async fn make_dataset(args: &DemoArgs, folder: &Path, interrupt: &Interrupt) -> Result<(), CtlError> {
     let source = folder.join("pictures");
     let dataset = folder.join("dataset");
     let bar = samples_bar(args.json, args.images, "making pictures");
@@ -180,12 +180,12 @@ async fn make_dataset(args: &Args, folder: &Path, interrupt: &Interrupt) -> Resu
         tokio::task::spawn_blocking(making).await.expect("making pictures does not panic")?;
     }
     bar.finish();
-    let options = PackOptions { block_bytes: BLOCK_BYTES, ..PackOptions::new(Source::ImageFolder(source.clone())) };
+    let options = PackOptions { block_bytes: BLOCK_BYTES, ..PackOptions::new(PackSource::ImageFolder(source.clone())) };
     super::pack::write(&dataset.display().to_string(), &options, args.json, interrupt.clone()).await?;
     std::fs::remove_dir_all(&source).map_err(|error| CtlError::WriteFile { path: source, source: error })
 }
 
-fn job_text(args: &Args, folder: &Path) -> String {
+fn job_text(args: &DemoArgs, folder: &Path) -> String {
     let dataset = toml::Value::String(folder.join("dataset").display().to_string());
     format!(
         r#"name = "{JOB}"

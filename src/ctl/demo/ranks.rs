@@ -28,7 +28,7 @@ const LABELS: [&str; WORLD as usize] = ["rank 0", "rank 1", "rank 2", "rank 3"];
 /// A line of `pull --json --progress`: figures on the way, or the report at the end.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Line {
+enum RankLine {
     Progress { progress: u64, home: Option<String> },
     Report(Box<PullReport>),
 }
@@ -129,12 +129,12 @@ async fn pull(cluster: &Cluster, rank: u32, bar: ProgressBar, ranks: &Ranks) -> 
     let mut report = None;
     while let Some(line) = output.next_line().await.map_err(|error| failed(error.to_string()))? {
         match serde_json::from_str(&line).map_err(|error| failed(format!("it said `{line}`: {error}")))? {
-            Line::Progress { progress, home } => {
+            RankLine::Progress { progress, home } => {
                 bar.set_position(progress);
                 let now = RankProgress { samples: progress, home, is_done: false };
                 ranks.send_modify(|ranks| ranks[rank as usize] = now);
             }
-            Line::Report(figures) => report = Some(*figures),
+            RankLine::Report(figures) => report = Some(*figures),
         }
     }
     child.wait().await.map_err(|error| failed(error.to_string()))?;

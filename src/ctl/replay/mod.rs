@@ -16,14 +16,14 @@ use super::{
     CtlError, Outcome, interrupt,
     job_file::{self, JobFileArg},
     output::outln,
-    progress::Progress,
+    progress::ProgressLine,
     report,
-    tally::Tally,
+    tally::PullTally,
 };
 
 /// Arguments of `replay`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ReplayArgs {
     #[command(flatten)]
     job: JobFileArg,
     /// Position of the first batch, as a checkpoint or `pull` gives it.
@@ -83,11 +83,11 @@ fn free_bytes(meminfo: &str) -> Option<u64> {
 }
 
 /// Runs `replay`.
-pub(crate) fn run(args: &Args) -> Outcome {
+pub(crate) fn run(args: &ReplayArgs) -> Outcome {
     interrupt::run_or_drop(replay(args))
 }
 
-async fn replay(args: &Args) -> Outcome {
+async fn replay(args: &ReplayArgs) -> Outcome {
     let file = job_file::read(&args.job.job)?;
     let mut builder = local::builder(file).rank(args.rank, args.world).start(args.from);
     if let Some(global_batch) = args.global_batch {
@@ -102,8 +102,8 @@ async fn replay(args: &Args) -> Outcome {
     let slots = if steps == 1 { 1 } else { 2 };
     let memory_bytes = args.memory.unwrap_or_else(default_memory);
     let mut loader = builder.budget(Budget { cores, memory_bytes, disk: None }).slots(slots).open().await?;
-    let mut tally = Tally::new(true, args.trace.as_deref())?;
-    let mut progress = if args.json { Progress::Quiet } else { Progress::bar(None, "replaying") };
+    let mut tally = PullTally::new(true, args.trace.as_deref())?;
+    let mut progress = if args.json { ProgressLine::Quiet } else { ProgressLine::bar(None, "replaying") };
     let mut done = 0;
     let mut waiting = Instant::now();
     while done < steps

@@ -10,7 +10,7 @@ use spdl_client::{
 use spdl_shard::job::{DType, ImageLayout, Normalise};
 
 use crate::{
-    feed::{Recipe, Refill, SlabKind, label, text, write_pixels},
+    feed::{FeedConfig, Refill, SlabKind, label, text, write_pixels},
     raw::Trainer,
 };
 
@@ -65,17 +65,17 @@ pub fn compare(batch: &DeviceBatch) -> Result<(), String> {
 /// were compared.
 ///
 /// A description of the first difference.
-pub fn copies(device: &Device, recipe: Recipe) -> Result<u64, String> {
-    let (mut loader, _slab) = recipe.start(device, DeviceOptions::default(), TIMEOUT).map_err(words)?;
+pub fn copies(device: &Device, config: FeedConfig) -> Result<u64, String> {
+    let (mut loader, _slab) = config.start(device, DeviceOptions::default(), TIMEOUT).map_err(words)?;
     let mut count = 0;
     while let Some(batch) = loader.next_batch().map_err(words)? {
-        if batch.from().offset != count * u64::from(recipe.samples) {
+        if batch.from().offset != count * u64::from(config.samples) {
             return Err(format!("batch {count} is from {}", batch.from()));
         }
         compare(&batch)?;
         count += 1;
     }
-    if count == recipe.batches { Ok(count) } else { Err(format!("{count} of {} batches came", recipe.batches)) }
+    if count == config.batches { Ok(count) } else { Err(format!("{count} of {} batches came", config.batches)) }
 }
 
 /// Returns the cases for the kernel: every type, layout and kind of flip.
@@ -94,13 +94,13 @@ pub fn cases() -> impl Iterator<Item = NormaliseColumn> {
 /// error of all cases, in units of the last place of the type.
 ///
 /// The first value with an error above 1.01 units: half a unit from rounding, the rest from single precision before it.
-pub fn kernel(device: &Device, recipe: Recipe) -> Result<f64, String> {
+pub fn kernel(device: &Device, config: FeedConfig) -> Result<f64, String> {
     let mut worst = 0.0f64;
     for case in cases() {
         let options = DeviceOptions { normalise: vec![case.clone()], ..DeviceOptions::default() };
-        let (mut loader, _slab) = recipe.start(device, options, TIMEOUT).map_err(words)?;
+        let (mut loader, _slab) = config.start(device, options, TIMEOUT).map_err(words)?;
         while let Some(batch) = loader.next_batch().map_err(words)? {
-            let off = compare_normalised(&batch, &case, recipe.size)?;
+            let off = compare_normalised(&batch, &case, config.size)?;
             worst = worst.max(off);
             if off > 1.01 {
                 return Err(format!("{case:?}: a value is {off:.3} units of the last place off"));
@@ -162,14 +162,14 @@ fn unit(dtype: DType, value: f64) -> f64 {
 /// soon as it is free. Returns how many batches were read.
 ///
 /// The first batch that was torn.
-pub fn torn(device: &Device, trainer: &Trainer, recipe: Recipe) -> Result<u64, String> {
+pub fn torn(device: &Device, trainer: &Trainer, config: FeedConfig) -> Result<u64, String> {
     let options = DeviceOptions { buffers: 2, ..DeviceOptions::default() };
     let stream = trainer.stream();
-    let sums = trainer.allocate(recipe.batches as usize * 8);
-    trainer.write(sums, &vec![0; recipe.batches as usize]);
+    let sums = trainer.allocate(config.batches as usize * 8);
+    trainer.write(sums, &vec![0; config.batches as usize]);
     let mut expected = Vec::new();
     {
-        let (mut loader, _slab) = recipe.start(device, options, TIMEOUT).map_err(words)?;
+        let (mut loader, _slab) = config.start(device, options, TIMEOUT).map_err(words)?;
         while let Some(batch) = loader.next_batch().map_err(words)? {
             let image = batch.column("image").map_err(|error| error.to_string())?.values();
             batch.wait_on(stream.handle()).map_err(|error| error.to_string())?;
@@ -187,13 +187,13 @@ pub fn torn(device: &Device, trainer: &Trainer, recipe: Recipe) -> Result<u64, S
     trainer.end(stream);
     match read.iter().zip(&expected).position(|(read, expected)| read != expected) {
         Some(at) => Err(format!("batch {at} was torn: its words add up to {}, not {}", read[at], expected[at])),
-        None if expected.len() as u64 == recipe.batches => Ok(recipe.batches),
-        None => Err(format!("{} of {} batches came", expected.len(), recipe.batches)),
+        None if expected.len() as u64 == config.batches => Ok(config.batches),
+        None => Err(format!("{} of {} batches came", expected.len(), config.batches)),
     }
 }
 
 /// Returns the recipe with another kind of memory for its slots, which are always rewritten.
 #[must_use]
-pub const fn of_slab(recipe: Recipe, slab: SlabKind) -> Recipe {
-    Recipe { slab, refill: Refill::Always, ..recipe }
+pub const fn of_slab(config: FeedConfig, slab: SlabKind) -> FeedConfig {
+    FeedConfig { slab, refill: Refill::Always, ..config }
 }

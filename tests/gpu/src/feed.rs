@@ -27,7 +27,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// The parameters of the batches.
 #[derive(Clone, Copy, Debug)]
-pub struct Recipe {
+pub struct FeedConfig {
     /// Height and width of the pictures.
     pub size: [u32; 2],
     /// Samples of a batch.
@@ -60,7 +60,7 @@ pub enum Refill {
     Once,
 }
 
-impl Default for Recipe {
+impl Default for FeedConfig {
     fn default() -> Self {
         Self { size: [6, 5], samples: 8, batches: 30, slots: 3, slab: SlabKind::Shared, refill: Refill::Always }
     }
@@ -112,7 +112,7 @@ pub fn columns(size: [u32; 2]) -> Vec<Column> {
     .into()
 }
 
-impl Recipe {
+impl FeedConfig {
     fn session(&self) -> Session {
         let samples = u64::from(self.samples) * self.batches;
         let job = Job {
@@ -178,28 +178,28 @@ impl FreeSlot for Freed {
 }
 
 impl Maker {
-    fn start(recipe: Recipe, slab: Slab, layout: Arc<Layout>) -> Self {
+    fn start(config: FeedConfig, slab: Slab, layout: Arc<Layout>) -> Self {
         let (free, slots) = channel();
-        for slot in 0..recipe.slots {
+        for slot in 0..config.slots {
             let _ = free.send(slot);
         }
         let (to_ready, ready) = unbounded_channel();
         let freed = Arc::new(Freed { slab: slab.clone(), slots: Mutex::new(free) });
-        thread::spawn(move || fill_all(recipe, &slab, &layout, &slots, &freed, &to_ready));
+        thread::spawn(move || fill_all(config, &slab, &layout, &slots, &freed, &to_ready));
         Self { ready, end: Position::new(1, 0) }
     }
 }
 
 fn fill_all(
-    recipe: Recipe,
+    config: FeedConfig,
     slab: &Slab,
     layout: &Arc<Layout>,
     slots: &Receiver<u32>,
     freed: &Arc<Freed>,
     ready: &UnboundedSender<Batch>,
 ) {
-    let mut filled = vec![false; recipe.slots as usize];
-    for number in 0..recipe.batches {
+    let mut filled = vec![false; config.slots as usize];
+    for number in 0..config.batches {
         // When the loader is gone, no slot is freed and no batch is taken: end too.
         let slot = loop {
             match slots.recv_timeout(Duration::from_millis(50)) {
@@ -209,15 +209,15 @@ fn fill_all(
             }
         };
         let mut bytes = slab.try_take(slot).expect("a slot that came back is free");
-        let first = match recipe.refill {
+        let first = match config.refill {
             Refill::Always => {
                 bytes.fill(0xee);
-                number * u64::from(recipe.samples)
+                number * u64::from(config.samples)
             }
-            Refill::Once => u64::from(slot * recipe.samples),
+            Refill::Once => u64::from(slot * config.samples),
         };
-        let is_new = !std::mem::replace(&mut filled[slot as usize], true) || recipe.refill == Refill::Always;
-        let used_bytes = fill(layout, &mut bytes, number, first, recipe.samples, is_new);
+        let is_new = !std::mem::replace(&mut filled[slot as usize], true) || config.refill == Refill::Always;
+        let used_bytes = fill(layout, &mut bytes, number, first, config.samples, is_new);
         let published = slab.read(bytes.publish()).expect("just published");
         let batch = Batch::new(published, used_bytes as u64, layout.clone(), freed.clone()).expect("a batch");
         if ready.send(batch).is_err() {
@@ -268,7 +268,7 @@ impl Source for Maker {
         Err(ClientError::Closed)
     }
 
-    fn handed(&mut self, _: Progress) {}
+    fn delivered(&mut self, _: Progress) {}
 
     fn serving(&self) -> Serving {
         Serving::default()

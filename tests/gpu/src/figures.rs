@@ -8,7 +8,7 @@ use spdl_wire::layout::{Entry, Header};
 
 use crate::{
     checks::TIMEOUT,
-    feed::{Recipe, Refill},
+    feed::{FeedConfig, Refill},
     raw::{Mark, Trainer, TrainerStream},
 };
 
@@ -58,26 +58,26 @@ fn processor_s() -> f64 {
     numbers.skip(11).take(2).filter_map(|text| text.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_S
 }
 
-/// Measures bare copies and a loader's copies alternately, in `rounds` rounds of `recipe.batches` batches.
+/// Measures bare copies and a loader's copies alternately, in `rounds` rounds of `config.batches` batches.
 ///
 /// The device's error.
 pub fn bandwidth(
     device: &Device,
     trainer: &Trainer,
-    recipe: Recipe,
+    config: FeedConfig,
     rounds: usize,
 ) -> Result<(Bandwidth, Processor), String> {
-    let recipe = Recipe { refill: Refill::Once, ..recipe };
+    let config = FeedConfig { refill: Refill::Once, ..config };
     let (mut bare, mut loader, mut processor) = (Vec::new(), Vec::new(), Vec::new());
     let mut batch_bytes = 0;
     for _ in 0..rounds {
-        let (bytes, gb_s, processor_ms) = of_loader(device, trainer, recipe)?;
+        let (bytes, gb_s, processor_ms) = of_loader(device, trainer, config)?;
         batch_bytes = bytes;
         loader.push(gb_s);
         processor.push(processor_ms);
-        bare.push(of_bare_copies(trainer, bytes, recipe.batches));
+        bare.push(of_bare_copies(trainer, bytes, config.batches));
     }
-    let bytes_by_processor = size_of::<Header>() + recipe.samples as usize * size_of::<Entry>();
+    let bytes_by_processor = size_of::<Header>() + config.samples as usize * size_of::<Entry>();
     Ok((
         Bandwidth { batch_bytes, bare_gb_s: median(bare), loader_gb_s: median(loader) },
         Processor { bytes_by_processor, processor_ms: median(processor) },
@@ -108,17 +108,17 @@ fn of_bare_copies(trainer: &Trainer, bytes: usize, batches: u64) -> f64 {
 
 /// Measures a loader. Each batch is dropped as soon as a stream of the trainer's waits for it. The batches of the first
 /// two rounds of slots are not timed, because their pages are locked and filled meanwhile.
-fn of_loader(device: &Device, trainer: &Trainer, recipe: Recipe) -> Result<(usize, f64, f64), String> {
+fn of_loader(device: &Device, trainer: &Trainer, config: FeedConfig) -> Result<(usize, f64, f64), String> {
     let stream = trainer.stream();
-    let recipe = Recipe { batches: recipe.batches + u64::from(recipe.slots) * 2, ..recipe };
+    let config = FeedConfig { batches: config.batches + u64::from(config.slots) * 2, ..config };
     let words = |error: spdl_client::ClientError| error.to_string();
-    let (mut loader, _slab) = recipe.start(device, DeviceOptions::default(), TIMEOUT).map_err(words)?;
+    let (mut loader, _slab) = config.start(device, DeviceOptions::default(), TIMEOUT).map_err(words)?;
     let (mut start, mut bytes, mut count) = (None, 0, 0u64);
     while let Some(batch) = loader.next_batch().map_err(words)? {
         batch.wait_on(stream.handle()).map_err(|error| error.to_string())?;
         bytes = batch.header().used_bytes as usize;
         count += u64::from(start.is_some());
-        if batch.from().offset >= u64::from(recipe.slots * 2 - 1) * u64::from(recipe.samples) && start.is_none() {
+        if batch.from().offset >= u64::from(config.slots * 2 - 1) * u64::from(config.samples) && start.is_none() {
             trainer.synchronise(stream);
             start = Some((Instant::now(), processor_s()));
         }
@@ -182,15 +182,15 @@ fn pixels(batch: &DeviceBatch) -> Result<(u64, usize), String> {
 pub fn overlap(
     device: &Device,
     trainer: &Trainer,
-    recipe: Recipe,
+    config: FeedConfig,
     normalise: Option<NormaliseColumn>,
     step_ms: f64,
     repeats: usize,
 ) -> Result<Overlap, String> {
-    let recipe = Recipe { refill: Refill::Once, ..recipe };
+    let config = FeedConfig { refill: Refill::Once, ..config };
     let words = |error: spdl_client::ClientError| error.to_string();
     let options = DeviceOptions { normalise: normalise.into_iter().collect(), ..DeviceOptions::default() };
-    let (mut loader, _slab) = recipe.start(device, options.clone(), TIMEOUT).map_err(words)?;
+    let (mut loader, _slab) = config.start(device, options.clone(), TIMEOUT).map_err(words)?;
     let cached = loader.next_batch().map_err(words)?.ok_or("no batch")?;
     drop(loader);
     cached.synchronise().map_err(|error| error.to_string())?;
@@ -201,13 +201,13 @@ pub fn overlap(
         let mut steps = Steps::new(trainer, bytes, rounds);
         steps.step(address);
         let start = Instant::now();
-        for _ in 0..recipe.batches {
+        for _ in 0..config.batches {
             steps.step(address);
         }
         trainer.synchronise(steps.stream);
-        of_cached.push(start.elapsed().as_secs_f64() * 1e3 / recipe.batches as f64);
+        of_cached.push(start.elapsed().as_secs_f64() * 1e3 / config.batches as f64);
         steps.end();
-        of_loader.push(steps_with_loader(device, trainer, recipe, options.clone(), bytes, rounds)?);
+        of_loader.push(steps_with_loader(device, trainer, config, options.clone(), bytes, rounds)?);
     }
     Ok(Overlap { cached_ms: median(of_cached), loader_ms: median(of_loader) })
 }
@@ -215,16 +215,16 @@ pub fn overlap(
 fn steps_with_loader(
     device: &Device,
     trainer: &Trainer,
-    recipe: Recipe,
+    config: FeedConfig,
     options: DeviceOptions,
     bytes: usize,
     rounds: u64,
 ) -> Result<f64, String> {
     let words = |error: spdl_client::ClientError| error.to_string();
     // The first batches are not timed, because pages are locked meanwhile.
-    let first = u64::from(recipe.slots) + 2;
-    let recipe = Recipe { batches: recipe.batches + first, ..recipe };
-    let (mut loader, _slab) = recipe.start(device, options, TIMEOUT).map_err(words)?;
+    let first = u64::from(config.slots) + 2;
+    let config = FeedConfig { batches: config.batches + first, ..config };
+    let (mut loader, _slab) = config.start(device, options, TIMEOUT).map_err(words)?;
     let mut steps = Steps::new(trainer, bytes, rounds);
     let mut start = Instant::now();
     let mut count = 0;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use spdl_client::device::{Device, DeviceError};
 use spdl_gpu_tests::{
     checks,
-    feed::{Recipe, Refill, SlabKind},
+    feed::{FeedConfig, Refill, SlabKind},
     figures,
     raw::Trainer,
 };
@@ -15,7 +15,7 @@ use spdl_shard::job::DType;
 
 /// Checks copies and the kernel, and measures bandwidth and overlap on a GPU.
 #[derive(Parser)]
-struct Args {
+struct CheckArgs {
     /// The device.
     #[arg(long, default_value = "cuda:0")]
     device: String,
@@ -45,7 +45,7 @@ struct Row {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = CheckArgs::parse();
     let device = match Device::open(&args.device) {
         Ok(device) => device,
         Err(error @ (DeviceError::DriverMissing { .. } | DeviceError::Index { .. })) => {
@@ -79,16 +79,16 @@ fn main() -> ExitCode {
     if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run(args: &Args, device: &Device, trainer: &Trainer) -> (Vec<Row>, Value) {
+fn run(args: &CheckArgs, device: &Device, trainer: &Trainer) -> (Vec<Row>, Value) {
     let (size, samples, batches) = if args.quick { ([16, 16], 4, 4) } else { ([224, 224], args.batch, 200) };
-    let recipe = Recipe { size, samples, batches, slots: 6, slab: SlabKind::Shared, refill: Refill::Always };
-    let small = Recipe { size: [61, 67], samples: 16, batches: 4, ..recipe };
-    let small = if args.quick { Recipe { size: [6, 5], batches: 2, ..small } } else { small };
+    let config = FeedConfig { size, samples, batches, slots: 6, slab: SlabKind::Shared, refill: Refill::Always };
+    let small = FeedConfig { size: [61, 67], samples: 16, batches: 4, ..config };
+    let small = if args.quick { FeedConfig { size: [6, 5], batches: 2, ..small } } else { small };
     let mut rows = Vec::new();
     let mut right = |name, result: Result<String, String>| rows.push(Row { name, result, is_reached: true });
     for (name, slab) in [("copies from shared memory", SlabKind::Shared), ("copies from own memory", SlabKind::Private)]
     {
-        let few = Recipe { batches: recipe.batches.min(20), ..recipe };
+        let few = FeedConfig { batches: config.batches.min(20), ..config };
         let result = checks::copies(device, checks::of_slab(few, slab));
         right(name, result.map(|count| format!("{count} batches, every byte")));
     }
@@ -97,7 +97,7 @@ fn run(args: &Args, device: &Device, trainer: &Trainer) -> (Vec<Row>, Value) {
         "kernel against double precision",
         result.map(|worst| format!("at most {worst:.3} units of the last place off")),
     );
-    let result = checks::torn(device, trainer, recipe);
+    let result = checks::torn(device, trainer, config);
     right("no torn batch under load", result.map(|count| format!("{count} batches, 2 buffers")));
     let mut figures = json!({});
     let mut figure = |name, result: Result<(String, bool), String>| {
@@ -105,7 +105,7 @@ fn run(args: &Args, device: &Device, trainer: &Trainer) -> (Vec<Row>, Value) {
         rows.push(Row { name, result: result.map(|(text, _)| text), is_reached });
     };
     let rounds = if args.quick { 1 } else { args.rounds };
-    let result = figures::bandwidth(device, trainer, recipe, rounds).map(|(copy, processor)| {
+    let result = figures::bandwidth(device, trainer, config, rounds).map(|(copy, processor)| {
         let ratio = copy.loader_gb_s / copy.bare_gb_s;
         figures["batch_bytes"] = json!(copy.batch_bytes);
         figures["bare_gb_s"] = json!(copy.bare_gb_s);
@@ -132,7 +132,7 @@ fn run(args: &Args, device: &Device, trainer: &Trainer) -> (Vec<Row>, Value) {
     for (name, key, normalise) in
         [("step with loader", "step", None), ("step with loader and kernel", "step_with_kernel", case)]
     {
-        let result = figures::overlap(device, trainer, recipe, normalise, step_ms, rounds).map(|steps| {
+        let result = figures::overlap(device, trainer, config, normalise, step_ms, rounds).map(|steps| {
             let ratio = steps.loader_ms / steps.cached_ms;
             figures[key] = json!({ "cached_ms": steps.cached_ms, "loader_ms": steps.loader_ms, "ratio": ratio });
             let (loader, cached) = (steps.loader_ms, steps.cached_ms);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use spdl_wire::{
-    coordinators::Search,
+    coordinators::LeaderDiscovery,
     messages::{FromCoordinator, Refusal, ToCoordinator, Transport},
 };
 
@@ -22,7 +22,7 @@ const CONNECT_US: u64 = 3_000_000;
 /// Questions of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Asking {
-    search: Option<Search>,
+    search: Option<LeaderDiscovery>,
     /// To which coordinator.
     conn: Option<(usize, ConnId)>,
     open: Option<Open>,
@@ -53,14 +53,14 @@ impl World {
         }
     }
 
-    fn search(&mut self, target: Target) -> &mut Search {
+    fn search(&mut self, target: Target) -> &mut LeaderDiscovery {
         if self.asking(target).search.is_none() {
             // Each is given the coordinators in an order of its own.
             let all = self.coordinators.len();
             let first = if all > 1 { self.dice.index(all) } else { 0 };
             let addresses: Vec<String> = (0..all).map(|at| address_of((first + at) % all)).collect();
             let addresses = addresses.join(",").parse().expect("these are addresses");
-            self.asking(target).search = Some(Search::new(addresses));
+            self.asking(target).search = Some(LeaderDiscovery::new(addresses));
         }
         self.asking(target).search.as_mut().expect("it was just made")
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, collections::VecDeque, rc::Rc};
 
 use spdl_client::{
     ClientError,
-    core::{Effect, Event, Intent, LinkId, Progress, SessionCore, Timing, Way},
+    core::{HomeTransport, Intent, LinkId, Progress, SessionCore, SessionEffect, SessionEvent, Timing},
 };
 use spdl_shard::{Position, Receipt, SampleId};
 use spdl_wire::{
@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// How long a goodbye may take.
-const GOODBYE_US: u64 = 1_500_000;
+const NOTICE_US: u64 = 1_500_000;
 
 pub(crate) struct ClientProcess {
     pub(crate) process: Process,
@@ -134,14 +134,14 @@ impl World {
             Input::Filled { link, sequence, batch } => {
                 let (slot, from, next) = (batch.slot, batch.content.from, batch.content.next);
                 state.pending.insert((link, slot), batch);
-                state.core.handle(now_ms, Event::Filled { link, sequence, slot, from, next });
+                state.core.handle(now_ms, SessionEvent::Filled { link, sequence, slot, from, next });
             }
             Input::AnswerTimeout { id } => self.answer_timed_out(Target::Client(client), id),
             Input::Trained => self.on_trained(client),
             Input::Close => {
                 state.is_closing = true;
-                state.core.handle(now_ms, Event::Close);
-                self.remind(GOODBYE_US, Target::Client(client), Input::Exit);
+                state.core.handle(now_ms, SessionEvent::Close);
+                self.remind(NOTICE_US, Target::Client(client), Input::Exit);
             }
             Input::Exit => return self.kill_client(client),
             other => unreachable!("{other:?} is not for a client"),
@@ -196,38 +196,40 @@ impl World {
         self.remind(delay_us, Target::Client(client), input);
     }
 
-    fn tell_core(&mut self, client: usize, event: Event) {
+    fn tell_core(&mut self, client: usize, event: SessionEvent) {
         self.tell(client, Input::Core(Box::new(event)));
     }
 
     pub(crate) fn client_answered(&mut self, client: usize, answer: FromCoordinator) {
-        self.tell_core(client, Event::Answered(Box::new(answer)));
+        self.tell_core(client, SessionEvent::Answered(Box::new(answer)));
     }
 
     pub(crate) fn client_unanswered(&mut self, client: usize) {
-        self.tell_core(client, Event::Unanswered { cause: "nobody answers".into() });
+        self.tell_core(client, SessionEvent::Unanswered { cause: "nobody answers".into() });
     }
 
-    fn carry_out(&mut self, client: usize, effect: Effect) {
+    fn carry_out(&mut self, client: usize, effect: SessionEffect) {
         match effect {
-            Effect::Ask(question) => self.ask(Target::Client(client), question),
-            Effect::Joined(session, _) => self.on_joined(client, *session),
-            Effect::Attach { link, home, way, from, slots } => self.attach(client, link, &home, &way, from, slots),
-            Effect::Detach { link } => self.detach(client, link),
-            Effect::Free { link, slot } => self.free(client, link, slot),
-            Effect::HandOver { link, slot } => {
+            SessionEffect::Ask(question) => self.ask(Target::Client(client), question),
+            SessionEffect::Joined(session, _) => self.on_joined(client, *session),
+            SessionEffect::Attach { link, home, way, from, slots } => {
+                self.attach(client, link, &home, &way, from, slots)
+            }
+            SessionEffect::Detach { link } => self.detach(client, link),
+            SessionEffect::Free { link, slot } => self.free(client, link, slot),
+            SessionEffect::HandOver { link, slot } => {
                 let batch =
                     self.clients[client].pending.remove(&(link, slot)).expect("a batch that came in is pending");
                 self.clients[client].ready.push_back(Ready::Batch(batch));
             }
-            Effect::Discard { link, slot } => {
+            SessionEffect::Discard { link, slot } => {
                 self.coverage.count("batch_of_a_left_link_discarded");
                 self.clients[client].pending.remove(&(link, slot));
-                self.tell_core(client, Event::Freed { link, slot });
+                self.tell_core(client, SessionEvent::Freed { link, slot });
             }
-            Effect::End { position } => self.clients[client].ready.push_back(Ready::End(position)),
-            Effect::Fail(error) => self.on_failed(client, &error),
-            Effect::Warn(text) => self.on_warning(client, &text),
+            SessionEffect::End { position } => self.clients[client].ready.push_back(Ready::End(position)),
+            SessionEffect::Fail(error) => self.on_failed(client, &error),
+            SessionEffect::Warn(text) => self.on_warning(client, &text),
         }
     }
 
@@ -289,12 +291,12 @@ impl World {
         state.session = Some(session);
     }
 
-    fn attach(&mut self, client: usize, link: LinkId, home: &Home, way: &Way, from: Position, slots: u32) {
+    fn attach(&mut self, client: usize, link: LinkId, home: &Home, way: &HomeTransport, from: Position, slots: u32) {
         let worker = worker_at(home);
-        let transport = if *way == Way::Quic { Transport::Quic } else { Transport::Local };
+        let transport = if *way == HomeTransport::Quic { Transport::Quic } else { Transport::Local };
         let is_refused = !self.workers[worker].process.is_alive() || self.dice.percent(3);
         if transport == Transport::Local && is_refused {
-            return self.tell_core(client, Event::LinkLost { link, cause: "its socket is refused".into() });
+            return self.tell_core(client, SessionEvent::LinkLost { link, cause: "its socket is refused".into() });
         }
         let conn = self.connect(Target::Client(client), Target::Worker(worker), transport);
         let end = LinkEnd { conn, transport, slab: None, next: 0, early: BTreeMap::new() };
@@ -314,10 +316,10 @@ impl World {
             self.coverage.count("slots_left_behind");
         }
         for slot in dropped {
-            self.tell_core(client, Event::Freed { link, slot });
+            self.tell_core(client, SessionEvent::Freed { link, slot });
         }
         // However a link's task ends, the core is told.
-        self.tell_core(client, Event::LinkLost { link, cause: "its task ended".into() });
+        self.tell_core(client, SessionEvent::LinkLost { link, cause: "its task ended".into() });
         self.close(end.conn, 0);
     }
 
@@ -343,7 +345,7 @@ impl World {
     pub(crate) fn client_lost(&mut self, client: usize, conn: ConnId, cause: &str) {
         let mut links = self.clients[client].links.iter();
         match links.find(|(_, end)| end.conn == conn).map(|(link, _)| *link) {
-            Some(link) => self.tell_core(client, Event::LinkLost { link, cause: cause.into() }),
+            Some(link) => self.tell_core(client, SessionEvent::LinkLost { link, cause: cause.into() }),
             None => self.asking_lost(Target::Client(client), conn),
         }
         self.after_client(client);
@@ -363,12 +365,12 @@ impl World {
             Message::Attached { slots, slab: shared } => {
                 let end = self.clients[client].links.get_mut(&link).expect("it was just found");
                 end.slab = Some(shared.unwrap_or_else(|| slab(slots)));
-                self.tell_core(client, Event::Attached { link, slots });
+                self.tell_core(client, SessionEvent::Attached { link, slots });
                 self.hear_early(client, link);
             }
-            Message::Leaving => self.tell_core(client, Event::Leaving { link }),
+            Message::Leaving => self.tell_core(client, SessionEvent::Leaving { link }),
             Message::Fault { message, is_retryable } => {
-                self.tell_core(client, Event::Fault { link, message, is_retryable });
+                self.tell_core(client, SessionEvent::Fault { link, message, is_retryable });
             }
             Message::Filled { sequence, .. } | Message::End { sequence, .. } => {
                 let end = self.clients[client].links.get_mut(&link).expect("it was just found");
@@ -398,7 +400,7 @@ impl World {
                     self.hear_filled(client, link, &slab, sequence, slot, content);
                 }
                 Message::End { sequence, position } => {
-                    self.tell_core(client, Event::End { link, sequence, position });
+                    self.tell_core(client, SessionEvent::End { link, sequence, position });
                 }
                 _ => unreachable!("only batches and the end are in order"),
             }
@@ -459,7 +461,7 @@ impl World {
         state.position = batch.content.next;
         state.held.push_back(batch);
         state.is_busy = true;
-        self.handed(client);
+        self.delivered(client);
         let step_us = self.dice.within(1_000, self.scenario.step_us);
         self.remind(step_us, Target::Client(client), Input::Trained);
     }
@@ -478,10 +480,10 @@ impl World {
         }
     }
 
-    fn handed(&mut self, client: usize) {
+    fn delivered(&mut self, client: usize) {
         let state = &self.clients[client];
         let progress = Progress { position: state.position, receipt: state.receipt, waited_ms: 0 };
-        self.tell_core(client, Event::Handed(progress));
+        self.tell_core(client, SessionEvent::Delivered(progress));
     }
 
     fn take_end(&mut self, client: usize, position: Position) {
@@ -492,7 +494,7 @@ impl World {
         if let Err(problem) = self.oracle.ended(client, &self.scenario) {
             return self.fail(format!("client {client}: {problem}"));
         }
-        self.handed(client);
+        self.delivered(client);
         self.rank_ended(client);
     }
 
@@ -505,7 +507,7 @@ impl World {
                 let slot = batch.slot;
                 return self.fail(format!("client {client}: slot {slot} changed while the trainer had its batch"));
             }
-            self.tell_core(client, Event::Freed { link: batch.link, slot: batch.slot });
+            self.tell_core(client, SessionEvent::Freed { link: batch.link, slot: batch.slot });
         }
     }
 

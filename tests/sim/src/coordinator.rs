@@ -1,11 +1,11 @@
 //! A coordinator's shell: requests in, changes to a state that takes its time, replies out once they are durable.
 
 use spdl_coordinator::core::{
-    Answer, Change, ConnectionId, Coordinator, Durability, Durable, Effect, NearestThenLeastLoaded, Peer, Role,
+    Answer, Change, ConnectionId, Coordinator, Durability, Durable, Effect, NearestThenLeastLoaded, RequestPeer, Role,
 };
 use spdl_wire::{
     messages::{FromCoordinator, Refusal, ToCoordinator},
-    planted::{Bug, has},
+    mutations::{Mutation, mutated},
 };
 
 use crate::{
@@ -222,11 +222,11 @@ impl World {
             return self.answer_not_leader(at, conn, id);
         }
         let role = match *body {
-            ToCoordinator::WorkerBeat(_) | ToCoordinator::WorkerLeave { .. } => Role::Worker,
+            ToCoordinator::WorkerHeartbeat(_) | ToCoordinator::WorkerLeave { .. } => Role::Worker,
             ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. } => Role::Admin,
             _ => Role::Client,
         };
-        let peer = Peer { connection: ConnectionId(conn), role, name: String::new() };
+        let peer = RequestPeer { connection: ConnectionId(conn), role, name: String::new() };
         let coordinator = &mut self.coordinators[at];
         let now_ms = coordinator.process.clock.read_ms(self.now_us);
         let lead = coordinator.lead.as_mut().expect("it leads");
@@ -255,7 +255,7 @@ impl World {
         if let Err(problem) = self.oracle.answered(at, newest_ms, &body, &reply, &mut self.coverage) {
             self.fail(problem);
         }
-        if matches!(*body, ToCoordinator::WorkerBeat(_)) && (terms.waits || !changes.is_empty()) {
+        if matches!(*body, ToCoordinator::WorkerHeartbeat(_)) && (terms.waits || !changes.is_empty()) {
             self.remind(BEAT_PATIENCE_US, Target::Coordinator(at), Input::BeatPatience { conn, id });
         }
         let asked = match *body {
@@ -279,7 +279,7 @@ impl World {
 
     /// Says it, if this coordinator still leads.
     pub(crate) fn give(&mut self, at: usize, Reply { conn, id, body, asked, .. }: Reply) {
-        if !self.leads(at) && !has(Bug::AnswerDeposed) {
+        if !self.leads(at) && !mutated(Mutation::AnswerDeposed) {
             self.coverage.count("answer_dropped_as_its_coordinator_was_deposed");
             return self.answer_not_leader(at, conn, id);
         }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use spdl_coordinator::state::Tenure;
+use spdl_coordinator::state::LeaseDeadline;
 
 use crate::{
     etcd::{EtcdAnswer, Question},
@@ -100,7 +100,7 @@ impl World {
     fn end_of_lease_ms(&self, at: usize) -> u64 {
         let asked_ms = self.coordinators[at].candidacy.asked_ms;
         let origin = Instant::now();
-        let end = Tenure::end_of_lease(origin, self.lease());
+        let end = LeaseDeadline::end_of_lease(origin, self.lease());
         asked_ms + (end - origin).as_millis() as u64
     }
 

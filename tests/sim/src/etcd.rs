@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use spdl_coordinator::core::{Change, Durable};
-use spdl_wire::planted::{Bug, has};
+use spdl_wire::mutations::{Mutation, mutated};
 
 use crate::{
     dice::Dice,
@@ -181,7 +181,7 @@ impl World {
                 EtcdAnswer::Done
             }
             Question::Look => {
-                EtcdAnswer::Held(etcd.leader.map(|leader| leader.holder).filter(|_| !has(Bug::TakeHeldKey)))
+                EtcdAnswer::Held(etcd.leader.map(|leader| leader.holder).filter(|_| !mutated(Mutation::TakeHeldKey)))
             }
             Question::Grant => {
                 etcd.granted += 1;
@@ -189,7 +189,7 @@ impl World {
                 etcd.leases.insert(lease, Etcd::expiry(now_us, ttl_us, &mut self.dice));
                 EtcdAnswer::Granted { lease }
             }
-            Question::TakeKey { lease } => match etcd.leader.filter(|_| !has(Bug::TakeHeldKey)) {
+            Question::TakeKey { lease } => match etcd.leader.filter(|_| !mutated(Mutation::TakeHeldKey)) {
                 Some(leader) => EtcdAnswer::Held(Some(leader.holder)),
                 None if !etcd.leases.contains_key(&lease) => EtcdAnswer::Away,
                 None => {
@@ -228,11 +228,11 @@ impl World {
         }
         let etcd = self.etcd.as_mut().expect("coordinators share it");
         let held = etcd.leader.map(|leader| leader.term);
-        if held != Some(term) && !has(Bug::WriteDeposed) {
+        if held != Some(term) && !mutated(Mutation::WriteDeposed) {
             self.coverage.count("write_of_a_deposed_coordinator_refused");
             return EtcdAnswer::Unmet { term: held };
         }
-        if etcd.fence != fence && !has(Bug::WriteLate) {
+        if etcd.fence != fence && !mutated(Mutation::WriteLate) {
             self.coverage.count("write_that_came_after_later_ones_refused");
             return EtcdAnswer::Unmet { term: held };
         }
@@ -243,7 +243,7 @@ impl World {
         let is_waited_for = process.life == life && self.coordinators[from].candidacy.waits_for(call);
         if !is_waited_for {
             self.coverage.count("write_that_nobody_waits_for_was_carried_out");
-            if has(Bug::CutWrites) {
+            if mutated(Mutation::CutWrites) {
                 changes.truncate(self.dice.index(changes.len() + 1));
             }
         }

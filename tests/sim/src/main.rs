@@ -10,11 +10,11 @@ use std::{
 };
 
 use clap::Parser;
-#[cfg(feature = "planted")]
+#[cfg(feature = "mutations")]
 use spdl_sim::Outcome;
 use spdl_sim::{Coverage, any_seed, run};
-#[cfg(feature = "planted")]
-use spdl_wire::planted::{Bug, plant};
+#[cfg(feature = "mutations")]
+use spdl_wire::mutations::{Mutation, activate};
 
 /// Every so many seeds one is played twice, to see that it does the same again.
 const TWICE: u64 = 100;
@@ -24,7 +24,7 @@ const ENOUGH: u64 = 2_000;
 /// Plays the cluster under virtual time with faults, once per seed.
 #[derive(Parser)]
 struct Arguments {
-    /// How many seeds; with --planted, the most for each bug.
+    /// How many seeds; with --mutations, the most for each bug.
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     seeds: u64,
     /// The first seed. Default: another one each time, which is printed.
@@ -38,7 +38,7 @@ struct Arguments {
     trace: bool,
     /// Plants this bug, or each in turn, and wants it found.
     #[arg(long, value_name = "NAME|all")]
-    planted: Option<String>,
+    mutations: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -48,11 +48,11 @@ fn main() -> ExitCode {
     let first = arguments.seed.or(arguments.from).unwrap_or_else(any_seed);
     let count = if arguments.seed.is_some() { 1 } else { arguments.seeds };
     if arguments.seed.is_none() {
-        let planted = arguments.planted.as_ref().map(|name| format!(" --planted {name}")).unwrap_or_default();
-        println!("again: tests/sim/run --from {first} --seeds {count}{planted}");
+        let mutations = arguments.mutations.as_ref().map(|name| format!(" --mutations {name}")).unwrap_or_default();
+        println!("again: tests/sim/run --from {first} --seeds {count}{mutations}");
     }
-    match &arguments.planted {
-        Some(name) => planted(name, first, count, arguments.trace),
+    match &arguments.mutations {
+        Some(name) => mutations(name, first, count, arguments.trace),
         None => play(first, count, arguments.trace),
     }
 }
@@ -120,18 +120,20 @@ fn threads(count: u64) -> u64 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64).min(count)
 }
 
-#[cfg(not(feature = "planted"))]
-fn planted(_: &str, _: u64, _: u64, _: bool) -> ExitCode {
-    println!("this build has no planted bugs; start tests/sim/run, which builds one that has");
+#[cfg(not(feature = "mutations"))]
+fn mutations(_: &str, _: u64, _: u64, _: bool) -> ExitCode {
+    println!("this build has no mutations; start tests/sim/run, which builds one that has");
     ExitCode::FAILURE
 }
 
-#[cfg(feature = "planted")]
-fn planted(name: &str, first: u64, count: u64, is_shown: bool) -> ExitCode {
-    let bugs: Vec<Bug> =
-        Bug::ALL.into_iter().filter(|bug| name == "all" || format!("{bug:?}").eq_ignore_ascii_case(name)).collect();
+#[cfg(feature = "mutations")]
+fn mutations(name: &str, first: u64, count: u64, is_shown: bool) -> ExitCode {
+    let bugs: Vec<Mutation> = Mutation::ALL
+        .into_iter()
+        .filter(|bug| name == "all" || format!("{bug:?}").eq_ignore_ascii_case(name))
+        .collect();
     if bugs.is_empty() {
-        println!("there is no planted bug `{name}`; there are: {:?}", Bug::ALL);
+        println!("there is no mutation `{name}`; there are: {:?}", Mutation::ALL);
         return ExitCode::FAILURE;
     }
     let started = Instant::now();
@@ -141,7 +143,7 @@ fn planted(name: &str, first: u64, count: u64, is_shown: bool) -> ExitCode {
         for _ in 0..threads(bugs.len() as u64) {
             scope.spawn(|| {
                 while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
-                    plant(Some(*bug));
+                    activate(Some(*bug));
                     let found: Option<(u64, Outcome)> = (first..first + count)
                         .map(|seed| (seed, run(seed, is_shown)))
                         .find(|(_, outcome)| outcome.failure.is_some());
@@ -160,6 +162,6 @@ fn planted(name: &str, first: u64, count: u64, is_shown: bool) -> ExitCode {
         }
     });
     let (escaped, seconds) = (escaped.into_inner(), started.elapsed().as_secs_f64());
-    println!("{} of {} planted bugs found in {seconds:.1} s", bugs.len() as u64 - escaped, bugs.len());
+    println!("{} of {} mutations found in {seconds:.1} s", bugs.len() as u64 - escaped, bugs.len());
     if escaped == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use spdl_client::core::Ways;
+use spdl_client::core::AllowedTransports;
 use spdl_coordinator::core::Config;
 use spdl_shard::{
     Fingerprint,
@@ -80,7 +80,7 @@ pub(crate) struct Scenario {
     pub(crate) has_launch_ids: bool,
     /// The client hears of QUIC batches as they come, and not in order.
     pub(crate) is_unordered: bool,
-    pub(crate) ways: Ways,
+    pub(crate) ways: AllowedTransports,
     pub(crate) config: Config,
     pub(crate) step_us: u64,
     pub(crate) fill_us: u64,
@@ -134,7 +134,12 @@ impl Scenario {
             restarts,
             has_launch_ids: restarts == Restarts::Alone || dice.percent(50),
             is_unordered: dice.percent(30),
-            ways: dice.pick(&[Ways::Auto, Ways::Auto, Ways::Auto, Ways::Quic]),
+            ways: dice.pick(&[
+                AllowedTransports::Auto,
+                AllowedTransports::Auto,
+                AllowedTransports::Auto,
+                AllowedTransports::Quic,
+            ]),
             config: Config { liveness_ms, ..Config::default() },
             step_us: dice.pick(&[5_000, 50_000, 300_000, 1_000_000]),
             fill_us: dice.pick(&[5_000, 50_000, 300_000]),

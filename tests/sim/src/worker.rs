@@ -17,8 +17,8 @@ use spdl_wire::{
     messages::{BadSample, Home, NodeId, Session, ToCoordinator, Transport, WorkerId},
 };
 use spdl_worker::feed::{
-    BadLedger, Kind, Remedy,
-    core::{Effect, FeedCore},
+    BadLedger, BadSampleKind, Remedy,
+    core::{FeedCore, FeedEffect},
     remedy,
 };
 
@@ -42,9 +42,9 @@ const FIRST_RETRY_US: u64 = 100_000;
 const MAX_RETRY_US: u64 = 2_000_000;
 /// When it leaves: how long the coordinator is waited for, how long clients are served on, and how long those have that
 /// found no other home.
-const GOODBYE_US: u64 = 300_000;
-const HAND_OVER_US: u64 = 900_000;
-const FAREWELL_US: u64 = 300_000;
+const NOTICE_US: u64 = 300_000;
+const DRAIN_US: u64 = 900_000;
+const CLOSE_US: u64 = 300_000;
 /// Attempts at a store that is away, each after a pause, before the rank is told.
 const STORE_ATTEMPTS: u32 = 8;
 const STORE_PAUSE_US: u64 = 400_000;
@@ -59,7 +59,7 @@ pub(crate) struct WorkerProcess {
     told: Vec<Told>,
     backoff_us: u64,
     beating: Beating,
-    departure: Departure,
+    shutdown: Shutdown,
     /// Only the last of its timers counts, of those for beats and of those for leaving.
     beat_timer: u64,
     leave_timer: u64,
@@ -83,14 +83,14 @@ enum Beating {
 
 /// How far a worker is from leaving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Departure {
-    Open,
+enum Shutdown {
+    Running,
     /// The coordinator is told.
     Draining,
     /// Its ranks are told, and served until they have gone.
     Announced,
     /// Who is still there is let go.
-    Due,
+    Closing,
     /// The coordinator is told.
     Gone,
 }
@@ -130,7 +130,7 @@ impl WorkerProcess {
             told: Vec::new(),
             backoff_us: 0,
             beating: Beating::Ended,
-            departure: Departure::Open,
+            shutdown: Shutdown::Running,
             beat_timer: 0,
             leave_timer: 0,
         }
@@ -166,7 +166,7 @@ impl World {
         state.told.clear();
         state.backoff_us = FIRST_RETRY_US;
         state.beating = Beating::BackingOff;
-        state.departure = Departure::Open;
+        state.shutdown = Shutdown::Running;
         self.beat_after(worker, 100, Beating::BackingOff);
     }
 
@@ -178,9 +178,9 @@ impl World {
 
     /// SIGTERM: the coordinator is told, then the clients, who are served until they have gone or the time is up.
     pub(crate) fn leave_worker(&mut self, worker: usize) {
-        if self.workers[worker].departure == Departure::Open {
-            self.workers[worker].departure = Departure::Draining;
-            self.leave_after(worker, GOODBYE_US);
+        if self.workers[worker].shutdown == Shutdown::Running {
+            self.workers[worker].shutdown = Shutdown::Draining;
+            self.leave_after(worker, NOTICE_US);
             self.beat_at_once(worker);
         }
     }
@@ -194,23 +194,23 @@ impl World {
     fn on_leave(&mut self, worker: usize) {
         let target = Target::Worker(worker);
         let conns: Vec<ConnId> = self.workers[worker].feeds.keys().copied().collect();
-        let (departure, next_us) = match self.workers[worker].departure {
-            Departure::Open | Departure::Draining => (Departure::Announced, HAND_OVER_US),
-            Departure::Announced => (Departure::Due, FAREWELL_US),
-            Departure::Due => {
-                self.workers[worker].departure = Departure::Gone;
+        let (shutdown, next_us) = match self.workers[worker].shutdown {
+            Shutdown::Running | Shutdown::Draining => (Shutdown::Announced, DRAIN_US),
+            Shutdown::Announced => (Shutdown::Closing, CLOSE_US),
+            Shutdown::Closing => {
+                self.workers[worker].shutdown = Shutdown::Gone;
                 self.workers[worker].beating = Beating::Ended;
                 let leave = ToCoordinator::WorkerLeave { worker: self.workers[worker].id };
                 self.ask_nothing_more(target);
                 self.ask(target, leave);
-                return self.leave_after(worker, GOODBYE_US);
+                return self.leave_after(worker, NOTICE_US);
             }
-            Departure::Gone => return self.exit_worker(worker),
+            Shutdown::Gone => return self.exit_worker(worker),
         };
-        self.workers[worker].departure = departure;
+        self.workers[worker].shutdown = shutdown;
         for conn in conns {
-            match departure {
-                Departure::Announced => self.send(conn, 1, Message::Leaving),
+            match shutdown {
+                Shutdown::Announced => self.send(conn, 1, Message::Leaving),
                 _ => self.end_feed(worker, conn),
             }
         }
@@ -221,7 +221,7 @@ impl World {
     /// One whose ranks have all gone need not wait for the time to be up.
     fn leave_when_served(&mut self, worker: usize) {
         let state = &self.workers[worker];
-        if state.feeds.is_empty() && (Departure::Announced..=Departure::Due).contains(&state.departure) {
+        if state.feeds.is_empty() && (Shutdown::Announced..=Shutdown::Closing).contains(&state.shutdown) {
             self.leave_after(worker, 1);
         }
     }
@@ -278,7 +278,7 @@ impl World {
     }
 
     fn on_attach(&mut self, worker: usize, conn: ConnId, session: Session, rank: u32, from: Position, slots: u32) {
-        if self.workers[worker].departure >= Departure::Announced {
+        if self.workers[worker].shutdown >= Shutdown::Announced {
             return self.close(conn, 1);
         }
         // In calm there is room for those, too, that nobody ends.
@@ -328,11 +328,11 @@ impl World {
             && let Some(effect) = feed.core.as_mut().and_then(FeedCore::poll_effect)
         {
             match effect {
-                Effect::Prepare(_) => {}
-                Effect::Fill { sequence, slot, step } => self.fill(worker, conn, sequence, slot, &step),
-                Effect::HandOver { sequence, slot } => self.hand_over(worker, conn, sequence, slot),
-                Effect::End { sequence, position } => self.send(conn, 1, Message::End { sequence, position }),
-                Effect::Fail { sequence } => {
+                FeedEffect::Prepare(_) => {}
+                FeedEffect::Fill { sequence, slot, step } => self.fill(worker, conn, sequence, slot, &step),
+                FeedEffect::HandOver { sequence, slot } => self.hand_over(worker, conn, sequence, slot),
+                FeedEffect::End { sequence, position } => self.send(conn, 1, Message::End { sequence, position }),
+                FeedEffect::Fail { sequence } => {
                     let is_retryable = !feed.failed.contains(&sequence);
                     let why = if is_retryable { "the store is away" } else { "too many bad samples" };
                     let message = format!("batch {sequence}: {why}");
@@ -440,7 +440,7 @@ fn decode(item: &Item, dataset: &Dataset, ledger: &mut BadLedger) -> Option<Entr
             // As in the worker, before it is noted.
             return None;
         }
-        ledger.record(&dataset.job, dataset.job.dataset_fingerprint, bad, &Kind::default()).ok()?;
+        ledger.record(&dataset.job, dataset.job.dataset_fingerprint, bad, &BadSampleKind::default()).ok()?;
         match remedy {
             Remedy::Substitute(located) => {
                 id = located.id.0;

@@ -78,7 +78,7 @@ pub(crate) enum Input {
     FillDone { conn: ConnId, sequence: u64, attempts: u32 },
     // A client's.
     Wake,
-    Core(Box<spdl_client::core::Event>),
+    Core(Box<spdl_client::core::SessionEvent>),
     Filled { link: LinkId, sequence: u64, batch: Batch },
     Trained,
     Close,

@@ -11,7 +11,7 @@ use spdl_coordinator::{
 };
 use spdl_wire::{
     messages::FromCoordinator,
-    planted::{Bug, has},
+    mutations::{Mutation, mutated},
 };
 
 use crate::{
@@ -267,7 +267,7 @@ impl World {
         let is_written = self.etcd.is_none() && !self.is_refusing() && self.dice.percent(50);
         if is_written {
             let changes = writer.batch();
-            let kept = if has(Bug::CutWrites) { self.dice.index(changes.len() + 1) } else { changes.len() };
+            let kept = if mutated(Mutation::CutWrites) { self.dice.index(changes.len() + 1) } else { changes.len() };
             self.apply(&changes[..kept]);
         }
         match is_written {

@@ -1,16 +1,16 @@
 //! Finds the coordinator that leads: a cluster has one coordinator or several, and one of them leads. Clients, workers
 //! and `spdl-ctl` use it.
 //!
-//! [`Addresses`] are the configured addresses, [`Search`] chooses the next one to ask, and [`Asker`] sends the
+//! [`Addresses`] are the configured addresses, [`LeaderDiscovery`] chooses the next one to ask, and [`CoordinatorClient`] sends the
 //! requests.
 
-mod asker;
-mod search;
+mod client;
+mod discovery;
 
 use std::{fmt, str::FromStr};
 
-pub use asker::{AskError, Asker};
-pub use search::Search;
+pub use client::{CoordinatorClient, CoordinatorError};
+pub use discovery::LeaderDiscovery;
 
 /// The most coordinators of a cluster.
 pub const MAX_COORDINATORS: usize = 64;

@@ -10,7 +10,7 @@ use super::{ChannelError, Inbound, Outbound, ended};
 use crate::{
     certs::Role,
     frame::{FrameError, FrameReader, FrameWriter},
-    local::{self, Allow, LocalError},
+    local::{self, Allow, LocalChannelError},
     messages::{FromHome, Home, NodeId, Session, ToHome, Transport},
     quic::{self, Close, QuicError},
     slab::{self, Slab},
@@ -82,8 +82,8 @@ pub async fn attach_local(
         let _ = out.send(&request.into_message()).await;
         let mut bytes = Vec::new();
         let (message, fd) = local::receive_with_fd(read.as_ref(), &mut bytes).await.map_err(|error| match error {
-            LocalError::Frame(FrameError::Cut { .. } | FrameError::Io(_)) => ChannelError::Closed,
-            LocalError::Frame(error) => error.into(),
+            LocalChannelError::Frame(FrameError::Cut { .. } | FrameError::Io(_)) => ChannelError::Closed,
+            LocalChannelError::Frame(error) => error.into(),
             error => error.into(),
         })?;
         let (slots, slot_stride) = granted(message, wanted)?;

@@ -23,7 +23,7 @@ use tokio::{
 pub use client::{Attach, ClientReceiver, ClientSender, attach, attach_local, attach_quic};
 pub use worker::{AttachRequest, HomeListener, HomeReceiver, HomeSender};
 
-use crate::{frame::FrameError, local::LocalError, quic::QuicError, slab::SlabError};
+use crate::{frame::FrameError, local::LocalChannelError, quic::QuicError, slab::SlabError};
 
 /// A peer that does not send its first message, or does not take its slab, within this time is dropped.
 pub const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,7 +50,7 @@ pub enum ChannelError {
     #[error(transparent)]
     Quic(#[from] QuicError),
     #[error(transparent)]
-    Local(#[from] LocalError),
+    Local(#[from] LocalChannelError),
     #[error(transparent)]
     Slab(#[from] SlabError),
 }

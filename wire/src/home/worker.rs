@@ -15,11 +15,11 @@ use tracing::{debug, warn};
 use super::{ATTACH_TIMEOUT, CLOSE_TIMEOUT, ChannelError, Inbound, Outbound, ended};
 use crate::{
     certs::Role,
-    doorway::Doorway,
     frame::{FrameError, FrameReader, FrameWriter},
     local::{self, LocalListener},
     log_limit::LogLimit,
     messages::{FromHome, Session, ToHome, Transport},
+    pending::PendingConnections,
     quic::{self, Close, HANDSHAKE_TIMEOUT, QuicError},
     slab::{Slab, SlabError},
 };
@@ -64,7 +64,7 @@ impl HomeListener {
 }
 
 async fn listen_local(listener: LocalListener, requests: mpsc::Sender<AttachRequest>) {
-    let mut pending = Doorway::new(MAX_PENDING_LOCAL);
+    let mut pending = PendingConnections::new(MAX_PENDING_LOCAL);
     let failures = LogLimit::new(LOG_PERIOD);
     loop {
         let stream = match listener.accept().await {
@@ -80,7 +80,7 @@ async fn listen_local(listener: LocalListener, requests: mpsc::Sender<AttachRequ
         let admitted = listener.admit(&stream);
         let requests = requests.clone();
         let process = admitted.as_ref().map_or(0, |peer| peer.pid);
-        pending.enter(process, async move {
+        pending.admit(process, async move {
             let (who, refusal) = match &admitted {
                 Ok(peer) => (format!("process {} of user {}", peer.pid, peer.uid), None),
                 Err(error) => (String::new(), Some(error.to_string())),
@@ -98,11 +98,11 @@ async fn listen_local(listener: LocalListener, requests: mpsc::Sender<AttachRequ
 }
 
 async fn listen_quic(endpoint: Endpoint, requests: mpsc::Sender<AttachRequest>) {
-    let mut pending = Doorway::new(MAX_PENDING);
+    let mut pending = PendingConnections::new(MAX_PENDING);
     let refusals = Arc::new(LogLimit::new(LOG_PERIOD));
     while let Some(incoming) = endpoint.accept().await {
         let (requests, refusals) = (requests.clone(), Arc::clone(&refusals));
-        pending.enter(incoming.remote_address().ip(), async move {
+        pending.admit(incoming.remote_address().ip(), async move {
             match open_control(incoming).await {
                 Ok(control) => arrive(control, None, requests).await,
                 Err(ChannelError::Quic(error @ QuicError::RoleNotAllowed { .. })) => {

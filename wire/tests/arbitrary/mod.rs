@@ -145,9 +145,9 @@ fn transport() -> impl Strategy<Value = Transport> {
     prop_oneof![Just(Transport::Local), Just(Transport::Quic), Just(Transport::InProcess)]
 }
 
-fn rank_figures() -> impl Strategy<Value = RankFigures> {
+fn rank_figures() -> impl Strategy<Value = RankStats> {
     (any::<u64>(), any::<u32>(), transport(), any::<u64>(), any::<u32>(), any::<u32>(), option::of(stall())).prop_map(
-        |(session, rank, transport, batches, ready, slots, stall)| RankFigures {
+        |(session, rank, transport, batches, ready, slots, stall)| RankStats {
             session: SessionId(session),
             rank,
             transport,
@@ -159,8 +159,8 @@ fn rank_figures() -> impl Strategy<Value = RankFigures> {
     )
 }
 
-fn stage_figures() -> impl Strategy<Value = StageFigures> {
-    (text(), any::<[u64; 7]>()).prop_map(|(name, n)| StageFigures {
+fn stage_figures() -> impl Strategy<Value = StageStats> {
+    (text(), any::<[u64; 7]>()).prop_map(|(name, n)| StageStats {
         name,
         items: n[0],
         bytes: n[1],
@@ -172,8 +172,8 @@ fn stage_figures() -> impl Strategy<Value = StageFigures> {
     })
 }
 
-fn store_figures() -> impl Strategy<Value = StoreFigures> {
-    any::<[u64; 9]>().prop_map(|n| StoreFigures {
+fn store_figures() -> impl Strategy<Value = StoreStats> {
+    any::<[u64; 9]>().prop_map(|n| StoreStats {
         requests: n[0],
         retries: n[1],
         timeouts: n[2],
@@ -196,11 +196,11 @@ fn bad_sample() -> impl Strategy<Value = BadSample> {
     })
 }
 
-fn worker_beat() -> impl Strategy<Value = WorkerBeat> {
+fn worker_beat() -> impl Strategy<Value = WorkerHeartbeat> {
     let lists = (vec(rank_figures(), 0..3), vec(stage_figures(), 0..3), vec(bad_sample(), 0..3));
     (home(), 0.0..1e3_f64, any::<bool>(), lists, store_figures()).prop_map(|(home, cores, draining, lists, store)| {
         let (ranks, stages, bad_samples) = lists;
-        WorkerBeat { home, cores, draining, ranks, stages, store, bad_samples }
+        WorkerHeartbeat { home, cores, draining, ranks, stages, store, bad_samples }
     })
 }
 
@@ -249,10 +249,10 @@ fn holder() -> impl Strategy<Value = Box<Holder>> {
     })
 }
 
-fn rank_beat() -> impl Strategy<Value = RankBeat> {
+fn rank_beat() -> impl Strategy<Value = RankHeartbeat> {
     let who = (any::<u64>(), text(), any::<u32>(), any::<u64>());
     let far = (position(), any::<u128>(), option::of(any::<u64>()), any::<u64>(), option::of(transport()));
-    (who, far).prop_map(|(who, far)| RankBeat {
+    (who, far).prop_map(|(who, far)| RankHeartbeat {
         session: SessionId(who.0),
         job: who.1,
         rank: who.2,
@@ -267,10 +267,10 @@ fn rank_beat() -> impl Strategy<Value = RankBeat> {
 
 pub(crate) fn to_coordinator() -> impl Strategy<Value = ToCoordinator> {
     prop_oneof![
-        worker_beat().prop_map(ToCoordinator::WorkerBeat),
+        worker_beat().prop_map(ToCoordinator::WorkerHeartbeat),
         any::<u64>().prop_map(|worker| ToCoordinator::WorkerLeave { worker: WorkerId(worker) }),
         join().prop_map(ToCoordinator::Join),
-        rank_beat().prop_map(ToCoordinator::RankBeat),
+        rank_beat().prop_map(ToCoordinator::RankHeartbeat),
         rank_beat().prop_map(ToCoordinator::RankLeave),
         (text(), text()).prop_map(|(toml, origin)| ToCoordinator::SubmitJob { toml, origin }),
         text().prop_map(|name| ToCoordinator::RemoveJob { name }),

@@ -36,7 +36,7 @@ const MAX_NAME_BYTES: usize = 128;
 
 /// Downloads, decodes and batches samples for the ranks that the coordinator sends to it.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub struct WorkerArgs {
     /// Coordinator to register with, or all of them, separated by commas. They need not be up yet.
     #[arg(long, env = "SPDL_COORD", value_name = "HOST:PORT,...")]
     pub coord: Addresses,
@@ -162,7 +162,7 @@ impl CliError {
     }
 }
 
-impl Args {
+impl WorkerArgs {
     /// The budget that these arguments give.
     ///
     /// # Errors
@@ -258,7 +258,7 @@ impl Args {
 ///
 /// # Errors
 /// [`CliError`].
-pub async fn run(args: Args) -> Result<(), CliError> {
+pub async fn run(args: WorkerArgs) -> Result<(), CliError> {
     let os = |what: &str| {
         let what = what.to_owned();
         move |source| CliError::Os { what, source }

@@ -1,5 +1,5 @@
 //! Where every pixel of the result comes from: a column's steps, planned on the picture's size before it is
-//! decoded. All steps are separable, so a plan is two [`Axis`] values; however many steps there are, pixels are
+//! decoded. All steps are separable, so a plan is two [`ImageAxis`] values; however many steps there are, pixels are
 //! resampled once, from the part of the picture that is needed.
 
 use spdl_shard::job::{ImageOp, Size};
@@ -8,7 +8,7 @@ use super::{crop::random_resized_crop, draw::Draw};
 
 /// One dimension of the canvas that the steps work on, and how it maps to the picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Axis {
+pub(crate) struct ImageAxis {
     /// Pixels of the canvas.
     size: u32,
     /// Place in the picture where the canvas begins; negative where it was padded.
@@ -24,7 +24,7 @@ pub(crate) struct Axis {
 
 /// One dimension of what is to be resampled: `extent` from `from` on becomes `pixels` pixels at `place` of `size`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Span {
+pub(crate) struct AxisSpan {
     /// Pixels of the picture that may be read: first and one past the last.
     pub(crate) readable: (u32, u32),
     /// Start in the picture.
@@ -39,7 +39,7 @@ pub(crate) struct Span {
     pub(crate) size: u32,
 }
 
-impl Axis {
+impl ImageAxis {
     fn whole(size: u32) -> Self {
         let end = f64::from(size);
         Self { size, origin: 0.0, extent: end, visible: (0.0, end), readable: (0, size) }
@@ -89,7 +89,7 @@ impl Axis {
     }
 
     /// `None` when nothing of the picture shows.
-    fn span(&self) -> Option<Span> {
+    fn span(&self) -> Option<AxisSpan> {
         let step = self.step();
         let seen = (self.visible.0.max(f64::from(self.readable.0)), self.visible.1.min(f64::from(self.readable.1)));
         let pixel = |place: f64| ((place - self.origin) / step).round().clamp(0.0, f64::from(self.size)) as u32;
@@ -106,17 +106,17 @@ impl Axis {
         // Rounding may have moved an end by half a pixel of the result: stay inside of what may be read.
         let from = from.max(f64::from(self.readable.0));
         let extent = extent.min(f64::from(self.readable.1) - from);
-        (extent > 0.0).then_some(Span { readable: self.readable, from, extent, place, pixels, size: self.size })
+        (extent > 0.0).then_some(AxisSpan { readable: self.readable, from, extent, place, pixels, size: self.size })
     }
 }
 
 /// A planned picture: where each pixel of the result comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct ResamplePlan {
     /// Across; `None` in either dimension means that the result is all black.
-    pub(crate) x: Option<Span>,
+    pub(crate) x: Option<AxisSpan>,
     /// Down.
-    pub(crate) y: Option<Span>,
+    pub(crate) y: Option<AxisSpan>,
     /// The result is mirrored left to right.
     pub(crate) mirrored: bool,
 }
@@ -135,8 +135,8 @@ pub(crate) fn plan<E: From<EmptyBox>>(
     ops: &[ImageOp],
     draw: &mut Draw,
     mut box_of: impl FnMut(&str) -> Result<PixelBox, E>,
-) -> Result<Plan, E> {
-    let mut canvas = Canvas { x: Axis::whole(width), y: Axis::whole(height), mirrored: false };
+) -> Result<ResamplePlan, E> {
+    let mut canvas = Geometry { x: ImageAxis::whole(width), y: ImageAxis::whole(height), mirrored: false };
     for op in ops {
         match op {
             ImageOp::CropBox { field, margin } => {
@@ -161,16 +161,16 @@ pub(crate) fn plan<E: From<EmptyBox>>(
             ImageOp::RandomFlip { p } => canvas.mirrored ^= draw.unit() < f64::from(*p),
         }
     }
-    Ok(Plan { x: canvas.x.span(), y: canvas.y.span(), mirrored: canvas.mirrored })
+    Ok(ResamplePlan { x: canvas.x.span(), y: canvas.y.span(), mirrored: canvas.mirrored })
 }
 
-struct Canvas {
-    x: Axis,
-    y: Axis,
+struct Geometry {
+    x: ImageAxis,
+    y: ImageAxis,
     mirrored: bool,
 }
 
-impl Canvas {
+impl Geometry {
     fn resize(&mut self, [height, width]: [u32; 2]) {
         self.x.resize(width);
         self.y.resize(height);
@@ -208,7 +208,7 @@ fn shorter_side([width, height]: [u32; 2], short: u32) -> [u32; 2] {
 mod tests {
     use super::*;
 
-    fn planned(size: [u32; 2], ops: &[ImageOp]) -> Plan {
+    fn planned(size: [u32; 2], ops: &[ImageOp]) -> ResamplePlan {
         plan(size, ops, &mut Draw::new(1, 2, 3), |_| Ok::<_, EmptyBox>([10.0, 20.0, 30.0, 60.0])).unwrap()
     }
 

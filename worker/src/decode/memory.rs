@@ -11,7 +11,7 @@ type OnOverdraft = Box<dyn Fn(u64) + Send + Sync>;
 /// and then those behind it do; one that does not fit by itself is refused.
 pub struct DecodeMemory {
     limits: DecodeLimits,
-    state: Mutex<State>,
+    state: Mutex<ShareState>,
     freed: Condvar,
     on_overdraft: OnOverdraft,
 }
@@ -28,7 +28,7 @@ pub(crate) struct DecodeLimits {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ShareState {
     used_bytes: u64,
     next_ticket: u64,
     /// Who waits, in order.
@@ -37,7 +37,7 @@ struct State {
 
 /// Memory that a picture is being decoded with; given back when dropped.
 #[derive(Debug)]
-pub(crate) struct DecodePermit<'m> {
+pub(crate) struct MemoryPermit<'m> {
     memory: &'m DecodeMemory,
     bytes: u64,
 }
@@ -66,20 +66,20 @@ impl DecodeMemory {
     }
 
     /// Takes so many bytes; blocks until they are there. A thread that has a permit must not ask for another.
-    pub(crate) fn take(&self, bytes: u64) -> Result<DecodePermit<'_>, NeverFits> {
+    pub(crate) fn take(&self, bytes: u64) -> Result<MemoryPermit<'_>, NeverFits> {
         let most_bytes = self.limits.most_bytes;
         if bytes > most_bytes {
             return Err(NeverFits { most_bytes });
         }
         self.wait(bytes);
-        Ok(DecodePermit { memory: self, bytes })
+        Ok(MemoryPermit { memory: self, bytes })
     }
 
     /// Takes all there is: nothing else is decoded meanwhile.
-    pub(crate) fn take_all(&self) -> DecodePermit<'_> {
+    pub(crate) fn take_all(&self) -> MemoryPermit<'_> {
         let bytes = self.limits.most_bytes;
         self.wait(bytes);
-        DecodePermit { memory: self, bytes }
+        MemoryPermit { memory: self, bytes }
     }
 
     /// As much memory for the one that has all of it.
@@ -89,7 +89,7 @@ impl DecodeMemory {
 
     fn wait(&self, bytes: u64) {
         let mut state = self.state.lock();
-        let fits = |state: &State| state.used_bytes <= self.limits.most_bytes - bytes;
+        let fits = |state: &ShareState| state.used_bytes <= self.limits.most_bytes - bytes;
         if !state.waiting.is_empty() || !fits(&state) {
             let ticket = state.next_ticket;
             state.next_ticket += 1;
@@ -104,7 +104,7 @@ impl DecodeMemory {
         self.change(&mut state, |used| used + bytes);
     }
 
-    fn change(&self, state: &mut State, by: impl FnOnce(u64) -> u64) {
+    fn change(&self, state: &mut ShareState, by: impl FnOnce(u64) -> u64) {
         let over = |used: u64| used.saturating_sub(self.limits.own_bytes);
         let before = over(state.used_bytes);
         state.used_bytes = by(state.used_bytes);
@@ -115,7 +115,7 @@ impl DecodeMemory {
     }
 }
 
-impl Drop for DecodePermit<'_> {
+impl Drop for MemoryPermit<'_> {
     fn drop(&mut self) {
         let mut state = self.memory.state.lock();
         self.memory.change(&mut state, |used| used - self.bytes);

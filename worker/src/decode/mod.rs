@@ -34,20 +34,20 @@ pub use memory::DecodeMemory;
 pub use picture::{PictureCounts, PictureLimits};
 
 use draw::Draw;
-use memory::{DecodePermit, NeverFits};
-use pixels::{Frame, Writer};
-use record::Record;
+use memory::{MemoryPermit, NeverFits};
+use pixels::{Frame, PixelWriter};
+use record::SampleRecord;
 
 use crate::transform::{CallKey, Function, Lease};
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static SCRATCH: RefCell<DecodeScratch> = RefCell::default();
 }
 
 /// What a thread keeps from one sample to the next, so that it need not allocate.
 #[derive(Default)]
-struct Scratch {
-    picture: picture::Scratch,
+struct DecodeScratch {
+    picture: picture::PictureScratch,
 }
 
 /// Which sample, in which epoch: together with the job's seed the key of all randomness.
@@ -63,7 +63,7 @@ pub struct SampleKey {
 
 /// Where a column of the sample goes.
 #[derive(Debug)]
-pub enum Target<'a> {
+pub enum FieldTarget<'a> {
     /// The sample's place in a fixed column: exactly the bytes of one sample.
     Fixed(&'a mut [u8]),
     /// Takes the value of a ragged column, without a copy.
@@ -84,7 +84,7 @@ pub enum DecoderError {
 /// Decodes the samples of one job. Cheap to clone; every thread can use the same one.
 #[derive(Clone)]
 pub struct Decoder {
-    inner: Arc<Inner>,
+    inner: Arc<DecoderInner>,
     limits: PictureLimits,
     counts: Arc<PictureCounts>,
     memory: Arc<DecodeMemory>,
@@ -92,7 +92,7 @@ pub struct Decoder {
     transforms: Option<Arc<Lease>>,
 }
 
-struct Inner {
+struct DecoderInner {
     seed: u64,
     columns: Vec<Prepared>,
     classes: HashMap<String, i64>,
@@ -104,7 +104,7 @@ struct Prepared {
     /// Type of the elements that are decoded.
     dtype: DType,
     /// For pictures.
-    writer: Option<Writer>,
+    writer: Option<PixelWriter>,
     /// What is called with the decoded value.
     function: Option<Function>,
 }
@@ -126,7 +126,7 @@ impl Decoder {
             return Err(DecoderError::NoClasses { job: job.name.clone(), column: column.name.clone() });
         }
         let columns = job.columns.iter().map(Prepared::new).collect();
-        let inner = Arc::new(Inner { seed: job.seed, columns, classes: numbers });
+        let inner = Arc::new(DecoderInner { seed: job.seed, columns, classes: numbers });
         let (limits, counts, memory) = (PictureLimits::default(), Arc::default(), Arc::default());
         Ok(Self { inner, limits, counts, memory, transforms: None })
     }
@@ -151,7 +151,7 @@ impl Decoder {
 
     /// The same decoder with all memory for itself, so that no picture is decoded beside its own while the permit lives. Waits
     /// for those that are.
-    pub(crate) fn alone(&self) -> (DecodePermit<'_>, Self) {
+    pub(crate) fn alone(&self) -> (MemoryPermit<'_>, Self) {
         let permit = self.memory.take_all();
         (permit, self.clone().with_memory(Arc::new(self.memory.of_its_own())))
     }
@@ -190,10 +190,10 @@ impl Decoder {
         &self,
         key: SampleKey,
         field: &dyn Fn(&str) -> Option<Bytes>,
-        targets: &mut [Target<'_>],
+        targets: &mut [FieldTarget<'_>],
     ) -> Result<(), BadSampleCause> {
         assert_eq!(targets.len(), self.inner.columns.len(), "targets, one for each column");
-        let mut record = Record::new(field, key.sample_in_record);
+        let mut record = SampleRecord::new(field, key.sample_in_record);
         SCRATCH.with_borrow_mut(|scratch| {
             for (prepared, target) in self.inner.columns.iter().zip(targets) {
                 self.decode_column(prepared, key, &mut record, scratch, target)
@@ -209,7 +209,7 @@ impl Prepared {
         let decoded = column.kind.decoded();
         let dtype = column.transform().map_or(column.dtype, |transform| transform.takes);
         let writer = match &decoded {
-            Decoded::Image(image) => Some(Writer::new(image, dtype)),
+            Decoded::Image(image) => Some(PixelWriter::new(image, dtype)),
             _ => None,
         };
         Self { column: column.clone(), decoded, dtype, writer, function: Function::of(column) }
@@ -221,26 +221,26 @@ impl Decoder {
         &self,
         prepared: &Prepared,
         key: SampleKey,
-        record: &mut Record<'_>,
-        scratch: &mut Scratch,
-        target: &mut Target<'_>,
+        record: &mut SampleRecord<'_>,
+        scratch: &mut DecodeScratch,
+        target: &mut FieldTarget<'_>,
     ) -> Result<(), BadSampleProblem> {
         let Some(function) = &prepared.function else {
             return self.decode_value(prepared, key, record, scratch, target);
         };
         let input = |place: &mut [u8]| {
             if !matches!(prepared.decoded, Decoded::Bytes { .. }) {
-                self.decode_value(prepared, key, record, scratch, &mut Target::Fixed(place))?;
+                self.decode_value(prepared, key, record, scratch, &mut FieldTarget::Fixed(place))?;
                 return Ok(place.len());
             }
             let mut value = Bytes::new();
-            self.decode_value(prepared, key, record, scratch, &mut Target::Ragged(&mut value))?;
+            self.decode_value(prepared, key, record, scratch, &mut FieldTarget::Ragged(&mut value))?;
             place[..value.len()].copy_from_slice(&value);
             Ok(value.len())
         };
         let output = |returned: &[u8]| match target {
-            Target::Fixed(out) => out.copy_from_slice(returned),
-            Target::Ragged(value) => **value = Bytes::copy_from_slice(returned),
+            FieldTarget::Fixed(out) => out.copy_from_slice(returned),
+            FieldTarget::Ragged(value) => **value = Bytes::copy_from_slice(returned),
         };
         let bad =
             |problem| BadSampleProblem::Function { function: function.name.clone(), problem: cause::reason(problem) };
@@ -253,20 +253,20 @@ impl Decoder {
         &self,
         Prepared { column, decoded, dtype, writer, .. }: &Prepared,
         key: SampleKey,
-        record: &mut Record<'_>,
-        scratch: &mut Scratch,
-        target: &mut Target<'_>,
+        record: &mut SampleRecord<'_>,
+        scratch: &mut DecodeScratch,
+        target: &mut FieldTarget<'_>,
     ) -> Result<(), BadSampleProblem> {
         let (field, bytes) = record.first_of(&column.from)?;
         match (decoded, target) {
-            (Decoded::Image(image), Target::Fixed(out)) => {
+            (Decoded::Image(image), FieldTarget::Fixed(out)) => {
                 let writer = writer.as_ref().expect("a picture's column has its writer");
                 self.decode_picture(field, &bytes, (image, writer), key, record, scratch, out)
             }
-            (Decoded::Int, Target::Fixed(out)) => scalar::int(&bytes, *dtype, field, out),
-            (Decoded::Json { path }, Target::Fixed(out)) => scalar::json(&bytes, path, *dtype, field, out),
-            (Decoded::BoxClass, Target::Fixed(out)) => self.write_class(field, *dtype, record, out),
-            (Decoded::Bytes { max_bytes }, Target::Ragged(value)) => {
+            (Decoded::Int, FieldTarget::Fixed(out)) => scalar::int(&bytes, *dtype, field, out),
+            (Decoded::Json { path }, FieldTarget::Fixed(out)) => scalar::json(&bytes, path, *dtype, field, out),
+            (Decoded::BoxClass, FieldTarget::Fixed(out)) => self.write_class(field, *dtype, record, out),
+            (Decoded::Bytes { max_bytes }, FieldTarget::Ragged(value)) => {
                 if bytes.len() > *max_bytes as usize {
                     let (field, bytes, max_bytes) = (field.to_owned(), bytes.len(), *max_bytes);
                     return Err(BadSampleProblem::TooLong { field, bytes, max_bytes });
@@ -283,10 +283,10 @@ impl Decoder {
         &self,
         field: &str,
         bytes: &[u8],
-        (image, writer): (&ImageColumn, &Writer),
+        (image, writer): (&ImageColumn, &PixelWriter),
         key: SampleKey,
-        record: &mut Record<'_>,
-        scratch: &mut Scratch,
+        record: &mut SampleRecord<'_>,
+        scratch: &mut DecodeScratch,
         out: &mut [u8],
     ) -> Result<(), BadSampleProblem> {
         assert_eq!(out.len(), writer.bytes(), "bytes of a picture's place");
@@ -300,10 +300,10 @@ impl Decoder {
             writer.blacken(out);
             return Ok(());
         };
-        let stored = picture.turn.stored([x, y], picture.stored);
-        let turn = if plan.mirrored { picture.turn.mirrored() } else { picture.turn };
+        let stored = picture.orientation.stored([x, y], picture.stored);
+        let orientation = if plan.mirrored { picture.orientation.mirrored() } else { picture.orientation };
         let left = if plan.mirrored { x.size - x.place - x.pixels } else { x.place };
-        let frame = Frame { place: [left, y.place], pixels: [x.pixels, y.pixels], turn };
+        let frame = Frame { place: [left, y.place], pixels: [x.pixels, y.pixels], orientation };
         let needed_bytes = picture.memory_bytes(stored, (writer, &frame));
         let _permit = self.memory.take(needed_bytes).map_err(|NeverFits { most_bytes }| {
             let [width, height] = picture.stored;
@@ -319,7 +319,7 @@ impl Decoder {
         &self,
         field: &str,
         dtype: DType,
-        record: &mut Record<'_>,
+        record: &mut SampleRecord<'_>,
         out: &mut [u8],
     ) -> Result<(), BadSampleProblem> {
         let class = &record.object(field)?.class;

@@ -1,10 +1,10 @@
 //! The last pass over a picture: turned, in the column's type and layout, written once into its place in the slot.
 
 use half::{bf16, f16};
-use spdl_jpeg::{Error, Layout, Output, STRIP_PIXELS};
+use spdl_jpeg::{Error, Output, OutputLayout, STRIP_PIXELS};
 use spdl_shard::job::{DType, ImageColumn, ImageLayout};
 
-use super::picture::{CropRender, Turn};
+use super::picture::{CropRender, Orientation};
 
 /// What 8-bit values become, by channel and value, as the little-endian bytes of the column's type.
 type Table<const N: usize> = Box<[[[u8; N]; 256]; 3]>;
@@ -16,7 +16,7 @@ enum Encoding {
 }
 
 /// Writes the pixels of one column.
-pub(crate) struct Writer {
+pub(crate) struct PixelWriter {
     layout: ImageLayout,
     encoding: Encoding,
     /// Width and height.
@@ -31,10 +31,10 @@ pub(crate) struct Frame {
     /// Columns and rows, as seen.
     pub(crate) pixels: [u32; 2],
     /// How the pixels lie before they are turned.
-    pub(crate) turn: Turn,
+    pub(crate) orientation: Orientation,
 }
 
-impl Writer {
+impl PixelWriter {
     pub(crate) fn new(column: &ImageColumn, dtype: DType) -> Self {
         let [height, width] = column.size;
         let value = |channel: usize, byte: usize| {
@@ -66,7 +66,7 @@ impl Writer {
         matches!(self.encoding, Encoding::Bytes)
             && self.layout == ImageLayout::Nhwc
             && frame.pixels == self.size
-            && frame.turn == Turn::default()
+            && frame.orientation == Orientation::default()
     }
 
     /// Writes resampled RGB pixels; what they do not cover becomes black.
@@ -143,7 +143,7 @@ impl Writer {
         let (elements, _) = out.as_chunks_mut::<N>();
         let plane = elements.len() / 3;
         for y in 0..height {
-            let source = Row::new(frame.turn, width, height, y);
+            let source = OutputRow::new(frame.orientation, width, height, y);
             let start = (frame.place[1] as usize + y) * row_elements + frame.place[0] as usize;
             match self.layout {
                 ImageLayout::Nhwc => {
@@ -174,7 +174,7 @@ struct Pixels<'o, const N: usize, E> {
 }
 
 impl<const N: usize, E: Fn(usize, u8) -> [u8; N]> Output for Pixels<'_, N, E> {
-    const LAYOUT: Layout = Layout::Interleaved;
+    const LAYOUT: OutputLayout = OutputLayout::Interleaved;
 
     #[inline(always)]
     fn put(&mut self, x: usize, y: usize, strip: &[u8; 3 * STRIP_PIXELS], count: usize) {
@@ -202,7 +202,7 @@ struct Planes<'o, const N: usize, E> {
 }
 
 impl<const N: usize, E: Fn(usize, u8) -> [u8; N]> Output for Planes<'_, N, E> {
-    const LAYOUT: Layout = Layout::Planar;
+    const LAYOUT: OutputLayout = OutputLayout::Planar;
 
     #[inline(always)]
     fn put(&mut self, x: usize, y: usize, strip: &[u8; 3 * STRIP_PIXELS], count: usize) {
@@ -231,19 +231,19 @@ fn table<const N: usize>(encode: impl Fn(usize, usize) -> [u8; N]) -> Table<N> {
 }
 
 /// Where a row of the result lies among the resampled pixels: byte `first + x * step`.
-struct Row {
+struct OutputRow {
     first: isize,
     step: isize,
 }
 
-impl Row {
+impl OutputRow {
     /// Row `y` of a result of `width` x `height` pixels as seen.
-    fn new(turn: Turn, width: usize, height: usize, y: usize) -> Self {
-        let [stored_width, stored_height] = if turn.transposed { [height, width] } else { [width, height] };
-        let column = |at: usize| if turn.columns_reversed { stored_width - 1 - at } else { at };
-        let row = |at: usize| if turn.rows_reversed { stored_height - 1 - at } else { at };
+    fn new(orientation: Orientation, width: usize, height: usize, y: usize) -> Self {
+        let [stored_width, stored_height] = if orientation.transposed { [height, width] } else { [width, height] };
+        let column = |at: usize| if orientation.columns_reversed { stored_width - 1 - at } else { at };
+        let row = |at: usize| if orientation.rows_reversed { stored_height - 1 - at } else { at };
         let byte = |x: usize| {
-            let (column, row) = if turn.transposed { (column(y), row(x)) } else { (column(x), row(y)) };
+            let (column, row) = if orientation.transposed { (column(y), row(x)) } else { (column(x), row(y)) };
             ((row * stored_width + column) * 3) as isize
         };
         let first = byte(0);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use smallvec::SmallVec;
-use spdl_shard::voc::{Annotation, Object};
+use spdl_shard::voc::{Annotation, VocObject};
 
 use super::{
     cause::{BadSampleProblem, reason},
@@ -10,13 +10,13 @@ use super::{
 };
 
 /// One record, seen from one of its samples.
-pub(crate) struct Record<'r> {
+pub(crate) struct SampleRecord<'r> {
     field: &'r dyn Fn(&str) -> Option<Bytes>,
     sample: u32,
     annotations: SmallVec<[(String, Annotation); 1]>,
 }
 
-impl<'r> Record<'r> {
+impl<'r> SampleRecord<'r> {
     pub(crate) fn new(field: &'r dyn Fn(&str) -> Option<Bytes>, sample: u32) -> Self {
         Self { field, sample, annotations: SmallVec::new() }
     }
@@ -31,7 +31,7 @@ impl<'r> Record<'r> {
     }
 
     /// The sample's object in the annotation that `name` holds.
-    pub(crate) fn object(&mut self, name: &str) -> Result<&Object, BadSampleProblem> {
+    pub(crate) fn object(&mut self, name: &str) -> Result<&VocObject, BadSampleProblem> {
         let known = self.annotations.iter().position(|(field, _)| field == name);
         let at = match known {
             Some(at) => at,

@@ -35,12 +35,12 @@ pub struct Stages<T> {
 }
 
 /// Starts all stages, given what stands behind the last and the capacity of the queue in between.
-type Starter<T> = Box<dyn FnOnce(&mut Start, Arc<Live>, usize) -> Receiver<Message<T>> + Send>;
+type Starter<T> = Box<dyn FnOnce(&mut PipelineStart, Arc<Live>, usize) -> Receiver<Message<T>> + Send>;
 /// Runs a task of a stage.
 type Spawn = dyn Fn(&Live, BoxFuture<'static, ()>);
 
 /// What stages need to start.
-struct Start {
+struct PipelineStart {
     spawn: Box<Spawn>,
     pool: Arc<ThreadPool>,
     live: Vec<Arc<Live>>,
@@ -72,9 +72,9 @@ impl PipelineBuilder {
 }
 
 impl<T: Send + 'static> Stages<T> {
-    fn from_source(source: impl FnOnce(&mut Start, Arc<Live>, Outlet<T>) + Send + 'static) -> Self {
+    fn from_source(source: impl FnOnce(&mut PipelineStart, Arc<Live>, Outlet<T>) + Send + 'static) -> Self {
         const NAME: &str = "source";
-        let start = move |context: &mut Start, next: Arc<Live>, capacity: usize| {
+        let start = move |context: &mut PipelineStart, next: Arc<Live>, capacity: usize| {
             let live = Live::new(NAME);
             context.live.push(live.clone());
             let (outlet, receiver) = Outlet::new(next, capacity);
@@ -89,12 +89,12 @@ impl<T: Send + 'static> Stages<T> {
         self,
         name: &str,
         queue: usize,
-        stage: impl FnOnce(&mut Start, Receiver<Message<T>>, Arc<Live>, Outlet<U>) + Send + 'static,
+        stage: impl FnOnce(&mut PipelineStart, Receiver<Message<T>>, Arc<Live>, Outlet<U>) + Send + 'static,
     ) -> Stages<U> {
         let live = Live::new(name);
         let Self { mut names, counts, start: before } = self;
         names.push(name.to_owned());
-        let start = move |context: &mut Start, next: Arc<Live>, capacity: usize| {
+        let start = move |context: &mut PipelineStart, next: Arc<Live>, capacity: usize| {
             let receiver = before(context, live.clone(), queue);
             context.live.push(live.clone());
             let (outlet, result) = Outlet::new(next, capacity);
@@ -185,7 +185,7 @@ impl<T: Send + 'static> PipelinePlan<T> {
         let (sender, deliveries) = blocking::channel();
         let tasks = Tasks::new(runtime.handle().clone(), sender);
         let spawner = tasks.clone();
-        let mut context = Start {
+        let mut context = PipelineStart {
             spawn: Box::new(move |live, task| spawner.spawn(&live.stage, task)),
             pool: Arc::new(pool),
             live: Vec::new(),

@@ -36,14 +36,14 @@ use std::{
     time::Duration,
 };
 
-use spdl_wire::messages::StageFigures;
+use spdl_wire::messages::StageStats;
 use tokio::runtime::Runtime;
 
 pub use builder::{PipelineBuilder, PipelinePlan, Stages};
 pub use error::{BuildError, OpError, PipelineError};
 pub use op::{Op, Order};
 
-use crate::figures::StageWaits;
+use crate::stats::StageWaits;
 use queue::Live;
 use tasks::{Delivery, Tasks};
 
@@ -75,8 +75,8 @@ impl<T: Send + 'static> Pipeline<T> {
 
     /// Figures of every stage from source to sink. What a pipe spends waiting for a thread of the pool counts as busy.
     #[must_use]
-    pub fn figures(&self) -> Vec<StageFigures> {
-        self.live.iter().map(|live| live.stage.figures()).collect()
+    pub fn stats(&self) -> Vec<StageStats> {
+        self.live.iter().map(|live| live.stage.stats()).collect()
     }
 
     /// What every stage has waited, in the same order.

@@ -16,13 +16,13 @@ type CpuFn<T, U> = dyn Fn(T) -> Result<U, OpError> + Send + Sync;
 
 /// What a pipe does to each item, with its policies.
 pub struct Op<T, U> {
-    work: Work<T, U>,
+    work: OpWork<T, U>,
     pub(super) order: Order,
     pub(super) on_failure: OnFailure<U>,
     pub(super) bytes: fn(&U) -> u64,
 }
 
-enum Work<T, U> {
+enum OpWork<T, U> {
     Asynchronous(Box<AsyncFn<T, U>>),
     Cpu(Arc<CpuFn<T, U>>),
 }
@@ -52,7 +52,7 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
         R: Future<Output = Result<U, E>> + Send + 'static,
         E: Into<OpError>,
     {
-        Self::new(Work::Asynchronous(Box::new(move |item| {
+        Self::new(OpWork::Asynchronous(Box::new(move |item| {
             let result = f(item);
             async move { result.await.map_err(Into::into) }.boxed()
         })))
@@ -64,10 +64,10 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
         F: Fn(T) -> Result<U, E> + Send + Sync + 'static,
         E: Into<OpError>,
     {
-        Self::new(Work::Cpu(Arc::new(move |item| f(item).map_err(Into::into))))
+        Self::new(OpWork::Cpu(Arc::new(move |item| f(item).map_err(Into::into))))
     }
 
-    fn new(work: Work<T, U>) -> Self {
+    fn new(work: OpWork<T, U>) -> Self {
         Self { work, order: Order::default(), on_failure: OnFailure::Fail, bytes: |_| 0 }
     }
 
@@ -102,8 +102,8 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
     /// Does the work; `stage` is named in the error.
     pub(super) async fn run(&self, item: T, stage: &str, pool: &ThreadPool) -> Result<U, PipelineError> {
         let outcome = match &self.work {
-            Work::Asynchronous(f) => AssertUnwindSafe(async { f(item).await }).catch_unwind().await,
-            Work::Cpu(f) => {
+            OpWork::Asynchronous(f) => AssertUnwindSafe(async { f(item).await }).catch_unwind().await,
+            OpWork::Cpu(f) => {
                 let (sender, receiver) = oneshot::channel();
                 let f = f.clone();
                 pool.spawn(move || {

@@ -8,7 +8,7 @@ use std::sync::{
 use tokio::sync::{Notify, mpsc};
 
 use super::error::PipelineError;
-use crate::figures::Stage;
+use crate::stats::Stage;
 
 /// What goes from stage to stage. A failure travels in its item's place, so that what lies before it still arrives.
 pub(super) type Message<T> = Result<T, PipelineError>;

@@ -15,7 +15,7 @@ use super::{
     queue::{Live, Message, Outlet, Turnstile},
     tasks::Tasks,
 };
-use crate::figures::StageRecorder;
+use crate::stats::StageRecorder;
 
 /// Runs a source that blocks, on its own thread.
 pub(super) fn iterate<T>(mut items: impl Iterator<Item = T>, live: &Live, outlet: &Outlet<T>) {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::{runtime::Handle, sync::OwnedSemaphorePermit, task::AbortHandle};
 
 use super::{error::PipelineError, queue::Message};
-use crate::figures::Stage;
+use crate::stats::Stage;
 
 /// What the consumer gets; the permit is the item's place in the sink's buffer.
 pub(super) type Delivery<T> = (Message<T>, Option<OwnedSemaphorePermit>);
@@ -18,10 +18,10 @@ pub(super) type Delivery<T> = (Message<T>, Option<OwnedSemaphorePermit>);
 /// Starts tasks of a pipeline that delivers `T`, and stops them all.
 pub(super) struct Tasks<T> {
     runtime: Handle,
-    state: Arc<Mutex<State<T>>>,
+    state: Arc<Mutex<TaskState<T>>>,
 }
 
-struct State<T> {
+struct TaskState<T> {
     running: Vec<AbortHandle>,
     /// Gone once the last item or the error has been delivered.
     consumer: Option<blocking::Sender<Delivery<T>>>,
@@ -35,7 +35,7 @@ impl<T> Clone for Tasks<T> {
 
 impl<T: Send + 'static> Tasks<T> {
     pub(super) fn new(runtime: Handle, consumer: blocking::Sender<Delivery<T>>) -> Self {
-        Self { runtime, state: Arc::new(Mutex::new(State { running: Vec::new(), consumer: Some(consumer) })) }
+        Self { runtime, state: Arc::new(Mutex::new(TaskState { running: Vec::new(), consumer: Some(consumer) })) }
     }
 
     /// Runs a task of `stage`; if it panics, the pipeline stops with an error that names the stage.

@@ -110,7 +110,7 @@ fn lists_are_made_and_taken_apart() {
         .unwrap();
     let expected: Vec<usize> = (0..104).map(|at| at / 8 * 8 + 7 - at % 8).collect();
     assert_eq!(numbers(&pipeline)[..96], expected[..96]);
-    let names: Vec<String> = pipeline.figures().into_iter().map(|stage| stage.name).collect();
+    let names: Vec<String> = pipeline.stats().into_iter().map(|stage| stage.name).collect();
     let all = ["source", "aggregate", "reverse", "disaggregate", "aggregate-2", "disaggregate-2", "sink"];
     assert_eq!(names, all);
 }
@@ -138,8 +138,8 @@ fn failures_can_be_skipped_and_are_counted() {
         let pipeline = Pipeline::builder().source(0..60).pipe("threes", op, 4).sink(1).build(3).unwrap();
         let left: HashSet<usize> = numbers(&pipeline).into_iter().collect();
         assert_eq!(left, (0..60).filter(|item| item % 3 != 0).collect());
-        let figures = &pipeline.figures()[1];
-        assert_eq!((figures.items, figures.failures), (40, 20));
+        let stats = &pipeline.stats()[1];
+        assert_eq!((stats.items, stats.failures), (40, 20));
     }
 }
 
@@ -148,7 +148,7 @@ fn failures_can_be_replaced() {
     let op = Op::asynchronous(async |item| no_threes(item)).replace_failures(|error| error.to_string().len());
     let pipeline = Pipeline::builder().source(1..5).pipe("threes", op, 2).sink(1).build(1).unwrap();
     assert_eq!(numbers(&pipeline), [1, 2, "stage `threes` failed: error at 3".len(), 4]);
-    assert_eq!(pipeline.figures()[1].failures, 1);
+    assert_eq!(pipeline.stats()[1].failures, 1);
 }
 
 #[test]
@@ -289,11 +289,11 @@ fn the_end_is_reached_with_figures_that_add_up() {
     let pipeline = Pipeline::builder().source(0..1000).pipe("double", op, 3).sink(4).build(2).unwrap();
     assert_eq!(numbers(&pipeline).len(), 1000);
     assert!(pipeline.iter(LONG).next().is_none(), "the end stays the end");
-    let figures = pipeline.figures();
-    assert!(figures.iter().all(|stage| stage.items == 1000), "{figures:?}");
+    let stats = pipeline.stats();
+    assert!(stats.iter().all(|stage| stage.items == 1000), "{stats:?}");
     assert!(pipeline.waits().iter().all(|waits| waits.queue_depth == 0), "{:?}", pipeline.waits());
-    assert_eq!(figures[1].bytes, 999_000);
-    assert!(figures[1].busy_ns > 0 && figures[1].p50_ns <= figures[1].p99_ns);
+    assert_eq!(stats[1].bytes, 999_000);
+    assert!(stats[1].busy_ns > 0 && stats[1].p50_ns <= stats[1].p99_ns);
 }
 
 #[test]

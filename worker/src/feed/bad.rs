@@ -65,14 +65,14 @@ pub struct TooManyBad {
 
 /// What bad samples can have in common, so that not each of them is logged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kind {
+pub struct BadSampleKind {
     /// The cause without what is one sample's own.
     text: String,
     /// What to ask the user, where no sample was good so far.
     question: Option<String>,
 }
 
-impl Kind {
+impl BadSampleKind {
     /// The kind of `cause`, in a feed that has had a good sample or none.
     #[must_use]
     pub fn of(cause: &BadSampleCause, has_good: bool) -> Self {
@@ -113,7 +113,7 @@ struct JobLedger {
 
 impl JobLedger {
     /// Logs the first of a kind, and when there are ten times as many; one that is not new to the ledger is not counted.
-    fn log(&mut self, job: &Job, sample: &BadSample, kind: &Kind) {
+    fn log(&mut self, job: &Job, sample: &BadSample, kind: &BadSampleKind) {
         let BadSample { shard, key, cause, .. } = sample;
         let known = if self.kinds.len() < MAX_KINDS || self.kinds.contains_key(&kind.text) { &kind.text } else { "" };
         let count = self.kinds.entry(known.to_owned()).or_default();
@@ -140,7 +140,7 @@ impl BadLedger {
         job: &Job,
         fingerprint: Fingerprint,
         mut sample: BadSample,
-        kind: &Kind,
+        kind: &BadSampleKind,
     ) -> Result<(), TooManyBad> {
         for text in [&mut sample.shard, &mut sample.key, &mut sample.cause] {
             text.truncate(text.floor_char_boundary(TEXT_BYTES));
@@ -224,10 +224,10 @@ mod tests {
     fn distinct_bad_samples_above_the_fraction_end_the_job_and_say_why() {
         let (mut ledger, job) = (BadLedger::default(), job(0.002));
         for sample in [3, 4, 3, 4, 4] {
-            ledger.record(&job, Fingerprint(5), bad(sample), &Kind::default()).unwrap();
+            ledger.record(&job, Fingerprint(5), bad(sample), &BadSampleKind::default()).unwrap();
         }
-        ledger.record(&job, Fingerprint(6), bad(5), &Kind::default()).unwrap();
-        let error = ledger.record(&job, Fingerprint(5), bad(5), &Kind::default()).unwrap_err();
+        ledger.record(&job, Fingerprint(6), bad(5), &BadSampleKind::default()).unwrap();
+        let error = ledger.record(&job, Fingerprint(5), bad(5), &BadSampleKind::default()).unwrap_err();
         assert_eq!((error.bad, error.samples), (3, 1000));
         let text = error.to_string();
         for part in ["`train`", "`0003` of shard `a.tar`: cut short", "0.002"] {
@@ -253,11 +253,11 @@ mod tests {
         let mut ledger = BadLedger::default();
         let job = Job { samples: 1 << 20, ..job(1.0) };
         for sample in 0..UNREPORTED_LIMIT as u64 + 3 {
-            ledger.record(&job, Fingerprint(5), bad(sample), &Kind::default()).unwrap();
+            ledger.record(&job, Fingerprint(5), bad(sample), &BadSampleKind::default()).unwrap();
         }
         assert_eq!(ledger.unreported(usize::MAX).len(), UNREPORTED_LIMIT);
         let strict = Job { max_bad_fraction: 0.0, ..job };
-        let error = ledger.record(&strict, Fingerprint(5), bad(0), &Kind::default()).unwrap_err();
+        let error = ledger.record(&strict, Fingerprint(5), bad(0), &BadSampleKind::default()).unwrap_err();
         assert_eq!(error.causes.matches("cut short").count(), TOLD_CAUSES);
     }
 
@@ -265,7 +265,7 @@ mod tests {
     fn what_was_not_acknowledged_is_told_again() {
         let (mut ledger, job) = (BadLedger::default(), job(1.0));
         for sample in 0..5 {
-            ledger.record(&job, Fingerprint(5), bad(sample), &Kind::default()).unwrap();
+            ledger.record(&job, Fingerprint(5), bad(sample), &BadSampleKind::default()).unwrap();
         }
         let told: Vec<u64> = ledger.unreported(2).iter().map(|bad| bad.sample.0).collect();
         assert_eq!(told, [0, 1]);
@@ -283,7 +283,7 @@ mod tests {
         let question = "every sample so far lacks `nofield`: is `from` of column `caption` right?";
         for (has_good, expected) in [(false, question), (true, "the first: record `0000` of shard")] {
             let (mut ledger, job) = (BadLedger::default(), job(0.001));
-            let kind = Kind::of(&cause, has_good);
+            let kind = BadSampleKind::of(&cause, has_good);
             ledger.record(&job, Fingerprint(5), bad(0), &kind).unwrap();
             let text = ledger.record(&job, Fingerprint(5), bad(1), &kind).unwrap_err().to_string();
             assert!(text.contains(expected), "{text}");
@@ -294,7 +294,7 @@ mod tests {
     fn causes_of_one_kind_differ_in_what_is_the_samples_own() {
         let kind = |bytes| {
             let problem = BadSampleProblem::Truncated { field: "jpg".into(), bytes };
-            Kind::of(&BadSampleCause { column: "image".into(), problem }, true)
+            BadSampleKind::of(&BadSampleCause { column: "image".into(), problem }, true)
         };
         assert_eq!(kind(12), kind(500));
         assert_eq!(kind(12).text, "column `image`: field `jpg` is cut off");

@@ -7,7 +7,7 @@ use spdl_shard::{
     Position,
     order::{BatchParams, Step},
 };
-use spdl_wire::planted::{Bug, has};
+use spdl_wire::mutations::{Mutation, mutated};
 
 /// Steps beyond those being filled whose blocks are fetched ahead. Raised, blocks of the far future take the room of
 /// those of the near one; lowered, a slow object is noticed later.
@@ -15,8 +15,8 @@ const STEPS_AHEAD: usize = 16;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// This step comes: set its blocks on their way. Steps come in order, each before its [`Effect::Fill`].
+pub enum FeedEffect {
+    /// This step comes: set its blocks on their way. Steps come in order, each before its [`FeedEffect::Fill`].
     Prepare(Step),
     /// Fill the slot with the step, and report [`FeedCore::handle_filled`] or [`FeedCore::handle_failed`].
     Fill {
@@ -50,7 +50,7 @@ pub enum Effect {
 
 /// What became of a batch before its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum SampleOutcome {
     Filled,
     Failed,
 }
@@ -79,9 +79,9 @@ pub struct FeedCore {
     /// The next batch to be handed over.
     next_turn: u64,
     /// Batches that are done before their turn; never more than slots.
-    done: BTreeMap<u64, Outcome>,
+    done: BTreeMap<u64, SampleOutcome>,
     is_over: bool,
-    effects: VecDeque<Effect>,
+    effects: VecDeque<FeedEffect>,
 }
 
 impl FeedCore {
@@ -107,12 +107,12 @@ impl FeedCore {
 
     /// A slot is filled with its batch.
     pub fn handle_filled(&mut self, sequence: u64) {
-        self.take_outcome(sequence, Outcome::Filled);
+        self.take_outcome(sequence, SampleOutcome::Filled);
     }
 
     /// A batch cannot be filled.
     pub fn handle_failed(&mut self, sequence: u64) {
-        self.take_outcome(sequence, Outcome::Failed);
+        self.take_outcome(sequence, SampleOutcome::Failed);
     }
 
     /// The trainer is done with a slot. False when it was not lent.
@@ -124,7 +124,7 @@ impl FeedCore {
     }
 
     /// The next thing to do.
-    pub fn poll_effect(&mut self) -> Option<Effect> {
+    pub fn poll_effect(&mut self) -> Option<FeedEffect> {
         self.effects.pop_front()
     }
 
@@ -140,25 +140,25 @@ impl FeedCore {
         self.slots.iter().filter(|state| **state == SlotUse::Lent).count()
     }
 
-    fn take_outcome(&mut self, sequence: u64, outcome: Outcome) {
+    fn take_outcome(&mut self, sequence: u64, outcome: SampleOutcome) {
         let (next_turn, next_fill) = (self.next_turn, self.next_fill);
         assert!(
             (next_turn..next_fill).contains(&sequence) && !self.done.contains_key(&sequence)
-                || has(Bug::HandOverUnordered),
+                || mutated(Mutation::HandOverUnordered),
             "batch {sequence} is done where {next_turn} to {next_fill} are being filled"
         );
         if self.is_over {
             return;
         }
         self.done.insert(sequence, outcome);
-        if has(Bug::HandOverUnordered) {
+        if mutated(Mutation::HandOverUnordered) {
             self.done.remove(&sequence);
             return self.hand_over(sequence, self.next_turn);
         }
         while let Some(outcome) = self.done.remove(&self.next_turn) {
-            if outcome == Outcome::Failed {
+            if outcome == SampleOutcome::Failed {
                 self.is_over = true;
-                return self.effects.push_back(Effect::Fail { sequence: self.next_turn });
+                return self.effects.push_back(FeedEffect::Fail { sequence: self.next_turn });
             }
             self.hand_over(self.next_turn, self.next_turn);
         }
@@ -168,10 +168,10 @@ impl FeedCore {
     fn hand_over(&mut self, filled: u64, sequence: u64) {
         let slot = self.slots.iter().position(|state| *state == SlotUse::Filling { sequence: filled });
         let slot = slot.expect("a batch that is being filled has a slot");
-        self.slots[slot] = if has(Bug::ReuseLentSlot) { SlotUse::Free } else { SlotUse::Lent };
+        self.slots[slot] = if mutated(Mutation::ReuseLentSlot) { SlotUse::Free } else { SlotUse::Lent };
         self.next_turn += 1;
-        self.effects.push_back(Effect::HandOver { sequence, slot: slot as u32 });
-        if has(Bug::HandOverUnordered) {
+        self.effects.push_back(FeedEffect::HandOver { sequence, slot: slot as u32 });
+        if mutated(Mutation::HandOverUnordered) {
             self.fill_free_slots();
         }
     }
@@ -185,13 +185,13 @@ impl FeedCore {
             let sequence = self.next_fill;
             self.slots[slot] = SlotUse::Filling { sequence };
             self.next_fill += 1;
-            self.effects.push_back(Effect::Fill { sequence, slot: slot as u32, step });
+            self.effects.push_back(FeedEffect::Fill { sequence, slot: slot as u32, step });
         }
         while self.ahead.len() < STEPS_AHEAD && self.plan_one() {}
-        let is_last_out = !self.is_filling() || has(Bug::EndEarly);
+        let is_last_out = !self.is_filling() || mutated(Mutation::EndEarly);
         if !self.is_over && self.is_planned && self.ahead.is_empty() && is_last_out {
             self.is_over = true;
-            self.effects.push_back(Effect::End { sequence: self.next_turn, position: self.planned_to });
+            self.effects.push_back(FeedEffect::End { sequence: self.next_turn, position: self.planned_to });
         }
     }
 
@@ -213,7 +213,7 @@ impl FeedCore {
         };
         self.planned_to = step.next;
         self.ahead.push_back(step);
-        self.effects.push_back(Effect::Prepare(step));
+        self.effects.push_back(FeedEffect::Prepare(step));
         true
     }
 }
@@ -225,41 +225,41 @@ mod tests {
     use super::*;
 
     /// A core for 100 samples in batches of 10, and what it wants done, `Prepare` aside.
-    struct Feed(FeedCore);
+    struct CoreTest(FeedCore);
 
-    impl Feed {
+    impl CoreTest {
         fn new(from: u64, slots: u32) -> Self {
             let params = BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop };
             Self(FeedCore::new(100, params, Position::new(0, from), slots))
         }
 
-        fn effects(&mut self) -> Vec<Effect> {
+        fn effects(&mut self) -> Vec<FeedEffect> {
             let all = std::iter::from_fn(|| self.0.poll_effect());
-            all.filter(|effect| !matches!(effect, Effect::Prepare(_))).collect()
+            all.filter(|effect| !matches!(effect, FeedEffect::Prepare(_))).collect()
         }
 
-        fn filled(&mut self, sequence: u64) -> Vec<Effect> {
+        fn filled(&mut self, sequence: u64) -> Vec<FeedEffect> {
             self.0.handle_filled(sequence);
             self.effects()
         }
 
-        fn freed(&mut self, slot: u32) -> Vec<Effect> {
+        fn freed(&mut self, slot: u32) -> Vec<FeedEffect> {
             assert!(self.0.handle_freed(slot));
             self.effects()
         }
     }
 
-    fn fill(sequence: u64, slot: u32, from: u64) -> Effect {
+    fn fill(sequence: u64, slot: u32, from: u64) -> FeedEffect {
         let params = BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop };
-        Effect::Fill { sequence, slot, step: params.step(100, Position::new(0, from)).unwrap() }
+        FeedEffect::Fill { sequence, slot, step: params.step(100, Position::new(0, from)).unwrap() }
     }
 
     #[test]
     fn every_slot_is_filled_and_none_again_before_it_is_freed() {
-        let mut feed = Feed::new(0, 2);
+        let mut feed = CoreTest::new(0, 2);
         assert_eq!(feed.effects(), [fill(0, 0, 0), fill(1, 1, 10)]);
-        assert_eq!(feed.filled(0), [Effect::HandOver { sequence: 0, slot: 0 }]);
-        assert_eq!(feed.filled(1), [Effect::HandOver { sequence: 1, slot: 1 }]);
+        assert_eq!(feed.filled(0), [FeedEffect::HandOver { sequence: 0, slot: 0 }]);
+        assert_eq!(feed.filled(1), [FeedEffect::HandOver { sequence: 1, slot: 1 }]);
         assert!(!feed.0.is_filling());
         assert_eq!(feed.freed(1), [fill(2, 1, 20)]);
         assert_eq!(feed.0.lent(), 1);
@@ -269,38 +269,39 @@ mod tests {
 
     #[test]
     fn batches_are_handed_over_in_order_however_they_are_filled() {
-        let mut feed = Feed::new(0, 3);
+        let mut feed = CoreTest::new(0, 3);
         feed.effects();
         assert_eq!(feed.filled(2), []);
         assert_eq!(feed.filled(1), []);
-        let in_order = [0, 1, 2].map(|sequence| Effect::HandOver { sequence, slot: sequence as u32 });
+        let in_order = [0, 1, 2].map(|sequence| FeedEffect::HandOver { sequence, slot: sequence as u32 });
         assert_eq!(feed.filled(0), in_order);
     }
 
     #[test]
     fn the_end_follows_the_last_batch_and_does_not_wait_for_slots() {
-        let mut feed = Feed::new(80, 3);
+        let mut feed = CoreTest::new(80, 3);
         assert_eq!(feed.effects(), [fill(0, 0, 80), fill(1, 1, 90)]);
         assert_eq!(feed.filled(1), []);
-        let end = Effect::End { sequence: 2, position: Position::new(1, 0) };
-        let expected = [Effect::HandOver { sequence: 0, slot: 0 }, Effect::HandOver { sequence: 1, slot: 1 }, end];
+        let end = FeedEffect::End { sequence: 2, position: Position::new(1, 0) };
+        let expected =
+            [FeedEffect::HandOver { sequence: 0, slot: 0 }, FeedEffect::HandOver { sequence: 1, slot: 1 }, end];
         assert_eq!(feed.filled(0), expected);
         assert_eq!(feed.freed(0), [], "nothing follows");
     }
 
     #[test]
     fn a_rank_past_the_last_step_ends_at_once() {
-        let end = Effect::End { sequence: 0, position: Position::new(0, 100) };
-        assert_eq!(Feed::new(100, 2).effects(), [end]);
+        let end = FeedEffect::End { sequence: 0, position: Position::new(0, 100) };
+        assert_eq!(CoreTest::new(100, 2).effects(), [end]);
     }
 
     #[test]
     fn a_batch_that_fails_ends_the_feed_in_its_turn_and_not_before() {
-        let mut feed = Feed::new(0, 3);
+        let mut feed = CoreTest::new(0, 3);
         feed.effects();
         feed.0.handle_failed(1);
         assert_eq!(feed.effects(), []);
-        let expected = [Effect::HandOver { sequence: 0, slot: 0 }, Effect::Fail { sequence: 1 }];
+        let expected = [FeedEffect::HandOver { sequence: 0, slot: 0 }, FeedEffect::Fail { sequence: 1 }];
         assert_eq!(feed.filled(0), expected);
         assert_eq!(feed.filled(2), [], "nothing follows");
         assert_eq!(feed.freed(0), []);
@@ -320,7 +321,7 @@ mod tests {
 
     #[test]
     fn the_slots_that_the_trainer_has_are_counted() {
-        let mut feed = Feed::new(0, 3);
+        let mut feed = CoreTest::new(0, 3);
         feed.effects();
         assert_eq!(feed.0.lent(), 0);
         feed.filled(0);
@@ -342,13 +343,13 @@ mod tests {
         let mut filled = 0;
         while let Some(effect) = feed.poll_effect() {
             match effect {
-                Effect::Prepare(step) => prepared.push(step.from.offset),
-                Effect::Fill { sequence, slot, step } => {
+                FeedEffect::Prepare(step) => prepared.push(step.from.offset),
+                FeedEffect::Fill { sequence, slot, step } => {
                     assert!(prepared.contains(&step.from.offset), "prepared before it is filled");
                     feed.handle_filled(sequence);
                     filled = slot;
                 }
-                Effect::HandOver { .. } => {}
+                FeedEffect::HandOver { .. } => {}
                 other => panic!("{other:?}"),
             }
         }

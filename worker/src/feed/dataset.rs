@@ -15,7 +15,9 @@ use spdl_shard::{
 use tokio::sync::OnceCell;
 
 use super::FeedError;
-use crate::fetch::{Backoff, BlockKey, BlockPlace, MemoryCache, PatientStore, Requests, RetrySettings, ShardObject};
+use crate::fetch::{
+    Backoff, BlockKey, BlockPlace, MemoryCache, RetrySettings, RetryingStore, ShardObject, StoreClient,
+};
 
 /// Datasets that stay open without a rank that reads them.
 const IDLE_DATASETS: usize = 4;
@@ -27,9 +29,9 @@ const MAX_READS: u32 = 8;
 /// The open datasets of a process.
 #[derive(Debug)]
 pub(crate) struct Datasets {
-    open: Mutex<HashMap<DatasetKey, Arc<OnceCell<Arc<Dataset>>>>>,
+    open: Mutex<HashMap<DatasetKey, Arc<OnceCell<Arc<OpenDataset>>>>>,
     indexes: Arc<Indexes>,
-    requests: Arc<Requests>,
+    requests: Arc<StoreClient>,
     access: StoreAccess,
 }
 
@@ -56,12 +58,12 @@ impl fmt::Debug for StoreAccess {
 type DatasetKey = (String, Fingerprint);
 
 impl Datasets {
-    pub(crate) fn new(index_bytes: u64, requests: Arc<Requests>, access: StoreAccess) -> Self {
+    pub(crate) fn new(index_bytes: u64, requests: Arc<StoreClient>, access: StoreAccess) -> Self {
         Self { open: Mutex::default(), indexes: Arc::new(Indexes::new(index_bytes)), requests, access }
     }
 
     /// The dataset of `job`: opened once however many ranks ask for it.
-    pub(crate) async fn open(&self, job: &Job) -> Result<Arc<Dataset>, FeedError> {
+    pub(crate) async fn open(&self, job: &Job) -> Result<Arc<OpenDataset>, FeedError> {
         let key = (job.dataset.clone(), job.dataset_fingerprint);
         let cell = {
             let mut open = self.open.lock();
@@ -72,13 +74,13 @@ impl Datasets {
             }
             open.entry(key).or_default().clone()
         };
-        cell.get_or_try_init(|| Dataset::open(job, self)).await.cloned()
+        cell.get_or_try_init(|| OpenDataset::open(job, self)).await.cloned()
     }
 }
 
 /// One open dataset.
 #[derive(Debug)]
-pub(crate) struct Dataset {
+pub(crate) struct OpenDataset {
     store: DatasetStore,
     /// Where shards are read from.
     shards: Arc<dyn ObjectStore>,
@@ -86,12 +88,12 @@ pub(crate) struct Dataset {
     fingerprint: Fingerprint,
     plans: Mutex<Vec<(u64, OrderParams, Plan)>>,
     indexes: Arc<Indexes>,
-    requests: Arc<Requests>,
+    requests: Arc<StoreClient>,
     /// As the job writes it.
     url: Arc<str>,
 }
 
-impl Dataset {
+impl OpenDataset {
     async fn open(job: &Job, Datasets { indexes, requests, access, .. }: &Datasets) -> Result<Arc<Self>, FeedError> {
         let store_error = |source| FeedError::Dataset { url: job.dataset.clone(), source: Arc::new(source) };
         let url: Arc<str> = job.dataset.as_str().into();
@@ -99,7 +101,7 @@ impl Dataset {
         let bare = DatasetStore::open_once(&url).map_err(store_error)?;
         let shards = access.wrap.as_ref().map_or_else(|| bare.object(), |wrap| wrap(bare.object()));
         let store =
-            bare.through(|inner| Arc::new(PatientStore { inner, dataset: url.clone(), requests: requests.clone() }));
+            bare.through(|inner| Arc::new(RetryingStore { inner, dataset: url.clone(), requests: requests.clone() }));
         let manifest = again(requests, || store.manifest()).await.map_err(store_error)?;
         let actual = manifest.fingerprint();
         if actual != job.dataset_fingerprint {
@@ -229,11 +231,11 @@ impl Indexes {
         Self { cache: Mutex::new(MemoryCache::new(bytes)) }
     }
 
-    fn known(&self, dataset: &Dataset, shard: u32) -> Option<(u64, IndexCell)> {
+    fn known(&self, dataset: &OpenDataset, shard: u32) -> Option<(u64, IndexCell)> {
         self.cache.lock().hold(&(dataset.fingerprint, shard)).map(|(id, cell)| (id, cell.clone()))
     }
 
-    fn hold(&self, dataset: &Dataset, shard: u32) -> (Option<u64>, IndexCell) {
+    fn hold(&self, dataset: &OpenDataset, shard: u32) -> (Option<u64>, IndexCell) {
         let key = (dataset.fingerprint, shard);
         let mut cache = self.cache.lock();
         if let Some((id, cell)) = cache.hold(&key) {
@@ -245,7 +247,7 @@ impl Indexes {
 }
 
 /// Reads again, with back-off, what came damaged; all other patience is with the requests.
-async fn again<T, F>(requests: &Requests, read: impl Fn() -> F) -> Result<T, StoreError>
+async fn again<T, F>(requests: &StoreClient, read: impl Fn() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
 {

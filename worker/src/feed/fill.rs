@@ -22,12 +22,12 @@ use spdl_wire::{
 
 use super::{
     Feed, FeedError,
-    bad::{Kind, Remedy, remedy},
+    bad::{BadSampleKind, Remedy, remedy},
+    chunk::{BatchBuffer, Fetched, Reason, SampleTask, Tasks, Unfinished, WrongFetches, decode_chunk, locate_in},
     dataset::IndexHold,
-    portion::{Canvas, Fetched, SampleTask, Tasks, Unfinished, Why, WrongFetches, decode_portion, locate_in},
     progress::Wait,
+    scheduler::DecodeRequest,
     steps::PlannedStep,
-    turns::Claim,
 };
 use crate::fetch::FetchError;
 
@@ -39,7 +39,7 @@ pub(crate) struct FilledBatch {
     pub(crate) used_bytes: u64,
 }
 
-type Decoded = Result<(Canvas, Vec<Unfinished>), FeedError>;
+type Decoded = Result<(BatchBuffer, Vec<Unfinished>), FeedError>;
 
 struct Filling {
     feed: Arc<Feed>,
@@ -50,7 +50,7 @@ struct Filling {
     /// Blocks on their way, and how many groups of samples wait for each.
     awaited: BTreeMap<u32, u32>,
     ready: Vec<Fetched>,
-    blanks: Vec<SampleTask>,
+    empty_entries: Vec<SampleTask>,
 }
 
 /// Fills `slot` with the planned batch.
@@ -70,18 +70,18 @@ pub(crate) async fn fill(
         fetching: FuturesUnordered::new(),
         awaited: BTreeMap::new(),
         ready: Vec::new(),
-        blanks: items_of(&items, |kind| kind == ItemKind::Invalid),
+        empty_entries: items_of(&items, |kind| kind == ItemKind::Invalid),
     };
     for group in groups {
         let tasks = group.entries.iter().map(|entry| task(*entry, &items[*entry as usize])).collect();
         filling.fetch(group.block, tasks);
     }
-    let mut canvas = filling.run(feed.canvas(slot, items.len())).await?;
+    let mut buffer = filling.run(feed.buffer(slot, items.len())).await?;
     drop(holds);
-    let used_bytes = feed.layout.finish(&mut canvas.slot, feed.header(&step, items.len()), &canvas.ragged) as u64;
+    let used_bytes = feed.layout.finish(&mut buffer.slot, feed.header(&step, items.len()), &buffer.ragged) as u64;
     feed.progress.forget_wait(sequence);
     stage.item(started.elapsed(), used_bytes);
-    Ok(FilledBatch { sequence, slot: canvas.slot, used_bytes })
+    Ok(FilledBatch { sequence, slot: buffer.slot, used_bytes })
 }
 
 fn task(entry: u32, item: &Item) -> SampleTask {
@@ -99,14 +99,14 @@ fn items_of(items: &[Item], wanted: impl Fn(ItemKind) -> bool) -> Vec<SampleTask
 
 impl Filling {
     /// Fetches and decodes until nothing is left to do.
-    async fn run(&mut self, canvas: Canvas) -> Result<Canvas, FeedError> {
-        let mut canvas = Some(canvas);
+    async fn run(&mut self, buffer: BatchBuffer) -> Result<BatchBuffer, FeedError> {
+        let mut buffer = Some(buffer);
         let mut decoding: Option<BoxFuture<'static, Decoded>> = None;
         loop {
             while let Some(Some(fetched)) = self.fetching.next().now_or_never() {
                 self.arrived(fetched?);
             }
-            if let Some(idle) = canvas.take_if(|_| !self.ready.is_empty() || !self.blanks.is_empty()) {
+            if let Some(idle) = buffer.take_if(|_| !self.ready.is_empty() || !self.empty_entries.is_empty()) {
                 decoding = Some(self.decode(idle).boxed());
             }
             self.note_wait(decoding.is_some());
@@ -115,10 +115,10 @@ impl Filling {
                 Some(decoded) = conditional(&mut decoding) => {
                     decoding = None;
                     let (idle, unfinished) = decoded?;
-                    canvas = Some(idle);
+                    buffer = Some(idle);
                     self.settle(unfinished)?;
                 }
-                else => return Ok(canvas.expect("nothing is being decoded")),
+                else => return Ok(buffer.expect("nothing is being decoded")),
             }
         }
     }
@@ -170,20 +170,20 @@ impl Filling {
     }
 
     /// Decodes what is ready, when it is this batch's turn.
-    fn decode(&mut self, mut canvas: Canvas) -> impl Future<Output = Decoded> + Send + 'static {
-        let portion = std::mem::take(&mut self.ready);
-        let blanks = std::mem::take(&mut self.blanks);
+    fn decode(&mut self, mut buffer: BatchBuffer) -> impl Future<Output = Decoded> + Send + 'static {
+        let chunk = std::mem::take(&mut self.ready);
+        let empty_entries = std::mem::take(&mut self.empty_entries);
         let feed = self.feed.clone();
         let (progress, session) = (feed.progress.clone(), feed.session.id);
-        let claim = Claim { progress, sequence: self.sequence, session, at: self.at };
-        let samples = portion.iter().map(|block| block.tasks.len()).sum();
+        let request = DecodeRequest { progress, sequence: self.sequence, session, at: self.at };
+        let samples = chunk.iter().map(|block| block.tasks.len()).sum();
         async move {
-            let turn = feed.resources.turns.take(claim, samples).await;
+            let permit = feed.resources.scheduler.take(request, samples).await;
             let name = feed.session.job.name.clone();
             let decoding = tokio::task::spawn_blocking(move || {
-                let unfinished = decode_portion(&feed, &mut canvas, &portion, &blanks, &turn);
-                drop((portion, turn));
-                (canvas, unfinished)
+                let unfinished = decode_chunk(&feed, &mut buffer, &chunk, &empty_entries, &permit);
+                drop((chunk, permit));
+                (buffer, unfinished)
             });
             decoding.await.map_err(|_| FeedError::Panicked { job: name })
         }
@@ -210,8 +210,8 @@ impl Filling {
         let Unfinished { mut task, block, key, why } = sample;
         let shard = self.feed.dataset.shard_url(block).to_owned();
         match why {
-            Why::NotIndexed { sample } => Err(FeedError::Index { shard, sample }),
-            Why::WrongBytes { field, expected, actual } => {
+            Reason::NotIndexed { sample } => Err(FeedError::Index { shard, sample }),
+            Reason::WrongBytes { field, expected, actual } => {
                 if !task.wrong.note(actual) {
                     let attempts = task.wrong.fetches;
                     let object = self.feed.dataset.place(block).shard;
@@ -227,13 +227,13 @@ impl Filling {
                 tracing::warn!(shard, key, field, "wrong bytes; fetching them again");
                 Ok(Some(task))
             }
-            Why::Bad(cause) => {
-                let kind = Kind::of(&cause, self.feed.has_good.load(Ordering::Relaxed));
+            Reason::Bad(cause) => {
+                let kind = BadSampleKind::of(&cause, self.feed.has_good.load(Ordering::Relaxed));
                 self.settle_bad(task, shard, key, cause.to_string(), &kind).map(|()| None)
             }
-            Why::Quarantined { deaths } => {
+            Reason::Quarantined { deaths } => {
                 let cause = format!("the worker died {deaths} times in a row while it was being decoded");
-                self.settle_bad(task, shard, key, cause, &Kind::quarantined()).map(|()| None)
+                self.settle_bad(task, shard, key, cause, &BadSampleKind::quarantined()).map(|()| None)
             }
         }
     }
@@ -244,7 +244,7 @@ impl Filling {
         shard: String,
         key: String,
         cause: String,
-        kind: &Kind,
+        kind: &BadSampleKind,
     ) -> Result<(), FeedError> {
         let feed = self.feed.clone();
         let job = &feed.session.job;
@@ -327,13 +327,13 @@ fn ranges(
 }
 
 impl Feed {
-    fn canvas(&self, slot: SlotMut, entries: usize) -> Canvas {
+    fn buffer(&self, slot: SlotMut, entries: usize) -> BatchBuffer {
         let values = |place: &Place| match place {
             Place::Fixed { .. } => Vec::new(),
             Place::Ragged { .. } => vec![Bytes::new(); entries],
         };
         let ragged = self.layout.columns().iter().map(|column| values(&column.place)).collect();
-        Canvas { slot, ragged, entries }
+        BatchBuffer { slot, ragged, entries }
     }
 
     fn header(&self, step: &Step, entries: usize) -> Header {

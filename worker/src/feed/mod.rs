@@ -4,18 +4,18 @@
 //! parallel straight into a slot, and publishes the slots in order. It is pulled: with no free slot it does nothing.
 
 mod bad;
+mod chunk;
 pub mod core;
 mod dataset;
 mod error;
 mod fill;
 mod journal;
-mod pace;
-mod portion;
 mod progress;
 mod resources;
+mod scheduler;
 mod stall;
 mod steps;
-mod turns;
+mod throttle;
 mod view;
 
 use std::{
@@ -41,13 +41,13 @@ use tokio::{
 
 pub use bad::TooManyBad;
 #[doc(hidden)]
-pub use bad::{BadLedger, Kind, Remedy, remedy};
-use core::{Effect, FeedCore};
-use dataset::Dataset;
+pub use bad::{BadLedger, BadSampleKind, Remedy, remedy};
+use core::{FeedCore, FeedEffect};
+use dataset::OpenDataset;
 pub use dataset::{StoreAccess, WrapStore};
 pub use error::FeedError;
 use fill::FilledBatch;
-use progress::{Phase, Progress};
+use progress::{FeedPhase, FeedProgress};
 use resources::SlabReservation;
 pub use resources::{Access, DEFAULT_SLOTS, MAX_SLOTS, Resources};
 use steps::Steps;
@@ -106,7 +106,7 @@ pub struct RankFeed {
     view: FeedView,
     slab: Slab,
     layout: Arc<Layout>,
-    progress: Arc<Progress>,
+    progress: Arc<FeedProgress>,
     events: mpsc::UnboundedReceiver<Result<FeedEvent, FeedError>>,
     /// The end or the error, once it has come.
     last: Option<Result<FeedEvent, FeedError>>,
@@ -119,7 +119,7 @@ pub struct RankFeed {
 #[derive(Clone, Debug)]
 pub struct SlotFreer {
     slab: Slab,
-    progress: Arc<Progress>,
+    progress: Arc<FeedProgress>,
 }
 
 impl SlotFreer {
@@ -162,10 +162,10 @@ impl RankFeed {
             rank,
             source: Arc::new(source),
         })?;
-        let (progress, freed) = Progress::new(Instant::now());
+        let (progress, freed) = FeedProgress::new(Instant::now());
         let progress = Arc::new(progress);
         let (events_out, events) = mpsc::unbounded_channel();
-        let driver = Driver {
+        let driver = FeedDriver {
             resources: resources.clone(),
             session: session.clone(),
             rank,
@@ -252,24 +252,24 @@ pub(crate) struct Feed {
     job_fingerprint: Fingerprint,
     rank: u32,
     layout: Arc<Layout>,
-    dataset: Arc<Dataset>,
+    dataset: Arc<OpenDataset>,
     plan: Plan,
     decoder: Decoder,
     /// Fields of a record that the columns may read.
     fields: Vec<String>,
-    progress: Arc<Progress>,
+    progress: Arc<FeedProgress>,
     /// A sample was decoded.
     has_good: AtomicBool,
 }
 
 /// The task that keeps a rank's slots filled.
-struct Driver {
+struct FeedDriver {
     resources: Arc<Resources>,
     session: Session,
     rank: u32,
     slab: Slab,
     layout: Arc<Layout>,
-    progress: Arc<Progress>,
+    progress: Arc<FeedProgress>,
     events: mpsc::UnboundedSender<Result<FeedEvent, FeedError>>,
 }
 
@@ -278,10 +278,10 @@ const fn batch_params(session: &Session) -> BatchParams {
     BatchParams { global_batch: *global_batch, epochs: job.epochs, epoch_end: job.epoch_end }
 }
 
-impl Driver {
+impl FeedDriver {
     async fn run(self, from: Position, freed: mpsc::UnboundedReceiver<u32>) {
         let result = self.feed(from, freed).await;
-        self.progress.enter(Phase::Over);
+        self.progress.enter(FeedPhase::Over);
         // Nobody listens any more when the feed was dropped.
         let _ = self.events.send(result);
     }
@@ -297,23 +297,23 @@ impl Driver {
         loop {
             while let Some(effect) = core.poll_effect() {
                 match effect {
-                    Effect::Prepare(step) => steps.prepare(step),
-                    Effect::Fill { sequence, slot, step } => {
+                    FeedEffect::Prepare(step) => steps.prepare(step),
+                    FeedEffect::Fill { sequence, slot, step } => {
                         let slot = self.slab.try_take(slot).expect("a slot that the core has filled is free");
                         let filled = fill::fill(feed.clone(), sequence, steps.take(step), slot);
                         filling.push(filled.map(move |filled| (sequence, filled)));
                     }
-                    Effect::HandOver { sequence, .. } => {
+                    FeedEffect::HandOver { sequence, .. } => {
                         self.publish(done.remove(&sequence).expect("what is handed over is done")?);
                     }
-                    Effect::Fail { sequence } => {
+                    FeedEffect::Fail { sequence } => {
                         let failed: Result<FilledBatch, _> = done.remove(&sequence).expect("what failed is done");
                         return Err(failed.expect_err("the core was told that it failed"));
                     }
-                    Effect::End { sequence, position } => return Ok(FeedEvent::End { sequence, position }),
+                    FeedEffect::End { sequence, position } => return Ok(FeedEvent::End { sequence, position }),
                 }
             }
-            self.progress.enter(if core.is_filling() { Phase::Filling } else { Phase::NoSlot });
+            self.progress.enter(if core.is_filling() { FeedPhase::Filling } else { FeedPhase::NoSlot });
             tokio::select! {
                 Some((sequence, filled)) = filling.next() => {
                     if filled.is_ok() { core.handle_filled(sequence) } else { core.handle_failed(sequence) }

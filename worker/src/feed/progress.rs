@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 /// What one rank has got, shared by whoever fills, frees and asks.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct FeedProgress {
     published: AtomicU64,
     /// Of these, how many the consumer has been told of.
     taken: AtomicU64,
@@ -27,14 +27,14 @@ pub(crate) struct Progress {
 
 #[derive(Debug)]
 struct Waits {
-    phase: (Phase, Instant),
+    phase: (FeedPhase, Instant),
     /// By the batch's sequence number.
     batches: BTreeMap<u64, (Wait, Instant)>,
 }
 
 /// What the rank as a whole is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum FeedPhase {
     /// Its dataset is being opened.
     Opening,
     /// Batches are being filled.
@@ -61,7 +61,7 @@ pub(crate) enum Wait {
     Decode,
 }
 
-impl Progress {
+impl FeedProgress {
     /// The progress of a rank that starts, and where its driver hears of freed slots.
     pub(crate) fn new(now: Instant) -> (Self, mpsc::UnboundedReceiver<u32>) {
         let (to_driver, freed) = mpsc::unbounded_channel();
@@ -71,7 +71,7 @@ impl Progress {
             freed: AtomicU64::new(0),
             is_cancelled: AtomicBool::new(false),
             to_driver,
-            waits: Mutex::new(Waits { phase: (Phase::Opening, now), batches: BTreeMap::new() }),
+            waits: Mutex::new(Waits { phase: (FeedPhase::Opening, now), batches: BTreeMap::new() }),
         };
         (progress, freed)
     }
@@ -118,7 +118,7 @@ impl Progress {
         self.is_cancelled.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn enter(&self, phase: Phase) {
+    pub(crate) fn enter(&self, phase: FeedPhase) {
         let mut waits = self.waits.lock();
         if waits.phase.0 != phase {
             waits.phase = (phase, Instant::now());
@@ -142,7 +142,7 @@ impl Progress {
     }
 
     /// What the next batch waits for, and since when.
-    pub(crate) fn waiting(&self) -> (Phase, Option<Wait>, Instant) {
+    pub(crate) fn waiting(&self) -> (FeedPhase, Option<Wait>, Instant) {
         let waits = self.waits.lock();
         let (phase, since) = waits.phase;
         match waits.batches.first_key_value() {

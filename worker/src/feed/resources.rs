@@ -8,7 +8,7 @@ use std::{
 use parking_lot::Mutex;
 use spdl_wire::{
     layout::Layout,
-    messages::{BadSample, Session, StageFigures, StoreFigures},
+    messages::{BadSample, Session, StageStats, StoreStats},
     slab::slot_stride,
 };
 
@@ -17,14 +17,14 @@ use super::{
     bad::BadLedger,
     dataset::{Datasets, StoreAccess},
     journal::Journal,
-    pace::Pace,
-    turns::Turns,
+    scheduler::DecodeScheduler,
+    throttle::CpuThrottle,
 };
 use crate::{
     budget::{Budget, MemoryShares},
     decode::{DecodeMemory, PictureCounts},
     fetch::{FetchSettings, Fetcher},
-    figures::Stage,
+    stats::Stage,
     transform::{TransformSettings, Transforms},
 };
 
@@ -70,12 +70,12 @@ pub struct Resources {
     memory: Arc<SharedMemory>,
     pub(crate) journal: Journal,
     pub(crate) pool: rayon::ThreadPool,
-    pub(crate) turns: Arc<Turns>,
-    pub(crate) pace: Pace,
+    pub(crate) scheduler: Arc<DecodeScheduler>,
+    pub(crate) throttle: CpuThrottle,
     pub(crate) fetcher: Arc<Fetcher>,
     pub(crate) datasets: Datasets,
     pub(crate) bad: Mutex<BadLedger>,
-    pub(crate) stages: Stages,
+    pub(crate) stages: FeedStages,
     pub(crate) pictures: Arc<PictureCounts>,
     pub(crate) transforms: Arc<Transforms>,
 }
@@ -94,7 +94,7 @@ pub struct Access {
 
 /// Figures of the path of a batch.
 #[derive(Debug)]
-pub(crate) struct Stages {
+pub(crate) struct FeedStages {
     pub(crate) fetch: Arc<Stage>,
     pub(crate) decode: Arc<Stage>,
     pub(crate) batch: Arc<Stage>,
@@ -141,12 +141,12 @@ impl Resources {
             memory,
             journal: journal.map(|path| open_journal(&path, &budget)).unwrap_or_default(),
             pool,
-            turns: Turns::new(2 * threads),
-            pace: Pace::new(&budget),
+            scheduler: DecodeScheduler::new(2 * threads),
+            throttle: CpuThrottle::new(&budget),
             datasets: Datasets::new(shares.index_bytes, fetcher.requests().clone(), access),
             fetcher,
             bad: Mutex::default(),
-            stages: Stages { fetch, decode: Arc::new(Stage::new("decode")), batch: Arc::new(Stage::new("batch")) },
+            stages: FeedStages { fetch, decode: Arc::new(Stage::new("decode")), batch: Arc::new(Stage::new("batch")) },
             pictures: Arc::default(),
             transforms: Transforms::new(transforms),
             budget,
@@ -169,7 +169,7 @@ impl Resources {
     /// Keeps the whole process within the budget of cores, and not only its decoding. For a process that does nothing else;
     /// never ends.
     pub async fn keep_pace(&self) -> std::convert::Infallible {
-        self.pace.watch(&self.stages.decode).await
+        self.throttle.watch(&self.stages.decode).await
     }
 
     /// The worker's name.
@@ -186,9 +186,9 @@ impl Resources {
 
     /// Figures of all stages. That of functions, which is a part of the decoding, is there once one was called.
     #[must_use]
-    pub fn stages(&self) -> Vec<StageFigures> {
-        let stages = [&self.stages.fetch, &self.stages.decode, &self.stages.batch].map(|stage| stage.figures());
-        stages.into_iter().chain(self.transforms.figures()).collect()
+    pub fn stages(&self) -> Vec<StageStats> {
+        let stages = [&self.stages.fetch, &self.stages.decode, &self.stages.batch].map(|stage| stage.stats());
+        stages.into_iter().chain(self.transforms.stats()).collect()
     }
 
     /// Pictures that were decoded.
@@ -199,7 +199,7 @@ impl Resources {
 
     /// What went wrong with stores and the disk cache so far, and was mended.
     #[must_use]
-    pub fn store_figures(&self) -> StoreFigures {
+    pub fn store_figures(&self) -> StoreStats {
         self.fetcher.store_figures()
     }
 

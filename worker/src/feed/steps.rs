@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use smallvec::SmallVec;
 use spdl_shard::order::{Item, ItemKind, Plan, Step};
 
-use super::dataset::Dataset;
+use super::dataset::OpenDataset;
 use crate::fetch::{BlockHold, Fetcher};
 
 /// One batch of a rank, before it is filled.
@@ -34,12 +34,12 @@ pub(crate) struct Steps {
     world: u32,
     is_first: bool,
     ahead: VecDeque<PlannedStep>,
-    dataset: Arc<Dataset>,
+    dataset: Arc<OpenDataset>,
     fetcher: Arc<Fetcher>,
 }
 
 impl Steps {
-    pub(crate) fn new(plan: Plan, (rank, world): (u32, u32), dataset: Arc<Dataset>, fetcher: Arc<Fetcher>) -> Self {
+    pub(crate) fn new(plan: Plan, (rank, world): (u32, u32), dataset: Arc<OpenDataset>, fetcher: Arc<Fetcher>) -> Self {
         Self { plan, rank, world, is_first: true, ahead: VecDeque::new(), dataset, fetcher }
     }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use spdl_shard::manifest::MANIFEST_NAME;
-use spdl_wire::messages::{RankFigures, Session, SessionId, Stall, Transport};
+use spdl_wire::messages::{RankStats, Session, SessionId, Stall, Transport};
 
 use super::{
     Resources,
-    progress::{Phase, Progress, Wait},
+    progress::{FeedPhase, FeedProgress, Wait},
 };
 use crate::fetch::Fetcher;
 
@@ -23,7 +23,7 @@ struct Rank {
     dataset: String,
     rank: u32,
     slots: u32,
-    progress: Arc<Progress>,
+    progress: Arc<FeedProgress>,
     fetcher: Arc<Fetcher>,
 }
 
@@ -33,7 +33,7 @@ impl FeedView {
         session: &Session,
         rank: u32,
         slots: u32,
-        progress: Arc<Progress>,
+        progress: Arc<FeedProgress>,
     ) -> Self {
         Self(Arc::new(Rank {
             worker: resources.name.clone(),
@@ -61,24 +61,24 @@ impl FeedView {
             return None;
         }
         let (phase, wait, since) = progress.waiting();
-        let trouble = |object: &str| {
-            let trouble = fetcher.trouble(dataset, object);
-            trouble.map_or_else(String::new, |trouble| format!("; {trouble}"))
+        let outage = |object: &str| {
+            let outage = fetcher.outage(dataset, object);
+            outage.map_or_else(String::new, |outage| format!("; {outage}"))
         };
         let (stage, waiting_for) = match (phase, wait) {
-            (Phase::Over, _) | (Phase::Filling, None) => return None,
+            (FeedPhase::Over, _) | (FeedPhase::Filling, None) => return None,
             (_, Some(Wait::Decode)) => ("decode", format!("samples of rank {rank} of job `{job}` to be decoded")),
             (_, Some(Wait::Block { block, shard, others })) => {
                 let others = if others > 0 { format!(" and {others} others") } else { String::new() };
-                let trouble = trouble(&shard);
-                let what = format!("block {block} of shard `{shard}`{others} for rank {rank} of job `{job}`{trouble}");
+                let outage = outage(&shard);
+                let what = format!("block {block} of shard `{shard}`{others} for rank {rank} of job `{job}`{outage}");
                 ("fetch", what)
             }
-            (Phase::Opening, None) => {
-                let trouble = trouble(MANIFEST_NAME);
-                ("open", format!("dataset `{dataset}` to be opened for rank {rank} of job `{job}`{trouble}"))
+            (FeedPhase::Opening, None) => {
+                let outage = outage(MANIFEST_NAME);
+                ("open", format!("dataset `{dataset}` to be opened for rank {rank} of job `{job}`{outage}"))
             }
-            (Phase::NoSlot, None) => {
+            (FeedPhase::NoSlot, None) => {
                 ("hand-over", format!("the trainer to give back one of {slots} slots of rank {rank}"))
             }
         };
@@ -88,9 +88,9 @@ impl FeedView {
 
     /// How the rank stands.
     #[must_use]
-    pub fn figures(&self, transport: Transport) -> RankFigures {
+    pub fn stats(&self, transport: Transport) -> RankStats {
         let Rank { session, rank, slots, progress, .. } = &*self.0;
-        RankFigures {
+        RankStats {
             session: *session,
             rank: *rank,
             transport,

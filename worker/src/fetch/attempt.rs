@@ -15,7 +15,7 @@ pub(crate) const WHOLE_BYTES: u64 = 8 << 20;
 
 /// Which object is asked for, and what is known of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Target<'a> {
+pub(crate) struct RequestTarget<'a> {
     pub(crate) store: &'a dyn ObjectStore,
     /// URL of the dataset that it belongs to.
     pub(crate) dataset: &'a Arc<str>,
@@ -33,7 +33,7 @@ pub(crate) struct Expected<'a> {
 
 /// A whole answer.
 #[derive(Debug)]
-pub(crate) struct Got {
+pub(crate) struct Response {
     pub(crate) meta: ObjectMeta,
     pub(crate) range: std::ops::Range<u64>,
     pub(crate) attributes: Attributes,
@@ -44,7 +44,7 @@ pub(crate) struct Got {
 
 /// A request that did not give what it should.
 #[derive(Debug)]
-pub(crate) enum Failed {
+pub(crate) enum RequestError {
     /// The object is another one.
     Changed { expected: String, actual: String },
     /// The store says no.
@@ -53,7 +53,7 @@ pub(crate) enum Failed {
     Later { cause: String, retry_after: Option<Duration>, is_timeout: bool },
 }
 
-impl Failed {
+impl RequestError {
     fn later(cause: String) -> Self {
         Self::Later { cause, retry_after: None, is_timeout: false }
     }
@@ -64,13 +64,13 @@ impl Failed {
     }
 }
 
-impl Target<'_> {
+impl RequestTarget<'_> {
     /// Asks once. The store may be silent for `silence` before the answer, and between any two pieces of it.
-    pub(crate) async fn ask(&self, options: GetOptions, silence: Duration) -> Result<Got, Failed> {
+    pub(crate) async fn ask(&self, options: GetOptions, silence: Duration) -> Result<Response, RequestError> {
         let (is_head, is_ranged) = (options.head, options.range.is_some());
         let wanted_bytes = wanted_bytes(&options);
         let answer = tokio::time::timeout(silence, self.store.get_opts(self.path, options)).await;
-        let answer = match answer.map_err(|_| Failed::timeout("no answer", silence))? {
+        let answer = match answer.map_err(|_| RequestError::timeout("no answer", silence))? {
             Ok(answer) => answer,
             Err(error) => return Err(self.classify(error, silence).await),
         };
@@ -78,7 +78,7 @@ impl Target<'_> {
         let GetResult { payload, meta, range, attributes, extensions } = answer;
         let expected_bytes = range.end - range.start;
         if wanted_bytes.is_some_and(|wanted| wanted < expected_bytes) {
-            return Err(Failed::later(format!("bytes {range:?} came, which were not asked for")));
+            return Err(RequestError::later(format!("bytes {range:?} came, which were not asked for")));
         }
         let bytes = if is_head {
             Some(Bytes::new())
@@ -91,13 +91,13 @@ impl Target<'_> {
             && came != expected_bytes
             && !is_head
         {
-            return Err(Failed::later(format!("{came} bytes came of {expected_bytes}")));
+            return Err(RequestError::later(format!("{came} bytes came of {expected_bytes}")));
         }
-        Ok(Got { meta, range, attributes, extensions, bytes })
+        Ok(Response { meta, range, attributes, extensions, bytes })
     }
 
     /// What a failed request means. One that was answered may have failed because the object is another: its size tells.
-    async fn classify(&self, error: object_store::Error, silence: Duration) -> Failed {
+    async fn classify(&self, error: object_store::Error, silence: Duration) -> RequestError {
         let was_answered = !is_of_transport(&error);
         use object_store::Error as E;
         let may_tell = !matches!(error, E::NotFound { .. } | E::PermissionDenied { .. } | E::Unauthenticated { .. });
@@ -110,17 +110,17 @@ impl Target<'_> {
             return changed;
         }
         if is_refusal(&error) {
-            return Failed::Refused(error);
+            return RequestError::Refused(error);
         }
         let retry_after = Busy::in_chain(&error).and_then(|busy| busy.retry_after);
-        Failed::Later { cause: cause(&error), retry_after, is_timeout: false }
+        RequestError::Later { cause: cause(&error), retry_after, is_timeout: false }
     }
 
-    fn check(&self, meta: &ObjectMeta) -> Result<(), Failed> {
+    fn check(&self, meta: &ObjectMeta) -> Result<(), RequestError> {
         match self.expected {
             Some(Expected { bytes, .. }) if meta.size != bytes => {
                 let (expected, actual) = (format!("{bytes} bytes"), format!("{} bytes", meta.size));
-                Err(Failed::Changed { expected, actual })
+                Err(RequestError::Changed { expected, actual })
             }
             _ => Ok(()),
         }
@@ -160,7 +160,7 @@ async fn body(
     meta: &ObjectMeta,
     range: &std::ops::Range<u64>,
     silence: Duration,
-) -> Result<Bytes, Failed> {
+) -> Result<Bytes, RequestError> {
     match payload {
         GetResultPayload::Stream(stream) => collect(stream, (range.end - range.start) as usize, silence).await,
         // A file is read at once: as a stream it would come in small pieces.
@@ -168,7 +168,7 @@ async fn body(
             let (meta, range) = (meta.clone(), range.clone());
             let (attributes, extensions) = (Attributes::default(), Extensions::default());
             let file = GetResult { payload, meta, range, attributes, extensions };
-            file.bytes().await.map_err(|error| Failed::later(cause(&error)))
+            file.bytes().await.map_err(|error| RequestError::later(cause(&error)))
         }
     }
 }
@@ -178,22 +178,22 @@ async fn collect(
     mut stream: impl Stream<Item = object_store::Result<Bytes>> + Unpin,
     expected_bytes: usize,
     silence: Duration,
-) -> Result<Bytes, Failed> {
+) -> Result<Bytes, RequestError> {
     let mut all = BytesMut::new();
     let mut came = 0;
     while let Some(piece) = tokio::time::timeout(silence, stream.next())
         .await
-        .map_err(|_| Failed::timeout(&format!("{came} bytes came of {expected_bytes}, and no more"), silence))?
+        .map_err(|_| RequestError::timeout(&format!("{came} bytes came of {expected_bytes}, and no more"), silence))?
     {
         let piece = piece.map_err(|error| {
-            Failed::later(format!("{came} bytes came of {expected_bytes}, then: {}", cause(&error)))
+            RequestError::later(format!("{came} bytes came of {expected_bytes}, then: {}", cause(&error)))
         })?;
         if came == 0 && piece.len() == expected_bytes {
             return Ok(piece);
         }
         came += piece.len();
         if came > expected_bytes {
-            return Err(Failed::later(format!("more than {expected_bytes} bytes came")));
+            return Err(RequestError::later(format!("more than {expected_bytes} bytes came")));
         }
         if all.is_empty() {
             all.reserve(expected_bytes);

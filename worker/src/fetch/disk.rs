@@ -72,7 +72,7 @@ impl Pause {
 
 #[derive(Debug, Default)]
 struct Files {
-    known: HashMap<BlockKey, File>,
+    known: HashMap<BlockKey, CacheFile>,
     by_use: BTreeMap<u64, BlockKey>,
     /// How often a block was found wrong: bytes that were fetched before that do not come back.
     discards: HashMap<BlockKey, u32>,
@@ -83,7 +83,7 @@ struct Files {
 }
 
 #[derive(Debug)]
-struct File {
+struct CacheFile {
     bytes: u64,
     used_at: u64,
 }
@@ -104,7 +104,7 @@ impl Files {
         self.tick += 1;
         self.used_bytes += bytes;
         self.by_use.insert(self.tick, key);
-        self.known.insert(key, File { bytes, used_at: self.tick });
+        self.known.insert(key, CacheFile { bytes, used_at: self.tick });
     }
 
     fn forget(&mut self, key: &BlockKey) {

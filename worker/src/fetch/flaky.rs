@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 
 /// What goes wrong with one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum StoreFault {
     /// An answer like 503.
     Unavailable,
     /// An answer like 403.
@@ -37,7 +37,7 @@ pub enum Fault {
 #[derive(Debug)]
 pub struct FlakyStore {
     inner: Arc<dyn ObjectStore>,
-    faults: Mutex<VecDeque<Fault>>,
+    faults: Mutex<VecDeque<StoreFault>>,
     every: AtomicU64,
     reads: AtomicU64,
     bytes: AtomicU64,
@@ -56,7 +56,7 @@ impl FlakyStore {
     }
 
     /// The next reads go wrong like this.
-    pub fn fail_next(&self, faults: impl IntoIterator<Item = Fault>) {
+    pub fn fail_next(&self, faults: impl IntoIterator<Item = StoreFault>) {
         self.faults.lock().extend(faults);
     }
 
@@ -80,10 +80,10 @@ impl FlakyStore {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    fn next_fault(&self) -> Option<Fault> {
+    fn next_fault(&self) -> Option<StoreFault> {
         let read = self.reads.fetch_add(1, Ordering::Relaxed) + 1;
         let every = self.every.load(Ordering::Relaxed);
-        self.faults.lock().pop_front().or((every > 0 && read.is_multiple_of(every)).then_some(Fault::Unavailable))
+        self.faults.lock().pop_front().or((every > 0 && read.is_multiple_of(every)).then_some(StoreFault::Unavailable))
     }
 }
 
@@ -113,11 +113,11 @@ impl ObjectStore for FlakyStore {
         }
         let fault_now = self.next_fault();
         match fault_now {
-            Some(Fault::Unavailable) => return Err(fault("503 slow down")),
-            Some(Fault::Denied) => {
+            Some(StoreFault::Unavailable) => return Err(fault("503 slow down")),
+            Some(StoreFault::Denied) => {
                 return Err(Error::PermissionDenied { path: location.to_string(), source: "403 forbidden".into() });
             }
-            Some(Fault::Hang) => std::future::pending().await,
+            Some(StoreFault::Hang) => std::future::pending().await,
             _ => {}
         }
         let result = self.inner.get_opts(location, options).await?;
@@ -146,10 +146,10 @@ impl ObjectStore for FlakyStore {
     }
 }
 
-fn answer(fault_now: Option<Fault>, bytes: Bytes, range: &Range<u64>) -> BoxStream<'static, Result<Bytes>> {
+fn answer(fault_now: Option<StoreFault>, bytes: Bytes, range: &Range<u64>) -> BoxStream<'static, Result<Bytes>> {
     let chunks = match fault_now {
-        Some(Fault::Cut) => vec![Ok(bytes.slice(..bytes.len() / 2)), Err(fault("connection cut"))],
-        Some(Fault::FlippedBit) => {
+        Some(StoreFault::Cut) => vec![Ok(bytes.slice(..bytes.len() / 2)), Err(fault("connection cut"))],
+        Some(StoreFault::FlippedBit) => {
             let mut wrong = bytes.to_vec();
             let at = wrong.len() / 2;
             wrong[at] ^= 1 << (range.start % 8);

@@ -25,8 +25,8 @@ const CLASSES: usize = (MAX_BITS - MIN_BITS + 1) as usize;
 
 /// How fast requests have been lately, and what hedges there may be.
 #[derive(Debug)]
-pub(crate) struct Pace {
-    classes: [Recent; CLASSES],
+pub(crate) struct HedgePolicy {
+    classes: [RecentDurations; CLASSES],
     /// The last 64 requests, the newest in the lowest bit; a set bit failed.
     failed: u64,
     earned_per_request: f64,
@@ -35,14 +35,14 @@ pub(crate) struct Pace {
 
 /// The durations of the last requests of like size.
 #[derive(Debug, Default)]
-struct Recent {
+struct RecentDurations {
     micros: Vec<u32>,
     next: usize,
     p99: Option<Duration>,
     since_refresh: usize,
 }
 
-impl Pace {
+impl HedgePolicy {
     /// Hedges for at most `percent` of all requests; none for 0.
     pub(crate) fn new(percent: f64) -> Self {
         Self { classes: Default::default(), failed: 0, earned_per_request: percent.max(0.0) / 100.0, saved: 0.0 }
@@ -80,7 +80,7 @@ impl Pace {
     }
 }
 
-impl Recent {
+impl RecentDurations {
     fn add(&mut self, took: Duration) {
         let micros = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
         if self.micros.len() < RECENT {
@@ -111,56 +111,56 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn paced(requests: u64) -> Pace {
-        let mut pace = Pace::new(3.0);
+    fn warmed_up(requests: u64) -> HedgePolicy {
+        let mut policy = HedgePolicy::new(3.0);
         for request in 0..requests {
-            pace.note_done(MIB, Duration::from_millis(20 + request % 50));
+            policy.note_done(MIB, Duration::from_millis(20 + request % 50));
         }
-        pace
+        policy
     }
 
     #[test]
     fn slow_is_what_is_slower_than_the_p99_of_its_like() {
-        assert_eq!(paced(ENOUGH as u64 - 1).slow_after(MIB), None, "too few to tell");
-        let pace = paced(500);
-        assert_eq!(pace.slow_after(MIB).unwrap(), Duration::from_millis(69));
-        assert_eq!(pace.slow_after(MIB + 5).unwrap(), Duration::from_millis(69));
-        assert_eq!(pace.slow_after(4 * MIB), None, "nothing is known of longer ones");
-        let mut quick = Pace::new(3.0);
+        assert_eq!(warmed_up(ENOUGH as u64 - 1).slow_after(MIB), None, "too few to tell");
+        let policy = warmed_up(500);
+        assert_eq!(policy.slow_after(MIB).unwrap(), Duration::from_millis(69));
+        assert_eq!(policy.slow_after(MIB + 5).unwrap(), Duration::from_millis(69));
+        assert_eq!(policy.slow_after(4 * MIB), None, "nothing is known of longer ones");
+        let mut quick = HedgePolicy::new(3.0);
         (0..100).for_each(|_| quick.note_done(10, Duration::from_micros(50)));
         assert_eq!(quick.slow_after(10), Some(MIN_DELAY));
     }
 
     #[test]
     fn hedges_are_a_few_per_cent_of_the_requests_however_slow_all_are() {
-        let (mut pace, mut hedges) = (paced(500), 0);
-        while pace.take_hedge() {
+        let (mut policy, mut hedges) = (warmed_up(500), 0);
+        while policy.take_hedge() {
             hedges += 1;
         }
         assert_eq!(f64::from(hedges), MAX_SAVED, "no more are saved up");
         for _ in 0..1000 {
-            hedges += u32::from(pace.take_hedge());
-            pace.note_done(MIB, Duration::from_secs(1));
+            hedges += u32::from(policy.take_hedge());
+            policy.note_done(MIB, Duration::from_secs(1));
         }
         assert!((30..=34).contains(&hedges), "{hedges}");
-        let mut none = Pace::new(0.0);
+        let mut none = HedgePolicy::new(0.0);
         (0..1000).for_each(|_| none.note_done(MIB, Duration::from_millis(1)));
         assert!(none.slow_after(MIB).is_none() && !none.take_hedge());
     }
 
     #[test]
     fn a_store_that_fails_gets_no_hedges_and_one_that_recovers_does() {
-        let mut pace = paced(500);
+        let mut policy = warmed_up(500);
         for request in 0..64 {
             match request % 20 {
-                0 => pace.note_failed(),
-                _ => pace.note_done(MIB, Duration::from_millis(20)),
+                0 => policy.note_failed(),
+                _ => policy.note_done(MIB, Duration::from_millis(20)),
             }
         }
-        assert!(pace.slow_after(MIB).is_some(), "one request in twenty is no reason");
-        (0..9).for_each(|_| pace.note_failed());
-        assert!(pace.slow_after(MIB).is_none() && !pace.take_hedge());
-        (0..64).for_each(|_| pace.note_done(MIB, Duration::from_millis(20)));
-        assert!(pace.slow_after(MIB).is_some() && pace.take_hedge());
+        assert!(policy.slow_after(MIB).is_some(), "one request in twenty is no reason");
+        (0..9).for_each(|_| policy.note_failed());
+        assert!(policy.slow_after(MIB).is_none() && !policy.take_hedge());
+        (0..64).for_each(|_| policy.note_done(MIB, Duration::from_millis(20)));
+        assert!(policy.slow_after(MIB).is_some() && policy.take_hedge());
     }
 }

@@ -13,13 +13,13 @@ pub(crate) struct MemoryCache<K, V> {
     used_bytes: u64,
     next: u64,
     current: HashMap<K, u64>,
-    entries: HashMap<u64, Entry<K, V>>,
+    entries: HashMap<u64, CachedBlock<K, V>>,
     /// Entries that nobody holds, by the time of their last use.
     idle: BTreeMap<u64, u64>,
 }
 
 #[derive(Debug)]
-struct Entry<K, V> {
+struct CachedBlock<K, V> {
     key: K,
     value: V,
     bytes: u64,
@@ -68,7 +68,7 @@ impl<K: Copy + Eq + Hash, V> MemoryCache<K, V> {
         let id = self.tick();
         self.used_bytes += bytes;
         self.current.insert(key, id);
-        self.entries.insert(id, Entry { key, value, bytes, holds: 1, idle_since: 0 });
+        self.entries.insert(id, CachedBlock { key, value, bytes, holds: 1, idle_since: 0 });
         Some(id)
     }
 

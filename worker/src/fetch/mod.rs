@@ -6,6 +6,7 @@
 
 mod attempt;
 mod backoff;
+mod client;
 mod disk;
 mod error;
 #[cfg(any(test, feature = "test-util"))]
@@ -13,10 +14,9 @@ pub mod flaky;
 mod hedge;
 mod memory;
 mod object;
-mod patient;
+mod outage;
 mod pieces;
-mod requests;
-mod trouble;
+mod retrying;
 
 use std::{
     ops::Range,
@@ -32,19 +32,19 @@ use tokio::{
 };
 
 pub(crate) use backoff::Backoff;
+pub use client::RetrySettings;
+pub(crate) use client::StoreClient;
 pub use disk::CacheInUse;
 use disk::DiskCache;
 pub use error::FetchError;
 pub(crate) use memory::MemoryCache;
 use memory::Released;
 pub use object::ShardObject;
-pub(crate) use patient::PatientStore;
 use pieces::Pieces;
-pub(crate) use requests::Requests;
-pub use requests::RetrySettings;
-use spdl_wire::messages::StoreFigures;
+pub(crate) use retrying::RetryingStore;
+use spdl_wire::messages::StoreStats;
 
-use crate::{budget::DiskBudget, figures::Stage};
+use crate::{budget::DiskBudget, stats::Stage};
 
 /// A block is fetched whole at once, and not only its wanted records, when these are at least one part in so many.
 const WHOLE_FRACTION: u64 = 4;
@@ -104,7 +104,7 @@ pub struct Fetcher {
     disk: Option<Arc<DiskCache>>,
     transit: Arc<Semaphore>,
     transit_kib: u32,
-    requests: Arc<Requests>,
+    requests: Arc<StoreClient>,
     /// Fetches ahead of need leave some requests to what a batch waits for.
     ahead: Semaphore,
 }
@@ -119,7 +119,7 @@ struct Load {
 enum LoadState {
     Pending,
     Ready(Pieces),
-    Failed(FetchError),
+    RequestError(FetchError),
 }
 
 /// Keeps a block in memory, or on its way there. A load that nobody holds is given up.
@@ -151,7 +151,7 @@ impl BlockHold {
         let state = state.expect("the sender is held").clone();
         match state {
             LoadState::Ready(pieces) => Ok(BlockBytes { pieces, _guard: Guard::Held(self) }),
-            LoadState::Failed(error) => Err(error),
+            LoadState::RequestError(error) => Err(error),
             LoadState::Pending => unreachable!("waited for another state"),
         }
     }
@@ -193,7 +193,7 @@ impl Fetcher {
             disk,
             transit: Arc::new(Semaphore::new(transit_kib as usize)),
             transit_kib,
-            requests: Arc::new(Requests::new(settings.requests, settings.retry, stage)),
+            requests: Arc::new(StoreClient::new(settings.requests, settings.retry, stage)),
             ahead: Semaphore::new((settings.requests * 3 / 4).max(1)),
         }))
     }
@@ -238,25 +238,25 @@ impl Fetcher {
     }
 
     /// The way to the stores, for what is not a block.
-    pub(crate) const fn requests(&self) -> &Arc<Requests> {
+    pub(crate) const fn requests(&self) -> &Arc<StoreClient> {
         &self.requests
     }
 
     /// What went wrong with stores and cache so far, and was mended.
     #[must_use]
-    pub fn store_figures(&self) -> StoreFigures {
+    pub fn store_figures(&self) -> StoreStats {
         let cache_faults = self.disk.as_ref().map_or(0, |disk| disk.faults());
-        StoreFigures { cache_faults, ..self.requests.figures() }
+        StoreStats { cache_faults, ..self.requests.stats() }
     }
 
     /// What keeps `shard`, or else another object of `dataset`, from coming: in words, where there is something.
-    pub(crate) fn trouble(&self, dataset: &str, shard: &str) -> Option<String> {
+    pub(crate) fn outage(&self, dataset: &str, shard: &str) -> Option<String> {
         let wanted = |path: &object_store::path::Path| {
             let object = path.as_ref();
             let object = object.strip_suffix(spdl_shard::index::INDEX_SUFFIX).unwrap_or(object);
             object.strip_suffix(shard).is_some_and(|folder| folder.is_empty() || folder.ends_with('/'))
         };
-        self.requests.trouble(dataset, wanted).map(|trouble| trouble.to_string())
+        self.requests.outage(dataset, wanted).map(|outage| outage.to_string())
     }
 
     async fn load(self: Arc<Self>, place: BlockPlace, id: u64, load: Arc<Load>) {
@@ -265,29 +265,29 @@ impl Fetcher {
             Ok((pieces, from)) => {
                 load.state.send_replace(LoadState::Ready(pieces.clone()));
                 let hold = self.hold(&mut self.memory.lock(), place.key);
-                if let (Source::Store { discards }, Some(_hold)) = (from, hold) {
+                if let (ErrorSource::Store { discards }, Some(_hold)) = (from, hold) {
                     self.keep_on_disk(&place, pieces, discards).await;
                 }
             }
             Err(error) => {
-                load.state.send_replace(LoadState::Failed(error));
+                load.state.send_replace(LoadState::RequestError(error));
                 self.memory.lock().retire_entry(&place.key, id);
             }
         }
     }
 
-    async fn whole(&self, place: &BlockPlace) -> Result<(Pieces, Source), FetchError> {
+    async fn whole(&self, place: &BlockPlace) -> Result<(Pieces, ErrorSource), FetchError> {
         let mut discards = 0;
         if let Some(disk) = &self.disk {
             discards = disk.discards(&place.key);
             let (disk, key, range) = (disk.clone(), place.key, place.range.clone());
             let read = move || disk.read(&key, range.start, range.end - range.start);
             if let Ok(Some(pieces)) = tokio::task::spawn_blocking(read).await {
-                return Ok((pieces, Source::Disk));
+                return Ok((pieces, ErrorSource::Disk));
             }
         }
         let pieces = place.shard.read(std::slice::from_ref(&place.range), &self.requests).await?;
-        Ok((pieces, Source::Store { discards }))
+        Ok((pieces, ErrorSource::Store { discards }))
     }
 
     async fn keep_on_disk(&self, place: &BlockPlace, pieces: Pieces, discards: u32) {
@@ -334,7 +334,7 @@ impl Fetcher {
         let permit = self.transit.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed");
         let pieces = if through_disk {
             let (pieces, from) = self.whole(place).await?;
-            if let Source::Store { discards } = from {
+            if let ErrorSource::Store { discards } = from {
                 self.keep_on_disk(place, pieces.clone(), discards).await;
             }
             pieces
@@ -355,7 +355,7 @@ impl Fetcher {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum ErrorSource {
     Disk,
     Store {
         /// How often the block had been thrown out of the disk cache before it was fetched.

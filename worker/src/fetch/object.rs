@@ -9,9 +9,9 @@ use object_store::{GetOptions, GetRange, ObjectStore, path::Path};
 
 use super::{
     FetchError,
-    attempt::{Expected, Failed, Target},
+    attempt::{Expected, RequestError, RequestTarget},
+    client::StoreClient,
     pieces::Pieces,
-    requests::Requests,
 };
 
 /// A range longer than this is read in parts of about this size, in bytes. Raised, one slow connection holds up more.
@@ -38,13 +38,13 @@ pub struct ShardObject {
 
 impl ShardObject {
     /// How the object differs from what the manifest says beside its bytes: `manifest says` and `store says`.
-    pub(crate) fn difference(&self, requests: &Requests) -> Option<[String; 2]> {
+    pub(crate) fn difference(&self, requests: &StoreClient) -> Option<[String; 2]> {
         let etags = requests.other_etag(&self.dataset, &self.path)?;
         Some(etags.map(|etag| format!("etag {etag}")))
     }
 
     /// Reads `ranges`, each in parts.
-    pub(crate) async fn read(&self, ranges: &[Range<u64>], requests: &Requests) -> Result<Pieces, FetchError> {
+    pub(crate) async fn read(&self, ranges: &[Range<u64>], requests: &StoreClient) -> Result<Pieces, FetchError> {
         let parts: Vec<Range<u64>> = ranges.iter().flat_map(|range| parts(range.clone(), PART_BYTES)).collect();
         let reads = parts
             .into_iter()
@@ -53,10 +53,10 @@ impl ShardObject {
         Ok(Pieces::new(pieces))
     }
 
-    async fn read_part(&self, part: Range<u64>, requests: &Requests) -> Result<Bytes, FetchError> {
+    async fn read_part(&self, part: Range<u64>, requests: &StoreClient) -> Result<Bytes, FetchError> {
         let expected = Expected { bytes: self.bytes, etag: self.etag.as_deref() };
         let (store, dataset, path) = (&*self.store, &self.dataset, &self.path);
-        let target = Target { store, dataset, path, expected: Some(expected) };
+        let target = RequestTarget { store, dataset, path, expected: Some(expected) };
         let options = GetOptions { range: Some(GetRange::Bounded(part)), ..GetOptions::default() };
         let shard = || self.url.clone();
         match requests.get(&target, &options).await {
@@ -66,9 +66,11 @@ impl ShardObject {
                 }
                 Ok(got.bytes.expect("a range is taken whole"))
             }
-            Err(Failed::Changed { expected, actual }) => Err(FetchError::Changed { shard: shard(), expected, actual }),
-            Err(Failed::Refused(source)) => Err(FetchError::Refused { shard: shard(), source: Arc::new(source) }),
-            Err(Failed::Later { .. }) => unreachable!("what may do better is tried again"),
+            Err(RequestError::Changed { expected, actual }) => {
+                Err(FetchError::Changed { shard: shard(), expected, actual })
+            }
+            Err(RequestError::Refused(source)) => Err(FetchError::Refused { shard: shard(), source: Arc::new(source) }),
+            Err(RequestError::Later { .. }) => unreachable!("what may do better is tried again"),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 
 use super::{
-    flaky::{Fault, FlakyStore},
+    flaky::{FlakyStore, StoreFault},
     *,
 };
 
@@ -107,7 +107,7 @@ async fn what_was_prefetched_is_there_and_what_is_held_stays_within_the_budget()
 async fn a_load_that_nobody_waits_for_is_given_up() {
     let scene = scene(1).await;
     let fetcher = scene.fetcher(3 * BLOCK, None);
-    scene.store.fail_next([Fault::Hang]);
+    scene.store.fail_next([StoreFault::Hang]);
     let hold = fetcher.prefetch(scene.block(0).key, || scene.block(0)).unwrap();
     while scene.store.reads() == 0 {
         tokio::task::yield_now().await;
@@ -124,18 +124,18 @@ async fn failed_cut_and_hanging_requests_are_repeated_for_ever_and_refusals_are_
     let scene = scene(1).await;
     let fetcher = scene.fetcher(0, None);
     let block = scene.block(0);
-    scene.store.fail_next([Fault::Cut, Fault::Hang].into_iter().chain([Fault::Unavailable; 40]));
+    scene.store.fail_next([StoreFault::Cut, StoreFault::Hang].into_iter().chain([StoreFault::Unavailable; 40]));
     scene.check(&fetcher.fetch(&block, vec![10..20]).await.unwrap(), 10..20);
     assert_eq!(scene.store.reads(), 43);
-    scene.store.fail_next([Fault::Denied]);
+    scene.store.fail_next([StoreFault::Denied]);
     scene.check(&fetcher.fetch(&block, vec![10..20]).await.unwrap(), 10..20);
-    scene.store.fail_next([Fault::Denied, Fault::Unavailable, Fault::Denied]);
+    scene.store.fail_next([StoreFault::Denied, StoreFault::Unavailable, StoreFault::Denied]);
     let error = fetcher.fetch(&block, vec![10..20]).await.unwrap_err();
     assert!(!error.is_retryable());
     assert!(error.to_string().contains("`a.tar`") && error.to_string().contains("403"), "{error}");
-    let figures = fetcher.store_figures();
-    assert_eq!((figures.requests, figures.retries, figures.timeouts, figures.refusals), (48, 45, 1, 3));
-    assert_eq!(figures.trouble_ms, 0);
+    let stats = fetcher.store_figures();
+    assert_eq!((stats.requests, stats.retries, stats.timeouts, stats.refusals), (48, 45, 1, 3));
+    assert_eq!(stats.trouble_ms, 0);
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn what_keeps_a_shard_from_coming_is_told_while_it_does() {
     scene.store.fail_every(1);
     let told = async {
         loop {
-            match fetcher.trouble("data", "a.tar") {
+            match fetcher.outage("data", "a.tar") {
                 Some(told) if told.contains("3 in all") => return told,
                 _ => tokio::task::yield_now().await,
             }
@@ -158,7 +158,7 @@ async fn what_keeps_a_shard_from_coming_is_told_while_it_does() {
         scene.store.fail_every(0);
     });
     scene.check(&fetched.unwrap(), 10..20);
-    assert_eq!(fetcher.trouble("data", "a.tar"), None);
+    assert_eq!(fetcher.outage("data", "a.tar"), None);
 }
 
 #[tokio::test]
@@ -166,7 +166,7 @@ async fn a_failed_load_is_not_remembered() {
     let scene = scene(1).await;
     let fetcher = scene.fetcher(3 * BLOCK, None);
     let block = scene.block(0);
-    scene.store.fail_next([Fault::Denied; 2]);
+    scene.store.fail_next([StoreFault::Denied; 2]);
     assert!(fetcher.fetch(&block, vec![block.range.clone()]).await.is_err());
     assert_eq!(fetcher.memory_bytes(), 0);
     scene.check(&fetcher.fetch(&block, vec![block.range.clone()]).await.unwrap(), 0..BLOCK);
@@ -224,7 +224,7 @@ async fn discarded_bytes_are_fetched_again() {
     let disk = DiskBudget { directory: directory.path().to_owned(), bytes: 10 * BLOCK };
     let fetcher = scene.fetcher(3 * BLOCK, Some(&disk));
     let block = scene.block(0);
-    scene.store.fail_next([Fault::FlippedBit]);
+    scene.store.fail_next([StoreFault::FlippedBit]);
     let wrong = fetcher.fetch(&block, vec![block.range.clone()]).await.unwrap();
     assert_ne!(wrong.slice(block.range.clone()).unwrap(), scene.content);
     fetcher.discard(&block.key);

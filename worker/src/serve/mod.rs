@@ -3,7 +3,7 @@
 //! Nothing that one client does, or fails to do, costs another anything but its share of the decoding threads: each
 //! rank has a task and a slab of its own, and both go when the client does.
 
-mod beats;
+mod heartbeats;
 mod rank;
 mod ranks;
 
@@ -15,14 +15,14 @@ use std::{
     time::Duration,
 };
 
-use beats::Beats;
+use heartbeats::Heartbeats;
 use quinn::Endpoint;
 use ranks::Ranks;
 use spdl_wire::{
     certs::{Identity, Role},
     coordinators::Addresses,
     home::HomeListener,
-    local::{Allow, LocalError, LocalListener},
+    local::{Allow, LocalChannelError, LocalListener},
     messages::{Home, NodeId, WorkerId},
     quic::{self, QuicError, QuicSettings},
 };
@@ -36,22 +36,22 @@ use crate::feed::Resources;
 /// Ranks that a worker serves at most, unless told otherwise.
 pub const DEFAULT_RANKS: usize = 256;
 /// How long the coordinator is waited for, when it is told that the worker drains and when it is told that it is gone.
-const GOODBYE: Duration = Duration::from_millis(300);
+const NOTICE_TIMEOUT: Duration = Duration::from_millis(300);
 /// How long clients are served on until they have found other homes.
-const HAND_OVER: Duration = Duration::from_millis(900);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(900);
 /// How long those that found none have to take their leave.
-const FAREWELL: Duration = Duration::from_millis(300);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// How far a worker is from leaving.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Departure {
+enum Shutdown {
     /// It stays.
     #[default]
-    Open,
+    Running,
     /// Its ranks are to find other homes, and are served until they do.
-    Announced,
+    Draining,
     /// Who is still there is let go.
-    Due,
+    Closing,
 }
 
 /// How a worker is set up.
@@ -89,7 +89,7 @@ pub enum ServeError {
     },
     /// The Unix socket.
     #[error(transparent)]
-    Local(#[from] LocalError),
+    Local(#[from] LocalChannelError),
     /// The QUIC endpoint.
     #[error(transparent)]
     Quic(#[from] QuicError),
@@ -110,10 +110,10 @@ pub struct Worker {
     endpoint: Endpoint,
     resources: Arc<Resources>,
     ranks: Arc<Ranks>,
-    beats: Arc<Beats>,
-    beating: JoinHandle<()>,
+    heartbeats: Arc<Heartbeats>,
+    heartbeat_task: JoinHandle<()>,
     serving: JoinHandle<()>,
-    departure: watch::Sender<Departure>,
+    shutdown: watch::Sender<Shutdown>,
     is_heard: watch::Receiver<bool>,
     /// Whether all ranks have left after the worker said that it leaves.
     is_served: watch::Receiver<bool>,
@@ -148,15 +148,18 @@ impl Worker {
         };
         let ranks = Ranks::new(ranks);
         let (is_heard_out, is_heard) = watch::channel(false);
-        let beats = Arc::new(Beats {
-            asker: beats::asker(quic::client_endpoint(&identity, &quic_settings)?, coordinators),
+        let heartbeats = Arc::new(Heartbeats {
+            coordinator_client: heartbeats::coordinator_client(
+                quic::client_endpoint(&identity, &quic_settings)?,
+                coordinators,
+            ),
             home: home.clone(),
             resources: resources.clone(),
             ranks: ranks.clone(),
             is_heard: is_heard_out,
             draining: watch::Sender::default(),
         });
-        let (departure, departs) = watch::channel(Departure::Open);
+        let (shutdown, departs) = watch::channel(Shutdown::Running);
         let listener = HomeListener::start(local, Some(endpoint.clone()));
         let (served, is_served) = watch::channel(false);
         let serving = serve(listener, resources.clone(), ranks.clone(), departs);
@@ -164,11 +167,22 @@ impl Worker {
             serving.await;
             served.send_replace(true);
         });
-        let beating = tokio::spawn({
-            let beats = beats.clone();
-            async move { beats.run().await }
+        let heartbeat_task = tokio::spawn({
+            let heartbeats = heartbeats.clone();
+            async move { heartbeats.run().await }
         });
-        Ok(Self { home, endpoint, resources, ranks, beats, beating, serving, departure, is_heard, is_served })
+        Ok(Self {
+            home,
+            endpoint,
+            resources,
+            ranks,
+            heartbeats,
+            heartbeat_task,
+            serving,
+            shutdown,
+            is_heard,
+            is_served,
+        })
     }
 
     /// How it can be reached.
@@ -197,21 +211,21 @@ impl Worker {
     /// homes. They are served until they have, or until the time is up.
     pub async fn leave(&self) {
         // Whoever cannot be reached in time finds out by itself.
-        let _ = tokio::time::timeout(GOODBYE, self.beats.drain()).await;
+        let _ = tokio::time::timeout(NOTICE_TIMEOUT, self.heartbeats.drain()).await;
         let mut is_served = self.is_served.clone();
-        for (departure, patience) in [(Departure::Announced, HAND_OVER), (Departure::Due, FAREWELL)] {
-            self.departure.send_replace(departure);
+        for (shutdown, patience) in [(Shutdown::Draining, DRAIN_TIMEOUT), (Shutdown::Closing, CLOSE_TIMEOUT)] {
+            self.shutdown.send_replace(shutdown);
             let _ = tokio::time::timeout(patience, is_served.wait_for(|is_served| *is_served)).await;
         }
-        self.beating.abort();
+        self.heartbeat_task.abort();
         self.resources.close();
-        let _ = tokio::time::timeout(GOODBYE, self.beats.leave()).await;
+        let _ = tokio::time::timeout(NOTICE_TIMEOUT, self.heartbeats.leave()).await;
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.beating.abort();
+        self.heartbeat_task.abort();
         self.serving.abort();
         self.endpoint.close(0_u32.into(), b"worker has left");
     }
@@ -222,27 +236,27 @@ async fn serve(
     mut listener: HomeListener,
     resources: Arc<Resources>,
     ranks: Arc<Ranks>,
-    mut departure: watch::Receiver<Departure>,
+    mut shutdown: watch::Receiver<Shutdown>,
 ) {
     let mut served = JoinSet::new();
     loop {
         let request = tokio::select! {
-            () = comes(&mut departure, Departure::Announced) => break,
+            () = comes(&mut shutdown, Shutdown::Draining) => break,
             request = listener.accept() => match request {
                 Some(request) => request,
                 None => break,
             },
             Some(_) = served.join_next() => continue,
         };
-        served.spawn(rank::serve(request, resources.clone(), ranks.clone(), departure.clone()));
+        served.spawn(rank::serve(request, resources.clone(), ranks.clone(), shutdown.clone()));
     }
     drop(listener);
     while served.join_next().await.is_some() {}
 }
 
 /// Waits until the departure has come so far, or nobody is left to announce it.
-async fn comes(departure: &mut watch::Receiver<Departure>, stage: Departure) {
-    let _ = departure.wait_for(|departure| *departure >= stage).await.map(drop);
+async fn comes(shutdown: &mut watch::Receiver<Shutdown>, stage: Shutdown) {
+    let _ = shutdown.wait_for(|shutdown| *shutdown >= stage).await.map(drop);
 }
 
 /// The address under which others reach what is bound to `bound`: where that is any address of the host, the one that

@@ -8,14 +8,14 @@ use spdl_wire::{
 };
 use tokio::sync::{mpsc, watch};
 
-use super::{Departure, comes, ranks::Ranks};
+use super::{Shutdown, comes, ranks::Ranks};
 use crate::feed::{FeedEvent, FeedRequest, FeedView, RankFeed, Resources, SlabKind, SlotFreer};
 
 /// Questions of one client that are not answered yet; more are not read.
 const QUESTIONS: usize = 4;
 
 /// How long a client may take to hear why it is not served any longer.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const LAST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What ended the service of a rank.
 #[derive(Debug)]
@@ -33,14 +33,14 @@ pub(super) async fn serve(
     request: AttachRequest,
     resources: Arc<Resources>,
     ranks: Arc<Ranks>,
-    departure: watch::Receiver<Departure>,
+    shutdown: watch::Receiver<Shutdown>,
 ) {
     let transport = request.transport();
     let (rank, job, client) = (request.rank, request.session.job.name.clone(), request.client.clone());
     let slab = if transport == Transport::Local { SlabKind::Shared } else { SlabKind::Private };
     let wanted =
         FeedRequest { session: (*request.session).clone(), rank, from: request.from, slots: request.slots, slab };
-    let Some(seat) = ranks.seat() else {
+    let Some(permit) = ranks.permit() else {
         return request.refuse(format!("worker serves {} ranks, which is its limit", ranks.limit()), true).await;
     };
     let feed = match RankFeed::start(&resources, wanted) {
@@ -54,9 +54,9 @@ pub(super) async fn serve(
         Ok(halves) => halves,
         Err(error) => return tracing::debug!(job, rank, client, %error, "client went before it was attached"),
     };
-    seat.taken_by(feed.view().clone(), transport);
+    permit.serve(feed.view().clone(), transport);
     tracing::info!(job, rank, client, ?transport, "attached");
-    match converse(feed, &mut sender, receiver, departure).await {
+    match converse(feed, &mut sender, receiver, shutdown).await {
         Ending::Gone(Ok(()) | Err(ChannelError::Closed)) => tracing::info!(job, rank, client, "client left"),
         Ending::Gone(Err(error)) => tracing::info!(job, rank, client, %error, "client is gone"),
         Ending::Dismissed => tracing::warn!(job, rank, client, "left a rank that found no other home"),
@@ -65,10 +65,10 @@ pub(super) async fn serve(
                 tracing::error!(job, rank, client, message, "rank cannot be fed any longer");
             }
             // A client that is gone hears nothing, and one that does not read must not keep its seat for it.
-            let _ = tokio::time::timeout(LAST_WORDS, sender.send(&last)).await;
+            let _ = tokio::time::timeout(LAST_MESSAGE_TIMEOUT, sender.send(&last)).await;
         }
     }
-    drop(seat);
+    drop(permit);
     sender.close().await;
 }
 
@@ -77,12 +77,12 @@ async fn converse(
     mut feed: RankFeed,
     sender: &mut HomeSender,
     receiver: HomeReceiver,
-    departure: watch::Receiver<Departure>,
+    shutdown: watch::Receiver<Shutdown>,
 ) -> Ending {
     let (questions, asked) = mpsc::channel(QUESTIONS);
     let (freer, view) = (feed.freer(), feed.view().clone());
     tokio::select! {
-        ending = speak(&mut feed, sender, asked, departure) => ending,
+        ending = speak(&mut feed, sender, asked, shutdown) => ending,
         ending = listen(receiver, freer, view, questions) => Ending::Gone(ending),
     }
 }
@@ -91,19 +91,19 @@ async fn speak(
     feed: &mut RankFeed,
     sender: &mut HomeSender,
     mut asked: mpsc::Receiver<FromHome>,
-    mut departure: watch::Receiver<Departure>,
+    mut shutdown: watch::Receiver<Shutdown>,
 ) -> Ending {
     let mut is_over = false;
-    let mut stage = Departure::Announced;
+    let mut stage = Shutdown::Draining;
     loop {
         let said = tokio::select! {
             biased;
-            () = comes(&mut departure, stage) => {
-                if *departure.borrow() == Departure::Due {
+            () = comes(&mut shutdown, stage) => {
+                if *shutdown.borrow() == Shutdown::Closing {
                     return Ending::Dismissed;
                 }
                 // It is served until it has found another home.
-                stage = Departure::Due;
+                stage = Shutdown::Closing;
                 sender.send(&FromHome::Leaving).await
             }
             Some(answer) = asked.recv() => sender.send(&answer).await,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_wire::messages::{RankFigures, Transport};
+use spdl_wire::messages::{RankStats, Transport};
 
 use crate::feed::FeedView;
 
@@ -14,29 +14,29 @@ use crate::feed::FeedView;
 #[derive(Debug)]
 pub(crate) struct Ranks {
     limit: usize,
-    seats: Mutex<Seats>,
+    permits: Mutex<Permits>,
 }
 
 #[derive(Debug, Default)]
-struct Seats {
+struct Permits {
     last: u64,
-    by_number: BTreeMap<u64, Sitter>,
+    by_number: BTreeMap<u64, PermitState>,
 }
 
 /// Who sits there, once somebody does.
-type Sitter = Arc<OnceLock<(FeedView, Transport)>>;
+type PermitState = Arc<OnceLock<(FeedView, Transport)>>;
 
 /// One rank's seat; free again when dropped.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct RankPermit {
     ranks: Arc<Ranks>,
     number: u64,
-    taken: Sitter,
+    state: PermitState,
 }
 
 impl Ranks {
     pub(crate) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, seats: Mutex::default() })
+        Arc::new(Self { limit, permits: Mutex::default() })
     }
 
     pub(crate) const fn limit(&self) -> usize {
@@ -44,36 +44,36 @@ impl Ranks {
     }
 
     /// A seat; `None` when all are taken.
-    pub(crate) fn seat(self: &Arc<Self>) -> Option<Seat> {
-        let mut seats = self.seats.lock();
-        if seats.by_number.len() >= self.limit {
+    pub(crate) fn permit(self: &Arc<Self>) -> Option<RankPermit> {
+        let mut permits = self.permits.lock();
+        if permits.by_number.len() >= self.limit {
             return None;
         }
-        seats.last += 1;
-        let number = seats.last;
-        let taken = Sitter::default();
-        seats.by_number.insert(number, taken.clone());
-        Some(Seat { ranks: self.clone(), number, taken })
+        permits.last += 1;
+        let number = permits.last;
+        let state = PermitState::default();
+        permits.by_number.insert(number, state.clone());
+        Some(RankPermit { ranks: self.clone(), number, state })
     }
 
     /// How each of the ranks stands.
-    pub(crate) fn figures(&self) -> Vec<RankFigures> {
-        let seats = self.seats.lock();
-        let taken = seats.by_number.values().filter_map(|seat| seat.get());
-        taken.map(|(view, transport)| view.figures(*transport)).collect()
+    pub(crate) fn stats(&self) -> Vec<RankStats> {
+        let permits = self.permits.lock();
+        let state = permits.by_number.values().filter_map(|permit| permit.get());
+        state.map(|(view, transport)| view.stats(*transport)).collect()
     }
 }
 
-impl Seat {
+impl RankPermit {
     /// From now on the rank is one of those served.
-    pub(crate) fn taken_by(&self, view: FeedView, transport: Transport) {
-        assert!(self.taken.set((view, transport)).is_ok(), "a seat is taken once");
+    pub(crate) fn serve(&self, view: FeedView, transport: Transport) {
+        assert!(self.state.set((view, transport)).is_ok(), "a seat is taken once");
     }
 }
 
-impl Drop for Seat {
+impl Drop for RankPermit {
     fn drop(&mut self) {
-        self.ranks.seats.lock().by_number.remove(&self.number);
+        self.ranks.permits.lock().by_number.remove(&self.number);
     }
 }
 
@@ -84,10 +84,10 @@ mod tests {
     #[test]
     fn a_seat_that_is_given_up_can_be_taken_again() {
         let ranks = Ranks::new(2);
-        let (first, _second) = (ranks.seat().unwrap(), ranks.seat().unwrap());
-        assert!(ranks.seat().is_none());
+        let (first, _second) = (ranks.permit().unwrap(), ranks.permit().unwrap());
+        assert!(ranks.permit().is_none());
         drop(first);
-        assert!(ranks.seat().is_some());
-        assert!(ranks.figures().is_empty(), "nobody sits there yet");
+        assert!(ranks.permit().is_some());
+        assert!(ranks.stats().is_empty(), "nobody sits there yet");
     }
 }

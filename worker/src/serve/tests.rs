@@ -10,7 +10,7 @@ use spdl_wire::{
     certs::{ClusterCa, LEAF_VALIDITY},
     home::{self, Attach, ChannelError, ClientReceiver, ClientSender},
     layout::Layout,
-    messages::{FromCoordinator, FromHome, Session, ToCoordinator, Transport, WorkerBeat},
+    messages::{FromCoordinator, FromHome, Session, ToCoordinator, Transport, WorkerHeartbeat},
 };
 use tokio::sync::mpsc;
 
@@ -126,10 +126,10 @@ async fn clients_on_both_transports_get_what_a_feed_in_process_gives() {
         let mut client = cluster.attach(&worker, node, wish(scene.session(2), rank)).await.unwrap();
         assert_eq!(client.receiver.transport(), transport);
         assert_eq!(client.drain(&mut seen).await, steps);
-        let figures = worker.ranks().figures();
-        assert_eq!((figures.len(), figures[0].rank, figures[0].batches), (1, rank, steps));
+        let stats = worker.ranks().stats();
+        assert_eq!((stats.len(), stats[0].rank, stats[0].batches), (1, rank, steps));
         drop(client);
-        until("the seat is free", || worker.ranks().figures().is_empty()).await;
+        until("the seat is free", || worker.ranks().stats().is_empty()).await;
     }
     assert!(seen == expected);
 }
@@ -142,7 +142,7 @@ async fn a_client_that_goes_gives_its_memory_back_and_one_that_hoards_costs_the_
         let mut hoarder = cluster.attach(&worker, node, wish(scene.session(2), 0)).await.unwrap();
         let first = hoarder.recv().await.unwrap();
         assert!(matches!(first, FromHome::Filled { sequence: 0, .. }), "{first:?}");
-        until("all slots are lent", || worker.ranks().figures()[0].ready == worker.ranks().figures()[0].slots).await;
+        until("all slots are lent", || worker.ranks().stats()[0].ready == worker.ranks().stats()[0].slots).await;
         let mut other = cluster.attach(&worker, node, wish(scene.session(2), 1)).await.unwrap();
         let mut seen = BTreeMap::new();
         other.drain(&mut seen).await;
@@ -182,7 +182,7 @@ async fn what_cannot_be_served_is_refused_with_the_values_named() {
     let FromHome::Fault { message, is_retryable: false } = fault else { panic!("{fault:?}") };
     let (ours, theirs) = (scene.job.dataset_fingerprint.to_string(), Fingerprint(7).to_string());
     assert!(message.contains(&ours) && message.contains(&theirs), "{message}");
-    until("the seat is free", || worker.ranks().seat().is_some()).await;
+    until("the seat is free", || worker.ranks().permit().is_some()).await;
 
     let _first = cluster.attach(&worker, "here", wish(scene.session(2), 0)).await.unwrap();
     let (message, is_retryable) = refusal(cluster.attach(&worker, "here", wish(scene.session(2), 1)).await);
@@ -229,11 +229,11 @@ impl Coordinator {
         tokio::time::timeout(LONG, self.heard.recv()).await.expect("a message within a minute").unwrap()
     }
 
-    async fn beat_with(&mut self, wanted: impl Fn(&WorkerBeat) -> bool) -> WorkerBeat {
+    async fn beat_with(&mut self, wanted: impl Fn(&WorkerHeartbeat) -> bool) -> WorkerHeartbeat {
         loop {
             match self.next().await {
-                ToCoordinator::WorkerBeat(beat) if wanted(&beat) => return beat,
-                ToCoordinator::WorkerBeat(_) => {}
+                ToCoordinator::WorkerHeartbeat(beat) if wanted(&beat) => return beat,
+                ToCoordinator::WorkerHeartbeat(_) => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -294,7 +294,7 @@ async fn a_worker_that_leaves_drains_and_tells_the_coordinator_and_its_clients()
     coordinator.beat_with(|beat| beat.draining).await;
     loop {
         match coordinator.next().await {
-            ToCoordinator::WorkerBeat(beat) => assert!(beat.draining, "it does not change its mind"),
+            ToCoordinator::WorkerHeartbeat(beat) => assert!(beat.draining, "it does not change its mind"),
             ToCoordinator::WorkerLeave { worker } => break assert_eq!(worker, home.worker),
             other => panic!("{other:?}"),
         }

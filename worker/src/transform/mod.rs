@@ -19,14 +19,14 @@ use std::{
 use parking_lot::Mutex;
 use serde::Serialize;
 use spdl_shard::job::Job;
-use spdl_wire::messages::StageFigures;
+use spdl_wire::messages::StageStats;
 
 pub use error::TransformError;
 pub(crate) use function::Function;
 pub(crate) use process::CallKey;
 use process::{CallError, Process};
 
-use crate::figures::Stage;
+use crate::stats::Stage;
 
 /// How often a sample is given to a process that dies of it.
 const MAX_TRIES: u32 = 2;
@@ -93,8 +93,8 @@ impl Transforms {
     }
 
     /// Figures of the calls, which are a part of the decoding; `None` where there were none.
-    pub(crate) fn figures(&self) -> Option<StageFigures> {
-        Some(self.stage.figures()).filter(|figures| figures.items > 0 || figures.failures > 0)
+    pub(crate) fn stats(&self) -> Option<StageStats> {
+        Some(self.stage.stats()).filter(|stats| stats.items > 0 || stats.failures > 0)
     }
 
     /// Whether the interpreter can do it. Blocks for as long as it takes to start.

@@ -6,8 +6,8 @@ use super::*;
 fn moved() -> Rank {
     let mut rank = Rank::attached();
     rank.wake();
-    assert_eq!(rank.heard(Some(home(2))), [Effect::Detach { link: L0 }, attach(L1, home(2), local(2), 0)]);
-    rank.on(Event::Attached { link: L1, slots: 3 });
+    assert_eq!(rank.heard(Some(home(2))), [SessionEffect::Detach { link: L0 }, attach(L1, home(2), local(2), 0)]);
+    rank.on(SessionEvent::Attached { link: L1, slots: 3 });
     rank
 }
 
@@ -15,25 +15,25 @@ fn moved() -> Rank {
 fn nothing_that_comes_late_over_a_link_that_was_left_touches_the_one_that_serves() {
     let next = at(24);
     let late = [
-        Event::LinkLost { link: L0, cause: "its task ended".into() },
-        Event::Attached { link: L0, slots: 3 },
-        Event::End { link: L0, sequence: 0, position: Position::new(2, 0) },
-        Event::Leaving { link: L0 },
-        Event::Fault { link: L0, message: "the store is away".into(), is_retryable: true },
-        Event::Fault { link: L0, message: "no such job".into(), is_retryable: false },
+        SessionEvent::LinkLost { link: L0, cause: "its task ended".into() },
+        SessionEvent::Attached { link: L0, slots: 3 },
+        SessionEvent::End { link: L0, sequence: 0, position: Position::new(2, 0) },
+        SessionEvent::Leaving { link: L0 },
+        SessionEvent::Fault { link: L0, message: "the store is away".into(), is_retryable: true },
+        SessionEvent::Fault { link: L0, message: "no such job".into(), is_retryable: false },
     ];
     for event in late {
         let mut rank = moved();
         assert_eq!(rank.on(event.clone()), [], "{event:?}");
         assert_eq!(rank.core.attached_link(), Some(L1), "{event:?}");
         assert_eq!(rank.core.link.unreachable(), None, "{event:?}");
-        assert_eq!(rank.filled(L1, 0, 0, 0), [Effect::HandOver { link: L1, slot: 0 }], "after {event:?}");
+        assert_eq!(rank.filled(L1, 0, 0, 0), [SessionEffect::HandOver { link: L1, slot: 0 }], "after {event:?}");
     }
     let mut rank = moved();
-    let filled = Event::Filled { link: L0, sequence: 0, slot: 0, from: at(0), next };
-    assert_eq!(rank.on(filled), [Effect::Discard { link: L0, slot: 0 }]);
-    assert_eq!(rank.on(Event::Freed { link: L0, slot: 0 }), []);
-    assert_eq!(rank.filled(L1, 0, 0, 0), [Effect::HandOver { link: L1, slot: 0 }]);
+    let filled = SessionEvent::Filled { link: L0, sequence: 0, slot: 0, from: at(0), next };
+    assert_eq!(rank.on(filled), [SessionEffect::Discard { link: L0, slot: 0 }]);
+    assert_eq!(rank.on(SessionEvent::Freed { link: L0, slot: 0 }), []);
+    assert_eq!(rank.filled(L1, 0, 0, 0), [SessionEffect::HandOver { link: L1, slot: 0 }]);
 }
 
 #[test]
@@ -41,10 +41,10 @@ fn a_late_attached_of_a_link_that_was_left_does_not_attach_the_one_that_is_being
     let mut rank = Rank::attached();
     rank.wake();
     rank.heard(Some(home(2)));
-    assert_eq!(rank.on(Event::Attached { link: L0, slots: 3 }), []);
+    assert_eq!(rank.on(SessionEvent::Attached { link: L0, slots: 3 }), []);
     assert_eq!(rank.core.attached_link(), None, "home 2 has not answered");
-    assert_eq!(rank.on(Event::LinkLost { link: L0, cause: "its task ended".into() }), []);
-    rank.on(Event::Attached { link: L1, slots: 3 });
+    assert_eq!(rank.on(SessionEvent::LinkLost { link: L0, cause: "its task ended".into() }), []);
+    rank.on(SessionEvent::Attached { link: L1, slots: 3 });
     assert_eq!(rank.core.attached_link(), Some(L1));
 }
 
@@ -52,10 +52,14 @@ fn a_late_attached_of_a_link_that_was_left_does_not_attach_the_one_that_is_being
 fn a_late_batch_of_a_link_that_was_left_frees_no_slot_of_the_one_that_serves() {
     let mut rank = moved();
     rank.filled(L1, 0, 0, 0);
-    rank.on(Event::Filled { link: L0, sequence: 0, slot: 0, from: at(0), next: at(24) });
-    assert_eq!(rank.on(Event::Freed { link: L0, slot: 0 }), [], "the home of L1 is not told that slot 0 is free");
+    rank.on(SessionEvent::Filled { link: L0, sequence: 0, slot: 0, from: at(0), next: at(24) });
+    assert_eq!(
+        rank.on(SessionEvent::Freed { link: L0, slot: 0 }),
+        [],
+        "the home of L1 is not told that slot 0 is free"
+    );
     assert_eq!(rank.core.slots_held(), 1, "the trainer has the batch in slot 0 of L1");
-    assert_eq!(rank.on(Event::Freed { link: L1, slot: 0 }), [Effect::Free { link: L1, slot: 0 }]);
+    assert_eq!(rank.on(SessionEvent::Freed { link: L1, slot: 0 }), [SessionEffect::Free { link: L1, slot: 0 }]);
     assert_eq!(rank.core.slots_held(), 0);
 }
 
@@ -63,8 +67,8 @@ fn a_late_batch_of_a_link_that_was_left_frees_no_slot_of_the_one_that_serves() {
 fn a_link_whose_batches_are_all_freed_leaves_nothing_behind_that_is_waited_for() {
     let mut rank = Rank::attached();
     rank.filled(L0, 0, 0, 0);
-    rank.on(Event::Freed { link: L0, slot: 0 });
-    rank.on(Event::LinkLost { link: L0, cause: "killed".into() });
+    rank.on(SessionEvent::Freed { link: L0, slot: 0 });
+    rank.on(SessionEvent::LinkLost { link: L0, cause: "killed".into() });
     assert_eq!(rank.core.slots_held(), 0);
     assert!(rank.core.left_behind.is_empty(), "{:?}", rank.core.left_behind);
     assert_eq!(rank.heard(Some(home(2))), [attach(L1, home(2), local(2), 24)]);
@@ -72,10 +76,10 @@ fn a_link_whose_batches_are_all_freed_leaves_nothing_behind_that_is_waited_for()
 
 #[test]
 fn a_rank_that_waits_for_a_home_to_answer_wakes_to_give_it_up() {
-    let (mut rank, _) = Rank::new(Intent { ways: Ways::Quic, ..intent() });
+    let (mut rank, _) = Rank::new(Intent { ways: AllowedTransports::Quic, ..intent() });
     rank.joined(session(), Some(home(1)));
     assert_eq!(rank.core.link_wake_ms(), Some(10_000));
-    rank.on(Event::Attached { link: L0, slots: 3 });
+    rank.on(SessionEvent::Attached { link: L0, slots: 3 });
     assert_eq!(rank.core.link_wake_ms(), None, "a home that serves is waited for");
 }
 
@@ -85,14 +89,17 @@ fn the_first_failure_of_a_row_is_told_and_the_others_are_not() {
     let mut told = Vec::new();
     for _ in 0..3 {
         let link = rank.core.attached_link().unwrap();
-        rank.core.handle(rank.now_ms, Event::LinkLost { link, cause: "reset".into() });
+        rank.core.handle(rank.now_ms, SessionEvent::LinkLost { link, cause: "reset".into() });
         let effects = rank.effects();
         told.push(
-            effects.iter().filter(|effect| matches!(effect, Effect::Warn(text) if text.contains("lost home"))).count(),
+            effects
+                .iter()
+                .filter(|effect| matches!(effect, SessionEffect::Warn(text) if text.contains("lost home")))
+                .count(),
         );
-        rank.on(Event::Unanswered { cause: "away".into() });
+        rank.on(SessionEvent::Unanswered { cause: "away".into() });
         rank.wake_until_attach();
-        rank.on(Event::Attached { link: LinkId(link.0 + 1), slots: 3 });
+        rank.on(SessionEvent::Attached { link: LinkId(link.0 + 1), slots: 3 });
     }
     assert_eq!(told, [1, 0, 0]);
 }
@@ -100,28 +107,28 @@ fn the_first_failure_of_a_row_is_told_and_the_others_are_not() {
 #[test]
 fn a_trainer_that_holds_every_batch_is_what_a_rank_waits_for_and_one_that_holds_fewer_is_not() {
     let mut rank = Rank::attached();
-    assert!(rank.core.situation(0).is_up_to_the_home());
+    assert!(rank.core.wait_reason(0).is_up_to_the_home());
     rank.filled(L0, 0, 0, 0);
     rank.filled(L0, 1, 1, 24);
-    assert!(rank.core.situation(0).is_up_to_the_home(), "one slot is free");
+    assert!(rank.core.wait_reason(0).is_up_to_the_home(), "one slot is free");
     rank.filled(L0, 2, 2, 48);
-    let situation = rank.core.situation(0);
-    assert!(!situation.is_up_to_the_home() && situation.to_string().contains("all 3 slots"), "{situation}");
+    let wait_reason = rank.core.wait_reason(0);
+    assert!(!wait_reason.is_up_to_the_home() && wait_reason.to_string().contains("all 3 slots"), "{wait_reason}");
 }
 
 #[test]
 fn what_is_waited_for_is_named_from_the_join_to_the_end() {
     let (mut rank, _) = Rank::new(intent());
-    let text = |rank: &Rank| rank.core.situation(rank.now_ms).to_string();
+    let text = |rank: &Rank| rank.core.wait_reason(rank.now_ms).to_string();
     assert!(text(&rank).contains("has not joined at `coord:1`"), "{}", text(&rank));
     rank.joined(session(), None);
     assert!(text(&rank).contains("knows no worker"), "{}", text(&rank));
     rank.wake();
     rank.heard(Some(home(1)));
     assert_eq!(text(&rank), "the home has not answered yet");
-    rank.on(Event::Attached { link: L0, slots: 3 });
+    rank.on(SessionEvent::Attached { link: L0, slots: 3 });
     assert!(text(&rank).contains("home `w1` has sent none over the local queue"), "{}", text(&rank));
-    rank.on(Event::LinkLost { link: L0, cause: "killed".into() });
+    rank.on(SessionEvent::LinkLost { link: L0, cause: "killed".into() });
     assert!(text(&rank).contains("no home serves the rank: home `w1`: killed"), "{}", text(&rank));
     rank.heard(None);
     assert!(
@@ -129,6 +136,6 @@ fn what_is_waited_for_is_named_from_the_join_to_the_end() {
         "{}",
         text(&rank)
     );
-    rank.on(Event::Close);
+    rank.on(SessionEvent::Close);
     assert_eq!(text(&rank), "the session is over");
 }

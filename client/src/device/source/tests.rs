@@ -19,7 +19,7 @@ use super::*;
 use crate::{
     batch::tests::{Filler, columns},
     core::tests::job,
-    device::{DeviceError, Flip, NormaliseColumn, Placement, StreamHandle},
+    device::{BatchPlacement, DeviceError, Flip, NormaliseColumn, StreamHandle},
 };
 
 /// A source that yields the batches it was created with, then waits for ever.
@@ -44,7 +44,7 @@ impl Source for Fed {
         Ok(())
     }
 
-    fn handed(&mut self, _: Progress) {}
+    fn delivered(&mut self, _: Progress) {}
 
     fn serving(&self) -> Serving {
         Serving::default()
@@ -76,7 +76,7 @@ async fn on_the_host_a_tensor_lies_in_its_slot_and_keeps_it() {
     let mut loader = on_host(loader, DeviceOptions::default());
     let batch = loader.next().await.unwrap().unwrap();
     assert_eq!((loader.position(), loader.receipt()), (Position::new(0, 24), batch.receipt()));
-    assert_eq!(batch.placement(), Placement::Host);
+    assert_eq!(batch.placement(), BatchPlacement::Host);
     batch.wait_on(StreamHandle::LEGACY).unwrap();
     batch.synchronise().unwrap();
     let inside = slab.as_ptr() as usize..slab.as_ptr() as usize + slab.bytes();
@@ -156,7 +156,7 @@ async fn a_trainer_that_holds_all_slots_is_told_so() {
 #[tokio::test]
 async fn a_device_that_is_none_and_options_that_do_not_fit_are_errors() {
     assert_eq!(Device::open("gpu").unwrap_err(), DeviceError::Name { name: "gpu".into() });
-    assert_eq!("cpu".parse::<Device>().unwrap().placement(), Placement::Host);
+    assert_eq!("cpu".parse::<Device>().unwrap().placement(), BatchPlacement::Host);
     let (loader, _slab) = loader(0, 1);
     let options = DeviceOptions { buffers: 0, ..DeviceOptions::default() };
     let error = loader.on_device(&Device::host(), options).unwrap_err();

@@ -1,7 +1,7 @@
 //! Bad samples that workers report.
 
 use spdl_shard::SampleId;
-use spdl_wire::messages::{BadSample, Refusal, WorkerBeat};
+use spdl_wire::messages::{BadSample, Refusal, WorkerHeartbeat};
 
 use crate::core::{
     Change,
@@ -10,7 +10,7 @@ use crate::core::{
 
 fn report(world: &mut World, samples: &[u64]) {
     let bad_samples = samples.iter().map(|sample| bad_sample(*sample)).collect();
-    world.worker(WorkerBeat { bad_samples, ..worker(1, "a") });
+    world.worker(WorkerHeartbeat { bad_samples, ..worker(1, "a") });
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_failed_job_and_its_bad_samples_survive_a_restart() {
 fn a_sample_that_the_dataset_has_not_counts_for_nothing() {
     let mut world = World::new();
     report(&mut world, &[10_000, u64::MAX]);
-    world.worker(WorkerBeat {
+    world.worker(WorkerHeartbeat {
         bad_samples: vec![BadSample { job: "none".into(), sample: SampleId(1), ..bad_sample(1) }],
         ..worker(1, "a")
     });

@@ -2,7 +2,7 @@
 
 use spdl_shard::Position;
 use spdl_wire::messages::{
-    FromCoordinator, Join, NodeId, RankBeat, RankFigures, SessionId, Start, Transport, WorkerBeat, WorkerId,
+    FromCoordinator, Join, NodeId, RankHeartbeat, RankStats, SessionId, Start, Transport, WorkerHeartbeat, WorkerId,
 };
 
 use crate::core::{
@@ -11,7 +11,7 @@ use crate::core::{
 };
 
 /// Beats of a worker every second, for so many seconds.
-fn seconds(world: &mut World, seconds: u32, workers: &[WorkerBeat]) {
+fn seconds(world: &mut World, seconds: u32, workers: &[WorkerHeartbeat]) {
     for _ in 0..seconds {
         world.pass_ms(1_000);
         workers.iter().for_each(|beat| drop(world.worker(beat.clone())));
@@ -80,7 +80,7 @@ fn a_rank_that_was_placed_just_now_is_not_moved_to_a_worker_that_is_back() {
     let mut world = World::new();
     let (here, there) = (worker(1, "a"), worker(2, "b"));
     seconds(&mut world, 20, &[here.clone(), there.clone()]);
-    world.worker(WorkerBeat { draining: true, ..here.clone() });
+    world.worker(WorkerHeartbeat { draining: true, ..here.clone() });
     let (_, home) = world.try_join(Join { node: NodeId("a".into()), ..join(0, 1, 10) }).unwrap();
     assert_eq!(home, Some(2));
     world.worker(here.clone());
@@ -94,7 +94,7 @@ fn a_rank_that_was_placed_just_now_is_not_moved_to_a_worker_that_is_back() {
 #[test]
 fn a_worker_that_still_lists_a_rank_that_has_left_does_not_become_its_home() {
     let mut world = World::new();
-    let figures = RankFigures {
+    let stats = RankStats {
         session: SessionId(1),
         rank: 0,
         transport: Transport::Local,
@@ -103,7 +103,7 @@ fn a_worker_that_still_lists_a_rank_that_has_left_does_not_become_its_home() {
         slots: 1,
         stall: None,
     };
-    let serving = WorkerBeat { ranks: vec![figures], ..worker(1, "a") };
+    let serving = WorkerHeartbeat { ranks: vec![stats], ..worker(1, "a") };
     world.worker(serving.clone());
     world.join(join(0, 1, 10));
     world.leave(beat(1, 0, 10, 96));
@@ -132,7 +132,7 @@ fn a_worker_that_drains_is_logged_once_and_takes_no_more_ranks() {
     let mut world = World::new();
     world.worker(worker(1, "a"));
     for _ in 0..3 {
-        world.worker(WorkerBeat { draining: true, ..worker(1, "a") });
+        world.worker(WorkerHeartbeat { draining: true, ..worker(1, "a") });
     }
     assert_eq!(world.log.iter().filter(|line| line.contains("is draining")).count(), 1);
     assert_eq!(world.try_join(join(0, 1, 10)).unwrap().1, None);
@@ -145,7 +145,7 @@ fn a_rank_can_say_of_so_many_workers_that_it_cannot_reach_them_and_forgets_it_in
         world.worker(worker(id, "far"));
     }
     world.join(join(0, 1, 10));
-    let unreachable = |worker| RankBeat { unreachable: Some(WorkerId(worker)), ..beat(1, 0, 10, 0) };
+    let unreachable = |worker| RankHeartbeat { unreachable: Some(WorkerId(worker)), ..beat(1, 0, 10, 0) };
     assert_eq!(world.beat(unreachable(1)), Ok(Some(2)));
     assert_eq!(world.beat(unreachable(2)), Ok(Some(3)));
     assert_eq!(world.beat(unreachable(3)), Ok(Some(3)), "out of reach is better than none");
@@ -156,7 +156,7 @@ fn a_rank_can_say_of_so_many_workers_that_it_cannot_reach_them_and_forgets_it_in
 fn what_a_rank_says_of_a_worker_that_is_not_there_yet_does_not_keep_it_from_that_worker() {
     let mut world = World::new();
     world.try_join(Join { node: NodeId("near".into()), ..join(0, 1, 10) }).unwrap();
-    let unreachable = RankBeat { unreachable: Some(WorkerId(2)), ..beat(1, 0, 10, 0) };
+    let unreachable = RankHeartbeat { unreachable: Some(WorkerId(2)), ..beat(1, 0, 10, 0) };
     assert_eq!(world.beat(unreachable), Ok(None));
     world.worker(worker(1, "far"));
     world.worker(worker(2, "near"));
@@ -170,7 +170,7 @@ fn a_rank_is_kept_from_64_workers_at_most() {
         world.worker(worker(id, "far"));
     }
     world.join(join(0, 1, 10));
-    let unreachable = |worker| RankBeat { unreachable: Some(WorkerId(worker)), ..beat(1, 0, 10, 0) };
+    let unreachable = |worker| RankHeartbeat { unreachable: Some(WorkerId(worker)), ..beat(1, 0, 10, 0) };
     for id in 1..=64 {
         assert_eq!(world.beat(unreachable(id)), Ok(Some(id + 1)));
     }

@@ -1,7 +1,7 @@
 //! Peers that say more of themselves than there is room for.
 
 use spdl_wire::messages::{
-    FromCoordinator, NodeId, RankFigures, Refusal, SessionId, StageFigures, Transport, WorkerBeat,
+    FromCoordinator, NodeId, RankStats, Refusal, SessionId, StageStats, Transport, WorkerHeartbeat,
 };
 
 use crate::core::{
@@ -11,7 +11,7 @@ use crate::core::{
 
 #[test]
 fn a_worker_that_says_too_much_is_refused_with_the_limit() {
-    let figures = RankFigures {
+    let stats = RankStats {
         session: SessionId(1),
         rank: 0,
         transport: Transport::Local,
@@ -21,13 +21,13 @@ fn a_worker_that_says_too_much_is_refused_with_the_limit() {
         stall: None,
     };
     let long = || "x".repeat(MAX_TEXT_BYTES + 1);
-    type Change<'a> = &'a dyn Fn(&mut WorkerBeat);
+    type Change<'a> = &'a dyn Fn(&mut WorkerHeartbeat);
     let changes: [(Change<'_>, &str); 5] = [
         (&|beat| beat.home.name = long(), "a worker's name"),
         (&|beat| beat.home.socket = Some(long()), "a socket's path"),
-        (&|beat| beat.ranks = vec![figures.clone(); MAX_RANKS_OF_WORKER + 1], "a worker's ranks"),
-        (&|beat| beat.stages = vec![StageFigures::default(); MAX_STAGES + 1], "a worker's stages"),
-        (&|beat| beat.stages = vec![StageFigures { name: long(), ..StageFigures::default() }], "a stage's name"),
+        (&|beat| beat.ranks = vec![stats.clone(); MAX_RANKS_OF_WORKER + 1], "a worker's ranks"),
+        (&|beat| beat.stages = vec![StageStats::default(); MAX_STAGES + 1], "a worker's stages"),
+        (&|beat| beat.stages = vec![StageStats { name: long(), ..StageStats::default() }], "a stage's name"),
     ];
     for (change, subject) in changes {
         let mut beat = worker(1, "a");

@@ -1,6 +1,6 @@
 //! Workers come and go; every living rank has a living home when there is one.
 
-use spdl_wire::messages::{FromCoordinator, Join, NodeId, RankBeat, ToCoordinator, WorkerBeat, WorkerId};
+use spdl_wire::messages::{FromCoordinator, Join, NodeId, RankHeartbeat, ToCoordinator, WorkerHeartbeat, WorkerId};
 
 use crate::core::{
     Role,
@@ -17,8 +17,8 @@ fn placed() -> World {
     world
 }
 
-fn unreachable(worker: u64) -> RankBeat {
-    RankBeat { unreachable: Some(WorkerId(worker)), ..beat(1, 0, 10, 0) }
+fn unreachable(worker: u64) -> RankHeartbeat {
+    RankHeartbeat { unreachable: Some(WorkerId(worker)), ..beat(1, 0, 10, 0) }
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn a_rank_without_a_home_gets_one_when_a_worker_comes() {
 }
 
 /// Lets seconds pass in which workers and ranks beat; the homes of ranks `0..ranks` at each.
-fn seconds(world: &mut World, seconds: u32, workers: &[WorkerBeat], ranks: u32) -> Vec<Vec<u64>> {
+fn seconds(world: &mut World, seconds: u32, workers: &[WorkerHeartbeat], ranks: u32) -> Vec<Vec<u64>> {
     let mut homes = Vec::new();
     for _ in 0..seconds {
         world.pass_ms(1_000);
@@ -140,7 +140,7 @@ fn a_worker_whose_connection_closes_is_dead_at_once() {
 #[test]
 fn an_old_connection_of_a_worker_that_came_back_over_another_is_no_loss() {
     let mut world = placed();
-    world.send_as(Role::Worker, 77, ToCoordinator::WorkerBeat(worker(1, "a")));
+    world.send_as(Role::Worker, 77, ToCoordinator::WorkerHeartbeat(worker(1, "a")));
     world.close(1);
     assert_eq!(world.beat(beat(1, 0, 10, 96)), Ok(Some(1)));
     world.close(77);
@@ -181,7 +181,7 @@ fn a_worker_that_was_started_anew_at_the_same_address_replaces_its_former_life()
 #[test]
 fn a_draining_worker_loses_its_ranks_and_gets_no_new_ones() {
     let mut world = placed();
-    world.worker(WorkerBeat { draining: true, ..worker(1, "a") });
+    world.worker(WorkerHeartbeat { draining: true, ..worker(1, "a") });
     assert_eq!(world.beat(beat(1, 0, 10, 96)), Ok(Some(2)));
     let (_, home) = world.try_join(Join { node: NodeId("a".into()), ..join(1, 2, 11) }).unwrap();
     assert_eq!(home, Some(2));
@@ -191,7 +191,7 @@ fn a_draining_worker_loses_its_ranks_and_gets_no_new_ones() {
 fn a_draining_worker_keeps_its_ranks_when_there_is_no_other() {
     let mut world = placed();
     world.close(2);
-    world.worker(WorkerBeat { draining: true, ..worker(1, "a") });
+    world.worker(WorkerHeartbeat { draining: true, ..worker(1, "a") });
     assert_eq!(world.beat(beat(1, 0, 10, 96)), Ok(Some(1)));
     assert_eq!(world.try_join(join(1, 2, 11)).unwrap().1, None, "and a new rank waits");
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use spdl_shard::Position;
-use spdl_wire::messages::{Join, RankBeat, Start, WorkerBeat, WorkerId};
+use spdl_wire::messages::{Join, RankHeartbeat, Start, WorkerHeartbeat, WorkerId};
 
 use crate::core::testing::{World, beat, join, worker};
 
@@ -57,7 +57,7 @@ impl Oracle {
 fn apply(world: &mut World, oracle: &mut Oracle, event: Event) -> Result<(), TestCaseError> {
     match event {
         Event::Worker { id, draining } => {
-            world.worker(WorkerBeat { draining, ..worker(id, &format!("node-{id}")) });
+            world.worker(WorkerHeartbeat { draining, ..worker(id, &format!("node-{id}")) });
         }
         Event::Close { id } => world.close(id),
         Event::Pass { ms } => world.pass_ms(ms),
@@ -88,7 +88,7 @@ fn apply(world: &mut World, oracle: &mut Oracle, event: Event) -> Result<(), Tes
         }
         Event::Beat { session, rank, nonce, offset, unreachable } => {
             let session = oracle.newest.saturating_sub(session);
-            let said = RankBeat { unreachable: unreachable.map(WorkerId), ..beat(session, rank, nonce, offset) };
+            let said = RankHeartbeat { unreachable: unreachable.map(WorkerId), ..beat(session, rank, nonce, offset) };
             if let Ok(home) = world.beat(said) {
                 prop_assert_eq!(session, oracle.newest);
                 let ranks = oracle.acknowledged.get_mut(&session).unwrap();

@@ -1,15 +1,15 @@
 //! What a coordinator that was killed knows when it is back.
 
 use spdl_shard::Position;
-use spdl_wire::messages::{RankBeat, RankFigures, Refusal, SessionId, Transport, WorkerBeat, WorkerId};
+use spdl_wire::messages::{RankHeartbeat, RankStats, Refusal, SessionId, Transport, WorkerHeartbeat, WorkerId};
 
 use crate::core::{
     Change,
     testing::{World, bad_sample, beat, join, worker},
 };
 
-fn serving(id: u64, session: u64, rank: u32) -> WorkerBeat {
-    let figures = RankFigures {
+fn serving(id: u64, session: u64, rank: u32) -> WorkerHeartbeat {
+    let stats = RankStats {
         session: SessionId(session),
         rank,
         transport: Transport::Local,
@@ -18,7 +18,7 @@ fn serving(id: u64, session: u64, rank: u32) -> WorkerBeat {
         slots: 4,
         stall: None,
     };
-    WorkerBeat { ranks: vec![figures], ..worker(id, "somewhere") }
+    WorkerHeartbeat { ranks: vec![stats], ..worker(id, "somewhere") }
 }
 
 /// Two ranks in session 1, restarted at once.
@@ -66,10 +66,10 @@ fn an_answer_that_tells_of_what_others_have_changed_waits_until_that_is_durable(
 
     let waits = |request| Coordinator::answer_waits_for_earlier(&request);
     assert!(waits(ToCoordinator::Join(join(0, 2, 10))), "somebody else may have opened the session just then");
-    let told = WorkerBeat { bad_samples: vec![bad_sample(3)], ..worker(1, "a") };
-    assert!(waits(ToCoordinator::WorkerBeat(told)), "somebody else may have told of it just then");
-    assert!(!waits(ToCoordinator::WorkerBeat(worker(1, "a"))), "a slow disk takes no worker for dead");
-    assert!(!waits(ToCoordinator::RankBeat(beat(1, 0, 10, 96))));
+    let told = WorkerHeartbeat { bad_samples: vec![bad_sample(3)], ..worker(1, "a") };
+    assert!(waits(ToCoordinator::WorkerHeartbeat(told)), "somebody else may have told of it just then");
+    assert!(!waits(ToCoordinator::WorkerHeartbeat(worker(1, "a"))), "a slow disk takes no worker for dead");
+    assert!(!waits(ToCoordinator::RankHeartbeat(beat(1, 0, 10, 96))));
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_rank_that_nobody_claims_within_the_liveness_timeout_gets_a_home() {
 fn a_rank_whose_home_is_gone_does_not_wait_to_be_claimed() {
     let mut world = restarted();
     world.worker(worker(1, "x"));
-    let alone = RankBeat { unreachable: Some(WorkerId(7)), ..beat(1, 0, 10, 96) };
+    let alone = RankHeartbeat { unreachable: Some(WorkerId(7)), ..beat(1, 0, 10, 96) };
     assert_eq!(world.beat(alone), Ok(Some(1)));
 }
 

@@ -13,10 +13,10 @@ fn each_request_is_taken_from_its_roles_only() {
     let submit = ToCoordinator::SubmitJob { toml: String::new(), origin: String::new() };
     let run = RunName { job: "j".to_owned(), run: "j".to_owned() };
     let cases: [(ToCoordinator, &[Role]); 11] = [
-        (ToCoordinator::WorkerBeat(worker(1, "a")), &[Worker]),
+        (ToCoordinator::WorkerHeartbeat(worker(1, "a")), &[Worker]),
         (ToCoordinator::WorkerLeave { worker: WorkerId(1) }, &[Worker]),
         (ToCoordinator::Join(join(0, 1, 1)), &[Client, Admin]),
-        (ToCoordinator::RankBeat(beat(1, 0, 1, 0)), &[Client, Admin]),
+        (ToCoordinator::RankHeartbeat(beat(1, 0, 1, 0)), &[Client, Admin]),
         (ToCoordinator::RankLeave(beat(1, 0, 1, 0)), &[Client, Admin]),
         (submit, &[Client, Admin]),
         (ToCoordinator::RemoveJob { name: "j".to_owned() }, &[Admin]),

@@ -2,7 +2,8 @@
 
 use spdl_shard::{Position, Receipt, SampleId, job::Job};
 use spdl_wire::messages::{
-    BAD_SAMPLES_PAGE, FromCoordinator, Join, Refusal, RunName, SessionId, Start, StartReason, ToCoordinator, WorkerBeat,
+    BAD_SAMPLES_PAGE, FromCoordinator, Join, Refusal, RunName, SessionId, Start, StartReason, ToCoordinator,
+    WorkerHeartbeat,
 };
 
 use crate::core::{
@@ -133,7 +134,7 @@ fn all_ids_of_bad_samples_can_be_had_page_by_page() {
     let samples = BAD_SAMPLES_PAGE as u64 + 7;
     world.create(Job { samples, max_bad_fraction: 1.0, ..job("bad") });
     let of_job = |sample| spdl_wire::messages::BadSample { job: "bad".to_owned(), ..bad_sample(sample) };
-    world.worker(WorkerBeat { bad_samples: (0..samples).rev().map(of_job).collect(), ..worker(1, "a") });
+    world.worker(WorkerHeartbeat { bad_samples: (0..samples).rev().map(of_job).collect(), ..worker(1, "a") });
     let mut page = |after| {
         let request = ToCoordinator::BadSamples { job: "bad".to_owned(), after };
         let FromCoordinator::BadSamples { samples, is_last } = ask(&mut world, request) else { panic!("no page") };

@@ -1,7 +1,7 @@
 //! Which session a rank takes part in, and where it starts.
 
 use spdl_shard::{Fingerprint, Position, job::Job};
-use spdl_wire::messages::{Holder, Join, RankBeat, Refusal, RunName, SessionId, Start, StartReason};
+use spdl_wire::messages::{Holder, Join, RankHeartbeat, Refusal, RunName, SessionId, Start, StartReason};
 
 use crate::core::{
     MAX_WORLD, SUPERSEDED_SESSIONS,
@@ -217,7 +217,7 @@ fn a_run_that_has_had_no_session_is_resumed_at_the_beginning() {
 fn a_run_that_is_finished_is_not_resumed_and_begins_again_or_goes_on_with_more_epochs() {
     let mut world = World::new();
     let id = world.join(join(0, 1, 10));
-    let end = RankBeat { acknowledged: Position::new(3, 0), ..beat(id, 0, 10, 0) };
+    let end = RankHeartbeat { acknowledged: Position::new(3, 0), ..beat(id, 0, 10, 0) };
     world.leave(end);
     let finished = world.try_join(join(0, 1, 20)).unwrap_err();
     assert_eq!(finished.to_string(), "job `j` is finished: session 1 got to 3:0, the end of 3 epoch(s)");
@@ -225,7 +225,7 @@ fn a_run_that_is_finished_is_not_resumed_and_begins_again_or_goes_on_with_more_e
     let (session, _) = world.try_join(Join { epochs: Some(5), ..join(0, 1, 30) }).unwrap();
     assert_eq!((session.start, session.job.epochs), (Position::new(3, 0), 5));
     assert_eq!(session.job.fingerprint(), job("j").fingerprint(), "it is the same job");
-    world.leave(RankBeat { acknowledged: Position::new(4, 0), ..beat(session.id.0, 0, 30, 0) });
+    world.leave(RankHeartbeat { acknowledged: Position::new(4, 0), ..beat(session.id.0, 0, 30, 0) });
     world.restart();
     let (session, _) = world.try_join(join(0, 1, 40)).unwrap();
     assert_eq!((session.start, session.job.epochs), (Position::new(4, 0), 5), "the run keeps its epochs");

@@ -17,7 +17,7 @@ fn used(directory: &Path) -> Durable {
     state.load().unwrap()
 }
 
-fn refusal(directory: &Path) -> StateError {
+fn refusal(directory: &Path) -> StateStoreError {
     EmbeddedState::open(directory).err().expect("it is refused")
 }
 
@@ -141,7 +141,7 @@ fn a_folder_that_was_in_use_and_has_no_database_is_no_new_cluster() {
     used(directory.path());
     fs::remove_file(database(directory.path())).unwrap();
     let error = refusal(directory.path());
-    assert!(matches!(error, StateError::Lost { .. }), "{error}");
+    assert!(matches!(error, StateStoreError::Lost { .. }), "{error}");
 }
 
 #[test]

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::{
-    gateway::Op,
-    keys::{Keys, end_of},
+    gateway::TxnOp,
+    keys::{EtcdKeys, end_of},
 };
 use crate::core::Change;
 
@@ -29,7 +29,7 @@ const SPLIT: &str = "split:";
 
 /// What is known of the stored state without asking.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownKeys {
     /// The job of each session.
     pub(super) sessions: BTreeMap<u64, String>,
     pub(super) last_session: u64,
@@ -54,23 +54,23 @@ pub(super) fn stored(value: &[u8]) -> Option<Stored<'_>> {
 }
 
 /// Packs changes.
-pub(super) struct Batch<'a> {
-    keys: &'a Keys,
-    known: &'a mut Known,
+pub(super) struct WriteBatch<'a> {
+    keys: &'a EtcdKeys,
+    known: &'a mut KnownKeys,
     /// Distinguishes parts of different times.
     made: String,
     number: usize,
-    transactions: Vec<Vec<Op>>,
+    transactions: Vec<Vec<TxnOp>>,
     /// How many of them change what is seen.
     visible: usize,
     /// The transaction that is being filled: the last step for each key.
-    open: BTreeMap<String, Op>,
+    open: BTreeMap<String, TxnOp>,
     open_bytes: usize,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> WriteBatch<'a> {
     /// `made` is another text for each batch that is tried.
-    pub(super) const fn new(keys: &'a Keys, known: &'a mut Known, made: String) -> Self {
+    pub(super) const fn new(keys: &'a EtcdKeys, known: &'a mut KnownKeys, made: String) -> Self {
         Self {
             keys,
             known,
@@ -84,7 +84,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The transactions, to be carried out in order. However many of the first are, the changes can be read all or none.
-    pub(super) fn of(mut self, changes: &[Change]) -> Vec<Vec<Op>> {
+    pub(super) fn of(mut self, changes: &[Change]) -> Vec<Vec<TxnOp>> {
         for change in changes {
             self.add(change);
         }
@@ -99,7 +99,7 @@ impl<'a> Batch<'a> {
         self.transactions.extend(in_place);
         let parts = self.keys.parts(&key);
         self.known.split.remove(&key);
-        self.transactions.push(vec![Op::Delete { key }, Op::DeleteRange { end: end_of(&parts), key: parts }]);
+        self.transactions.push(vec![TxnOp::Delete { key }, TxnOp::DeleteRange { end: end_of(&parts), key: parts }]);
         self.transactions
     }
 
@@ -129,7 +129,7 @@ impl<'a> Batch<'a> {
     fn delete_job(&mut self, name: &str) {
         let mut steps = self.deletion(self.keys.job(name));
         let bad = self.keys.bad_samples_of(name);
-        steps.push(Op::DeleteRange { end: end_of(&bad), key: bad });
+        steps.push(TxnOp::DeleteRange { end: end_of(&bad), key: bad });
         for (id, _) in self.known.sessions.extract_if(.., |_, job| job == name).collect::<Vec<_>>() {
             steps.extend(self.deletion(self.keys.session(id)));
         }
@@ -141,23 +141,23 @@ impl<'a> Batch<'a> {
     }
 
     /// The steps that delete a key and its parts.
-    fn deletion(&mut self, key: String) -> Vec<Op> {
+    fn deletion(&mut self, key: String) -> Vec<TxnOp> {
         let parts = self.known.split.remove(&key).then(|| self.keys.parts(&key));
-        let parts = parts.map(|parts| Op::DeleteRange { end: end_of(&parts), key: parts });
-        std::iter::once(Op::Delete { key }).chain(parts).collect()
+        let parts = parts.map(|parts| TxnOp::DeleteRange { end: end_of(&parts), key: parts });
+        std::iter::once(TxnOp::Delete { key }).chain(parts).collect()
     }
 
     /// Puts a value, and what goes with it.
-    fn put(&mut self, key: String, value: Vec<u8>, with: Option<Op>) {
+    fn put(&mut self, key: String, value: Vec<u8>, with: Option<TxnOp>) {
         if value.len() > PART_BYTES {
             return self.put_in_parts(key, &value, with);
         }
         let parts = self.known.split.remove(&key).then(|| self.keys.parts(&key));
-        let parts = parts.map(|parts| Op::DeleteRange { end: end_of(&parts), key: parts });
+        let parts = parts.map(|parts| TxnOp::DeleteRange { end: end_of(&parts), key: parts });
         self.together([Some(put(key, value)), with, parts].into_iter().flatten().collect());
     }
 
-    fn put_in_parts(&mut self, key: String, value: &[u8], with: Option<Op>) {
+    fn put_in_parts(&mut self, key: String, value: &[u8], with: Option<TxnOp>) {
         self.cut();
         let made = format!("{}-{}", self.made, self.number);
         self.number += 1;
@@ -168,8 +168,8 @@ impl<'a> Batch<'a> {
         }
         // Whatever other parts there are were made before, or by an attempt that did not get to its end.
         let (all, own) = (self.keys.parts(&key), self.keys.parts_made(&key, &made));
-        let before = Op::DeleteRange { key: all.clone(), end: own.clone() };
-        let after = Op::DeleteRange { key: end_of(&own), end: end_of(&all) };
+        let before = TxnOp::DeleteRange { key: all.clone(), end: own.clone() };
+        let after = TxnOp::DeleteRange { key: end_of(&own), end: end_of(&all) };
         let head = put(key.clone(), format!("{SPLIT}{made}:{count}").into_bytes());
         self.together([Some(head), with, Some(before), Some(after)].into_iter().flatten().collect());
         self.cut();
@@ -177,8 +177,8 @@ impl<'a> Batch<'a> {
     }
 
     /// Adds steps that belong together.
-    fn together(&mut self, steps: Vec<Op>) {
-        let bytes: usize = steps.iter().map(Op::bytes).sum();
+    fn together(&mut self, steps: Vec<TxnOp>) {
+        let bytes: usize = steps.iter().map(TxnOp::bytes).sum();
         if self.open.len() + steps.len() > MAX_OPS || self.open_bytes + bytes > MAX_BYTES {
             self.cut();
         }
@@ -199,7 +199,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-impl Op {
+impl TxnOp {
     fn key(&self) -> &str {
         match self {
             Self::Put { key, .. } | Self::Delete { key } | Self::DeleteRange { key, .. } => key,
@@ -215,8 +215,8 @@ impl Op {
     }
 }
 
-const fn put(key: String, value: Vec<u8>) -> Op {
-    Op::Put { key, value, lease: None }
+const fn put(key: String, value: Vec<u8>) -> TxnOp {
+    TxnOp::Put { key, value, lease: None }
 }
 
 fn json(record: &impl Serialize) -> Vec<u8> {
@@ -231,12 +231,12 @@ mod tests {
     use super::*;
     use crate::core::{BadSampleRecord, JobRecord, testing};
 
-    fn keys() -> Keys {
-        Keys::new("p".to_owned())
+    fn keys() -> EtcdKeys {
+        EtcdKeys::new("p".to_owned())
     }
 
-    fn pack(known: &mut Known, changes: &[Change]) -> Vec<Vec<Op>> {
-        Batch::new(&keys(), known, "m".to_owned()).of(changes)
+    fn pack(known: &mut KnownKeys, changes: &[Change]) -> Vec<Vec<TxnOp>> {
+        WriteBatch::new(&keys(), known, "m".to_owned()).of(changes)
     }
 
     fn bad(sample: u64) -> Change {
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn many_changes_are_as_few_transactions_as_etcd_takes_and_none_is_lost() {
         let changes: Vec<Change> = (0..1_000).map(bad).collect();
-        let transactions = pack(&mut Known::default(), &changes);
+        let transactions = pack(&mut KnownKeys::default(), &changes);
         let (journal, in_place) = transactions.split_first().unwrap();
         let (deletion, in_place) = in_place.split_last().unwrap();
         assert_eq!((journal.len(), in_place.len(), deletion.len()), (1, 10, 2));
@@ -262,30 +262,30 @@ mod tests {
     #[test]
     fn changes_that_one_transaction_does_not_hold_are_in_the_journal_before_and_until_they_are_in_their_places() {
         let changes: Vec<Change> = (0..MAX_OPS as u64 + 1).map(bad).collect();
-        let mut known = Known::default();
+        let mut known = KnownKeys::default();
         let transactions = pack(&mut known, &changes);
         assert_eq!(transactions.iter().map(Vec::len).collect::<Vec<_>>(), [1, MAX_OPS, 1, 2]);
-        let [Op::Put { key, value, .. }] = &transactions[0][..] else { panic!("{transactions:?}") };
+        let [TxnOp::Put { key, value, .. }] = &transactions[0][..] else { panic!("{transactions:?}") };
         assert_eq!(key, "p/journal");
         assert_eq!(serde_json::from_slice::<Vec<Change>>(value).unwrap(), changes);
-        assert!(matches!(&transactions[3][0], Op::Delete { key } if key == "p/journal"), "{transactions:?}");
+        assert!(matches!(&transactions[3][0], TxnOp::Delete { key } if key == "p/journal"), "{transactions:?}");
         let few = pack(&mut known, &changes[..3]);
         assert_eq!(few.len(), 1, "what one transaction holds is whole without a journal");
-        let again = pack(&mut Known { journal: true, ..Known::default() }, &changes[..3]);
+        let again = pack(&mut KnownKeys { journal: true, ..KnownKeys::default() }, &changes[..3]);
         assert_eq!(again.len(), 3, "a journal that may be there is replaced: its changes are older");
     }
 
     #[test]
     fn of_steps_on_one_key_a_transaction_has_the_last() {
         let changes = [bad(1), bad(1), Change::DeleteSession(SessionId(3)), Change::DeleteSession(SessionId(3))];
-        let transactions = pack(&mut Known::default(), &changes);
+        let transactions = pack(&mut KnownKeys::default(), &changes);
         assert_eq!(transactions.concat().len(), 2);
     }
 
     #[test]
     fn a_job_goes_alone_with_all_that_is_its_own() {
         let sessions = [(3, "j".to_owned()), (4, "k".to_owned()), (5, "j".to_owned())].into();
-        let mut known = Known { sessions, ..Known::default() };
+        let mut known = KnownKeys { sessions, ..KnownKeys::default() };
         let transactions = pack(&mut known, &[bad(1), Change::DeleteJob("j".to_owned()), bad(2)]);
         assert_eq!(
             transactions.iter().map(Vec::len).collect::<Vec<_>>(),
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn a_job_with_more_sessions_than_a_transaction_has_steps_is_deleted_in_several() {
         let sessions = (0..250).map(|id| (id, "j".to_owned())).collect();
-        let mut known = Known { sessions, ..Known::default() };
+        let mut known = KnownKeys { sessions, ..KnownKeys::default() };
         let transactions = pack(&mut known, &[Change::DeleteJob("j".to_owned())]);
         assert_eq!(transactions.iter().map(Vec::len).collect::<Vec<_>>(), [1, 100, 100, 52, 2]);
         assert!(known.sessions.is_empty());
@@ -306,16 +306,16 @@ mod tests {
 
     #[test]
     fn a_long_value_is_put_in_parts_that_its_key_names_last() {
-        let mut known = Known::default();
+        let mut known = KnownKeys::default();
         let long = job("a", Some("x".repeat(PART_BYTES + 1)));
         let transactions = pack(&mut known, std::slice::from_ref(&long));
         assert_eq!(transactions.len(), 3);
-        assert!(transactions.iter().all(|steps| steps.iter().map(Op::bytes).sum::<usize>() <= MAX_BYTES));
-        let Op::Put { value, .. } = &transactions[2][0] else { panic!("{transactions:?}") };
+        assert!(transactions.iter().all(|steps| steps.iter().map(TxnOp::bytes).sum::<usize>() <= MAX_BYTES));
+        let TxnOp::Put { value, .. } = &transactions[2][0] else { panic!("{transactions:?}") };
         assert_eq!(stored(value), Some(Stored::Parts { made: "m-0", count: 2 }));
         assert!(known.split.contains("p/jobs/a"));
         let shorter = pack(&mut known, &[job("a", None)]);
-        assert!(matches!(&shorter.concat()[..], [Op::Put { .. }, Op::DeleteRange { .. }]), "{shorter:?}");
+        assert!(matches!(&shorter.concat()[..], [TxnOp::Put { .. }, TxnOp::DeleteRange { .. }]), "{shorter:?}");
         assert!(known.split.is_empty());
     }
 

@@ -78,7 +78,7 @@ pub(crate) struct KeyValue {
 
 /// One step of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
+pub(crate) enum TxnOp {
     Put {
         key: String,
         value: Vec<u8>,
@@ -166,14 +166,14 @@ impl Gateway {
     pub(crate) async fn grant(&self, ttl_s: u64) -> Result<Granted, EtcdError> {
         self.call(GRANT, &json!({ "TTL": ttl_s.to_string() }))
             .await
-            .map(|lease: Lease| Granted { id: lease.id, ttl_s: u64::try_from(lease.ttl).unwrap_or(0) })
+            .map(|lease: EtcdLease| Granted { id: lease.id, ttl_s: u64::try_from(lease.ttl).unwrap_or(0) })
     }
 
     /// Renews a lease; how many seconds it has from then on, or `None` where it has run out.
     pub(crate) async fn keep_alive(&self, lease: i64) -> Result<Option<u64>, EtcdError> {
         #[derive(Deserialize)]
         struct Kept {
-            result: Lease,
+            result: EtcdLease,
         }
         let kept: Kept = self.call("lease/keepalive", &json!({ "ID": lease.to_string() })).await?;
         Ok(u64::try_from(kept.result.ttl).ok().filter(|ttl_s| *ttl_s > 0))
@@ -218,7 +218,7 @@ impl Gateway {
         &self,
         condition: &Condition,
         unchanged: Option<&Unchanged>,
-        ops: &[Op],
+        ops: &[TxnOp],
     ) -> Result<Committed, EtcdError> {
         let key = encoded::text(condition.key.as_bytes());
         let mut compare = vec![json!({
@@ -237,7 +237,7 @@ impl Gateway {
         }));
         let question = json!({
             "compare": compare,
-            "success": ops.iter().map(Op::to_json).collect::<Vec<_>>(),
+            "success": ops.iter().map(TxnOp::to_json).collect::<Vec<_>>(),
             "failure": [{ "request_range": { "key": key } }],
         });
         let mut answer: Transaction = self.call(COMMIT, &question).await?;
@@ -298,7 +298,7 @@ impl Gateway {
     }
 }
 
-impl Op {
+impl TxnOp {
     fn to_json(&self) -> Value {
         match self {
             Self::Put { key, value, lease } => json!({ "request_put": {
@@ -316,7 +316,7 @@ impl Op {
 }
 
 #[derive(Deserialize)]
-struct Lease {
+struct EtcdLease {
     #[serde(rename = "ID", deserialize_with = "number::deserialize", default)]
     id: i64,
     #[serde(rename = "TTL", deserialize_with = "number::deserialize", default)]
@@ -324,22 +324,22 @@ struct Lease {
 }
 
 #[derive(Deserialize)]
-struct Header {
+struct HttpHeader {
     #[serde(deserialize_with = "number::deserialize", default)]
     revision: i64,
 }
 
 #[derive(Deserialize)]
 struct Transaction {
-    header: Header,
+    header: HttpHeader,
     #[serde(default)]
     succeeded: bool,
     #[serde(default)]
-    responses: Vec<Response>,
+    responses: Vec<TxnResponse>,
 }
 
 #[derive(Deserialize)]
-struct Response {
+struct TxnResponse {
     response_range: Option<Range>,
 }
 
@@ -352,10 +352,10 @@ struct Range {
 /// What an error's body says, cut to what a line of a log can hold.
 fn message_of(bytes: &[u8]) -> String {
     #[derive(Deserialize)]
-    struct Refusal {
+    struct EtcdRefusal {
         error: String,
     }
-    let text = match serde_json::from_slice::<Refusal>(bytes) {
+    let text = match serde_json::from_slice::<EtcdRefusal>(bytes) {
         Ok(refusal) => refusal.error,
         Err(_) => String::from_utf8_lossy(bytes).trim().to_owned(),
     };

@@ -10,10 +10,10 @@ use std::{
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Committed, Condition, EtcdState, Gateway, Keys, Op, end_of};
+use super::{Committed, Condition, EtcdKeys, EtcdState, Gateway, TxnOp, end_of};
 use crate::{
     core::{Change, Durable},
-    state::{StateError, Tenure},
+    state::{LeaseDeadline, StateStoreError},
 };
 
 /// The lease of the leader's key, and how often it is renewed.
@@ -27,26 +27,29 @@ impl EtcdState {
     /// be read, is only replaced if `is_forced`. Ids of sessions go on from the higher of the two. Call it in a tokio runtime.
     ///
     /// # Errors
-    /// [`StateError::Led`] while a coordinator leads, [`StateError::NotEmpty`], and as [`StateStore::apply`](crate::state::StateStore::apply).
+    /// [`StateStoreError::Led`] while a coordinator leads, [`StateStoreError::NotEmpty`], and as [`StateStore::apply`](crate::state::StateStore::apply).
     pub(crate) async fn import(
         gateway: Arc<Gateway>,
-        keys: Keys,
+        keys: EtcdKeys,
         name: PathBuf,
         durable: Durable,
         is_forced: bool,
-    ) -> Result<(), StateError> {
-        let failed =
-            |source: super::EtcdError| StateError::Io { path: name.clone(), action: "written", source: source.into() };
+    ) -> Result<(), StateStoreError> {
+        let failed = |source: super::EtcdError| StateStoreError::Io {
+            path: name.clone(),
+            action: "written",
+            source: source.into(),
+        };
         let lease = gateway.grant(LEASE_S).await.map_err(failed)?.id;
         let import = async {
             let (key, free) = (keys.leader(), Condition { key: keys.leader(), created: 0 });
             let value = json!({ "name": NAME, "address": null }).to_string().into_bytes();
-            let put = Op::Put { key, value, lease: Some(lease) };
+            let put = TxnOp::Put { key, value, lease: Some(lease) };
             let term = match gateway.commit(&free, None, &[put]).await.map_err(failed)? {
                 Committed::Done { revision } => revision,
                 Committed::Unmet { held } => {
                     let leader = leader(&held.map(|held| held.value).unwrap_or_default());
-                    return Err(StateError::Led { path: name.clone(), leader });
+                    return Err(StateStoreError::Led { path: name.clone(), leader });
                 }
             };
             replace(Arc::clone(&gateway), keys, term, name.clone(), durable, is_forced).await
@@ -70,15 +73,15 @@ impl EtcdState {
 
 async fn replace(
     gateway: Arc<Gateway>,
-    keys: Keys,
+    keys: EtcdKeys,
     term: i64,
     name: PathBuf,
     durable: Durable,
     is_forced: bool,
-) -> Result<(), StateError> {
-    let open = || EtcdState::open(Arc::clone(&gateway), keys.clone(), term, Tenure::for_life(), name.clone());
+) -> Result<(), StateStoreError> {
+    let open = || EtcdState::open(Arc::clone(&gateway), keys.clone(), term, LeaseDeadline::unbounded(), name.clone());
     let (mut state, before) = match open().await {
-        Err(StateError::Damaged { .. } | StateError::Format { .. }) if is_forced => {
+        Err(StateStoreError::Damaged { .. } | StateStoreError::Format { .. }) if is_forced => {
             wipe(&gateway, &keys, term, &name).await?;
             open().await?
         }
@@ -86,11 +89,11 @@ async fn replace(
     };
     if !before.is_empty() && !is_forced {
         let (jobs, sessions) = (before.jobs.len(), before.sessions.len());
-        return Err(StateError::NotEmpty { path: name, jobs, sessions });
+        return Err(StateStoreError::NotEmpty { path: name, jobs, sessions });
     }
     // Before any session: what is interrupted here has only skipped ids.
     let last = before.last_session.max(durable.last_session);
-    let put = Op::Put { key: keys.last_session(), value: last.to_string().into_bytes(), lease: None };
+    let put = TxnOp::Put { key: keys.last_session(), value: last.to_string().into_bytes(), lease: None };
     state.commit(&[put]).await?;
     state.known.last_session = last;
     // Jobs whose records are gone may have left sessions and bad samples.
@@ -102,21 +105,22 @@ async fn replace(
 }
 
 /// Deletes what cannot be read; who leads, and the highest id of a session, where that is one, stay.
-async fn wipe(gateway: &Gateway, keys: &Keys, term: i64, name: &Path) -> Result<(), StateError> {
-    let io = |action, source: super::EtcdError| StateError::Io { path: name.to_owned(), action, source: source.into() };
+async fn wipe(gateway: &Gateway, keys: &EtcdKeys, term: i64, name: &Path) -> Result<(), StateStoreError> {
+    let io =
+        |action, source: super::EtcdError| StateStoreError::Io { path: name.to_owned(), action, source: source.into() };
     let folders = [keys.jobs(), keys.sessions(), keys.bad_samples(), keys.all_parts()];
-    let mut steps: Vec<Op> =
-        folders.into_iter().map(|folder| Op::DeleteRange { end: end_of(&folder), key: folder }).collect();
-    steps.extend([keys.format(), keys.journal()].map(|key| Op::Delete { key }));
+    let mut steps: Vec<TxnOp> =
+        folders.into_iter().map(|folder| TxnOp::DeleteRange { end: end_of(&folder), key: folder }).collect();
+    steps.extend([keys.format(), keys.journal()].map(|key| TxnOp::Delete { key }));
     let last = gateway.read(&keys.last_session()).await.map_err(|error| io("read", error))?;
     let is_number = |value: &[u8]| std::str::from_utf8(value).is_ok_and(|text| text.parse::<u64>().is_ok());
     if last.is_some_and(|last| !is_number(&last.value)) {
-        steps.push(Op::Delete { key: keys.last_session() });
+        steps.push(TxnOp::Delete { key: keys.last_session() });
     }
     let condition = Condition { key: keys.leader(), created: term };
     match gateway.commit(&condition, None, &steps).await.map_err(|error| io("written", error))? {
         Committed::Done { .. } => Ok(()),
-        Committed::Unmet { .. } => Err(StateError::Deposed { path: name.to_owned() }),
+        Committed::Unmet { .. } => Err(StateStoreError::LeadershipLost { path: name.to_owned() }),
     }
 }
 

@@ -14,11 +14,11 @@
 
 /// The keys of one cluster.
 #[derive(Clone, Debug)]
-pub(crate) struct Keys {
+pub(crate) struct EtcdKeys {
     prefix: String,
 }
 
-impl Keys {
+impl EtcdKeys {
     /// `prefix` has no slash at its end.
     pub(crate) const fn new(prefix: String) -> Self {
         Self { prefix }

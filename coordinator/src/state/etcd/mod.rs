@@ -20,15 +20,15 @@ use tokio::runtime::Handle;
 
 pub use self::gateway::EtcdError;
 use self::{
-    batch::{Batch, Known, Stored, stored},
+    batch::{KnownKeys, Stored, WriteBatch, stored},
     gateway::{KeyValue, Unchanged},
     keys::end_of,
 };
 pub(crate) use self::{
-    gateway::{Committed, Condition, Gateway, Granted, Op, Timeouts},
-    keys::Keys,
+    gateway::{Committed, Condition, Gateway, Granted, Timeouts, TxnOp},
+    keys::EtcdKeys,
 };
-use super::{FORMAT, MemoryState, StateError, StateStore, Tenure, is_readable, restored};
+use super::{FORMAT, LeaseDeadline, MemoryState, StateStore, StateStoreError, is_readable, restored};
 use crate::core::{BadSampleRecord, Change, Durable};
 
 /// Values of this length or less are read in pages of 1,000; longer ones, a few at a time.
@@ -38,13 +38,13 @@ const LARGE_PAGE: usize = 4;
 /// The state in etcd, for as long as this coordinator leads.
 pub(crate) struct EtcdState {
     gateway: Arc<Gateway>,
-    keys: Keys,
+    keys: EtcdKeys,
     /// The leader's key as this coordinator made it.
     condition: Condition,
     /// The revision of the last write, where that is known.
     written: Option<i64>,
-    tenure: Tenure,
-    known: Known,
+    deadline: LeaseDeadline,
+    known: KnownKeys,
     /// Counts what was tried to be written.
     attempts: u64,
     /// What it is called in errors.
@@ -59,18 +59,18 @@ impl EtcdState {
     /// As [`StateStore::load`].
     pub(crate) async fn open(
         gateway: Arc<Gateway>,
-        keys: Keys,
+        keys: EtcdKeys,
         term: i64,
-        tenure: Tenure,
+        deadline: LeaseDeadline,
         name: PathBuf,
-    ) -> Result<(Self, Durable), StateError> {
+    ) -> Result<(Self, Durable), StateStoreError> {
         let condition = Condition { key: keys.leader(), created: term };
-        let (known, runtime) = (Known::default(), Handle::current());
-        let mut state = Self { gateway, keys, condition, written: None, tenure, known, attempts: 0, name, runtime };
+        let (known, runtime) = (KnownKeys::default(), Handle::current());
+        let mut state = Self { gateway, keys, condition, written: None, deadline, known, attempts: 0, name, runtime };
         state.check_format().await?;
         let (durable, known) = state.read().await?;
         state.known = known;
-        if let Some(changes) = state.journal(&mut Known::default()).await? {
+        if let Some(changes) = state.journal(&mut KnownKeys::default()).await? {
             // Whoever led before did not get to its end.
             state.write(&changes).await?;
         }
@@ -81,43 +81,47 @@ impl EtcdState {
     ///
     /// # Errors
     /// As [`StateStore::load`], and where there is none.
-    pub(crate) async fn export(gateway: Arc<Gateway>, keys: Keys, name: PathBuf) -> Result<Durable, StateError> {
+    pub(crate) async fn export(
+        gateway: Arc<Gateway>,
+        keys: EtcdKeys,
+        name: PathBuf,
+    ) -> Result<Durable, StateStoreError> {
         // No key is made in such a revision: nothing can be written.
         let condition = Condition { key: keys.leader(), created: -1 };
-        let (known, runtime, tenure) = (Known::default(), Handle::current(), Tenure::for_life());
-        let mut state = Self { gateway, keys, condition, written: None, tenure, known, attempts: 0, name, runtime };
+        let (known, runtime, deadline) = (KnownKeys::default(), Handle::current(), LeaseDeadline::unbounded());
+        let mut state = Self { gateway, keys, condition, written: None, deadline, known, attempts: 0, name, runtime };
         let format = state.gateway.read(&state.keys.format()).await.map_err(|error| state.io("read", error))?;
         if format.is_none() {
             return Err(state.damaged("its format", "it is missing".to_owned()));
         }
         state.check_format().await?;
-        if state.journal(&mut Known::default()).await?.is_some() {
+        if state.journal(&mut KnownKeys::default()).await?.is_some() {
             let source = "a long change is being written: ask again".into();
-            return Err(StateError::Io { path: state.name, action: "read", source });
+            return Err(StateStoreError::Io { path: state.name, action: "read", source });
         }
         Ok(state.read().await?.0)
     }
 
-    async fn check_format(&mut self) -> Result<(), StateError> {
+    async fn check_format(&mut self) -> Result<(), StateStoreError> {
         let key = self.keys.format();
         let found = self.gateway.read(&key).await.map_err(|error| self.io("read", error))?;
         match found.map(|found| self.parse("format", &found.value)).transpose()? {
             Some(FORMAT) => Ok(()),
             Some(actual) if !is_readable(actual) => {
-                Err(StateError::Format { path: self.name.clone(), actual, expected: FORMAT })
+                Err(StateStoreError::Format { path: self.name.clone(), actual, expected: FORMAT })
             }
             earlier => {
                 if let Some(earlier) = earlier {
                     tracing::info!("state `{}` goes from format {earlier} to {FORMAT}", self.name.display());
                 }
-                self.commit(&[Op::Put { key, value: FORMAT.to_string().into_bytes(), lease: None }]).await
+                self.commit(&[TxnOp::Put { key, value: FORMAT.to_string().into_bytes(), lease: None }]).await
             }
         }
     }
 
-    async fn read(&self) -> Result<(Durable, Known), StateError> {
+    async fn read(&self) -> Result<(Durable, KnownKeys), StateStoreError> {
         let mut durable = Durable::default();
-        let mut known = Known::default();
+        let mut known = KnownKeys::default();
         for (key, value) in self.values(&self.keys.jobs(), LARGE_PAGE, &mut known).await? {
             let record = self.parse(&format!("job `{key}`"), &value)?;
             durable.jobs.push(restored(record).map_err(|cause| self.damaged(&format!("job `{key}`"), cause))?);
@@ -146,7 +150,7 @@ impl EtcdState {
     }
 
     /// The changes of which some may be in their places and others not.
-    async fn journal(&self, known: &mut Known) -> Result<Option<Vec<Change>>, StateError> {
+    async fn journal(&self, known: &mut KnownKeys) -> Result<Option<Vec<Change>>, StateStoreError> {
         let key = self.keys.journal();
         let Some(found) = self.gateway.read(&key).await.map_err(|error| self.io("read", error))? else {
             return Ok(None);
@@ -164,7 +168,12 @@ impl EtcdState {
     }
 
     /// What lies in a folder, by name, in order. Values in parts are put together, and noted.
-    async fn values(&self, folder: &str, page: usize, known: &mut Known) -> Result<Vec<(String, Vec<u8>)>, StateError> {
+    async fn values(
+        &self,
+        folder: &str,
+        page: usize,
+        known: &mut KnownKeys,
+    ) -> Result<Vec<(String, Vec<u8>)>, StateStoreError> {
         let mut values = Vec::new();
         for found in self.folder(folder, page).await? {
             let key = String::from_utf8_lossy(&found.key).into_owned();
@@ -176,7 +185,13 @@ impl EtcdState {
     }
 
     /// What lies at a key: `value`, or the parts that it names, which is noted.
-    async fn whole(&self, name: &str, key: String, value: Vec<u8>, known: &mut Known) -> Result<Vec<u8>, StateError> {
+    async fn whole(
+        &self,
+        name: &str,
+        key: String,
+        value: Vec<u8>,
+        known: &mut KnownKeys,
+    ) -> Result<Vec<u8>, StateStoreError> {
         let (made, count) = match stored(&value) {
             Some(Stored::Whole(_)) => return Ok(value),
             Some(Stored::Parts { made, count }) => (made, count),
@@ -190,7 +205,7 @@ impl EtcdState {
         Ok(parts.into_iter().flat_map(|part| part.value).collect())
     }
 
-    async fn folder(&self, folder: &str, page: usize) -> Result<Vec<KeyValue>, StateError> {
+    async fn folder(&self, folder: &str, page: usize) -> Result<Vec<KeyValue>, StateStoreError> {
         let (mut start, end) = (folder.as_bytes().to_vec(), end_of(folder));
         let mut found = Vec::new();
         loop {
@@ -207,7 +222,7 @@ impl EtcdState {
         }
     }
 
-    async fn write(&mut self, changes: &[Change]) -> Result<(), StateError> {
+    async fn write(&mut self, changes: &[Change]) -> Result<(), StateStoreError> {
         let mut known = self.known.clone();
         let transactions = self.transactions(&mut known, changes);
         // Should one fail, the next attempt replaces what may be there of this one.
@@ -215,23 +230,23 @@ impl EtcdState {
         for steps in transactions {
             self.commit(&steps).await?;
         }
-        self.known = Known { journal: false, ..known };
+        self.known = KnownKeys { journal: false, ..known };
         Ok(())
     }
 
-    fn transactions(&mut self, known: &mut Known, changes: &[Change]) -> Vec<Vec<Op>> {
+    fn transactions(&mut self, known: &mut KnownKeys, changes: &[Change]) -> Vec<Vec<TxnOp>> {
         self.attempts += 1;
         let made = format!("{}-{}", self.condition.created, self.attempts);
-        Batch::new(&self.keys, known, made).of(changes)
+        WriteBatch::new(&self.keys, known, made).of(changes)
     }
 
-    async fn commit(&mut self, steps: &[Op]) -> Result<(), StateError> {
+    async fn commit(&mut self, steps: &[TxnOp]) -> Result<(), StateStoreError> {
         let key = self.keys.written();
-        let mark = Op::Put { key: key.clone(), value: Vec::new(), lease: None };
-        let steps: Vec<Op> = steps.iter().cloned().chain([mark]).collect();
+        let mark = TxnOp::Put { key: key.clone(), value: Vec::new(), lease: None };
+        let steps: Vec<TxnOp> = steps.iter().cloned().chain([mark]).collect();
         loop {
-            if !self.tenure.holds() {
-                return Err(StateError::Deposed { path: self.name.clone() });
+            if !self.deadline.is_valid() {
+                return Err(StateStoreError::LeadershipLost { path: self.name.clone() });
             }
             let written = match self.written {
                 Some(written) => written,
@@ -250,38 +265,38 @@ impl EtcdState {
                     tracing::debug!("a write of the state that was given up has been carried out");
                 }
                 Committed::Unmet { .. } => {
-                    self.tenure.end();
-                    return Err(StateError::Deposed { path: self.name.clone() });
+                    self.deadline.end();
+                    return Err(StateStoreError::LeadershipLost { path: self.name.clone() });
                 }
             }
         }
     }
 
     /// The revision of the last write.
-    async fn last_write(&self, key: &str) -> Result<i64, StateError> {
+    async fn last_write(&self, key: &str) -> Result<i64, StateStoreError> {
         let found = self.gateway.read(key).await.map_err(|error| self.io("read", error))?;
         Ok(found.map_or(0, |found| found.mod_revision))
     }
 
-    fn parse<T: DeserializeOwned>(&self, subject: &str, bytes: &[u8]) -> Result<T, StateError> {
+    fn parse<T: DeserializeOwned>(&self, subject: &str, bytes: &[u8]) -> Result<T, StateStoreError> {
         serde_json::from_slice(bytes).map_err(|error| self.damaged(subject, error.to_string()))
     }
 
-    fn damaged(&self, subject: &str, cause: String) -> StateError {
-        StateError::Damaged { path: self.name.clone(), subject: subject.to_owned(), cause }
+    fn damaged(&self, subject: &str, cause: String) -> StateStoreError {
+        StateStoreError::Damaged { path: self.name.clone(), subject: subject.to_owned(), cause }
     }
 
-    fn io(&self, action: &'static str, source: EtcdError) -> StateError {
-        StateError::Io { path: self.name.clone(), action, source: source.into() }
+    fn io(&self, action: &'static str, source: EtcdError) -> StateStoreError {
+        StateStoreError::Io { path: self.name.clone(), action, source: source.into() }
     }
 }
 
 impl StateStore for EtcdState {
-    fn load(&self) -> Result<Durable, StateError> {
+    fn load(&self) -> Result<Durable, StateStoreError> {
         self.runtime.block_on(self.read()).map(|(durable, _)| durable)
     }
 
-    fn apply(&mut self, changes: &[Change]) -> Result<(), StateError> {
+    fn apply(&mut self, changes: &[Change]) -> Result<(), StateStoreError> {
         let runtime = self.runtime.clone();
         runtime.block_on(self.write(changes))
     }

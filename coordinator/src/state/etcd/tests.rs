@@ -42,24 +42,24 @@ impl Clusters {
         Arc::new(Gateway::new(&members, None, TIMEOUTS).unwrap())
     }
 
-    fn fresh(&self) -> Keys {
-        Keys::new(format!("test/{}", self.next.fetch_add(1, Ordering::Relaxed)))
+    fn fresh(&self) -> EtcdKeys {
+        EtcdKeys::new(format!("test/{}", self.next.fetch_add(1, Ordering::Relaxed)))
     }
 
     /// Becomes the leader of a cluster, whoever was before.
-    fn lead(&self, keys: &Keys) -> EtcdState {
+    fn lead(&self, keys: &EtcdKeys) -> EtcdState {
         let gateway = self.gateway();
         let key = keys.leader();
         self.runtime.block_on(async {
             if let Some(held) = gateway.read(&key).await.unwrap() {
                 let theirs = Condition { key: key.clone(), created: held.create_revision };
-                gateway.commit(&theirs, None, &[Op::Delete { key: key.clone() }]).await.unwrap();
+                gateway.commit(&theirs, None, &[TxnOp::Delete { key: key.clone() }]).await.unwrap();
             }
-            let put = Op::Put { key: key.clone(), value: b"{}".to_vec(), lease: None };
+            let put = TxnOp::Put { key: key.clone(), value: b"{}".to_vec(), lease: None };
             let made = gateway.commit(&Condition { key, created: 0 }, None, &[put]).await.unwrap();
             let Committed::Done { revision } = made else { panic!("{made:?}") };
-            let tenure = Tenure::until(Instant::now() + HOUR);
-            EtcdState::open(gateway, keys.clone(), revision, tenure, "etcd://test".into()).await.unwrap().0
+            let deadline = LeaseDeadline::until(Instant::now() + HOUR);
+            EtcdState::open(gateway, keys.clone(), revision, deadline, "etcd://test".into()).await.unwrap().0
         })
     }
 }
@@ -192,12 +192,12 @@ fn a_deposed_leader_writes_nothing_however_sure_of_itself_it_is() {
     let mut first = clusters.lead(&keys);
     first.apply(&[Change::PutSession(session(1, 1))]).unwrap();
     let second = clusters.lead(&keys);
-    assert!(first.tenure.holds(), "its clock says that it leads");
+    assert!(first.deadline.is_valid(), "its clock says that it leads");
     let before = clusters.etcd.revision();
     for _ in 0..2 {
         let error = first.apply(&[Change::PutSession(session(2, 1)), Change::DeleteSession(SessionId(1))]);
-        assert!(matches!(error, Err(StateError::Deposed { .. })), "{error:?}");
-        assert!(!first.tenure.holds(), "it knows now");
+        assert!(matches!(error, Err(StateStoreError::LeadershipLost { .. })), "{error:?}");
+        assert!(!first.deadline.is_valid(), "it knows now");
     }
     assert_eq!(clusters.etcd.revision(), before);
     assert_eq!(second.load().unwrap().sessions, [session(1, 1)]);
@@ -221,13 +221,13 @@ fn a_write_that_was_given_up_and_is_carried_out_late_comes_over_no_later_one() {
     assert!(matches!(late, Committed::Unmet { held: Some(_) }), "{late:?}");
     assert_eq!(state.load().unwrap().sessions, [session(1, 3)]);
     // One that comes before the next write does no harm: that one comes over it.
-    let mark = Op::Put { key: keys.written(), value: Vec::new(), lease: None };
+    let mark = TxnOp::Put { key: keys.written(), value: Vec::new(), lease: None };
     let early = [steps(&mut state, 4), vec![mark]].concat();
     let unchanged = Unchanged { key: keys.written(), written: state.written.unwrap() };
     let early = clusters.runtime.block_on(clusters.gateway().commit(&condition, Some(&unchanged), &early)).unwrap();
     assert!(matches!(early, Committed::Done { .. }), "{early:?}");
     state.apply(&[Change::PutSession(session(1, 5))]).unwrap();
-    assert!(state.tenure.holds(), "it still leads");
+    assert!(state.deadline.is_valid(), "it still leads");
     assert_eq!(state.load().unwrap().sessions, [session(1, 5)]);
 }
 
@@ -253,10 +253,10 @@ fn state_of_another_format_is_refused_with_both_numbers() {
     let Some(clusters) = Clusters::start() else { return };
     let keys = clusters.fresh();
     let mut state = clusters.lead(&keys);
-    let put = Op::Put { key: keys.format(), value: b"99".to_vec(), lease: None };
+    let put = TxnOp::Put { key: keys.format(), value: b"99".to_vec(), lease: None };
     clusters.runtime.block_on(state.commit(&[put])).unwrap();
     let again = clusters.runtime.block_on(state.check_format()).unwrap_err();
-    assert!(matches!(again, StateError::Format { actual: 99, expected: FORMAT, .. }), "{again:?}");
+    assert!(matches!(again, StateStoreError::Format { actual: 99, expected: FORMAT, .. }), "{again:?}");
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn a_state_written_before_there_were_runs_is_read_and_its_sessions_are_of_the_ru
     let max_bad_fraction_bits = job.max_bad_fraction.to_bits();
     let record = JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits, failed: None, job };
     state.apply(&[Change::PutJob(record)]).unwrap();
-    let put = |key, value: &str| Op::Put { key, value: value.as_bytes().to_vec(), lease: None };
+    let put = |key, value: &str| TxnOp::Put { key, value: value.as_bytes().to_vec(), lease: None };
     let old = [put(keys.format(), "1"), put(keys.session(7), conformance::SESSION_OF_FORMAT_1)];
     clusters.runtime.block_on(state.commit(&old)).unwrap();
     conformance::goes_on_from_format_1(clusters.lead(&keys).load().unwrap());
@@ -287,7 +287,7 @@ fn over_tls_both_sides_show_certificates_and_one_without_is_told_so() {
     let members = [etcd.address.clone()];
     let gateway = |certs| Gateway::new(&members, certs, TIMEOUTS).unwrap();
     let condition = Condition { key: "a".to_owned(), created: 0 };
-    let put = Op::Put { key: "a".to_owned(), value: b"b".to_vec(), lease: None };
+    let put = TxnOp::Put { key: "a".to_owned(), value: b"b".to_vec(), lease: None };
     let (with, without) = (gateway(Some(certs.as_path())), gateway(None));
     runtime.block_on(async {
         with.commit(&condition, None, &[put]).await.unwrap();
@@ -334,14 +334,14 @@ fn an_import_replaces_all_of_a_state_or_nothing_and_only_where_nobody_leads_and_
 
     // What cannot be read is replaced when that is asked for.
     let mut state = clusters.lead(&keys);
-    let damage = Op::Put { key: keys.job("k"), value: b"{".to_vec(), lease: None };
+    let damage = TxnOp::Put { key: keys.job("k"), value: b"{".to_vec(), lease: None };
     clusters.runtime.block_on(state.commit(&[damage])).unwrap();
     let error = import(&large, true).unwrap_err();
     assert_eq!(error.to_string(), "state `etcd://test` is in use: coordinator `another coordinator` leads");
-    let resign = [Op::Delete { key: keys.leader() }];
+    let resign = [TxnOp::Delete { key: keys.leader() }];
     clusters.runtime.block_on(state.commit(&resign)).unwrap();
     let error = import(&large, false).unwrap_err();
-    assert!(matches!(error, StateError::Damaged { .. }), "{error:?}");
+    assert!(matches!(error, StateStoreError::Damaged { .. }), "{error:?}");
     assert!(error.hint().is_some_and(|hint| hint.contains("import --force --state etcd://test")));
     import(&large, true).unwrap();
     assert_eq!(export().unwrap(), large);

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use super::{
     DatasetError, Listing, SourceRecords, hints,
-    left_out::Why,
+    left_out::LeftOutReason,
     stems::{Rules, SourceFile},
     unknown_class, wrong,
 };
@@ -14,7 +14,7 @@ const MAX_DEPTH: usize = 32;
 
 /// What an entry of a folder is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PathKind {
     Folder,
     File,
     /// A pipe, a device or a socket: opening one may wait for ever, or have no end.
@@ -27,9 +27,9 @@ pub(super) fn read(found: &mut SourceRecords, how: &Listing<'_>) -> Result<(), D
     let mut folders = Vec::new();
     for (name, kind) in entries(&root)? {
         match kind {
-            Kind::Folder => folders.push(name),
-            Kind::File => found.left_out.add(&name, Why::NoClass),
-            Kind::Other => found.left_out.add(&name, Why::NotRegular),
+            PathKind::Folder => folders.push(name),
+            PathKind::File => found.left_out.add(&name, LeftOutReason::NoClass),
+            PathKind::Other => found.left_out.add(&name, LeftOutReason::NotRegular),
         }
     }
     found.classes = how.classes.map_or_else(|| folders.clone(), <[_]>::to_vec);
@@ -60,8 +60,8 @@ fn walk(
     }
     let entries = entries(&found.root.join(folder))?;
     let path = |name: &str| format!("{folder}/{name}");
-    let is_file = |(_, kind): &&(String, Kind)| *kind == Kind::File;
-    let file = |(name, _): &(String, Kind)| SourceFile { path: path(name).into(), label: Some(label) };
+    let is_file = |(_, kind): &&(String, PathKind)| *kind == PathKind::File;
+    let file = |(name, _): &(String, PathKind)| SourceFile { path: path(name).into(), label: Some(label) };
     let files: Vec<SourceFile> = entries.iter().filter(is_file).map(file).collect();
     hints::note_json(&files, json);
     let taken = how.taken(true);
@@ -70,9 +70,9 @@ fn walk(
     let mut records = rules.records(&files, &mut found.left_out).into_iter().peekable();
     for (name, kind) in &entries {
         match kind {
-            Kind::Other => found.left_out.add(&path(name), Why::NotRegular),
-            Kind::Folder => walk(found, how, &path(name), label, depth + 1, json)?,
-            Kind::File => {
+            PathKind::Other => found.left_out.add(&path(name), LeftOutReason::NotRegular),
+            PathKind::Folder => walk(found, how, &path(name), label, depth + 1, json)?,
+            PathKind::File => {
                 let first = path(name);
                 found.records.extend(records.next_if(|record| record.files().next() == Some(&first)));
             }
@@ -83,7 +83,7 @@ fn walk(
 }
 
 /// Names in a folder, sorted, and what each is. Hidden ones are left out.
-fn entries(folder: &Path) -> Result<Vec<(String, Kind)>, DatasetError> {
+fn entries(folder: &Path) -> Result<Vec<(String, PathKind)>, DatasetError> {
     let fail = |error: std::io::Error| wrong(folder, &format!("cannot be read: {error}"));
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(fail)? {
@@ -94,9 +94,9 @@ fn entries(folder: &Path) -> Result<Vec<(String, Kind)>, DatasetError> {
             let metadata = std::fs::metadata(entry.path());
             let metadata = metadata.map_err(|error| wrong(&entry.path(), &format!("cannot be read: {error}")))?;
             let kind = match metadata.file_type() {
-                kind if kind.is_dir() => Kind::Folder,
-                kind if kind.is_file() => Kind::File,
-                _ => Kind::Other,
+                kind if kind.is_dir() => PathKind::Folder,
+                kind if kind.is_file() => PathKind::File,
+                _ => PathKind::Other,
             };
             names.push((name, kind));
         }

@@ -13,7 +13,7 @@ pub struct LeftOut {
     /// Their extension in lower case, with its dot; empty for files without one.
     pub suffix: String,
     /// Why they were left out.
-    pub why: Why,
+    pub why: LeftOutReason,
     /// How many they are.
     pub files: u64,
     /// One of them.
@@ -24,7 +24,7 @@ pub struct LeftOut {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Why {
+pub enum LeftOutReason {
     /// No picture has its stem.
     NoPicture,
     /// It lies outside of the folders of classes.
@@ -41,7 +41,7 @@ pub enum Why {
     NoShard,
 }
 
-impl Why {
+impl LeftOutReason {
     /// The reason in words that follow the files.
     #[must_use]
     pub const fn text(self) -> &'static str {
@@ -59,10 +59,10 @@ impl Why {
 
 /// Counts files that are left out.
 #[derive(Debug, Default)]
-pub(in super::super) struct LeftOutTally(BTreeMap<(String, Why), (u64, String)>);
+pub(in super::super) struct LeftOutTally(BTreeMap<(String, LeftOutReason), (u64, String)>);
 
 impl LeftOutTally {
-    pub(in super::super) fn add(&mut self, path: &str, why: Why) {
+    pub(in super::super) fn add(&mut self, path: &str, why: LeftOutReason) {
         let mut suffix = super::extension(path).map(|extension| format!(".{extension}")).unwrap_or_default();
         if self.0.len() >= MAX_SUFFIXES && !self.0.contains_key(&(suffix.clone(), why)) {
             suffix = ".*".to_owned();
@@ -73,7 +73,7 @@ impl LeftOutTally {
 
     /// All that were left out, the most frequent first.
     pub(in super::super) fn list(&self) -> Vec<LeftOut> {
-        let entry = |((suffix, why), (files, example)): (&(String, Why), &(u64, String))| LeftOut {
+        let entry = |((suffix, why), (files, example)): (&(String, LeftOutReason), &(u64, String))| LeftOut {
             suffix: suffix.clone(),
             why: *why,
             files: *files,

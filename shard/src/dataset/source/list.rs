@@ -16,7 +16,7 @@ use super::{
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// A line: its number, the file's path, and the label.
-struct Line<'l> {
+struct ListLine<'l> {
     number: usize,
     path: &'l str,
     label: Option<&'l str>,
@@ -32,7 +32,7 @@ pub(super) fn read(found: &mut SourceRecords, list: &Path, how: &Listing<'_>) ->
     let lines = lines(list, text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text))?;
     let (labels, classes) = labels(list, &lines, how.classes)?;
     let taken = how.taken(lines.first().is_some_and(|line| line.label.is_some()));
-    let file = |(line, label): (&Line<'_>, Option<i64>)| SourceFile { path: line.path.into(), label };
+    let file = |(line, label): (&ListLine<'_>, Option<i64>)| SourceFile { path: line.path.into(), label };
     let files: Vec<SourceFile> = lines.iter().zip(labels).map(file).collect();
     let rules = Rules { choice: how.fields, all_make_records: how.fields.is_none(), taken: &taken };
     found.records = rules.records(&files, &mut found.left_out);
@@ -40,8 +40,8 @@ pub(super) fn read(found: &mut SourceRecords, list: &Path, how: &Listing<'_>) ->
     Ok(())
 }
 
-fn lines<'l>(list: &Path, text: &'l str) -> Result<Vec<Line<'l>>, DatasetError> {
-    let mut lines: Vec<Line<'_>> = Vec::new();
+fn lines<'l>(list: &Path, text: &'l str) -> Result<Vec<ListLine<'l>>, DatasetError> {
+    let mut lines: Vec<ListLine<'_>> = Vec::new();
     for (number, text) in (1..).zip(text.lines()) {
         if text.trim().is_empty() || text.starts_with('#') {
             continue;
@@ -56,7 +56,7 @@ fn lines<'l>(list: &Path, text: &'l str) -> Result<Vec<Line<'l>>, DatasetError> 
             let problem = "has no label, or is the first with one; give one on each line or on none";
             return Err(at_line(list, number, problem));
         }
-        lines.push(Line { number, path, label });
+        lines.push(ListLine { number, path, label });
     }
     Ok(lines)
 }
@@ -64,11 +64,11 @@ fn lines<'l>(list: &Path, text: &'l str) -> Result<Vec<Line<'l>>, DatasetError> 
 /// The labels as numbers, and the names of the classes where they are names.
 fn labels(
     list: &Path,
-    lines: &[Line<'_>],
+    lines: &[ListLine<'_>],
     fixed: Option<&[String]>,
 ) -> Result<(Vec<Option<i64>>, Vec<String>), DatasetError> {
     let is_fixed = |label: &str| fixed.is_some_and(|classes| classes.iter().any(|class| class == label));
-    for Line { number, label, .. } in lines {
+    for ListLine { number, label, .. } in lines {
         if let Some(label) = label.filter(|label| !is_fixed(label))
             && let Some(problem) = no_label(label)
         {
@@ -83,7 +83,7 @@ fn labels(
         })
         .collect();
     if let Some(integers) = integers {
-        for (Line { number, .. }, label) in lines.iter().zip(&integers) {
+        for (ListLine { number, .. }, label) in lines.iter().zip(&integers) {
             let is_class = |label: i64, classes: &[String]| usize::try_from(label).is_ok_and(|at| at < classes.len());
             if let (Some(label), Some(classes)) = (*label, fixed)
                 && !is_class(label, classes)
@@ -97,7 +97,7 @@ fn labels(
     let by_name = || lines.iter().filter_map(|line| line.label).collect::<BTreeSet<_>>();
     let classes = fixed.map_or_else(|| by_name().into_iter().map(str::to_owned).collect(), <[_]>::to_vec);
     let numbers: BTreeMap<&str, i64> = classes.iter().map(String::as_str).zip(0..).collect();
-    let number = |line: &Line<'_>| {
+    let number = |line: &ListLine<'_>| {
         let label = line.label?;
         let unknown = || format!("has the class `{label}`, which is not among the given ones");
         Some(numbers.get(label).copied().ok_or_else(|| at_line(list, line.number, &unknown())))

@@ -16,7 +16,7 @@ use std::{
 pub use fields::FieldChoice;
 pub(super) use hints::way_out_of;
 pub(super) use left_out::LeftOutTally;
-pub use left_out::{LeftOut, Why};
+pub use left_out::{LeftOut, LeftOutReason};
 
 use super::{
     DatasetError,
@@ -26,7 +26,7 @@ use crate::{Fingerprint, manifest::check_names};
 
 /// Where records come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum PackSource {
     /// A folder with one folder per class, pictures anywhere inside, and beside each picture the other files of its record:
     /// those with the same stem. Classes are numbered by the order of their names; each record gets its class's number as
     /// the field `cls`.
@@ -82,7 +82,7 @@ pub(super) struct SourceRecords {
     choice: Option<FieldChoice>,
 }
 
-impl Source {
+impl PackSource {
     /// What lies at `path`: a file is a list, all else a folder of class folders.
     #[must_use]
     pub fn of(path: &Path) -> Self {

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use super::{
     FieldChoice, SourceRecord,
     fields::{field_name, makes_a_record},
-    left_out::{LeftOutTally, Why},
+    left_out::{LeftOutReason, LeftOutTally},
 };
 
 /// A file that a source has, and its label.
@@ -31,7 +31,7 @@ pub(super) struct Rules<'r> {
 }
 
 /// Where a file's stem ends, and whether the file makes a record.
-struct Place {
+struct StemPlace {
     stem_bytes: usize,
     makes_a_record: bool,
 }
@@ -49,7 +49,7 @@ impl Rules<'_> {
             .collect();
         let mut records: Vec<Gathered<'_>> = Vec::new();
         let mut by_stem: HashMap<(&str, Option<i64>), usize> = HashMap::with_capacity(bases.len());
-        let places: Vec<Option<Place>> = files.iter().map(|file| self.place(file, &bases)).collect();
+        let places: Vec<Option<StemPlace>> = files.iter().map(|file| self.place(file, &bases)).collect();
         for makes_a_record in [true, false] {
             for (file, place) in files.iter().zip(&places) {
                 let Some(place) = place.as_ref().filter(|place| place.makes_a_record == makes_a_record) else {
@@ -73,7 +73,7 @@ impl Rules<'_> {
                         let stem_bytes = place.stem_bytes;
                         records.push(Gathered { files: vec![(field, &file.path)], stem_bytes, label: file.label });
                     }
-                    None if number.is_some() => left_out.add(&file.path, Why::FieldTwice),
+                    None if number.is_some() => left_out.add(&file.path, LeftOutReason::FieldTwice),
                     None => left_out.add(&file.path, self.no_record()),
                 }
             }
@@ -84,7 +84,7 @@ impl Rules<'_> {
         records.into_iter().map(Gathered::record).collect()
     }
 
-    fn place(&self, file: &SourceFile, bases: &HashSet<(&str, Option<i64>)>) -> Option<Place> {
+    fn place(&self, file: &SourceFile, bases: &HashSet<(&str, Option<i64>)>) -> Option<StemPlace> {
         let name = file.path.rfind('/').map_or(0, |slash| slash + 1);
         let dots = file.path[name..].match_indices('.').map(|(dot, _)| name + dot);
         let stem_bytes = dots
@@ -92,7 +92,7 @@ impl Rules<'_> {
             .find(|dot| bases.contains(&(&file.path[..*dot], file.label)))?;
         let is_plain = last_dot(&file.path) == Some(stem_bytes);
         let makes_a_record = is_plain && self.makes_a_record(&field_name(&file.path[stem_bytes + 1..]));
-        Some(Place { stem_bytes, makes_a_record })
+        Some(StemPlace { stem_bytes, makes_a_record })
     }
 
     fn makes_a_record(&self, field: &str) -> bool {
@@ -103,18 +103,18 @@ impl Rules<'_> {
     }
 
     /// What the field of a file with this suffix is called.
-    fn field(&self, suffix: &str) -> Result<String, Why> {
+    fn field(&self, suffix: &str) -> Result<String, LeftOutReason> {
         let field = field_name(suffix);
         let field = match self.choice {
             None => field,
-            Some(choice) => choice.name_of(&field).ok_or(Why::NotChosen)?.to_owned(),
+            Some(choice) => choice.name_of(&field).ok_or(LeftOutReason::NotChosen)?.to_owned(),
         };
-        if self.taken.contains(&field.as_str()) { Err(Why::FieldTaken) } else { Ok(field) }
+        if self.taken.contains(&field.as_str()) { Err(LeftOutReason::FieldTaken) } else { Ok(field) }
     }
 
     /// Why a file without a record has none.
-    const fn no_record(&self) -> Why {
-        if self.all_make_records { Why::NotChosen } else { Why::NoPicture }
+    const fn no_record(&self) -> LeftOutReason {
+        if self.all_make_records { LeftOutReason::NotChosen } else { LeftOutReason::NoPicture }
     }
 }
 
@@ -142,7 +142,7 @@ pub(super) fn last_dot(path: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn records(paths: &[&str], choice: Option<&str>) -> (Vec<String>, Vec<(String, Why)>) {
+    fn records(paths: &[&str], choice: Option<&str>) -> (Vec<String>, Vec<(String, LeftOutReason)>) {
         let choice = choice.map(|text| FieldChoice::parse(text).unwrap());
         let rules = Rules { choice: choice.as_ref(), all_make_records: false, taken: &["cls"] };
         let files: Vec<SourceFile> =
@@ -176,10 +176,10 @@ mod tests {
         let (found, left_out) = records(&paths, None);
         assert_eq!(found, ["0: jpg txt", "0: jpg"], "the second one gets another key later");
         let expected = [
-            ("notes.txt", Why::NoPicture),
-            ("0.cls", Why::FieldTaken),
-            ("0.txt", Why::FieldTwice),
-            ("README", Why::NoPicture),
+            ("notes.txt", LeftOutReason::NoPicture),
+            ("0.cls", LeftOutReason::FieldTaken),
+            ("0.txt", LeftOutReason::FieldTwice),
+            ("README", LeftOutReason::NoPicture),
         ];
         let mut left_out: Vec<_> = left_out.iter().map(|(path, why)| (path.as_str(), *why)).collect();
         left_out.sort_by_key(|(path, _)| expected.iter().position(|(expected, _)| expected == path));
@@ -191,6 +191,6 @@ mod tests {
         let paths = ["0.jpg", "0.png", "0.txt", "1.jpg", "2.png", "2.txt"];
         let (found, left_out) = records(&paths, Some("jpg,png=mask"));
         assert_eq!(found, ["0: jpg mask", "1: jpg", "2: mask"]);
-        assert_eq!(left_out, [("0.txt".to_owned(), Why::NotChosen)]);
+        assert_eq!(left_out, [("0.txt".to_owned(), LeftOutReason::NotChosen)]);
     }
 }

@@ -6,14 +6,14 @@ use spdl_client::{
 };
 use spdl_gpu_tests::{
     checks::{TIMEOUT, cases},
-    feed::Recipe,
+    feed::FeedConfig,
 };
 
 use crate::scene::{check_clean, library_without, scene, with_library};
 
-fn start_error(options: DeviceOptions, recipe: Recipe) -> ClientError {
+fn start_error(options: DeviceOptions, config: FeedConfig) -> ClientError {
     let device = Device::cuda(0).expect("the stand-in has this device");
-    recipe.start(&device, options, TIMEOUT).expect_err("the device has no room")
+    config.start(&device, options, TIMEOUT).expect_err("the device has no room")
 }
 
 scene!(a_device_that_does_not_exist_is_told_with_how_many_there_are, "devices=2", {
@@ -62,7 +62,7 @@ fn a_driver_that_is_too_old_is_told_with_what_it_lacks() {
 
 scene!(too_little_memory_is_told_in_bytes, "memory=100000", {
     let options = DeviceOptions { buffers: 3, ..DeviceOptions::default() };
-    let error = start_error(options, Recipe { size: [40, 40], ..Recipe::default() });
+    let error = start_error(options, FeedConfig { size: [40, 40], ..FeedConfig::default() });
     let ClientError::Device(DeviceError::OutOfMemory { asked_bytes, free_bytes, total_bytes, .. }) = &error else {
         panic!("{error}");
     };
@@ -81,7 +81,7 @@ scene!(
         for (call, code) in
             [("cuMemAllocHost", "CUDA_ERROR_OUT_OF_MEMORY"), ("cuModuleLoadData", "CUDA_ERROR_INVALID_PTX")]
         {
-            let error = start_error(options.clone(), Recipe::default()).to_string();
+            let error = start_error(options.clone(), FeedConfig::default()).to_string();
             assert!(error.contains(&format!("`{call}` says {code}")), "{error}");
             check_clean();
         }

@@ -8,7 +8,7 @@ use spdl_client::{
 };
 use spdl_gpu_tests::{
     checks::{self, TIMEOUT, cases, compare},
-    feed::Recipe,
+    feed::FeedConfig,
 };
 
 use crate::scene::{check_clean, report, scene, wait_for_report};
@@ -16,7 +16,7 @@ use crate::scene::{check_clean, report, scene, wait_for_report};
 /// Takes batches until an error comes, and returns how many came before it.
 fn until_error(options: DeviceOptions) -> (u64, ClientError) {
     let device = Device::cuda(0).expect("the stand-in has this device");
-    let (mut loader, slab) = Recipe::default().start(&device, options, TIMEOUT).unwrap();
+    let (mut loader, slab) = FeedConfig::default().start(&device, options, TIMEOUT).unwrap();
     let mut count = 0;
     let error = loop {
         match loader.next_batch() {
@@ -74,7 +74,7 @@ scene!(a_record_that_fails_after_its_copy_began_waits_for_the_copy, "delay_us=30
 
 scene!(pages_that_cannot_be_locked_are_copied_all_the_same, "fail=cuMemHostRegister_v2@1:2", {
     let device = Device::cuda(0).unwrap();
-    assert_eq!(checks::copies(&device, Recipe::default()), Ok(30));
+    assert_eq!(checks::copies(&device, FeedConfig::default()), Ok(30));
     drop(device);
     let report = check_clean();
     assert_eq!(report["unlocked_copies"], 30);
@@ -83,7 +83,7 @@ scene!(pages_that_cannot_be_locked_are_copied_all_the_same, "fail=cuMemHostRegis
 scene!(a_slab_above_the_limit_is_not_locked, "seed=1", {
     let device = Device::cuda(0).unwrap();
     let options = DeviceOptions { page_lock_max_bytes: 4096, ..DeviceOptions::default() };
-    let (mut loader, _slab) = Recipe::default().start(&device, options, TIMEOUT).unwrap();
+    let (mut loader, _slab) = FeedConfig::default().start(&device, options, TIMEOUT).unwrap();
     compare(&loader.next_batch().unwrap().unwrap()).unwrap();
     assert_eq!(report()["registrations"], 0);
     drop((loader, device));
@@ -92,14 +92,14 @@ scene!(a_slab_above_the_limit_is_not_locked, "seed=1", {
 
 scene!(a_slot_that_is_overwritten_too_early_is_seen_by_these_checks, "delay_us=3000", {
     let device = Device::cuda(0).unwrap();
-    let recipe = Recipe { size: [64, 64], slots: 1, batches: 40, ..Recipe::default() };
-    let (mut loader, slab) = recipe.start(&device, DeviceOptions::default(), TIMEOUT).unwrap();
+    let config = FeedConfig { size: [64, 64], slots: 1, batches: 40, ..FeedConfig::default() };
+    let (mut loader, slab) = config.start(&device, DeviceOptions::default(), TIMEOUT).unwrap();
     let file = File::from(slab.fd().unwrap().try_clone_to_owned().unwrap());
     let mut torn = 0;
     while let Some(batch) = loader.next_batch().unwrap() {
         // Overwrite the slot as a worker would that does not wait until it is freed: the batch was delivered, but its
         // copy may still be running.
-        file.write_at(&[0xee; 64], (recipe.size[0] * recipe.size[1] * 3) as u64).unwrap();
+        file.write_at(&[0xee; 64], (config.size[0] * config.size[1] * 3) as u64).unwrap();
         torn += u32::from(compare(&batch).is_err());
     }
     assert!(torn > 0, "no batch was torn");
@@ -108,7 +108,7 @@ scene!(a_slot_that_is_overwritten_too_early_is_seen_by_these_checks, "delay_us=3
 scene!(memory_that_is_used_after_it_was_given_back_is_seen_by_the_stand_in, "delay_us=3000", {
     let device = Device::cuda(0).unwrap();
     let trainer = spdl_gpu_tests::raw::Trainer::new(0);
-    let (mut loader, _slab) = Recipe::default().start(&device, DeviceOptions::default(), TIMEOUT).unwrap();
+    let (mut loader, _slab) = FeedConfig::default().start(&device, DeviceOptions::default(), TIMEOUT).unwrap();
     let batch = loader.next_batch().unwrap().unwrap();
     let address = batch.column("image").unwrap().values().address() as u64;
     drop((batch, loader));

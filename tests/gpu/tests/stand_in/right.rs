@@ -7,11 +7,11 @@ use std::{
 
 use spdl_client::{
     Blocking, ClientError,
-    device::{Device, DeviceBatch, DeviceOptions, OnDevice, Placement},
+    device::{BatchPlacement, Device, DeviceBatch, DeviceOptions, OnDevice},
 };
 use spdl_gpu_tests::{
     checks::{self, TIMEOUT, compare},
-    feed::{Maker, Recipe, SlabKind},
+    feed::{FeedConfig, Maker, SlabKind},
     raw::Trainer,
 };
 
@@ -28,8 +28,8 @@ fn next(loader: &mut Blocking<OnDevice<Maker>>) -> DeviceBatch {
 scene!(copies_are_right_in_order_and_never_of_memory_that_is_not_locked, "seed=1", {
     let device = cuda(0);
     for slab in [SlabKind::Shared, SlabKind::Private] {
-        let recipe = checks::of_slab(Recipe { size: [40, 41], ..Recipe::default() }, slab);
-        assert_eq!(checks::copies(&device, recipe), Ok(30));
+        let config = checks::of_slab(FeedConfig { size: [40, 41], ..FeedConfig::default() }, slab);
+        assert_eq!(checks::copies(&device, config), Ok(30));
     }
     drop(device);
     let report = check_clean();
@@ -39,15 +39,15 @@ scene!(copies_are_right_in_order_and_never_of_memory_that_is_not_locked, "seed=1
 scene!(a_batch_that_is_dropped_at_once_stays_whole_for_what_the_trainer_put_on_its_stream, "delay_us=2000,seed=2", {
     let device = cuda(0);
     let trainer = Trainer::new(0);
-    let recipe = Recipe { size: [8, 8], batches: 40, slots: 2, ..Recipe::default() };
-    assert_eq!(checks::torn(&device, &trainer, recipe), Ok(40));
+    let config = FeedConfig { size: [8, 8], batches: 40, slots: 2, ..FeedConfig::default() };
+    assert_eq!(checks::torn(&device, &trainer, config), Ok(40));
     drop((device, trainer));
     check_clean();
 });
 
 scene!(the_kernel_gives_what_double_precision_gives, "delay_us=0", {
     let device = cuda(0);
-    let worst = checks::kernel(&device, Recipe { batches: 2, ..Recipe::default() }).unwrap();
+    let worst = checks::kernel(&device, FeedConfig { batches: 2, ..FeedConfig::default() }).unwrap();
     assert!((0.3..=1.01).contains(&worst), "{worst}");
     drop(device);
     check_clean();
@@ -55,12 +55,12 @@ scene!(the_kernel_gives_what_double_precision_gives, "delay_us=0", {
 
 scene!(a_device_and_the_host_normalise_to_the_same_bits, "delay_us=0", {
     let device = cuda(0);
-    let recipe = Recipe { batches: 2, size: [17, 33], ..Recipe::default() };
+    let config = FeedConfig { batches: 2, size: [17, 33], ..FeedConfig::default() };
     for case in checks::cases() {
         let options = DeviceOptions { normalise: vec![case], ..DeviceOptions::default() };
-        let (mut on_device, _slab) = recipe.start(&device, options.clone(), TIMEOUT).unwrap();
-        let (mut on_host, _slab) = recipe.start(&Device::host(), options, TIMEOUT).unwrap();
-        for _ in 0..recipe.batches {
+        let (mut on_device, _slab) = config.start(&device, options.clone(), TIMEOUT).unwrap();
+        let (mut on_host, _slab) = config.start(&Device::host(), options, TIMEOUT).unwrap();
+        for _ in 0..config.batches {
             let (there, here) = (next(&mut on_device), next(&mut on_host));
             for (there, here) in there.columns().iter().zip(here.columns()) {
                 let (there, here) = (there.values(), here.values());
@@ -76,8 +76,8 @@ scene!(a_device_and_the_host_normalise_to_the_same_bits, "delay_us=0", {
 scene!(a_slot_is_free_when_its_copy_is_done_though_the_trainer_keeps_the_batch, "seed=4", {
     let device = cuda(0);
     let options = DeviceOptions { buffers: 6, ..DeviceOptions::default() };
-    let recipe = Recipe { batches: 6, slots: 1, ..Recipe::default() };
-    let (mut loader, slab) = recipe.start(&device, options, TIMEOUT).unwrap();
+    let config = FeedConfig { batches: 6, slots: 1, ..FeedConfig::default() };
+    let (mut loader, slab) = config.start(&device, options, TIMEOUT).unwrap();
     let kept: Vec<_> = (0..6).map(|_| next(&mut loader)).collect();
     let until = Instant::now() + Duration::from_secs(30);
     while slab.free_slots() == 0 {
@@ -85,7 +85,7 @@ scene!(a_slot_is_free_when_its_copy_is_done_though_the_trainer_keeps_the_batch, 
         thread::yield_now();
     }
     for batch in &kept {
-        assert_eq!(batch.placement(), Placement::Cuda { ordinal: 0 });
+        assert_eq!(batch.placement(), BatchPlacement::Cuda { ordinal: 0 });
         compare(batch).unwrap();
     }
     drop((loader, kept, device));
@@ -95,7 +95,7 @@ scene!(a_slot_is_free_when_its_copy_is_done_though_the_trainer_keeps_the_batch, 
 scene!(a_trainer_that_holds_all_device_buffers_is_told_so_and_goes_on_when_it_drops_one, "seed=5", {
     let device = cuda(0);
     let options = DeviceOptions { buffers: 2, ..DeviceOptions::default() };
-    let (mut loader, _slab) = Recipe::default().start(&device, options, TIMEOUT).unwrap();
+    let (mut loader, _slab) = FeedConfig::default().start(&device, options, TIMEOUT).unwrap();
     let mut kept = vec![next(&mut loader), next(&mut loader)];
     let error = loader.next_within(Duration::from_millis(20)).unwrap_err();
     assert!(matches!(error, ClientError::Timeout { .. }), "{error}");
@@ -112,14 +112,14 @@ scene!(a_trainer_that_holds_all_device_buffers_is_told_so_and_goes_on_when_it_dr
 
 scene!(several_devices_serve_several_loaders_at_once_from_any_thread, "devices=3,seed=6", {
     let loaders = [0, 2, 1, 2].map(|ordinal| {
-        let (loader, _) = Recipe::default().start(&cuda(ordinal), DeviceOptions::default(), TIMEOUT).unwrap();
+        let (loader, _) = FeedConfig::default().start(&cuda(ordinal), DeviceOptions::default(), TIMEOUT).unwrap();
         (ordinal, loader)
     });
     let threads = loaders.map(|(ordinal, mut loader)| {
         thread::spawn(move || {
             let mut batches = Vec::new();
             while let Some(batch) = loader.next_batch().unwrap() {
-                assert_eq!(batch.placement(), Placement::Cuda { ordinal });
+                assert_eq!(batch.placement(), BatchPlacement::Cuda { ordinal });
                 compare(&batch).unwrap();
                 batches = vec![batch];
             }
@@ -134,7 +134,7 @@ scene!(several_devices_serve_several_loaders_at_once_from_any_thread, "devices=3
 });
 
 scene!(batches_outlive_their_loader_and_their_device_handle, "seed=7", {
-    let (mut loader, _slab) = Recipe::default().start(&cuda(0), DeviceOptions::default(), TIMEOUT).unwrap();
+    let (mut loader, _slab) = FeedConfig::default().start(&cuda(0), DeviceOptions::default(), TIMEOUT).unwrap();
     let batch = next(&mut loader);
     drop(loader);
     compare(&batch).unwrap();
@@ -145,7 +145,7 @@ scene!(batches_outlive_their_loader_and_their_device_handle, "seed=7", {
 
 scene!(a_loader_that_is_dropped_with_copies_under_way_gives_everything_back, "delay_us=5000,seed=8", {
     for taken in 0..3 {
-        let (mut loader, slab) = Recipe::default().start(&cuda(0), DeviceOptions::default(), TIMEOUT).unwrap();
+        let (mut loader, slab) = FeedConfig::default().start(&cuda(0), DeviceOptions::default(), TIMEOUT).unwrap();
         for _ in 0..taken {
             drop(next(&mut loader));
         }

@@ -1,7 +1,7 @@
 //! What a coordinator may answer.
 
 use spdl_shard::Position;
-use spdl_wire::messages::{FromCoordinator, Join, RankBeat, Refusal, Session, SessionId, Start, ToCoordinator};
+use spdl_wire::messages::{FromCoordinator, Join, RankHeartbeat, Refusal, Session, SessionId, Start, ToCoordinator};
 
 use super::{Known, Oracle, RunKey};
 use crate::coverage::Coverage;
@@ -28,7 +28,7 @@ impl Oracle {
                 }
                 self.on_refused(at, question, refusal)
             }
-            (ToCoordinator::RankBeat(beat), FromCoordinator::RankHeard { .. })
+            (ToCoordinator::RankHeartbeat(beat), FromCoordinator::RankHeard { .. })
             | (ToCoordinator::RankLeave(beat), FromCoordinator::Done) => {
                 if beat.unreachable.is_some() {
                     coverage.count("home_out_of_reach");
@@ -113,7 +113,7 @@ impl Oracle {
         Ok(())
     }
 
-    fn on_beat(&mut self, at: usize, now_ms: u64, beat: &RankBeat, leaves: bool) -> Result<(), String> {
+    fn on_beat(&mut self, at: usize, now_ms: u64, beat: &RankHeartbeat, leaves: bool) -> Result<(), String> {
         let view = self.views.entry(at).or_default();
         if view.is_superseded(beat.session) {
             return Err(format!("session {} has a successor, and its rank {} is heard", beat.session.0, beat.rank));

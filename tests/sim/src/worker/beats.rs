@@ -1,9 +1,9 @@
 //! A worker's beats to the coordinator: one question at a time.
 
-use spdl_wire::messages::{FromCoordinator, Home, RankFigures, Refusal, ToCoordinator, WorkerBeat};
+use spdl_wire::messages::{FromCoordinator, Home, RankStats, Refusal, ToCoordinator, WorkerHeartbeat};
 
 use super::{
-    BAD_PER_BEAT, Beating, Departure, FIRST_RETRY_US, Feed, MAX_RETRY_US, MORE_BAD_US, REFUSED_US, node_of, socket_of,
+    BAD_PER_BEAT, Beating, FIRST_RETRY_US, Feed, MAX_RETRY_US, MORE_BAD_US, REFUSED_US, Shutdown, node_of, socket_of,
 };
 use crate::{
     process::Target,
@@ -45,8 +45,8 @@ impl World {
             quic: address,
             socket: Some(socket_of(worker)),
         };
-        let is_draining = state.departure > Departure::Open;
-        let figures = |feed: &Feed| RankFigures {
+        let is_draining = state.shutdown > Shutdown::Running;
+        let figures = |feed: &Feed| RankStats {
             session: feed.session.id,
             rank: feed.rank,
             transport: feed.transport,
@@ -57,7 +57,7 @@ impl World {
         };
         let bad_samples = state.bad.unreported(BAD_PER_BEAT);
         let told = bad_samples.iter().map(|bad| self.oracle.told_bad(&bad.job, bad.sample.0)).collect();
-        let beat = WorkerBeat {
+        let beat = WorkerHeartbeat {
             home,
             cores: 4.0,
             draining: is_draining,
@@ -68,7 +68,7 @@ impl World {
         };
         self.workers[worker].told = told;
         self.workers[worker].beating = Beating::Asking { is_draining };
-        self.ask(Target::Worker(worker), ToCoordinator::WorkerBeat(beat));
+        self.ask(Target::Worker(worker), ToCoordinator::WorkerHeartbeat(beat));
     }
 
     pub(crate) fn worker_answered(&mut self, worker: usize, answer: &FromCoordinator) {
@@ -84,13 +84,13 @@ impl World {
                 state.bad.acknowledge(told.len());
                 let heard = told.len();
                 self.oracle.bad_samples_heard(told);
-                if is_draining && state.departure == Departure::Draining {
+                if is_draining && state.shutdown == Shutdown::Draining {
                     self.leave_after(worker, 1);
                 }
                 if heard == BAD_PER_BEAT { MORE_BAD_US } else { beat_ms * 1_000 }
             }
             FromCoordinator::Refused(Refusal::Internal { .. } | Refusal::Unwritable { .. }) => {
-                if is_draining && state.departure == Departure::Draining {
+                if is_draining && state.shutdown == Shutdown::Draining {
                     self.leave_after(worker, 1);
                 }
                 REFUSED_US
@@ -98,7 +98,7 @@ impl World {
             _ => REFUSED_US,
         };
         self.beat_after(worker, pause_us, Beating::Resting { is_draining });
-        if self.workers[worker].departure > Departure::Open {
+        if self.workers[worker].shutdown > Shutdown::Running {
             self.beat_at_once(worker);
         }
     }

@@ -2,10 +2,10 @@
 
 use spdl_jpeg::{Axis, Error, Jpeg, Limits, Oddities, Request, Scratch};
 
-use super::{Failure, PictureLimits, Turn, Upright, orientation::upright, other};
+use super::{Failure, Orientation, PictureLimits, Upright, exif::upright, other};
 use crate::decode::{
-    geometry::Span,
-    pixels::{Frame, Writer},
+    geometry::AxisSpan,
+    pixels::{Frame, PixelWriter},
 };
 
 /// Size, orientation and oddities with the picture.
@@ -39,23 +39,23 @@ impl From<Error> for Failure {
 /// Decodes, resamples and writes; `x` and `y` are in the picture as stored.
 pub(super) fn render(
     jpeg: &Jpeg<'_>,
-    [x, y]: [Span; 2],
-    (writer, frame): (&Writer, &Frame),
+    [x, y]: [AxisSpan; 2],
+    (writer, frame): (&PixelWriter, &Frame),
     scratch: &mut Scratch,
     out: &mut [u8],
 ) -> Result<(), Failure> {
-    let Turn { transposed, columns_reversed, rows_reversed } = frame.turn;
+    let Orientation { transposed, columns_reversed, rows_reversed } = frame.orientation;
     let request = Request { x: axis(x, columns_reversed), y: axis(y, rows_reversed), transposed };
     Ok(writer.render(frame, out, Render { jpeg, request, scratch })?)
 }
 
 /// Bytes that decoding takes.
-pub(super) fn scratch_bytes(jpeg: &Jpeg<'_>, [x, y]: [Span; 2], frame: &Frame) -> u64 {
-    let Turn { transposed, columns_reversed, rows_reversed } = frame.turn;
+pub(super) fn scratch_bytes(jpeg: &Jpeg<'_>, [x, y]: [AxisSpan; 2], frame: &Frame) -> u64 {
+    let Orientation { transposed, columns_reversed, rows_reversed } = frame.orientation;
     jpeg.render_bytes(&Request { x: axis(x, columns_reversed), y: axis(y, rows_reversed), transposed })
 }
 
-fn axis(span: Span, reversed: bool) -> Axis {
+fn axis(span: AxisSpan, reversed: bool) -> Axis {
     // A span that was turned round can begin a rounding error before the picture.
     let from = span.from.max(f64::from(span.readable.0));
     Axis { readable: span.readable, from, extent: span.extent, pixels: span.pixels, reversed }

@@ -5,7 +5,7 @@ use std::io::Cursor;
 
 use gif::{ColorOutput, DecodeOptions, Decoder};
 
-use super::{Failure, PictureLimits, Upright, checked_size, orientation::upright, other};
+use super::{Failure, PictureLimits, Upright, checked_size, exif::upright, other};
 
 /// A GIF whose first frame's header is read.
 pub(super) struct Gif<'b> {

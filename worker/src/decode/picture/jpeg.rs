@@ -7,10 +7,10 @@ use zune_jpeg::{
     zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions},
 };
 
-use super::{Failure, PictureLimits, Upright, checked_size, orientation::upright, other};
+use super::{Failure, PictureLimits, Upright, checked_size, exif::upright, other};
 
 /// A JPEG whose header is read.
-pub(super) struct Jpeg {
+pub(super) struct JpegPicture {
     decoder: JpegDecoder<ZCursor<Vec<u8>>>,
     file_bytes: u64,
     kept_coefficients: u64,
@@ -20,7 +20,7 @@ pub(super) fn is_jpeg(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0xff, 0xd8, 0xff])
 }
 
-pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upright, Oddities, Jpeg), Failure> {
+pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upright, Oddities, JpegPicture), Failure> {
     let tidied = tidied(bytes)?;
     let (file_bytes, kept_coefficients) = (tidied.bytes.len() as u64, tidied.kept_coefficients);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(tidied.bytes), options());
@@ -28,7 +28,7 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upr
     let (width, height) = decoder.dimensions().ok_or_else(|| other("a JPEG without a size"))?;
     let stored = checked_size(width as u32, height as u32, limits)?;
     let upright = upright(tidied.exif, tidied.xmp);
-    Ok((stored, upright, tidied.oddities, Jpeg { decoder, file_bytes, kept_coefficients }))
+    Ok((stored, upright, tidied.oddities, JpegPicture { decoder, file_bytes, kept_coefficients }))
 }
 
 /// The size is checked against our own limits, which name it.
@@ -40,7 +40,7 @@ fn options() -> DecoderOptions {
         .jpeg_set_out_colorspace(ColorSpace::RGB)
 }
 
-impl Jpeg {
+impl JpegPicture {
     /// Bytes that decoding takes beside the RGB pixels: of a progressive picture all coefficients.
     pub(super) fn scratch_bytes(&self, [width, _]: [u32; 2]) -> u64 {
         // Beside these the rows of a few MCUs, as coefficients and as samples.

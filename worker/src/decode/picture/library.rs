@@ -5,7 +5,7 @@ use std::io::Cursor;
 
 use image::{ColorType, ImageDecoder, ImageReader, Limits};
 
-use super::{Failure, PictureLimits, Turn, Upright, bmp, checked_size, gif, orientation::upright, other, tiff};
+use super::{Failure, Orientation, PictureLimits, Upright, bmp, checked_size, exif::upright, gif, other, tiff};
 
 /// A picture whose header is read.
 pub(super) enum Library<'b> {
@@ -46,9 +46,9 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upr
     let stored = checked_size(width, height, limits)?;
     let (exif, xmp) = (decoder.exif_metadata().ok().flatten(), decoder.xmp_metadata().ok().flatten());
     let mut upright = upright(exif.as_deref(), xmp.as_deref());
-    if exif.is_none() && upright.turn == Turn::default() {
+    if exif.is_none() && upright.orientation == Orientation::default() {
         // A TIFF has the tag among its own.
-        upright.turn = decoder.orientation().map(Turn::from).unwrap_or_default();
+        upright.orientation = decoder.orientation().map(Orientation::from).unwrap_or_default();
     }
     Ok((stored, upright, Library::Image(Box::new(decoder))))
 }

@@ -7,6 +7,7 @@
 mod bmp;
 mod counts;
 mod crop;
+mod exif;
 mod gif;
 mod jpeg;
 mod library;
@@ -15,21 +16,20 @@ mod png;
 mod resample;
 mod rows;
 mod tiff;
-mod turn;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use counts::PictureCounts;
 pub(crate) use crop::Render as CropRender;
-pub(crate) use orientation::Upright;
+pub(crate) use exif::Upright;
+pub(crate) use orientation::Orientation;
 pub(crate) use resample::Resampler;
 use spdl_jpeg::Oddities;
-pub(crate) use turn::Turn;
 
 use super::{
     cause::{BadSampleProblem, reason},
-    geometry::Span,
-    pixels::{Frame, Writer},
+    geometry::AxisSpan,
+    pixels::{Frame, PixelWriter},
 };
 
 /// The largest picture that is decoded: a few bytes of a hostile one can claim gigabytes.
@@ -57,14 +57,14 @@ pub(crate) struct Picture<'b> {
     /// Width and height as stored, each at least 1 and within the limits.
     pub(crate) stored: [u32; 2],
     /// How the stored picture has to be turned to be seen upright.
-    pub(crate) turn: Turn,
-    source: Source<'b>,
+    pub(crate) orientation: Orientation,
+    source: PixelSource<'b>,
 }
 
 /// The decoders.
-enum Source<'b> {
+enum PixelSource<'b> {
     Crop(Box<spdl_jpeg::Jpeg<'b>>),
-    Jpeg(Box<jpeg::Jpeg>),
+    Jpeg(Box<jpeg::JpegPicture>),
     Png(Box<png::Png<'b>>),
     Library(library::Library<'b>),
 }
@@ -79,7 +79,7 @@ enum Failure {
 
 /// Memory that is used again for the next picture.
 #[derive(Default)]
-pub(crate) struct Scratch {
+pub(crate) struct PictureScratch {
     crop: spdl_jpeg::Scratch,
     pixels: Vec<u8>,
     resampler: Resampler,
@@ -89,7 +89,7 @@ pub(crate) struct Scratch {
 /// A PNG of more bytes as RGB is resized while it is decoded. Where it is not, that is faster.
 const ROWS_FROM_BYTES: u64 = 4 << 20;
 
-impl Scratch {
+impl PictureScratch {
     /// Keeps no more than about so many bytes for the next picture, so that one giant does not stay for ever.
     fn shrink_to(&mut self, bytes: usize) {
         for buffer in [&mut self.pixels, &mut self.resampled] {
@@ -107,18 +107,24 @@ pub(crate) fn open<'b>(bytes: &'b [u8], field: &str, limits: PictureLimits) -> R
     let outcome = guarded(|| {
         let (stored, upright, oddities, source) =
             if let Some((stored, upright, oddities, jpeg)) = crop::open(bytes, limits)? {
-                (stored, upright, oddities, Source::Crop(Box::new(jpeg)))
+                (stored, upright, oddities, PixelSource::Crop(Box::new(jpeg)))
             } else if jpeg::is_jpeg(bytes) {
                 let (stored, upright, oddities, jpeg) = jpeg::open(bytes, limits)?;
-                (stored, upright, oddities, Source::Jpeg(Box::new(jpeg)))
+                (stored, upright, oddities, PixelSource::Jpeg(Box::new(jpeg)))
             } else if png::is_png(bytes) {
                 let (stored, upright, png) = png::open(bytes, limits)?;
-                (stored, upright, Oddities::NONE, Source::Png(Box::new(png)))
+                (stored, upright, Oddities::NONE, PixelSource::Png(Box::new(png)))
             } else {
                 let (stored, upright, library) = library::open(bytes, limits)?;
-                (stored, upright, Oddities::NONE, Source::Library(library))
+                (stored, upright, Oddities::NONE, PixelSource::Library(library))
             };
-        Ok(Picture { oddities, has_broken_exif: upright.has_broken_exif, stored, turn: upright.turn, source })
+        Ok(Picture {
+            oddities,
+            has_broken_exif: upright.has_broken_exif,
+            stored,
+            orientation: upright.orientation,
+            source,
+        })
     });
     outcome.map_err(|failure| failure.of(bytes, field, limits))
 }
@@ -156,30 +162,30 @@ fn checked_size(width: u32, height: u32, limits: PictureLimits) -> Result<[u32; 
 impl Picture<'_> {
     /// Width and height as seen.
     pub(crate) fn seen(&self) -> [u32; 2] {
-        self.turn.seen(self.stored)
+        self.orientation.seen(self.stored)
     }
 
     /// Bytes that [`render`](Self::render) takes beside the result, estimated from the header and never much too low.
-    pub(crate) fn memory_bytes(&self, [x, y]: [Span; 2], (writer, frame): (&Writer, &Frame)) -> u64 {
+    pub(crate) fn memory_bytes(&self, [x, y]: [AxisSpan; 2], (writer, frame): (&PixelWriter, &Frame)) -> u64 {
         let [width, height] = self.stored;
         let result = if writer.takes_as_is(frame) { 0 } else { u64::from(x.pixels) * u64::from(y.pixels) * 3 };
         let rgb = rgb_bytes(self.stored);
         let whole = |scratch: u64| rgb + scratch + Resampler::scratch_bytes([width, height], [x, y]) + result;
         match &self.source {
-            Source::Crop(jpeg) => crop::scratch_bytes(jpeg, [x, y], frame),
-            Source::Jpeg(jpeg) => whole(jpeg.scratch_bytes(self.stored)),
-            Source::Png(png) if self.comes_in_rows(y) => {
+            PixelSource::Crop(jpeg) => crop::scratch_bytes(jpeg, [x, y], frame),
+            PixelSource::Jpeg(jpeg) => whole(jpeg.scratch_bytes(self.stored)),
+            PixelSource::Png(png) if self.comes_in_rows(y) => {
                 png.scratch_bytes(self.stored) + rows::resample_bytes([width, height], y) + result
             }
-            Source::Png(png) => whole(png.scratch_bytes(self.stored)),
-            Source::Library(library) => whole(library.scratch_bytes(self.stored)),
+            PixelSource::Png(png) => whole(png.scratch_bytes(self.stored)),
+            PixelSource::Library(library) => whole(library.scratch_bytes(self.stored)),
         }
     }
 
     /// Whether it is resized while it is decoded.
-    fn comes_in_rows(&self, y: Span) -> bool {
+    fn comes_in_rows(&self, y: AxisSpan) -> bool {
         let is_reduced = f64::from(y.pixels) <= y.extent;
-        matches!(&self.source, Source::Png(png) if !png.is_interlaced())
+        matches!(&self.source, PixelSource::Png(png) if !png.is_interlaced())
             && is_reduced
             && rgb_bytes(self.stored) > ROWS_FROM_BYTES
     }
@@ -188,12 +194,12 @@ impl Picture<'_> {
     /// stored. What the frame does not cover becomes black. No more than about `kept_bytes` of the scratch memory stay.
     pub(crate) fn render(
         self,
-        [x, y]: [Span; 2],
-        (writer, frame): (&Writer, &Frame),
-        (scratch, kept_bytes): (&mut Scratch, usize),
+        [x, y]: [AxisSpan; 2],
+        (writer, frame): (&PixelWriter, &Frame),
+        (scratch, kept_bytes): (&mut PictureScratch, usize),
         out: &mut [u8],
     ) -> Result<(), RenderError> {
-        let outcome = if let Source::Crop(jpeg) = self.source {
+        let outcome = if let PixelSource::Crop(jpeg) = self.source {
             guarded(|| crop::render(&jpeg, [x, y], (writer, frame), &mut scratch.crop, out))
         } else if writer.takes_as_is(frame) {
             self.resampled([x, y], scratch, out)
@@ -212,10 +218,10 @@ impl Picture<'_> {
     }
 
     /// Decodes and resamples it to `y.pixels` rows of `x.pixels` RGB pixels, without gaps.
-    fn resampled(self, [x, y]: [Span; 2], scratch: &mut Scratch, out: &mut [u8]) -> Result<(), Failure> {
+    fn resampled(self, [x, y]: [AxisSpan; 2], scratch: &mut PictureScratch, out: &mut [u8]) -> Result<(), Failure> {
         let comes_in_rows = self.comes_in_rows(y);
         match self.source {
-            Source::Png(mut png) if comes_in_rows => {
+            PixelSource::Png(mut png) if comes_in_rows => {
                 guarded(|| rows::resample(&mut *png, self.stored, [x, y], &mut scratch.resampler, out))
             }
             source => {
@@ -224,10 +230,10 @@ impl Picture<'_> {
                 scratch.pixels.resize(rgb_bytes(self.stored) as usize, 0);
                 let pixels = &mut scratch.pixels;
                 guarded(|| match source {
-                    Source::Crop(_) => unreachable!("its pixels are written as they are decoded"),
-                    Source::Jpeg(jpeg) => jpeg.decode(pixels),
-                    Source::Png(png) => png.decode(pixels),
-                    Source::Library(library) => library.decode(pixels),
+                    PixelSource::Crop(_) => unreachable!("its pixels are written as they are decoded"),
+                    PixelSource::Jpeg(jpeg) => jpeg.decode(pixels),
+                    PixelSource::Png(png) => png.decode(pixels),
+                    PixelSource::Library(library) => library.decode(pixels),
                 })?;
                 scratch.resampler.resample(&scratch.pixels, self.stored, x, y, out);
                 Ok(())
@@ -237,7 +243,7 @@ impl Picture<'_> {
 
     /// Whether the crop decoder decodes it.
     pub(crate) fn is_cropped(&self) -> bool {
-        matches!(self.source, Source::Crop(_))
+        matches!(self.source, PixelSource::Crop(_))
     }
 }
 

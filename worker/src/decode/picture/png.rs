@@ -5,7 +5,7 @@ use std::io::{Cursor, Read};
 use flate2::read::ZlibDecoder;
 use png::{BitDepth, ColorType, Transformations};
 
-use super::{Failure, PictureLimits, Upright, checked_size, orientation::upright, other, rows::Rows};
+use super::{Failure, PictureLimits, Upright, checked_size, exif::upright, other, rows::Rows};
 
 const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
 /// Text that is inflated to look for an orientation, in bytes.

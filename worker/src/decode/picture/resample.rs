@@ -6,7 +6,7 @@ use fast_image_resize::{
     pixels::U8x3,
 };
 
-use crate::decode::geometry::Span;
+use crate::decode::geometry::AxisSpan;
 
 /// Resizes pictures; keeps its buffers from one to the next.
 #[derive(Default)]
@@ -14,7 +14,14 @@ pub(crate) struct Resampler(Resizer);
 
 impl Resampler {
     /// Writes `y.pixels` rows of `x.pixels` RGB pixels to `out`, from a picture of `width` x `height` RGB pixels.
-    pub(crate) fn resample(&mut self, pixels: &[u8], [width, height]: [u32; 2], x: Span, y: Span, out: &mut [u8]) {
+    pub(crate) fn resample(
+        &mut self,
+        pixels: &[u8],
+        [width, height]: [u32; 2],
+        x: AxisSpan,
+        y: AxisSpan,
+        out: &mut [u8],
+    ) {
         assert_eq!(pixels.len(), width as usize * height as usize * 3, "bytes of a picture of {width}x{height}");
         assert_eq!(out.len(), x.pixels as usize * y.pixels as usize * 3, "bytes of {}x{}", x.pixels, y.pixels);
         const PLANNED: &str = "a plan lies inside of its picture";
@@ -35,15 +42,15 @@ impl Resampler {
 
 impl Resampler {
     /// Writes one row of `x.pixels` RGB pixels to `out`, from one of `width`.
-    pub(super) fn resample_row(&mut self, row: &[u8], width: u32, x: Span, out: &mut [u8]) {
-        let whole = Span { readable: (0, 1), from: 0.0, extent: 1.0, place: 0, pixels: 1, size: 1 };
+    pub(super) fn resample_row(&mut self, row: &[u8], width: u32, x: AxisSpan, out: &mut [u8]) {
+        let whole = AxisSpan { readable: (0, 1), from: 0.0, extent: 1.0, place: 0, pixels: 1, size: 1 };
         self.resample(row, [width, 1], x, whole, out);
     }
 
     /// Bytes that [`resample`](Self::resample) takes at once beside the picture and the result.
-    pub(super) fn scratch_bytes([width, _]: [u32; 2], [x, y]: [Span; 2]) -> u64 {
+    pub(super) fn scratch_bytes([width, _]: [u32; 2], [x, y]: [AxisSpan; 2]) -> u64 {
         let weights =
-            |span: Span| (span.extent.max(f64::from(span.pixels)) * 2.0 + 3.0 * f64::from(span.pixels)) as u64 * 10;
+            |span: AxisSpan| (span.extent.max(f64::from(span.pixels)) * 2.0 + 3.0 * f64::from(span.pixels)) as u64 * 10;
         u64::from(width) * u64::from(y.pixels) * 3 + weights(x) + weights(y)
     }
 
@@ -56,7 +63,7 @@ impl Resampler {
 }
 
 /// Start and length relative to what may be read; rounding never leads outside of it.
-pub(super) fn within(span: Span, readable: u32) -> (f64, f64) {
+pub(super) fn within(span: AxisSpan, readable: u32) -> (f64, f64) {
     let limit = f64::from(readable);
     let from = (span.from - f64::from(span.readable.0)).clamp(0.0, limit);
     let mut extent = span.extent.min(limit - from);
@@ -72,8 +79,8 @@ pub(super) mod tests {
     use super::*;
 
     /// The part of a side from `from` on, `extent` long, as `pixels` pixels.
-    pub(in crate::decode::picture) fn span(readable: (u32, u32), from: f64, extent: f64, pixels: u32) -> Span {
-        Span { readable, from, extent, place: 0, pixels, size: pixels }
+    pub(in crate::decode::picture) fn span(readable: (u32, u32), from: f64, extent: f64, pixels: u32) -> AxisSpan {
+        AxisSpan { readable, from, extent, place: 0, pixels, size: pixels }
     }
 
     /// Without vector instructions.

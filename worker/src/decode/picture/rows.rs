@@ -3,7 +3,7 @@
 //! whole picture.
 
 use super::{Failure, Resampler, resample::within};
-use crate::decode::geometry::Span;
+use crate::decode::geometry::AxisSpan;
 
 /// A picture that is decoded from the top down.
 pub(super) trait Rows {
@@ -21,7 +21,7 @@ struct Weights {
 }
 
 /// Weights down the picture, and how many bits of them stand behind the point.
-struct Taps {
+struct RowTaps {
     rows: Vec<Weights>,
     precision: u32,
 }
@@ -33,7 +33,7 @@ struct Sum {
 }
 
 /// Bytes that [`resample`] takes at once.
-pub(super) fn resample_bytes([width, _]: [u32; 2], y: Span) -> u64 {
+pub(super) fn resample_bytes([width, _]: [u32; 2], y: AxisSpan) -> u64 {
     let scale = y.extent / f64::from(y.pixels);
     let sums = (2.0 * scale.max(1.0) / scale).ceil() as u64 + 1;
     let weights = u64::from(y.pixels) * (2.0 * scale.max(1.0) + 3.0) as u64;
@@ -44,7 +44,7 @@ pub(super) fn resample_bytes([width, _]: [u32; 2], y: Span) -> u64 {
 pub(super) fn resample(
     rows: &mut impl Rows,
     [width, height]: [u32; 2],
-    [x, y]: [Span; 2],
+    [x, y]: [AxisSpan; 2],
     resampler: &mut Resampler,
     out: &mut [u8],
 ) -> Result<(), Failure> {
@@ -92,7 +92,7 @@ pub(super) fn resample(
 }
 
 /// The triangle's weights, in the integers of `fast_image_resize`, which are those of Pillow-SIMD.
-fn taps(y: Span) -> Taps {
+fn taps(y: AxisSpan) -> RowTaps {
     let size = y.readable.1 - y.readable.0;
     let (from, extent) = within(y, size);
     let scale = extent / f64::from(y.pixels);
@@ -100,7 +100,7 @@ fn taps(y: Span) -> Taps {
         // Not resized down: what is written is what was read.
         let first = y.readable.0 + from as u32;
         let rows = (0..y.pixels).map(|row| Weights { first: first + row, values: vec![1 << 8] }).collect();
-        return Taps { rows, precision: 8 };
+        return RowTaps { rows, precision: 8 };
     }
     let radius = scale.max(1.0);
     let recip = 1.0 / radius;
@@ -129,7 +129,7 @@ fn taps(y: Span) -> Taps {
     let unit = f64::from(1 << precision);
     let whole = |weights: Vec<f64>| weights.into_iter().map(|weight| (weight * unit).round() as i16).collect();
     let rows = rows.into_iter().map(|(first, values)| Weights { first, values: whole(values) }).collect();
-    Taps { rows, precision }
+    RowTaps { rows, precision }
 }
 
 #[cfg(test)]

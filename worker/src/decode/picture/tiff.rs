@@ -9,8 +9,8 @@ use tiff::{
 };
 
 use super::{
-    Failure, PictureLimits, Turn, Upright, checked_size,
-    orientation::{Broken, first_place, first_value},
+    Failure, Orientation, PictureLimits, Upright, checked_size,
+    exif::{Broken, first_place, first_value},
     other,
 };
 
@@ -117,7 +117,8 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 
         Values::Grey { is_inverted: tags.photometric == WHITE_IS_0 && !tags.is_float }
     };
     let orientation = tags.orientation.and_then(|number| image::metadata::Orientation::from_exif(number as u8));
-    let upright = Upright { turn: orientation.map(Turn::from).unwrap_or_default(), has_broken_exif: false };
+    let upright =
+        Upright { orientation: orientation.map(Orientation::from).unwrap_or_default(), has_broken_exif: false };
     let (bits, samples) = (tags.bits, tags.samples as usize);
     Ok(Some((stored, upright, Tiff { decoder, file_bytes, width: width as usize, bits, samples, values })))
 }

@@ -97,7 +97,7 @@ fn a_picture_that_claims_to_be_huge_is_refused_before_it_is_decoded() {
         let decoder = Decoder::new(&job(&[&image_column(RESIZE, "")]), CLASSES).unwrap().with_limits(limits);
         let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
         let mut out = [0; 8 * 8 * 3];
-        let outcome = decoder.decode_sample(key(0), &field, &mut [Target::Fixed(&mut out)]);
+        let outcome = decoder.decode_sample(key(0), &field, &mut [FieldTarget::Fixed(&mut out)]);
         assert!(matches!(outcome.unwrap_err().problem, BadSampleProblem::TooLarge { width: 240, height: 160, .. }));
     }
 }
@@ -109,7 +109,7 @@ fn a_picture_that_takes_more_memory_than_there_is_names_its_size_what_it_takes_a
     let decoder = Decoder::new(&job(&[&image_column(RESIZE, "")]), CLASSES).unwrap().with_memory(memory.clone());
     let decode = |bytes: &[u8]| {
         let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
-        decoder.decode_sample(key(0), &field, &mut [Target::Fixed(&mut [0; 8 * 8 * 3])])
+        decoder.decode_sample(key(0), &field, &mut [FieldTarget::Fixed(&mut [0; 8 * 8 * 3])])
     };
     // Whole: 240x160 pixels of 3 bytes as RGB, of 16 as they are stored, and of 4 on the way.
     let float = DynamicImage::ImageRgba32F(reference(CAT).to_rgba32f());
@@ -133,7 +133,7 @@ fn a_large_png_comes_in_rows_and_takes_little_memory() {
     let decode = |decoder: Decoder, bytes: &[u8]| {
         let mut out = vec![0; 64 * 80 * 3];
         let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
-        decoder.decode_sample(key(0), &field, &mut [Target::Fixed(&mut out)]).map(|()| out)
+        decoder.decode_sample(key(0), &field, &mut [FieldTarget::Fixed(&mut out)]).map(|()| out)
     };
     let expected =
         picture("{ resize = { size = [64, 80] } }", "", &encoded(&large.to_rgb8().into(), ImageFormat::Bmp)).unwrap();
@@ -175,7 +175,7 @@ fn a_value_longer_than_its_column_is_refused() {
     let run = |bytes: &'static [u8]| {
         let mut value = Bytes::new();
         let field = |_: &str| Some(Bytes::from_static(bytes));
-        decoder.decode_sample(key(0), &field, &mut [Target::Ragged(&mut value)]).map(|()| value)
+        decoder.decode_sample(key(0), &field, &mut [FieldTarget::Ragged(&mut value)]).map(|()| value)
     };
     let whole = run(b"hello").unwrap();
     assert_eq!(&whole[..], b"hello");

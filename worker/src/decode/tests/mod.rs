@@ -48,7 +48,7 @@ fn decode(job: &Job, key: SampleKey, fields: &[(&str, &[u8])]) -> Result<Vec<Vec
         vec![0xaa; shape.iter().map(|side| *side as usize).product::<usize>() * column.dtype.bytes()]
     };
     let mut columns: Vec<Vec<u8>> = job.columns.iter().map(bytes_of).collect();
-    let mut targets: Vec<Target<'_>> = columns.iter_mut().map(|bytes| Target::Fixed(bytes)).collect();
+    let mut targets: Vec<FieldTarget<'_>> = columns.iter_mut().map(|bytes| FieldTarget::Fixed(bytes)).collect();
     let field =
         |name: &str| fields.iter().find(|(field, _)| *field == name).map(|(_, bytes)| Bytes::copy_from_slice(bytes));
     decoder.decode_sample(key, &field, &mut targets)?;

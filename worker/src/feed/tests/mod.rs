@@ -12,7 +12,7 @@ use spdl_wire::layout::entry_flags;
 use super::*;
 use crate::{
     budget::MIN_MEMORY_BYTES,
-    fetch::flaky::{Fault, FlakyStore},
+    fetch::flaky::{FlakyStore, StoreFault},
 };
 
 const PLENTY: u64 = 64 << 20;
@@ -122,7 +122,7 @@ async fn a_store_that_fails_and_lies_changes_nothing() {
         let resources = resources(memory_bytes, Some(wrap));
         resources.datasets.open(&scene.job).await.unwrap();
         let store = store.lock().clone().unwrap();
-        store.fail_next([Fault::FlippedBit, Fault::Unavailable, Fault::Cut, Fault::FlippedBit]);
+        store.fail_next([StoreFault::FlippedBit, StoreFault::Unavailable, StoreFault::Cut, StoreFault::FlippedBit]);
         store.fail_every(5);
         let (seen, _) = run(&resources, &scene.session(1), Position::START).await.unwrap();
         assert!(seen == expected);
@@ -204,7 +204,7 @@ async fn a_fetch_that_hangs_is_what_the_stall_names() {
     let (store, wrap) = flaky();
     let resources = resources(PLENTY, Some(wrap));
     let dataset = resources.datasets.open(&scene.job).await.unwrap();
-    store.lock().as_ref().unwrap().fail_next([Fault::Hang; 200]);
+    store.lock().as_ref().unwrap().fail_next([StoreFault::Hang; 200]);
     let feed = start(&resources, &scene.session(1), 0, Position::START);
     let stall = loop {
         match feed.stall() {

@@ -19,9 +19,9 @@ use cudarc::driver::{
 };
 
 pub(super) use memory::{DeviceMemory, HostMemory, PageLock};
-pub(super) use stream::{Argument, Event, Kernel, Stream};
+pub(super) use stream::{Argument, CudaEvent, Kernel, Stream};
 
-use crate::device::{DeviceError, Placement, StreamHandle};
+use crate::device::{BatchPlacement, DeviceError, StreamHandle};
 
 /// Functions to look up before the first call, because cudarc panics when one is missing.
 const SYMBOLS: [&str; 33] = [
@@ -61,7 +61,7 @@ const SYMBOLS: [&str; 33] = [
 ];
 
 /// Converts a result code into an error that names the call and the code.
-fn check(placement: Placement, call: &'static str, result: CUresult) -> Result<(), DeviceError> {
+fn check(placement: BatchPlacement, call: &'static str, result: CUresult) -> Result<(), DeviceError> {
     if result == CUresult::CUDA_SUCCESS {
         return Ok(());
     }
@@ -99,7 +99,7 @@ const fn is_lost(result: CUresult) -> bool {
 }
 
 /// Loads and initialises the driver.
-fn load(placement: Placement) -> Result<(), DeviceError> {
+fn load(placement: BatchPlacement) -> Result<(), DeviceError> {
     // SAFETY: the driver's initialisers may run at any time, on any thread.
     if !unsafe { sys::is_culib_present() } {
         return Err(DeviceError::DriverMissing { device: placement.to_string() });
@@ -135,7 +135,7 @@ struct Entered<'a>(&'a Context);
 impl Context {
     /// Opens the context of the device with this number.
     pub(crate) fn open(ordinal: u32) -> Result<Arc<Self>, DeviceError> {
-        let placement = Placement::Cuda { ordinal };
+        let placement = BatchPlacement::Cuda { ordinal };
         let devices = count(placement)?;
         if ordinal >= devices {
             return Err(DeviceError::Index { ordinal, devices });
@@ -153,11 +153,11 @@ impl Context {
 
     /// Returns the number of devices.
     pub(crate) fn count() -> Result<u32, DeviceError> {
-        count(Placement::Cuda { ordinal: 0 })
+        count(BatchPlacement::Cuda { ordinal: 0 })
     }
 
-    pub(crate) const fn placement(&self) -> Placement {
-        Placement::Cuda { ordinal: self.ordinal }
+    pub(crate) const fn placement(&self) -> BatchPlacement {
+        BatchPlacement::Cuda { ordinal: self.ordinal }
     }
 
     /// Returns the model name of the device.
@@ -191,7 +191,7 @@ impl Context {
     }
 
     /// Makes the trainer's `stream` wait for `event`.
-    pub(crate) fn make_wait(&self, stream: StreamHandle, event: &Event) -> Result<(), DeviceError> {
+    pub(crate) fn make_wait(&self, stream: StreamHandle, event: &CudaEvent) -> Result<(), DeviceError> {
         let _current = self.enter()?;
         // SAFETY: the creator of the handle guarantees that the stream lives; the event lives.
         let result = unsafe { sys::cuStreamWaitEvent(stream.as_raw() as sys::CUstream, event.handle, 0) };
@@ -199,7 +199,7 @@ impl Context {
     }
 
     /// Records `event` on the trainer's `stream`, after all work queued there so far.
-    pub(crate) fn record(&self, stream: StreamHandle, event: &Event) -> Result<(), DeviceError> {
+    pub(crate) fn record(&self, stream: StreamHandle, event: &CudaEvent) -> Result<(), DeviceError> {
         let _current = self.enter()?;
         // SAFETY: as in `make_wait`.
         let result = unsafe { sys::cuEventRecord(event.handle, stream.as_raw() as sys::CUstream) };
@@ -208,7 +208,7 @@ impl Context {
 }
 
 /// Loads the driver and returns the number of devices. Errors name `placement`.
-fn count(placement: Placement) -> Result<u32, DeviceError> {
+fn count(placement: BatchPlacement) -> Result<u32, DeviceError> {
     match load(placement) {
         Err(DeviceError::Call { code, .. }) if code == "CUDA_ERROR_NO_DEVICE" => return Ok(0),
         loaded => loaded?,

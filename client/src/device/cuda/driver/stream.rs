@@ -12,17 +12,17 @@ use super::{Context, DeviceMemory};
 use crate::device::DeviceError;
 
 /// A point in a stream that others can wait for.
-pub(crate) struct Event {
+pub(crate) struct CudaEvent {
     context: Arc<Context>,
     pub(super) handle: sys::CUevent,
 }
 
 // SAFETY: an event may be used from any thread.
-unsafe impl Send for Event {}
+unsafe impl Send for CudaEvent {}
 // SAFETY: as above; the driver synchronises its own state.
-unsafe impl Sync for Event {}
+unsafe impl Sync for CudaEvent {}
 
-impl Event {
+impl CudaEvent {
     /// Creates an event that counts as done until it is recorded.
     pub(crate) fn new(context: &Arc<Context>) -> Result<Self, DeviceError> {
         /// The driver's flags with which waiting threads sleep and no time stamps are taken.
@@ -53,7 +53,7 @@ impl Event {
     }
 }
 
-impl Drop for Event {
+impl Drop for CudaEvent {
     fn drop(&mut self) {
         let Ok(_current) = self.context.enter() else { return };
         // SAFETY: created by `new`, destroyed once; the driver keeps it for what still waits for it.
@@ -85,14 +85,14 @@ impl Stream {
     }
 
     /// Makes later work on this stream wait for `event`.
-    pub(crate) fn wait(&self, event: &Event) -> Result<(), DeviceError> {
+    pub(crate) fn wait(&self, event: &CudaEvent) -> Result<(), DeviceError> {
         let _current = self.context.enter()?;
         // SAFETY: both live.
         self.context.check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.handle, event.handle, 0) })
     }
 
     /// Records `event` after all work queued so far.
-    pub(crate) fn record(&self, event: &Event) -> Result<(), DeviceError> {
+    pub(crate) fn record(&self, event: &CudaEvent) -> Result<(), DeviceError> {
         let _current = self.context.enter()?;
         // SAFETY: both live.
         self.context.check("cuEventRecord", unsafe { sys::cuEventRecord(event.handle, self.handle) })

@@ -10,14 +10,14 @@ use tokio::task::{AbortHandle, JoinSet};
 
 /// The connection attempts that are still authenticating, by peer. Dropping it cancels them.
 #[derive(Debug)]
-pub struct Doorway<K> {
+pub struct PendingConnections<K> {
     most: usize,
     tasks: JoinSet<()>,
     /// The oldest first; some may have finished.
     attempts: VecDeque<(K, AbortHandle)>,
 }
 
-impl<K: Copy + Eq + Hash> Doorway<K> {
+impl<K: Copy + Eq + Hash> PendingConnections<K> {
     /// Allows `most` attempts at once.
     #[must_use]
     pub fn new(most: usize) -> Self {
@@ -27,16 +27,16 @@ impl<K: Copy + Eq + Hash> Doorway<K> {
     /// Runs an attempt of the peer `who`. If the limit is reached, the peer with the most attempts loses its oldest: an
     /// honest peer needs milliseconds, and succeeds although an attacker holds hundreds of attempts open. Call it in a
     /// tokio runtime.
-    pub fn enter(&mut self, who: K, attempt: impl Future<Output = ()> + Send + 'static) {
+    pub fn admit(&mut self, who: K, attempt: impl Future<Output = ()> + Send + 'static) {
         while self.tasks.try_join_next().is_some() {}
         self.attempts.retain(|(_, task)| !task.is_finished());
         if self.attempts.len() >= self.most {
-            self.push_one_out();
+            self.evict_oldest();
         }
         self.attempts.push_back((who, self.tasks.spawn(attempt)));
     }
 
-    fn push_one_out(&mut self) {
+    fn evict_oldest(&mut self) {
         let mut counts: HashMap<K, usize> = HashMap::new();
         for (who, _) in &self.attempts {
             *counts.entry(*who).or_default() += 1;
@@ -67,10 +67,10 @@ mod tests {
     #[tokio::test]
     async fn the_oldest_attempt_of_who_makes_most_makes_room() {
         let (out, mut ended) = mpsc::unbounded_channel();
-        let mut doorway = Doorway::new(3);
+        let mut pending = PendingConnections::new(3);
         let mut enter = |who: &'static str, number| {
             let told = Told(number, out.clone());
-            doorway.enter(who, async move {
+            pending.admit(who, async move {
                 let _told = told;
                 std::future::pending().await
             });
@@ -80,7 +80,7 @@ mod tests {
             enter("hostile", number);
         }
         assert_eq!((ended.recv().await, ended.recv().await), (Some(1), Some(2)));
-        drop(doorway);
+        drop(pending);
         let mut rest = [ended.recv().await, ended.recv().await, ended.recv().await];
         rest.sort_unstable();
         assert_eq!(rest, [Some(0), Some(3), Some(4)]);
@@ -89,10 +89,10 @@ mod tests {
     #[tokio::test]
     async fn those_that_are_in_take_no_room() {
         let (out, mut entered) = mpsc::channel(10);
-        let mut doorway = Doorway::new(1);
+        let mut pending = PendingConnections::new(1);
         for number in 0..10 {
             let out = out.clone();
-            doorway.enter(0, async move { out.send(number).await.unwrap() });
+            pending.admit(0, async move { out.send(number).await.unwrap() });
             assert_eq!(entered.recv().await, Some(number));
         }
     }

@@ -1,10 +1,10 @@
 //! Mutations for mutation testing: bugs that the simulator switches on one at a time and has to find. Without the
-//! feature `planted`, which only the simulator enables, [`has`] is a constant `false`, and the compiler removes all of
+//! feature `mutations`, which only the simulator enables, [`has`] is a constant `false`, and the compiler removes all of
 //! them.
 
 /// A mutation of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Bug {
+pub enum Mutation {
     /// The coordinator does not advance a rank's position when a batch is acknowledged.
     ForgetAcknowledged,
     /// The coordinator starts a session one sample after the position that all ranks had acknowledged.
@@ -68,7 +68,7 @@ pub enum Bug {
     EndEarly,
 }
 
-impl Bug {
+impl Mutation {
     /// All mutations.
     pub const ALL: [Self; 30] = [
         Self::ForgetAcknowledged,
@@ -104,28 +104,28 @@ impl Bug {
     ];
 }
 
-#[cfg(feature = "planted")]
+#[cfg(feature = "mutations")]
 thread_local! {
-    static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+    static ACTIVE: std::cell::Cell<Option<Mutation>> = const { std::cell::Cell::new(None) };
 }
 
 /// Activates a mutation, or none, in the cores that run on this thread.
-#[cfg(feature = "planted")]
-pub fn plant(bug: Option<Bug>) {
-    PLANTED.set(bug);
+#[cfg(feature = "mutations")]
+pub fn activate(bug: Option<Mutation>) {
+    ACTIVE.set(bug);
 }
 
 /// Whether this mutation is active in the cores on this thread.
-#[cfg(feature = "planted")]
+#[cfg(feature = "mutations")]
 #[must_use]
-pub fn has(bug: Bug) -> bool {
-    PLANTED.get() == Some(bug)
+pub fn mutated(bug: Mutation) -> bool {
+    ACTIVE.get() == Some(bug)
 }
 
-/// Whether this mutation is active: never, without the feature `planted`.
-#[cfg(not(feature = "planted"))]
+/// Whether this mutation is active: never, without the feature `mutations`.
+#[cfg(not(feature = "mutations"))]
 #[inline(always)]
 #[must_use]
-pub const fn has(_: Bug) -> bool {
+pub const fn mutated(_: Mutation) -> bool {
     false
 }

@@ -7,11 +7,11 @@ use std::{
 
 use crate::{
     budget::Budget,
-    figures::{Stage, nanoseconds},
+    stats::{Stage, nanoseconds},
 };
 
 /// Shorter rests are put together: the kernel adds 50 us to each.
-const MIN_REST: Duration = Duration::from_millis(1);
+const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// Less of one core than this is taken for this.
 const MIN_CORES: f64 = 0.01;
 /// How often a worker looks at what its other threads use.
@@ -21,7 +21,7 @@ const NEWEST: f64 = 0.25;
 
 /// How much the decoding threads may do.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct CpuThrottle {
     cores: f64,
     threads: f64,
     due_ns: AtomicU64,
@@ -29,7 +29,7 @@ pub(crate) struct Pace {
     others: AtomicU64,
 }
 
-impl Pace {
+impl CpuThrottle {
     pub(crate) fn new(budget: &Budget) -> Self {
         Self {
             cores: budget.cores,
@@ -39,16 +39,16 @@ impl Pace {
         }
     }
 
-    /// A decoding thread was busy for so long: how long it has to rest now. What is less than [`MIN_REST`] is left to the
+    /// A decoding thread was busy for so long: how long it has to rest now. What is less than [`MIN_PAUSE`] is left to the
     /// thread with which it becomes more.
-    pub(crate) fn rest(&self, busy: Duration) -> Duration {
+    pub(crate) fn pause_after(&self, busy: Duration) -> Duration {
         let share = (self.cores - self.others().max(0.0)).max(MIN_CORES);
         let excess = (self.threads / share - 1.0).max(0.0);
         if excess == 0.0 {
             return Duration::ZERO;
         }
         let due_ns = nanoseconds(busy.mul_f64(excess));
-        if self.due_ns.fetch_add(due_ns, Relaxed) + due_ns < nanoseconds(MIN_REST) {
+        if self.due_ns.fetch_add(due_ns, Relaxed) + due_ns < nanoseconds(MIN_PAUSE) {
             return Duration::ZERO;
         }
         Duration::from_nanos(self.due_ns.swap(0, Relaxed))
@@ -60,7 +60,7 @@ impl Pace {
 
     /// The process used `cpu` in a time in which its decoding threads were busy for `busy`. Where these had to wait for a core
     /// that is less than nothing for the others, which the average evens out.
-    fn saw(&self, cpu: Duration, busy: Duration, over: Duration) {
+    fn observe(&self, cpu: Duration, busy: Duration, over: Duration) {
         let others = (cpu.as_secs_f64() - busy.as_secs_f64()) / over.as_secs_f64();
         let average = (1.0 - NEWEST).mul_add(self.others(), NEWEST * others);
         self.others.store(average.to_bits(), Relaxed);
@@ -74,7 +74,7 @@ impl Pace {
         loop {
             tokio::time::sleep(LOOK).await;
             let after = now();
-            self.saw(after.1.saturating_sub(before.1), after.2 - before.2, after.0 - before.0);
+            self.observe(after.1.saturating_sub(before.1), after.2 - before.2, after.0 - before.0);
             before = after;
         }
     }
@@ -91,13 +91,13 @@ mod tests {
 
     const SAMPLE: Duration = Duration::from_micros(900);
 
-    fn pace(cores: f64) -> Pace {
-        Pace::new(&Budget { cores, ..Budget::default() })
+    fn throttle(cores: f64) -> CpuThrottle {
+        CpuThrottle::new(&Budget { cores, ..Budget::default() })
     }
 
     /// Part of the time in which its threads are busy.
-    fn busy_part(pace: &Pace) -> f64 {
-        let rest: Duration = (0..10_000).map(|_| pace.rest(SAMPLE)).sum();
+    fn busy_part(throttle: &CpuThrottle) -> f64 {
+        let rest: Duration = (0..10_000).map(|_| throttle.pause_after(SAMPLE)).sum();
         let busy = 10_000 * SAMPLE;
         busy.as_secs_f64() / (busy + rest).as_secs_f64()
     }
@@ -111,7 +111,7 @@ mod tests {
         for (cores, part) in
             [(0.0, 0.01), (0.5, 0.5), (0.8, 0.8), (1.0, 1.0), (1.9, 0.95), (2.0, 1.0), (7.5, 7.5 / 8.0)]
         {
-            let actual = busy_part(&pace(cores));
+            let actual = busy_part(&throttle(cores));
             assert!(close(actual, part), "{cores} cores: {actual}");
         }
     }
@@ -120,39 +120,40 @@ mod tests {
     fn what_the_other_threads_use_is_left_out_of_what_the_decoding_threads_may() {
         let over = Duration::from_secs(1);
         for (cores, part) in [(0.5, 0.2), (1.0, 0.7), (1.2, 0.45), (1.9, 0.8), (2.0, 0.85), (4.0, 3.7 / 4.0)] {
-            let pace = pace(cores);
-            (0..100).for_each(|_| pace.saw(over.mul_f64(0.5), over.mul_f64(0.2), over));
-            let actual = busy_part(&pace);
+            let throttle = throttle(cores);
+            (0..100).for_each(|_| throttle.observe(over.mul_f64(0.5), over.mul_f64(0.2), over));
+            let actual = busy_part(&throttle);
             assert!(close(actual, part), "{cores} cores: {actual}");
         }
     }
 
     #[test]
     fn threads_that_wait_for_a_core_take_nothing_from_the_budget() {
-        let pace = pace(1.0);
+        let throttle = throttle(1.0);
         let over = Duration::from_secs(1);
-        (0..100).for_each(|_| pace.saw(over.mul_f64(0.5), over.mul_f64(0.9), over));
-        assert!(close(busy_part(&pace), 1.0));
+        (0..100).for_each(|_| throttle.observe(over.mul_f64(0.5), over.mul_f64(0.9), over));
+        assert!(close(busy_part(&throttle), 1.0));
     }
 
     #[test]
     fn short_rests_are_put_together() {
-        let pace = pace(0.9);
-        let rests: Vec<Duration> = (0..1000).map(|_| pace.rest(SAMPLE)).filter(|rest| !rest.is_zero()).collect();
-        assert!(rests.len() > 50 && rests.iter().all(|rest| *rest >= MIN_REST), "{rests:?}");
+        let throttle = throttle(0.9);
+        let rests: Vec<Duration> =
+            (0..1000).map(|_| throttle.pause_after(SAMPLE)).filter(|rest| !rest.is_zero()).collect();
+        assert!(rests.len() > 50 && rests.iter().all(|rest| *rest >= MIN_PAUSE), "{rests:?}");
     }
 
     #[tokio::test]
     async fn a_process_that_works_besides_decoding_is_seen_to() {
-        let (pace, decode) = (pace(1.0), Stage::new("decode"));
+        let (throttle, decode) = (throttle(1.0), Stage::new("decode"));
         let working = async {
-            while pace.others() < 0.05 {
+            while throttle.others() < 0.05 {
                 std::hint::black_box((0..1_000_000u64).sum::<u64>());
                 tokio::task::yield_now().await;
             }
         };
         tokio::select! {
-            never = pace.watch(&decode) => match never {},
+            never = throttle.watch(&decode) => match never {},
             () = working => {}
         }
     }

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use quinn::Endpoint;
 use spdl_wire::{
-    coordinators::{Addresses, Asker, Search},
-    messages::{FromCoordinator, Home, Refusal, ToCoordinator, WorkerBeat},
+    coordinators::{Addresses, CoordinatorClient, LeaderDiscovery},
+    messages::{FromCoordinator, Home, Refusal, ToCoordinator, WorkerHeartbeat},
 };
 use tokio::sync::{Mutex, watch};
 
@@ -18,22 +18,22 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const MAX_RETRY: Duration = Duration::from_secs(2);
 /// Bad samples that go with one beat; the others go with the next.
-const BAD_PER_BEAT: usize = 256;
+const BAD_PER_HEARTBEAT: usize = 256;
 /// Until the next beat after one that was refused.
 const REFUSED_MS: u64 = 500;
 /// The limits of what a coordinator may set.
-const BEAT_MS: std::ops::RangeInclusive<u64> = 20..=60_000;
+const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 20..=60_000;
 
-/// Asks the coordinators, for [`Beats`].
-pub(super) fn asker(endpoint: Endpoint, coordinators: Addresses) -> Mutex<Asker> {
-    Mutex::new(Asker::new(endpoint, Search::new(coordinators), TIMEOUT))
+/// Asks the coordinators, for [`Heartbeats`].
+pub(super) fn coordinator_client(endpoint: Endpoint, coordinators: Addresses) -> Mutex<CoordinatorClient> {
+    Mutex::new(CoordinatorClient::new(endpoint, LeaderDiscovery::new(coordinators), TIMEOUT))
 }
 
 /// Who beats, and what there is to tell.
 #[derive(Debug)]
-pub(super) struct Beats {
+pub(super) struct Heartbeats {
     /// Held while beating; free for the goodbye when that has ended.
-    pub(super) asker: Mutex<Asker>,
+    pub(super) coordinator_client: Mutex<CoordinatorClient>,
     pub(super) home: Home,
     pub(super) resources: Arc<Resources>,
     pub(super) ranks: Arc<Ranks>,
@@ -52,10 +52,10 @@ pub(super) enum Draining {
     Heard,
 }
 
-impl Beats {
+impl Heartbeats {
     /// Beats until it is dropped; asks again, with back-off, whenever no coordinator answers.
     pub(super) async fn run(&self) {
-        let mut asker = self.asker.lock().await;
+        let mut coordinator_client = self.coordinator_client.lock().await;
         let mut backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
         let mut was_told = false;
         let mut refused = None;
@@ -64,16 +64,16 @@ impl Beats {
             let beat = self.beat(*draining.borrow_and_update() != Draining::No);
             let is_draining = beat.draining;
             let told = beat.bad_samples.len();
-            match asker.ask(&ToCoordinator::WorkerBeat(beat), TIMEOUT).await {
+            match coordinator_client.ask(&ToCoordinator::WorkerHeartbeat(beat), TIMEOUT).await {
                 Ok(reply) => {
                     if was_told {
-                        tracing::info!(coordinators = %asker.coordinators(), "reached a coordinator again");
+                        tracing::info!(coordinators = %coordinator_client.coordinators(), "reached a coordinator again");
                     }
                     (backoff, was_told) = (Backoff::new(FIRST_RETRY, MAX_RETRY), false);
                     let (pause, refusal) = self.heard(reply, told, is_draining);
                     if refusal != refused {
                         if let Some(cause) = &refusal {
-                            tracing::warn!(coordinators = %asker.coordinators(), cause, "coordinator refuses our beats");
+                            tracing::warn!(coordinators = %coordinator_client.coordinators(), cause, "coordinator refuses our beats");
                         }
                         refused = refusal;
                     }
@@ -81,13 +81,13 @@ impl Beats {
                         () = tokio::time::sleep(pause) => {}
                         // This is told at once.
                         _ = draining.wait_for(|state| *state == Draining::Yes), if !is_draining => {}
-                        () = asker.until_gone() => {}
+                        () = coordinator_client.until_gone() => {}
                     }
                 }
                 Err(error) => {
                     self.is_heard.send_replace(false);
                     if !was_told {
-                        let coordinators = asker.coordinators();
+                        let coordinators = coordinator_client.coordinators();
                         tracing::warn!(%coordinators, %error, "coordinator is away; serving goes on");
                         was_told = true;
                     }
@@ -108,18 +108,18 @@ impl Beats {
         if is_heard && is_draining {
             self.draining.send_replace(Draining::Heard);
         }
-        (Duration::from_millis(pause_ms.clamp(*BEAT_MS.start(), *BEAT_MS.end())), refusal)
+        (Duration::from_millis(pause_ms.clamp(*HEARTBEAT_MS.start(), *HEARTBEAT_MS.end())), refusal)
     }
 
-    fn beat(&self, draining: bool) -> WorkerBeat {
-        WorkerBeat {
+    fn beat(&self, draining: bool) -> WorkerHeartbeat {
+        WorkerHeartbeat {
             home: self.home.clone(),
             cores: self.resources.budget().cores,
             draining,
-            ranks: self.ranks.figures(),
+            ranks: self.ranks.stats(),
             stages: self.resources.stages(),
             store: self.resources.store_figures(),
-            bad_samples: self.resources.bad_samples(BAD_PER_BEAT),
+            bad_samples: self.resources.bad_samples(BAD_PER_HEARTBEAT),
         }
     }
 
@@ -133,7 +133,7 @@ impl Beats {
     /// Says goodbye, if a coordinator can be reached. Call it when beating has ended.
     pub(super) async fn leave(&self) {
         let leave = ToCoordinator::WorkerLeave { worker: self.home.worker };
-        match self.asker.lock().await.ask(&leave, TIMEOUT).await {
+        match self.coordinator_client.lock().await.ask(&leave, TIMEOUT).await {
             Ok(_) => tracing::debug!("left the cluster"),
             Err(error) => tracing::debug!(%error, "left without a goodbye"),
         }
@@ -154,7 +154,7 @@ fn verdict(reply: FromCoordinator, told: usize) -> Verdict {
         |is_heard, cause| Verdict { is_heard, are_bad_kept: false, pause_ms: REFUSED_MS, refusal: Some(cause) };
     match reply {
         FromCoordinator::Heard { beat_ms, .. } => {
-            let pause_ms = if told == BAD_PER_BEAT { *BEAT_MS.start() } else { beat_ms };
+            let pause_ms = if told == BAD_PER_HEARTBEAT { *HEARTBEAT_MS.start() } else { beat_ms };
             Verdict { is_heard: true, are_bad_kept: true, pause_ms, refusal: None }
         }
         // It has heard the beat, and cannot keep the bad samples: they are told again.

@@ -12,15 +12,15 @@ use spdl_wire::{
     slab::SlotMut,
 };
 
-use super::{Feed, dataset::IndexHold, journal::Suspicion, turns::Turn};
+use super::{Feed, dataset::IndexHold, journal::Suspicion, scheduler::DecodePermit};
 use crate::{
-    decode::{BadSampleCause, SampleKey, Target},
+    decode::{BadSampleCause, FieldTarget, SampleKey},
     fetch::BlockBytes,
 };
 
 /// The slot being filled, and the values of ragged columns until the end of the batch is known.
 #[derive(Debug)]
-pub(crate) struct Canvas {
+pub(crate) struct BatchBuffer {
     pub(crate) slot: SlotMut,
     /// By column, then by entry; empty for fixed columns.
     pub(crate) ragged: Vec<Vec<Bytes>>,
@@ -82,12 +82,12 @@ pub(crate) struct Unfinished {
     pub(crate) task: SampleTask,
     pub(crate) block: u32,
     pub(crate) key: String,
-    pub(crate) why: Why,
+    pub(crate) why: Reason,
 }
 
 /// Why it was not.
 #[derive(Clone, Debug)]
-pub(crate) enum Why {
+pub(crate) enum Reason {
     /// Right bytes that do not decode. With the policy `mask` the entry has been made zero.
     Bad(BadSampleCause),
     /// It was being decoded at so many deaths of the worker in a row, and is left out. Zero with `mask`, too.
@@ -98,26 +98,26 @@ pub(crate) enum Why {
     NotIndexed { sample: u64 },
 }
 
-type Places<'a> = (&'a mut Entry, SmallVec<[Target<'a>; 4]>);
+type Places<'a> = (&'a mut Entry, SmallVec<[FieldTarget<'a>; 4]>);
 
-/// Decodes `portion` into the canvas, big samples first, so that none is left to one thread at the end; and makes the
-/// entries in `blanks` zero. Waits for the decoding threads and is none of them: one that waited for its batch's last
+/// Decodes `chunk` into the canvas, big samples first, so that none is left to one thread at the end; and makes the
+/// entries in `empty_entries` zero. Waits for the decoding threads and is none of them: one that waited for its batch's last
 /// sample would begin with another batch, and the first would be done only when that one is.
-pub(crate) fn decode_portion(
+pub(crate) fn decode_chunk(
     feed: &Feed,
-    canvas: &mut Canvas,
-    portion: &[Fetched],
-    blanks: &[SampleTask],
-    turn: &Turn,
+    buffer: &mut BatchBuffer,
+    chunk: &[Fetched],
+    empty_entries: &[SampleTask],
+    permit: &DecodePermit,
 ) -> Vec<Unfinished> {
-    let mut places = split(&feed.layout, canvas);
+    let mut places = split(&feed.layout, buffer);
     let mut take = |entry: u32| places[entry as usize].take().expect("an entry is filled by one task at a time");
-    for blank in blanks {
-        let (entry, mut targets) = take(blank.entry);
-        *entry = entry_of(blank, blank.flags);
+    for empty in empty_entries {
+        let (entry, mut targets) = take(empty.entry);
+        *entry = entry_of(empty, empty.flags);
         zero(&mut targets);
     }
-    let tasks = portion.iter().flat_map(|block| block.tasks.iter().map(move |task| (block, task)));
+    let tasks = chunk.iter().flat_map(|block| block.tasks.iter().map(move |task| (block, task)));
     let mut sized: Vec<(u64, (&Fetched, &SampleTask))> =
         tasks.map(|(block, task)| (bytes_of(feed, block, task.id), (block, task))).collect();
     sized.sort_unstable_by_key(|(bytes, (_, task))| (Reverse(*bytes), task.entry));
@@ -133,7 +133,7 @@ pub(crate) fn decode_portion(
                 loop {
                     match queue.steal() {
                         Steal::Success((block, task, (entry, mut targets))) => {
-                            let failed = decode_in_turn(feed, (block, task), entry, &mut targets, turn);
+                            let failed = decode_in_turn(feed, (block, task), entry, &mut targets, permit);
                             failed.into_iter().for_each(|sample| unfinished.lock().push(sample));
                         }
                         Steal::Retry => {}
@@ -161,19 +161,19 @@ fn decode_in_turn(
     feed: &Feed,
     (block, task): (&Fetched, &SampleTask),
     entry: &mut Entry,
-    targets: &mut [Target<'_>],
-    turn: &Turn,
+    targets: &mut [FieldTarget<'_>],
+    permit: &DecodePermit,
 ) -> Option<Unfinished> {
     if feed.progress.is_cancelled() {
         return None;
     }
     let started = Instant::now();
     let unfinished = decode_one(feed, block, task, entry, targets);
-    let rest = feed.resources.pace.rest(started.elapsed());
+    let rest = feed.resources.throttle.pause_after(started.elapsed());
     if !rest.is_zero() {
         std::thread::sleep(rest);
     }
-    turn.finish_one();
+    permit.finish_one();
     unfinished
 }
 
@@ -183,13 +183,13 @@ fn bytes_of(feed: &Feed, block: &Fetched, id: SampleId) -> u64 {
     feed.fields.iter().filter_map(|name| record.field(name)).map(|field| u64::from(field.bytes)).sum()
 }
 
-fn split<'a>(layout: &Layout, canvas: &'a mut Canvas) -> Vec<Option<Places<'a>>> {
-    let parts = layout.split(&mut canvas.slot, canvas.entries);
+fn split<'a>(layout: &Layout, buffer: &'a mut BatchBuffer) -> Vec<Option<Places<'a>>> {
+    let parts = layout.split(&mut buffer.slot, buffer.entries);
     let mut places: Vec<_> = parts.entries.iter_mut().map(|entry| Some((entry, SmallVec::new()))).collect();
-    for (fixed, ragged) in parts.columns.into_iter().zip(&mut canvas.ragged) {
-        let targets: Box<dyn Iterator<Item = Target<'a>>> = match fixed {
-            Some(column) => Box::new(column.bytes.chunks_exact_mut(column.sample_bytes).map(Target::Fixed)),
-            None => Box::new(ragged.iter_mut().map(Target::Ragged)),
+    for (fixed, ragged) in parts.columns.into_iter().zip(&mut buffer.ragged) {
+        let targets: Box<dyn Iterator<Item = FieldTarget<'a>>> = match fixed {
+            Some(column) => Box::new(column.bytes.chunks_exact_mut(column.sample_bytes).map(FieldTarget::Fixed)),
+            None => Box::new(ragged.iter_mut().map(FieldTarget::Ragged)),
         };
         for (place, target) in places.iter_mut().flatten().zip(targets) {
             place.1.push(target);
@@ -203,12 +203,12 @@ fn decode_one(
     block: &Fetched,
     task: &SampleTask,
     entry: &mut Entry,
-    targets: &mut [Target<'_>],
+    targets: &mut [FieldTarget<'_>],
 ) -> Option<Unfinished> {
     let started = Instant::now();
     let unfinished = |key: &str, why| Some(Unfinished { task: *task, block: block.block, key: key.to_owned(), why });
     let Some((record, sample_in_record)) = locate(feed, block, task.id) else {
-        return unfinished("", Why::NotIndexed { sample: task.id.0 });
+        return unfinished("", Reason::NotIndexed { sample: task.id.0 });
     };
     let wrong = Cell::new(None);
     let read_bytes = Cell::new(0);
@@ -228,7 +228,7 @@ fn decode_one(
     if let Suspicion::Quarantined(deaths) = suspicion {
         zero(targets);
         *entry = entry_of(task, task.flags | entry_flags::MASKED);
-        return unfinished(record.key, Why::Quarantined { deaths });
+        return unfinished(record.key, Reason::Quarantined { deaths });
     }
     let result = if suspicion == Suspicion::Alone {
         let (_all, decoder) = feed.decoder.alone();
@@ -256,7 +256,7 @@ fn decode_one(
             zero(targets);
             *entry = entry_of(task, task.flags | entry_flags::MASKED);
             feed.resources.stages.decode.failure(started.elapsed());
-            unfinished(record.key, Why::Bad(cause))
+            unfinished(record.key, Reason::Bad(cause))
         }
     }
 }
@@ -279,32 +279,32 @@ fn locate<'b>(feed: &Feed, block: &'b Fetched, id: SampleId) -> Option<(Record<'
 }
 
 /// The bytes of a field, if they are those that the index describes.
-fn checked_field(record: &Record<'_>, block: &Fetched, name: &str) -> Result<Option<Bytes>, Why> {
+fn checked_field(record: &Record<'_>, block: &Fetched, name: &str) -> Result<Option<Bytes>, Reason> {
     let Some(field) = record.field(name) else { return Ok(None) };
     let end = field.offset.saturating_add(field.bytes.into());
     let Some(bytes) = block.bytes.slice(field.offset..end) else {
-        return Err(Why::NotIndexed { sample: u64::from(record.first_sample) });
+        return Err(Reason::NotIndexed { sample: u64::from(record.first_sample) });
     };
     match crc32c::crc32c(&bytes) {
         actual if actual == field.crc32c => Ok(Some(bytes)),
-        actual => Err(Why::WrongBytes { field: name.to_owned(), expected: field.crc32c, actual }),
+        actual => Err(Reason::WrongBytes { field: name.to_owned(), expected: field.crc32c, actual }),
     }
 }
 
 /// Values that are slices of a block would keep all of it in memory, and outside the budget.
-fn own_ragged(targets: &mut [Target<'_>]) {
+fn own_ragged(targets: &mut [FieldTarget<'_>]) {
     for target in targets {
-        if let Target::Ragged(value) = target {
+        if let FieldTarget::Ragged(value) = target {
             **value = Bytes::copy_from_slice(value);
         }
     }
 }
 
-fn zero(targets: &mut [Target<'_>]) {
+fn zero(targets: &mut [FieldTarget<'_>]) {
     for target in targets {
         match target {
-            Target::Fixed(bytes) => bytes.fill(0),
-            Target::Ragged(value) => **value = Bytes::new(),
+            FieldTarget::Fixed(bytes) => bytes.fill(0),
+            FieldTarget::Ragged(value) => **value = Bytes::new(),
         }
     }
 }

@@ -3,20 +3,20 @@
 
 use std::sync::Arc;
 
-use super::driver::{DeviceMemory, Event, HostMemory, Stream};
+use super::driver::{CudaEvent, DeviceMemory, HostMemory, Stream};
 use crate::{Batch, device::DeviceError};
 
 /// A batch that is being copied to the device. Dropping this frees the batch's slot. The loader drops it when the copy
 /// is done; dropped earlier, it blocks until then.
-pub(crate) struct Flight {
+pub(crate) struct PendingCopy {
     batch: Option<Batch>,
     stream: Arc<Stream>,
-    copied: Arc<Event>,
+    copied: Arc<CudaEvent>,
     /// Whether the copy is known to be done, or nothing can run on the device any more.
     is_over: bool,
 }
 
-impl Flight {
+impl PendingCopy {
     /// Queues on `stream` the copies of a batch, and of `flips` to offset `flips_at`, and records `copied` after them.
     /// `flips` must not change until then: it belongs to the destination buffer, which is not filled again before that.
     pub(crate) fn start(
@@ -24,20 +24,20 @@ impl Flight {
         flips: Option<(&HostMemory, usize)>,
         stream: &Arc<Stream>,
         to: &DeviceMemory,
-        copied: &Arc<Event>,
+        copied: &Arc<CudaEvent>,
     ) -> Result<Self, DeviceError> {
         // From here on, an error drops the flight, which waits for the work already on the stream.
-        let flight = Self { batch: Some(batch), stream: stream.clone(), copied: copied.clone(), is_over: false };
+        let pending = Self { batch: Some(batch), stream: stream.clone(), copied: copied.clone(), is_over: false };
         // SAFETY: the batch keeps its slot, whose bytes nobody writes while it is being read, and lives in the flight
         // until the stream has passed the copy.
-        unsafe { stream.copy(flight.batch().bytes(), to, 0)? };
+        unsafe { stream.copy(pending.batch().bytes(), to, 0)? };
         if let Some((flips, at)) = flips {
             // SAFETY: page-locked memory. Its owner fills it again only after `copied` has passed, and the driver frees
             // it only when no copy reads it.
             unsafe { stream.copy(flips.bytes(), to, at)? };
         }
         stream.record(copied)?;
-        Ok(flight)
+        Ok(pending)
     }
 
     pub(crate) const fn batch(&self) -> &Batch {
@@ -59,7 +59,7 @@ impl Flight {
     }
 }
 
-impl Drop for Flight {
+impl Drop for PendingCopy {
     fn drop(&mut self) {
         if !self.is_over
             && let Err(error) = self.stream.synchronise()

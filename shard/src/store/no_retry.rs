@@ -75,7 +75,7 @@ impl HttpConnector for Connector {
         if let Some(authorization) = &self.authorization {
             client = HttpClient::new(Authorized { client, authorization: Arc::clone(authorization) });
         }
-        Ok(if self.asks_once { HttpClient::new(Once(client)) } else { client })
+        Ok(if self.asks_once { HttpClient::new(NoRetry(client)) } else { client })
     }
 }
 
@@ -102,10 +102,10 @@ impl HttpService for Authorized {
 }
 
 #[derive(Debug)]
-struct Once(HttpClient);
+struct NoRetry(HttpClient);
 
 #[async_trait::async_trait]
-impl HttpService for Once {
+impl HttpService for NoRetry {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let response = self.0.execute(request).await?;
         match Busy::of(&response) {

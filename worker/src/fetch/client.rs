@@ -14,16 +14,16 @@ use std::{
 use futures::future::{Either, select};
 use object_store::{GetOptions, path::Path};
 use parking_lot::Mutex;
-use spdl_wire::messages::StoreFigures;
+use spdl_wire::messages::StoreStats;
 use tokio::sync::Semaphore;
 
 use super::{
     Backoff,
-    attempt::{Failed, Got, Target, wanted_bytes},
-    hedge::Pace,
-    trouble::{Trouble, Troubles},
+    attempt::{RequestError, RequestTarget, Response, wanted_bytes},
+    hedge::HedgePolicy,
+    outage::{Outage, OutageTracker},
 };
-use crate::figures::Stage;
+use crate::stats::Stage;
 
 /// How patient reads are. A store that stays away, fails or is slow is asked for ever: only what it refuses ends a job.
 #[derive(Clone, Debug)]
@@ -61,13 +61,13 @@ impl Default for RetrySettings {
 
 /// What all requests of a process share.
 #[derive(Debug)]
-pub(crate) struct Requests {
+pub(crate) struct StoreClient {
     /// One for each request on its way.
     permits: Semaphore,
     retry: RetrySettings,
     stage: Arc<Stage>,
-    pace: Mutex<Pace>,
-    troubles: Arc<Troubles>,
+    policy: Mutex<HedgePolicy>,
+    outages: Arc<OutageTracker>,
     counts: Counts,
     /// By dataset and object: etags in the manifest and in the store that differ.
     other_etags: Mutex<HashMap<ObjectName, Etags>>,
@@ -94,40 +94,42 @@ struct Counts {
     wrong_bytes: AtomicU64,
 }
 
-impl Requests {
+impl StoreClient {
     pub(crate) fn new(at_once: usize, retry: RetrySettings, stage: Arc<Stage>) -> Self {
-        let pace = Mutex::new(Pace::new(retry.hedge_percent));
+        let policy = Mutex::new(HedgePolicy::new(retry.hedge_percent));
         let permits = Semaphore::new(at_once.max(1));
         Self {
             permits,
             retry,
             stage,
-            pace,
-            troubles: Arc::default(),
+            policy,
+            outages: Arc::default(),
             counts: Counts::default(),
             other_etags: Mutex::default(),
         }
     }
 
     /// Asks until an answer comes that is whole, or a refusal that is to be believed.
-    pub(crate) async fn get(&self, target: &Target<'_>, options: &GetOptions) -> Result<Got, Failed> {
+    pub(crate) async fn get(&self, target: &RequestTarget<'_>, options: &GetOptions) -> Result<Response, RequestError> {
         let mut backoff = Backoff::new(self.retry.first_delay, self.retry.max_delay);
         let mut refusals = 0;
-        let mut trouble = None;
+        let mut outage = None;
         loop {
             let failed = match self.attempt(target, options).await {
                 Ok(got) => return Ok(got),
                 Err(failed) => failed,
             };
             let (cause, retry_after) = match &failed {
-                Failed::Later { cause, retry_after, is_timeout } => {
+                RequestError::Later { cause, retry_after, is_timeout } => {
                     self.counts.timeouts.fetch_add((*is_timeout).into(), Relaxed);
                     (cause.clone(), retry_after.unwrap_or_default())
                 }
-                Failed::Refused(error) => (error.to_string(), Duration::ZERO),
-                Failed::Changed { expected, actual } => (format!("{actual} instead of {expected}"), Duration::ZERO),
+                RequestError::Refused(error) => (error.to_string(), Duration::ZERO),
+                RequestError::Changed { expected, actual } => {
+                    (format!("{actual} instead of {expected}"), Duration::ZERO)
+                }
             };
-            if !matches!(failed, Failed::Later { .. }) {
+            if !matches!(failed, RequestError::Later { .. }) {
                 refusals += 1;
                 self.counts.refusals.fetch_add(1, Relaxed);
                 if refusals >= self.retry.refusals {
@@ -135,14 +137,14 @@ impl Requests {
                 }
             }
             tracing::debug!(dataset = &**target.dataset, path = %target.path, cause, "request failed; trying again");
-            trouble.get_or_insert_with(|| self.troubles.enter(target.dataset, target.path)).note(&cause);
+            outage.get_or_insert_with(|| self.outages.enter(target.dataset, target.path)).note(&cause);
             tokio::time::sleep(backoff.delay(rand::random()).max(retry_after)).await;
             self.counts.retries.fetch_add(1, Relaxed);
         }
     }
 
     /// One request, and perhaps a hedge.
-    async fn attempt(&self, target: &Target<'_>, options: &GetOptions) -> Result<Got, Failed> {
+    async fn attempt(&self, target: &RequestTarget<'_>, options: &GetOptions) -> Result<Response, RequestError> {
         let _permit = self.permits.acquire().await.expect("the semaphore is never closed");
         let wanted = wanted_bytes(options);
         let started = Instant::now();
@@ -152,27 +154,34 @@ impl Requests {
                 let bytes = got.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
                 self.stage.item(started.elapsed(), bytes);
                 if wanted.is_some() {
-                    self.pace.lock().note_done(bytes, started.elapsed());
+                    self.policy.lock().note_done(bytes, started.elapsed());
                 }
             }
             Err(_) => {
                 self.stage.failure(started.elapsed());
-                self.pace.lock().note_failed();
+                self.policy.lock().note_failed();
             }
         }
         result
     }
 
     /// The first good answer of a request and, where it is slow, of a second one; the other is dropped, which ends it.
-    async fn race(&self, target: &Target<'_>, options: &GetOptions, wanted: Option<u64>) -> Result<Got, Failed> {
+    async fn race(
+        &self,
+        target: &RequestTarget<'_>,
+        options: &GetOptions,
+        wanted: Option<u64>,
+    ) -> Result<Response, RequestError> {
         let first = pin!(self.ask(target, options));
-        let Some(slow_after) = wanted.and_then(|bytes| self.pace.lock().slow_after(bytes)) else { return first.await };
+        let Some(slow_after) = wanted.and_then(|bytes| self.policy.lock().slow_after(bytes)) else {
+            return first.await;
+        };
         let first = match select(first, pin!(tokio::time::sleep(slow_after))).await {
             Either::Left((result, _)) => return result,
             Either::Right(((), first)) => first,
         };
         let Ok(_permit) = self.permits.try_acquire() else { return first.await };
-        if !self.pace.lock().take_hedge() {
+        if !self.policy.lock().take_hedge() {
             return first.await;
         }
         self.counts.hedges.fetch_add(1, Relaxed);
@@ -186,11 +195,11 @@ impl Requests {
         result
     }
 
-    async fn ask(&self, target: &Target<'_>, options: &GetOptions) -> Result<Got, Failed> {
+    async fn ask(&self, target: &RequestTarget<'_>, options: &GetOptions) -> Result<Response, RequestError> {
         self.counts.requests.fetch_add(1, Relaxed);
         let RetrySettings { request_timeout, silence_timeout, .. } = self.retry;
         let asked = tokio::time::timeout(request_timeout, target.ask(options.clone(), silence_timeout)).await;
-        asked.unwrap_or_else(|_| Err(Failed::timeout("no whole answer", request_timeout)))
+        asked.unwrap_or_else(|_| Err(RequestError::timeout("no whole answer", request_timeout)))
     }
 
     /// Bytes came that are not what they should be.
@@ -199,7 +208,7 @@ impl Requests {
     }
 
     /// Notes that an object has another etag than the manifest says.
-    pub(crate) fn note_other_etag(&self, target: &Target<'_>, etags: Etags) {
+    pub(crate) fn note_other_etag(&self, target: &RequestTarget<'_>, etags: Etags) {
         let mut others = self.other_etags.lock();
         if others.len() < MAX_OTHER_ETAGS {
             others.insert((target.dataset.clone(), target.path.clone()), etags);
@@ -212,8 +221,8 @@ impl Requests {
     }
 
     /// What keeps an object of `dataset` from coming, preferably one that is `wanted`.
-    pub(crate) fn trouble(&self, dataset: &str, wanted: impl Fn(&object_store::path::Path) -> bool) -> Option<Trouble> {
-        self.troubles.oldest(dataset, wanted)
+    pub(crate) fn outage(&self, dataset: &str, wanted: impl Fn(&object_store::path::Path) -> bool) -> Option<Outage> {
+        self.outages.oldest(dataset, wanted)
     }
 
     pub(crate) const fn retry(&self) -> &RetrySettings {
@@ -221,10 +230,10 @@ impl Requests {
     }
 
     /// What was counted; faults of the disk cache are the cache's to add.
-    pub(crate) fn figures(&self) -> StoreFigures {
+    pub(crate) fn stats(&self) -> StoreStats {
         let Counts { requests, retries, timeouts, refusals, hedges, hedge_wins, wrong_bytes } = &self.counts;
-        let trouble_ms = self.troubles.since().map_or(0, |since| since.elapsed().as_millis());
-        StoreFigures {
+        let trouble_ms = self.outages.since().map_or(0, |since| since.elapsed().as_millis());
+        StoreStats {
             requests: requests.load(Relaxed),
             retries: retries.load(Relaxed),
             timeouts: timeouts.load(Relaxed),

@@ -10,56 +10,56 @@ use spdl_shard::Position;
 use spdl_wire::messages::SessionId;
 use tokio::sync::oneshot;
 
-use super::progress::Progress;
+use super::progress::FeedProgress;
 
 /// Hands out turns on the decoding threads, counted in samples, so that these always have work while no batch that
 /// can wait is in front of one that cannot.
 #[derive(Debug)]
-pub(crate) struct Turns {
-    state: Mutex<State>,
+pub(crate) struct DecodeScheduler {
+    state: Mutex<SchedulerState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct SchedulerState {
     /// Samples that may be queued to be decoded before a batch has to wait for its turn.
     limit: usize,
     running: usize,
     next_ticket: u64,
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingBatch>,
 }
 
 /// The batch that a turn is for.
 #[derive(Clone, Debug)]
-pub(crate) struct Claim {
+pub(crate) struct DecodeRequest {
     /// Its rank's.
-    pub(crate) progress: Arc<Progress>,
+    pub(crate) progress: Arc<FeedProgress>,
     pub(crate) sequence: u64,
     pub(crate) session: SessionId,
     pub(crate) at: Position,
 }
 
 #[derive(Debug)]
-struct Waiting {
-    claim: Claim,
+struct WaitingBatch {
+    request: DecodeRequest,
     /// Batches its trainer can take before this one, when that was last asked.
     lead: u64,
     ticket: u64,
     samples: usize,
-    turn: oneshot::Sender<Turn>,
+    permit: oneshot::Sender<DecodePermit>,
 }
 
 /// Removes the one that goes first: whose trainer is nearest to starving. Sessions, whose positions say nothing of each
 /// other, are served in the order in which they asked; within a session it is the rank furthest behind in the stream that
 /// is served, since a step of the trainers ends when the last of them has its batch.
-fn most_urgent(waiting: &mut Vec<Waiting>) -> Option<Waiting> {
+fn most_urgent(waiting: &mut Vec<WaitingBatch>) -> Option<WaitingBatch> {
     // Asked once for all that follows: trainers go on meanwhile.
     for one in &mut *waiting {
-        one.lead = one.claim.progress.lead(one.claim.sequence);
+        one.lead = one.request.progress.lead(one.request.sequence);
     }
     let all = || waiting.iter().enumerate();
     let (oldest, nearest) = all().min_by_key(|(_, one)| (one.lead, one.ticket))?;
-    let alike = |one: &Waiting| (one.lead, one.claim.session) == (nearest.lead, nearest.claim.session);
-    let (first, _) = all().filter(|(_, one)| alike(one)).min_by_key(|(_, one)| (one.claim.at, one.ticket))?;
+    let alike = |one: &WaitingBatch| (one.lead, one.request.session) == (nearest.lead, nearest.request.session);
+    let (first, _) = all().filter(|(_, one)| alike(one)).min_by_key(|(_, one)| (one.request.at, one.ticket))?;
     // It goes in the place of the oldest, which gets its place.
     waiting[oldest].ticket = waiting[first].ticket;
     Some(waiting.swap_remove(first))
@@ -67,15 +67,15 @@ fn most_urgent(waiting: &mut Vec<Waiting>) -> Option<Waiting> {
 
 /// The right to decode some samples; ends when dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    turns: Arc<Turns>,
+pub(crate) struct DecodePermit {
+    scheduler: Arc<DecodeScheduler>,
     samples: usize,
     left: AtomicUsize,
     /// As that of the state: with this many left or more, nobody else gets a turn anyway.
     limit: usize,
 }
 
-impl Turn {
+impl DecodePermit {
     /// One of its samples is done. Towards the end of a turn the next one is granted, so that no thread waits for
     /// another's last sample.
     pub(crate) fn finish_one(&self) {
@@ -87,31 +87,31 @@ impl Turn {
     }
 
     fn give_back(&self, samples: usize) {
-        self.turns.state.lock().running -= samples;
-        self.turns.grant();
+        self.scheduler.state.lock().running -= samples;
+        self.scheduler.grant();
     }
 }
 
-impl Drop for Turn {
+impl Drop for DecodePermit {
     fn drop(&mut self) {
         let left = *self.left.get_mut();
         self.give_back(if left < self.limit { left } else { self.samples });
     }
 }
 
-impl Turns {
+impl DecodeScheduler {
     pub(crate) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(State { limit, running: 0, next_ticket: 0, waiting: Vec::new() }) })
+        Arc::new(Self { state: Mutex::new(SchedulerState { limit, running: 0, next_ticket: 0, waiting: Vec::new() }) })
     }
 
     /// Waits for a turn to decode `samples` of a batch.
-    pub(crate) async fn take(self: &Arc<Self>, claim: Claim, samples: usize) -> Turn {
-        let (turn, granted) = oneshot::channel();
+    pub(crate) async fn take(self: &Arc<Self>, request: DecodeRequest, samples: usize) -> DecodePermit {
+        let (permit, granted) = oneshot::channel();
         {
             let mut state = self.state.lock();
             let ticket = state.next_ticket;
             state.next_ticket += 1;
-            state.waiting.push(Waiting { claim, lead: 0, ticket, samples, turn });
+            state.waiting.push(WaitingBatch { request, lead: 0, ticket, samples, permit });
         }
         self.grant();
         granted.await.expect("a turn that is waited for is granted in the end")
@@ -124,15 +124,15 @@ impl Turns {
                 return;
             }
             let Some(waiting) = most_urgent(&mut state.waiting) else { return };
-            if waiting.turn.is_closed() {
+            if waiting.permit.is_closed() {
                 continue;
             }
             let (samples, limit) = (waiting.samples, state.limit);
             state.running += samples;
             drop(state);
-            let turn = Turn { turns: self.clone(), samples, left: AtomicUsize::new(samples), limit };
+            let permit = DecodePermit { scheduler: self.clone(), samples, left: AtomicUsize::new(samples), limit };
             // Where it is given up just now the turn comes back, and its end grants the next.
-            drop(waiting.turn.send(turn));
+            drop(waiting.permit.send(permit));
         }
     }
 }
@@ -146,34 +146,34 @@ mod tests {
     use super::*;
 
     /// A rank of session 1 that has given back `freed` batches.
-    fn rank(freed: u64) -> Arc<Progress> {
-        let progress = Progress::new(Instant::now()).0;
+    fn rank(freed: u64) -> Arc<FeedProgress> {
+        let progress = FeedProgress::new(Instant::now()).0;
         (0..freed).for_each(|_| progress.free(0));
         Arc::new(progress)
     }
 
-    fn claim(progress: &Arc<Progress>, sequence: u64) -> Claim {
+    fn request(progress: &Arc<FeedProgress>, sequence: u64) -> DecodeRequest {
         let at = Position { epoch: 0, offset: 64 * sequence };
-        Claim { progress: progress.clone(), sequence, session: SessionId(1), at }
+        DecodeRequest { progress: progress.clone(), sequence, session: SessionId(1), at }
     }
 
     /// Of a rank with this many batches before it.
-    fn with_lead(lead: u64) -> Claim {
-        claim(&rank(0), lead)
+    fn with_lead(lead: u64) -> DecodeRequest {
+        request(&rank(0), lead)
     }
 
-    async fn order_of(claims: Vec<Claim>) -> Vec<usize> {
-        let turns = Turns::new(1);
-        let running = turns.take(with_lead(0), 1).await;
+    async fn order_of(requests: Vec<DecodeRequest>) -> Vec<usize> {
+        let scheduler = DecodeScheduler::new(1);
+        let running = scheduler.take(with_lead(0), 1).await;
         let order = Arc::new(Mutex::new(Vec::new()));
-        let note = |index: usize, claim: Claim| {
-            let (turns, order) = (&turns, order.clone());
+        let note = |index: usize, request: DecodeRequest| {
+            let (scheduler, order) = (&scheduler, order.clone());
             async move {
-                let _turn = turns.take(claim, 1).await;
+                let _turn = scheduler.take(request, 1).await;
                 order.lock().push(index);
             }
         };
-        let mut waiting: Vec<_> = claims.into_iter().enumerate().map(|(at, one)| Box::pin(note(at, one))).collect();
+        let mut waiting: Vec<_> = requests.into_iter().enumerate().map(|(at, one)| Box::pin(note(at, one))).collect();
         assert!(waiting.iter_mut().all(|one| one.as_mut().now_or_never().is_none()));
         drop(running);
         futures::future::join_all(waiting).await;
@@ -185,24 +185,28 @@ mod tests {
         let ahead = rank(7);
         let behind = rank(5);
         // The second rank was not ready when its turn came, and has to catch up by two batches.
-        let order = order_of(vec![claim(&ahead, 7), claim(&ahead, 8), claim(&behind, 5), claim(&behind, 6)]).await;
+        let order =
+            order_of(vec![request(&ahead, 7), request(&ahead, 8), request(&behind, 5), request(&behind, 6)]).await;
         assert_eq!(order, [2, 0, 3, 1]);
     }
 
     #[tokio::test]
     async fn sessions_are_served_in_turn_however_far_they_are() {
-        let of =
-            |session, offset| Claim { session: SessionId(session), at: Position { epoch: 0, offset }, ..with_lead(0) };
+        let of = |session, offset| DecodeRequest {
+            session: SessionId(session),
+            at: Position { epoch: 0, offset },
+            ..with_lead(0)
+        };
         assert_eq!(order_of(vec![of(1, 900), of(2, 100), of(1, 800), of(2, 0)]).await, [2, 3, 0, 1]);
     }
 
     #[tokio::test]
     async fn a_trainer_that_went_on_meanwhile_is_nearer_to_starving() {
-        let turns = Turns::new(1);
-        let running = turns.take(with_lead(0), 1).await;
+        let scheduler = DecodeScheduler::new(1);
+        let running = scheduler.take(with_lead(0), 1).await;
         let (slow, quick) = (rank(0), rank(0));
-        let mut of_slow = Box::pin(turns.take(claim(&slow, 1), 1));
-        let mut of_quick = Box::pin(turns.take(claim(&quick, 2), 1));
+        let mut of_slow = Box::pin(scheduler.take(request(&slow, 1), 1));
+        let mut of_quick = Box::pin(scheduler.take(request(&quick, 2), 1));
         assert!(of_slow.as_mut().now_or_never().is_none() && of_quick.as_mut().now_or_never().is_none());
         quick.free(0);
         quick.free(1);
@@ -214,55 +218,55 @@ mod tests {
 
     #[tokio::test]
     async fn the_batch_that_is_wanted_soonest_goes_first() {
-        let turns = Turns::new(8);
-        let running = turns.take(with_lead(9), 8).await;
-        let mut far = Box::pin(turns.take(with_lead(3), 8));
-        let mut near = Box::pin(turns.take(with_lead(1), 8));
-        let mut given_up = Box::pin(turns.take(with_lead(0), 8));
+        let scheduler = DecodeScheduler::new(8);
+        let running = scheduler.take(with_lead(9), 8).await;
+        let mut far = Box::pin(scheduler.take(with_lead(3), 8));
+        let mut near = Box::pin(scheduler.take(with_lead(1), 8));
+        let mut given_up = Box::pin(scheduler.take(with_lead(0), 8));
         assert!(far.as_mut().now_or_never().is_none());
         assert!(near.as_mut().now_or_never().is_none());
         assert!(given_up.as_mut().now_or_never().is_none());
         drop(given_up);
         drop(running);
-        let turn = near.await;
+        let permit = near.await;
         assert!(far.as_mut().now_or_never().is_none());
-        drop(turn);
+        drop(permit);
         far.await;
-        assert_eq!(turns.state.lock().running, 0);
+        assert_eq!(scheduler.state.lock().running, 0);
     }
 
     #[tokio::test]
     async fn the_next_turn_begins_when_the_last_one_is_nearly_over() {
-        let turns = Turns::new(4);
-        let running = turns.take(with_lead(0), 10).await;
-        let mut next = Box::pin(turns.take(with_lead(0), 10));
+        let scheduler = DecodeScheduler::new(4);
+        let running = scheduler.take(with_lead(0), 10).await;
+        let mut next = Box::pin(scheduler.take(with_lead(0), 10));
         for _ in 0..6 {
             running.finish_one();
             assert!(next.as_mut().now_or_never().is_none(), "enough is left for all threads");
         }
         running.finish_one();
         let next = next.as_mut().now_or_never().expect("three samples are less than four places");
-        assert_eq!(turns.state.lock().running, 13);
+        assert_eq!(scheduler.state.lock().running, 13);
         running.finish_one();
         drop(running);
-        assert_eq!(turns.state.lock().running, 10);
+        assert_eq!(scheduler.state.lock().running, 10);
         drop(next);
-        let few = turns.take(with_lead(0), 2).await;
+        let few = scheduler.take(with_lead(0), 2).await;
         few.finish_one();
-        assert_eq!(turns.state.lock().running, 1);
+        assert_eq!(scheduler.state.lock().running, 1);
         drop(few);
-        assert_eq!(turns.state.lock().running, 0);
+        assert_eq!(scheduler.state.lock().running, 0);
     }
 
     #[tokio::test]
     async fn a_turn_that_ends_early_gives_everything_back_however_much_is_left() {
         for limit in 1..6 {
             for finished in 0..=10 {
-                let turns = Turns::new(limit);
-                let turn = turns.take(with_lead(0), 10).await;
-                (0..finished).for_each(|_| turn.finish_one());
-                drop(turn);
-                let running = turns.state.lock().running;
+                let scheduler = DecodeScheduler::new(limit);
+                let permit = scheduler.take(with_lead(0), 10).await;
+                (0..finished).for_each(|_| permit.finish_one());
+                drop(permit);
+                let running = scheduler.state.lock().running;
                 assert_eq!(running, 0, "limit {limit}, {finished} of 10 samples finished");
             }
         }
@@ -270,9 +274,12 @@ mod tests {
 
     #[tokio::test]
     async fn small_batches_share_the_threads() {
-        let turns = Turns::new(8);
-        let _held =
-            [turns.take(with_lead(0), 3).await, turns.take(with_lead(0), 3).await, turns.take(with_lead(0), 3).await];
-        assert!(turns.take(with_lead(0), 3).now_or_never().is_none(), "nine samples are enough for eight places");
+        let scheduler = DecodeScheduler::new(8);
+        let _held = [
+            scheduler.take(with_lead(0), 3).await,
+            scheduler.take(with_lead(0), 3).await,
+            scheduler.take(with_lead(0), 3).await,
+        ];
+        assert!(scheduler.take(with_lead(0), 3).now_or_never().is_none(), "nine samples are enough for eight places");
     }
 }

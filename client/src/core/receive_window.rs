@@ -13,7 +13,7 @@ pub(super) enum Arrival {
 
 /// What to do with an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Disposition {
     HandOver {
         slot: u32,
     },
@@ -28,14 +28,14 @@ pub(super) enum Verdict {
 
 /// The stream as the trainer must see it: knows which batch may follow which position.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stream {
+pub(super) struct ExpectedStream {
     samples: u64,
     batch: BatchParams,
     /// Position after the last batch that was accepted.
     pub(super) expected: Position,
 }
 
-impl Stream {
+impl ExpectedStream {
     pub(super) fn new(job: &Job, global_batch: u32, start: Position) -> Self {
         Self { samples: job.samples, batch: BatchParams { global_batch, ..job.into() }, expected: start }
     }
@@ -45,13 +45,13 @@ impl Stream {
         self.batch.step(self.samples, self.expected).map_or(self.expected, |step| step.next)
     }
 
-    fn judge(&mut self, arrival: Arrival) -> Result<Verdict, String> {
+    fn classify(&mut self, arrival: Arrival) -> Result<Disposition, String> {
         let step = self.batch.step(self.samples, self.expected);
         match (arrival, step) {
-            (Arrival::Batch { slot, next, .. }, _) if next <= self.expected => Ok(Verdict::Stale { slot }),
+            (Arrival::Batch { slot, next, .. }, _) if next <= self.expected => Ok(Disposition::Stale { slot }),
             (Arrival::Batch { slot, from, next }, Some(step)) if (from, next) == (step.from, step.next) => {
                 self.expected = next;
-                Ok(Verdict::HandOver { slot })
+                Ok(Disposition::HandOver { slot })
             }
             (Arrival::Batch { from, next, .. }, Some(step)) => {
                 Err(format!("it sent the batch {from} to {next} where {} to {} is next", step.from, step.next))
@@ -62,14 +62,14 @@ impl Stream {
             (Arrival::End { position }, Some(step)) => {
                 Err(format!("it ended at {position} where {} to {} is next", step.from, step.next))
             }
-            (Arrival::End { position }, None) => Ok(Verdict::End { position }),
+            (Arrival::End { position }, None) => Ok(Disposition::End { position }),
         }
     }
 }
 
 /// One link's receive window: restores the order of sequence numbers, and tracks which slots are filled.
 #[derive(Debug)]
-pub(super) struct Inflow {
+pub(super) struct ReceiveWindow {
     slots: u32,
     next_sequence: u64,
     early: BTreeMap<u64, Arrival>,
@@ -77,7 +77,7 @@ pub(super) struct Inflow {
     held: BTreeSet<u32>,
 }
 
-impl Inflow {
+impl ReceiveWindow {
     pub(super) const fn new(slots: u32) -> Self {
         Self { slots, next_sequence: 0, early: BTreeMap::new(), held: BTreeSet::new() }
     }
@@ -96,14 +96,14 @@ impl Inflow {
         self.held.remove(&slot)
     }
 
-    /// Processes an arrival, and appends the decisions that follow from it to `verdicts`, in order. They are valid also
+    /// Processes an arrival, and appends the decisions that follow from it to `dispositions`, in order. They are valid also
     /// when a later arrival causes an error.
     pub(super) fn arrive(
         &mut self,
-        stream: &mut Stream,
+        stream: &mut ExpectedStream,
         sequence: u64,
         arrival: Arrival,
-        verdicts: &mut Vec<Verdict>,
+        dispositions: &mut Vec<Disposition>,
     ) -> Result<(), String> {
         if let Arrival::Batch { slot, .. } = arrival
             && (slot >= self.slots || !self.held.insert(slot))
@@ -117,7 +117,7 @@ impl Inflow {
         }
         while let Some(arrival) = self.early.remove(&self.next_sequence) {
             self.next_sequence += 1;
-            verdicts.push(stream.judge(arrival)?);
+            dispositions.push(stream.classify(arrival)?);
         }
         Ok(())
     }

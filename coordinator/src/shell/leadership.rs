@@ -15,20 +15,20 @@ use super::{
     metrics::{Requests, TurnedAway, request_name},
 };
 use crate::{
-    core::{ConnectionId, Peer, Status},
-    state::Tenure,
+    core::{ConnectionId, RequestPeer, Status},
+    state::LeaseDeadline,
 };
 
 /// Who leads when this coordinator does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StandBy {
+pub(crate) enum Standby {
     /// Another one, with this address, where it says one, and name.
     Behind { address: Option<String>, name: String },
     /// Nobody, as far as can be told: why.
     Leaderless { cause: String },
 }
 
-impl StandBy {
+impl Standby {
     fn leader(&self) -> Option<String> {
         match self {
             Self::Behind { address, .. } => address.clone(),
@@ -45,14 +45,14 @@ impl StandBy {
     }
 }
 
-enum Place {
-    Leads { driver: Arc<Driver>, tenure: Tenure },
-    StandsBy(StandBy),
+enum LeadershipState {
+    Leader { driver: Arc<Driver>, deadline: LeaseDeadline },
+    Standby(Standby),
 }
 
 /// This coordinator's place among those of its cluster. Shared by all tasks.
-pub(crate) struct Seat {
-    place: RwLock<Place>,
+pub(crate) struct Leadership {
+    state: RwLock<LeadershipState>,
     requests: Requests,
     turned_away: TurnedAway,
     started: Instant,
@@ -60,11 +60,11 @@ pub(crate) struct Seat {
     broken: OnceLock<String>,
 }
 
-impl Seat {
+impl Leadership {
     pub(crate) fn new() -> Arc<Self> {
         let cause = "it has just started".to_owned();
         Arc::new(Self {
-            place: RwLock::new(Place::StandsBy(StandBy::Leaderless { cause })),
+            state: RwLock::new(LeadershipState::Standby(Standby::Leaderless { cause })),
             requests: Requests::default(),
             turned_away: TurnedAway::default(),
             started: Instant::now(),
@@ -73,38 +73,38 @@ impl Seat {
     }
 
     /// Leads from now on, for as long as the tenure lasts.
-    pub(crate) fn lead(&self, driver: Arc<Driver>, tenure: Tenure) {
-        self.take(Place::Leads { driver, tenure });
+    pub(crate) fn lead(&self, driver: Arc<Driver>, deadline: LeaseDeadline) {
+        self.replace(LeadershipState::Leader { driver, deadline });
     }
 
     /// Does not lead any more, or hears from those who do.
-    pub(crate) fn stand_by(&self, place: StandBy) {
-        self.take(Place::StandsBy(place));
+    pub(crate) fn stand_by(&self, state: Standby) {
+        self.replace(LeadershipState::Standby(state));
     }
 
-    fn take(&self, place: Place) {
-        let old = std::mem::replace(&mut *self.place.write(), place);
+    fn replace(&self, state: LeadershipState) {
+        let old = std::mem::replace(&mut *self.state.write(), state);
         // Not while others are kept from it: what is dropped waits a little for its state to be written.
         drop(old);
     }
 
     /// What there is to lead with, while this coordinator leads.
     pub(crate) fn driver(&self) -> Option<Arc<Driver>> {
-        match &*self.place.read() {
-            Place::Leads { driver, tenure } if tenure.holds() => Some(Arc::clone(driver)),
+        match &*self.state.read() {
+            LeadershipState::Leader { driver, deadline } if deadline.is_valid() => Some(Arc::clone(driver)),
             _ => None,
         }
     }
 
-    fn standing(&self) -> StandBy {
-        match &*self.place.read() {
-            Place::Leads { .. } => StandBy::Leaderless { cause: "its lease has run out".to_owned() },
-            Place::StandsBy(place) => place.clone(),
+    fn standing(&self) -> Standby {
+        match &*self.state.read() {
+            LeadershipState::Leader { .. } => Standby::Leaderless { cause: "its lease has run out".to_owned() },
+            LeadershipState::Standby(state) => state.clone(),
         }
     }
 
     /// Answers a request, or says who does. An answer that took until after the end of the tenure is not given.
-    pub(crate) async fn request(&self, peer: &Peer, request: ToCoordinator) -> FromCoordinator {
+    pub(crate) async fn request(&self, peer: &RequestPeer, request: ToCoordinator) -> FromCoordinator {
         let name = request_name(&request);
         let mut reply = None;
         if let Some(driver) = self.driver() {
@@ -116,8 +116,8 @@ impl Seat {
             reply = self.driver().filter(|leading| Arc::ptr_eq(leading, &driver)).map(|_| answer);
         }
         let reply = reply.unwrap_or_else(|| {
-            let place = self.standing();
-            FromCoordinator::Refused(Refusal::NotLeader { leader: place.leader(), cause: place.cause() })
+            let state = self.standing();
+            FromCoordinator::Refused(Refusal::NotLeader { leader: state.leader(), cause: state.cause() })
         });
         self.requests.count(name, &reply);
         reply
@@ -175,8 +175,8 @@ impl Seat {
         match self.driver() {
             Some(driver) => driver.state_problem().map_or_else(|| Ok("ready".to_owned()), Err),
             None => match self.standing() {
-                place @ StandBy::Behind { .. } => Ok(format!("ready, on stand-by: {}", place.cause())),
-                place @ StandBy::Leaderless { .. } => Err(format!("does not lead: {}", place.cause())),
+                state @ Standby::Behind { .. } => Ok(format!("ready, on stand-by: {}", state.cause())),
+                state @ Standby::Leaderless { .. } => Err(format!("does not lead: {}", state.cause())),
             },
         }
     }
@@ -188,11 +188,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_task_that_panics_is_told_by_the_probes_and_one_that_ends_is_not() {
-        let seat = Seat::new();
-        Arc::clone(&seat).watch("ends", std::future::ready(())).await;
-        assert_eq!(seat.broken(), None);
-        Arc::clone(&seat).watch("adds up", async { panic!("it does not") }).await;
+        let leadership = Leadership::new();
+        Arc::clone(&leadership).watch("ends", std::future::ready(())).await;
+        assert_eq!(leadership.broken(), None);
+        Arc::clone(&leadership).watch("adds up", async { panic!("it does not") }).await;
         let expected = "the task that adds up has panicked";
-        assert_eq!((seat.broken(), seat.readiness()), (Some(expected), Err(expected.to_owned())));
+        assert_eq!((leadership.broken(), leadership.readiness()), (Some(expected), Err(expected.to_owned())));
     }
 }

@@ -7,17 +7,17 @@ use spdl_wire::{layout::Layout, slab::Slab};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
-    driver::{Argument, Context, DeviceMemory, Event, HostMemory, Kernel, PageLock, Stream},
-    flight::Flight,
+    driver::{Argument, Context, CudaEvent, DeviceMemory, HostMemory, Kernel, PageLock, Stream},
     kernel,
+    pending_copy::PendingCopy,
 };
 use crate::{
     Batch,
     device::{
-        DeviceBatch, DeviceError, DeviceOptions, Placement, StreamHandle,
-        hands::InHand,
+        BatchPlacement, DeviceBatch, DeviceError, DeviceOptions, StreamHandle,
         host::{in_place, normalised, steps},
-        options::{Flip, NormaliseColumn, Picture, picture, table},
+        options::{Flip, NormaliseColumn, PictureColumn, picture, table},
+        outstanding::BatchHold,
         tensor::Keeper,
     },
 };
@@ -30,7 +30,7 @@ const fn align(bytes: usize) -> usize {
 }
 
 /// The streams and kernels of a loader on a device.
-pub(crate) struct Lane {
+pub(crate) struct CopyStream {
     context: Arc<Context>,
     copies: Arc<Stream>,
     /// A separate stream for kernels, so that the next copy does not wait for a kernel.
@@ -43,7 +43,7 @@ pub(crate) struct Lane {
 /// Normalises one column.
 struct Normaliser {
     by: NormaliseColumn,
-    from: Picture,
+    from: PictureColumn,
     table: DeviceMemory,
     kernel: Kernel,
 }
@@ -66,11 +66,11 @@ pub(crate) struct Buffer {
     flips_at: usize,
     flips: Option<HostMemory>,
     /// Recorded after the copy.
-    copied: Arc<Event>,
+    copied: Arc<CudaEvent>,
     /// Recorded after the copy and the kernels: the batch is complete.
-    ready: Arc<Event>,
+    ready: Arc<CudaEvent>,
     /// Recorded on the trainer's streams when it dropped the batch.
-    released: Vec<Event>,
+    released: Vec<CudaEvent>,
 }
 
 impl Buffer {
@@ -95,7 +95,7 @@ impl Drop for Buffer {
     }
 }
 
-impl Lane {
+impl CopyStream {
     pub(crate) fn new(context: &Arc<Context>, layout: &Layout, options: DeviceOptions) -> Result<Self, DeviceError> {
         let mut normalise = Vec::with_capacity(options.normalise.len());
         for by in options.normalise {
@@ -128,8 +128,8 @@ impl Lane {
             memory,
             flips_at,
             flips,
-            copied: Arc::new(Event::new(&self.context)?),
-            ready: Arc::new(Event::new(&self.context)?),
+            copied: Arc::new(CudaEvent::new(&self.context)?),
+            ready: Arc::new(CudaEvent::new(&self.context)?),
             released: Vec::new(),
         })
     }
@@ -163,7 +163,7 @@ impl Lane {
         batch: Batch,
         mut buffer: Buffer,
         back: &UnboundedSender<Buffer>,
-    ) -> Result<(Flight, DeviceBatch), DeviceError> {
+    ) -> Result<(PendingCopy, DeviceBatch), DeviceError> {
         if let Some(flips) = &mut buffer.flips {
             let rows = flips.bytes_mut().chunks_exact_mut(self.capacity);
             for (each, row) in self.flipping().zip(rows) {
@@ -178,8 +178,8 @@ impl Lane {
         // The kernels of the previous batch may still read this buffer, if the trainer never waited for that batch.
         self.copies.wait(&buffer.ready)?;
         let flips = buffer.flips.as_ref().map(|flips| (flips, buffer.flips_at));
-        let flight = Flight::start(batch, flips, &self.copies, &buffer.memory, &buffer.copied)?;
-        let made = self.make(flight.batch(), &buffer)?;
+        let pending = PendingCopy::start(batch, flips, &self.copies, &buffer.memory, &buffer.copied)?;
+        let made = self.make(pending.batch(), &buffer)?;
         let context = self.context.clone();
         let start = buffer.memory.address();
         let held = Held {
@@ -187,10 +187,10 @@ impl Lane {
             buffer: Some(buffer),
             uses: Mutex::new(Vec::new()),
             back: back.clone(),
-            in_hand: Mutex::new(None),
+            hold: Mutex::new(None),
         };
         let keeper = Keeper::Cuda(Arc::new(held));
-        let batch = flight.batch();
+        let batch = pending.batch();
         let columns = batch.layout().columns().iter().enumerate().map(|(index, column)| {
             let made_of = self.normalise.iter().zip(&made).find(|(each, _)| each.from.index == index);
             match made_of {
@@ -199,7 +199,7 @@ impl Lane {
             }
         });
         let on_device = DeviceBatch::new(batch, start, columns.collect(), keeper.clone());
-        Ok((flight, on_device))
+        Ok((pending, on_device))
     }
 
     /// Queues the kernels, and records that the batch is ready. Returns the address of each computed column.
@@ -249,17 +249,17 @@ impl Lane {
     }
 }
 
-impl Lane {
+impl CopyStream {
     /// Returns an event recorded after all work queued so far.
-    pub(crate) fn mark(&self) -> Result<Event, DeviceError> {
-        let mark = Event::new(&self.context)?;
+    pub(crate) fn mark(&self) -> Result<CudaEvent, DeviceError> {
+        let mark = CudaEvent::new(&self.context)?;
         self.kernels.as_ref().unwrap_or(&self.copies).record(&mark)?;
         Ok(mark)
     }
 }
 
 /// Waits for the kernels, which still use their tables and code.
-impl Drop for Lane {
+impl Drop for CopyStream {
     fn drop(&mut self) {
         if let Some(kernels) = &self.kernels {
             let _ = kernels.synchronise();
@@ -268,7 +268,7 @@ impl Drop for Lane {
 }
 
 /// Returns the number of blocks for the pixels of a sample.
-fn grid_rows(from: Picture) -> u32 {
+fn grid_rows(from: PictureColumn) -> u32 {
     u32::try_from(from.pixels())
         .map_or(kernel::MAX_BLOCKS_Y, |pixels| pixels.div_ceil(kernel::BLOCK).clamp(1, kernel::MAX_BLOCKS_Y))
 }
@@ -288,13 +288,13 @@ pub(crate) struct Held {
     buffer: Option<Buffer>,
     uses: Mutex<Vec<Use>>,
     back: UnboundedSender<Buffer>,
-    in_hand: Mutex<Option<InHand>>,
+    hold: Mutex<Option<BatchHold>>,
 }
 
 /// A stream of the trainer that waits for the batch, and the event to record on it when the batch is dropped.
 struct Use {
     stream: StreamHandle,
-    released: Event,
+    released: CudaEvent,
 }
 
 impl Held {
@@ -302,13 +302,13 @@ impl Held {
         self.buffer.as_ref().expect("a batch has its buffer until it is dropped")
     }
 
-    pub(crate) fn placement(&self) -> Placement {
+    pub(crate) fn placement(&self) -> BatchPlacement {
         self.context.placement()
     }
 
     /// Counts the batch as held by the trainer.
-    pub(crate) fn hand(&self, in_hand: InHand) {
-        *self.in_hand.lock() = Some(in_hand);
+    pub(crate) fn hand(&self, hold: BatchHold) {
+        *self.hold.lock() = Some(hold);
     }
 
     pub(crate) fn wait_on(&self, stream: StreamHandle) -> Result<(), DeviceError> {
@@ -316,7 +316,7 @@ impl Held {
         if uses.iter().any(|each| each.stream == stream) {
             return Ok(());
         }
-        let released = Event::new(&self.context)?;
+        let released = CudaEvent::new(&self.context)?;
         self.context.make_wait(stream, &self.buffer().ready)?;
         uses.push(Use { stream, released });
         Ok(())

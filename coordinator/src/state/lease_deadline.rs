@@ -6,16 +6,16 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_wire::planted::{Bug, has};
+use spdl_wire::mutations::{Mutation, mutated};
 
 /// Until when this coordinator leads for certain, by its own clock. Shared by whoever renews it and all who rely on it.
 #[derive(Clone, Debug)]
-pub struct Tenure(Option<Arc<Mutex<Instant>>>);
+pub struct LeaseDeadline(Option<Arc<Mutex<Instant>>>);
 
-impl Tenure {
+impl LeaseDeadline {
     /// Nobody else can lead: the state is this coordinator's alone.
     #[must_use]
-    pub const fn for_life() -> Self {
+    pub const fn unbounded() -> Self {
         Self(None)
     }
 
@@ -30,12 +30,12 @@ impl Tenure {
     /// under way.
     #[must_use]
     pub fn end_of_lease(asked: Instant, ttl: Duration) -> Instant {
-        if has(Bug::IgnoreLease) { asked + ttl * 10 } else { asked + ttl * 3 / 4 }
+        if mutated(Mutation::IgnoreLease) { asked + ttl * 10 } else { asked + ttl * 3 / 4 }
     }
 
     /// Whether it lasts.
     #[must_use]
-    pub fn holds(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         self.0.as_ref().is_none_or(|end| Instant::now() < *end.lock())
     }
 
@@ -73,28 +73,28 @@ mod tests {
     #[test]
     fn it_is_over_before_its_lease_can_be() {
         let asked = Instant::now();
-        assert!(Tenure::end_of_lease(asked, HOUR) < asked + HOUR);
-        let over = Tenure::until(Tenure::end_of_lease(asked - HOUR, HOUR));
-        assert!(!over.holds());
+        assert!(LeaseDeadline::end_of_lease(asked, HOUR) < asked + HOUR);
+        let over = LeaseDeadline::until(LeaseDeadline::end_of_lease(asked - HOUR, HOUR));
+        assert!(!over.is_valid());
         assert_eq!(over.left(), Some(Duration::ZERO));
     }
 
     #[test]
     fn once_over_it_cannot_be_extended() {
-        let tenure = Tenure::until(Instant::now() + HOUR);
-        let shared = tenure.clone();
+        let deadline = LeaseDeadline::until(Instant::now() + HOUR);
+        let shared = deadline.clone();
         shared.extend(Instant::now() + HOUR * 2);
-        assert!(tenure.left().unwrap() > HOUR);
-        tenure.end();
-        assert!(!shared.holds());
+        assert!(deadline.left().unwrap() > HOUR);
+        deadline.end();
+        assert!(!shared.is_valid());
         shared.extend(Instant::now() + HOUR);
-        assert!(!tenure.holds());
+        assert!(!deadline.is_valid());
     }
 
     #[test]
     fn one_for_life_does_not_end() {
-        let tenure = Tenure::for_life();
-        tenure.end();
-        assert!(tenure.holds() && tenure.left().is_none());
+        let deadline = LeaseDeadline::unbounded();
+        deadline.end();
+        assert!(deadline.is_valid() && deadline.left().is_none());
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use spdl_client::{
     ContentDigest,
-    device::{DeviceBatch, DeviceError, Placement, StreamHandle},
+    device::{BatchPlacement, DeviceBatch, DeviceError, StreamHandle},
 };
 use spdl_shard::{Position, Receipt, job::DType};
 use spdl_wire::slab::Slab;
@@ -18,18 +18,18 @@ use spdl_wire::slab::Slab;
 use crate::dlpack::View;
 
 /// The memory that a batch lies in.
-pub(crate) enum Handed {
+pub(crate) enum BatchMemory {
     Slot(spdl_client::Batch),
     Device(DeviceBatch),
 }
 
-impl From<spdl_client::Batch> for Handed {
+impl From<spdl_client::Batch> for BatchMemory {
     fn from(batch: spdl_client::Batch) -> Self {
         Self::Slot(batch)
     }
 }
 
-impl From<DeviceBatch> for Handed {
+impl From<DeviceBatch> for BatchMemory {
     fn from(batch: DeviceBatch) -> Self {
         Self::Device(batch)
     }
@@ -42,7 +42,7 @@ pub(crate) struct Arrays<'a> {
     pub(crate) offsets: Option<View>,
 }
 
-impl Handed {
+impl BatchMemory {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Slot(batch) => batch.len(),
@@ -78,9 +78,9 @@ impl Handed {
         }
     }
 
-    pub(crate) fn placement(&self) -> Placement {
+    pub(crate) fn placement(&self) -> BatchPlacement {
         match self {
-            Self::Slot(_) => Placement::Host,
+            Self::Slot(_) => BatchPlacement::Host,
             Self::Device(batch) => batch.placement(),
         }
     }
@@ -139,18 +139,18 @@ fn in_slot<'a>(column: &spdl_client::Column<'a>) -> Arrays<'a> {
 }
 
 /// A batch that Python objects and tensors share. Its memory is released with the last of them.
-pub(crate) struct Shared {
+pub(crate) struct SharedBatch {
     /// `None` only while dropping.
-    handed: Option<Handed>,
+    batch_memory: Option<BatchMemory>,
     held: Arc<AtomicU32>,
     process: u32,
 }
 
-impl Shared {
+impl SharedBatch {
     /// Shares a batch. `held` counts the live batches among those that can exist at once.
-    pub(crate) fn new(handed: Handed, held: Arc<AtomicU32>) -> Self {
+    pub(crate) fn new(batch_memory: BatchMemory, held: Arc<AtomicU32>) -> Self {
         held.fetch_add(1, Ordering::Relaxed);
-        Self { handed: Some(handed), held, process: std::process::id() }
+        Self { batch_memory: Some(batch_memory), held, process: std::process::id() }
     }
 
     /// Whether this process received the batch, and was not forked from the one that did.
@@ -159,23 +159,23 @@ impl Shared {
     }
 }
 
-impl Deref for Shared {
-    type Target = Handed;
+impl Deref for SharedBatch {
+    type Target = BatchMemory;
 
-    fn deref(&self) -> &Handed {
-        self.handed.as_ref().expect("there until dropped")
+    fn deref(&self) -> &BatchMemory {
+        self.batch_memory.as_ref().expect("there until dropped")
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedBatch {
     fn drop(&mut self) {
-        let handed = self.handed.take();
+        let batch_memory = self.batch_memory.take();
         if self.is_owner_process() {
-            drop(handed);
+            drop(batch_memory);
             self.held.fetch_sub(1, Ordering::Relaxed);
         } else {
             // In a forked child the memory is the parent's, and no thread exists that could release it.
-            std::mem::forget(handed);
+            std::mem::forget(batch_memory);
         }
     }
 }

@@ -11,22 +11,22 @@ use object_store::{
 };
 
 use super::{
-    attempt::{Failed, Target},
-    requests::Requests,
+    attempt::{RequestError, RequestTarget},
+    client::StoreClient,
 };
 
-/// Reads of `inner`, made by [`Requests`]. What is not a read goes straight through.
+/// Reads of `inner`, made by [`StoreClient`]. What is not a read goes straight through.
 #[derive(Debug)]
-pub(crate) struct PatientStore {
+pub(crate) struct RetryingStore {
     pub(crate) inner: Arc<dyn ObjectStore>,
     /// URL of the dataset that is read.
     pub(crate) dataset: Arc<str>,
-    pub(crate) requests: Arc<Requests>,
+    pub(crate) requests: Arc<StoreClient>,
 }
 
-impl fmt::Display for PatientStore {
+impl fmt::Display for RetryingStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PatientStore({})", self.inner)
+        write!(f, "RetryingStore({})", self.inner)
     }
 }
 
@@ -35,13 +35,13 @@ fn generic(problem: String) -> Error {
 }
 
 #[async_trait::async_trait]
-impl ObjectStore for PatientStore {
+impl ObjectStore for RetryingStore {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        let target = Target { store: &*self.inner, dataset: &self.dataset, path: location, expected: None };
+        let target = RequestTarget { store: &*self.inner, dataset: &self.dataset, path: location, expected: None };
         let got = self.requests.get(&target, &options).await.map_err(|failed| match failed {
-            Failed::Refused(error) => error,
-            Failed::Changed { expected, actual } => generic(format!("{actual} instead of {expected}")),
-            Failed::Later { cause, .. } => generic(cause),
+            RequestError::Refused(error) => error,
+            RequestError::Changed { expected, actual } => generic(format!("{actual} instead of {expected}")),
+            RequestError::Later { cause, .. } => generic(cause),
         })?;
         let bytes: Result<Bytes> = got.bytes.ok_or_else(|| generic("so long an object is read in ranges".to_owned()));
         let payload = GetResultPayload::Stream(async { bytes }.into_stream().boxed());

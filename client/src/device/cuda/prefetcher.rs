@@ -4,21 +4,21 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use spdl_shard::Position;
-use spdl_wire::{messages::StageFigures, slab::Slab};
+use spdl_wire::{messages::StageStats, slab::Slab};
 use tokio::{
     sync::{mpsc, oneshot},
     time::{sleep, timeout},
 };
 
 use super::{
+    copy_stream::{Buffer, CopyStream},
     driver::{Context, PageLock},
-    flight::Flight,
-    lane::{Buffer, Lane},
+    pending_copy::PendingCopy,
 };
 use crate::{
     Batch, ClientError, Serving, Source, SourceEvent,
     core::Progress,
-    device::{DeviceBatch, DeviceError, DeviceOptions, hands::Hands, tensor::Keeper},
+    device::{DeviceBatch, DeviceError, DeviceOptions, outstanding::OutstandingBatches, tensor::Keeper},
 };
 
 /// How often the task checks the events of pending copies. A slot is freed at most this much later.
@@ -31,24 +31,24 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 type Ready = Result<SourceEvent<DeviceBatch>, ClientError>;
 
 /// A message from the trainer to the task.
-enum Command {
-    Handed(Progress),
+enum PrefetchCommand {
+    Delivered(Progress),
     Restart(Position),
     Explain(oneshot::Sender<String>),
     Close(oneshot::Sender<()>),
 }
 
 /// The trainer's handle of the task. When it is dropped, the task finishes the pending copies and closes the source.
-pub(crate) struct Pump {
+pub(crate) struct Prefetcher {
     /// Each result comes with the number of restarts before it.
     ready: mpsc::UnboundedReceiver<(u64, Ready)>,
     restarts: u64,
-    commands: mpsc::UnboundedSender<Command>,
+    commands: mpsc::UnboundedSender<PrefetchCommand>,
     served: Arc<Mutex<Served>>,
-    hands: Arc<Hands>,
+    outstanding: Arc<OutstandingBatches>,
 }
 
-impl Pump {
+impl Prefetcher {
     /// Allocates the device's memory and starts the task.
     pub(crate) fn start<S: Source<Batch = Batch>>(
         source: S,
@@ -57,18 +57,18 @@ impl Pump {
         options: DeviceOptions,
     ) -> Result<Self, ClientError> {
         let buffers = options.buffers;
-        let lane = Arc::new(Lane::new(context, layout, options)?);
+        let copy_stream = Arc::new(CopyStream::new(context, layout, options)?);
         // Ragged values need more room; a buffer that is too small is replaced.
-        let free = (0..buffers).map(|_| lane.buffer(layout.fixed_bytes())).collect::<Result<_, _>>()?;
+        let free = (0..buffers).map(|_| copy_stream.buffer(layout.fixed_bytes())).collect::<Result<_, _>>()?;
         let (to_ready, ready) = mpsc::unbounded_channel();
         let (commands, to_task) = mpsc::unbounded_channel();
         let (back, returned) = mpsc::unbounded_channel();
         let served = Arc::new(Mutex::new(Served::by(&source)));
-        let task = Task {
+        let task = PrefetchTask {
             source,
-            lane,
+            copy_stream,
             free,
-            flights: VecDeque::new(),
+            pending_copies: VecDeque::new(),
             locked: Locked::default(),
             waiting: None,
             is_over: false,
@@ -85,12 +85,12 @@ impl Pump {
             restarts: 0,
             commands,
             served,
-            hands: Hands::new(buffers, "device buffers (option `buffers`)"),
+            outstanding: OutstandingBatches::new(buffers, "device buffers (option `buffers`)"),
         })
     }
 
     pub(crate) async fn next(&mut self) -> Ready {
-        self.hands.warn();
+        self.outstanding.warn();
         let ready = loop {
             match self.ready.recv().await {
                 // A batch that was copied ahead before the stream was restarted.
@@ -102,57 +102,57 @@ impl Pump {
         if let SourceEvent::Batch(batch) = &ready
             && let Keeper::Cuda(held) = batch.keeper()
         {
-            held.hand(self.hands.take());
+            held.hand(self.outstanding.take());
         }
         Ok(ready)
     }
 
     pub(crate) fn restart(&mut self, from: Position) -> Result<(), ClientError> {
-        self.commands.send(Command::Restart(from)).map_err(|_| ClientError::Closed)?;
+        self.commands.send(PrefetchCommand::Restart(from)).map_err(|_| ClientError::Closed)?;
         self.restarts += 1;
         Ok(())
     }
 
     pub(crate) async fn explain(&mut self) -> String {
-        if let Some(reason) = self.hands.hoarding() {
+        if let Some(reason) = self.outstanding.exhausted_reason() {
             return reason;
         }
         let (reply, explanation) = oneshot::channel();
-        let _ = self.commands.send(Command::Explain(reply));
+        let _ = self.commands.send(PrefetchCommand::Explain(reply));
         match timeout(ANSWER_TIMEOUT, explanation).await {
             Ok(Ok(text)) => text,
             _ => "the task that copies batches to the device does not answer".to_owned(),
         }
     }
 
-    pub(crate) fn handed(&self, progress: Progress) {
-        let _ = self.commands.send(Command::Handed(progress));
+    pub(crate) fn delivered(&self, progress: Progress) {
+        let _ = self.commands.send(PrefetchCommand::Delivered(progress));
     }
 
     pub(crate) fn serving(&self) -> Serving {
         self.served.lock().serving.clone()
     }
 
-    pub(crate) fn stages(&self) -> Vec<StageFigures> {
+    pub(crate) fn stages(&self) -> Vec<StageStats> {
         self.served.lock().stages.clone()
     }
 
     pub(crate) async fn close(&self) {
         let (done, closed) = oneshot::channel();
-        if self.commands.send(Command::Close(done)).is_ok() {
+        if self.commands.send(PrefetchCommand::Close(done)).is_ok() {
             let _ = timeout(LAND_TIMEOUT + ANSWER_TIMEOUT, closed).await;
         }
     }
 }
 
 /// The state of the task.
-struct Task<S> {
+struct PrefetchTask<S> {
     source: S,
-    lane: Arc<Lane>,
+    copy_stream: Arc<CopyStream>,
     /// Buffers that no batch uses.
     free: VecDeque<Buffer>,
     /// Pending copies, oldest first. They end in this order, because they are on one stream.
-    flights: VecDeque<Flight>,
+    pending_copies: VecDeque<PendingCopy>,
     locked: Locked,
     /// A batch of the source that waits for a buffer.
     waiting: Option<Batch>,
@@ -160,7 +160,7 @@ struct Task<S> {
     is_over: bool,
     /// Number of times that the stream was restarted.
     restarts: u64,
-    commands: mpsc::UnboundedReceiver<Command>,
+    commands: mpsc::UnboundedReceiver<PrefetchCommand>,
     returned: mpsc::UnboundedReceiver<Buffer>,
     back: mpsc::UnboundedSender<Buffer>,
     ready: mpsc::UnboundedSender<(u64, Ready)>,
@@ -170,7 +170,7 @@ struct Task<S> {
 /// What the source reports of itself, as of its last batch.
 struct Served {
     serving: Serving,
-    stages: Vec<StageFigures>,
+    stages: Vec<StageStats>,
 }
 
 impl Served {
@@ -197,31 +197,32 @@ impl Locked {
     }
 
     /// Unlocks all slabs except the current one, once no pending copy reads them.
-    fn keep_only(&mut self, slab: &Slab, flights: &VecDeque<Flight>) {
-        let is_used =
-            |known: &Slab| is_same(known, slab) || flights.iter().any(|flight| is_same(flight.batch().slab(), known));
+    fn keep_only(&mut self, slab: &Slab, pending_copies: &VecDeque<PendingCopy>) {
+        let is_used = |known: &Slab| {
+            is_same(known, slab) || pending_copies.iter().any(|pending| is_same(pending.batch().slab(), known))
+        };
         self.locks.retain(|lock| is_used(lock.slab()));
         self.refused.retain(is_used);
     }
 }
 
-impl<S: Source<Batch = Batch>> Task<S> {
+impl<S: Source<Batch = Batch>> PrefetchTask<S> {
     async fn run(mut self) {
         let done = loop {
             if let Err(error) = self.advance().await {
                 self.fail(error);
             }
             let wants_batch = !self.is_over && self.waiting.is_none() && !self.free.is_empty();
-            let polls = !self.flights.is_empty() || self.waiting.is_some();
+            let polls = !self.pending_copies.is_empty() || self.waiting.is_some();
             tokio::select! {
                 biased;
                 command = self.commands.recv() => match command {
-                    Some(Command::Handed(progress)) => self.source.handed(progress),
-                    Some(Command::Restart(from)) => self.restart(from).await,
-                    Some(Command::Explain(reply)) => {
+                    Some(PrefetchCommand::Delivered(progress)) => self.source.delivered(progress),
+                    Some(PrefetchCommand::Restart(from)) => self.restart(from).await,
+                    Some(PrefetchCommand::Explain(reply)) => {
                         let _ = reply.send(self.source.explain().await);
                     }
-                    Some(Command::Close(done)) => break Some(done),
+                    Some(PrefetchCommand::Close(done)) => break Some(done),
                     None => break None,
                 },
                 buffer = self.returned.recv() => self.free.extend(buffer),
@@ -265,12 +266,12 @@ impl<S: Source<Batch = Batch>> Task<S> {
 
     /// Frees the slots of the copies that are done, and starts the next copy if possible.
     async fn advance(&mut self) -> Result<(), DeviceError> {
-        while let Some(flight) = self.flights.front_mut() {
-            match flight.has_landed() {
+        while let Some(pending) = self.pending_copies.front_mut() {
+            match pending.has_landed() {
                 Ok(false) => break,
-                Ok(true) => drop(self.flights.pop_front()),
+                Ok(true) => drop(self.pending_copies.pop_front()),
                 Err(error) => {
-                    self.flights.pop_front();
+                    self.pending_copies.pop_front();
                     return Err(error);
                 }
             }
@@ -286,9 +287,9 @@ impl<S: Source<Batch = Batch>> Task<S> {
             return Ok(());
         };
         let buffer = self.free.remove(at).expect("a place in the queue");
-        let buffer = with_room(&self.lane, buffer, batch.bytes().len()).await?;
-        let (flight, on_device) = self.lane.put(batch, buffer, &self.back)?;
-        self.flights.push_back(flight);
+        let buffer = with_room(&self.copy_stream, buffer, batch.bytes().len()).await?;
+        let (pending, on_device) = self.copy_stream.put(batch, buffer, &self.back)?;
+        self.pending_copies.push_back(pending);
         let _ = self.ready.send((self.restarts, Ok(SourceEvent::Batch(on_device))));
         Ok(())
     }
@@ -305,9 +306,9 @@ impl<S: Source<Batch = Batch>> Task<S> {
 
     /// Page-locks a slab on another thread, because that takes about a second for 10 GB.
     async fn lock(&mut self, slab: Slab) {
-        self.locked.keep_only(&slab, &self.flights);
-        let (lane, to_lock) = (self.lane.clone(), slab.clone());
-        match tokio::task::spawn_blocking(move || lane.page_lock(&to_lock)).await {
+        self.locked.keep_only(&slab, &self.pending_copies);
+        let (copy_stream, to_lock) = (self.copy_stream.clone(), slab.clone());
+        match tokio::task::spawn_blocking(move || copy_stream.page_lock(&to_lock)).await {
             Ok(Some(lock)) => self.locked.locks.push(lock),
             _ => self.locked.refused.push(slab),
         }
@@ -317,13 +318,13 @@ impl<S: Source<Batch = Batch>> Task<S> {
     async fn finish(mut self) {
         self.waiting = None;
         let landed = timeout(LAND_TIMEOUT, async {
-            while let Some(flight) = self.flights.front_mut() {
-                match flight.has_landed() {
+            while let Some(pending) = self.pending_copies.front_mut() {
+                match pending.has_landed() {
                     Ok(false) => sleep(POLL).await,
-                    _ => drop(self.flights.pop_front()),
+                    _ => drop(self.pending_copies.pop_front()),
                 }
             }
-            let mark = self.lane.mark();
+            let mark = self.copy_stream.mark();
             while mark.as_ref().is_ok_and(|mark| matches!(mark.is_done(), Ok(false))) {
                 sleep(POLL).await;
             }
@@ -337,14 +338,14 @@ impl<S: Source<Batch = Batch>> Task<S> {
 
 /// Returns the buffer, or a larger one in its place. The new one has a quarter more than needed, so that few
 /// replacements happen.
-async fn with_room(lane: &Arc<Lane>, buffer: Buffer, bytes: usize) -> Result<Buffer, DeviceError> {
+async fn with_room(copy_stream: &Arc<CopyStream>, buffer: Buffer, bytes: usize) -> Result<Buffer, DeviceError> {
     if buffer.room() >= bytes {
         return Ok(buffer);
     }
-    let lane = lane.clone();
+    let copy_stream = copy_stream.clone();
     let made = tokio::task::spawn_blocking(move || {
         drop(buffer);
-        lane.buffer(bytes + bytes / 4)
+        copy_stream.buffer(bytes + bytes / 4)
     });
     made.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }

@@ -8,7 +8,7 @@ pub(crate) const HEAD_BYTES: usize = 40;
 
 /// Which file an envelope holds.
 #[derive(Debug)]
-pub(crate) struct Kind {
+pub(crate) struct FileKind {
     pub(crate) name: &'static str,
     pub(crate) magic: [u8; 8],
     /// The newest version that is read.
@@ -76,7 +76,7 @@ impl FormatError {
 
 /// Checks the head of a file of `found_bytes`, of which `first` are the first ones: a file that is none of ours, or is cut
 /// off, is known before the rest of it is read.
-pub(crate) fn check_head(kind: &'static Kind, first: &[u8], found_bytes: u64) -> Result<(), FormatError> {
+pub(crate) fn check_head(kind: &'static FileKind, first: &[u8], found_bytes: u64) -> Result<(), FormatError> {
     let seen = &first[..first.len().min(8)];
     if !kind.magic.starts_with(seen) {
         return Err(FormatError::WrongMagic { kind: kind.name, found: seen.escape_ascii().to_string() });
@@ -103,7 +103,7 @@ pub(crate) fn check_head(kind: &'static Kind, first: &[u8], found_bytes: u64) ->
 
 /// Checks the envelope around `bytes`. Afterwards they are what a writer of the format wrote, or were made
 /// to look so: the content still has to be checked.
-pub(crate) fn check(kind: &'static Kind, bytes: &[u8]) -> Result<(), FormatError> {
+pub(crate) fn check(kind: &'static FileKind, bytes: &[u8]) -> Result<(), FormatError> {
     check_head(kind, bytes, bytes.len() as u64)?;
     if xxh3_128(&bytes[HEAD_BYTES..]) != u128_at(bytes, 24) {
         return Err(FormatError::Checksum);
@@ -112,7 +112,7 @@ pub(crate) fn check(kind: &'static Kind, bytes: &[u8]) -> Result<(), FormatError
 }
 
 /// Fills in the head of `bytes`, whose first [`HEAD_BYTES`] were left free and the others laid out as `version` has it.
-pub(crate) fn seal(kind: &'static Kind, version: u32, bytes: &mut [u8]) {
+pub(crate) fn seal(kind: &'static FileKind, version: u32, bytes: &mut [u8]) {
     let (length, checksum) = (bytes.len() as u64, xxh3_128(&bytes[HEAD_BYTES..]));
     bytes[..8].copy_from_slice(&kind.magic);
     bytes[8..12].copy_from_slice(&version.to_le_bytes());

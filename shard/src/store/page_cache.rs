@@ -28,12 +28,12 @@ const MAX_BYTES: u64 = 1 << 20;
 
 /// The files of `root`.
 #[derive(Debug)]
-pub(super) struct CachedFiles {
+pub(super) struct PageCacheStore {
     inner: LocalFileSystem,
     root: PathBuf,
 }
 
-impl CachedFiles {
+impl PageCacheStore {
     /// `inner`, whose prefix is `root`, with short-cuts where `root` lies on a disk of this machine.
     pub(super) fn over(inner: LocalFileSystem, root: &FilePath) -> Arc<dyn ObjectStore> {
         let kind = rustix::fs::statfs(root).map(|facts| facts.f_type);
@@ -106,14 +106,14 @@ fn fill_now(file: &File, mut offset: u64, mut buffer: &mut [u8]) -> bool {
     true
 }
 
-impl fmt::Display for CachedFiles {
+impl fmt::Display for PageCacheStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
     }
 }
 
 #[async_trait::async_trait]
-impl ObjectStore for CachedFiles {
+impl ObjectStore for PageCacheStore {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         match self.read_now(location, &options) {
             Some(result) => Ok(result),
@@ -150,11 +150,11 @@ impl ObjectStore for CachedFiles {
 mod tests {
     use super::*;
 
-    fn folder(bytes: &[u8]) -> (tempfile::TempDir, CachedFiles) {
+    fn folder(bytes: &[u8]) -> (tempfile::TempDir, PageCacheStore) {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("shard.tar"), bytes).unwrap();
         let inner = LocalFileSystem::new_with_prefix(folder.path()).unwrap();
-        let files = CachedFiles { inner, root: folder.path().to_owned() };
+        let files = PageCacheStore { inner, root: folder.path().to_owned() };
         (folder, files)
     }
 

@@ -7,7 +7,7 @@ use std::sync::{
 
 /// The number of batches that the trainer holds, and its limit.
 #[derive(Debug)]
-pub(crate) struct Hands {
+pub(crate) struct OutstandingBatches {
     held: AtomicU32,
     limit: AtomicU32,
     /// The name of the limited resource and of its setting: "slots" or "device buffers".
@@ -17,9 +17,9 @@ pub(crate) struct Hands {
 
 /// Counts one batch as held by the trainer until it is dropped.
 #[derive(Debug)]
-pub(crate) struct InHand(Arc<Hands>);
+pub(crate) struct BatchHold(Arc<OutstandingBatches>);
 
-impl Hands {
+impl OutstandingBatches {
     pub(crate) fn new(limit: u32, what: &'static str) -> Arc<Self> {
         Arc::new(Self { held: AtomicU32::new(0), limit: AtomicU32::new(limit), what, warned: AtomicBool::new(false) })
     }
@@ -29,13 +29,13 @@ impl Hands {
     }
 
     /// Counts a batch that is handed over, until the returned guard is dropped.
-    pub(crate) fn take(self: &Arc<Self>) -> InHand {
+    pub(crate) fn take(self: &Arc<Self>) -> BatchHold {
         self.held.fetch_add(1, Ordering::Relaxed);
-        InHand(self.clone())
+        BatchHold(self.clone())
     }
 
     /// Returns the reason why no batch can arrive when the trainer holds all of them, and `None` otherwise.
-    pub(crate) fn hoarding(&self) -> Option<String> {
+    pub(crate) fn exhausted_reason(&self) -> Option<String> {
         let (held, limit) = (self.held.load(Ordering::Relaxed), self.limit.load(Ordering::Relaxed));
         (held >= limit).then(|| {
             format!(
@@ -48,7 +48,7 @@ impl Hands {
 
     /// Logs a warning, once, when the trainer asks for a batch while it holds all of them.
     pub(crate) fn warn(&self) {
-        if let Some(reason) = self.hoarding()
+        if let Some(reason) = self.exhausted_reason()
             && !self.warned.swap(true, Ordering::Relaxed)
         {
             tracing::warn!("no batch can come: {reason}");
@@ -56,7 +56,7 @@ impl Hands {
     }
 }
 
-impl Drop for InHand {
+impl Drop for BatchHold {
     fn drop(&mut self) {
         self.0.held.fetch_sub(1, Ordering::Relaxed);
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quinn::{Connection, Endpoint};
 
-use super::{Addresses, Search};
+use super::{Addresses, LeaderDiscovery};
 use crate::{
     certs::Role,
     messages::{FromCoordinator, Refusal, ToCoordinator},
@@ -14,22 +14,22 @@ use crate::{
 /// No leading coordinator answered.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.text())]
-pub struct AskError {
+pub struct CoordinatorError {
     /// The outcome for each coordinator that was asked.
-    outcomes: Vec<(String, Outcome)>,
+    outcomes: Vec<(String, Attempt)>,
 }
 
 #[derive(Debug)]
-enum Outcome {
+enum Attempt {
     Standby(Refusal),
     Failed(QuicError),
 }
 
-impl AskError {
+impl CoordinatorError {
     fn text(&self) -> String {
-        let one = |(address, outcome): &(String, Outcome)| match outcome {
-            Outcome::Standby(refusal) => format!("`{address}`: {refusal}"),
-            Outcome::Failed(error) => format!("`{address}`: {error}"),
+        let one = |(address, outcome): &(String, Attempt)| match outcome {
+            Attempt::Standby(refusal) => format!("`{address}`: {refusal}"),
+            Attempt::Failed(error) => format!("`{address}`: {error}"),
         };
         self.outcomes.iter().map(one).collect::<Vec<_>>().join("; ")
     }
@@ -37,21 +37,21 @@ impl AskError {
     /// Whether a coordinator answered that is a standby.
     #[must_use]
     pub fn is_leaderless(&self) -> bool {
-        self.outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Standby(_)))
+        self.outcomes.iter().any(|(_, outcome)| matches!(outcome, Attempt::Standby(_)))
     }
 
     /// Whether no process listens at any address, as before the first coordinator has started.
     #[must_use]
     pub fn is_nobody_there(&self) -> bool {
-        self.outcomes.iter().all(|(_, outcome)| matches!(outcome, Outcome::Failed(QuicError::PortClosed { .. })))
+        self.outcomes.iter().all(|(_, outcome)| matches!(outcome, Attempt::Failed(QuicError::PortClosed { .. })))
     }
 
     /// Whether the same request may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.outcomes.iter().any(|(_, outcome)| match outcome {
-            Outcome::Standby(_) => true,
-            Outcome::Failed(error) => error.is_retryable(),
+            Attempt::Standby(_) => true,
+            Attempt::Failed(error) => error.is_retryable(),
         })
     }
 }
@@ -59,52 +59,56 @@ impl AskError {
 /// A client of the coordinators: sends one request after the other to the leader. A request whose reply was lost is
 /// sent again, to another coordinator or at the next call; this is safe, because every request may be repeated.
 #[derive(Debug)]
-pub struct Asker {
+pub struct CoordinatorClient {
     endpoint: Endpoint,
-    search: Search,
+    discovery: LeaderDiscovery,
     connect_timeout: Duration,
     /// The connection, and the address that it goes to.
     connection: Option<(String, Connection)>,
 }
 
-impl Asker {
+impl CoordinatorClient {
     /// Makes a client that connects from `endpoint`. `connect_timeout` limits one attempt to reach a coordinator; a
     /// longer one delays requests more when a coordinator's host is gone.
     #[must_use]
-    pub const fn new(endpoint: Endpoint, search: Search, connect_timeout: Duration) -> Self {
-        Self { endpoint, search, connect_timeout, connection: None }
+    pub const fn new(endpoint: Endpoint, discovery: LeaderDiscovery, connect_timeout: Duration) -> Self {
+        Self { endpoint, discovery, connect_timeout, connection: None }
     }
 
     /// Returns the coordinators' addresses.
     #[must_use]
     pub const fn coordinators(&self) -> &Addresses {
-        self.search.known()
+        self.discovery.known()
     }
 
     /// Sends a request to the leader and returns its reply; `timeout` limits one reply. A refusal is a reply, except
     /// for [`Refusal::NotLeader`].
     ///
-    /// [`AskError`] if every coordinator was asked and no leader answered.
-    pub async fn ask(&mut self, question: &ToCoordinator, timeout: Duration) -> Result<FromCoordinator, AskError> {
+    /// [`CoordinatorError`] if every coordinator was asked and no leader answered.
+    pub async fn ask(
+        &mut self,
+        question: &ToCoordinator,
+        timeout: Duration,
+    ) -> Result<FromCoordinator, CoordinatorError> {
         let mut outcomes = Vec::new();
-        let mut address = self.search.begin();
+        let mut address = self.discovery.begin();
         loop {
             let (outcome, next) = match self.ask_one(&address, question, timeout).await {
                 Ok(FromCoordinator::Refused(refusal @ Refusal::NotLeader { .. })) => {
                     let Refusal::NotLeader { leader, .. } = &refusal else { unreachable!("it was just matched") };
-                    let next = self.search.refused(leader.as_deref());
-                    (Outcome::Standby(refusal), next)
+                    let next = self.discovery.refused(leader.as_deref());
+                    (Attempt::Standby(refusal), next)
                 }
                 Ok(answer) => {
-                    self.search.answered();
+                    self.discovery.answered();
                     return Ok(answer);
                 }
-                Err(error) => (Outcome::Failed(error), self.search.failed()),
+                Err(error) => (Attempt::Failed(error), self.discovery.failed()),
             };
             outcomes.push((address, outcome));
             match next {
                 Some(next) => address = next,
-                None => return Err(AskError { outcomes }),
+                None => return Err(CoordinatorError { outcomes }),
             }
         }
     }

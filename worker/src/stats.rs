@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_wire::messages::StageFigures;
+use spdl_wire::messages::StageStats;
 
 /// Buckets per doubling of the time per item: a quantile is off by at most 1/32.
 const SUB_BITS: u32 = 4;
@@ -18,7 +18,7 @@ const TOP_BITS: u32 = 44;
 const BUCKETS: usize = ((TOP_BITS - SUB_BITS + 1) as usize) << SUB_BITS;
 
 /// Where the time of a stage's tasks goes that they do not work, summed over them. The stages of the [engine](crate::engine)
-/// measure it; those of a worker's feed do not, so [`StageFigures`] leaves it out.
+/// measure it; those of a worker's feed do not, so [`StageStats`] leaves it out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageWaits {
     /// With nothing to work on.
@@ -123,9 +123,9 @@ impl Stage {
 
     /// The figures so far. Counters are read one after the other, so they can be an item apart.
     #[must_use]
-    pub fn figures(&self) -> StageFigures {
+    pub fn stats(&self) -> StageStats {
         let counts: Vec<u64> = self.latency.iter().map(|bucket| bucket.load(Relaxed)).collect();
-        StageFigures {
+        StageStats {
             name: self.name.clone(),
             items: self.items.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
@@ -255,19 +255,19 @@ mod tests {
         for ms in 1..=1000 {
             stage.item(Duration::from_millis(ms), 10);
         }
-        let figures = stage.figures();
-        for (actual, expected_ms) in [(figures.p50_ns, 500), (figures.p90_ns, 900), (figures.p99_ns, 990)] {
+        let stats = stage.stats();
+        for (actual, expected_ms) in [(stats.p50_ns, 500), (stats.p90_ns, 900), (stats.p99_ns, 990)] {
             let expected = expected_ms * 1_000_000;
             assert!(actual.abs_diff(expected) <= expected / 16, "{actual} where {expected} was due");
         }
-        assert_eq!((figures.items, figures.bytes), (1000, 10_000));
-        assert_eq!(figures.busy_ns, 500_500 * 1_000_000);
+        assert_eq!((stats.items, stats.bytes), (1000, 10_000));
+        assert_eq!(stats.busy_ns, 500_500 * 1_000_000);
     }
 
     #[test]
     fn a_stage_that_did_nothing_shows_zeros() {
         let name = "decode".to_owned();
-        assert_eq!(Stage::new("decode").figures(), StageFigures { name, ..StageFigures::default() });
+        assert_eq!(Stage::new("decode").stats(), StageStats { name, ..StageStats::default() });
     }
 
     #[test]
@@ -285,10 +285,10 @@ mod tests {
             recorder.handed_over();
         }
         let limit = nanoseconds(before.elapsed());
-        let figures = stage.figures();
-        assert_eq!((figures.items, figures.failures, figures.bytes), (90, 10, 90));
+        let stats = stage.stats();
+        assert_eq!((stats.items, stats.failures, stats.bytes), (90, 10, 90));
         let StageWaits { input, output, .. } = stage.waits();
-        let accounted = figures.busy_ns + nanoseconds(input + output);
+        let accounted = stats.busy_ns + nanoseconds(input + output);
         assert!(accounted <= limit && accounted > 0);
     }
 

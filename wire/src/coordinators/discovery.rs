@@ -9,7 +9,7 @@ use super::{Addresses, is_address};
 /// [`failed`](Self::failed); the latter two return the next address to ask. No coordinator is asked twice for the same
 /// request. When no address is left, there is no leader at the moment: the caller pauses and begins again.
 #[derive(Clone, Debug)]
-pub struct Search {
+pub struct LeaderDiscovery {
     known: Addresses,
     /// The address to begin with.
     first: String,
@@ -19,7 +19,7 @@ pub struct Search {
     standby: Option<String>,
 }
 
-impl Search {
+impl LeaderDiscovery {
     /// Makes a search that begins with the first of `addresses`.
     #[must_use]
     pub fn new(addresses: Addresses) -> Self {
@@ -96,62 +96,65 @@ impl Search {
 mod tests {
     use super::*;
 
-    fn search(addresses: &str) -> Search {
-        Search::new(addresses.parse().unwrap())
+    fn discovery(addresses: &str) -> LeaderDiscovery {
+        LeaderDiscovery::new(addresses.parse().unwrap())
     }
 
     #[test]
     fn whoever_led_last_is_asked_first() {
-        let mut search = search("a:1,b:1,c:1");
-        assert_eq!(search.begin(), "a:1");
-        assert_eq!(search.failed().unwrap(), "b:1");
-        assert_eq!(search.refused(Some("c:1")).unwrap(), "c:1");
-        search.answered();
-        assert_eq!(search.begin(), "c:1");
+        let mut discovery = discovery("a:1,b:1,c:1");
+        assert_eq!(discovery.begin(), "a:1");
+        assert_eq!(discovery.failed().unwrap(), "b:1");
+        assert_eq!(discovery.refused(Some("c:1")).unwrap(), "c:1");
+        discovery.answered();
+        assert_eq!(discovery.begin(), "c:1");
     }
 
     #[test]
     fn a_leader_that_is_named_is_asked_next_also_by_an_address_that_was_not_given() {
-        let mut search = search("a:1,b:1,c:1");
-        search.begin();
-        assert_eq!(search.refused(Some("10.0.0.3:7400")).unwrap(), "10.0.0.3:7400");
-        search.answered();
-        assert_eq!(search.begin(), "10.0.0.3:7400");
-        assert_eq!(search.failed().unwrap(), "a:1");
-        assert_eq!(search.refused(None).unwrap(), "b:1");
-        assert_eq!(search.failed().unwrap(), "c:1");
-        assert_eq!(search.failed(), None);
-        assert_eq!(search.begin(), "a:1", "it was there; the one not given is forgotten");
+        let mut discovery = discovery("a:1,b:1,c:1");
+        discovery.begin();
+        assert_eq!(discovery.refused(Some("10.0.0.3:7400")).unwrap(), "10.0.0.3:7400");
+        discovery.answered();
+        assert_eq!(discovery.begin(), "10.0.0.3:7400");
+        assert_eq!(discovery.failed().unwrap(), "a:1");
+        assert_eq!(discovery.refused(None).unwrap(), "b:1");
+        assert_eq!(discovery.failed().unwrap(), "c:1");
+        assert_eq!(discovery.failed(), None);
+        assert_eq!(discovery.begin(), "a:1", "it was there; the one not given is forgotten");
     }
 
     #[test]
     fn nobody_is_asked_twice_however_they_name_each_other() {
-        let mut search = search("a:1,b:1");
-        search.begin();
-        assert_eq!(search.refused(Some("b:1")).unwrap(), "b:1");
-        assert_eq!(search.refused(Some("a:1")), None);
-        assert_eq!(search.begin(), "a:1");
-        assert_eq!(search.refused(Some("a:1")).unwrap(), "b:1");
+        let mut discovery = discovery("a:1,b:1");
+        discovery.begin();
+        assert_eq!(discovery.refused(Some("b:1")).unwrap(), "b:1");
+        assert_eq!(discovery.refused(Some("a:1")), None);
+        assert_eq!(discovery.begin(), "a:1");
+        assert_eq!(discovery.refused(Some("a:1")).unwrap(), "b:1");
     }
 
     #[test]
     fn what_is_no_address_is_not_followed() {
-        let mut search = search("a:1,b:1");
-        search.begin();
-        assert_eq!(search.refused(Some("nonsense")).unwrap(), "b:1");
-        assert_eq!(search.refused(Some("")), None);
+        let mut discovery = discovery("a:1,b:1");
+        discovery.begin();
+        assert_eq!(discovery.refused(Some("nonsense")).unwrap(), "b:1");
+        assert_eq!(discovery.refused(Some("")), None);
     }
 
     #[test]
     fn when_nobody_answers_the_next_question_begins_elsewhere() {
-        let mut search = search("a:1,b:1,c:1");
+        let mut discovery = discovery("a:1,b:1,c:1");
         for first in ["a:1", "b:1", "c:1", "a:1"] {
-            assert_eq!(search.begin(), first);
-            assert!(search.failed().is_some());
-            assert!(search.failed().is_some());
-            assert_eq!(search.failed(), None);
+            assert_eq!(discovery.begin(), first);
+            assert!(discovery.failed().is_some());
+            assert!(discovery.failed().is_some());
+            assert_eq!(discovery.failed(), None);
         }
-        let mut search = self::search("a:1");
-        assert_eq!((search.begin(), search.failed(), search.begin()), ("a:1".to_owned(), None, "a:1".to_owned()));
+        let mut discovery = self::discovery("a:1");
+        assert_eq!(
+            (discovery.begin(), discovery.failed(), discovery.begin()),
+            ("a:1".to_owned(), None, "a:1".to_owned())
+        );
     }
 }
