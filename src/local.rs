@@ -1,4 +1,5 @@
-//! The same loader in one process: no network, no certificates; the same samples, bytes and receipts.
+//! The loader in one process, without network and certificates. It delivers the same samples, bytes and receipts as a
+//! cluster.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,31 +35,31 @@ use spdl_worker::{
     transform::TransformSettings,
 };
 
-/// How long a call waits for a batch, unless told otherwise.
+/// Default time that a call waits for a batch.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
-/// Slots of the loader: batches that are being filled, waiting, or in the trainer's hands.
+/// Default number of slots: batches that are being filled, are ready, or are held by the trainer.
 const DEFAULT_SLOTS: u32 = 4;
 
 /// A loader whose pipeline runs in this process.
 pub type Loader = spdl_client::Loader<InProcess>;
 
-/// A loader that cannot be opened.
+/// The reason why a loader cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocalError {
-    /// The job makes no sense, with this dataset or at all.
+    /// The job is invalid, by itself or with this dataset.
     #[error(transparent)]
     Job(#[from] JobError),
     /// The dataset cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The dataset cannot be ordered, or its epochs hold no batch of the size asked for.
+    /// The dataset cannot be ordered, or an epoch has fewer samples than a global batch.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The budget makes no sense.
+    /// The budget is invalid.
     #[error(transparent)]
     Budget(#[from] BudgetError),
-    /// Rank, world or state do not fit the job.
+    /// The rank, the world or the state does not match the job.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The pipeline cannot start.
@@ -81,14 +82,14 @@ pub struct LocalBuilder {
     transforms: TransformSettings,
 }
 
-/// Settings for a loader of this job.
+/// Returns a builder for a loader of this job.
 #[must_use]
 pub fn builder(job: JobFile) -> LocalBuilder {
     LocalBuilder::new(job)
 }
 
 impl LocalBuilder {
-    /// The only rank of a world of one, from the start, with the default budget.
+    /// Creates settings for the only rank of a world of one, from the beginning, with the default budget.
     fn new(job: JobFile) -> Self {
         Self {
             job,
@@ -104,71 +105,72 @@ impl LocalBuilder {
         }
     }
 
-    /// Which share of each global batch this process takes. Default 0 of 1.
+    /// Sets the rank and the world, and so the share of each global batch that this process takes. Default 0 of 1.
     #[must_use]
     pub const fn rank(mut self, rank: u32, world: u32) -> Self {
         (self.rank, self.world) = (rank, world);
         self
     }
 
-    /// Where to start. Default: at the beginning. A loader in one process keeps no positions that it could resume: give it
-    /// a state.
+    /// Sets where to start. Default: at the beginning. A loader in one process stores no positions, so it refuses
+    /// `StartFrom::Resume`: give it a state instead.
     #[must_use]
     pub fn start(mut self, start: impl Into<StartFrom>) -> Self {
         self.start = start.into();
         self
     }
 
-    /// Epochs, where they differ from the job's.
+    /// Sets the number of epochs. Default: the job's.
     #[must_use]
     pub const fn epochs(mut self, epochs: u64) -> Self {
         self.epochs = Some(epochs);
         self
     }
 
-    /// Goes on from a checkpoint; refused when it is of another job.
+    /// Starts from a checkpoint; [`open`](Self::open) refuses a checkpoint of another job.
     #[must_use]
     pub const fn state(mut self, state: State) -> Self {
         self.start = StartFrom::State(state);
         self
     }
 
-    /// B, where it differs from the job's.
+    /// Sets the number of samples of a step over all ranks. Default: the job's.
     #[must_use]
     pub const fn global_batch(mut self, global_batch: u32) -> Self {
         self.global_batch = Some(global_batch);
         self
     }
 
-    /// Batches that are filled, waiting, or in the caller's hands. Default 4; more costs memory.
+    /// Sets the number of slots: batches that are being filled, are ready, or are held by the caller. Default 4; each
+    /// slot costs the memory of one batch.
     #[must_use]
     pub const fn slots(mut self, slots: u32) -> Self {
         self.slots = slots;
         self
     }
 
-    /// How long a call waits for a batch before it says why there is none. Default 60 s.
+    /// Sets how long a call waits for a batch before it returns an error that explains the wait. Default 60 s.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Cores, memory and disk that the pipeline may use. Default 40 % of the cores, 1 GiB, no disk cache.
+    /// Sets the cores, memory and disk that the pipeline may use. Default 40 % of the cores, 1 GiB, no disk cache.
     #[must_use]
     pub fn budget(mut self, budget: Budget) -> Self {
         self.budget = budget;
         self
     }
 
-    /// Processor cores that the pipeline may use. Default 40 % of them.
+    /// Sets the number of processor cores that the pipeline may use. Default 40 % of them.
     #[must_use]
     pub const fn cores(mut self, cores: f64) -> Self {
         self.budget.cores = cores;
         self
     }
 
-    /// How the job's functions in Python are called. Default: by `python3`, within 30 s a sample.
+    /// Sets how the job's Python functions are called. Default: with `python3`, and 30 s at most for a sample.
     #[must_use]
     pub fn transforms(mut self, transforms: TransformSettings) -> Self {
         self.transforms = transforms;
@@ -178,7 +180,7 @@ impl LocalBuilder {
     /// Opens the dataset and starts the pipeline. Needs a tokio runtime.
     ///
     /// # Errors
-    /// [`LocalError`], with the thing named.
+    /// [`LocalError`]; its text names the job, dataset or setting at fault.
     pub async fn open(self) -> Result<Loader, LocalError> {
         let started = Instant::now();
         self.budget.check()?;
@@ -201,7 +203,7 @@ impl LocalBuilder {
         let batches = BatchParams { global_batch, epochs: job.epochs, epoch_end: job.epoch_end };
         Plan::new(&manifest.block_samples(), job.seed, job.order)?.check(&batches)?;
         let session = Session { id: SessionId(0), job, world, global_batch, start };
-        // Whoever runs a job in this process runs its functions as code of their own.
+        // The job's functions may run: the caller chose the job, and they run with the caller's rights.
         let access = Access { transforms: Some(self.transforms), ..Access::default() };
         let resources = Resources::with_access("in-process", self.budget, access)?;
         let request =
@@ -212,7 +214,7 @@ impl LocalBuilder {
     }
 }
 
-/// Where a loader of `job` starts, as a coordinator would have it.
+/// Returns where a loader of `job` starts, by the coordinator's rules.
 fn start_of(from: StartFrom, job: &Job, global_batch: u32) -> Result<(Position, StartReason), ClientError> {
     let (start, cause) = match from {
         StartFrom::Beginning => return Ok((Position::START, StartReason::Beginning)),
@@ -233,10 +235,10 @@ fn start_of(from: StartFrom, job: &Job, global_batch: u32) -> Result<(Position, 
     }
 }
 
-/// A source of batches in this process.
+/// A source of batches that a pipeline in this process fills.
 #[derive(Debug)]
 pub struct InProcess {
-    /// `None` once it could not be started again.
+    /// `None` after a restart that failed.
     feed: Option<RankFeed>,
     free: Arc<Freer>,
     request: FeedRequest,
@@ -249,7 +251,7 @@ struct Freer(SlotFreer);
 
 impl FreeSlot for Freer {
     fn free(&self, slot: u32) {
-        // Fails only when the feed is gone, and its slots with it.
+        // Fails only after the feed has ended; its slots no longer exist then.
         let _ = self.0.free(slot);
     }
 }
@@ -288,7 +290,7 @@ impl Source for InProcess {
 
     async fn restart(&mut self, from: Position) -> Result<(), ClientError> {
         self.request.from = from;
-        // Its slots go first: the budget may not have room for both.
+        // Drop the old feed first: the budget may not have room for the slots of two feeds.
         drop(self.feed.take());
         let feed = RankFeed::start(&self.resources, self.request.clone()).map_err(pipeline)?;
         self.free = Arc::new(Freer(feed.freer()));

@@ -1,6 +1,7 @@
-//! Realistic JPEGs without a network: crops of nine bundled photographs, mixed, jittered and given sensor noise.
+//! Realistic JPEGs, made without a network: crops of nine bundled photographs, mixed, jittered and with added sensor
+//! noise.
 //!
-//! What the demo, the tests and the benchmarks feed on. The pictures have the entropy of ImageNet's, which matters:
+//! They are the input of the demo, the tests and the benchmarks. Their entropy is that of ImageNet's pictures, because
 //! plain noise or gradients decode at another speed.
 
 mod draw;
@@ -19,7 +20,7 @@ use rayon::prelude::*;
 
 use draw::Draws;
 
-/// The bundled photographs; a class is a photograph's place in this list. Licences: `assets/photos/README.md`.
+/// The bundled photographs; a class is a photograph's index in this list. Licences: `assets/photos/README.md`.
 const PHOTOGRAPHS: [(&str, &[u8]); 9] = [
     ("astronaut", include_bytes!("../assets/photos/astronaut.png")),
     ("brick", include_bytes!("../assets/photos/brick.png")),
@@ -32,7 +33,7 @@ const PHOTOGRAPHS: [(&str, &[u8]); 9] = [
     ("rocket", include_bytes!("../assets/photos/rocket.jpg")),
 ];
 
-/// Sizes as they occur among photographs from the web, the commonest repeated: the mean is 225,000 pixels.
+/// Sizes of photographs from the web. The most common size is repeated, so that the mean is 225,000 pixels.
 const SIZES: [(u32, u32); 12] = [
     (500, 375),
     (500, 375),
@@ -48,18 +49,19 @@ const SIZES: [(u32, u32); 12] = [
     (800, 600),
 ];
 
-/// Entries of the noise table: a power of two, and longer than a few rows so that no pattern shows.
+/// Number of entries of the noise table: a power of two, and many times longer than a row so that no pattern is
+/// visible.
 const NOISE_LEN: usize = 1 << 16;
 
-/// The decoded photographs; makes any number of pictures from them.
+/// The decoded bundled photographs, from which any number of pictures can be made.
 #[derive(Debug)]
 pub struct Pictures {
     photographs: Vec<RgbImage>,
-    /// Normally distributed, 256 to the standard deviation.
+    /// Normally distributed values with a standard deviation of 256.
     noise: Vec<i32>,
 }
 
-/// How a pixel's colour is changed, and how much noise it gets; factors have 256 for one.
+/// How a pixel's colour is changed, and how much noise is added. In each factor, 256 stands for 1.
 struct Look {
     mix: i32,
     gain: [i32; 3],
@@ -90,18 +92,18 @@ impl Pictures {
         Self { photographs, noise }
     }
 
-    /// The names of the classes, in class order.
+    /// Returns the names of the classes, in class order.
     pub fn classes() -> impl ExactSizeIterator<Item = &'static str> {
         PHOTOGRAPHS.iter().map(|(name, _)| *name)
     }
 
-    /// The class of picture `index`: the photograph that it shows most of.
+    /// Returns the class of picture `index`: the photograph that most of it comes from.
     #[must_use]
     pub const fn class(index: u64) -> u32 {
         (index % PHOTOGRAPHS.len() as u64) as u32
     }
 
-    /// Picture `index` of the set `seed`, as JPEG bytes: a function of the two numbers and nothing else.
+    /// Returns picture `index` of the set `seed` as JPEG bytes: a pure function of the two numbers.
     #[must_use]
     pub fn picture(&self, seed: u64, index: u64) -> Vec<u8> {
         let mut draws = Draws::new(seed, index);
@@ -115,7 +117,7 @@ impl Pictures {
         encode(&pixels, width as u16, height as u16, quality)
     }
 
-    /// A random part of a photograph, resized to `width` x `height`: RGB bytes.
+    /// Returns a random part of a photograph, resized to `width` x `height`, as RGB bytes.
     fn crop(&self, photograph: usize, (width, height): (u32, u32), draws: &mut Draws) -> Vec<u8> {
         let source = &self.photographs[photograph];
         let (full_width, full_height) = (f64::from(source.width()), f64::from(source.height()));
@@ -123,8 +125,8 @@ impl Pictures {
         let widest = full_width.min(full_height * aspect);
         let crop_width = widest * draws.between(600, 1000) as f64 / 1000.0;
         let crop_height = (crop_width / aspect).min(full_height);
-        // Whole pixels: where a crop begins in the middle of one, a weight of exactly zero can make fast_image_resize 6.1
-        // start the first column behind the second, and read in front of the picture.
+        // Crops begin at whole pixels. In the middle of a pixel, a weight of exactly zero can make fast_image_resize
+        // 6.1 start the first column after the second, and read memory before the picture.
         let left = ((full_width - crop_width) * draws.between(0, 1000) as f64 / 1000.0).floor();
         let top = ((full_height - crop_height) * draws.between(0, 1000) as f64 / 1000.0).floor();
         let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::CatmullRom)).crop(
@@ -141,7 +143,7 @@ impl Pictures {
         pixels
     }
 
-    /// Mixes `other` into `pixels`, changes the colours and adds noise, row by row.
+    /// Mixes `other` into `pixels`, changes the colours, and adds noise row by row.
     fn blend(&self, pixels: &mut [u8], other: &[u8], width: usize, look: &Look, draws: &mut Draws) {
         for (row, other) in pixels.chunks_exact_mut(width * 3).zip(other.chunks_exact(width * 3)) {
             let start = draws.below((NOISE_LEN - width * 3) as u64) as usize;
@@ -167,7 +169,7 @@ impl Look {
         }
     }
 
-    /// Noise is mostly common to the three channels, as a demosaicked sensor's is.
+    /// Changes one pixel. Most of the noise is common to the three channels, as in a demosaicked sensor image.
     fn apply(&self, pixel: &mut [u8], other: &[u8], noise: &[i32]) {
         let mut mixed = [0_i32; 3];
         for channel in 0..3 {
@@ -183,11 +185,11 @@ impl Look {
     }
 }
 
-/// Writes pictures `0..count` of the set `seed` under `dir`, one folder for each class; calls `progress` with the number
-/// written so far, from any thread.
+/// Writes pictures `0..count` of the set `seed` under `dir`, one folder for each class. Calls `progress` with the
+/// number written so far, from any thread. Uses folders that exist and overwrites files that exist.
 ///
 /// # Errors
-/// What the file system says; folders that exist are used, files that exist are overwritten.
+/// Errors of the file system.
 pub fn write_image_folder(dir: &Path, count: u64, seed: u64, progress: impl Fn(u64) + Sync) -> io::Result<()> {
     write_image_folder_while(dir, count, seed, |written| {
         progress(written);
@@ -195,11 +197,10 @@ pub fn write_image_folder(dir: &Path, count: u64, seed: u64, progress: impl Fn(u
     })
 }
 
-/// The same for as long as `progress` returns true; then an error of the kind [`Interrupted`](io::ErrorKind::Interrupted)
-/// says that some are missing. Each picture is there whole or not at all.
+/// Writes pictures as [`write_image_folder`] does, until `progress` returns false. A `.jpg` file is always complete.
 ///
 /// # Errors
-/// As [`write_image_folder`].
+/// Errors of the file system; of the kind [`Interrupted`](io::ErrorKind::Interrupted) when `progress` returned false.
 pub fn write_image_folder_while(
     dir: &Path,
     count: u64,
@@ -220,7 +221,7 @@ pub fn write_image_folder_while(
     })
 }
 
-/// The typed call compiles one pixel type of the thirteen, which spares a minute of compilation.
+/// Resizes RGB pixels. The typed call compiles one of thirteen pixel types, which saves a minute of compilation.
 fn resize(source: &RgbImage, pixels: &mut [u8], (width, height): (u32, u32), options: &ResizeOptions) {
     let view = TypedImageRef::<U8x3>::from_buffer(source.width(), source.height(), source.as_raw())
         .unwrap_or_else(|error| panic!("{}x{}: {error}", source.width(), source.height()));
@@ -231,7 +232,7 @@ fn resize(source: &RgbImage, pixels: &mut [u8], (width, height): (u32, u32), opt
         .unwrap_or_else(|error| panic!("{options:?} to {width}x{height}: {error}"));
 }
 
-/// Turns every row of RGB `pixels` round.
+/// Mirrors RGB `pixels`: reverses each row.
 fn mirror(pixels: &mut [u8], width: usize) {
     for row in pixels.chunks_exact_mut(width * 3) {
         row.reverse();
@@ -255,7 +256,7 @@ fn encode(pixels: &[u8], width: u16, height: u16, quality: u8) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Luminance's horizontal and vertical sampling factors, from the frame header.
+    /// Returns the luminance's horizontal and vertical sampling factors from the frame header.
     fn luminance_sampling(jpeg: &[u8]) -> (u8, u8) {
         let frame = jpeg.windows(2).position(|two| two == [0xFF, 0xC0]).expect("a baseline frame");
         let factors = jpeg[frame + 11];

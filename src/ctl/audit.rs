@@ -1,5 +1,5 @@
-//! `spdl-ctl audit`: was every sample delivered once? Recomputed from the plan: with no cluster from receipts and traces, or
-//! for a run that a coordinator knows.
+//! `spdl-ctl audit`: checks against the recomputed plan that every sample was delivered once. It takes receipts and
+//! traces, and needs no cluster then, or asks a coordinator about a run.
 
 mod run;
 
@@ -27,17 +27,17 @@ use super::{
     report,
 };
 
-/// Substitutes tried for one sample, as the worker does.
+/// Number of substitutes tried for one sample; the worker's limit is the same.
 const MOST_ATTEMPTS: u32 = 64;
 
 /// Arguments of `audit`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuditArgs {
-    /// The job file (TOML) of receipts and traces that are given.
+    /// The job file (TOML) that the receipts and traces belong to.
     #[arg(required_unless_present = "run", conflicts_with = "run")]
     job: Option<PathBuf>,
-    /// A run that the coordinator knows, or JOB/RUN where several jobs have one of that name: its receipts, positions and
-    /// bad samples are asked for. The dataset has to be readable from here.
+    /// Name of a run that the coordinator knows, or JOB/RUN where several jobs have a run of that name. Its receipts,
+    /// positions and bad samples come from the coordinator. The dataset must be readable from this machine.
     #[arg(long, value_name = "RUN", requires_all = ["coord", "certs"],
           conflicts_with_all = ["from", "steps", "epochs", "global_batch", "receipts", "traces", "bad_samples"])]
     run: Option<String>,
@@ -47,25 +47,25 @@ pub(crate) struct AuditArgs {
     /// With `--run`: folder with `ca.pem`, `cert.pem` and `key.pem` of a client or an admin.
     #[arg(long, env = "SPDL_CERTS", value_name = "DIR")]
     certs: Option<PathBuf>,
-    /// Position the run started from.
+    /// Position that the run started from.
     #[arg(long, default_value = "0:0", value_name = "EPOCH:OFFSET")]
     from: Position,
-    /// Steps the run made; without it, to the end of the job.
+    /// Number of steps that the run made; to the end of the job when not given.
     #[arg(long)]
     steps: Option<u64>,
-    /// Epochs of the run, where it had other than the job's.
+    /// Number of epochs of the run; the job's when not given.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     epochs: Option<u64>,
-    /// Global batch, where it differs from the job's.
+    /// Samples of a step over all ranks; the job's when not given.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     global_batch: Option<u32>,
-    /// Receipt of a rank; give one per rank. They are added up.
+    /// Receipt of a rank; give one for each rank. They are added up.
     #[arg(long = "receipt", value_name = "HEX")]
     receipts: Vec<Receipt>,
-    /// Trace of a rank, as `pull --trace` writes it; give one per rank.
+    /// Trace of a rank, as `pull --trace` writes it; give one for each rank.
     #[arg(long = "trace", value_name = "FILE")]
     traces: Vec<PathBuf>,
-    /// Ids of samples known to be bad, which the run substituted.
+    /// Ids of known bad samples, which the run substituted.
     #[arg(long, value_delimiter = ',', value_name = "ID,..")]
     bad_samples: Vec<u64>,
     /// Prints the verdict as one line of JSON.
@@ -73,7 +73,7 @@ pub(crate) struct AuditArgs {
     json: bool,
 }
 
-/// The verdict.
+/// The result of an audit.
 #[derive(Debug, Default, Serialize)]
 struct AuditOutcome {
     steps: u64,
@@ -87,7 +87,7 @@ struct AuditOutcome {
     equal: bool,
 }
 
-/// Samples of a step as they must have been delivered: sorted ids by the step's position.
+/// The sorted sample ids of each step, by the step's position.
 type Steps = BTreeMap<Position, Vec<u64>>;
 
 /// Runs `audit`.
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &AuditArgs) -> Outcome {
     Ok(if verdict.equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Walks the plan and puts a substitute in each bad sample's place.
+/// Walks the plan, replaces each bad sample by its substitute, and returns the plan's receipt and steps.
 fn expected(open: &OpenJob, args: &AuditArgs, batches: &BatchParams) -> (AuditOutcome, Steps) {
     let bad: HashSet<SampleId> = args.bad_samples.iter().copied().map(SampleId).collect();
     let mut verdict = AuditOutcome::default();
@@ -166,7 +166,7 @@ fn expected(open: &OpenJob, args: &AuditArgs, batches: &BatchParams) -> (AuditOu
     (verdict, steps)
 }
 
-/// The sample that comes at an item's place: its own, or the first of its substitutes that is not bad.
+/// Returns the sample that is delivered for an item: the planned one, or its first substitute that is not bad.
 fn delivered_id(open: &OpenJob, item: &Item, bad: &HashSet<SampleId>) -> SampleId {
     let planned = item.located.id;
     if open.job.bad_samples != BadSamples::Substitute || !bad.contains(&planned) {
@@ -197,7 +197,7 @@ fn read_trace(path: &Path, steps: &mut Steps) -> Result<(), CtlError> {
     Ok(())
 }
 
-/// The first place where what was delivered is not what was planned, in words.
+/// Describes the first step whose delivered samples are not the planned ones.
 fn difference(expected: &Steps, delivered: &Steps) -> Option<String> {
     for (position, ids) in expected {
         let Some(got) = delivered.get(position) else {
@@ -212,7 +212,7 @@ fn difference(expected: &Steps, delivered: &Steps) -> Option<String> {
     Some(format!("the step at {surplus} is not in the plan"))
 }
 
-/// What is in sorted `a` more often than in sorted `b`; the first few.
+/// Returns the first 8 values that are in sorted `a` more often than in sorted `b`.
 fn without(a: &[u64], b: &[u64]) -> Vec<u64> {
     let mut b = b.iter().peekable();
     let mut rest = Vec::new();

@@ -12,19 +12,19 @@ use super::{CtlError, Outcome, output::outln, report};
 /// Arguments of `cert`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CertArgs {
-    /// Folder of the CA: `ca` in the coordinator's state folder. Made when it is not there.
+    /// Folder of the CA: `ca` in the coordinator's state folder. Created, with a new CA, when it does not exist.
     #[arg(long)]
     ca: PathBuf,
-    /// Role that the certificate names: coordinator, worker, client or admin.
+    /// Role in the certificate: coordinator, worker, client or admin.
     #[arg(long)]
     role: Role,
-    /// Name for people, in logs and in the status.
+    /// Name of the certificate's owner, shown in logs and in the status.
     #[arg(long)]
     name: String,
     /// Folder for `ca.pem`, `cert.pem` and `key.pem`.
     #[arg(long)]
     out: PathBuf,
-    /// Further host names or addresses to put in the certificate.
+    /// Additional host name or address for the certificate; may be given several times.
     #[arg(long = "san")]
     sans: Vec<String>,
     /// Prints one line of JSON.
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &CertArgs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Issues a certificate from a CA that is there.
+/// Issues a certificate from an existing CA.
 pub(crate) fn issue(ca: &Path, role: Role, name: &str, out: &Path) -> Result<(), CtlError> {
     Ok(ClusterCa::open(ca)?.issue(role, name, &[], LEAF_VALIDITY)?.write(out)?)
 }

@@ -1,4 +1,4 @@
-//! A command's conversation with the coordinator: ask, get an answer or a refusal.
+//! How a command sends a request to the coordinator and gets its reply.
 
 use std::{
     path::PathBuf,
@@ -14,16 +14,16 @@ use spdl_wire::{
 
 use super::CtlError;
 
-/// How long a coordinator that is just starting is waited for.
+/// How long a command retries while no coordinator can be reached: one may be starting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Creating a job reads a manifest from the store.
+/// Time limit of a request. It is long because to create a job the coordinator reads a manifest from the store.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long coordinators may take to agree on one that leads: a few of their leases.
+/// How long a command retries while no coordinator leads: a few leases.
 const LEADERLESS_TIMEOUT: Duration = Duration::from_secs(20);
-/// Time between two looks for either.
+/// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Where the coordinator is and who asks.
+/// The coordinator's address, and the certificate that the command presents.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Connection {
     /// Address of the coordinator, or of all of them, separated by commas.
@@ -35,7 +35,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Sends one request to the coordinator that leads; a refusal is an error.
+    /// Sends one request to the leading coordinator; a refusal is an error.
     pub(crate) async fn ask(&self, request: &ToCoordinator) -> Result<FromCoordinator, CtlError> {
         let identity = Identity::load(&self.certs)?;
         let endpoint = quic::client_endpoint(&identity, &QuicSettings::default())?;
@@ -44,7 +44,7 @@ impl Connection {
         let started = Instant::now();
         let reply = loop {
             match coordinator_client.ask(request, REQUEST_TIMEOUT).await {
-                Err(error) if started.elapsed() < patience(&error) => tokio::time::sleep(PAUSE).await,
+                Err(error) if started.elapsed() < retry_timeout(&error) => tokio::time::sleep(PAUSE).await,
                 done => break done?,
             }
         };
@@ -57,8 +57,8 @@ impl Connection {
     }
 }
 
-/// How long it is worth asking again.
-fn patience(error: &CoordinatorError) -> Duration {
+/// Returns how long to retry after this error; zero when it is permanent.
+fn retry_timeout(error: &CoordinatorError) -> Duration {
     match error {
         error if error.is_leaderless() => LEADERLESS_TIMEOUT,
         error if error.is_nobody_there() => CONNECT_TIMEOUT,

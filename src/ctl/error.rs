@@ -1,4 +1,4 @@
-//! What can go wrong in a subcommand, and what to do about it.
+//! The errors of the subcommands, and hints on what to do about them.
 
 use std::{io, path::PathBuf};
 
@@ -8,7 +8,7 @@ use spdl_coordinator::StartError;
 use spdl_shard::{Fingerprint, dataset::DatasetError, job::JobError, order::PlanError, store::StoreError};
 use spdl_wire::{certs::CertError, coordinators::CoordinatorError, messages::Refusal, quic::QuicError};
 
-/// An error for standard error. The text names the thing; [`CtlError::hint`] says what to do.
+/// An error that a command prints on standard error. The text names the subject; [`CtlError::hint`] suggests a remedy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CtlError {
     #[error("cannot start the runtime: {0}")]
@@ -68,7 +68,7 @@ pub(crate) enum CtlError {
 }
 
 impl CtlError {
-    /// What to do about it, where that is known.
+    /// Returns what the user can do about the error, where that is known.
     pub(crate) fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Client(error) => return error.hint().map(str::to_owned),
@@ -104,7 +104,7 @@ impl CtlError {
     }
 }
 
-/// Large errors are boxed: a command's result stays small.
+/// Implements `From` for errors that are boxed, so that a command's result stays small.
 macro_rules! from_boxed {
     ($($variant:ident: $error:ty,)*) => {$(
         impl From<$error> for CtlError {

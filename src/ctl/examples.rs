@@ -1,4 +1,4 @@
-//! The examples below each subcommand's help. A test reads every one of them as the program would.
+//! The examples below each subcommand's help. A test parses each of them as the program would.
 
 pub(super) const DEMO: &str = "Examples:
   spdl-ctl demo

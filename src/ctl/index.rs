@@ -1,4 +1,4 @@
-//! `spdl-ctl index`: makes a manifest for shards that exist.
+//! `spdl-ctl index`: makes a manifest for existing shards.
 
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ use super::{Outcome, interrupt, pack, progress::ProgressLine};
 pub(crate) struct IndexArgs {
     /// Folder or URL with the shards (`*.tar`).
     dataset: String,
-    /// Folder or URL for the manifest and the record indexes, where the shards' own cannot be written.
+    /// Folder or URL for the manifest and the record indexes, when the shards' folder is read-only.
     #[arg(long, value_name = "URL")]
     out: Option<String>,
     /// Only these shards, relative to the folder, in this order.
@@ -27,17 +27,18 @@ pub(crate) struct IndexArgs {
     /// Field that holds a Pascal VOC annotation (`xml`): one sample per object.
     #[arg(long, value_name = "FIELD")]
     boxes: Option<String>,
-    /// The classes in the order of their numbers; others that annotations name follow, by name.
+    /// The classes in the order of their numbers; other classes in the annotations follow, sorted by name.
     #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
     classes: Vec<String>,
-    /// Size that blocks are cut at: the unit of shuffle, fetch and cache; 8 MiB when not given.
+    /// Size of a block, the unit of shuffle, fetch and cache; 8 MiB when not given.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     block_size: Option<u64>,
-    /// Replaces a manifest that is there, once all shards were read. What it knows of shards whose bytes are the same is kept: their blocks, their samples, the
-    /// segments of crop-ready pictures, and the classes.
+    /// Replaces an existing manifest, after all shards are read. Keeps what it knows about shards whose bytes are the
+    /// same: their blocks, their samples, the segments of crop-ready pictures, and the classes.
     #[arg(long)]
     force: bool,
-    /// With --force: loses all that. The dataset becomes another one, with which no job or checkpoint of the old one goes on.
+    /// With --force: discards that knowledge. The result is a different dataset: jobs and checkpoints of the old one do
+    /// not work with it.
     #[arg(long, requires = "force")]
     discard_knowledge: bool,
     /// Prints the report as one line of JSON, and no progress bar.
@@ -61,8 +62,8 @@ pub(crate) fn run(args: IndexArgs) -> Outcome {
         let from = DatasetStore::open(&args.dataset)?;
         let to = DatasetStore::open(args.out.as_deref().unwrap_or(&args.dataset))?;
         let bar = ProgressLine::of_dataset(args.json, "indexing");
-        let told = |progress| bar.dataset_at(progress);
-        Ok::<_, super::CtlError>(index_until(&from, &to, &options, &told, interrupt.asked()).await?)
+        let on_progress = |progress| bar.dataset_at(progress);
+        Ok::<_, super::CtlError>(index_until(&from, &to, &options, &on_progress, interrupt.asked()).await?)
     })?;
     pack::print(&report, args.json)?;
     Ok(ExitCode::SUCCESS)

@@ -1,6 +1,6 @@
-//! Ctrl-C and SIGTERM: the first ends a command in good order, a second one ends the process at once.
+//! Ctrl-C and SIGTERM: the first signal ends a command gracefully, the second ends the process at once.
 //!
-//! Only commands that have something to tidy listen; the others end by the signal itself.
+//! Only commands that have something to clean up handle the signals; the first signal kills the others.
 
 use std::{
     future::Future,
@@ -17,27 +17,28 @@ use tokio::{
 
 use super::CtlError;
 
-/// How long a command may take to end, once it is interrupted.
+/// How long an interrupted command may take to end.
 const END: Duration = Duration::from_millis(1_200);
-/// How long what it has left to other threads may take then.
+/// How long the runtime waits after that for work on other threads.
 const TIDY: Duration = Duration::from_millis(500);
 
-/// The exit code that says which signal came first; 0 before.
+/// The exit code for the first signal; 0 until one arrives.
 static CODE: AtomicU8 = AtomicU8::new(0);
 
-/// The exit code of a command that was interrupted: 130 after Ctrl-C, 143 after SIGTERM, as a shell has it.
+/// Returns the exit code of a command that was interrupted: 130 after Ctrl-C, 143 after SIGTERM, as shells report them.
 pub(crate) fn exit_code() -> Option<u8> {
     Some(CODE.load(Ordering::Relaxed)).filter(|code| *code != 0)
 }
 
-/// Whether this process was asked to end.
+/// A handle that reports whether this process received a signal to end.
 #[derive(Clone, Debug)]
 pub(crate) struct Interrupt {
     asked: watch::Receiver<bool>,
 }
 
 impl Interrupt {
-    /// Listens from here on, on a thread of its own: the second signal is heeded whatever the others are doing.
+    /// Starts to handle the signals, on a thread of its own, so that the second signal works while all other threads
+    /// are busy.
     pub(crate) fn listen() -> Result<Self, CtlError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CtlError::Runtime)?;
         let signals = {
@@ -67,13 +68,13 @@ impl Interrupt {
         let _ = self.asked.wait_for(|asked| *asked).await.map(drop);
     }
 
-    /// Whether it has come.
+    /// Whether the first signal has arrived.
     pub(crate) fn is_asked(&self) -> bool {
         *self.asked.borrow()
     }
 }
 
-/// Waits for either signal; the exit code that says which.
+/// Waits for either signal and returns its exit code.
 async fn either(interrupt: &mut Signal, terminate: &mut Signal) -> u8 {
     tokio::select! {
         _ = interrupt.recv() => 130,
@@ -81,7 +82,8 @@ async fn either(interrupt: &mut Signal, terminate: &mut Signal) -> u8 {
     }
 }
 
-/// Runs a command that ends by itself when `Interrupt` says so, and within two seconds in any case.
+/// Runs a command that ends by itself when its [`Interrupt`] is signalled. Ends it within two seconds of the signal in
+/// any case.
 pub(crate) fn run<T, W>(work: impl FnOnce(Interrupt) -> W) -> Result<T, CtlError>
 where
     W: Future<Output = Result<T, CtlError>>,
@@ -99,7 +101,7 @@ where
     done
 }
 
-/// The same for one that can be dropped at any time.
+/// Runs a command whose future may be dropped at any time, and drops it at the first signal.
 pub(crate) fn run_or_drop<T>(work: impl Future<Output = Result<T, CtlError>>) -> Result<T, CtlError> {
     run(|mut interrupt| async move {
         tokio::select! {

@@ -28,7 +28,7 @@ pub(crate) struct JobArgs {
 
 #[derive(Debug, Subcommand)]
 enum JobAction {
-    /// Creates a job from a job file; does nothing when the same job is there.
+    /// Creates a job from a job file; does nothing when the same job exists.
     Submit {
         /// The job file (TOML).
         file: PathBuf,
@@ -42,28 +42,28 @@ enum JobAction {
     List {
         #[command(flatten)]
         connection: Connection,
-        /// Prints them as one line of JSON, as `status --json` has them.
+        /// Prints the jobs as one line of JSON, in the form of `status --json`.
         #[arg(long)]
         json: bool,
     },
-    /// Shows a job as it was frozen.
+    /// Shows a job with all its parameters.
     Show {
         /// Its name.
         name: String,
         #[command(flatten)]
         connection: Connection,
-        /// Prints it as one line of JSON.
+        /// Prints the job as one line of JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Removes a job: its positions and its ledger of bad samples go with it.
+    /// Removes a job, with its positions and its ledger of bad samples.
     Remove {
         /// Its name.
         name: String,
         #[command(flatten)]
         connection: Connection,
     },
-    /// Prints the JSON Schema of job files, with which editors complete and check them.
+    /// Prints the JSON Schema of job files, which editors use to complete and check them.
     Schema,
 }
 
@@ -101,8 +101,8 @@ pub(crate) fn run(args: JobArgs) -> Outcome {
     })
 }
 
-/// Submits a job file; returns the job's name. A relative dataset path was made absolute when it was read: the
-/// coordinator and the workers run elsewhere.
+/// Submits a job file and returns the job's name. Reading the file has made a relative dataset path absolute, because
+/// the coordinator and the workers run in other folders.
 pub(crate) async fn submit(connection: &Connection, path: &Path) -> Result<String, CtlError> {
     let file = job_file::read(path)?;
     file.check()?;
@@ -178,7 +178,7 @@ fn show(job: &Job) -> Result<(), CtlError> {
     Ok(())
 }
 
-/// `image: u8 [224, 224, 3] from jpg|png`.
+/// Describes a column, for example `image: u8 [224, 224, 3] from jpg|png`.
 fn column_text(column: &Column) -> String {
     let shape = match column.sample_shape() {
         Some(shape) if shape.is_empty() => "a number".to_owned(),

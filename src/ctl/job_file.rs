@@ -1,4 +1,4 @@
-//! A job file and its dataset, opened: what `plan`, `replay` and `audit` start from.
+//! Opens a job file and its dataset, for `plan`, `replay` and `audit`.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use spdl_wire::messages::Refusal;
 
 use super::CtlError;
 
-/// The job file, as an argument.
+/// The argument that names a job file.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct JobFileArg {
     /// The job file (TOML).
@@ -43,7 +43,7 @@ pub(crate) async fn open(path: &Path) -> Result<OpenJob, CtlError> {
     Ok(OpenJob { job, manifest, plan })
 }
 
-/// Opens the dataset of a job that was frozen elsewhere, and is refused another one.
+/// Opens the dataset of a job that a coordinator has frozen; refuses a dataset with another fingerprint.
 pub(crate) async fn open_frozen(job: Job) -> Result<OpenJob, CtlError> {
     let manifest = DatasetStore::open(&job.dataset)?.manifest().await?;
     let facts = manifest.facts();
@@ -60,14 +60,14 @@ pub(crate) async fn open_frozen(job: Job) -> Result<OpenJob, CtlError> {
 }
 
 impl OpenJob {
-    /// Refuses a start that is not in the stream, as a coordinator does.
+    /// Refuses a start that is not in the stream, by the coordinator's rules.
     pub(crate) fn check_start(&self, global_batch: u32, start: Position) -> Result<(), CtlError> {
         let problem = self.job.start_problem(global_batch, start);
         problem
             .map_or(Ok(()), |cause| Err(Refusal::StartOutOfRange { job: self.job.name.clone(), start, cause }.into()))
     }
 
-    /// How the job cuts its stream into steps.
+    /// Returns how the job cuts its stream into steps.
     pub(crate) fn batches(&self, global_batch: Option<u32>) -> BatchParams {
         BatchParams {
             global_batch: global_batch.unwrap_or(self.job.global_batch),

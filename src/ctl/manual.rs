@@ -1,4 +1,4 @@
-//! `spdl-ctl completions` and `spdl-ctl man`: what a shell and `man` know of this program, from the same source as `--help`.
+//! `spdl-ctl completions` and `spdl-ctl man`: completion scripts and man pages, from the same source as `--help`.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -17,13 +17,13 @@ pub(crate) struct CompletionArgs {
 /// Arguments of `man`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ManArgs {
-    /// Folder for the pages, `spdl-ctl.1` and one for each subcommand. Made when it is not there.
+    /// Folder for the pages: `spdl-ctl.1` and one for each subcommand. Created when it does not exist.
     folder: PathBuf,
 }
 
 /// Runs `completions`.
 pub(crate) fn completions(args: &CompletionArgs) -> Outcome {
-    // Into memory first: the generator panics where it cannot write.
+    // Write into memory first: the generator panics when it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut CtlCli::command(), "spdl-ctl", &mut script);
     output::raw(&script)?;

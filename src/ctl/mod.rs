@@ -1,4 +1,4 @@
-//! The command line: its subcommands, a file each, and what they share.
+//! The command line of `spdl-ctl`: one file for each subcommand, and what they share.
 
 mod audit;
 mod cert;
@@ -35,17 +35,18 @@ use clap::{Parser, Subcommand};
 
 pub(crate) use error::CtlError;
 
-/// What every subcommand returns: the exit code, or an error for standard error.
+/// The result of a subcommand: its exit code, or an error to print on standard error.
 pub(crate) type Outcome = Result<ExitCode, CtlError>;
 
-/// Feeds GPUs in multi-node training: packs datasets, runs and asks the cluster, proves what was delivered.
+/// A distributed data loader for multi-node training: packs datasets, runs and inspects the cluster, and proves what
+/// was delivered.
 #[derive(Debug, Parser)]
 #[command(name = "spdl-ctl", version, propagate_version = true)]
 pub(crate) struct CtlCli {
-    /// Ends this process when the one that started it ends.
+    /// Ends this process when its parent process ends.
     #[arg(long, global = true, hide = true)]
     pub(crate) die_with_parent: bool,
-    /// Logs more to standard error; twice for everything. SPDL_LOG takes filters (`spdl_client=debug`).
+    /// Logs more to standard error: -v for info, -vv for debug. SPDL_LOG takes filters (`spdl_client=debug`).
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     #[command(subcommand)]
@@ -55,16 +56,17 @@ pub(crate) struct CtlCli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CtlCommand {
-    /// Shows all of it: makes pictures, packs them, starts a cluster of real processes on loopback and trains nothing with them.
+    /// Runs a complete example: makes pictures, packs them, starts a cluster of real processes on loopback and pulls
+    /// all batches.
     #[command(after_help = examples::DEMO)]
     Demo(demo::DemoArgs),
-    /// Writes the demo's pictures, for trying the other commands.
+    /// Writes the demo's pictures, to try the other commands with.
     #[command(after_help = examples::PICTURES)]
     Pictures(pictures::PicturesArgs),
     /// Writes shards from a folder of class folders, or from a text file that lists files.
     #[command(after_help = examples::PACK)]
     Pack(pack::PackArgs),
-    /// Makes a manifest for WebDataset shards that exist, without rewriting them.
+    /// Makes a manifest for existing WebDataset shards, without rewriting them.
     #[command(after_help = examples::INDEX)]
     Index(index::IndexArgs),
     /// Reads a whole dataset and checks every byte against its manifest, and every picture against its original.
@@ -73,16 +75,16 @@ pub(crate) enum CtlCommand {
     /// Writes the records of a dataset back as files.
     #[command(after_help = examples::UNPACK)]
     Unpack(unpack::UnpackArgs),
-    /// Shows which samples come when, and what that costs in cache and downloads.
+    /// Shows the order of the samples, and its cost in cache and downloads.
     #[command(after_help = examples::PLAN)]
     Plan(plan::PlanArgs),
-    /// A trainer that trains nothing: pulls batches and shows figures.
+    /// Pulls batches as a trainer does, without training, and shows figures.
     #[command(after_help = examples::PULL)]
     Pull(pull::PullArgs),
-    /// Writes the exact batches of a position to files, with no cluster.
+    /// Makes the exact batches of a position again, without a cluster, and writes them to files.
     #[command(after_help = examples::REPLAY)]
     Replay(replay::ReplayArgs),
-    /// Recomputes a receipt from the plan: every sample once, or it names where they part.
+    /// Checks that every sample was delivered once: recomputes receipts from the plan and names the first difference.
     #[command(after_help = examples::AUDIT)]
     Audit(audit::AuditArgs),
     /// Shows the state of a running cluster.
@@ -91,13 +93,13 @@ pub(crate) enum CtlCommand {
     /// Submits, lists, shows and removes jobs.
     #[command(after_help = examples::JOB)]
     Job(job::JobArgs),
-    /// Lists runs, and has one begin again at the beginning.
+    /// Lists runs, and resets a run to the beginning.
     #[command(after_help = examples::RUN)]
     Run(run::RunArgs),
     /// Issues certificates from the cluster's CA.
     #[command(after_help = examples::CERT)]
     Cert(cert::CertArgs),
-    /// Prints a script that completes this program's commands in a shell.
+    /// Prints a completion script for a shell.
     #[command(after_help = examples::COMPLETIONS)]
     Completions(manual::CompletionArgs),
     /// Writes man pages, one for each subcommand.
@@ -112,7 +114,7 @@ pub(crate) enum CtlCommand {
 }
 
 impl CtlCli {
-    /// The command line, or the exit code of one that only asks for help, or cannot be read.
+    /// Parses the command line. Prints help, the version or a usage error itself and then returns the exit code.
     pub(crate) fn read() -> Result<Self, ExitCode> {
         Self::try_parse().map_err(|error| match error.print() {
             Ok(()) => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1)),
@@ -120,18 +122,18 @@ impl CtlCli {
         })
     }
 
-    /// Runs the command, and says why it failed.
+    /// Runs the command and prints its error, if any.
     pub(crate) fn run(self) -> ExitCode {
         self.command.run(self.verbose).unwrap_or_else(|error| fail(&error))
     }
 }
 
-/// Says on standard error why a command failed; returns its exit code.
+/// Prints on standard error why a command failed, and returns its exit code.
 fn fail(error: &CtlError) -> ExitCode {
     if matches!(error, CtlError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {
         return output::BROKEN_PIPE.into();
     }
-    // Standard error may be gone, too; then the exit code says it all.
+    // Standard error may be closed too; then only the exit code reports the failure.
     let mut stderr = io::stderr().lock();
     let _ = writeln!(stderr, "error: {error}");
     if let Some(hint) = error.hint() {
@@ -163,7 +165,7 @@ impl CtlCommand {
             Self::Coord(args) => {
                 let runtime = runtime()?;
                 let result = runtime.block_on(spdl_coordinator::cli::run(args));
-                // A name server or a disk that hangs holds nobody up.
+                // Do not wait for blocking calls: a name server or a disk may hang.
                 runtime.shutdown_background();
                 result?;
                 Ok(ExitCode::SUCCESS)
@@ -176,11 +178,11 @@ impl CtlCommand {
     }
 }
 
-/// Logs go to standard error: warnings, or what `-v` and `SPDL_LOG` ask for.
+/// Sets up logging to standard error: warnings by default, more with `-v` or `SPDL_LOG`.
 pub(crate) fn trace(verbose: u8) {
     let default = ["warn", "info", "debug"][usize::from(verbose.min(2))];
     let filter = tracing_subscriber::EnvFilter::try_from_env("SPDL_LOG").unwrap_or_else(|_| default.into());
-    // Colours are for people: a file or a pipe gets none.
+    // No colours in files and pipes.
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -190,7 +192,7 @@ pub(crate) fn trace(verbose: u8) {
         .init();
 }
 
-/// A runtime for commands that only wait for one thing at a time.
+/// Creates a runtime of two threads: enough for commands that do one thing at a time.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, CtlError> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(CtlError::Runtime)
 }

@@ -1,4 +1,5 @@
-//! Standard output. What cannot be written is an error; a reader that has gone away ends the command, and quietly.
+//! Writing to standard output. A failed write is an error of the command; when the reader has closed the pipe, the
+//! command ends silently.
 
 use std::{
     fmt,
@@ -7,7 +8,7 @@ use std::{
 
 use super::CtlError;
 
-/// Prints a line as `println!` does, and returns what went wrong in place of a panic.
+/// Prints a line as `println!` does, but returns an error where `println!` panics.
 macro_rules! outln {
     () => { $crate::ctl::output::line(format_args!("")) };
     ($($text:tt)*) => { $crate::ctl::output::line(format_args!($($text)*)) };
@@ -16,14 +17,14 @@ pub(crate) use outln;
 
 /// Prints a line on standard output.
 pub(crate) fn line(text: fmt::Arguments<'_>) -> Result<(), CtlError> {
-    // Standard output writes a line when it ends.
+    // No flush: standard output is line-buffered.
     writeln!(io::stdout().lock(), "{text}").map_err(CtlError::Output)
 }
 
-/// The exit code of a command whose reader went away: that of a program which the signal ends, as others do.
+/// The exit code of a command whose reader has closed the pipe: that of a program which SIGPIPE ends.
 pub(crate) const BROKEN_PIPE: u8 = 128 + 13;
 
-/// Prints bytes as they are.
+/// Prints bytes unchanged.
 pub(crate) fn raw(bytes: &[u8]) -> Result<(), CtlError> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(CtlError::Output)

@@ -1,4 +1,4 @@
-//! `spdl-ctl pack`: writes shards from pictures and the files beside them.
+//! `spdl-ctl pack`: writes shards from pictures and the files that belong to them.
 
 use std::{
     path::{Path, PathBuf},
@@ -24,47 +24,48 @@ use super::{
 /// Arguments of `pack`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PackArgs {
-    /// A folder with one folder per class, or a text file with a file's path (and, after a tab, its label) per line. Files with one stem
-    /// (`0.jpg`, `0.png`, `0.txt`) are one record.
+    /// A folder with one folder per class, or a text file with a file's path (and, after a tab, its label) on each
+    /// line. Files with the same stem (`0.jpg`, `0.png`, `0.txt`) become one record.
     source: PathBuf,
     /// Folder or URL of the dataset: a path, s3://, gs://, az:// ...
     dataset: String,
     /// Name of the dataset; the last part of its URL when not given.
     #[arg(long)]
     name: Option<String>,
-    /// Which files of a record become its fields, by suffix, and what the fields are called: `jpg,png=mask,txt`. All when not given.
+    /// Which files of a record become its fields, by suffix, and the names of the fields: `jpg,png=mask,txt`. All files
+    /// when not given.
     #[arg(long, value_name = "SUFFIX[=NAME],..")]
     fields: Option<String>,
-    /// Pascal VOC annotations lie under this folder, at the pictures' paths; one sample per object.
+    /// Folder of Pascal VOC annotations, at the same relative paths as the pictures; one sample per object.
     #[arg(long, value_name = "DIR", conflicts_with = "annotations_beside")]
     annotations: Option<PathBuf>,
-    /// Pascal VOC annotations lie beside the pictures; one sample per object.
+    /// Uses the Pascal VOC annotations in the pictures' folders; one sample per object.
     #[arg(long)]
     annotations_beside: bool,
-    /// The classes in the order of their numbers, so that two datasets agree.
+    /// The classes in the order of their numbers, so that two datasets use the same numbers.
     #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
     classes: Option<Vec<String>>,
-    /// Seed of the records' order.
+    /// Seed of the order of the records.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Keeps the source's order: blocks then hold few classes each, which makes the shuffle coarse.
+    /// Keeps the source's order. Each block then holds few classes, which makes the shuffle during training coarse.
     #[arg(long)]
     no_shuffle: bool,
-    /// Size that shards are closed at.
+    /// Size at which a shard is closed and the next one begun.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
     shard_size: u64,
-    /// Records that shards are closed at.
+    /// Number of records at which a shard is closed and the next one begun.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     records_per_shard: Option<u32>,
-    /// Size that blocks are cut at: the unit of shuffle, fetch and cache.
+    /// Size of a block, the unit of shuffle, fetch and cache.
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_bytes)]
     block_size: u64,
-    /// Writes baseline JPEGs anew, without loss and about 1 % larger, with a restart marker behind every few MCUs: random
-    /// crops of them are decoded without reading what lies before the crop. Other pictures stay as they are.
+    /// Rewrites baseline JPEGs without loss, about 1 % larger, with a restart marker after every few MCUs. A random
+    /// crop is then decoded without the data that lies before the crop. Other pictures are stored unchanged.
     #[arg(long)]
     crop_ready: bool,
-    /// Replaces a dataset that is there, once the new one is complete: until then, there has to be room for both. Also clears away what
-    /// a run has left that was killed.
+    /// Replaces an existing dataset when the new one is complete; until then, both need space. Also deletes what a
+    /// killed `pack` has left.
     #[arg(long)]
     force: bool,
     /// Prints the report as one line of JSON, and no progress bar.
@@ -96,7 +97,7 @@ pub(crate) fn run(args: PackArgs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Packs, with a bar unless `quiet`; leaves nothing behind when interrupted.
+/// Packs a dataset, with a progress bar unless `quiet`. Leaves no files behind when interrupted.
 pub(crate) async fn write(
     dataset: &str,
     options: &PackOptions,
@@ -108,13 +109,13 @@ pub(crate) async fn write(
     let bar = ProgressLine::of_dataset(quiet, "packing");
     let packed = pack_until(&store, options, &|progress| bar.dataset_at(progress), interrupt.asked()).await;
     if packed.is_err() {
-        // Only empty ones go: what somebody else has put there stays.
+        // `remove_dir` removes only empty folders, so other programs' files stay.
         made.iter().for_each(|folder| drop(std::fs::remove_dir(folder)));
     }
     Ok(packed?)
 }
 
-/// The folders that will be made for a dataset on disk, the innermost first.
+/// Returns the folders that will be created for a dataset on disk, the innermost first.
 fn missing_folders(dataset: &str) -> Vec<PathBuf> {
     if dataset.contains("://") {
         return Vec::new();
@@ -124,12 +125,12 @@ fn missing_folders(dataset: &str) -> Vec<PathBuf> {
     folders.map(Path::to_owned).collect()
 }
 
-/// What `--force` means.
+/// Translates `--force`.
 pub(crate) const fn overwrite(force: bool) -> Overwrite {
     if force { Overwrite::Replace } else { Overwrite::Refuse }
 }
 
-/// Prints what was made.
+/// Prints the report about a dataset.
 pub(crate) fn print(made: &DatasetReport, json: bool) -> Result<(), CtlError> {
     if json {
         return report::json(made);
@@ -161,7 +162,7 @@ pub(crate) fn print(made: &DatasetReport, json: bool) -> Result<(), CtlError> {
     Ok(())
 }
 
-/// Prints what was found and what was left out, so that nobody has to guess what is in the dataset.
+/// Prints the classes, the fields, and the files that were left out.
 fn print_content(made: &DatasetReport) -> Result<(), CtlError> {
     if made.classes > 0 {
         let shown: Vec<&str> = made.class_names.iter().map(String::as_str).take(SHOWN_NAMES).collect();
@@ -190,5 +191,5 @@ fn print_content(made: &DatasetReport) -> Result<(), CtlError> {
     Ok(())
 }
 
-/// Classes that are shown by name.
+/// Number of classes that are shown by name.
 const SHOWN_NAMES: usize = 10;

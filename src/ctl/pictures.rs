@@ -1,4 +1,4 @@
-//! `spdl-ctl pictures`: writes the demo's pictures, for trying the other commands.
+//! `spdl-ctl pictures`: writes the demo's pictures, to try the other commands with.
 
 use std::{
     io,
@@ -16,13 +16,13 @@ use super::{CtlError, Outcome, interrupt::Interrupt, progress};
 pub(crate) struct PicturesArgs {
     /// Folder for the class folders.
     folder: PathBuf,
-    /// Pictures to make, of about 107 KB each.
+    /// Number of pictures to make, of about 107 KB each.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
-    /// The same seed gives the same pictures.
+    /// Seed of the pictures: the same seed gives the same pictures.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// No progress bar.
+    /// Shows no progress bar.
     #[arg(long)]
     quiet: bool,
 }
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &PicturesArgs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes pictures until they are all there or the command is interrupted.
+/// Writes pictures until all are written or the command is interrupted.
 pub(crate) fn write(
     folder: &Path,
     count: u64,

@@ -1,4 +1,4 @@
-//! `spdl-ctl plan`: which samples come when, and what that costs.
+//! `spdl-ctl plan`: shows the order of the samples, and its cost in cache and downloads.
 
 use std::{collections::HashMap, process::ExitCode};
 
@@ -15,7 +15,7 @@ use super::{
     report,
 };
 
-/// Samples looked at, at most, for the figures without `--ids`.
+/// The most samples that the figures without `--ids` are computed from.
 const MOST_SAMPLES: u64 = 20_000_000;
 
 /// Arguments of `plan`.
@@ -23,10 +23,10 @@ const MOST_SAMPLES: u64 = 20_000_000;
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     job: JobFileArg,
-    /// World size W.
+    /// Number of ranks.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     world: u32,
-    /// Only this rank.
+    /// With --ids: shows only this rank.
     #[arg(long)]
     rank: Option<u32>,
     /// Epoch to start in.
@@ -35,16 +35,16 @@ pub(crate) struct PlanArgs {
     /// Offset to start from, in samples of the epoch.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Steps to show; without it, to the end of the epoch.
+    /// Number of steps to show; to the end of the epoch when not given.
     #[arg(long)]
     steps: Option<u64>,
-    /// Global batch, where it differs from the job's.
+    /// Samples of a step over all ranks; the job's when not given.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     global_batch: Option<u32>,
-    /// Ranks that share a node and its cache.
+    /// Number of ranks that share a node and its cache.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     ranks_per_node: u32,
-    /// Prints the sample ids: one JSON object per step and rank.
+    /// Prints the sample ids: one JSON object for each step and rank.
     #[arg(long)]
     ids: bool,
     /// Prints the figures as one line of JSON.
@@ -59,15 +59,15 @@ pub(crate) struct StepLine {
     pub(crate) offset: u64,
     pub(crate) rank: u32,
     pub(crate) ids: Vec<u64>,
-    /// In a trace: where in the stream each of them is, as `[epoch, offset]`.
+    /// In a trace: the position of each sample in the stream, as `[epoch, offset]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) positions: Vec<[u64; 2]>,
-    /// In a trace: how long the batch was waited for, joining and all that came before the first one included.
+    /// In a trace: how long the trainer waited for the batch; for the first batch, joining included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) waited_ms: Option<u64>,
 }
 
-/// What a plan costs.
+/// The cost of a plan.
 #[derive(Debug, Default, Serialize)]
 struct Costs {
     steps: u64,
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &PlanArgs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether there is a step to show: a plan of nothing would look like one of a job that needs nothing.
+/// Refuses a start without a step to show: costs of zero would look like a result.
 fn check_start(open: &OpenJob, args: &PlanArgs, batches: &BatchParams) -> Result<(), CtlError> {
     let (epochs, samples) = (batches.epochs, open.plan.samples());
     let beyond = |flag, value: u64, problem| Err(CtlError::Beyond { flag, value, problem });
@@ -124,7 +124,7 @@ fn check_start(open: &OpenJob, args: &PlanArgs, batches: &BatchParams) -> Result
     Ok(())
 }
 
-/// The ranks asked for, checked against the world and the batch.
+/// Returns the selected ranks, after checking them against the world and the batch.
 pub(crate) fn ranks(rank: Option<u32>, world: u32, batches: &BatchParams) -> Result<std::ops::Range<u32>, CtlError> {
     if world > batches.global_batch {
         return Err(CtlError::WorldTooLarge { world, global_batch: batches.global_batch });
@@ -136,7 +136,7 @@ pub(crate) fn ranks(rank: Option<u32>, world: u32, batches: &BatchParams) -> Res
     }
 }
 
-/// The steps asked for: to the end of the first epoch unless a count says otherwise.
+/// Iterates over `--steps` steps, or without `--steps` over the steps to the end of the first epoch.
 fn steps<'a>(open: &'a OpenJob, args: &PlanArgs, batches: &'a BatchParams) -> impl Iterator<Item = Step> + 'a {
     let (first_epoch, most) = (args.epoch, args.steps);
     let mut position = Position::new(args.epoch, args.from);
@@ -168,7 +168,7 @@ fn print_ids(
     Ok(())
 }
 
-/// Walks the steps as the nodes would: a block is fetched when a node first needs it and kept until it last does.
+/// Computes the costs: each node fetches a block at its first use on the node and keeps it until its last use.
 fn costs(open: &OpenJob, args: &PlanArgs, batches: &BatchParams) -> Costs {
     let order = open.job.order;
     let nodes = args.world.div_ceil(args.ranks_per_node);
@@ -208,7 +208,7 @@ fn costs(open: &OpenJob, args: &PlanArgs, batches: &BatchParams) -> Costs {
             changes.push((*first, true, block_bytes(*block)));
             changes.push((*last + 1, false, block_bytes(*block)));
         }
-        // At one step the blocks that end go first: `false` sorts before `true`.
+        // Within a step, blocks are dropped before others are fetched: `false` sorts before `true`.
         changes.sort_unstable();
         let (mut alive, mut bytes) = (0u64, 0u64);
         for (_, begins, size) in changes {

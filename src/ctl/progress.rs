@@ -1,4 +1,4 @@
-//! What a pulling command shows on the way: a bar for people, lines of JSON for programs, or nothing.
+//! The progress of a command: a bar for people, lines of JSON for programs, or nothing.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::{CtlError, report};
 /// Time between two lines of progress.
 const LINE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A command's progress, in samples.
+/// The progress of a command, in samples.
 pub(crate) enum ProgressLine {
     Bar(ProgressBar),
     Lines { last: Instant },
@@ -17,7 +17,7 @@ pub(crate) enum ProgressLine {
 }
 
 impl ProgressLine {
-    /// A bar on standard error of `length` samples, or one that only counts where the length is not known.
+    /// Creates a bar of `length` samples on standard error, or a counter where the length is unknown.
     pub(crate) fn bar(length: Option<u64>, label: &'static str) -> Self {
         Self::Bar(length.map_or_else(
             || {
@@ -28,12 +28,12 @@ impl ProgressLine {
         ))
     }
 
-    /// One line of JSON on standard output every now and then.
+    /// Creates progress as lines of JSON on standard output, at most one in [`LINE_INTERVAL`].
     pub(crate) fn lines() -> Self {
         Self::Lines { last: Instant::now() }
     }
 
-    /// Shows that `samples` have come so far. A line names the rank's home, too.
+    /// Shows the number of samples so far. A JSON line names the rank's home too.
     pub(crate) fn at(&mut self, samples: u64, home: impl FnOnce() -> Option<String>) -> Result<(), CtlError> {
         match self {
             Self::Bar(bar) => bar.set_position(samples),
@@ -46,7 +46,7 @@ impl ProgressLine {
         Ok(())
     }
 
-    /// The end.
+    /// Finishes the bar.
     pub(crate) fn finish(&self) {
         if let Self::Bar(bar) = self {
             bar.finish();
@@ -54,7 +54,7 @@ impl ProgressLine {
     }
 }
 
-/// A bar on standard error of `length` samples, unless `quiet`.
+/// Creates a bar of `length` samples on standard error; a hidden one if `quiet`.
 pub(crate) fn samples_bar(quiet: bool, length: u64, label: &'static str) -> ProgressBar {
     if quiet {
         return ProgressBar::hidden();
@@ -64,11 +64,11 @@ pub(crate) fn samples_bar(quiet: bool, length: u64, label: &'static str) -> Prog
     ProgressBar::new(length).with_style(style).with_message(label)
 }
 
-/// The progress of reading or writing a dataset: in records where their number is known, else in bytes.
+/// The progress of reading or writing a dataset: in records if their number is known, else in bytes.
 pub(crate) struct DatasetBar(Option<ProgressBar>);
 
 impl ProgressLine {
-    /// A bar on standard error, unless `quiet`.
+    /// Creates a bar for a dataset on standard error; none if `quiet`.
     pub(crate) fn of_dataset(quiet: bool, label: &'static str) -> DatasetBar {
         let template = "{msg:>16} [{bar:30}] {percent:>3} %";
         let style = ProgressStyle::with_template(template).expect("the template is well formed").progress_chars("=> ");
@@ -77,7 +77,7 @@ impl ProgressLine {
 }
 
 impl DatasetBar {
-    /// So much is done.
+    /// Shows the progress so far.
     pub(crate) fn dataset_at(&self, at: spdl_shard::dataset::DatasetProgress) {
         let Some(bar) = &self.0 else { return };
         let (done, total) = match (at.total_records, at.total_bytes) {

@@ -1,4 +1,5 @@
-//! `spdl-ctl pull`: a trainer that trains nothing. Pulls as fast as it can, or at a rate, and shows figures.
+//! `spdl-ctl pull`: pulls batches as a trainer does, without training, as fast as possible or at a given rate, and
+//! shows figures.
 
 use std::{
     path::PathBuf,
@@ -16,7 +17,7 @@ use super::{
     tally::{PullReport, PullTally},
 };
 
-/// Arguments of `pull`. What is not given comes from the `SPDL_*` variables that `Client::connect` reads.
+/// Arguments of `pull`. Arguments that are not given come from the `SPDL_*` variables that `Client::connect` reads.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PullArgs {
     /// Address of the coordinator; several separated by commas. [env: SPDL_COORD]
@@ -25,70 +26,72 @@ pub(crate) struct PullArgs {
     /// Name of the job. [env: SPDL_JOB]
     #[arg(long)]
     job: Option<String>,
-    /// Name of the run; several runs of a job live side by side. [env: SPDL_RUN] [default: the job's name]
+    /// Name of the run; a job can have several runs at the same time. [env: SPDL_RUN] [default: the job's name]
     #[arg(long)]
     run: Option<String>,
-    /// Ends whoever holds the run: without it, a run whose ranks are alive is refused. Give it to all ranks.
-    /// [env: SPDL_TAKEOVER]
+    /// Takes the run over from the launch that holds it, whose ranks then fail. Without it, a run whose ranks are alive
+    /// is refused. Give it to all ranks. [env: SPDL_TAKEOVER]
     #[arg(long)]
     takeover: bool,
     /// Folder with `ca.pem`, `cert.pem` and `key.pem` of a client. [env: SPDL_CERTS]
     #[arg(long, value_name = "DIR")]
     certs: Option<PathBuf>,
-    /// Rank r.
+    /// Rank of this process.
     #[arg(long, env = "RANK", default_value_t = 0)]
     rank: u32,
-    /// World size W.
+    /// Number of ranks.
     #[arg(long, env = "WORLD_SIZE", default_value_t = 1)]
     world: u32,
-    /// Steps to pull. [default: to the end of the job]
+    /// Number of steps to pull. [default: to the end of the job]
     #[arg(long)]
     steps: Option<u64>,
-    /// Where to start: `beginning`, `resume` (at the last position that every rank of the run had acknowledged), an epoch,
-    /// or EPOCH:OFFSET. [env: SPDL_START] [default: beginning]
+    /// Where to start: `beginning`, `resume` (at the last position that all ranks of the run have acknowledged), an
+    /// epoch, or EPOCH:OFFSET. [env: SPDL_START] [default: beginning]
     #[arg(long, value_name = "START")]
     from: Option<StartFrom>,
-    /// Where to start, as a checkpoint has it: the `state` that `pull --json` reports. Refused where it is of another
-    /// job, dataset or pipeline.
+    /// State to start from, as in a checkpoint: the `state` that `pull --json` reports. The state of another job,
+    /// dataset or pipeline is refused.
     #[arg(long, value_name = "STATE", conflicts_with = "from")]
     state: Option<State>,
     /// Samples of a step over all ranks. [default: the job's]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     global_batch: Option<u32>,
-    /// Epochs of the run from this launch on. [env: SPDL_EPOCHS] [default: as many as it had, or else the job]
+    /// Number of epochs of the run from this launch on. [env: SPDL_EPOCHS] [default: the run's last value, or else the
+    /// job's]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     epochs: Option<u64>,
-    /// At most this many samples per second: a trainer that takes its time. [default: as fast as it can]
+    /// The most samples per second to pull. [default: as fast as possible]
     #[arg(long, value_name = "SAMPLES_PER_S")]
     rate: Option<f64>,
-    /// How batches come: auto, local or quic. [env: SPDL_TRANSPORT] [default: auto]
+    /// Transport of the batches: auto, local or quic. [env: SPDL_TRANSPORT] [default: auto]
     #[arg(long)]
     transport: Option<AllowedTransports>,
-    /// Batches filled, waiting or in hand. [env: SPDL_SLOTS] [default: 4]
+    /// Number of slots: batches that are being filled, are ready, or are in use. [env: SPDL_SLOTS] [default: 4]
     #[arg(long)]
     slots: Option<u32>,
-    /// Seconds to wait for a batch before saying why there is none. [env: SPDL_TIMEOUT_S] [default: 300]
+    /// Seconds to wait for a batch before failing with the reason for the wait. [env: SPDL_TIMEOUT_S] [default: 300]
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
-    /// Sums a digest of every byte.
+    /// Computes a digest of all bytes.
     #[arg(long)]
     digest: bool,
-    /// Writes the ids of every batch, where in the stream they are and how long it was waited for, a line of JSON
-    /// each: what `audit --trace` reads.
+    /// Writes a line of JSON for each batch: its sample ids, their positions in the stream, and the wait for the batch.
+    /// `audit
+    /// --trace` reads the file.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Prints the figures as one line of JSON, and no progress bar.
     #[arg(long)]
     json: bool,
-    /// With `--json`: prints lines of progress on the way.
+    /// With `--json`: prints lines of progress while it pulls.
     #[arg(long, requires = "json")]
     progress: bool,
 }
 
-/// How long saying goodbye may take once the command is interrupted.
+/// How long leaving the session may take after the command is interrupted.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(1_000);
 
-/// Runs `pull`. Interrupted, it reports what it has had so far, and fails.
+/// Runs `pull`. When interrupted, it reports the figures so far and fails.
 pub(crate) fn run(args: PullArgs) -> Outcome {
     interrupt::run(async |mut interrupt| {
         let report = pull(&args, &mut interrupt).await?;

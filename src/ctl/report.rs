@@ -1,4 +1,4 @@
-//! What commands print: the last line on standard output is one JSON object where `--json` asks for it.
+//! Formats what commands print. With `--json`, the last line on standard output is one JSON object.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ pub(crate) fn json(value: &impl Serialize) -> Result<(), CtlError> {
     outln!("{}", serde_json::to_string(value).expect("plain data serialises"))
 }
 
-/// `1234567` as `1 234 567`.
+/// Formats a number with its digits in groups of three: `1 234 567`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -22,12 +22,12 @@ pub(crate) fn grouped(number: u64) -> String {
     out
 }
 
-/// A number of things, with the word for one or for several.
+/// Formats a number with the singular or plural noun.
 pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }
 
-/// A duration in its two largest units.
+/// Formats a duration in its two largest units.
 pub(crate) fn duration_s(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
     match seconds {
@@ -38,7 +38,7 @@ pub(crate) fn duration_s(seconds: u64) -> String {
     }
 }
 
-/// Bytes with a binary unit, to three digits.
+/// Formats a number of bytes with a binary unit, to three digits.
 pub(crate) fn bytes(number: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = number as f64;

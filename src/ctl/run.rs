@@ -1,4 +1,4 @@
-//! `spdl-ctl run`: lists runs, and has one begin again at the beginning.
+//! `spdl-ctl run`: lists runs, and resets a run to the beginning.
 
 use std::{
     io::{self, BufRead, IsTerminal, Write},
@@ -18,7 +18,7 @@ use super::{
     table::{Side, Table},
 };
 
-/// Runs that an error names.
+/// The most runs that an error names.
 const NAMED_RUNS: usize = 10;
 
 /// Arguments of `run`.
@@ -30,15 +30,16 @@ pub(crate) struct RunArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Lists the runs: state, position, receipt, and who holds them since when.
+    /// Lists the runs: state, position, receipt, and which launch holds each run since when.
     List {
         #[command(flatten)]
         connection: Connection,
-        /// Prints them as one line of JSON.
+        /// Prints the runs as one line of JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Has a run begin at the beginning with its next launch, also where that resumes. Refused while its ranks are alive.
+    /// Resets a run: its next launch starts at the beginning, even with `resume`. Refused while the run's ranks are
+    /// alive.
     Reset {
         /// Its name, or JOB/RUN where several jobs have a run of that name.
         run: String,
@@ -50,7 +51,7 @@ enum Action {
     },
 }
 
-/// A run as `run list --json` has it.
+/// A run in the output of `run list --json`.
 #[derive(Debug, Serialize)]
 struct RunLine<'a> {
     job: &'a str,
@@ -124,7 +125,7 @@ fn list(lines: &[RunLine<'_>]) -> Result<(), CtlError> {
     table.lines().iter().chain(&notes).try_for_each(|line| outln!("{line}"))
 }
 
-/// The run of that name, which may be written as JOB/RUN.
+/// Finds a run by its name, or by JOB/RUN.
 pub(crate) fn find<'a>(status: &'a Status, name: &str) -> Result<(&'a JobStatus, &'a RunStatus), CtlError> {
     let (of_job, run) = name.split_once('/').map_or((None, name), |(job, run)| (Some(job), run));
     let all = || status.jobs.iter().flat_map(|job| job.runs.iter().map(move |run| (job, run)));
@@ -141,7 +142,7 @@ pub(crate) fn find<'a>(status: &'a Status, name: &str) -> Result<(&'a JobStatus,
     }
 }
 
-/// Asks on the terminal.
+/// Asks for confirmation on the terminal.
 fn confirm(name: &RunName, run: &RunStatus) -> Result<(), CtlError> {
     let refused = || CtlError::NotConfirmed { run: name.run.clone() };
     if !io::stdin().is_terminal() {

@@ -1,4 +1,4 @@
-//! `spdl-ctl status`: the state of a running cluster, as a table of at most 100 columns.
+//! `spdl-ctl status`: shows the state of a running cluster in lines of at most 100 characters.
 
 use std::process::ExitCode;
 
@@ -20,12 +20,12 @@ use super::{
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     connection: Connection,
-    /// Prints everything as one line of JSON.
+    /// Prints the whole status as one line of JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Asks for the state of everything: its JSON, and the same read.
+/// Gets the cluster's status from the coordinator: its JSON text, and the text parsed.
 pub(crate) async fn ask(connection: &Connection) -> Result<(String, Status), CtlError> {
     let reply = connection.ask(&ToCoordinator::Status).await?;
     let FromCoordinator::Status(text) = reply else { return Err(CtlError::Reply { request: "status" }) };
@@ -33,7 +33,7 @@ pub(crate) async fn ask(connection: &Connection) -> Result<(String, Status), Ctl
     Ok((text, status))
 }
 
-/// Runs `status`; with `details`, shows all.
+/// Runs `status`; with `details`, also shows stages, stores and sessions that are over.
 pub(crate) fn run(args: &StatusArgs, details: bool) -> Outcome {
     let (text, status) = super::runtime()?.block_on(ask(&args.connection))?;
     if args.json {
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &StatusArgs, details: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the columns show.
+/// The header of the table.
 const HEADER: [(&str, Side); 5] = [
     ("", Side::Left),
     ("STATE", Side::Left),
@@ -55,7 +55,7 @@ const HEADER: [(&str, Side); 5] = [
     ("WAITING", Side::Right),
 ];
 
-/// A line of the table.
+/// A row of the table.
 struct StatusRow {
     cells: [String; 5],
 }
@@ -71,25 +71,25 @@ impl StatusRow {
         self
     }
 
-    /// Samples per second, where they are known.
+    /// Sets the samples per second, `-` where unknown.
     fn rate(mut self, per_s: Option<f64>) -> Self {
         self.cells[3] = per_s.map_or_else(|| "-".to_owned(), |rate| report::grouped(rate.round() as u64));
         self
     }
 
-    /// The part of the time that is spent waiting, where it is known.
+    /// Sets the fraction of time spent waiting, `-` where unknown.
     fn waiting(mut self, part: Option<f64>) -> Self {
         self.cells[4] = part.map_or_else(|| "-".to_owned(), |part| format!("{:.0} %", 100.0 * part));
         self
     }
 
-    /// Adds it to the table, with what else there is to say.
+    /// Adds the row to the table, with `rest` as its last, unaligned cell.
     fn push(self, table: &mut Table<5>, rest: String) {
         table.push(self.cells, rest);
     }
 }
 
-/// The status as lines for people.
+/// Formats the status for people.
 fn lines(status: &Status, details: bool) -> Vec<String> {
     let count = |number: usize, one: &str, many: &str| report::count(number as u64, one, many);
     let mut lines = vec![format!(
@@ -131,7 +131,7 @@ fn is_live(session: &SessionStatus) -> bool {
     session.ranks.iter().any(|rank| rank.is_alive)
 }
 
-/// What a job is doing, in a word.
+/// Returns the state of a job in one word.
 pub(crate) fn state(status: &Status, job: &JobStatus) -> &'static str {
     match job {
         JobStatus { failed: Some(_), .. } => "FAILED",
@@ -141,7 +141,7 @@ pub(crate) fn state(status: &Status, job: &JobStatus) -> &'static str {
     }
 }
 
-/// What a run is doing, in a word.
+/// Returns the state of a run in one word.
 pub(crate) fn run_state(job: &JobStatus, run: &RunStatus) -> &'static str {
     match run {
         _ if job.failed.is_some() => "FAILED",

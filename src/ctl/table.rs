@@ -1,18 +1,18 @@
-//! Tables for people: columns as wide as they have to be, and lines as wide as a terminal is at least.
+//! Tables for people: columns only as wide as their content, in lines of at most 100 characters.
 
-/// The most characters of a line.
+/// The most characters in a line.
 pub(super) const WIDTH: usize = 100;
-/// The most characters of a cell; of longer ones, the middle is left out.
+/// The most characters in a cell; longer cells lose their middle.
 const CELL_WIDTH: usize = 34;
 
-/// On which side the texts of a column stand.
+/// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Left,
     Right,
 }
 
-/// A table of `N` columns, and a last one that takes what is left of a line.
+/// A table of `N` aligned columns, and a last one that takes the rest of the line.
 #[derive(Debug)]
 pub(super) struct Table<const N: usize> {
     sides: [Side; N],
@@ -20,7 +20,7 @@ pub(super) struct Table<const N: usize> {
 }
 
 impl<const N: usize> Table<N> {
-    /// A table with a header.
+    /// Creates a table with a header.
     pub(super) fn new(header: [(&str, Side); N], last: &str) -> Self {
         let sides = header.map(|(_, side)| side);
         Self { sides, rows: vec![(header.map(|(text, _)| text.to_owned()), last.to_owned())] }
@@ -30,7 +30,7 @@ impl<const N: usize> Table<N> {
         self.rows.push((cells.map(|cell| shortened(&cell)), last));
     }
 
-    /// The header and the rows, each of at most [`WIDTH`] characters.
+    /// Returns the header and the rows as lines of at most [`WIDTH`] characters.
     pub(super) fn lines(&self) -> Vec<String> {
         let width = |column: usize| self.rows.iter().map(|(cells, _)| cells[column].chars().count()).max().unwrap_or(0);
         let widths: [usize; N] = std::array::from_fn(width);
@@ -51,7 +51,7 @@ impl<const N: usize> Table<N> {
     }
 }
 
-/// A text without its end, where it is too long.
+/// Cuts off the end of a text that is longer than `most` characters.
 fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -59,7 +59,7 @@ fn cut(text: &str, most: usize) -> String {
     text.chars().take(most.saturating_sub(3)).chain("...".chars()).collect()
 }
 
-/// A cell without its middle, where it is too long: what tells names apart stands at either end.
+/// Cuts out the middle of a cell that is too long: names mostly differ at their beginning or end.
 fn shortened(cell: &str) -> String {
     let length = cell.chars().count();
     if length <= CELL_WIDTH {
@@ -70,8 +70,8 @@ fn shortened(cell: &str) -> String {
     cell.chars().take(head).chain("...".chars()).chain(cell.chars().skip(length - tail)).collect()
 }
 
-/// A text in lines of at most [`WIDTH`] characters; all but the first are indented. A word that is longer stays whole: it is
-/// a path or a URL, which somebody may want to copy.
+/// Wraps a text into lines of at most [`WIDTH`] characters; all but the first are indented. A longer word stays whole,
+/// because it is a path or a URL that a user may want to copy.
 pub(super) fn wrapped(text: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();

@@ -1,4 +1,4 @@
-//! What a pulling command adds to the loader's own figures: digests, bad samples, and the trace of ids.
+//! The figures that `pull` and `replay` add to the loader's own: digests, bad samples, and the trace of ids.
 
 use std::{
     fs::File,
@@ -21,28 +21,28 @@ pub(crate) struct PullReport {
     pub(crate) batches: u64,
     pub(crate) bytes: u64,
     pub(crate) seconds: f64,
-    /// Since the first batch.
+    /// Samples per second since the first batch.
     pub(crate) images_per_s: f64,
     pub(crate) first_batch_s: f64,
     pub(crate) wait_ms_p50: f64,
     pub(crate) wait_ms_p99: f64,
-    /// Longest wait for a batch, joining and all that came before the first one included.
+    /// Longest wait for a batch; for the first batch, joining included.
     pub(crate) wait_ms_max: u64,
-    /// Whether trainer or loader sets the pace, in words.
+    /// A sentence that says whether the trainer or the loader limits the speed.
     pub(crate) verdict: String,
     pub(crate) substituted: u64,
     pub(crate) masked: u64,
     pub(crate) transport: Transport,
     /// Where the next batch would start.
     pub(crate) position: String,
-    /// What a checkpoint would hold; `pull --state` goes on from it.
+    /// The state for a checkpoint; `pull --state` starts from it.
     pub(crate) state: State,
     pub(crate) receipt: Receipt,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) content_digest: Option<ContentDigest>,
 }
 
-/// Looks at each batch as it comes.
+/// Collects the figures of each batch.
 #[derive(Default)]
 pub(crate) struct PullTally {
     substituted: u64,
@@ -53,7 +53,7 @@ pub(crate) struct PullTally {
 }
 
 impl PullTally {
-    /// `digest`: sums a digest of every byte; `trace`: writes the ids of every batch there.
+    /// Creates a tally. `digest` computes a digest of all bytes; `trace` is a file for the sample ids of each batch.
     pub(crate) fn new(digest: bool, trace: Option<&Path>) -> Result<Self, CtlError> {
         let open = |path: &Path| match File::create(path) {
             Ok(file) => Ok((file, path.to_owned())),
@@ -63,8 +63,8 @@ impl PullTally {
         Ok(Self { digest: digest.then(ContentDigest::default), trace, ..Self::default() })
     }
 
-    /// Counts a batch that came after a wait. Its line of the trace is written at once, and whole: whatever ends
-    /// this process, what it has taken is on record.
+    /// Counts a batch and the wait for it. Writes its line of the trace at once and in one piece, so that the trace is
+    /// complete however this process ends.
     pub(crate) fn batch(&mut self, batch: &Batch, waited: Duration) -> Result<(), CtlError> {
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         self.longest_wait_ms = self.longest_wait_ms.max(waited_ms);
@@ -88,7 +88,7 @@ impl PullTally {
         Ok(())
     }
 
-    /// The report of a loader that has done its part.
+    /// Returns the report of a loader when the command is done with it.
     pub(crate) fn finish<S: Source>(self, loader: &Loader<S>) -> PullReport {
         let stats = loader.stats();
         PullReport {
@@ -113,7 +113,7 @@ impl PullTally {
     }
 }
 
-/// Samples per second since the first batch: what comes before it is start-up, which has its own figure.
+/// Returns the samples per second since the first batch. The start-up before it has its own figure.
 fn steady_rate(stats: &Stats) -> f64 {
     let (first_s, batches) = (stats.first_batch_s.unwrap_or_default(), stats.batches as f64);
     match stats.batches {
@@ -123,7 +123,7 @@ fn steady_rate(stats: &Stats) -> f64 {
 }
 
 impl PullReport {
-    /// Prints it for people.
+    /// Prints the report for people.
     pub(crate) fn print(&self) -> Result<(), CtlError> {
         outln!(
             "{} in {}, {}, {}",
@@ -150,7 +150,7 @@ impl PullReport {
     }
 }
 
-/// A transport, for people.
+/// Returns the name of a transport for people.
 pub(crate) const fn transport_name(transport: Transport) -> &'static str {
     match transport {
         Transport::Local => "local",

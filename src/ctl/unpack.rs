@@ -11,8 +11,8 @@ use super::{CtlError, Outcome, interrupt, output::outln, progress::ProgressLine,
 pub(crate) struct UnpackArgs {
     /// Folder or URL of the dataset.
     dataset: String,
-    /// Folder for the files, `KEY.FIELD` each: made, or empty. Nothing is overwritten. Crop-ready pictures lose their restart
-    /// markers again and keep their coefficients: mostly they are the bytes that were packed.
+    /// Folder for the files, named `KEY.FIELD`. It must be empty, or is created. Crop-ready pictures lose their restart
+    /// markers and keep their coefficients; most become the same bytes that were packed.
     target: PathBuf,
     /// Prints the report as one line of JSON, and no progress bar.
     #[arg(long)]
@@ -24,8 +24,8 @@ pub(crate) fn run(args: &UnpackArgs) -> Outcome {
     let done = interrupt::run(|mut interrupt| async move {
         let store = DatasetStore::open(&args.dataset)?;
         let bar = ProgressLine::of_dataset(args.json, "unpacking");
-        let told = |progress| bar.dataset_at(progress);
-        Ok::<_, CtlError>(unpack_until(&store, &args.target, &told, interrupt.asked()).await?)
+        let on_progress = |progress| bar.dataset_at(progress);
+        Ok::<_, CtlError>(unpack_until(&store, &args.target, &on_progress, interrupt.asked()).await?)
     })?;
     if args.json {
         report::json(&done)?;

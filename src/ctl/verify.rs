@@ -1,4 +1,5 @@
-//! `spdl-ctl verify`: reads a whole dataset and checks every byte, and every picture against its original.
+//! `spdl-ctl verify`: reads a whole dataset, and checks every byte against the manifest and every picture against its
+//! original.
 
 use std::{path::Path, process::ExitCode};
 
@@ -18,24 +19,24 @@ use super::{CtlError, Outcome, output::outln, progress::ProgressLine, report};
 pub(crate) struct VerifyArgs {
     /// Folder or URL of the dataset.
     dataset: String,
-    /// Compares every record with what it was packed from: a folder with one folder per class, a text file that lists
-    /// pictures, or another dataset (its folder or URL). Pictures must have the same coefficients: the same pixels in
-    /// every decoder, whatever `--crop-ready` did to them.
+    /// Compares every record with its source: a folder with one folder per class, a text file that lists pictures, or
+    /// another dataset (its folder or URL). Pictures must have the same coefficients, which give the same pixels in
+    /// every decoder, also after `pack --crop-ready`.
     #[arg(long, value_name = "SOURCE")]
     against: Option<String>,
-    /// With --against files: those that became fields, as `pack --fields` was told.
+    /// With --against files: the files that became fields, as given to `pack --fields`.
     #[arg(long, value_name = "SUFFIX[=NAME],..", requires = "against")]
     fields: Option<String>,
-    /// Decodes every picture whole, as training does, and names those that it would call bad samples. Takes some 10 ms of a core
-    /// for each.
+    /// Decodes every picture completely, with training's decoder, and names the pictures that would be bad samples.
+    /// Takes about 10 ms of a core for each picture.
     #[arg(long)]
     decode: bool,
-    /// Prints what was found as one line of JSON, and no progress bar.
+    /// Prints the report as one line of JSON, and no progress bar.
     #[arg(long)]
     json: bool,
 }
 
-/// Runs `verify`; fails when there are faults.
+/// Runs `verify`; the exit code is 1 when there are faults.
 pub(crate) fn run(args: &VerifyArgs) -> Outcome {
     let found = super::runtime()?.block_on(async {
         let store = DatasetStore::open(&args.dataset)?;
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Outcome {
     Ok(if found.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What a path or URL leads to: a dataset is a folder with a manifest.
+/// Opens the originals at a path or URL: a dataset if there is a manifest or it is a URL, else files.
 fn originals(source: &str) -> Result<Against, CtlError> {
     let path = Path::new(source);
     if source.contains("://") || path.join(MANIFEST_NAME).exists() {
@@ -63,9 +64,9 @@ fn originals(source: &str) -> Result<Against, CtlError> {
     Ok(Against::Files(PackSource::of(path)))
 }
 
-/// Decodes pictures whole, by the decoder that training uses.
+/// Returns a check that decodes whole pictures with the decoder that training uses.
 fn picture_check() -> PictureCheck {
-    // All pixels are read for the one that is made of them.
+    // Resizing to one pixel without a crop decodes all pixels.
     let text = "name = \"verify\"\ndataset = \"-\"\nglobal_batch = 1\n[[column]]\nname = \"picture\"\nfrom = \"picture\"\n\
                 decode = \"image\"\nops = [{ resize = { size = [1, 1] } }]";
     let facts = DatasetFacts { fingerprint: Fingerprint::default(), samples: 1, blocks: 1 };

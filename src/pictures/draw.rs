@@ -1,10 +1,10 @@
-//! Random numbers for a picture, drawn by our own arithmetic so that a set stays the same when a library changes.
+//! Random numbers for a picture. The arithmetic is our own, so that a set stays the same when a library changes.
 
 use rand::Rng;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// The draws of one picture.
+/// The random number generator of one picture.
 pub(super) struct Draws(Xoshiro256PlusPlus);
 
 impl Draws {
@@ -18,25 +18,25 @@ impl Draws {
         Self(Xoshiro256PlusPlus::from_seed(bytes))
     }
 
-    /// A number in `0..limit`.
+    /// Returns a random number in `0..limit`.
     pub(super) fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.0.next_u64()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// A number in `low..=high`.
+    /// Returns a random number in `low..=high`.
     pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// A number of nearly normal distribution with mean 0 and standard deviation 256: the sum of eight bytes has mean
-    /// 1020 and standard deviation 209.
+    /// Returns a nearly normally distributed number with mean 0 and standard deviation 256. It is the scaled sum of
+    /// eight random bytes, which has mean 1020 and standard deviation 209.
     pub(super) fn normal(&mut self) -> i32 {
         let sum: i32 = self.0.next_u64().to_le_bytes().iter().map(|&byte| i32::from(byte)).sum();
         (sum - 1020) * 256 / 209
     }
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea and Flood 2014).
+/// Mixes the bits of a word with the finaliser of SplitMix64 (Steele, Lea and Flood 2014).
 const fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -1,5 +1,5 @@
-//! The audit of a run that a coordinator knows: its receipts, positions and bad samples are asked for, what the plan would
-//! have given to each rank is recomputed, and the two are compared rank by rank.
+//! The audit of a run that a coordinator knows: gets the run's receipts, positions and bad samples from the
+//! coordinator, recomputes from the plan what each rank must have received, and compares the two rank by rank.
 
 use std::{collections::HashSet, process::ExitCode, time::Duration};
 
@@ -22,28 +22,28 @@ use crate::ctl::{
     report, run, status,
 };
 
-/// A worker reports a bad sample with its next heartbeat, so a rank's receipt may be ahead of the ledger: before receipts
-/// are called different they are asked for once more, this much later.
+/// Delay before a difference is checked a second time. A worker reports a bad sample with its next heartbeat, so a
+/// rank's receipt may be ahead of the ledger.
 const SECOND_LOOK: Duration = Duration::from_millis(2_500);
 
-/// What a coordinator knows of a run.
+/// What a coordinator knows about a run.
 struct KnownBadSamples {
     job: Job,
     run: String,
     epochs: u64,
-    /// Since the run's beginning, or its reset; the oldest are forgotten.
+    /// The sessions since the run's beginning or its last reset; the coordinator forgets the oldest.
     sessions: Vec<SessionStatus>,
     bad: HashSet<SampleId>,
 }
 
-/// The verdict.
+/// The result of the audit.
 #[derive(Debug, Serialize)]
 struct Verdict {
     job: String,
     run: String,
     epochs: u64,
     bad_samples: u64,
-    /// Where the oldest session that counts began, and where all ranks of the newest have got to.
+    /// The start of the audited stretch, and the position that all ranks of the newest session have reached.
     from: Position,
     to: Position,
     sessions: Vec<SessionVerdict>,
@@ -52,7 +52,7 @@ struct Verdict {
     equal: bool,
 }
 
-/// A session's part of it.
+/// The result for one session.
 #[derive(Debug, Serialize)]
 struct SessionVerdict {
     session: u64,
@@ -63,7 +63,7 @@ struct SessionVerdict {
     ranks: Vec<RankVerdict>,
 }
 
-/// A rank's part of that.
+/// The result for one rank.
 #[derive(Debug, Serialize)]
 struct RankVerdict {
     rank: u32,
@@ -75,7 +75,7 @@ struct RankVerdict {
     equal: bool,
 }
 
-/// Audits a run, named as [`run::find`] takes it.
+/// Audits a run; `name` is a run, or JOB/RUN, as in [`run::find`].
 pub(super) async fn audit(name: &str, connection: &Connection, json: bool) -> Outcome {
     let known = ask(name, connection).await?;
     let open = job_file::open_frozen(known.job.clone()).await?;
@@ -92,7 +92,8 @@ pub(super) async fn audit(name: &str, connection: &Connection, json: bool) -> Ou
     Ok(if verdict.equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Asks for receipts first and bad samples last: what a receipt covers was reported before.
+/// Gets the run's state from the coordinator: receipts first and bad samples last, so that the bad samples which the
+/// receipts cover have been reported.
 async fn ask(name: &str, connection: &Connection) -> Result<KnownBadSamples, CtlError> {
     let (_, status) = status::ask(connection).await?;
     let (job, run) = run::find(&status, name)?;
@@ -114,7 +115,7 @@ async fn ask(name: &str, connection: &Connection) -> Result<KnownBadSamples, Ctl
     Ok(KnownBadSamples { job, run, epochs, sessions, bad })
 }
 
-/// All ids of a job's bad samples, page by page.
+/// Returns the ids of all bad samples of a job; gets them page by page.
 async fn bad_samples(job: &str, connection: &Connection) -> Result<HashSet<SampleId>, CtlError> {
     let mut all = HashSet::new();
     let mut after = None;
@@ -123,7 +124,7 @@ async fn bad_samples(job: &str, connection: &Connection) -> Result<HashSet<Sampl
         let FromCoordinator::BadSamples { samples, is_last } = reply else {
             return Err(CtlError::Reply { request: "bad samples" });
         };
-        // The ids ascend, and so does what is asked for: an answer that does not would be asked for for ever.
+        // Stop when a page's ids do not ascend: asking for the next page after them would never end.
         let next = samples.last().copied().filter(|last| after.is_none_or(|after| *last > after));
         all.extend(samples);
         match next {
@@ -161,7 +162,8 @@ fn batches(open: &OpenJob, session: &SessionStatus) -> BatchParams {
     BatchParams { epochs: session.epochs, ..open.batches(Some(session.global_batch)) }
 }
 
-/// What the plan gives to each rank of a session up to where it has got to, beside what the rank was given.
+/// Recomputes, for each rank of a session, the receipt of the plan up to the rank's position, and compares it with the
+/// rank's.
 fn rejudge(open: &OpenJob, known: &KnownBadSamples, session: &SessionStatus) -> SessionVerdict {
     let batches = batches(open, session);
     let rank = |rank: &spdl_coordinator::core::RankStatus| RankVerdict {
@@ -202,7 +204,7 @@ fn rejudge(open: &OpenJob, known: &KnownBadSamples, session: &SessionStatus) -> 
     }
 }
 
-/// The first rank of a session that was given something else than the plan has for it, in words.
+/// Describes the first rank of a session whose receipt is not the plan's.
 fn first_difference(session: &SessionVerdict) -> Option<String> {
     let rank = session.ranks.iter().find(|rank| !rank.equal)?;
     let (number, start, position) = (session.session, session.start, rank.position);
@@ -213,9 +215,10 @@ fn first_difference(session: &SessionVerdict) -> Option<String> {
     })
 }
 
-/// From where to where the sessions lead together, and the first gap between two of them in words. A session that begins
-/// before the end of the one before delivers again what that one had beyond: a trainer that goes back to a checkpoint. `next`
-/// is where the next step of a session at or after a position begins: samples that fill no batch are no gap.
+/// Returns the positions that the sessions together span, and a description of the first gap between two sessions. It
+/// is no gap when a session begins before the end of the session before it: a trainer has gone back to a checkpoint,
+/// and the samples from there on are delivered again. `next` returns where a session's next step at or after a position
+/// begins; samples that fill no batch are no gap.
 fn reach(
     sessions: &[SessionStatus],
     next: impl Fn(&SessionStatus, Position) -> Option<Position>,
@@ -275,7 +278,8 @@ mod tests {
 
     use super::*;
 
-    /// Sessions by start and acknowledged offset, in an epoch whose samples from 90 on fill no batch.
+    /// Calls [`reach`] with sessions given by start and acknowledged position, in epochs whose samples from offset 90
+    /// on fill no batch.
     fn reach_of(sessions: &[(&str, &str)]) -> (String, String, Option<String>) {
         let position = |text: &str| text.parse::<Position>().unwrap();
         let session = |(index, (start, acknowledged)): (usize, &(&str, &str))| -> SessionStatus {

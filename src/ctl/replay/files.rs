@@ -1,4 +1,5 @@
-//! A batch as files: each column as a NumPy array, pictures also as PNG, and what the entries are as JSON.
+//! Writes a batch as files: each column as a NumPy array, pictures also as PNG, and a description of the entries as
+//! JSON.
 
 use std::{
     fs, io,
@@ -11,7 +12,7 @@ use spdl_wire::layout::{BatchView, ColumnLayout, Place, entry_flags};
 
 use crate::ctl::CtlError;
 
-/// `batch.json`.
+/// The content of `batch.json`.
 #[derive(Serialize)]
 struct Description {
     epoch: u64,
@@ -30,7 +31,7 @@ struct EntryLine {
     flags: Vec<&'static str>,
 }
 
-/// Writes one batch into `folder`. `batch.json` comes last: a folder without it is not whole.
+/// Writes one batch into `folder`. `batch.json` is written last: a folder without it is incomplete.
 pub(super) fn write(view: &BatchView<'_>, columns: &[Column], folder: &Path) -> Result<(), CtlError> {
     fs::create_dir_all(folder).map_err(|source| CtlError::WriteFile { path: folder.to_owned(), source })?;
     let description = folder.join("batch.json");
@@ -91,7 +92,7 @@ fn flag_names(flags: u32) -> Vec<&'static str> {
     .collect()
 }
 
-/// A column's name as a file name: what could leave the folder is replaced.
+/// Makes a file name of a column's name: replaces characters that could lead out of the folder.
 fn file_name(column: &str) -> String {
     column.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect()
 }
@@ -116,13 +117,13 @@ fn write_pictures(
     Ok(())
 }
 
-/// Three planes as interleaved RGB.
+/// Interleaves three planes to RGB pixels.
 fn interleave(planes: &[u8]) -> Vec<u8> {
     let size = planes.len() / 3;
     (0..size).flat_map(|pixel| [planes[pixel], planes[size + pixel], planes[2 * size + pixel]]).collect()
 }
 
-/// The head of an array file, format 1.0 (numpy.lib.format). NumPy has no bf16: such a column is written as f32.
+/// Returns the header of an array file, format 1.0 (numpy.lib.format). NumPy has no bf16, so bf16 is written as f32.
 fn npy_header(layout: &ColumnLayout, entries: usize, shape: &[u32]) -> Vec<u8> {
     let descr = match layout.dtype {
         DType::U8 => "|u1",

@@ -1,4 +1,4 @@
-//! `spdl-ctl replay`: the exact batches of a position, made again in this process with no cluster.
+//! `spdl-ctl replay`: makes the exact batches of a position again, in this process and without a cluster.
 
 mod files;
 
@@ -29,43 +29,44 @@ pub(crate) struct ReplayArgs {
     /// Position of the first batch, as a checkpoint or `pull` gives it.
     #[arg(long, visible_alias = "position", default_value = "0:0", value_name = "EPOCH:OFFSET")]
     from: Position,
-    /// Steps to replay.
+    /// Number of steps to replay.
     #[arg(long, default_value_t = 1, conflicts_with = "all")]
     steps: u64,
     /// Replays to the end of the job.
     #[arg(long)]
     all: bool,
-    /// Rank whose batches are made.
+    /// Rank whose batches are replayed.
     #[arg(long, default_value_t = 0)]
     rank: u32,
-    /// World size W; 1 gives the whole global batch.
+    /// Number of ranks; 1 gives the whole global batch.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     world: u32,
-    /// Global batch, where it differs from the job's.
+    /// Samples of a step over all ranks; the job's when not given.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     global_batch: Option<u32>,
-    /// Folder for the batches: `step-00000/` and on, with NumPy arrays, pictures and what each entry is.
+    /// Folder for the batches: `step-00000/` and so on, with NumPy arrays, pictures and a description of each entry.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Writes the ids of every batch, as `pull --trace` does.
+    /// Writes the sample ids of each batch, as `pull --trace` does.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Processor cores to use; all of them when not given.
+    /// Number of processor cores to use; all when not given.
     #[arg(long)]
     cores: Option<f64>,
-    /// Memory for batches, cached blocks and decoding; three quarters of what the machine has free when not given. With less than
-    /// a batch takes, `--rank` and `--world` make a part of it.
+    /// Memory for batches, cached blocks and decoding; three quarters of the machine's free memory when not given.
+    /// Where a whole batch does not fit, replay parts of it with `--rank` and `--world`.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     memory: Option<u64>,
-    /// Python that calls the job's functions (`transform`), with numpy and their modules; default: python3.
+    /// Python interpreter for the job's functions (`transform`), with numpy and the functions' modules; default:
+    /// python3.
     #[arg(long, env = "SPDL_PYTHON", value_name = "PATH")]
     python: Option<PathBuf>,
-    /// Prints the figures, receipt and content digest as one line of JSON.
+    /// Prints the figures, the receipt and the content digest as one line of JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Three quarters of the memory that is free, by the machine's account and by our control group's.
+/// Returns three quarters of the free memory: the smaller of the machine's and the control group's.
 fn default_memory() -> u64 {
     let read = |path: &str| fs::read_to_string(path).ok();
     let meminfo = read("/proc/meminfo").unwrap_or_default();
@@ -76,7 +77,7 @@ fn default_memory() -> u64 {
     free.map_or(DEFAULT_MEMORY_BYTES, |free| (free / 4 * 3).max(DEFAULT_MEMORY_BYTES))
 }
 
-/// `MemAvailable` of `/proc/meminfo`.
+/// Returns `MemAvailable` of `/proc/meminfo`, in bytes.
 fn free_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
@@ -98,7 +99,7 @@ async fn replay(args: &ReplayArgs) -> Outcome {
     }
     let cores = args.cores.unwrap_or_else(|| std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64));
     let steps = if args.all { u64::MAX } else { args.steps };
-    // One batch at a time is written, and the next is made meanwhile.
+    // Two slots, so that the next batch is made while one is written.
     let slots = if steps == 1 { 1 } else { 2 };
     let memory_bytes = args.memory.unwrap_or_else(default_memory);
     let mut loader = builder.budget(Budget { cores, memory_bytes, disk: None }).slots(slots).open().await?;

@@ -1,4 +1,4 @@
-//! What `status` shows, line by line.
+//! Tests of the lines that `status` shows.
 
 use serde_json::{Value, json};
 
