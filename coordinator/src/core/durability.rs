@@ -1,4 +1,4 @@
-//! Which answers wait for the state, and what is refused while nothing can be written.
+//! Rules for which answers wait for the durable state, and which requests are refused while nothing can be written.
 
 use std::collections::BTreeSet;
 
@@ -9,40 +9,41 @@ use spdl_wire::{
 
 use super::Coordinator;
 
-/// The rules, for as long as a coordinator leads.
+/// Decides how long each answer waits for the durable state, while a coordinator leads.
 #[derive(Debug)]
 pub struct Durability {
-    /// Another coordinator can go on from the state.
+    /// Whether another coordinator can continue from the state.
     is_shared: bool,
-    /// Nonces of those whose place in a session is not durable yet: it is being written, or they were refused it.
+    /// The nonces of ranks whose place in a session is not durable yet: the write is pending, or it failed and they
+    /// were refused.
     unkept: BTreeSet<u64>,
 }
 
-/// How a request is answered.
+/// The conditions under which a request is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// Refuse it where what the answer tells cannot be written.
+    /// Whether the request is refused if its changes cannot be written.
     pub must_last: bool,
-    /// The answer goes out when everything before it is durable, also where this request changes nothing.
+    /// Whether the answer waits until everything before it is durable, even if this request changes nothing.
     pub waits: bool,
-    /// The nonce of a rank that takes a place in a session.
+    /// The nonce of a rank that takes a new place in a session.
     newcomer: Option<u64>,
 }
 
 impl Durability {
-    /// For a state that other coordinators can go on from, or not.
+    /// Creates the rules for a state that other coordinators can continue from (`is_shared`) or not.
     #[must_use]
     pub const fn new(is_shared: bool) -> Self {
         Self { is_shared, unkept: BTreeSet::new() }
     }
 
-    /// How to answer a request that the core is about to be given, at the same time. `problem`: why nothing can be written,
-    /// while that is known.
+    /// Returns how to answer a request that the core handles next, at the same `now_ms`. `problem` is why nothing can
+    /// be written, while that is known.
     ///
     /// # Errors
-    /// While nothing can be written nothing new is taken on: no job is kept or removed, no run is reset, and no rank takes a place in a
-    /// session, as the same place, or the same session's id, would be given to another after a crash. A rank that has its
-    /// place already goes on: a full disk stops no running rank.
+    /// While nothing can be written, requests for something new are refused: no job is created or removed, no run is
+    /// reset, and no rank takes a place in a session, because after a crash the same place, or the same session id,
+    /// would be given to another rank. A rank that already has its place continues: a full disk stops no running rank.
     pub fn terms(
         &mut self,
         core: &mut Coordinator,
@@ -65,13 +66,14 @@ impl Durability {
         {
             return Err(Refusal::Unwritable { cause });
         }
-        // The same join, asked again meanwhile, is not taken for one that has its place.
+        // If the same join is repeated before the write is done, it must not count as one that has its place.
         self.unkept.extend(newcomer);
         let must_last = newcomer.is_some() || Coordinator::answer_must_last(request, self.is_shared);
         Ok(Terms { must_last, waits: must_last || Coordinator::answer_waits_for_earlier(request), newcomer })
     }
 
-    /// The answer, now that what follows from its request is durable or, for the reason given, is not.
+    /// Returns the answer to send, once the changes of the request are durable or the write failed with the given
+    /// reason.
     pub fn answer(&mut self, terms: &Terms, written: Result<(), String>, answer: FromCoordinator) -> FromCoordinator {
         match written {
             Ok(()) => {
@@ -145,7 +147,7 @@ mod tests {
     fn a_launch_whose_predecessor_fell_silent_after_the_last_tick_begins_nothing_while_nothing_can_be_written() {
         let (mut core, mut rules) = start();
         ask(&mut core, 0, &ToCoordinator::Join(join(0, 1, 7)));
-        // The coordinator itself was not away.
+        // The ticks show that the coordinator itself was not suspended.
         for now_ms in (0..=LIVENESS_MS).step_by(200) {
             core.handle_tick(now_ms);
         }

@@ -1,4 +1,4 @@
-//! What goes into the core and comes out of it besides messages: peers, changes to the durable state, log lines.
+//! The inputs and outputs of the core besides messages: peers, changes of the durable state, log lines.
 
 use serde::{Deserialize, Serialize};
 use spdl_shard::{Fingerprint, Position, Receipt, SampleId, job::Job};
@@ -7,101 +7,102 @@ use spdl_wire::{
     messages::{FromCoordinator, NodeId, SessionId, StartReason},
 };
 
-/// One connection to the coordinator, numbered by the shell; never used twice.
+/// The id of one connection to the coordinator, assigned by the shell and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// Who sends a request.
+/// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestPeer {
-    /// The connection it comes over.
+    /// The connection that the request came over.
     pub connection: ConnectionId,
-    /// The role in its certificate.
+    /// The role in the peer's certificate.
     pub role: Role,
-    /// The name in its certificate.
+    /// The name in the peer's certificate.
     pub name: String,
 }
 
-/// What a request leads to.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// Send this, once the effects polled after it are durable.
+    /// Send this reply once the effects polled after it are durable.
     Reply(FromCoordinator),
-    /// A job is to be created: read its dataset's manifest, freeze it and call
+    /// Create a job: read the manifest of its dataset, freeze the job and call
     /// [`Coordinator::handle_job`](super::Coordinator::handle_job).
     CreateJob {
-        /// The job file's text.
+        /// The text of the job file.
         toml: String,
         /// Where the text came from.
         origin: String,
     },
 }
 
-/// What the shell has to do.
+/// An action for the shell to carry out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Make this change durable, in order.
+    /// Make this change durable, in the order of the effects.
     Persist(Change),
-    /// Tell the operator.
+    /// Write this line to the log.
     Log(LogLine),
 }
 
 /// One line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
-    /// How much it matters.
+    /// The severity.
     pub level: LogLevel,
-    /// The line.
+    /// The text.
     pub text: String,
 }
 
-/// How much a log line matters.
+/// The severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
-    /// Things take their course.
+    /// Normal operation.
     Info,
-    /// Somebody may have to look.
+    /// An operator may have to look.
     Warn,
     /// A job has failed.
     Error,
 }
 
-/// A change of the durable state. Putting replaces what is there; applying the same change twice does no harm.
+/// A change of the durable state. A put replaces the existing record; applying a change twice has the effect of
+/// applying it once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Change {
     /// A job was created or has failed.
     PutJob(JobRecord),
-    /// A session began, got a rank, got further or was superseded.
+    /// A session began, got a rank, advanced or was superseded.
     PutSession(SessionRecord),
     /// A sample was found bad.
     PutBadSample(BadSampleRecord),
-    /// A session is of no more use.
+    /// A session is no longer needed.
     DeleteSession(SessionId),
-    /// A job, its sessions and its bad samples are of no more use.
+    /// A job was removed, with its sessions and bad samples.
     DeleteJob(String),
 }
 
-/// All of the durable state.
+/// The whole durable state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Durable {
-    /// Jobs, by name.
+    /// The jobs, by name.
     pub jobs: Vec<JobRecord>,
-    /// Sessions, by id.
+    /// The sessions, by id.
     pub sessions: Vec<SessionRecord>,
-    /// Bad samples, by job and id.
+    /// The bad samples, by job and id.
     pub bad_samples: Vec<BadSampleRecord>,
-    /// The highest session id ever given.
+    /// The highest session id ever assigned.
     pub last_session: u64,
 }
 
 impl Durable {
-    /// Whether no job, session or bad sample is kept.
+    /// Returns whether it holds no job, session or bad sample.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.jobs.is_empty() && self.sessions.is_empty() && self.bad_samples.is_empty()
     }
 
-    /// The changes that make it of an empty state, but for the highest session id.
+    /// Returns the changes that produce this state from an empty one, except for the highest session id.
     #[must_use]
     pub fn into_changes(self) -> Vec<Change> {
         let jobs = self.jobs.into_iter().map(Change::PutJob);
@@ -110,110 +111,110 @@ impl Durable {
     }
 }
 
-/// A job as it is kept.
+/// The durable record of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobRecord {
     /// The job.
     pub job: Job,
-    /// Its fingerprint, to prove that it reads back as it was.
+    /// The job's fingerprint, to check that the job reads back unchanged.
     pub fingerprint: Fingerprint,
-    /// Bits of [`Job::max_bad_fraction`]: decimal text may lose the last one.
+    /// The bits of [`Job::max_bad_fraction`]: decimal text may lose the last one.
     pub max_bad_fraction_bits: u64,
-    /// Why it failed, when it has.
+    /// Why the job failed, if it has.
     pub failed: Option<String>,
 }
 
-/// A session as it is kept.
+/// The durable record of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRecord {
-    /// Its id.
+    /// The session's id.
     pub id: SessionId,
-    /// Its job's name.
+    /// The job's name.
     pub job: String,
-    /// Its run's name. Format 1 knew no runs: empty, which is that of the job.
+    /// The run's name. Format 1 had no runs: an empty name means the run with the job's name.
     #[serde(default)]
     pub run: String,
-    /// W.
+    /// The number of ranks.
     pub world: u32,
-    /// B.
+    /// The global batch, in samples.
     pub global_batch: u32,
-    /// Epochs that its run is to have. Format 1 knew only the job's: 0.
+    /// The number of epochs of the run. Format 1 had only the job's: 0 means that.
     #[serde(default)]
     pub epochs: u64,
-    /// Where it started.
+    /// The position where it started.
     pub start: Position,
-    /// Why there.
+    /// Why it started there.
     #[serde(default)]
     pub reason: StartReason,
-    /// The id of its launch.
+    /// The id of the launch.
     #[serde(default)]
     pub launch: Option<String>,
-    /// Its launch takes over.
+    /// Whether the launch asked to take over.
     #[serde(default)]
     pub is_takeover: bool,
-    /// The session that it replaces, after a coordinator had forgotten that.
+    /// The session that this one replaces, after the coordinator had lost that session.
     #[serde(default)]
     pub replaces: Option<SessionId>,
-    /// Who took its place.
+    /// The join that superseded it.
     pub superseded_by: Option<Successor>,
-    /// Its run was reset: the next launch begins at the beginning.
+    /// Whether the run was reset: the next launch starts at the beginning.
     #[serde(default)]
     pub is_reset: bool,
     /// The ranks that have joined.
     pub ranks: Vec<RankRecord>,
 }
 
-/// The join that took a session's place.
+/// The join that superseded a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Successor {
-    /// The session it started.
+    /// The session that it opened.
     pub session: SessionId,
-    /// Its rank.
+    /// The rank that joined.
     pub rank: u32,
-    /// Its client.
+    /// The client that joined.
     pub client: String,
 }
 
-/// A rank of a session as it is kept.
+/// The durable record of a rank of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankRecord {
-    /// r.
+    /// The rank's number.
     pub rank: u32,
-    /// The nonce of its join.
+    /// The nonce of the rank's join.
     pub nonce: u64,
-    /// Its client.
+    /// The client's name.
     pub client: String,
-    /// When that was started, in seconds since 1970. Format 1 did not know: 0.
+    /// When the client was started, in seconds since 1970. Format 1 did not record it: 0.
     #[serde(default)]
     pub since_unix_s: u64,
-    /// Its node.
+    /// The client's node.
     pub node: NodeId,
-    /// Position after the last batch that its trainer has taken.
+    /// The position after the last batch that the trainer has taken.
     pub acknowledged: Position,
-    /// Receipt of what its trainer has taken up to there. Records of earlier builds lack it.
+    /// The receipt of what the trainer has taken up to there. Records of earlier builds lack it.
     #[serde(default)]
     pub receipt: Option<Receipt>,
-    /// It left of its own will.
+    /// Whether the rank left by request.
     pub left: bool,
 }
 
-/// A bad sample as it is kept.
+/// The durable record of a bad sample.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadSampleRecord {
-    /// Its job's name.
+    /// The job's name.
     pub job: String,
-    /// Its id.
+    /// The sample's id.
     pub sample: SampleId,
-    /// Where it is and what is wrong with it; only kept for the first ones of a job.
+    /// Where the sample is and what is wrong with it; kept only for the first ones of a job.
     pub named: Option<BadSampleReport>,
 }
 
 /// Where a bad sample is and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadSampleReport {
-    /// The shard it lies in.
+    /// The shard that holds the sample.
     pub shard: String,
-    /// Its record's key.
+    /// The key of the sample's record.
     pub key: String,
     /// What is wrong.
     pub cause: String,

@@ -14,24 +14,24 @@ use spdl_wire::{
 
 use super::{Change, Coordinator, Effect, JobRecord, LogLevel, MAX_JOBS, NAMED_SAMPLES, ledger::Ledger, over_limit};
 
-/// Job files with problems that are remembered for the status.
+/// The largest number of job files whose problems are kept for the status.
 const MAX_PROBLEMS: usize = 1_000;
 
-/// A job and what happened to it.
+/// A job and its state.
 #[derive(Clone, Debug)]
 pub(super) struct JobState {
     pub(super) job: Job,
     pub(super) fingerprint: Fingerprint,
     pub(super) failed: Option<String>,
     pub(super) ledger: Ledger,
-    /// Its runs, by name.
+    /// The runs, by name.
     pub(super) runs: BTreeMap<String, RunState>,
 }
 
-/// A run of a job: one training, in one or several launches.
+/// A run of a job: one training, in one launch or several.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RunState {
-    /// Its sessions, the newest last; all but the newest are superseded.
+    /// The sessions, newest last; all but the newest are superseded.
     pub(super) sessions: Vec<SessionId>,
 }
 
@@ -58,13 +58,14 @@ impl JobState {
 }
 
 impl Coordinator {
-    /// A job that was asked for is ready, or cannot be made.
+    /// Handles the outcome of [`Answer::CreateJob`](super::Answer::CreateJob): a valid job, or the reason why there is
+    /// none.
     pub fn handle_job(&mut self, now_ms: u64, job: Result<Job, Refusal>) -> FromCoordinator {
         self.advance(now_ms);
         job.and_then(|job| self.create_job(job)).unwrap_or_else(FromCoordinator::Refused)
     }
 
-    /// Shows, or with `None` no longer shows, in the status what is wrong with a job file of the jobs directory.
+    /// Sets, or with `None` clears, the problem that the status shows for a file in the jobs directory.
     pub fn set_problem(&mut self, origin: &str, problem: Option<String>) {
         match problem {
             None => {
@@ -111,7 +112,7 @@ impl Coordinator {
         Ok(FromCoordinator::Done)
     }
 
-    /// The job of that name.
+    /// Returns the job of that name, even if it has failed.
     pub(super) fn job_or_failed(&self, name: &str) -> Result<&JobState, Refusal> {
         self.jobs.get(name).ok_or_else(|| {
             let mut known: Vec<&str> = self.jobs.keys().take(10).map(String::as_str).collect();
@@ -123,7 +124,7 @@ impl Coordinator {
         })
     }
 
-    /// The job of that name, unless it has failed.
+    /// Returns the job of that name, or a refusal if it has failed.
     pub(super) fn job(&self, name: &str) -> Result<&JobState, Refusal> {
         let state = self.job_or_failed(name)?;
         match &state.failed {
@@ -132,7 +133,7 @@ impl Coordinator {
         }
     }
 
-    /// Counts a bad sample that a worker met, and fails its job when there are too many.
+    /// Counts a bad sample that a worker reported, and fails the job when there are too many.
     pub(super) fn record_bad_sample(&mut self, worker: &str, bad: BadSample) {
         let Some(state) = self.jobs.get_mut(&bad.job) else { return };
         if bad.sample.0 >= state.job.samples {
@@ -144,7 +145,7 @@ impl Coordinator {
         let Some(record) = state.ledger.record(bad) else { return };
         let mut lines = Vec::new();
         if let Some(named) = &record.named {
-            // A dataset that lacks a field does so in every sample: one line for the first, and for ten times as many.
+            // If a dataset lacks a field, every sample of it is bad: log the first, and then each tenfold count.
             let alike = state.ledger.named().iter().filter(|(_, bad)| bad.cause == named.cause).count();
             let so_far = if alike > 1 { format!(" ({alike} samples so far)") } else { String::new() };
             if [1, 10, 100, 1000].contains(&alike) {
@@ -179,7 +180,7 @@ impl Coordinator {
     }
 }
 
-/// How the columns of a submitted job differ from those of the one that is there.
+/// Lists how the columns of a submitted job differ from those of the existing job.
 fn column_differences(ours: &[Column], theirs: &[Column]) -> Vec<String> {
     let names = |columns: &[Column]| columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>().join(", ");
     let (old, new) = (names(ours), names(theirs));
@@ -190,7 +191,7 @@ fn column_differences(ours: &[Column], theirs: &[Column]) -> Vec<String> {
     differing.map(|(old, _)| format!("column `{}`", old.name)).collect()
 }
 
-/// How a submitted job differs from the one that has its name.
+/// Builds the refusal for a submitted job that differs from the existing job of the same name.
 fn differs(existing: &JobState, submitted: &Job) -> Refusal {
     let ours = &existing.job;
     let word = |variant: String| variant.to_lowercase();

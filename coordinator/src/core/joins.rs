@@ -1,4 +1,4 @@
-//! Ranks: joining a session or starting a new one, beating, leaving.
+//! Ranks: joining a session or opening a new one, heartbeats, leaving.
 
 use spdl_shard::{
     Position,
@@ -17,7 +17,7 @@ use super::{
     session::{RankState, SessionState},
 };
 
-/// Workers that a rank can be kept from at once.
+/// The largest number of workers that one rank can report as unreachable at one time.
 const MAX_UNREACHABLE: usize = 64;
 
 impl Coordinator {
@@ -45,15 +45,16 @@ impl Coordinator {
         Ok(FromCoordinator::Joined { session: Box::new(session), reason, home, beat_ms: self.config.beat_ms })
     }
 
-    /// Whether a join would begin a session or take a seat in one: what has to be durable before anybody hears of it.
+    /// Returns whether a join would open a session or add a rank to one. Such a change must be durable before it is
+    /// visible to any peer.
     pub fn adds_rank(&mut self, now_ms: u64, join: &Join) -> bool {
-        // As for the join itself: a session can have ended since the last tick.
+        // As in the join itself: a session can have ended since the last tick.
         self.advance(now_ms);
         self.check_join(join).is_ok()
             && matches!(self.join_target(join), Ok(JoinTarget::Open(_) | JoinTarget::NewSession))
     }
 
-    /// Refuses what no session of the job could take.
+    /// Refuses a join that no session of the job could accept.
     fn check_join(&self, join: &Join) -> Result<(), Refusal> {
         super::limits::check_join(join)?;
         let state = self.job(&join.job)?;
@@ -80,7 +81,8 @@ impl Coordinator {
             return Err(Refusal::NoBatch { job: join.job.clone(), cause: error.to_string() });
         }
         let Start::At(start) = join.start else { return Ok(()) };
-        // A state is where a trainer was, and so may be the end; a position that somebody wrote down has to make sense.
+        // A position from a saved state is where a trainer stopped, so it may be the end of the epoch. A position that
+        // a user typed must be one where a session can start.
         let problem = match join.fingerprint.is_some() || join.session.is_some() {
             true if start.offset <= job.samples => None,
             true => {
@@ -91,7 +93,7 @@ impl Coordinator {
         problem.map_or(Ok(()), |cause| Err(Refusal::StartOutOfRange { job: join.job.clone(), start, cause }))
     }
 
-    /// The job, with the epochs that this launch of a run is to have.
+    /// Returns the job with the number of epochs that this launch of the run asks for.
     fn job_of_launch(&self, join: &Join) -> Result<Job, Refusal> {
         let job = &self.jobs[&join.job].job;
         let of_run = self.newest(join).filter(|session| !session.is_reset).map(|session| session.epochs);
@@ -109,50 +111,55 @@ impl Coordinator {
         if mutated(Mutation::MixRuns) { runs.values().next() } else { runs.get(&join.run) }
     }
 
-    /// The newest session of the run; the ones before are superseded.
+    /// Returns the newest session of the run; all earlier ones are superseded.
     fn newest(&self, join: &Join) -> Option<&SessionState> {
         let run = self.run(join)?;
         run.sessions.last().map(|id| &self.sessions[id])
     }
 
-    /// Where a join belongs.
+    /// Finds the session that a join belongs to.
     ///
-    /// All ranks of a launch have to meet in one session, in whatever order they and the ranks of the launch before
-    /// arrive, and no launch may end another that is alive unless it says so. What tells them apart:
+    /// All ranks of a launch must meet in one session, in whatever order they and the ranks of the previous launch
+    /// arrive, and no launch may end another launch that is alive unless it asks for that. Three things identify a
+    /// launch:
     ///
-    /// - The client's nonce: a repeated join is no new launch.
-    /// - The launch id, where the launcher gives one. Another id (or one where the session has none) is another launch;
-    ///   the same id is the same launch or a restart of it. Without ids the launch is not known.
-    /// - World, and whether the rank is free: a session that is full, or of another world, or whose rank another client
-    ///   has, is not the one that this launch is about to fill. Whoever finds its rank free in a session of its launch
-    ///   and world goes there, and is refused if it says something else about batch, epochs or start.
+    /// - The client's nonce: a repeated join is not a new launch.
+    /// - The launch id, if the launcher provides one. A different id (or an id where the session has none) is a
+    ///   different launch; the same id is the same launch or a restart of it. Without ids the launch is unknown.
+    /// - The world, and whether the rank is free: if the session is full, has another world, or another client holds
+    ///   the rank, this launch is not the one that fills the session. A join that finds its rank free in a session of
+    ///   its launch and world joins it, and is refused if its batch, epochs or start differ.
     ///
-    /// A join that belongs to no session there is begins a new one, and supersedes the newest, if
+    /// A join that belongs to no existing session opens a new one and supersedes the newest, if
     ///
-    /// 1. no rank of that one is alive: all have left, or were silent for the liveness timeout; or
-    /// 2. it is a restart: both have the same launch id; or
-    /// 3. it takes over.
+    /// 1. no rank of the newest session is alive: all have left, or were silent for the liveness timeout; or
+    /// 2. the join is a restart: both have the same launch id; or
+    /// 3. the join asks to take over.
     ///
-    /// Else it is refused, with who holds the run. A client asks again for longer than ranks that were just killed look
-    /// alive, so a restart by hand after a crash only waits for that long.
+    /// Otherwise it is refused, and the refusal names the holder of the run. A client retries for longer than ranks
+    /// that were just killed still look alive, so a manual restart after a crash only waits that long.
     ///
-    /// What can go wrong between launches, and what comes of it:
+    /// What can go wrong between launches, and how it ends:
     ///
-    /// - A launch was killed when only some of its ranks had joined, and is started again at once. Ranks that find their
-    ///   seat free must not sit down among dead ones, who will never make way: so they wait as long as any rank there is
-    ///   late (silent for half the liveness timeout). Then it is heard again, or the session is over.
-    /// - A straggler of an old launch stays alive in a session that is not full. With launch ids a restart supersedes it:
-    ///   by the rank that finds its seat taken, or as its world is another one. Without, the refusal names it, and
-    ///   `takeover` ends it.
-    /// - Every rank of a launch takes over: the first opens a session that is marked as taken over, and the others, who
-    ///   find their seats in it free, sit down. They do so in no session that is not marked: it is the one to supersede.
-    /// - Ranks of two launches without ids, of one world, at the same time: they cannot be told apart. One finds its seat
-    ///   taken, and is refused, or where it takes over the session has a successor: an error for one launch or for both, and
-    ///   never two trainers with one rank of one session.
-    /// - The coordinator was restarted: nobody is late or dead before it has been silent towards this one for so long.
-    /// - The coordinator lost its state, or the end of it: ranks that go on say which session they had, and begin it anew
-    ///   where it began. They never supersede a living one, however their launch was started; and who had a session that
-    ///   is older than the run's newest, and is not what that one replaces, was superseded long ago.
+    /// - A launch was killed after only some of its ranks had joined, and is restarted at once. A rank that finds its
+    ///   place free must not join a session of dead ranks, because they will never make progress. So joins are refused
+    ///   while any rank of the session is late (silent for half the liveness timeout); in the end that rank is heard
+    ///   again, or the session is over.
+    /// - A straggler of an old launch stays alive in a session that is not full. With launch ids, a restart supersedes
+    ///   that session, either because one of its ranks finds its place taken or because its world differs. Without ids,
+    ///   the refusal names the straggler, and `takeover` ends it.
+    /// - Every rank of a launch takes over: the first opens a session that is marked as a takeover, and the others,
+    ///   whose places in it are free, join it. They never join an unmarked session, because that is the session to
+    ///   supersede.
+    /// - Ranks of two launches without ids and with the same world join at the same time and cannot be told apart. One
+    ///   of them finds its place taken and is refused or, if it takes over, supersedes the session. That is an error
+    ///   for one launch or for both, but never two trainers with the same rank of one session.
+    /// - The coordinator was restarted: no rank is late or dead before it has been silent for that long towards the new
+    ///   process.
+    /// - The coordinator lost its state, or the end of it: ranks that continue send the id of their session, and the
+    ///   session is opened anew where it began. Such ranks never supersede a living session, however their launch was
+    ///   started. If their session is older than the run's newest, and is not the one that the newest replaces, it was
+    ///   superseded long ago.
     fn join_target(&self, join: &Join) -> Result<JoinTarget, Refusal> {
         let run = self.run(join);
         for id in run.into_iter().flat_map(|run| &run.sessions) {
@@ -184,7 +191,7 @@ impl Coordinator {
             return Ok(JoinTarget::NewSession);
         }
         if is_free && session.launch == join.launch {
-            // Of another world. It may be one launch whose ranks were started with different settings.
+            // The world differs. It may still be one launch whose ranks were started with different settings.
             self.agree(session, join)?;
         }
         Err(self.in_use(session))
@@ -199,8 +206,8 @@ impl Coordinator {
         }
     }
 
-    /// Refuses a join that says something else than the session's first one did. A rank that leaves batch or epochs open
-    /// takes the session's.
+    /// Refuses a join whose settings differ from those of the session's first join. A rank that leaves batch or epochs
+    /// open accepts the session's.
     fn agree(&self, session: &SessionState, join: &Join) -> Result<(), Refusal> {
         let Some((field, theirs, ours)) = session.disagreement(join) else { return Ok(()) };
         Err(Refusal::SessionDisagrees {
@@ -215,8 +222,9 @@ impl Coordinator {
         })
     }
 
-    /// The seat is durable before the rank hears of it: it would be free again after a crash, and a trainer that takes
-    /// the place of a dead one would be handed what that one has had, in the same session.
+    /// Adds the rank to the session. This is durable before the rank gets its answer: otherwise its place would be free
+    /// again after a crash, and a trainer that replaces a dead one would receive the same batches again in the same
+    /// session.
     fn add_rank(&mut self, id: SessionId, join: &Join) -> SessionId {
         let session = self.sessions.get_mut(&id).expect("a session with a free seat is there");
         let rank = RankState::joined(join, session.start, self.now_ms);
@@ -310,7 +318,7 @@ impl Coordinator {
         self.persist_session(id);
     }
 
-    /// Adds a session to its run's and forgets the oldest where there are too many.
+    /// Adds a session to its run and deletes the oldest if there are too many.
     fn remember(&mut self, job: &str, run: &str, id: SessionId) {
         let runs = &mut self.jobs.get_mut(job).expect("a session's job is there").runs;
         let sessions = &mut runs.entry(run.to_owned()).or_default().sessions;
@@ -340,7 +348,7 @@ impl Coordinator {
         Ok(FromCoordinator::Done)
     }
 
-    /// Takes note of a rank's beat; whether it had left before.
+    /// Records a rank's heartbeat and returns whether the rank had left before.
     fn hear_rank(&mut self, beat: &RankHeartbeat) -> Result<bool, Refusal> {
         let unknown = || Refusal::UnknownSession { session: beat.session };
         let session = self.sessions.get_mut(&beat.session).filter(|session| session.job == beat.job);
@@ -363,12 +371,12 @@ impl Coordinator {
     }
 }
 
-/// Where a join belongs.
+/// The session that a join belongs to.
 enum JoinTarget {
-    /// It has joined this session already.
+    /// The rank has already joined this session.
     Member(SessionId),
-    /// Its rank is free in this session.
+    /// The rank is free in this session.
     Open(SessionId),
-    /// It is the first of a new launch.
+    /// The join is the first of a new launch.
     NewSession,
 }

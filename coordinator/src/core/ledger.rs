@@ -1,4 +1,4 @@
-//! The bad samples of a job, each counted once, and when there are too many of them.
+//! The bad samples of a job, each counted once, and the rule for when there are too many.
 
 use std::{collections::BTreeSet, ops::Bound};
 
@@ -10,14 +10,14 @@ use spdl_wire::messages::BadSample;
 
 use super::effect::{BadSampleRecord, BadSampleReport};
 
-/// Distinct bad samples that are counted per job; 8 MB at most. A job with more has failed unless its
-/// `max_bad_fraction` is 1.
+/// The largest number of distinct bad samples that are counted per job; 8 MB at most. A job that reaches it has failed
+/// unless its `max_bad_fraction` is 1.
 pub const LEDGER_SAMPLES: usize = 1 << 20;
-/// Bad samples per job that are kept, and logged, with shard, key and cause.
+/// The largest number of bad samples per job that are kept, and logged, with shard, key and cause.
 pub const NAMED_SAMPLES: usize = 1_000;
-/// Bytes of a shard's name, a key or a cause that are kept.
+/// The largest number of bytes kept of a shard's name, a key or a cause.
 const TEXT_BYTES: usize = 512;
-/// Bad samples that a failed job's error names.
+/// The number of bad samples that the error of a failed job names.
 const ERROR_SAMPLES: usize = 3;
 
 /// The bad samples of one job.
@@ -28,7 +28,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Takes back what was kept.
+    /// Restores a record of the durable state.
     pub(super) fn restore(&mut self, record: BadSampleRecord) {
         if self.samples.insert(record.sample)
             && let Some(cause) = record.named
@@ -37,7 +37,7 @@ impl Ledger {
         }
     }
 
-    /// Counts a bad sample: what to keep of it, or `None` when it was known or the ledger is full.
+    /// Counts a bad sample and returns the record to keep, or `None` if the sample was known or the ledger is full.
     pub(super) fn record(&mut self, bad: BadSample) -> Option<BadSampleRecord> {
         if self.samples.len() >= LEDGER_SAMPLES || !self.samples.insert(bad.sample) {
             return None;
@@ -53,7 +53,7 @@ impl Ledger {
         Some(BadSampleRecord { job: bad.job, sample: bad.sample, named })
     }
 
-    /// Why the job fails, when it does.
+    /// Returns why the job fails, or `None` if it does not.
     pub(super) fn verdict(&self, job: &Job) -> Option<String> {
         let limit = job.max_bad_fraction * job.samples as f64;
         let too_many = self.count() as f64 > limit;
@@ -77,32 +77,32 @@ impl Ledger {
         Some(text)
     }
 
-    /// Distinct bad samples.
+    /// Counts the distinct bad samples.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.samples.len() as u64
     }
 
-    /// The first `most` ids above `after`, in ascending order.
+    /// Returns the first `most` ids above `after`, in ascending order.
     pub(super) fn page(&self, after: Option<SampleId>, most: usize) -> Vec<SampleId> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.samples.range((start, Bound::Unbounded)).take(most).copied().collect()
     }
 
-    /// Distinct bad samples as a fraction of the dataset.
+    /// Returns the distinct bad samples as a fraction of the dataset.
     #[must_use]
     pub fn fraction(&self, job: &Job) -> f64 {
         self.count() as f64 / job.samples.max(1) as f64
     }
 
-    /// The first ones, with where they are and what is wrong.
+    /// Returns the first bad samples, with their shard, key and cause.
     #[must_use]
     pub fn named(&self) -> &[(SampleId, BadSampleReport)] {
         &self.named
     }
 }
 
-/// The text, cut to what is kept of it.
+/// Cuts a text to the length that is kept.
 fn shortened(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(TEXT_BYTES));
     text

@@ -1,14 +1,15 @@
-//! How much a peer may say about itself: what is kept of each worker and rank, and shown in the status, stays small.
+//! Limits on what a peer may report about itself, so that what is kept of each worker and rank, and shown in the
+//! status, stays small.
 
 use spdl_wire::messages::{Join, Refusal, WorkerHeartbeat};
 
 use super::over_limit;
 
-/// Bytes of a name, a path or a reason.
+/// The largest length of a name, a path or a reason, in bytes.
 pub(super) const MAX_TEXT_BYTES: usize = 4096;
-/// Ranks that one worker serves.
+/// The largest number of ranks that one worker serves.
 pub(super) const MAX_RANKS_OF_WORKER: usize = 4096;
-/// Stages that a worker has figures of.
+/// The largest number of stages that a worker reports.
 pub(super) const MAX_STAGES: usize = 64;
 
 fn text(subject: &str, text: &str) -> Result<(), Refusal> {
@@ -18,7 +19,7 @@ fn text(subject: &str, text: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a worker says no more of itself than there is room for.
+/// Checks that a worker's heartbeat is within the limits.
 pub(super) fn check_beat(beat: &WorkerHeartbeat) -> Result<(), Refusal> {
     text("a worker's name", &beat.home.name)?;
     text("a node's name", &beat.home.node.0)?;
@@ -37,7 +38,7 @@ pub(super) fn check_beat(beat: &WorkerHeartbeat) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a rank says no more of itself than there is room for.
+/// Checks that a rank's join is within the limits.
 pub(super) fn check_join(join: &Join) -> Result<(), Refusal> {
     text("a job's name", &join.job)?;
     text("a node's name", &join.node.0)?;

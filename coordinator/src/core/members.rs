@@ -1,4 +1,4 @@
-//! Workers: who is there, and which of them is a rank's home.
+//! Workers: membership, and the choice of each rank's home.
 
 use spdl_wire::{
     messages::{
@@ -17,13 +17,13 @@ pub(super) struct WorkerRecord {
     pub(super) home: Home,
     pub(super) cores: f64,
     pub(super) draining: bool,
-    /// When it was first heard.
+    /// When its first heartbeat arrived.
     pub(super) joined_ms: u64,
     pub(super) heard_ms: u64,
     pub(super) connection: ConnectionId,
     pub(super) ranks: Vec<RankStats>,
     pub(super) stages: Vec<StageStats>,
-    /// Its stages a few seconds ago.
+    /// The statistics of its stages a few seconds ago.
     pub(super) recent: RecentEvents<Vec<StageStats>>,
     pub(super) store: StoreStats,
 }
@@ -75,7 +75,8 @@ impl Coordinator {
         Ok(FromCoordinator::Heard { beat_ms: self.config.beat_ms, liveness_ms: self.config.liveness_ms })
     }
 
-    /// A worker at an address that another life of it had: that one is dead, whether its silence was noticed or not.
+    /// Removes workers with the same address as `home`: they are earlier processes of that worker, and dead even if
+    /// their silence was not noticed yet.
     fn remove_predecessors(&mut self, home: &Home) {
         let before: Vec<WorkerId> = self
             .workers
@@ -88,7 +89,7 @@ impl Coordinator {
         }
     }
 
-    /// After a restart of the coordinator: a worker says which ranks it serves, and stays their home.
+    /// Keeps a rank at the worker that reports serving it, after a restart of the coordinator.
     fn settle(&mut self, worker: WorkerId, session: SessionId, rank: u32) {
         let rank = self.sessions.get_mut(&session).and_then(|session| session.ranks.get_mut(&rank));
         if let Some(rank) = rank.filter(|rank| rank.is_settling && rank.home.is_none()) {
@@ -108,12 +109,12 @@ impl Coordinator {
             }
             rank.unreachable.remove(&id);
         }
-        // A worker that was leaving anyway may be seen to close its connection first.
+        // A worker that leaves regularly may close its connection before its leave request is handled.
         let level = if homeless == 0 { LogLevel::Info } else { LogLevel::Warn };
         self.log(level, format!("worker `{}` {why}; {homeless} ranks need another home", worker.home.name));
     }
 
-    /// The rank's home: the one it has, unless that is dead, draining or out of its reach, or there is a better one.
+    /// Returns the rank's home: the current one, unless it is dead, draining or unreachable, or there is a better one.
     pub(super) fn place(&mut self, session: SessionId, rank: u32) -> Option<Home> {
         let state = &self.sessions[&session].ranks[&rank];
         let current = state.home.filter(|id| self.workers.contains_key(id));
@@ -121,7 +122,7 @@ impl Coordinator {
             return Some(self.workers[&home].home.clone());
         }
         let choice = match current.filter(|id| !self.workers[id].draining && self.is_within_reach(state, *id)) {
-            // Not at every beat: a look is at all ranks.
+            // Not at every heartbeat: the comparison visits all ranks.
             Some(home) if !self.is_due(state.looked_ms) => return Some(self.workers[&home].home.clone()),
             Some(home) => self.better(state, home).or(Some(home)),
             None if state.is_settling && self.now_ms <= self.started_ms + self.config.liveness_ms => return None,
@@ -129,7 +130,7 @@ impl Coordinator {
                 let all = self.candidates();
                 let near: Vec<Candidate<'_>> =
                     all.iter().filter(|c| self.is_within_reach(state, c.worker)).cloned().collect();
-                // Out of reach is better than none: it may be a passing thing, and the rank goes on trying.
+                // An unreachable worker is better than none: the fault may pass, and the rank keeps trying.
                 let choice = self.placement.choose(&state.node, &near).or(current);
                 choice.or_else(|| self.placement.choose(&state.node, &all))
             }
@@ -143,7 +144,7 @@ impl Coordinator {
         choice.map(|id| self.workers[&id].home.clone())
     }
 
-    /// A home to exchange a good one for, which has been there for a while.
+    /// Returns a better home than `current` that has been present for long enough.
     fn better(&self, rank: &RankState, current: WorkerId) -> Option<WorkerId> {
         let is_there = |id: WorkerId| self.is_due(self.workers[&id].joined_ms) && self.is_within_reach(rank, id);
         let candidates = self.candidates().into_iter().filter(|c| c.worker == current || is_there(c.worker));
@@ -151,7 +152,7 @@ impl Coordinator {
         self.placement.better(&rank.node, current, &candidates)
     }
 
-    /// Whether what is so since then has lasted long enough to move a rank for it.
+    /// Returns whether a state that began at `since_ms` has lasted long enough to move a rank.
     fn is_due(&self, since_ms: u64) -> bool {
         self.now_ms.saturating_sub(since_ms) >= self.config.move_ms
     }
@@ -160,7 +161,7 @@ impl Coordinator {
         rank.unreachable.get(&worker).is_none_or(|until_ms| *until_ms <= self.now_ms)
     }
 
-    /// The workers that take ranks, with how many they have.
+    /// Lists the workers that accept ranks, with the number of ranks of each.
     fn candidates(&self) -> Vec<Candidate<'_>> {
         let mut candidates: Vec<Candidate<'_>> = self
             .workers

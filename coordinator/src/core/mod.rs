@@ -1,7 +1,9 @@
-//! The coordinator as a pure state machine: requests, closed connections and ticks in, replies and effects out.
+//! The coordinator as a pure state machine: it takes requests, closed connections and ticks, and returns replies and
+//! effects.
 //!
-//! Jobs, sessions, membership, placement and the bad-sample ledger live here. No async, clock or I/O: the shell
-//! passes `now_ms` (any monotonic count of milliseconds) and carries out what [`Coordinator::poll_effect`] returns.
+//! It holds jobs, sessions, membership, placement and the bad-sample ledger. It has no async code, clock or I/O: the
+//! shell passes `now_ms` (any monotonic count of milliseconds) and carries out what [`Coordinator::poll_effect`]
+//! returns.
 
 mod durability;
 mod effect;
@@ -41,34 +43,36 @@ pub use status::{
 
 use self::{jobs::JobState, members::WorkerRecord, session::SessionState};
 
-/// Jobs that can be there at once.
+/// The largest number of jobs at one time.
 pub const MAX_JOBS: usize = 1_000;
-/// Workers that can be there at once.
+/// The largest number of workers at one time.
 pub const MAX_WORKERS: usize = 10_000;
-/// Ranks of a session.
+/// The largest number of ranks in a session.
 pub const MAX_WORLD: u32 = 65_536;
-/// Runs of a job that are remembered; one more is refused.
+/// The largest number of runs kept for a job; a further run is refused.
 pub const MAX_RUNS: usize = 1_000;
-/// Superseded sessions of a run that are remembered, so that their ranks are told by whom.
+/// The number of superseded sessions kept for a run, so that the refusal to their ranks can name the successor.
 pub const SUPERSEDED_SESSIONS: usize = 4;
 
-/// The coordinator's knobs.
+/// The settings of the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How often workers and ranks beat, in milliseconds. Default 1,000. Raised: figures and positions are older.
+    /// The interval between heartbeats of workers and ranks, in milliseconds. Default 1,000. If raised, statistics and
+    /// positions are older.
     pub beat_ms: u64,
-    /// Silence after which a worker or rank is taken for dead, in milliseconds. Default 5,000. Raised: ranks of a
+    /// The silence after which a worker or rank counts as dead, in milliseconds. Default 5,000. If raised, ranks of a
     /// worker that hangs wait longer for another home.
     pub liveness_ms: u64,
-    /// At most how often acknowledged positions are made durable, in milliseconds. Default 1,000. Raised: a launch
-    /// without a state, after the coordinator was killed, goes on from further back.
+    /// The shortest interval between two writes of acknowledged positions to the durable state, in milliseconds.
+    /// Default 1,000. If raised, a launch that has no state of its own resumes further back after the coordinator was
+    /// killed.
     pub persist_ms: u64,
-    /// How long a rank that could not reach a worker is kept from it, in milliseconds. Default 30,000. Raised: a
+    /// How long a rank is not placed on a worker that it could not reach, in milliseconds. Default 30,000. If raised, a
     /// rank stays longer on another node after its own worker is back.
     pub unreachable_ms: u64,
-    /// How long a worker has to be there, and a rank to be with its home, before the rank is moved to a better one, in
-    /// milliseconds. Default 5,000. Raised: a new worker gets work later; lowered: one that comes and goes
-    /// interrupts its ranks more often.
+    /// The shortest time that a worker must have been present, and a rank must have been with its home, before the rank
+    /// moves to a better home, in milliseconds. Default 5,000. If raised, a new worker gets work later; if lowered, a
+    /// worker that comes and goes interrupts its ranks more often.
     pub move_ms: u64,
 }
 
@@ -78,9 +82,9 @@ impl Default for Config {
     }
 }
 
-/// The state machine. Call [`new`](Self::new) with what was durable; then any `handle_*` or command, each followed by
-/// [`poll_effect`](Self::poll_effect) until it returns `None`; a reply goes out after its effects are done.
-/// [`handle_tick`](Self::handle_tick) is due several times per liveness timeout.
+/// The coordinator's state machine. Call [`new`](Self::new) with the durable state, then any `handle_*` method or
+/// command, each followed by [`poll_effect`](Self::poll_effect) until it returns `None`. Send a reply only after its
+/// effects are done. Call [`handle_tick`](Self::handle_tick) several times per liveness timeout.
 pub struct Coordinator {
     config: Config,
     placement: Box<dyn Placement>,
@@ -95,7 +99,7 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// A coordinator that goes on from what was durable.
+    /// Creates a coordinator that continues from the durable state.
     #[must_use]
     pub fn new(config: Config, placement: Box<dyn Placement>, durable: Durable, now_ms: u64) -> Self {
         let mut coordinator = Self {
@@ -135,7 +139,7 @@ impl Coordinator {
         }
     }
 
-    /// A request came in.
+    /// Handles a request from a peer and returns the answer.
     pub fn handle_request(&mut self, now_ms: u64, peer: &RequestPeer, request: ToCoordinator) -> Answer {
         self.advance(now_ms);
         let result = match permit(peer.role, &request) {
@@ -162,9 +166,10 @@ impl Coordinator {
         Answer::Reply(result.unwrap_or_else(FromCoordinator::Refused))
     }
 
-    /// Whether the answer may rest on what an earlier request has changed: it goes out when that is durable, also where
-    /// this request changes nothing. A rank that joins a session, or asks again, is otherwise told of one that a crash
-    /// undoes, and a worker drops a bad sample that another has told of and that is lost with both.
+    /// Returns whether the answer may depend on a change that an earlier request made. Such an answer waits until all
+    /// earlier changes are durable, even if this request changes nothing. Without that, a rank that joins, or repeats
+    /// its join, could learn of a session that a crash undoes; and a worker could forget a bad sample that another
+    /// worker reported and that is lost together with that worker.
     #[must_use]
     pub fn answer_waits_for_earlier(request: &ToCoordinator) -> bool {
         match request {
@@ -175,9 +180,10 @@ impl Coordinator {
         }
     }
 
-    /// Whether the answer may only be given when what it tells is durable: where that cannot be, the request is refused,
-    /// and whoever asked asks again. A worker forgets a bad sample that it was told is known. Where another coordinator can
-    /// go on from the state (`is_shared`), it would give the id of a session that is not kept to another.
+    /// Returns whether the answer may only be sent once its changes are durable. If they cannot be written, the request
+    /// is refused and the sender retries. A worker forgets a bad sample once the coordinator has confirmed it, so the
+    /// confirmation must be durable. If another coordinator can continue from the state (`is_shared`), it would
+    /// otherwise reuse the id of a session that was never written.
     #[must_use]
     pub fn answer_must_last(request: &ToCoordinator, is_shared: bool) -> bool {
         match request {
@@ -190,8 +196,8 @@ impl Coordinator {
         }
     }
 
-    /// A connection is no more: its worker is dead at once. Ranks stay until they fall silent, for a client that
-    /// only lost its connection comes back over another one.
+    /// Handles a closed connection. Its worker counts as dead at once. Ranks stay until they fall silent, because a
+    /// client that only lost its connection reconnects over another one.
     pub fn handle_closed(&mut self, now_ms: u64, connection: ConnectionId) {
         self.advance(now_ms);
         let gone: Vec<WorkerId> =
@@ -201,7 +207,7 @@ impl Coordinator {
         }
     }
 
-    /// Time has passed.
+    /// Advances the time and persists the sessions whose positions are due.
     pub fn handle_tick(&mut self, now_ms: u64) {
         self.advance(now_ms);
         let (config, now_ms) = (self.config, self.now_ms);
@@ -216,7 +222,7 @@ impl Coordinator {
         }
     }
 
-    /// Hands everything that is not durable yet to the effects, as before a stop.
+    /// Queues effects that persist everything that is not durable yet, as before a stop.
     pub fn flush(&mut self) {
         let dirty: Vec<SessionId> =
             self.sessions.values().filter(|session| session.dirty).map(|session| session.id).collect();
@@ -225,13 +231,14 @@ impl Coordinator {
         }
     }
 
-    /// The next thing to do, in order.
+    /// Returns the next effect to carry out, in order.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// Sets the time and takes the silent workers for dead. When nothing at all was heard for half the liveness
-    /// timeout, ticks included, it was this process that was away: nobody is blamed for that time.
+    /// Sets the time and removes workers that have been silent for too long. If no event at all, ticks included,
+    /// arrived for half the liveness timeout, this process was suspended: that time does not count as silence of the
+    /// peers.
     fn advance(&mut self, now_ms: u64) {
         let now_ms = now_ms.max(self.now_ms);
         let away_ms = now_ms - self.now_ms;
@@ -268,7 +275,8 @@ impl Coordinator {
     }
 }
 
-/// Who may send what. Everyone whose certificate is of the cluster may read the status and describe jobs.
+/// Checks that the role may send the request. Every role in the cluster's certificates may read the status and describe
+/// jobs.
 fn permit(role: Role, request: &ToCoordinator) -> Result<(), Refusal> {
     let (name, allowed): (&str, &[Role]) = match request {
         ToCoordinator::WorkerHeartbeat(_) => ("WorkerBeat", &[Role::Worker]),

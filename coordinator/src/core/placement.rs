@@ -1,44 +1,45 @@
-//! Which worker becomes a rank's home: the policy, and nothing of who asks or what happens afterwards.
+//! The placement policy: which worker becomes a rank's home.
 
 use spdl_wire::messages::{NodeId, WorkerId};
 
-/// A worker that could become a home: alive, not draining, and as far as is known within the rank's reach.
+/// A worker that can become a home: alive, not draining, and not known to be unreachable from the rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate<'a> {
-    /// Which.
+    /// The worker's id.
     pub worker: WorkerId,
-    /// Its node.
+    /// The worker's node.
     pub node: &'a NodeId,
-    /// Processor cores it may use.
+    /// The number of processor cores that it may use.
     pub cores: f64,
-    /// Ranks it is home to.
+    /// The number of ranks that it is home to.
     pub ranks: u32,
 }
 
 /// A policy that chooses homes.
 pub trait Placement: Send {
-    /// The home for a rank on `node` that has none, or has to leave the one it has; `None` only where there is no
-    /// candidate.
+    /// Chooses the home of a rank on `node` that has none or must leave its current one. Returns `None` only if there
+    /// is no candidate.
     fn choose(&self, node: &NodeId, candidates: &[Candidate<'_>]) -> Option<WorkerId>;
 
-    /// A home so much better than `current`, which is one of the candidates and counts this rank, that moving the
-    /// rank there is worth the interruption. Ranks that follow the advice one after the other must come to rest.
+    /// Returns a home that is so much better than `current` that moving the rank is worth the interruption. `current`
+    /// is one of the candidates and counts this rank. If ranks follow the advice one after the other, the moves must
+    /// end.
     fn better(&self, node: &NodeId, current: WorkerId, candidates: &[Candidate<'_>]) -> Option<WorkerId>;
 }
 
 impl Candidate<'_> {
-    /// Ranks per core when it has `ranks` of them.
+    /// Returns the ranks per core if this worker had `ranks` of them.
     fn load(&self, ranks: u32) -> f64 {
         f64::from(ranks) / if self.cores > 0.0 { self.cores } else { 1.0 }
     }
 }
 
-/// The worker on the rank's node if there is one, else whichever has the fewest ranks per core once it has this
-/// one too. Ties go to the lower id, so that the same figures give the same home.
+/// Chooses a worker on the rank's node if there is one, otherwise the worker with the fewest ranks per core once it has
+/// this one too. Ties go to the lower id, so that equal inputs give the same home.
 ///
-/// A rank moves to its own node as soon as there is a worker, and between workers that are equally near when the
-/// new home, with this rank, has fewer ranks per core than the old one has with it. Each such move makes the load more
-/// even, so no sequence of them returns to where it was.
+/// A rank moves to its own node as soon as there is a worker. Between workers that are equally near it moves if the new
+/// home, with this rank, has fewer ranks per core than the old home has with it. Each such move makes the load more
+/// even, so no sequence of moves returns to an earlier assignment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NearestThenLeastLoaded;
 

@@ -1,19 +1,19 @@
-//! What counters did lately: rates for people, from the totals that beats carry.
+//! Recent rates of counters, computed for people from the totals in heartbeats.
 
-/// A rate is taken over at least so long, once there is so much history, and over at most twice as long.
+/// A rate covers at least this time, once there is that much history, and at most twice this time.
 const SPAN_MS: u64 = 5_000;
 
-/// Remembers an earlier value of a counter, and when it had it.
+/// Keeps an earlier value of a counter and its time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RecentEvents<T> {
-    /// Between one and two spans old, once there is one.
+    /// The value to compare with: between one and two spans old, once there is that much history.
     base: Option<(u64, T)>,
-    /// The next base.
+    /// The value that becomes the base next.
     next: Option<(u64, T)>,
 }
 
 impl<T: Clone> RecentEvents<T> {
-    /// A beat carries `value`.
+    /// Records the value of a heartbeat.
     pub(super) fn note(&mut self, now_ms: u64, value: &T) {
         match &self.next {
             Some((since_ms, _)) if now_ms.saturating_sub(*since_ms) < SPAN_MS => {}
@@ -21,7 +21,8 @@ impl<T: Clone> RecentEvents<T> {
         }
     }
 
-    /// The earlier value to compare with that of `at_ms`, and how many seconds lie between; `None` where there is none yet.
+    /// Returns the earlier value to compare with that of `at_ms`, and the seconds between them; `None` if there is none
+    /// yet.
     pub(super) fn before(&self, at_ms: u64) -> Option<(f64, &T)> {
         let (since_ms, value) = self.base.as_ref().or(self.next.as_ref())?;
         let elapsed_ms = at_ms.checked_sub(*since_ms).filter(|elapsed_ms| *elapsed_ms > 0)?;

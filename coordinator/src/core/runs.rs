@@ -1,16 +1,16 @@
-//! Runs as a whole: beginning one again, and the bad samples that its receipts are recomputed with.
+//! Operations on whole runs: resetting one, and listing the bad samples that an audit of its receipts needs.
 
 use spdl_shard::SampleId;
 use spdl_wire::messages::{BAD_SAMPLES_PAGE, FromCoordinator, Refusal, RunName};
 
 use super::{Coordinator, LogLevel};
 
-/// Runs that a refusal names.
+/// The number of runs that a refusal names.
 const NAMED_RUNS: usize = 10;
 
 impl Coordinator {
-    /// Has the run's next launch begin at the beginning. The newest session stays, marked: ranks of it that were only
-    /// silent are refused when they come back, and its id keeps those of the sessions before from going on.
+    /// Makes the run's next launch start at the beginning. The newest session stays, marked as reset: its ranks are
+    /// refused if they were only silent and come back, and its id prevents ranks of earlier sessions from continuing.
     pub(super) fn reset_run(&mut self, name: RunName) -> Result<FromCoordinator, Refusal> {
         let runs = &self.job_or_failed(&name.job)?.runs;
         let Some(id) = runs.get(&name.run).and_then(|run| run.sessions.last().copied()) else {
@@ -39,7 +39,7 @@ impl Coordinator {
         Ok(FromCoordinator::Done)
     }
 
-    /// A page of the ids of a job's bad samples, from the first one above `after`.
+    /// Returns a page of the ids of a job's bad samples, from the first id above `after`.
     pub(super) fn bad_samples(&self, job: &str, after: Option<SampleId>) -> Result<FromCoordinator, Refusal> {
         let mut samples = self.job_or_failed(job)?.ledger.page(after, BAD_SAMPLES_PAGE + 1);
         let is_last = samples.len() <= BAD_SAMPLES_PAGE;

@@ -1,4 +1,5 @@
-//! One session: the ranks of one launch of a trainer on a run of a job, what they have acknowledged and where they are served.
+//! One session: the ranks of one launch of a trainer on a run of a job, what they have acknowledged and which workers
+//! serve them.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use super::{
     recent::RecentEvents,
 };
 
-/// A session as the coordinator sees it.
+/// A session as the coordinator tracks it.
 #[derive(Clone, Debug)]
 pub(super) struct SessionState {
     pub(super) id: SessionId,
@@ -23,21 +24,21 @@ pub(super) struct SessionState {
     pub(super) run: String,
     pub(super) world: u32,
     pub(super) global_batch: u32,
-    /// Of its run, from this session on.
+    /// The number of epochs of the run, from this session on.
     pub(super) epochs: u64,
     pub(super) start: Position,
     pub(super) reason: StartReason,
-    /// The id of its launch.
+    /// The id of the launch.
     pub(super) launch: Option<String>,
-    /// Its launch takes over.
+    /// Whether the launch asked to take over.
     pub(super) is_takeover: bool,
-    /// The session that it replaces, after a coordinator had forgotten that.
+    /// The session that this one replaces, after the coordinator had lost that session.
     pub(super) replaces: Option<SessionId>,
     pub(super) superseded_by: Option<Successor>,
-    /// Its run was reset since: nothing goes on from it.
+    /// Whether the run was reset since: no launch resumes from this session.
     pub(super) is_reset: bool,
     pub(super) ranks: BTreeMap<u32, RankState>,
-    /// The durable state lags behind.
+    /// Whether the durable state is older than this one.
     pub(super) dirty: bool,
     pub(super) persisted_ms: u64,
 }
@@ -50,20 +51,20 @@ pub(super) struct RankState {
     pub(super) since_unix_s: u64,
     pub(super) node: NodeId,
     pub(super) acknowledged: Position,
-    /// Of what was taken up to there; records of earlier builds lack it.
+    /// The receipt of the samples taken up to `acknowledged`; records of earlier builds lack it.
     pub(super) receipt: Option<Receipt>,
     pub(super) left: bool,
     pub(super) heard_ms: u64,
     pub(super) waited_ms: u64,
-    /// Where it was and what it had waited a few seconds ago.
+    /// The position, and the time spent waiting, of a few seconds ago.
     pub(super) recent: RecentEvents<(Position, u64)>,
     pub(super) transport: Option<Transport>,
     pub(super) home: Option<WorkerId>,
-    /// When its home was last looked for, or looked at.
+    /// When a home was last chosen, or the current one last compared with others.
     pub(super) looked_ms: u64,
-    /// Workers it said it cannot reach, and until when that is believed.
+    /// The workers that the rank reported as unreachable, and until when each report counts.
     pub(super) unreachable: BTreeMap<WorkerId, u64>,
-    /// It was read from the durable state, and its home is yet to say so.
+    /// Whether the rank was read from the durable state, and no worker has yet reported that it serves the rank.
     pub(super) is_settling: bool,
 }
 
@@ -88,12 +89,12 @@ impl RankState {
         }
     }
 
-    /// Takes part: has not left and was heard within the liveness timeout.
+    /// Returns whether the rank takes part: it has not left and was heard within the liveness timeout.
     pub(super) fn is_alive(&self, now_ms: u64, liveness_ms: u64) -> bool {
         !self.left && now_ms.saturating_sub(self.heard_ms) <= liveness_ms
     }
 
-    /// Takes note of a beat; whether what is durable has changed.
+    /// Records a heartbeat and returns whether the durable state has changed.
     pub(super) fn hear(&mut self, beat: &RankHeartbeat, samples: u64, now_ms: u64) -> bool {
         self.heard_ms = now_ms;
         self.waited_ms = self.waited_ms.max(beat.waited_ms);
@@ -105,7 +106,7 @@ impl RankState {
         if is_new {
             self.acknowledged = beat.acknowledged;
         }
-        // The receipt goes with the position: a beat that was overtaken on its way carries an older one.
+        // The receipt belongs to the position: a heartbeat that arrives out of order carries an older one.
         if beat.acknowledged == self.acknowledged {
             self.receipt = Some(beat.receipt);
         }
@@ -115,7 +116,7 @@ impl RankState {
 }
 
 impl SessionState {
-    /// A session of `job` as it was kept, by this version or by one that knew no runs.
+    /// Restores a session of `job` from a record of this version or of a version without runs.
     pub(super) fn restored(record: SessionRecord, job: &Job, now_ms: u64) -> Self {
         let ranks = record
             .ranks
@@ -193,7 +194,7 @@ impl SessionState {
         }
     }
 
-    /// The last position that every rank has acknowledged; ranks that never joined are still at the start.
+    /// Returns the last position that every rank has acknowledged; ranks that never joined count as at the start.
     pub(super) fn acknowledged(&self) -> Position {
         let everyone = self.ranks.len() == self.world as usize;
         let acknowledged = self.ranks.values().map(|rank| rank.acknowledged);
@@ -201,24 +202,24 @@ impl SessionState {
         of_all.filter(|_| everyone).unwrap_or(self.start)
     }
 
-    /// Where a launch that resumes its run starts; `None` where the run was reset, and begins at the beginning.
+    /// Returns where a launch that resumes the run starts, or `None` if the run was reset and starts at the beginning.
     pub(super) fn resumes_at(&self) -> Option<Position> {
         (!self.is_reset).then(|| self.acknowledged())
     }
 
-    /// Whether no rank takes part any longer.
+    /// Returns whether no rank takes part any longer.
     pub(super) fn is_over(&self, now_ms: u64, liveness_ms: u64) -> bool {
         self.is_reset || !self.ranks.values().any(|rank| rank.is_alive(now_ms, liveness_ms))
     }
 
-    /// Whether every rank that has not left was heard within half the liveness timeout. One that was not may be dead, and
-    /// its seat is not given away.
+    /// Returns whether every rank that has not left was heard within half the liveness timeout. A rank that is later
+    /// than that may be dead, so the session's free places are not given away.
     pub(super) fn is_punctual(&self, now_ms: u64, liveness_ms: u64) -> bool {
         self.ranks.values().all(|rank| rank.left || rank.is_alive(now_ms, liveness_ms / 2))
     }
 
-    /// Refuses a rank that goes on in a session that this one, the run's newest, has superseded: the coordinator has
-    /// forgotten that one since.
+    /// Refuses a rank that continues a session which this one, the run's newest, has superseded, and which the
+    /// coordinator no longer keeps.
     pub(super) fn check_rejoin(&self, join: &Join) -> Result<(), Refusal> {
         if self.is_reset && join.session == Some(self.id) {
             return self.superseded();
@@ -231,12 +232,13 @@ impl SessionState {
         Err(Refusal::SessionSuperseded { run, session: theirs, rank, client: state.client.clone() })
     }
 
-    /// The job and the run that it is of.
+    /// Returns the names of the job and the run.
     pub(super) fn run_name(&self) -> RunName {
         RunName { job: self.job.clone(), run: self.run.clone() }
     }
 
-    /// Who holds it: the first rank that is alive, or where none is, as a join that disagrees can find it, the first.
+    /// Returns who holds the session: its first rank that is alive, or its first rank if none is alive, which a join
+    /// with different settings can meet.
     pub(super) fn holder(&self, now_ms: u64, liveness_ms: u64) -> Holder {
         let is_alive = |rank: &RankState| rank.is_alive(now_ms, liveness_ms);
         let alive = self.ranks.values().filter(|rank| is_alive(rank)).count();
@@ -251,8 +253,9 @@ impl SessionState {
         }
     }
 
-    /// What a join says otherwise than the session's first one did: the field, its value and the session's. To resume is
-    /// to go on where all ranks of the last session had got to, and of one that is not full that is its start.
+    /// Returns the first setting in which a join differs from the session's first join: the field, its value and the
+    /// session's value. To resume means to start where all ranks of the previous session had got to, which is this
+    /// session's start if it is not full.
     pub(super) fn disagreement(&self, join: &Join) -> Option<(&'static str, String, String)> {
         let wanted = match join.start {
             Start::Beginning => Position::START,
@@ -271,7 +274,7 @@ impl SessionState {
         (wanted != self.start).then(|| ("start", wanted.to_string(), self.start.to_string()))
     }
 
-    /// The refusal for those who still take part in a session that has a successor, or whose run was reset.
+    /// Returns the refusal for ranks that still take part in a session that has a successor or whose run was reset.
     pub(super) fn superseded(&self) -> Result<(), Refusal> {
         if self.is_reset {
             return Err(Refusal::RunReset { run: Box::new(self.run_name()), session: self.id });

@@ -1,4 +1,4 @@
-//! The state of everything, as `/status` and `spdl-ctl status` show it: plain data, written as JSON.
+//! The status of the cluster as `/status` and `spdl-ctl status` show it: plain data, written as JSON.
 
 use serde::{Deserialize, Serialize};
 use spdl_shard::{
@@ -10,30 +10,30 @@ use spdl_wire::messages::{PROTOCOL_VERSION, StageStats, Stall, StartReason, Stor
 
 use super::{Coordinator, jobs::JobState, members::WorkerRecord, session::SessionState};
 
-/// Bad samples that are shown per job.
+/// The number of bad samples that are shown per job.
 const SHOWN_BAD_SAMPLES: usize = 20;
 
-/// The state of everything. Durations are in milliseconds; ids and fingerprints are text, as JSON readers differ in
-/// how long a number they can hold.
+/// The status of the cluster. Durations are in milliseconds. Ids and fingerprints are text, because JSON readers differ
+/// in how large a number they can hold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Status {
     pub version: String,
     pub protocol_version: u16,
-    /// Whether this coordinator leads; on stand-by it knows of nothing below.
+    /// Whether this coordinator leads. A standby reports nothing of what follows except `leader`.
     pub leads: bool,
-    /// The address of the one that leads, where it is another one and known.
+    /// The address of the leader, if it is another coordinator and known.
     pub leader: Option<String>,
-    /// Time since start; of one that leads among several, since it leads.
+    /// Time since this coordinator started or, if it leads among several, since it became the leader.
     pub uptime_ms: u64,
     pub jobs: Vec<JobStatus>,
-    /// Job files of the jobs directory that gave no job.
+    /// Files of the jobs directory from which no job could be created.
     pub job_problems: Vec<JobProblem>,
     pub sessions: Vec<SessionStatus>,
     pub workers: Vec<WorkerStatus>,
 }
 
-/// A job file that gave no job.
+/// A job file from which no job could be created, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct JobProblem {
@@ -41,7 +41,7 @@ pub struct JobProblem {
     pub problem: String,
 }
 
-/// A job.
+/// The status of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct JobStatus {
@@ -57,13 +57,13 @@ pub struct JobStatus {
     pub bad_samples: BadSamples,
     pub max_bad_fraction: f64,
     pub order: OrderParams,
-    /// Why it failed, when it has.
+    /// Why the job failed, if it has.
     pub failed: Option<String>,
-    /// The newest session of all its runs.
+    /// The newest session of all runs.
     pub session: Option<u64>,
-    /// What all ranks of that have acknowledged.
+    /// The position that all ranks of that session have acknowledged.
     pub acknowledged: Position,
-    /// Its runs, by name.
+    /// The runs, by name.
     pub runs: Vec<RunStatus>,
     pub bad_sample_count: u64,
     pub bad_fraction: f64,
@@ -71,28 +71,28 @@ pub struct JobStatus {
     pub bad_sample_list: Vec<BadSampleStatus>,
 }
 
-/// A run of a job.
+/// The status of a run of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct RunStatus {
     pub name: String,
-    /// Epochs that it is to have.
+    /// The number of epochs that the run is to have.
     pub epochs: u64,
-    /// Its newest session.
+    /// The run's newest session.
     pub session: u64,
-    /// Where a launch that resumes it would start.
+    /// The position where a launch that resumes the run would start.
     pub acknowledged: Position,
-    /// No batch is left after that.
+    /// Whether no batch is left after that position.
     pub is_finished: bool,
-    /// Ranks of its newest session that are alive.
+    /// The number of ranks of the newest session that are alive.
     pub ranks_alive: u32,
-    /// Who holds it, since when, where ranks of it are alive.
+    /// The holder of the run and since when, if any rank is alive.
     pub holder: Option<String>,
-    /// Receipts of its newest session's ranks, added up, where all are known.
+    /// The sum of the receipts of the newest session's ranks, if all are known.
     pub receipt: Option<String>,
 }
 
-/// A bad sample.
+/// A bad sample, with its place and its cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct BadSampleStatus {
@@ -102,7 +102,7 @@ pub struct BadSampleStatus {
     pub cause: String,
 }
 
-/// A session.
+/// The status of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct SessionStatus {
@@ -113,19 +113,19 @@ pub struct SessionStatus {
     pub global_batch: u32,
     pub epochs: u64,
     pub start: Position,
-    /// Why it started there.
+    /// Why the session started there.
     pub reason: StartReason,
-    /// The id of its launch, where its launcher gave one.
+    /// The id of the launch, if the launcher provided one.
     pub launch: Option<String>,
     pub acknowledged: Position,
-    /// The session that took its place.
+    /// The session that superseded this one.
     pub superseded_by: Option<u64>,
-    /// Its run was reset since.
+    /// Whether the run was reset since.
     pub is_reset: bool,
     pub ranks: Vec<RankStatus>,
 }
 
-/// A rank.
+/// The status of a rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct RankStatus {
@@ -135,23 +135,23 @@ pub struct RankStatus {
     pub is_alive: bool,
     pub left: bool,
     pub position: Position,
-    /// Unknown of ranks that an earlier build has kept, until they are heard.
+    /// The receipt of the rank; unknown for ranks from the records of an earlier build, until their first heartbeat.
     pub receipt: Option<String>,
-    /// The name of its home.
+    /// The name of the rank's home.
     pub home: Option<String>,
-    /// The id of its home.
+    /// The worker id of the rank's home.
     pub home_worker: Option<String>,
     pub transport: Option<Transport>,
-    /// What the trainer has waited for batches, the wait in progress included.
+    /// How long the trainer has waited for batches, the wait in progress included.
     pub waited_ms: u64,
-    /// Samples that the whole job took per second lately, as this rank saw it.
+    /// The samples per second that the whole job took lately, as this rank observed it.
     pub job_samples_per_s: Option<f64>,
-    /// The part of the last seconds in which the trainer waited for batches.
+    /// The fraction of the last seconds in which the trainer waited for batches.
     pub waiting: Option<f64>,
     pub heard_ms_ago: u64,
 }
 
-/// A worker.
+/// The status of a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct WorkerStatus {
@@ -163,16 +163,16 @@ pub struct WorkerStatus {
     pub cores: f64,
     pub draining: bool,
     pub heard_ms_ago: u64,
-    /// The ranks it serves, as it says itself.
+    /// The ranks that the worker serves, as it reports them.
     pub ranks: Vec<ServedRank>,
-    /// Totals since the worker started.
+    /// The totals of the stages since the worker started.
     pub stages: Vec<StageStats>,
-    /// What the stages did in the last seconds.
+    /// The rates of the stages in the last seconds.
     pub rates: Vec<StageRate>,
     pub store: StoreStats,
 }
 
-/// What a stage did in the last seconds.
+/// The rates of a stage in the last seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct StageRate {
@@ -180,11 +180,11 @@ pub struct StageRate {
     pub items_per_s: f64,
     pub bytes_per_s: f64,
     pub failures_per_s: f64,
-    /// Seconds of work per second, over all its tasks.
+    /// Seconds of work per second, summed over all tasks of the stage.
     pub busy: f64,
 }
 
-/// How a worker stands with one of its ranks.
+/// The progress of a worker with one of its ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct ServedRank {
@@ -198,7 +198,7 @@ pub struct ServedRank {
 }
 
 impl Status {
-    /// That of a coordinator on stand-by, which knows at most who leads.
+    /// Returns the status of a standby coordinator, which knows at most the leader.
     #[must_use]
     pub fn stand_by(leader: Option<String>, uptime_ms: u64) -> Self {
         Self {
@@ -214,7 +214,7 @@ impl Status {
         }
     }
 
-    /// As one JSON object.
+    /// Returns the status as one JSON object.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("plain data serialises")
@@ -222,7 +222,7 @@ impl Status {
 }
 
 impl Coordinator {
-    /// The state of everything at the time of the last event.
+    /// Returns the status of the cluster at the time of the last event.
     #[must_use]
     pub fn status(&self) -> Status {
         Status {
