@@ -1,4 +1,4 @@
-//! QUIC connections: one task each, from the handshake until the peer is gone.
+//! QUIC connections: one task each, from the handshake until the peer disconnects.
 
 use std::{
     collections::HashMap,
@@ -25,19 +25,20 @@ use crate::{
     error_text,
 };
 
-/// Connections at once: two for every rank and worker that a coordinator can have, roughly.
+/// The largest number of connections: roughly two for every rank and worker that a coordinator can have.
 const MAX_CONNECTIONS: usize = 100_000;
-/// Connections from one address at once, so that one host cannot take them all. Ranks behind one address of a NAT share it.
+/// The largest number of connections from one address, so that one host cannot use up all of them. Ranks behind one NAT
+/// address share this number.
 const MAX_CONNECTIONS_PER_ADDRESS: usize = 1_024;
-/// Handshakes at once.
+/// The largest number of concurrent handshakes.
 const MAX_HANDSHAKES: usize = 256;
-/// Of peers that are not let in, one is named so often for each cause; all are counted.
+/// For each cause, one rejected peer is logged per this period; all are counted.
 const LOG_PERIOD: Duration = Duration::from_secs(30);
-/// Who may connect.
+/// The roles that may connect.
 const ROLES: [Role; 3] = [Role::Worker, Role::Client, Role::Admin];
 
-/// Lets peers in until the endpoint is closed, and ends when the last one is gone. Peers that go because of `stopping`
-/// are not dead. Dropped, it drops all connections.
+/// Accepts peers until the endpoint is closed, and returns after the last connection has ended. Connections that end
+/// while `stopping` is set do not count as dead peers. Dropping the future closes all connections.
 pub(crate) async fn accept(endpoint: quinn::Endpoint, leadership: Arc<Leadership>, stopping: Arc<AtomicBool>) {
     let mut handshakes = PendingConnections::new(MAX_HANDSHAKES);
     let (let_in, mut entered) = mpsc::channel(1);
@@ -78,16 +79,16 @@ pub(crate) async fn accept(endpoint: quinn::Endpoint, leadership: Arc<Leadership
     while running.join_next().await.is_some() {}
 }
 
-/// Why a peer is not let in.
+/// The cause of a rejected connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RejectionCause {
-    /// It sent what is no handshake, or did not finish it. Anybody can, at any rate.
+    /// The handshake was invalid or not finished. Any host can cause this, at any rate.
     Noise,
-    /// Its certificate is of another cluster, has expired or names no role.
+    /// The certificate is of another cluster, has expired or names no role.
     Certificate,
-    /// Its role has no business here.
+    /// The peer's role may not connect to a coordinator.
     Role,
-    /// There is no room.
+    /// The limit on connections is reached.
     Room,
 }
 
@@ -114,7 +115,7 @@ impl RejectionCause {
     }
 }
 
-/// Counts those who are not let in, and says so now and then.
+/// Counts rejected peers, and logs them at a limited rate.
 struct RejectionLog {
     leadership: Arc<Leadership>,
     limits: [LogLimit; RejectionCause::ALL.len()],
@@ -161,20 +162,20 @@ async fn serve(
     }
 }
 
-/// The connections there are, by the address they come from.
+/// The number of open connections per remote address.
 #[derive(Default)]
 struct ConnectionLimits {
     by_address: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// A guest's place, free again when dropped.
+/// Counts one connection against the limits until it is dropped.
 struct ConnectionPermit {
     limits: Arc<ConnectionLimits>,
     address: IpAddr,
 }
 
 impl ConnectionLimits {
-    /// A place for one more from `address`; `None` where there are too many.
+    /// Admits one more connection from `address`; returns `None` if there are too many.
     fn admit(limits: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let mut by_address = limits.by_address.lock();
         let total: usize = by_address.values().sum();

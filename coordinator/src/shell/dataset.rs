@@ -1,4 +1,4 @@
-//! From a job file's text to a frozen job: reads the dataset's manifest.
+//! Turns the text of a job file into a frozen job, for which it reads the dataset's manifest.
 
 use std::{
     pin::Pin,
@@ -18,21 +18,21 @@ use tokio::{
     task::{JoinError, JoinHandle},
 };
 
-/// Manifests that are read at once: each is held in memory while it is checked.
+/// The number of manifests read at one time: each is held in memory while it is checked.
 const MANIFESTS_AT_ONCE: usize = 2;
-/// What reading a manifest may take before whoever asked is told that it did not work.
+/// Time limit for reading a manifest, after which the request is refused.
 const MANIFEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is said of a dataset that made the reader of its manifest panic: no other job, and no other task, is concerned.
+/// The cause reported for a dataset whose manifest made the reader panic; the panic affects no other job or task.
 const PANICKED: &str = "reading its manifest panicked: this is a fault of the coordinator's, see its log";
 
-/// Which datasets a job may have, and how much is read of them.
+/// Which datasets a job may use, and how much of them is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatasetLimits {
-    /// Where datasets may lie. Default: anywhere.
+    /// The places where datasets may be. Default: anywhere.
     pub stores: Stores,
-    /// The largest manifest that is read, in bytes. Default: 256 MiB, some million shards. Raised: so much more memory
-    /// is taken while a job is created, twice that for two at once.
+    /// The largest manifest that is read, in bytes. Default: 256 MiB, which is some million shards. If raised, creating
+    /// a job can take that much more memory, and two at one time twice as much.
     pub manifest_bytes: u64,
 }
 
@@ -42,7 +42,7 @@ impl Default for DatasetLimits {
     }
 }
 
-/// Reads manifests, a few at once.
+/// Reads and checks manifests, a limited number at one time.
 pub(crate) struct DatasetChecks {
     permits: Semaphore,
     limits: DatasetLimits,
@@ -53,7 +53,7 @@ impl DatasetChecks {
         Self { permits: Semaphore::new(MANIFESTS_AT_ONCE), limits }
     }
 
-    /// The job that a job file describes. What is said where it cannot be has no secret of a URL in it.
+    /// Returns the frozen job that a job file describes. Secrets in URLs are removed from the errors.
     pub(crate) async fn freeze(&self, toml: &str, origin: &str) -> Result<Job, Refusal> {
         let invalid = |job: &str, cause: String| {
             let cause = redact(&cause).into_owned();
@@ -81,7 +81,7 @@ impl DatasetChecks {
     }
 }
 
-/// A task that ends when nobody waits for it any more.
+/// A task that is aborted when this value is dropped.
 struct AbortOnDrop<T>(JoinHandle<T>);
 
 impl<T> Future for AbortOnDrop<T> {
@@ -100,7 +100,7 @@ impl<T> Drop for AbortOnDrop<T> {
 
 async fn facts(dataset: String, manifest_bytes: u64) -> Result<DatasetFacts, String> {
     let text = |error: StoreError| match (&error, error.hint()) {
-        // What else is there is nobody's business.
+        // The error does not reveal what the file is instead.
         (StoreError::Format { url, source: FormatError::WrongMagic { .. } }, _) => format!("`{url}` is not a manifest"),
         (StoreError::TooLarge { .. }, _) => format!("{error}; `spdl-coord --manifest-bytes` is the most"),
         (_, Some(hint)) => format!("{error}; {hint}"),

@@ -1,4 +1,4 @@
-//! Drives the core: gives it the time, hands its changes to the writer in order, prints its log lines.
+//! Drives the core: passes it the time, forwards its changes to the writer in order, prints its log lines.
 
 use std::{
     sync::Arc,
@@ -22,11 +22,11 @@ use crate::{
     state::StateStore,
 };
 
-/// How long the answer to a beat waits for what it tells of to be durable. A worker that has no answer in three seconds
-/// connects anew, and one whose connection is gone is dead to its ranks.
+/// How long the answer to a worker's heartbeat waits until the changes it confirms are durable. A worker without an
+/// answer for three seconds reconnects, and a worker whose connection is closed counts as dead.
 const BEAT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The core with everything it needs of the world, while this coordinator leads. Shared by all tasks.
+/// The core with its writer, clock and dataset checks, while this coordinator leads. Shared by all tasks.
 pub(crate) struct Driver {
     core: Mutex<Coordinator>,
     writer: StateWriter,
@@ -36,7 +36,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Goes on from `durable`, which is what `store` holds.
+    /// Starts from `durable`, which must be the content of `store`.
     pub(crate) fn start(
         config: Config,
         limits: DatasetLimits,
@@ -53,10 +53,10 @@ impl Driver {
         })
     }
 
-    /// Answers a request, once what follows from it is durable, or refuses it (see [`Durability`]).
+    /// Answers a request once its changes are durable, or refuses it (see [`Durability`]).
     pub(crate) async fn request(&self, peer: &RequestPeer, request: ToCoordinator) -> FromCoordinator {
         let patience = if matches!(request, ToCoordinator::WorkerHeartbeat(_)) { BEAT_PATIENCE } else { Duration::MAX };
-        // One look at the core: no other request comes between the terms and the answer.
+        // One lock of the core covers both calls: no other request comes between the terms and the answer.
         let (asked, mut written) = self.act(|core, now_ms| {
             let terms = self.durability.lock().terms(core, now_ms, &request, self.writer.problem())?;
             Ok((terms, core.handle_request(now_ms, peer, request)))
@@ -82,7 +82,7 @@ impl Driver {
         self.durability.lock().answer(&terms, written, reply)
     }
 
-    /// Makes a job of a job file's text.
+    /// Creates a job from the text of a job file.
     pub(crate) async fn create_job(&self, toml: &str, origin: &str) -> FromCoordinator {
         let job: Result<Job, Refusal> = self.datasets.freeze(toml, origin).await;
         if let (Ok(_), Some(cause)) = (&job, self.writer.problem()) {
@@ -95,7 +95,7 @@ impl Driver {
         }
     }
 
-    /// Shows or hides what is wrong with a file of the jobs directory.
+    /// Sets or clears the problem that the status shows for a file of the jobs directory.
     pub(crate) fn set_problem(&self, origin: &str, problem: Option<String>) {
         self.act(|core, _| core.set_problem(origin, problem));
     }
@@ -108,14 +108,14 @@ impl Driver {
         self.act(|core, now_ms| core.handle_tick(now_ms));
     }
 
-    /// Writes what is not durable yet, as before a stop.
+    /// Writes all changes that are not durable yet, as before a stop.
     pub(crate) async fn flush(&self) {
         let ((), written) = self.act(|core, _| core.flush());
         let _ = wait(written).await;
     }
 
     pub(crate) fn status(&self) -> Status {
-        // The tick makes the ages in the status those of now.
+        // The tick brings the ages in the status up to date.
         self.act(|core, now_ms| {
             core.handle_tick(now_ms);
             core.status()
@@ -123,12 +123,13 @@ impl Driver {
         .0
     }
 
-    /// Why changes are not durable at the moment, when they are not.
+    /// Returns why changes cannot be made durable at the moment, or `None` if they can.
     pub(crate) fn state_problem(&self) -> Option<String> {
         self.writer.problem()
     }
 
-    /// Runs the core and carries out what it asks for. The changes go to the writer before anyone else gets the core.
+    /// Passes an event to the core and carries out its effects. The changes reach the writer before the core is
+    /// unlocked, so they are written in order.
     fn act<R>(&self, event: impl FnOnce(&mut Coordinator, u64) -> R) -> (R, Option<Written>) {
         let mut core = self.core.lock();
         let result = event(&mut core, self.started.elapsed().as_millis() as u64);
@@ -183,7 +184,7 @@ mod tests {
         Hangs,
     }
 
-    /// A state whose disk can fail.
+    /// A state whose disk can refuse writes or hang.
     #[derive(Clone, Default)]
     struct Fragile {
         state: Arc<Mutex<MemoryState>>,
@@ -246,7 +247,7 @@ mod tests {
         assert!(matches!(beat(&driver, &[]).await, FromCoordinator::Heard { .. }), "a beat without news is heard");
         assert_eq!(store.bad_samples(), 1);
         store.set(Disk::Writes);
-        // It is tried again after a little while.
+        // The writer retries after a short pause.
         while !matches!(beat(&driver, &[2]).await, FromCoordinator::Heard { .. }) {
             tokio::task::yield_now().await;
         }

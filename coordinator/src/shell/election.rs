@@ -1,8 +1,8 @@
-//! Leading by lease: of the coordinators whose state is in one etcd, the one that made the leader's key leads, for as long
-//! as it renews the lease that the key hangs on.
+//! Leader election by lease. Of the coordinators that share a state in etcd, the one that created the leader's key
+//! leads for as long as it renews the lease attached to the key.
 //!
-//! One that cannot renew it stops before anybody else can begin (see [`LeaseDeadline::end_of_lease`]), and begins anew, from what
-//! is stored, when it gets the key again.
+//! A leader that cannot renew its lease stops before any other coordinator can begin (see
+//! [`LeaseDeadline::end_of_lease`]). When it wins the key again, it starts from the stored state.
 
 use std::{
     path::PathBuf,
@@ -27,46 +27,46 @@ use crate::{
     },
 };
 
-/// Renewals of a lease in its time.
+/// The number of renewals within the time of one lease.
 const RENEWALS: u32 = 5;
-/// The longest value of a leader's key that is read.
+/// The largest value of a leader's key that is parsed, in bytes.
 const MAX_HOLDER_BYTES: usize = 4 << 10;
-/// Time between two attempts to renew a lease after one that failed.
+/// The pause before the renewal of a lease is tried again after a failure.
 const RETRY: Duration = Duration::from_millis(100);
-/// What giving up the lease may take.
+/// Time limit for giving up the lease.
 const RESIGN_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// Who holds the leader's key.
+/// The holder of the leader's key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LeaseHolder {
     pub(crate) name: String,
-    /// Where others reach it, where it knows.
+    /// The address at which other processes reach it, if known.
     pub(crate) address: Option<String>,
 }
 
-/// A coordinator among others.
+/// The part of a coordinator that takes part in the election.
 pub(crate) struct Election {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) keys: EtcdKeys,
-    /// Name of the state in errors.
+    /// The name of the state in errors.
     pub(crate) state: PathBuf,
     pub(crate) holder: LeaseHolder,
-    /// The lease asked for.
+    /// The time of the lease to request, in seconds.
     pub(crate) lease_s: u64,
     pub(crate) leadership: Arc<Leadership>,
     pub(crate) config: Config,
     pub(crate) datasets: DatasetLimits,
     pub(crate) jobs: Option<PathBuf>,
-    /// The lease that is held, or may be.
+    /// The lease that this coordinator holds or may hold.
     pub(crate) lease: Mutex<Option<i64>>,
 }
 
-/// The key is ours.
+/// The outcome of a won election.
 struct Won {
     lease: Granted,
-    /// The revision in which the key was made.
+    /// The etcd revision in which the key was created.
     term: i64,
-    /// When the lease was asked for.
+    /// When the lease was requested.
     asked: Instant,
 }
 
@@ -98,9 +98,9 @@ impl Election {
         }
     }
 
-    /// Tries to become the leader; otherwise says who is.
+    /// Tries to become the leader; otherwise returns the current leader.
     async fn campaign(&self) -> Result<Result<Won, LeaseHolder>, EtcdError> {
-        // One that may have been won without the word getting through, or that was lost without being given up.
+        // An old lease may have won the key without the answer arriving, or may have been lost without being revoked.
         let old = *self.lease.lock();
         if let Some(old) = old {
             self.gateway.revoke(old).await?;
@@ -121,7 +121,7 @@ impl Election {
         }
     }
 
-    /// Leads until it cannot any more; says why.
+    /// Leads until it no longer can, and returns the reason.
     async fn lead(&self, won: Won) -> String {
         let ttl = Duration::from_secs(won.lease.ttl_s);
         let deadline = LeaseDeadline::until(LeaseDeadline::end_of_lease(won.asked, ttl));
@@ -133,7 +133,7 @@ impl Election {
         why
     }
 
-    /// Reads the state and serves from it; ends only when it cannot be read.
+    /// Reads the state and serves requests from it; returns only if the state cannot be read.
     async fn lead_until_lost(&self, term: i64, deadline: &LeaseDeadline) -> StateStoreError {
         let opened =
             EtcdState::open(Arc::clone(&self.gateway), self.keys.clone(), term, deadline.clone(), self.state.clone());
@@ -157,7 +157,7 @@ impl Election {
         std::future::pending().await
     }
 
-    /// Renews the lease; ends when it is lost, or may soon be.
+    /// Renews the lease; returns the reason when the lease is lost or about to expire.
     async fn renew(&self, lease: Granted, ttl: Duration, deadline: &LeaseDeadline) -> String {
         let period = ttl / RENEWALS;
         let mut last = "etcd was not asked in time".to_owned();
@@ -183,18 +183,18 @@ impl Election {
         }
     }
 
-    /// Gives up the lease, so that another one can lead at once. To be called when [`run`](Self::run) has ended.
+    /// Gives up the lease, so that another coordinator can lead at once. Call it after [`run`](Self::run) has ended.
     pub(crate) async fn resign(&self) {
         let lease = *self.lease.lock();
         if let Some(lease) = lease {
-            // Where it does not get through, the lease runs out.
+            // If the request does not arrive, the lease expires by itself.
             let _ = tokio::time::timeout(RESIGN_TIMEOUT, self.gateway.revoke(lease)).await;
         }
     }
 }
 
 impl LeaseHolder {
-    /// What the leader's key holds; one whose value makes no sense leads all the same.
+    /// Parses the value of the leader's key; a holder whose value cannot be parsed still leads.
     fn of(value: &[u8]) -> Self {
         let readable = (value.len() <= MAX_HOLDER_BYTES).then(|| serde_json::from_slice(value).ok()).flatten();
         readable.unwrap_or_else(|| Self { name: "another coordinator".to_owned(), address: None })

@@ -1,4 +1,4 @@
-//! HTTP beside the QUIC port, for probes, Prometheus and people. Shows figures, never data; takes no orders.
+//! HTTP beside the QUIC port, for probes, Prometheus and people. It shows statistics, never data, and is read-only.
 
 use std::sync::{
     Arc,
@@ -21,7 +21,7 @@ struct HttpState {
     stopping: Arc<AtomicBool>,
 }
 
-/// `/healthz`, `/readyz`, `/metrics`, `/status`.
+/// Routes `/healthz`, `/readyz`, `/metrics` and `/status`.
 pub(crate) fn router(leadership: Arc<Leadership>, stopping: Arc<AtomicBool>) -> Router {
     Router::new()
         .route("/healthz", get(healthy))
@@ -31,7 +31,7 @@ pub(crate) fn router(leadership: Arc<Leadership>, stopping: Arc<AtomicBool>) -> 
         .with_state(HttpState { leadership, stopping })
 }
 
-/// Fails when only a restart helps.
+/// Fails if only a restart helps.
 async fn healthy(State(shared): State<HttpState>) -> Response {
     match shared.leadership.broken() {
         None => "ok\n".into_response(),

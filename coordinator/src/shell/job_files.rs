@@ -1,4 +1,4 @@
-//! The jobs directory: every `*.toml` in it becomes a job. One that cannot, says so in the status and is tried again.
+//! The jobs directory: every `*.toml` in it becomes a job. A file that fails is shown in the status and retried.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,12 +14,12 @@ use spdl_wire::messages::FromCoordinator;
 use super::driver::Driver;
 use crate::error_text;
 
-/// How often files that gave no job yet, and new ones, are looked at.
+/// The interval at which new files, and files that failed, are loaded.
 const RETRY: Duration = Duration::from_secs(5);
-/// Files of one directory that are looked at.
+/// The largest number of files of the directory that are loaded.
 const MAX_FILES: usize = 1_000;
 
-/// Loads the directory, and keeps trying what did not work. Runs until it is dropped.
+/// Loads the files of the directory, and retries those that failed. Runs until it is dropped.
 pub(crate) async fn watch(driver: Arc<Driver>, directory: PathBuf) {
     let mut loaded = BTreeSet::new();
     let mut problems: BTreeMap<PathBuf, String> = BTreeMap::new();
@@ -47,7 +47,7 @@ pub(crate) async fn watch(driver: Arc<Driver>, directory: PathBuf) {
     }
 }
 
-/// Shows in the status, and logs, what is new among the problems.
+/// Updates the problems in the status, and logs the new ones.
 fn show(driver: &Driver, before: &BTreeMap<PathBuf, String>, found: &BTreeMap<PathBuf, String>) {
     for file in before.keys().filter(|file| !found.contains_key(*file)) {
         driver.set_problem(&file.to_string_lossy(), None);
@@ -81,7 +81,7 @@ async fn load(driver: &Driver, file: &Path) -> Result<(), String> {
         tokio::fs::read_to_string(file).await
     };
     let text = read.await.map_err(|error| format!("job file `{origin}` cannot be read: {}", error_text(&error)))?;
-    // What cannot be parsed is refused below, in the words that every other job file is.
+    // Text that cannot be parsed is refused below, with the same error as any other job file.
     let text = match JobFile::parse(&text, &origin) {
         Ok(job) => toml::to_string(&job.beside(file)).unwrap_or(text),
         Err(_) => text,

@@ -1,4 +1,4 @@
-//! Whether this coordinator leads, and what it answers when it does not.
+//! Whether this coordinator leads, and what a standby answers.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -19,12 +19,12 @@ use crate::{
     state::LeaseDeadline,
 };
 
-/// Who leads when this coordinator does not.
+/// What a standby knows about the leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standby {
-    /// Another one, with this address, where it says one, and name.
+    /// Another coordinator leads: its name and, if it advertises one, its address.
     Behind { address: Option<String>, name: String },
-    /// Nobody, as far as can be told: why.
+    /// No leader is known, for this reason.
     Leaderless { cause: String },
 }
 
@@ -50,13 +50,13 @@ enum LeadershipState {
     Standby(Standby),
 }
 
-/// This coordinator's place among those of its cluster. Shared by all tasks.
+/// The role of this coordinator in its cluster: leader or standby. Shared by all tasks.
 pub(crate) struct Leadership {
     state: RwLock<LeadershipState>,
     requests: Requests,
     turned_away: TurnedAway,
     started: Instant,
-    /// Which task has panicked first: what this coordinator knows may be wrong since.
+    /// The first task that panicked. From then on the state in memory may be wrong.
     broken: OnceLock<String>,
 }
 
@@ -72,23 +72,23 @@ impl Leadership {
         })
     }
 
-    /// Leads from now on, for as long as the tenure lasts.
+    /// Makes this coordinator the leader until the deadline passes.
     pub(crate) fn lead(&self, driver: Arc<Driver>, deadline: LeaseDeadline) {
         self.replace(LeadershipState::Leader { driver, deadline });
     }
 
-    /// Does not lead any more, or hears from those who do.
+    /// Makes this coordinator a standby, or updates what it knows about the leader.
     pub(crate) fn stand_by(&self, state: Standby) {
         self.replace(LeadershipState::Standby(state));
     }
 
     fn replace(&self, state: LeadershipState) {
         let old = std::mem::replace(&mut *self.state.write(), state);
-        // Not while others are kept from it: what is dropped waits a little for its state to be written.
+        // Dropped after the lock is released: dropping a driver waits briefly for its state to be written.
         drop(old);
     }
 
-    /// What there is to lead with, while this coordinator leads.
+    /// Returns the driver while this coordinator leads.
     pub(crate) fn driver(&self) -> Option<Arc<Driver>> {
         match &*self.state.read() {
             LeadershipState::Leader { driver, deadline } if deadline.is_valid() => Some(Arc::clone(driver)),
@@ -103,7 +103,8 @@ impl Leadership {
         }
     }
 
-    /// Answers a request, or says who does. An answer that took until after the end of the tenure is not given.
+    /// Answers a request, or refuses it with the address of the leader. An answer that is ready only after the deadline
+    /// has passed is discarded.
     pub(crate) async fn request(&self, peer: &RequestPeer, request: ToCoordinator) -> FromCoordinator {
         let name = request_name(&request);
         let mut reply = None;
@@ -123,20 +124,21 @@ impl Leadership {
         reply
     }
 
-    /// Something has panicked: the probes say so from here on, as only a restart helps. Nothing durable is lost by it.
+    /// Records that a task panicked. From then on the probes fail, because only a restart helps; durable state is not
+    /// lost.
     pub(crate) fn broke(&self, what: String) {
         tracing::error!("{what}: restart this coordinator");
         let _ = self.broken.set(what);
     }
 
-    /// Runs a task of the coordinator's; when it panics, the probes say so.
+    /// Runs a task of the coordinator and records a panic in it, which the probes then report.
     pub(crate) async fn watch(self: Arc<Self>, name: &'static str, task: impl Future<Output = ()>) {
         if AssertUnwindSafe(task).catch_unwind().await.is_err() {
             self.broke(format!("the task that {name} has panicked"));
         }
     }
 
-    /// What has panicked, where something has.
+    /// Returns what has panicked, if anything has.
     pub(crate) fn broken(&self) -> Option<&str> {
         self.broken.get().map(String::as_str)
     }
@@ -162,12 +164,13 @@ impl Leadership {
         &self.turned_away
     }
 
-    /// Why changes are not durable at the moment, when they are not.
+    /// Returns why changes cannot be made durable at the moment, or `None` if they can.
     pub(crate) fn state_problem(&self) -> Option<String> {
         self.driver()?.state_problem()
     }
 
-    /// In words for a probe: as `Ok` when it does its part, which on stand-by is to know who leads.
+    /// Returns the text for the readiness probe: `Ok` if this coordinator does its part, which for a standby means that
+    /// it knows the leader.
     pub(crate) fn readiness(&self) -> Result<String, String> {
         if let Some(broken) = self.broken() {
             return Err(broken.to_owned());

@@ -1,4 +1,4 @@
-//! The coordinator's metrics, in Prometheus' text format. Labels are names of jobs, requests and outcomes: never ids of
+//! The coordinator's metrics, in Prometheus' text format. Labels are names of jobs, requests and outcomes, never ids of
 //! samples, shards or clients.
 
 use prometheus_client::{
@@ -22,12 +22,12 @@ struct JobLabels {
     job: String,
 }
 
-/// Requests answered since start.
+/// Counts requests answered since start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requests(Family<RequestLabels, Counter>);
 
 impl Requests {
-    /// Counts a request of that [name](request_name) and what became of it.
+    /// Counts a request with this [name](request_name) and its outcome.
     pub(crate) fn count(&self, request: &'static str, reply: &FromCoordinator) {
         let outcome = if matches!(reply, FromCoordinator::Refused(_)) { "refused" } else { "done" };
         self.0.get_or_create(&RequestLabels { request, outcome }).inc();
@@ -39,18 +39,18 @@ struct TurnedAwayLabels {
     cause: &'static str,
 }
 
-/// Peers that were not let in since start.
+/// Counts peers rejected since start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TurnedAway(Family<TurnedAwayLabels, Counter>);
 
 impl TurnedAway {
-    /// Counts one; `cause` is one of a few.
+    /// Counts one rejected peer; `cause` must be one of a small fixed set.
     pub(crate) fn count(&self, cause: &'static str) {
         self.0.get_or_create(&TurnedAwayLabels { cause }).inc();
     }
 }
 
-/// What a request is called.
+/// Returns the name of a request in the metrics.
 pub(crate) const fn request_name(request: &ToCoordinator) -> &'static str {
     match request {
         ToCoordinator::WorkerHeartbeat(_) => "worker_beat",
@@ -67,7 +67,7 @@ pub(crate) const fn request_name(request: &ToCoordinator) -> &'static str {
     }
 }
 
-/// All metrics, as text. What the status knows is not counted twice: its figures become gauges when they are asked for.
+/// Returns all metrics as text. Values that the status holds are not counted again: they become gauges at each request.
 pub(crate) fn text(
     status: &Status,
     requests: &Requests,

@@ -45,60 +45,61 @@ use crate::{
     },
 };
 
-/// How often the core is told that time has passed; a fraction of any sensible liveness timeout.
+/// The interval at which the core gets the time; a fraction of any sensible liveness timeout.
 const TICK: Duration = Duration::from_millis(200);
-/// What a stop may take before connections are cut.
+/// Time for an orderly stop, after which open connections are cut.
 const STOP_TIMEOUT: Duration = Duration::from_millis(1_400);
-/// What writing the last changes may take of it.
+/// The part of it that writing the last changes may take.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(800);
-/// What a member of etcd may take at least to answer.
+/// Lower bound of the time-out for an answer of an etcd member.
 const MIN_ETCD_TIMEOUT: Duration = Duration::from_millis(500);
-/// The CA's directory in the state directory.
+/// The CA's directory inside the state directory.
 pub const CA_DIRECTORY: &str = "ca";
 
-/// Where a coordinator listens and what it keeps where.
+/// The settings of a coordinator: its addresses, its state, its certificate and the core's configuration.
 #[derive(Clone, Debug)]
 pub struct CoordinatorSettings {
-    /// UDP address for workers, clients and admins; port 0 takes a free one.
+    /// UDP address for workers, clients and admins; port 0 picks a free one.
     pub listen: SocketAddr,
-    /// TCP address for HTTP; port 0 takes a free one.
+    /// TCP address for HTTP; port 0 picks a free one.
     pub http: SocketAddr,
-    /// Where the durable state is.
+    /// Where the durable state is kept.
     pub state: StateLocation,
-    /// Where its certificate comes from.
+    /// Where this coordinator's certificate comes from.
     pub authority: Authority,
-    /// Folder with `ca.pem`, and perhaps `cert.pem` and `key.pem`, to talk TLS to etcd; without it, plain HTTP.
+    /// Directory with `ca.pem`, and optionally `cert.pem` and `key.pem`, for TLS to etcd; without it, plain HTTP.
     pub etcd_certs: Option<PathBuf>,
-    /// Seconds without a word from the one that leads, after which another one does. etcd gives no less than about two.
-    /// Default: 5. Raised: nobody leads for longer when the leader is killed; lowered: an etcd that is slow for as long
-    /// unseats it.
+    /// Silence of the leader, in seconds, after which another coordinator takes the lead. The minimum that etcd grants
+    /// is about two. Default: 5. If raised, there is no leader for longer after the leader was killed; if lowered, the
+    /// leader loses the lease when etcd is slow for that long.
     pub lease_s: u64,
-    /// `HOST:PORT` where others reach it. Default: `listen`, where that names an address.
+    /// `HOST:PORT` at which other processes reach this coordinator. Default: `listen`, if that names an address.
     pub advertise: Option<String>,
     /// Directory of job files to load.
     pub jobs: Option<PathBuf>,
-    /// Name in its certificate.
+    /// The name in this coordinator's certificate.
     pub name: String,
-    /// Further DNS names and addresses in its certificate.
+    /// Further DNS names and addresses in the certificate.
     pub sans: Vec<String>,
-    /// Which datasets jobs may have.
+    /// Which datasets jobs may use.
     pub datasets: DatasetLimits,
-    /// The core's knobs.
+    /// The settings of the core.
     pub config: Config,
 }
 
-/// Where a coordinator's certificate comes from.
+/// The source of a coordinator's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Authority {
-    /// The CA beside the state: made at first start. Not for a state in etcd, where each would make its own.
+    /// The CA beside the state, created at first start. Not available for a state in etcd, where each coordinator would
+    /// create its own CA.
     OfState,
-    /// The CA in this folder. Coordinators of one cluster share it.
+    /// The CA in this directory. The coordinators of a cluster share it.
     Ca(PathBuf),
-    /// A folder with `ca.pem`, `cert.pem` and `key.pem` of a coordinator.
+    /// A directory with `ca.pem`, `cert.pem` and `key.pem` of a coordinator.
     Issued(PathBuf),
 }
 
-/// A coordinator that cannot start.
+/// The reason why a coordinator cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -128,7 +129,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// What to do about it, where something can be said.
+    /// Returns what the user can do about the error, if there is anything to suggest.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
@@ -154,7 +155,7 @@ impl StartError {
     }
 }
 
-/// A running coordinator. Dropped, it stops at once; [`stop`](Self::stop) tells its peers.
+/// A running coordinator. Dropping it stops it at once; [`stop`](Self::stop) also notifies its peers.
 pub struct Server {
     quic: SocketAddr,
     http: SocketAddr,
@@ -165,19 +166,19 @@ pub struct Server {
     stop_http: Arc<Notify>,
     http_task: JoinSet<()>,
     connections: JoinSet<()>,
-    /// What runs while it leads, or the election.
+    /// The tasks of the leader, or the election.
     tasks: JoinSet<()>,
 }
 
 impl Server {
-    /// Opens the state, the CA and the ports, and serves: at once where the state is in a directory, where it is in etcd
-    /// whenever it is this coordinator's turn. Call it in a tokio runtime.
+    /// Opens the state, the CA and the ports, and serves requests: at once if the state is in a directory; if it is in
+    /// etcd, whenever this coordinator holds the lease. Must be called in a tokio runtime.
     ///
     /// # Errors
     /// [`StartError`].
     pub async fn start(settings: CoordinatorSettings) -> Result<Self, StartError> {
         StoreOptions::from_env().check().map_err(|error| StartError::Store(Box::new(error)))?;
-        // First, as its lock keeps two coordinators off one directory.
+        // Opened first: its lock prevents two coordinators from using one directory.
         let mut embedded = match &settings.state {
             StateLocation::Directory(directory) => Some(EmbeddedState::open(directory)?),
             StateLocation::Etcd { .. } => None,
@@ -220,22 +221,23 @@ impl Server {
         Ok(Self { quic, http, endpoint, leadership, election, stopping, stop_http, http_task, connections, tasks })
     }
 
-    /// Where it listens for QUIC.
+    /// Returns the address that it listens on for QUIC.
     #[must_use]
     pub const fn quic(&self) -> SocketAddr {
         self.quic
     }
 
-    /// Where it listens for HTTP.
+    /// Returns the address that it listens on for HTTP.
     #[must_use]
     pub const fn http(&self) -> SocketAddr {
         self.http
     }
 
-    /// Stops within two seconds: nobody new is let in, peers are told, everything is durable, another one can lead.
+    /// Stops within two seconds: rejects new peers, notifies connected ones, writes all changes and gives up the lease,
+    /// so that another coordinator can lead.
     pub async fn stop(mut self) {
         self.stopping.store(true, Ordering::Relaxed);
-        // Closed first and dropped when the word has gone out: a connection that is dropped closes without a reason.
+        // Close the endpoint before dropping connections: a connection that is dropped closes without a reason.
         self.endpoint.close(0_u32.into(), b"the coordinator is stopping");
         self.stop_http.notify_one();
         let tidy = async {
@@ -261,7 +263,7 @@ fn identity(settings: &CoordinatorSettings, state: Option<&mut EmbeddedState>) -
         (Authority::OfState, Some(state)) => {
             let folder = state.folder().join(CA_DIRECTORY);
             if state.owns_ca() {
-                // Another CA would be one that no certificate of this cluster is of.
+                // No certificate of this cluster would be valid under a new CA.
                 ClusterCa::open(&folder).map_err(|error| match error {
                     CertError::NoCa { path } => StartError::CaLost { path },
                     other => other.into(),
@@ -285,7 +287,7 @@ fn identity(settings: &CoordinatorSettings, state: Option<&mut EmbeddedState>) -
     Ok(ca.issue(Role::Coordinator, &settings.name, &settings.sans, LEAF_VALIDITY)?.identity()?)
 }
 
-/// A coordinator that is to lead when it is its turn.
+/// Creates the election in which a coordinator with its state in etcd takes part.
 fn join_election(
     settings: &CoordinatorSettings,
     quic: SocketAddr,
@@ -304,7 +306,7 @@ fn join_election(
     {
         return Err(StartError::Advertise { address: address.clone() });
     }
-    // A few members can be asked in the time of a lease.
+    // Allows several members to be tried within the time of one lease.
     let lease = Duration::from_secs(settings.lease_s);
     let timeouts = Timeouts { answer: (lease / 5).max(MIN_ETCD_TIMEOUT), commit: lease };
     Ok(Election {
@@ -321,7 +323,7 @@ fn join_election(
     })
 }
 
-/// What runs while a coordinator leads.
+/// Spawns the tasks that run while this coordinator leads.
 fn lead_until_lost(driver: &Arc<Driver>, leadership: &Arc<Leadership>, jobs: Option<PathBuf>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(Arc::clone(leadership).watch("keeps the time", tick(Arc::clone(driver))));

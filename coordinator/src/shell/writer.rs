@@ -1,7 +1,7 @@
-//! The thread that makes changes durable, so that nobody who holds the core waits for a disk.
+//! The thread that makes changes durable, so that no task waits for a disk while it holds the core.
 //!
-//! Changes that wait together are written together. When the disk refuses, they are kept and tried again, with back-off;
-//! when another coordinator leads, they are dropped.
+//! Changes that are queued together are written together. If the disk refuses a write, the changes are kept and retried
+//! with back-off; if another coordinator leads, they are dropped.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -18,15 +18,15 @@ use crate::{
     state::{StateStore, StateStoreError},
 };
 
-/// Until writing is tried again after it failed; doubles each time, up to the most.
+/// The pause before the first retry of a failed write; it doubles with each retry, up to `MAX_RETRY`.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const MAX_RETRY: Duration = Duration::from_secs(5);
 /// How long the thread sleeps when there is nothing to do.
 const IDLE: Duration = Duration::from_secs(3_600);
-/// How long a writer that is dropped is waited for: a state that hangs is left to itself.
+/// How long a drop waits for the thread to end. A store that hangs longer is abandoned.
 const DROP_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// What became of the changes: `Err` says why they are not durable yet.
+/// The outcome of a write: `Err` carries the reason why the changes are not durable yet.
 pub(crate) type Written = oneshot::Receiver<Result<(), String>>;
 
 struct WriteRequest {
@@ -34,7 +34,7 @@ struct WriteRequest {
     done: oneshot::Sender<Result<(), String>>,
 }
 
-/// A handle to the thread; dropped, it waits for what was handed over, but not for long.
+/// A handle to the writer thread. Dropping it waits for queued changes, but no longer than `DROP_TIMEOUT`.
 pub(crate) struct StateWriter {
     requests: Option<mpsc::Sender<WriteRequest>>,
     /// Closed when the thread has ended.
@@ -63,18 +63,18 @@ impl StateWriter {
         Self { requests: Some(requests), ended: Mutex::new(ended), problem }
     }
 
-    /// Hands changes over. They are written in the order of these calls.
+    /// Queues changes. They are written in the order of these calls.
     pub(crate) fn write(&self, changes: Vec<Change>) -> Written {
         let (done, written) = oneshot::channel();
         let requests = self.requests.as_ref().expect("the writer runs until it is dropped");
         if let Err(mpsc::SendError(WriteRequest { done, .. })) = requests.send(WriteRequest { changes, done }) {
-            // The thread has panicked, and said so.
+            // The thread has panicked and set the problem.
             let _ = done.send(Err(self.problem().unwrap_or_else(|| "nobody writes the state".to_owned())));
         }
         written
     }
 
-    /// Why the last changes are not durable, when they are not.
+    /// Returns why the last changes are not durable, or `None` if they are.
     pub(crate) fn problem(&self) -> Option<String> {
         self.problem.lock().clone()
     }
@@ -89,10 +89,10 @@ impl Drop for StateWriter {
 
 struct WriteJob {
     store: Box<dyn StateStore>,
-    /// Changes that could not be written yet.
+    /// The changes that could not be written yet.
     pending: Vec<Change>,
     problem: Arc<Mutex<Option<String>>>,
-    /// Nothing is tried until then, and how long that was.
+    /// The end of the current pause after a failure, and the length of that pause.
     rest: Option<(Instant, Duration)>,
 }
 
@@ -141,7 +141,7 @@ impl WriteJob {
             Err(error) => {
                 let text = error_text(&error);
                 if matches!(error, StateStoreError::LeadershipLost { .. }) {
-                    // Whoever leads goes on from what was written, and is told the rest by those it concerns.
+                    // The new leader continues from what was written; the peers concerned report the rest to it.
                     self.pending.clear();
                     return Err(text);
                 }
@@ -157,7 +157,7 @@ impl WriteJob {
     }
 }
 
-/// Drops what a later change replaces, so that a disk that refuses for long costs no memory without bound.
+/// Drops changes that a later change replaces, so that memory stays bounded while a disk refuses writes for long.
 fn coalesce(changes: &mut Vec<Change>) {
     let mut jobs = std::collections::HashSet::new();
     let mut sessions = std::collections::HashSet::new();
@@ -186,7 +186,7 @@ mod tests {
         state::{MemoryState, StateStoreError},
     };
 
-    /// A state in memory, seen from outside, whose disk can refuse.
+    /// A state in memory that the test can also read, with a disk that can refuse writes.
     #[derive(Clone, Default)]
     struct Flaky(Arc<Mutex<MemoryState>>, Arc<AtomicBool>);
 
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(error, "state `state` cannot be written: disk full");
         assert_eq!(writer.problem(), Some(error));
         store.1.store(false, Ordering::SeqCst);
-        // It is tried again by itself; until then nobody is told that something is durable which is not.
+        // The writer retries by itself; until then no caller is told that something is durable which is not.
         while writer.problem().is_some() {
             std::thread::yield_now();
         }
