@@ -1,4 +1,4 @@
-//! What every [`StateStore`] must do, run by each implementation's tests.
+//! The conformance suite for every [`StateStore`], run by each implementation's tests.
 
 use spdl_shard::{Fingerprint, Position, Receipt, SampleId, job::Job};
 use spdl_wire::messages::{FromCoordinator, Join, NodeId, SessionId, Start, StartReason, ToCoordinator};
@@ -10,7 +10,7 @@ use crate::core::{
 };
 
 fn job(name: &str) -> JobRecord {
-    // A fraction that short decimal text does not give back, and a fingerprint that needs all 128 bits.
+    // A fraction that short decimal text does not reproduce, and a fingerprint that needs all 128 bits.
     let fraction = f64::from_bits(0.1f64.to_bits() + 1) / 3.0;
     let job = Job { dataset_fingerprint: Fingerprint(u128::MAX - 5), max_bad_fraction: fraction, ..testing::job(name) };
     JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits: fraction.to_bits(), failed: None, job }
@@ -49,13 +49,13 @@ fn bad_sample(job: &str, sample: u64, named: bool) -> BadSampleRecord {
     BadSampleRecord { job: job.to_owned(), sample: SampleId(sample), named: named.then_some(cause) }
 }
 
-/// A session of job `j` as format 1 had it: rank 1 of 2 had got further than rank 0.
+/// A session of job `j` in format 1: rank 1 of 2 has advanced further than rank 0.
 pub(crate) const SESSION_OF_FORMAT_1: &str = r#"{"id":7,"job":"j","world":2,"global_batch":96,"start":{"epoch":0,"offset":0},
     "superseded_by":null,"ranks":[
     {"rank":0,"nonce":10,"client":"process 1 on a","node":"a","acknowledged":{"epoch":1,"offset":96},"left":true},
     {"rank":1,"nonce":11,"client":"process 2 on a","node":"a","acknowledged":{"epoch":1,"offset":192},"left":true}]}"#;
 
-/// A launch goes on where the ranks of [`SESSION_OF_FORMAT_1`] had got to, under the job's name.
+/// Checks that a launch resumes where the ranks of [`SESSION_OF_FORMAT_1`] had got to, in the run with the job's name.
 pub(crate) fn goes_on_from_format_1(durable: Durable) {
     let mut core = Coordinator::new(Config::default(), Box::new(NearestThenLeastLoaded), durable, 0);
     let join = Join { start: Start::Resume, ..testing::join(0, 2, 20) };
@@ -66,7 +66,7 @@ pub(crate) fn goes_on_from_format_1(durable: Durable) {
     assert_eq!(reason, StartReason::Resumed { session: SessionId(7) });
 }
 
-/// Something for each table.
+/// Returns changes that reach each table.
 pub(crate) fn some_changes() -> Vec<Change> {
     vec![
         Change::PutJob(job("a")),
@@ -78,7 +78,7 @@ pub(crate) fn some_changes() -> Vec<Change> {
     ]
 }
 
-/// Runs the suite. `open` opens fresh state when given none, else closes the one given and opens it again.
+/// Runs the suite. `open(None)` opens a fresh state; `open(Some(state))` closes that state and opens it again.
 pub(crate) fn run<S: StateStore>(open: impl Fn(Option<S>) -> S) {
     fresh_state_is_empty(&open);
     what_was_put_is_there_after_opening_again(&open);

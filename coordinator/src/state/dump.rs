@@ -1,5 +1,5 @@
-//! The whole state as a plain file, one JSON object per line: for backups, for moving from one place to another, for
-//! reading by eye. docs/spec/formats.md describes it.
+//! A dump of the whole state as a plain file, one JSON object per line: for backups, for moving the state, for reading
+//! by eye. docs/spec/formats.md describes it.
 
 use std::{
     fs,
@@ -12,12 +12,13 @@ use serde::{Deserialize, Serialize};
 use super::{StateStoreError, restored};
 use crate::core::{BadSampleRecord, Durable, JobRecord, SessionRecord};
 
-/// Version of the file.
+/// The version of the file format.
 const VERSION: u32 = 1;
-/// Ids that are skipped by whoever goes on from a file: sessions may have begun after it was written, and still run.
+/// The number of session ids that are skipped when a state continues from a dump: sessions may have begun after the
+/// dump was written, and may still run.
 const SKIPPED_SESSIONS: u64 = 1_000;
 
-/// The first line. The numbers of records tell a file that was cut off.
+/// The first line. Its record counts reveal a truncated file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
     spdl_state: u32,
@@ -38,20 +39,20 @@ enum DumpLine {
     BadSample(BadSampleRecord),
 }
 
-/// What a plain file holds.
+/// The content of a dump file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dump {
-    /// All of the state.
+    /// The whole state.
     pub durable: Durable,
-    /// Whether its coordinator's CA is in its folder: it must be there where the state goes on.
+    /// Whether the coordinator's CA is in the state directory: it must be present where the state continues.
     pub owns_ca: bool,
 }
 
 impl Dump {
-    /// Writes it, in an order that depends on the content alone.
+    /// Writes the dump, in an order that depends only on its content.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn write(&self, mut out: impl Write) -> io::Result<()> {
         let Durable { jobs, sessions, bad_samples, last_session } = &self.durable;
         let head = Head {
@@ -73,7 +74,7 @@ impl Dump {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// [`StateStoreError::Dump`], which names the line.
+    /// Returns [`StateStoreError::Dump`], which names the line, or [`StateStoreError::Io`].
     pub fn read(path: &Path) -> Result<Self, StateStoreError> {
         let io =
             |source: io::Error| StateStoreError::Io { path: path.to_owned(), action: "read", source: source.into() };
@@ -109,7 +110,8 @@ impl Dump {
         Ok(Self { durable, owns_ca: head.owns_ca })
     }
 
-    /// The state to go on with elsewhere, or later: the ids of sessions that may have begun meanwhile are not given again.
+    /// Returns the state to continue from later or elsewhere: session ids that may have been assigned meanwhile are
+    /// skipped.
     #[must_use]
     pub fn continued(mut self) -> Self {
         self.durable.last_session += SKIPPED_SESSIONS;

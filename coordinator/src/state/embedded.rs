@@ -1,8 +1,8 @@
-//! The durable state in one redb file, `coordinator.redb` in the state folder. Every change is synced before it counts as
-//! done. A lock ends with the process, so kill -9 leaves none behind.
+//! The durable state in one redb file, `coordinator.redb` in the state directory. Every change is synced to disk before
+//! it counts as done. The lock ends with the process, so kill -9 leaves no stale lock.
 //!
-//! After an error of the disk the database takes nothing more until it is opened anew, which the next change does. Beside
-//! it lies a plain file with all of it, `backup.jsonl`, a minute old at most while there is something to write.
+//! After a disk error the database accepts no more changes until it is reopened, which the next change does. A backup
+//! of the whole state, `backup.jsonl`, lies beside it; it is at most a minute old while there are changes to write.
 
 use std::{
     fs, io,
@@ -22,21 +22,21 @@ use crate::core::{Change, Durable};
 
 /// Memory for cached pages.
 const CACHE_BYTES: usize = 8 << 20;
-/// The backup is at most so old when something has changed since.
+/// The largest age of the backup while changes are missing from it.
 const BACKUP_PERIOD: Duration = Duration::from_secs(60);
-/// Where writing the backup takes long it is written less often: it takes at most this part of the time.
+/// If writing the backup is slow, it is written less often: it takes at most one part in this many of the time.
 const BACKUP_SHARE: u32 = 50;
 
-/// State in a file.
+/// The durable state in a file.
 pub struct EmbeddedState {
     folder: Folder,
-    /// `None` after an error, until it is opened anew.
+    /// The database, or `None` after an error until it is reopened.
     database: Option<Database>,
     owns_ca: bool,
     backup: Backup,
 }
 
-/// When the backup was written, and whether it lags behind.
+/// When the backup was written, and whether changes are missing from it.
 struct Backup {
     written: Instant,
     period: Duration,
@@ -45,10 +45,11 @@ struct Backup {
 }
 
 impl EmbeddedState {
-    /// Opens the state in a folder, or begins it there.
+    /// Opens the state in a directory, or creates it there.
     ///
     /// # Errors
-    /// When another process has it, another version wrote it, it is damaged or was lost, or the disk fails.
+    /// Fails when another process holds the lock, another version wrote the state, it is damaged or lost, or the disk
+    /// fails.
     pub fn open(directory: &Path) -> Result<Self, StateStoreError> {
         let folder = Folder::take(directory)?;
         let path = folder.database();
@@ -72,10 +73,10 @@ impl EmbeddedState {
         Ok(state)
     }
 
-    /// Makes the state of a folder anew, with `dump` in it. What was there is moved aside: where to.
+    /// Replaces the state in a directory by `dump`. The previous database is moved aside; its new path is returned.
     ///
     /// # Errors
-    /// When another process has it, or the disk fails.
+    /// Fails when another process holds the lock, or the disk fails.
     pub fn replace(directory: &Path, dump: &Dump) -> Result<Option<PathBuf>, StateStoreError> {
         let folder = Folder::take(directory)?;
         let aside = folder.set_aside()?;
@@ -83,28 +84,28 @@ impl EmbeddedState {
         Ok(aside)
     }
 
-    /// All of the state in a folder, as a plain file has it.
+    /// Reads the whole state in a directory, in the form of a dump.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and where there is none.
+    /// Fails as [`open`](Self::open) does, and when there is no state.
     pub fn export(directory: &Path) -> Result<Dump, StateStoreError> {
-        // Taking a folder makes it.
+        // Checked first, because locking a directory creates it.
         let path = Folder::database_in(directory);
         fs::metadata(&path).map_err(|error| io_error(&path, "read", error))?;
         let _folder = Folder::take(directory)?;
         try_out(&path)
     }
 
-    /// Whether its coordinator's CA lies beside it, and has to.
+    /// Returns whether the coordinator's CA lies beside the state, where it must stay.
     #[must_use]
     pub const fn owns_ca(&self) -> bool {
         self.owns_ca
     }
 
-    /// Notes that the CA lies beside it from here on.
+    /// Records that the CA lies beside the state from now on.
     ///
     /// # Errors
-    /// When the disk fails.
+    /// Fails when the disk fails.
     pub fn own_ca(&mut self) -> Result<(), StateStoreError> {
         self.change(tables::own_ca)?;
         self.owns_ca = true;
@@ -112,14 +113,14 @@ impl EmbeddedState {
         Ok(())
     }
 
-    /// The folder it lies in.
+    /// Returns the state directory.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Runs `action` on the database, which is opened first where an error has closed it. An error closes it: what it has
-    /// in memory may then differ from what is on the disk.
+    /// Runs `action` on the database, which is reopened first if an error has closed it. An error closes the database,
+    /// because its state in memory may then differ from that on the disk.
     fn change(&mut self, action: impl FnOnce(&Database) -> Result<(), redb::Error>) -> Result<(), StateStoreError> {
         let path = self.folder.database();
         let database = match self.database.take() {
@@ -200,7 +201,7 @@ impl StateStore for EmbeddedState {
     }
 }
 
-/// Makes the database of a folder that has none.
+/// Creates the database of a directory that has none.
 fn make(folder: &Folder, dump: &Dump) -> Result<(), StateStoreError> {
     folder.put_database(|path| {
         let write = |source: redb::Error| StateStoreError::Io {
@@ -214,8 +215,8 @@ fn make(folder: &Folder, dump: &Dump) -> Result<(), StateStoreError> {
     })
 }
 
-/// What a database holds, read from a copy of its file in memory that is checked first: one that is damaged is left as
-/// it is, and whatever can be restored from it still can.
+/// Returns the content of a database, read from a copy of its file in memory that is checked first: a damaged file
+/// stays unchanged, so that whatever can be restored from it still can be.
 fn try_out(path: &Path) -> Result<Dump, StateStoreError> {
     let bytes = fs::read(path).map_err(|error| io_error(path, "read", error))?;
     if bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! The state folder: who has it, and the names in it. What the files hold is not decided here.
+//! The state directory: its lock and the names of its files. The content of the files is not defined here.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -11,15 +11,15 @@ use super::StateStoreError;
 
 /// The database.
 const DATABASE: &str = "coordinator.redb";
-/// The database while it is made.
+/// The database while it is being created.
 const DATABASE_NEW: &str = "coordinator.redb.new";
-/// The plain file beside it; one tells that the folder is in use.
+/// The backup beside the database; its presence shows that the directory is in use.
 const BACKUP: &str = "backup.jsonl";
-/// Locked for as long as the process lives, also while the database is closed after an error. Others cannot open it, or
-/// any user could lock it.
+/// The lock file, held for the life of the process, also while the database is closed after an error. Its mode denies
+/// other users, because any user who could open it could lock it.
 const LOCK: &str = "coordinator.lock";
 
-/// A state folder that is ours.
+/// A state directory that this process has locked.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
@@ -27,7 +27,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Takes the folder, made where it is not there.
+    /// Locks the directory, and creates it if it does not exist.
     pub(super) fn take(path: &Path) -> Result<Self, StateStoreError> {
         let file = path.join(LOCK);
         let io =
@@ -45,7 +45,7 @@ impl Folder {
         &self.path
     }
 
-    /// Where the database of a folder is.
+    /// Returns the path of the database in a directory.
     pub(super) fn database_in(folder: &Path) -> PathBuf {
         folder.join(DATABASE)
     }
@@ -58,7 +58,7 @@ impl Folder {
         self.path.join(BACKUP)
     }
 
-    /// Makes a database with `make`, which is given a path, and puts it in its place when it is whole.
+    /// Creates a database with `make`, which gets a temporary path, and renames it into place once it is complete.
     pub(super) fn put_database(
         &self,
         make: impl FnOnce(&Path) -> Result<(), StateStoreError>,
@@ -74,7 +74,7 @@ impl Folder {
         fs::rename(&new, self.database()).and_then(|()| File::open(&self.path)?.sync_all()).map_err(io)
     }
 
-    /// Moves the database, where there is one, aside under a name that is free, and gives it.
+    /// Moves the database, if there is one, to a free name in the directory, and returns its new path.
     pub(super) fn set_aside(&self) -> Result<Option<PathBuf>, StateStoreError> {
         let database = self.database();
         if !database.exists() {
@@ -89,7 +89,7 @@ impl Folder {
     }
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file completely or not at all.
 pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");

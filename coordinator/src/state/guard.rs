@@ -1,5 +1,5 @@
-//! What a database's library may do with a file that is damaged: panic. Here that is an error about the file, without
-//! the report of a panic; and the file itself is only touched when a copy of it in memory has proved sound.
+//! Guards against the database library, which may panic on a damaged file. Such a panic becomes an error about the file
+//! and is not reported as a panic; and the file itself is only opened once a copy of it in memory has proved sound.
 
 use std::{
     cell::Cell,
@@ -11,7 +11,7 @@ use std::{
 use parking_lot::RwLock;
 use redb::StorageBackend;
 
-/// How far a copy may grow beyond the file that it was made of: a damaged length could ask for anything.
+/// How far a copy may grow beyond the size of its file: a damaged length could request any amount.
 const MAX_GROWTH_BYTES: u64 = 64 << 20;
 
 static HOOK: Once = Once::new();
@@ -20,7 +20,8 @@ thread_local! {
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `action`; `Err` with the panic's text where it panics. Nothing that it changed may be used then.
+/// Runs `action` and returns `Err` with the panic's text if it panics. After that, nothing that `action` changed may be
+/// used.
 pub(super) fn guarded<T>(action: impl FnOnce() -> T) -> Result<T, String> {
     HOOK.call_once(|| {
         let usual = take_hook();
@@ -39,7 +40,7 @@ pub(super) fn guarded<T>(action: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// A database file's bytes in memory, to be tried out.
+/// The bytes of a database file in memory, to test whether it can be read.
 #[derive(Debug)]
 pub(super) struct Copy {
     bytes: RwLock<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! For how long a coordinator leads.
+//! How long a coordinator may act as the leader.
 
 use std::{
     sync::Arc,
@@ -8,44 +8,45 @@ use std::{
 use parking_lot::Mutex;
 use spdl_wire::mutations::{Mutation, mutated};
 
-/// Until when this coordinator leads for certain, by its own clock. Shared by whoever renews it and all who rely on it.
+/// The time, by this coordinator's own clock, until which it is certain to lead. Shared by the task that renews the
+/// lease and all code that relies on it.
 #[derive(Clone, Debug)]
 pub struct LeaseDeadline(Option<Arc<Mutex<Instant>>>);
 
 impl LeaseDeadline {
-    /// Nobody else can lead: the state is this coordinator's alone.
+    /// Returns a deadline that never passes: no other coordinator can lead, because no other can use the state.
     #[must_use]
     pub const fn unbounded() -> Self {
         Self(None)
     }
 
-    /// Until `end`, unless it is extended.
+    /// Returns a deadline at `end`, which can be extended.
     #[must_use]
     pub fn until(end: Instant) -> Self {
         Self(Some(Arc::new(Mutex::new(end))))
     }
 
-    /// When to stop counting on a lease of `ttl` that was asked for at `asked`. Its giver counts from a later moment, so
-    /// nobody else can have it before `asked + ttl`; a quarter is kept back for clocks that run apart and for what is
-    /// under way.
+    /// Returns when to stop relying on a lease of `ttl` that was requested at `asked`. etcd counts from a later moment,
+    /// so no other coordinator can hold the lease before `asked + ttl`. The last quarter is not used, as a margin for
+    /// clock drift and for operations in progress.
     #[must_use]
     pub fn end_of_lease(asked: Instant, ttl: Duration) -> Instant {
         if mutated(Mutation::IgnoreLease) { asked + ttl * 10 } else { asked + ttl * 3 / 4 }
     }
 
-    /// Whether it lasts.
+    /// Returns whether the deadline has not passed.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.0.as_ref().is_none_or(|end| Instant::now() < *end.lock())
     }
 
-    /// What is left of it; `None` without end.
+    /// Returns the time left; `None` if the deadline is unbounded.
     #[must_use]
     pub fn left(&self) -> Option<Duration> {
         self.0.as_ref().map(|end| end.lock().saturating_duration_since(Instant::now()))
     }
 
-    /// Makes it last until `end`, unless it is over.
+    /// Extends the deadline to `end`, unless it has passed.
     pub fn extend(&self, end: Instant) {
         if let Some(until) = &self.0 {
             let mut until = until.lock();
@@ -55,7 +56,7 @@ impl LeaseDeadline {
         }
     }
 
-    /// Ends it, for good.
+    /// Ends it now and for good.
     pub fn end(&self) {
         if let Some(until) = &self.0 {
             let mut until = until.lock();

@@ -1,25 +1,25 @@
-//! Where the state is, as it is written: a directory, or `etcd://HOST:PORT,.../PREFIX`.
+//! The location of the state as text: a directory, or `etcd://HOST:PORT,.../PREFIX`.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
-/// What the keys begin with unless something else is said.
+/// The prefix of the keys if the location names none.
 const DEFAULT_PREFIX: &str = "spdl";
 
-/// Where the state is.
+/// The location of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateLocation {
     /// In a directory, for one coordinator.
     Directory(PathBuf),
     /// In etcd, for one or several.
     Etcd {
-        /// Its members, `HOST:PORT`.
+        /// The etcd members, as `HOST:PORT`.
         members: Vec<String>,
-        /// What the keys begin with; no slash at its end.
+        /// The prefix of the keys, without a slash at its end.
         prefix: String,
     },
 }
 
-/// A text that is no place for the state.
+/// The error for a text that is no valid location of the state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` names no member of etcd; write etcd://HOST:PORT,.../PREFIX")]
 pub struct LocationError {
@@ -29,7 +29,7 @@ pub struct LocationError {
 impl FromStr for StateLocation {
     type Err = LocationError;
 
-    /// Everything that is not of etcd is a path.
+    /// Parses a location. Any text that does not begin with `etcd://` is a path.
     fn from_str(text: &str) -> Result<Self, LocationError> {
         let Some(rest) = text.strip_prefix("etcd://") else { return Ok(Self::Directory(text.into())) };
         let (members, prefix) = rest.split_once('/').unwrap_or((rest, ""));

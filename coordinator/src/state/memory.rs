@@ -1,4 +1,4 @@
-//! The durable state in memory: for tests and simulation, where "durable" means outliving a coordinator's core.
+//! The durable state in memory: for tests and simulation, where "durable" means that it outlives a coordinator's core.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use spdl_wire::messages::SessionId;
 use super::{StateStore, StateStoreError};
 use crate::core::{BadSampleRecord, Change, Durable, JobRecord, SessionRecord};
 
-/// State that lives as long as this value.
+/// A state that lives as long as this value.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryState {
     jobs: BTreeMap<String, JobRecord>,

@@ -1,6 +1,7 @@
-//! Where the coordinator's durable state is kept: jobs, sessions with their acknowledged positions, bad samples.
+//! Storage of the coordinator's durable state: jobs, sessions with their acknowledged positions, bad samples.
 //!
-//! A store only keeps what the core says; it decides nothing. One conformance suite runs on every implementation.
+//! A store only keeps what the core passes to it and decides nothing. One conformance suite runs on every
+//! implementation.
 
 #[cfg(test)]
 mod conformance;
@@ -27,45 +28,48 @@ pub use memory::MemoryState;
 
 use crate::core::{Change, Durable, JobRecord};
 
-/// Keeps the durable state.
+/// A store of the durable state.
 pub trait StateStore: Send {
-    /// All that is kept.
+    /// Returns the whole stored state.
     ///
     /// # Errors
-    /// When it cannot be read, or is not what this program wrote.
+    /// Fails when the state cannot be read, or was not written by this program.
     fn load(&self) -> Result<Durable, StateStoreError>;
 
-    /// Makes changes durable, in order and all at once: when this returns, they survive a crash, and after a crash on the way
-    /// either all are there or none. They depend on each other: a session, and the mark on the one that it supersedes.
+    /// Makes changes durable, in order and atomically: when this returns, they survive a crash; after a crash during
+    /// the call either all of them are stored or none. Changes depend on each other, for example a session and the mark
+    /// on the session that it supersedes.
     ///
     /// # Errors
-    /// When they could not be written: all are then kept, or none. Applying all of them again does no harm.
+    /// Fails when the changes could not be written: then either all are stored or none. Applying all of them again has
+    /// no further effect.
     fn apply(&mut self, changes: &[Change]) -> Result<(), StateStoreError>;
 
-    /// Whether another coordinator can go on from it at any time: what is not in it may then not be promised to anybody.
+    /// Returns whether another coordinator can continue from this state at any time. If so, no answer may promise what
+    /// is not stored yet.
     fn is_shared(&self) -> bool {
         false
     }
 }
 
-/// Version of what is written. Of the earlier ones, all can be read:
+/// The version of the stored format. All earlier versions can be read:
 ///
-/// 1. knew no runs: a session had no `run`, `epochs`, `reason`, `launch`, `is_takeover` or `replaces`, a rank no
-///    `since_unix_s`. [`SessionRecord`](crate::core::SessionRecord) says what stands for them.
+/// 1. had no runs: a session had no `run`, `epochs`, `reason`, `launch`, `is_takeover` or `replaces`, a rank no
+///    `since_unix_s`. [`SessionRecord`](crate::core::SessionRecord) documents the defaults.
 ///
-/// What is opened in an earlier one is in this one from then on: an earlier program would take the sessions of all runs of
-/// a job for those of one.
+/// A state of an earlier version is raised to this one when it is opened: an earlier program would treat the sessions
+/// of all runs of a job as those of one run.
 const FORMAT: u64 = 2;
 
-/// Whether what has this format can be read.
+/// Returns whether this program can read the format.
 const fn is_readable(format: u64) -> bool {
     1 <= format && format <= FORMAT
 }
 
-/// A job as it was before it was written as JSON.
+/// Restores the fields of a job that JSON does not preserve, and checks its fingerprint.
 ///
 /// # Errors
-/// When it does not read back as it was, with the reason.
+/// Fails with the reason when the job does not read back unchanged.
 fn restored(mut record: JobRecord) -> Result<JobRecord, String> {
     record.job.max_bad_fraction = f64::from_bits(record.max_bad_fraction_bits);
     let actual = record.job.fingerprint();
@@ -75,90 +79,90 @@ fn restored(mut record: JobRecord) -> Result<JobRecord, String> {
     Ok(record)
 }
 
-/// The state cannot be read or written.
+/// The reason why the state cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateStoreError {
-    /// Another coordinator has it.
+    /// Another process holds the lock.
     #[error("state `{}` is in use by another process; stop that one, or give this one its own directory", path.display())]
     Locked {
         /// The file.
         path: PathBuf,
     },
-    /// Another version of this program wrote it.
+    /// Another version of this program wrote the state.
     #[error("state `{}` has format {actual}; this program reads format {expected}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// What it has.
+        /// The format of the file.
         actual: u64,
-        /// What this program reads.
+        /// The format that this program reads.
         expected: u64,
     },
-    /// A folder that was in use has no database.
+    /// A directory that was in use has no database.
     #[error("state folder `{}` was in use, and its `coordinator.redb` is gone", folder.display())]
     Lost {
-        /// The folder.
+        /// The directory.
         folder: PathBuf,
     },
-    /// A plain file that is not what was written.
+    /// A dump file is not as it was written.
     #[error("state file `{}`, line {line}: {cause}", path.display())]
     Dump {
         /// The file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// The line, counted from 1.
         line: usize,
         /// What is wrong.
         cause: String,
     },
-    /// Something in it does not read back as it was written.
+    /// A record does not read back as it was written.
     #[error("state `{}`: {subject} is damaged: {cause}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What.
+        /// The damaged record.
         subject: String,
-        /// How.
+        /// How it is damaged.
         cause: String,
     },
-    /// A coordinator leads, whose state would be replaced under it.
+    /// A coordinator leads, and the import would replace its state while it runs.
     #[error("state `{}` is in use: coordinator `{leader}` leads", path.display())]
     Led {
         /// The place in etcd.
         path: PathBuf,
-        /// Its name.
+        /// The leader's name.
         leader: String,
     },
-    /// A state that an import would replace.
+    /// The import would replace an existing state.
     #[error("state `{}` is not empty: it has {jobs} job(s) and {sessions} session(s)", path.display())]
     NotEmpty {
         /// The place in etcd.
         path: PathBuf,
-        /// How many jobs it has.
+        /// The number of jobs in it.
         jobs: usize,
-        /// How many sessions.
+        /// The number of sessions in it.
         sessions: usize,
     },
-    /// Another coordinator leads, or may do so.
+    /// Another coordinator leads, or may lead.
     #[error("state `{}` is no longer this coordinator's to write: its lease has run out", path.display())]
     LeadershipLost {
         /// The place in etcd.
         path: PathBuf,
     },
-    /// The disk, or etcd, does not do what it should.
+    /// An operation on the disk, or on etcd, failed.
     #[error("state `{}` cannot be {action}", path.display())]
     Io {
         /// The file, or the place in etcd.
         path: PathBuf,
         /// What was attempted: `opened`, `read`, `written` or `moved`.
         action: &'static str,
-        /// Why not.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
 impl StateStoreError {
-    /// What to do about it, where something can be said.
+    /// Returns what the user can do about the error, if there is anything to suggest.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let restore = |folder: &std::path::Path| {
@@ -186,7 +190,7 @@ impl StateStoreError {
         }
     }
 
-    /// Whether the same may work later.
+    /// Returns whether a retry may succeed.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::Locked { .. } | Self::Io { .. })

@@ -1,4 +1,4 @@
-//! What the database holds: its tables, and how records lie in them.
+//! The content of the database: its tables, and how records are stored in them.
 
 use std::path::Path;
 
@@ -12,16 +12,16 @@ use crate::core::{BadSampleRecord, BadSampleReport, Change, Durable, JobRecord, 
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 pub(super) const JOBS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("jobs");
 pub(super) const SESSIONS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("sessions");
-/// Keyed by job and sample; the value is empty where only the id is kept.
+/// Keyed by job and sample; the value is empty if only the id is kept.
 const BAD_SAMPLES: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("bad_samples");
 
 /// Keys of [`META`].
 const FORMAT_KEY: &str = "format";
 const LAST_SESSION: &str = "last_session";
-/// 1 where the coordinator's CA lies beside the state, and has to.
+/// 1 if the coordinator's CA lies beside the state, where it must stay.
 const OWNS_CA: &str = "owns_ca";
 
-/// Makes the tables of an empty database, with what is given in them.
+/// Creates the tables of an empty database and fills them from `dump`.
 pub(super) fn begin(database: &Database, dump: &Dump) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     {
@@ -34,7 +34,7 @@ pub(super) fn begin(database: &Database, dump: &Dump) -> Result<(), redb::Error>
     write(database, &dump.durable.clone().into_changes())
 }
 
-/// Notes that what is written from here on is of this program's format.
+/// Records that the database has this program's format from now on.
 pub(super) fn raise_format(database: &Database) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     transaction.open_table(META)?.insert(FORMAT_KEY, FORMAT)?;
@@ -42,7 +42,7 @@ pub(super) fn raise_format(database: &Database) -> Result<(), redb::Error> {
     Ok(())
 }
 
-/// Notes that the CA lies beside the state.
+/// Records that the CA lies beside the state.
 pub(super) fn own_ca(database: &Database) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     transaction.open_table(META)?.insert(OWNS_CA, 1)?;
@@ -89,14 +89,14 @@ pub(super) fn write(database: &Database, changes: &[Change]) -> Result<(), redb:
     Ok(())
 }
 
-/// Reads a database; `path` is what it is called in errors.
+/// Reads a database; `path` names it in errors.
 pub(super) struct Reader<'a> {
     pub(super) database: &'a Database,
     pub(super) path: &'a Path,
 }
 
 impl Reader<'_> {
-    /// All that is kept, when it is of the format that this program reads.
+    /// Reads the whole state, if this program can read its format.
     pub(super) fn read(&self) -> Result<Dump, StateStoreError> {
         match self.format()? {
             Some(format) if is_readable(format) => {}
@@ -118,7 +118,7 @@ impl Reader<'_> {
         Ok(Dump { durable, owns_ca: self.meta(OWNS_CA)?.unwrap_or(0) != 0 })
     }
 
-    /// The format it was written in.
+    /// Returns the format that the database was written in.
     pub(super) fn format(&self) -> Result<Option<u64>, StateStoreError> {
         self.meta(FORMAT_KEY)
     }
@@ -134,7 +134,7 @@ impl Reader<'_> {
         read().map_err(|source| self.io(source))
     }
 
-    /// The values of a table, with their keys for errors.
+    /// Returns the values of a table, each with the name of its key for errors.
     fn values<K: redb::Key + 'static>(
         &self,
         table: TableDefinition<'_, K, &[u8]>,
