@@ -10,7 +10,7 @@ fn database(directory: &Path) -> PathBuf {
     directory.join("coordinator.redb")
 }
 
-/// State with something in each table.
+/// Creates a state with a record in each table.
 fn used(directory: &Path) -> Durable {
     let mut state = EmbeddedState::open(directory).unwrap();
     state.apply(&conformance::some_changes()).unwrap();
@@ -99,7 +99,7 @@ fn a_record_that_does_not_read_back_is_named() {
     assert!(error.contains("job `x` is damaged"), "{error}");
 }
 
-/// A sequence of numbers that depends on a seed alone (SplitMix64).
+/// A sequence of numbers that depends only on a seed (SplitMix64).
 fn numbers(mut seed: u64) -> impl FnMut(usize) -> usize {
     move |below| {
         seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -114,7 +114,7 @@ fn a_state_with_flipped_bytes_is_refused_by_name_left_as_it_is_or_reads_back_who
     let directory = tempfile::tempdir().unwrap();
     let durable = used(directory.path());
     let whole = fs::read(database(directory.path())).unwrap();
-    // What is in use lies near the beginning; most of the file is room to grow.
+    // The used pages are near the beginning; most of the file is spare room.
     let in_use = whole.iter().rposition(|byte| *byte != 0).unwrap() + 1;
     let seed = std::process::id().into();
     let (mut below, mut refused) = (numbers(seed), 0);

@@ -1,12 +1,13 @@
-//! From changes to transactions that etcd takes, as plain data.
+//! Converts changes to transactions that etcd accepts, as plain data.
 //!
-//! A transaction of etcd has 128 steps and 1.5 MiB at most, and no key twice. Changes are packed into as few as that
-//! allows, in order and each change whole; a value too long for one is put in parts that nobody sees until the last
-//! transaction names them.
+//! An etcd transaction has at most 128 steps and 1.5 MiB, and no key twice. Changes are packed, in order and each of
+//! them whole, into as few transactions as that allows. A value that is too long for one transaction is written in
+//! parts, which are not visible until the last transaction names them.
 //!
-//! Changes depend on each other: a session and the mark on the one that it supersedes. So where one transaction does not
-//! hold them all, they are put as a whole at a key of their own first, the journal, which is deleted when they are in their
-//! places. Whoever reads the state and finds a journal carries it out: the changes are there all or none.
+//! Changes depend on each other, for example a session and the mark on the session that it supersedes. If one
+//! transaction does not hold all of them, all changes are first written together at a key of their own, the journal,
+//! which is deleted once they are in place. A reader that finds a journal applies it, so it sees either all of the
+//! changes or none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,50 +19,50 @@ use super::{
 };
 use crate::core::Change;
 
-/// Steps of a transaction.
+/// The largest number of steps in a transaction.
 const MAX_OPS: usize = 100;
-/// Bytes of keys and values of a transaction.
+/// The largest number of bytes of keys and values in a transaction.
 const MAX_BYTES: usize = 1 << 20;
-/// A longer value is put in parts of this length.
+/// Longer values are written in parts of this length.
 pub(super) const PART_BYTES: usize = 512 << 10;
-/// What a value in parts begins with at its own key; JSON does not.
+/// The prefix of the value at the key of a value in parts; JSON never begins so.
 const SPLIT: &str = "split:";
 
-/// What is known of the stored state without asking.
+/// What is known of the stored state without a request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownKeys {
     /// The job of each session.
     pub(super) sessions: BTreeMap<u64, String>,
     pub(super) last_session: u64,
-    /// Keys whose values lie in parts.
+    /// Keys whose values are stored in parts.
     pub(super) split: BTreeSet<String>,
-    /// A journal may be there.
+    /// Whether a journal may exist.
     pub(super) journal: bool,
 }
 
-/// How a value lies at its key.
+/// How a value is stored at its key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stored<'a> {
     Whole(&'a [u8]),
     Parts { made: &'a str, count: usize },
 }
 
-/// Reads what lies at a key; `None` for parts that cannot be.
+/// Parses the value at a key; returns `None` if it names parts in an invalid way.
 pub(super) fn stored(value: &[u8]) -> Option<Stored<'_>> {
     let Some(text) = value.strip_prefix(SPLIT.as_bytes()) else { return Some(Stored::Whole(value)) };
     let (made, count) = std::str::from_utf8(text).ok()?.split_once(':')?;
     Some(Stored::Parts { made, count: count.parse().ok()? })
 }
 
-/// Packs changes.
+/// Packs changes into transactions.
 pub(super) struct WriteBatch<'a> {
     keys: &'a EtcdKeys,
     known: &'a mut KnownKeys,
-    /// Distinguishes parts of different times.
+    /// Distinguishes the parts of different writes.
     made: String,
     number: usize,
     transactions: Vec<Vec<TxnOp>>,
-    /// How many of them change what is seen.
+    /// The number of transactions that change visible keys.
     visible: usize,
     /// The transaction that is being filled: the last step for each key.
     open: BTreeMap<String, TxnOp>,
@@ -69,7 +70,7 @@ pub(super) struct WriteBatch<'a> {
 }
 
 impl<'a> WriteBatch<'a> {
-    /// `made` is another text for each batch that is tried.
+    /// Creates a batch; `made` must differ for each attempt to write.
     pub(super) const fn new(keys: &'a EtcdKeys, known: &'a mut KnownKeys, made: String) -> Self {
         Self {
             keys,
@@ -83,7 +84,8 @@ impl<'a> WriteBatch<'a> {
         }
     }
 
-    /// The transactions, to be carried out in order. However many of the first are, the changes can be read all or none.
+    /// Returns the transactions, to be carried out in order. If only the first of them are carried out, a reader sees
+    /// either all changes or none.
     pub(super) fn of(mut self, changes: &[Change]) -> Vec<Vec<TxnOp>> {
         for change in changes {
             self.add(change);
@@ -133,21 +135,21 @@ impl<'a> WriteBatch<'a> {
         for (id, _) in self.known.sessions.extract_if(.., |_, job| job == name).collect::<Vec<_>>() {
             steps.extend(self.deletion(self.keys.session(id)));
         }
-        // Nothing in the same transaction may lie in the ranges that are deleted.
+        // No other step in the same transaction may touch the deleted ranges.
         self.cut();
-        // There may be more sessions than a transaction has steps.
+        // A job may have more sessions than a transaction can have steps.
         steps.into_iter().for_each(|step| self.together(vec![step]));
         self.cut();
     }
 
-    /// The steps that delete a key and its parts.
+    /// Returns the steps that delete a key and its parts.
     fn deletion(&mut self, key: String) -> Vec<TxnOp> {
         let parts = self.known.split.remove(&key).then(|| self.keys.parts(&key));
         let parts = parts.map(|parts| TxnOp::DeleteRange { end: end_of(&parts), key: parts });
         std::iter::once(TxnOp::Delete { key }).chain(parts).collect()
     }
 
-    /// Puts a value, and what goes with it.
+    /// Puts a value, together with the step `with`.
     fn put(&mut self, key: String, value: Vec<u8>, with: Option<TxnOp>) {
         if value.len() > PART_BYTES {
             return self.put_in_parts(key, &value, with);
@@ -166,7 +168,7 @@ impl<'a> WriteBatch<'a> {
         for (number, part) in parts.enumerate() {
             self.transactions.push(vec![put(self.keys.part(&key, &made, number), part.to_vec())]);
         }
-        // Whatever other parts there are were made before, or by an attempt that did not get to its end.
+        // All other parts of this key are from earlier values, or from an attempt that did not finish.
         let (all, own) = (self.keys.parts(&key), self.keys.parts_made(&key, &made));
         let before = TxnOp::DeleteRange { key: all.clone(), end: own.clone() };
         let after = TxnOp::DeleteRange { key: end_of(&own), end: end_of(&all) };
@@ -176,7 +178,7 @@ impl<'a> WriteBatch<'a> {
         self.known.split.insert(key);
     }
 
-    /// Adds steps that belong together.
+    /// Adds steps that must be in the same transaction.
     fn together(&mut self, steps: Vec<TxnOp>) {
         let bytes: usize = steps.iter().map(TxnOp::bytes).sum();
         if self.open.len() + steps.len() > MAX_OPS || self.open_bytes + bytes > MAX_BYTES {

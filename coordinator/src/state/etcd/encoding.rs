@@ -1,6 +1,6 @@
-//! How the gateway writes bytes and 64-bit numbers in JSON: as base64, and as text.
+//! The encoding of bytes and 64-bit numbers in the gateway's JSON: base64 and text.
 
-/// Bytes, as base64.
+/// Bytes as base64.
 pub(super) mod encoded {
     use base64::{Engine, engine::general_purpose::STANDARD};
     use serde::{Deserialize, Deserializer, de::Error};
@@ -15,7 +15,7 @@ pub(super) mod encoded {
     }
 }
 
-/// A number, as text.
+/// A number as text.
 pub(super) mod number {
     use serde::{Deserialize, Deserializer, de::Error};
 

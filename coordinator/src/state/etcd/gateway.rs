@@ -1,7 +1,8 @@
-//! etcd's v3 API over its JSON gateway (`/v3/...`): the few calls that keeping state and leading take.
+//! A client of etcd's v3 API over its JSON gateway (`/v3/...`), with the few calls that the state and the election
+//! need.
 //!
-//! The gateway is a part of every etcd since 3.4 and needs no more than HTTP: a gRPC client would bring a second HTTP
-//! stack, and its build a protobuf compiler.
+//! The gateway is part of every etcd since 3.4 and needs only HTTP: a gRPC client would add a second HTTP stack, and a
+//! protobuf compiler to the build.
 
 use std::{
     fs,
@@ -15,19 +16,19 @@ use serde_json::{Value, json};
 
 use super::encoding::{encoded, number};
 
-/// The most that an answer may take: a page of a few large values, in base64.
+/// The largest answer that is read, in bytes: a page of a few large values, in base64.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
-/// The calls that make etcd write.
+/// The calls that make etcd write to its disk.
 const GRANT: &str = "lease/grant";
 const REVOKE: &str = "lease/revoke";
 const COMMIT: &str = "kv/txn";
 
-/// A call that did not do what it should.
+/// The error of a call to etcd.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdError {
-    /// A file of `--etcd-certs`.
+    /// A file of `--etcd-certs` cannot be used.
     #[error("`{file}` for etcd: {cause}")]
     Certs {
         /// The file.
@@ -35,30 +36,30 @@ pub enum EtcdError {
         /// What is wrong with it.
         cause: String,
     },
-    /// It could not be reached, or did not answer in time.
+    /// The member could not be reached, or did not answer in time.
     #[error("etcd at `{endpoint}` is away: {cause}")]
     Away {
-        /// Which member.
+        /// The member.
         endpoint: String,
-        /// Why.
+        /// The cause.
         cause: String,
     },
-    /// It says no.
+    /// The member refused the call.
     #[error("etcd at `{endpoint}` refuses: {message}")]
     Refused {
-        /// Which member.
+        /// The member.
         endpoint: String,
-        /// The status code of HTTP.
+        /// The HTTP status code.
         status: u16,
-        /// Its words.
+        /// The member's error message.
         message: String,
     },
-    /// It said something else.
+    /// The answer of the member could not be parsed.
     #[error("etcd at `{endpoint}` answered what makes no sense: {cause}")]
     Answer {
-        /// Which member.
+        /// The member.
         endpoint: String,
-        /// In what way.
+        /// What is wrong with the answer.
         cause: String,
     },
 }
@@ -87,45 +88,45 @@ pub(crate) enum TxnOp {
     Delete {
         key: String,
     },
-    /// All keys from `key` to before `end`.
+    /// Deletes all keys from `key` up to but not including `end`.
     DeleteRange {
         key: String,
         end: String,
     },
 }
 
-/// What a transaction takes for given.
+/// The condition of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Condition {
     pub(crate) key: String,
-    /// The revision in which the key was created; 0 where it is not there.
+    /// The revision in which the key was created; 0 if it must not exist.
     pub(crate) created: i64,
 }
 
-/// What a transaction takes for given besides: a key that was written in this revision last; 0 where it is not there.
+/// A further condition of a transaction: the key was last written in this revision; 0 if it must not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unchanged {
     pub(crate) key: String,
     pub(crate) written: i64,
 }
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Committed {
-    /// It is done, in this revision.
+    /// It was carried out, in this revision.
     Done { revision: i64 },
-    /// They do not hold: this is what the condition's key holds.
+    /// The conditions do not hold; `held` is the value of the condition's key.
     Unmet { held: Option<KeyValue> },
 }
 
-/// A lease, and for how long it was given.
+/// A lease and the time for which it was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granted {
     pub(crate) id: i64,
     pub(crate) ttl_s: u64,
 }
 
-/// The members of one etcd cluster. A call goes to the one that answered last, then round the others.
+/// The members of one etcd cluster. A call goes to the member that answered last, then to the others in turn.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     http: reqwest::Client,
@@ -134,17 +135,18 @@ pub(crate) struct Gateway {
     timeouts: Timeouts,
 }
 
-/// How long one member may take.
+/// Time limits for one member.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
-    /// To answer what it knows.
+    /// For a call that only reads.
     pub(crate) answer: Duration,
-    /// To write to its disk, which may be slow.
+    /// For a call that writes to the member's disk, which may be slow.
     pub(crate) commit: Duration,
 }
 
 impl Gateway {
-    /// `members` are `host:port`; with `certs`, a folder of `ca.pem` and perhaps `cert.pem` and `key.pem`, over TLS.
+    /// Creates a gateway. `members` are `host:port`; with `certs`, a directory of `ca.pem` and optionally `cert.pem`
+    /// and `key.pem`, calls use TLS.
     pub(crate) fn new(members: &[String], certs: Option<&Path>, timeouts: Timeouts) -> Result<Self, EtcdError> {
         let mut builder = reqwest::Client::builder()
             .connect_timeout(timeouts.answer)
@@ -162,14 +164,14 @@ impl Gateway {
         Ok(Self { http, endpoints, current: AtomicUsize::new(0), timeouts })
     }
 
-    /// A lease of at least `ttl_s` seconds.
+    /// Requests a lease of at least `ttl_s` seconds.
     pub(crate) async fn grant(&self, ttl_s: u64) -> Result<Granted, EtcdError> {
         self.call(GRANT, &json!({ "TTL": ttl_s.to_string() }))
             .await
             .map(|lease: EtcdLease| Granted { id: lease.id, ttl_s: u64::try_from(lease.ttl).unwrap_or(0) })
     }
 
-    /// Renews a lease; how many seconds it has from then on, or `None` where it has run out.
+    /// Renews a lease and returns its remaining time in seconds, or `None` if it has expired.
     pub(crate) async fn keep_alive(&self, lease: i64) -> Result<Option<u64>, EtcdError> {
         #[derive(Deserialize)]
         struct Kept {
@@ -179,7 +181,7 @@ impl Gateway {
         Ok(u64::try_from(kept.result.ttl).ok().filter(|ttl_s| *ttl_s > 0))
     }
 
-    /// Ends a lease, and with it the keys that hang on it. One that has run out is as good.
+    /// Revokes a lease, which deletes the keys attached to it. Succeeds also if the lease has expired.
     pub(crate) async fn revoke(&self, lease: i64) -> Result<(), EtcdError> {
         match self.call::<Value>(REVOKE, &json!({ "ID": lease.to_string() })).await {
             Err(EtcdError::Refused { status: 404, .. }) | Ok(_) => Ok(()),
@@ -187,7 +189,7 @@ impl Gateway {
         }
     }
 
-    /// What a key holds.
+    /// Returns the value at a key.
     pub(crate) async fn read(&self, key: &str) -> Result<Option<KeyValue>, EtcdError> {
         #[derive(Deserialize)]
         struct Found {
@@ -198,7 +200,7 @@ impl Gateway {
         Ok(found.kvs.into_iter().next())
     }
 
-    /// The keys from `start` to before `end`, in order, at most `limit` of them.
+    /// Returns the keys from `start` up to but not including `end`, in order, at most `limit` of them.
     pub(crate) async fn page(&self, start: &[u8], end: &str, limit: usize) -> Result<Vec<KeyValue>, EtcdError> {
         #[derive(Deserialize)]
         struct Found {
@@ -213,7 +215,7 @@ impl Gateway {
         Ok(self.call::<Found>("kv/range", &question).await?.kvs)
     }
 
-    /// Carries out `ops`, all or none, where the condition holds and the other key is unchanged.
+    /// Carries out `ops` atomically if the condition holds and the other key is unchanged.
     pub(crate) async fn commit(
         &self,
         condition: &Condition,
@@ -248,8 +250,8 @@ impl Gateway {
         Ok(Committed::Unmet { held })
     }
 
-    /// Posts a question to one member after the other until one answers. A refusal is an answer, unless it says that
-    /// the member has no leader or no time.
+    /// Posts a question to one member after the other until one answers. A refusal is an answer, unless it is a server
+    /// error or status 429, by which a member reports that it has no leader or no capacity.
     async fn call<A: DeserializeOwned>(&self, method: &str, question: &Value) -> Result<A, EtcdError> {
         let body = question.to_string();
         let first = self.current.load(Ordering::Relaxed);
@@ -349,7 +351,7 @@ struct Range {
     kvs: Vec<KeyValue>,
 }
 
-/// What an error's body says, cut to what a line of a log can hold.
+/// Returns the message in the body of an error, cut to a length that fits a log line.
 fn message_of(bytes: &[u8]) -> String {
     #[derive(Deserialize)]
     struct EtcdRefusal {

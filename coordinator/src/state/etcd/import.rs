@@ -1,4 +1,4 @@
-//! A whole state put into etcd, as if by a coordinator that leads: no other can lead or write meanwhile.
+//! Imports a whole state into etcd. The import holds the leader's key, so no coordinator can lead or write meanwhile.
 
 use std::{
     collections::BTreeSet,
@@ -16,18 +16,20 @@ use crate::{
     state::{LeaseDeadline, StateStoreError},
 };
 
-/// The lease of the leader's key, and how often it is renewed.
+/// The time of the lease of the leader's key, in seconds, and the interval between its renewals.
 const LEASE_S: u64 = 30;
 const RENEWAL: Duration = Duration::from_secs(10);
-/// The name in the leader's key, which coordinators on stand-by show.
+/// The name in the leader's key, which standby coordinators show.
 const NAME: &str = "spdl-coord state import";
 
 impl EtcdState {
-    /// Replaces the state by another one: all of it, or nothing where this is cut off. A state that is not empty, or cannot
-    /// be read, is only replaced if `is_forced`. Ids of sessions go on from the higher of the two. Call it in a tokio runtime.
+    /// Replaces the state by another one, atomically: an interrupted import leaves the old state, except that session ids
+    /// may be skipped. A state that is not empty, or cannot be read, is only replaced if `is_forced`; one that cannot be
+    /// read is deleted first. Session ids continue from the higher of the two. Must be called in a tokio runtime.
     ///
     /// # Errors
-    /// [`StateStoreError::Led`] while a coordinator leads, [`StateStoreError::NotEmpty`], and as [`StateStore::apply`](crate::state::StateStore::apply).
+    /// Returns [`StateStoreError::Led`] while a coordinator leads, [`StateStoreError::NotEmpty`], and the errors of
+    /// [`StateStore::apply`](crate::state::StateStore::apply).
     pub(crate) async fn import(
         gateway: Arc<Gateway>,
         keys: EtcdKeys,
@@ -57,7 +59,7 @@ impl EtcdState {
         let renewals = async {
             loop {
                 tokio::time::sleep(RENEWAL).await;
-                // Where it does not get through in time, etcd takes no more writes from here.
+                // If renewals fail for too long, the lease expires and etcd rejects further writes of this import.
                 let _ = gateway.keep_alive(lease).await;
             }
         };
@@ -65,7 +67,7 @@ impl EtcdState {
             done = import => done,
             () = renewals => unreachable!("they do not end"),
         };
-        // Where it does not get through, the lease runs out.
+        // If the request does not arrive, the lease expires by itself.
         let _ = gateway.revoke(lease).await;
         done
     }
@@ -91,12 +93,12 @@ async fn replace(
         let (jobs, sessions) = (before.jobs.len(), before.sessions.len());
         return Err(StateStoreError::NotEmpty { path: name, jobs, sessions });
     }
-    // Before any session: what is interrupted here has only skipped ids.
+    // Written before any session, so an import interrupted here has only skipped ids.
     let last = before.last_session.max(durable.last_session);
     let put = TxnOp::Put { key: keys.last_session(), value: last.to_string().into_bytes(), lease: None };
     state.commit(&[put]).await?;
     state.known.last_session = last;
-    // Jobs whose records are gone may have left sessions and bad samples.
+    // Jobs whose records are lost may have left sessions and bad samples.
     let names = before.jobs.iter().map(|record| &record.job.name);
     let names = names.chain(before.sessions.iter().map(|session| &session.job));
     let names: BTreeSet<String> = names.chain(before.bad_samples.iter().map(|bad| &bad.job)).cloned().collect();
@@ -104,7 +106,7 @@ async fn replace(
     state.write(&deletions.chain(durable.into_changes()).collect::<Vec<_>>()).await
 }
 
-/// Deletes what cannot be read; who leads, and the highest id of a session, where that is one, stay.
+/// Deletes a state that cannot be read; the leader's key stays, and so does the highest session id if it can be parsed.
 async fn wipe(gateway: &Gateway, keys: &EtcdKeys, term: i64, name: &Path) -> Result<(), StateStoreError> {
     let io =
         |action, source: super::EtcdError| StateStoreError::Io { path: name.to_owned(), action, source: source.into() };
@@ -124,7 +126,7 @@ async fn wipe(gateway: &Gateway, keys: &EtcdKeys, term: i64, name: &Path) -> Res
     }
 }
 
-/// The name in a leader's key.
+/// Returns the name in a leader's key.
 fn leader(value: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Holder {

@@ -1,15 +1,15 @@
-//! What lies where in etcd. All keys begin with the prefix of the cluster:
+//! The keys in etcd and their values. All keys begin with the prefix of the cluster:
 //!
 //! ```text
-//! PREFIX/leader                who leads; hangs on its lease
-//! PREFIX/format                version of the rest
-//! PREFIX/written               empty; put with every write, so that its revision is that of the last one
-//! PREFIX/last_session          the highest session id ever given
+//! PREFIX/leader                the leader; attached to its lease
+//! PREFIX/format                format version of the other keys
+//! PREFIX/written               empty; put with every write, so that its revision is that of the last write
+//! PREFIX/last_session          the highest session id ever assigned
 //! PREFIX/jobs/NAME             a job, as JSON
-//! PREFIX/sessions/ID           a session, as JSON; the id has 20 digits, so that the order of keys is that of ids
-//! PREFIX/bad/JOB/SAMPLE        a bad sample; empty where only its id is kept
-//! PREFIX/journal              changes that are being written in several transactions, as JSON; else not there
-//! PREFIX/parts/KEY/MADE/N      a value that is too long for one request: its own key then holds `split:MADE:COUNT`
+//! PREFIX/sessions/ID           a session, as JSON; the id has 20 digits, so that keys and ids have the same order
+//! PREFIX/bad/JOB/SAMPLE        a bad sample; empty if only its id is kept
+//! PREFIX/journal              changes that are being written in several transactions, as JSON; otherwise absent
+//! PREFIX/parts/KEY/MADE/N      a value that is too long for one request; its own key then holds `split:MADE:COUNT`
 //! ```
 
 /// The keys of one cluster.
@@ -19,7 +19,7 @@ pub(crate) struct EtcdKeys {
 }
 
 impl EtcdKeys {
-    /// `prefix` has no slash at its end.
+    /// Creates the keys of a cluster; `prefix` has no slash at its end.
     pub(crate) const fn new(prefix: String) -> Self {
         Self { prefix }
     }
@@ -44,7 +44,7 @@ impl EtcdKeys {
         format!("{}/journal", self.prefix)
     }
 
-    /// Where all jobs lie.
+    /// Returns the folder of all jobs.
     pub(super) fn jobs(&self) -> String {
         format!("{}/jobs/", self.prefix)
     }
@@ -53,7 +53,7 @@ impl EtcdKeys {
         format!("{}{name}", self.jobs())
     }
 
-    /// Where all sessions lie.
+    /// Returns the folder of all sessions.
     pub(super) fn sessions(&self) -> String {
         format!("{}/sessions/", self.prefix)
     }
@@ -62,12 +62,12 @@ impl EtcdKeys {
         format!("{}{id:020}", self.sessions())
     }
 
-    /// Where all bad samples lie.
+    /// Returns the folder of all bad samples.
     pub(super) fn bad_samples(&self) -> String {
         format!("{}/bad/", self.prefix)
     }
 
-    /// Where those of a job lie: its name has no slash.
+    /// Returns the folder of a job's bad samples; a job's name has no slash.
     pub(super) fn bad_samples_of(&self, job: &str) -> String {
         format!("{}{job}/", self.bad_samples())
     }
@@ -76,18 +76,18 @@ impl EtcdKeys {
         format!("{}{sample:020}", self.bad_samples_of(job))
     }
 
-    /// Where the parts of all long values lie.
+    /// Returns the folder of the parts of all long values.
     pub(super) fn all_parts(&self) -> String {
         format!("{}/parts/", self.prefix)
     }
 
-    /// Where the parts of a long value lie, whenever they were made.
+    /// Returns the folder of the parts of a long value, from all writes.
     pub(super) fn parts(&self, key: &str) -> String {
         let key = key.strip_prefix(&self.prefix).expect("all keys begin with the prefix");
         format!("{}/parts{key}/", self.prefix)
     }
 
-    /// Where the parts that were made at once lie.
+    /// Returns the folder of the parts from one write.
     pub(super) fn parts_made(&self, key: &str, made: &str) -> String {
         format!("{}{made}/", self.parts(key))
     }
@@ -97,9 +97,9 @@ impl EtcdKeys {
     }
 }
 
-/// The end of the range of all keys that begin with `folder`, which ends with a slash.
+/// Returns the end of the range of all keys that begin with `folder`, which ends with a slash.
 pub(super) fn end_of(folder: &str) -> String {
     let path = folder.strip_suffix('/').expect("a folder ends with a slash");
-    // The character after the slash.
+    // `0` is the character after the slash.
     format!("{path}0")
 }

@@ -1,8 +1,9 @@
 //! The durable state in etcd, for coordinators of which one leads.
 //!
-//! Every write is a transaction on condition that the leader's key is still the one that this coordinator made, so one
-//! that was deposed, however late it comes back, writes nothing. And on condition that the write before is still the last
-//! one: a write that was given up as etcd did not answer may be carried out yet, and must not come over later ones.
+//! Every write is a transaction with two conditions. First, the leader's key is still the one that this coordinator
+//! created, so a former leader writes nothing, however late it comes back. Second, the previous write is still the last
+//! one: a write that was abandoned because etcd did not answer may still be carried out, and must not replace later
+//! ones.
 
 mod batch;
 mod encoding;
@@ -31,7 +32,7 @@ pub(crate) use self::{
 use super::{FORMAT, LeaseDeadline, MemoryState, StateStore, StateStoreError, is_readable, restored};
 use crate::core::{BadSampleRecord, Change, Durable};
 
-/// Values of this length or less are read in pages of 1,000; longer ones, a few at a time.
+/// The number of values read per page: 1,000 where values are small, 4 where they may be large.
 const SMALL_PAGE: usize = 1_000;
 const LARGE_PAGE: usize = 4;
 
@@ -39,24 +40,25 @@ const LARGE_PAGE: usize = 4;
 pub(crate) struct EtcdState {
     gateway: Arc<Gateway>,
     keys: EtcdKeys,
-    /// The leader's key as this coordinator made it.
+    /// The leader's key as this coordinator created it.
     condition: Condition,
-    /// The revision of the last write, where that is known.
+    /// The revision of the last write, if known.
     written: Option<i64>,
     deadline: LeaseDeadline,
     known: KnownKeys,
-    /// Counts what was tried to be written.
+    /// The number of attempts to write.
     attempts: u64,
-    /// What it is called in errors.
+    /// The name of the state in errors.
     name: PathBuf,
     runtime: Handle,
 }
 
 impl EtcdState {
-    /// Reads the state, or begins it, as the leader whose key was made in revision `term`. Call it in a tokio runtime.
+    /// Reads the state, or creates it, as the leader whose key was created in revision `term`. Must be called in a
+    /// tokio runtime.
     ///
     /// # Errors
-    /// As [`StateStore::load`].
+    /// Fails as [`StateStore::load`] does.
     pub(crate) async fn open(
         gateway: Arc<Gateway>,
         keys: EtcdKeys,
@@ -71,22 +73,22 @@ impl EtcdState {
         let (durable, known) = state.read().await?;
         state.known = known;
         if let Some(changes) = state.journal(&mut KnownKeys::default()).await? {
-            // Whoever led before did not get to its end.
+            // The previous leader did not finish this write.
             state.write(&changes).await?;
         }
         Ok((state, durable))
     }
 
-    /// Reads the state without leading; what is written meanwhile may be in it or not.
+    /// Reads the state without leading. Writes made meanwhile may be included or not.
     ///
     /// # Errors
-    /// As [`StateStore::load`], and where there is none.
+    /// Fails as [`StateStore::load`] does, and when there is no state.
     pub(crate) async fn export(
         gateway: Arc<Gateway>,
         keys: EtcdKeys,
         name: PathBuf,
     ) -> Result<Durable, StateStoreError> {
-        // No key is made in such a revision: nothing can be written.
+        // No key is created in this revision, so nothing can be written.
         let condition = Condition { key: keys.leader(), created: -1 };
         let (known, runtime, deadline) = (KnownKeys::default(), Handle::current(), LeaseDeadline::unbounded());
         let mut state = Self { gateway, keys, condition, written: None, deadline, known, attempts: 0, name, runtime };
@@ -149,7 +151,7 @@ impl EtcdState {
         Ok((durable, known))
     }
 
-    /// The changes of which some may be in their places and others not.
+    /// Returns the changes of an unfinished write, of which only some may be in place.
     async fn journal(&self, known: &mut KnownKeys) -> Result<Option<Vec<Change>>, StateStoreError> {
         let key = self.keys.journal();
         let Some(found) = self.gateway.read(&key).await.map_err(|error| self.io("read", error))? else {
@@ -167,7 +169,7 @@ impl EtcdState {
         Ok(Some(changes))
     }
 
-    /// What lies in a folder, by name, in order. Values in parts are put together, and noted.
+    /// Returns the values in a folder, by name, in order. Values in parts are joined, and their keys recorded as split.
     async fn values(
         &self,
         folder: &str,
@@ -184,7 +186,8 @@ impl EtcdState {
         Ok(values)
     }
 
-    /// What lies at a key: `value`, or the parts that it names, which is noted.
+    /// Returns the whole value at a key: `value` itself, or the joined parts that it names, in which case the key is
+    /// recorded as split.
     async fn whole(
         &self,
         name: &str,
@@ -212,7 +215,7 @@ impl EtcdState {
             let more = self.gateway.page(&start, &end, page).await.map_err(|error| self.io("read", error))?;
             let is_last = more.len() < page;
             if let Some(last) = more.last() {
-                // The first key after it.
+                // The first key after the last one of this page.
                 start = [last.key.as_slice(), &[0]].concat();
             }
             found.extend(more);
@@ -225,7 +228,7 @@ impl EtcdState {
     async fn write(&mut self, changes: &[Change]) -> Result<(), StateStoreError> {
         let mut known = self.known.clone();
         let transactions = self.transactions(&mut known, changes);
-        // Should one fail, the next attempt replaces what may be there of this one.
+        // If a transaction fails, the next attempt replaces the journal that this one may have left.
         self.known.journal |= transactions.len() > 1;
         for steps in transactions {
             self.commit(&steps).await?;
@@ -252,7 +255,7 @@ impl EtcdState {
                 Some(written) => written,
                 None => self.last_write(&key).await?,
             };
-            // Where no answer comes, it is not known whether this one is the last, or will be.
+            // If no answer arrives, it is unknown whether this write is, or will be, the last.
             self.written = None;
             let unchanged = Unchanged { key: key.clone(), written };
             let committed = self.gateway.commit(&self.condition, Some(&unchanged), &steps).await;
@@ -272,7 +275,7 @@ impl EtcdState {
         }
     }
 
-    /// The revision of the last write.
+    /// Returns the revision of the last write.
     async fn last_write(&self, key: &str) -> Result<i64, StateStoreError> {
         let found = self.gateway.read(key).await.map_err(|error| self.io("read", error))?;
         Ok(found.map_or(0, |found| found.mod_revision))

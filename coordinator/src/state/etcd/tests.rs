@@ -1,4 +1,4 @@
-//! The state in a real etcd: the conformance suite, long values, and leaders that are none any more.
+//! The state in a real etcd: the conformance suite, long values, and former leaders.
 
 #[path = "../../../../tests/support/etcd.rs"]
 mod server;
@@ -25,7 +25,7 @@ use crate::{
 const TIMEOUTS: Timeouts = Timeouts { answer: Duration::from_secs(1), commit: Duration::from_secs(2) };
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Clusters in one etcd.
+/// Several clusters in one etcd, each under its own prefix.
 struct Clusters {
     etcd: Etcd,
     runtime: Runtime,
@@ -46,7 +46,7 @@ impl Clusters {
         EtcdKeys::new(format!("test/{}", self.next.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// Becomes the leader of a cluster, whoever was before.
+    /// Becomes the leader of a cluster in place of the current one, if any.
     fn lead(&self, keys: &EtcdKeys) -> EtcdState {
         let gateway = self.gateway();
         let key = keys.leader();
@@ -145,7 +145,7 @@ fn a_leader_that_is_killed_between_two_transactions_leaves_all_of_a_change_or_no
     let successor = Successor { session: SessionId(2), rank: 0, client: "c".to_owned() };
     let superseded = SessionRecord { superseded_by: Some(successor), ..session(1, 2) };
     let bad = |sample| BadSampleRecord { job: "j".to_owned(), sample: SampleId(sample), named: None };
-    // The new session is the last step of the first transaction, and the mark on the old one is in the second.
+    // The new session is the last step of the first transaction; the mark on the old one is in the second.
     let bad_samples: Vec<BadSampleRecord> = (0..98).map(bad).collect();
     let mut changes: Vec<Change> = bad_samples.iter().cloned().map(Change::PutBadSample).collect();
     changes.extend([session(2, 4), superseded.clone()].map(Change::PutSession));
@@ -186,7 +186,7 @@ fn more_than_a_page_of_bad_samples_is_read_in_order() {
 }
 
 #[test]
-fn a_deposed_leader_writes_nothing_however_sure_of_itself_it_is() {
+fn a_former_leader_writes_nothing_however_sure_of_itself_it_is() {
     let Some(clusters) = Clusters::start() else { return };
     let keys = clusters.fresh();
     let mut first = clusters.lead(&keys);
@@ -213,14 +213,14 @@ fn a_write_that_was_given_up_and_is_carried_out_late_comes_over_no_later_one() {
         let changes = [Change::PutSession(session(1, world))];
         state.transactions(&mut state.known.clone(), &changes).concat()
     };
-    // On its way to etcd, and nobody waits for it any more.
+    // A write that is on its way to etcd and that no task waits for any more.
     let unchanged = Unchanged { key: keys.written(), written: state.written.take().unwrap() };
     let (condition, old) = (state.condition.clone(), steps(&mut state, 2));
     state.apply(&[Change::PutSession(session(1, 3))]).unwrap();
     let late = clusters.runtime.block_on(clusters.gateway().commit(&condition, Some(&unchanged), &old)).unwrap();
     assert!(matches!(late, Committed::Unmet { held: Some(_) }), "{late:?}");
     assert_eq!(state.load().unwrap().sessions, [session(1, 3)]);
-    // One that comes before the next write does no harm: that one comes over it.
+    // A late write that arrives before the next one does no harm: the next one replaces it.
     let mark = TxnOp::Put { key: keys.written(), value: Vec::new(), lease: None };
     let early = [steps(&mut state, 4), vec![mark]].concat();
     let unchanged = Unchanged { key: keys.written(), written: state.written.unwrap() };
@@ -332,7 +332,7 @@ fn an_import_replaces_all_of_a_state_or_nothing_and_only_where_nobody_leads_and_
     import(&small, true).unwrap();
     assert_eq!(export().unwrap(), Durable { last_session: 1_007, ..small.clone() }, "no id is given twice");
 
-    // What cannot be read is replaced when that is asked for.
+    // A state that cannot be read is replaced if the import is forced.
     let mut state = clusters.lead(&keys);
     let damage = TxnOp::Put { key: keys.job("k"), value: b"{".to_vec(), lease: None };
     clusters.runtime.block_on(state.commit(&[damage])).unwrap();
