@@ -18,77 +18,79 @@ use crate::{
 
 pub use state::{StateAction, StateArgs};
 
-/// What else there is to do than to serve.
+/// The subcommands of `spdl-coord` that do not serve.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum CoordTask {
-    /// Writes the state of a coordinator to a plain file, goes on from one, or begins anew.
+    /// Exports the state of a coordinator to a plain file, imports it from one, or creates an empty state.
     State {
-        /// Which of them.
+        /// The action.
         #[command(subcommand)]
         action: StateAction,
     },
 }
 
-/// Holds jobs and sessions, and tells ranks which worker to pull their batches from.
+/// Holds jobs and sessions, and assigns to each rank the worker that it pulls its batches from.
 #[derive(Clone, Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct CoordArgs {
-    /// Something else than to serve.
+    /// A task other than serving.
     #[command(subcommand)]
     pub task: Option<CoordTask>,
-    /// UDP address for workers, clients and admins; port 0 takes a free one.
+    /// UDP address for workers, clients and admins; port 0 picks a free one.
     #[arg(long, env = "SPDL_COORD_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:7400")]
     pub listen: SocketAddr,
-    /// TCP address for /healthz, /readyz, /metrics and /status, which have no access control; port 0 takes a free one.
+    /// TCP address for /healthz, /readyz, /metrics and /status, which have no access control; port 0 picks a free one.
     #[arg(long, env = "SPDL_COORD_HTTP", value_name = "ADDRESS", default_value = "127.0.0.1:7401")]
     pub http: SocketAddr,
-    /// Where the durable state is: a directory, for one coordinator, made at first start; or
+    /// Where the durable state is: a directory, for one coordinator, created at first start; or
     /// etcd://HOST:PORT,.../PREFIX, for several of which one leads.
     #[arg(long, env = "SPDL_COORD_STATE", value_name = "DIR|etcd://...", default_value = "spdl-state")]
     pub state: StateLocation,
     /// Directory of the cluster's CA, which issues this coordinator's certificate; the same for all coordinators.
-    /// Default, where the state is in a directory: `ca` in it, made at first start.
+    /// Default, if the state is in a directory: `ca` in it, created at first start.
     #[arg(long, env = "SPDL_COORD_CA", value_name = "DIR", conflicts_with = "certs")]
     pub ca: Option<PathBuf>,
     /// Directory with a coordinator's certificate (ca.pem, cert.pem, key.pem), instead of the CA with its key.
     #[arg(long, env = "SPDL_COORD_CERTS", value_name = "DIR")]
     pub certs: Option<PathBuf>,
-    /// Address that others reach this coordinator at, which one on stand-by tells; default: --listen, where that is one.
+    /// Address at which others reach this coordinator, and to which a standby refers them; default: --listen, if that
+    /// names an address.
     #[arg(long, env = "SPDL_COORD_ADVERTISE", value_name = "HOST:PORT")]
     pub advertise: Option<String>,
-    /// Directory with ca.pem, and perhaps cert.pem and key.pem, to talk TLS to etcd; without it, plain HTTP.
+    /// Directory with ca.pem, and optionally cert.pem and key.pem, for TLS to etcd; without it, plain HTTP.
     #[arg(long, env = "SPDL_COORD_ETCD_CERTS", value_name = "DIR")]
     pub etcd_certs: Option<PathBuf>,
-    /// Silence, in seconds, after which another coordinator leads. Raised: nobody leads for longer when the leader is
-    /// killed; lowered: an etcd that is slow for as long unseats it.
+    /// Silence of the leader, in seconds, after which another coordinator takes the lead. Raised: no coordinator leads
+    /// for longer after the leader was killed. Lowered: the leader loses the lead when etcd is slow for that long.
     #[arg(long, env = "SPDL_COORD_LEASE_S", value_name = "S", default_value_t = 5,
           value_parser = clap::value_parser!(u64).range(2..=600))]
     pub lease_s: u64,
-    /// Directory of job files (*.toml) to load; those that cannot be are tried again every 5 s.
+    /// Directory of job files (*.toml) to load; files that fail are retried every 5 s.
     #[arg(long, env = "SPDL_COORD_JOBS", value_name = "DIR")]
     pub jobs: Option<PathBuf>,
-    /// Folders and URLs that the datasets of jobs have to be in or below; default: anywhere that can be reached from here.
+    /// Folders and URLs that the datasets of jobs have to be in or below; default: anywhere that the coordinator can
+    /// reach.
     #[arg(long, env = "SPDL_STORES", value_name = "URL,...", value_delimiter = ',')]
     pub stores: Vec<String>,
-    /// The largest manifest that is read when a job is created. Raised: that takes so much more memory, twice for two at
-    /// once.
+    /// The largest manifest that is read when a job is created. Raised: creating a job can take that much more memory,
+    /// and two at one time twice as much.
     #[arg(long, env = "SPDL_COORD_MANIFEST_BYTES", value_name = "BYTES", default_value_t = 256 << 20)]
     pub manifest_bytes: u64,
-    /// Silence, in milliseconds, after which a worker or rank is taken for dead, and how long a worker has to be there
+    /// Silence, in milliseconds, after which a worker or rank counts as dead, and how long a worker has to be present
     /// before ranks are moved to it. Raised: ranks of a worker that hangs wait longer for another one.
     #[arg(long, env = "SPDL_COORD_LIVENESS_MS", value_name = "MS", default_value_t = 5_000,
           value_parser = clap::value_parser!(u64).range(100..=600_000))]
     pub liveness_ms: u64,
-    /// Name in its certificate.
+    /// Name in this coordinator's certificate.
     #[arg(long, env = "SPDL_COORD_NAME", default_value = "spdl-coord")]
     pub name: String,
-    /// A further DNS name or address in its certificate, for other tools; may be repeated.
+    /// Further DNS name or address in the certificate, for other tools; may be repeated.
     #[arg(long = "san", env = "SPDL_COORD_SAN", value_name = "NAME", value_delimiter = ',')]
     pub sans: Vec<String>,
 }
 
 impl CoordArgs {
-    /// What was written, as settings. Beats come five times per liveness timeout, at least every second.
+    /// Converts the arguments to settings. There are five heartbeats per liveness timeout, and at least one per second.
     #[must_use]
     pub fn settings(&self) -> CoordinatorSettings {
         let beat_ms = (self.liveness_ms / 5).clamp(20, 1_000);
@@ -116,8 +118,8 @@ impl CoordArgs {
     }
 }
 
-/// Serves until SIGTERM or SIGINT, then stops within two seconds; a second signal ends the process at once. When it
-/// listens it prints one line of JSON: `{"quic":"..","http":"..","state":".."}`.
+/// Serves until SIGTERM or SIGINT, then stops within two seconds; a second signal ends the process at once. When the
+/// ports are open it prints one line of JSON: `{"quic":"..","http":"..","state":".."}`.
 ///
 /// # Errors
 /// [`StartError`].
@@ -141,7 +143,7 @@ pub async fn run(args: CoordArgs) -> Result<(), StartError> {
         "http": server.http().to_string(),
         "state": state,
     });
-    // Whoever started us may not be reading: that is no reason to stop.
+    // The parent process may not read standard output; that is no reason to stop.
     let mut stdout = std::io::stdout();
     let _ = writeln!(stdout, "{ready}").and_then(|()| stdout.flush());
     tokio::select! {
@@ -150,7 +152,7 @@ pub async fn run(args: CoordArgs) -> Result<(), StartError> {
     }
     tokio::select! {
         () = server.stop() => Ok(()),
-        // Nothing is lost: what peers were told is durable already.
+        // Nothing is lost: everything that peers were promised is already durable.
         _ = terminate.recv() => std::process::exit(1),
         _ = interrupt.recv() => std::process::exit(1),
     }

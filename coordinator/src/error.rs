@@ -1,6 +1,7 @@
 //! Errors as one line of text.
 
-/// An error and all that it comes from, in one line. What an error says of its source itself is not said twice.
+/// Returns an error and its chain of sources in one line. A source whose text the error already contains is not
+/// repeated.
 #[must_use]
 pub fn error_text(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

@@ -1,7 +1,7 @@
 //! spdl-coord: jobs, sessions, membership and placement.
 //!
-//! The [`core`] decides, [`state`] keeps what must outlive the process, and the shell around them talks QUIC and
-//! HTTP. The coordinator never sees a sample; while it is away, running ranks keep getting batches.
+//! The [`core`] decides, [`state`] stores what must outlive the process, and the shell around them serves QUIC and
+//! HTTP. The coordinator never sees a sample; while it is down, running ranks keep receiving batches.
 
 pub mod cli;
 pub mod core;

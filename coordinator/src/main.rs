@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     let cli = CoordCli::parse();
     let filter = EnvFilter::try_from_env("SPDL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let ansi = std::io::stderr().is_terminal();
-    // A log that nobody reads any more, or a full disk, ends nothing.
+    // A log whose reader is gone, or a full disk, must not end the process.
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         }
     };
     let result = runtime.block_on(run(cli.args));
-    // A name server or a disk that hangs holds nobody up.
+    // Not waiting for blocking tasks: one that hangs on a name server or a disk would delay the exit.
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,

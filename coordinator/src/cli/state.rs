@@ -1,5 +1,5 @@
-//! `spdl-coord state`: writes the state to a plain file, goes on from one, begins anew. For when a disk was lost, or the state
-//! moves.
+//! `spdl-coord state`: exports the state to a plain file, imports it from one, or creates an empty state. For use after
+//! a disk was lost, or to move the state.
 
 use std::{
     io::{self, Write},
@@ -15,24 +15,25 @@ use crate::{
     state::{Dump, EmbeddedState, EtcdKeys, EtcdState, Gateway, StateLocation, StateStoreError, Timeouts},
 };
 
-/// What a member of etcd may take to answer.
+/// Time limit for an answer of an etcd member.
 const ETCD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Which state.
+/// The location of the state.
 #[derive(Clone, Debug, clap::Args)]
 pub struct StateArgs {
-    /// Where the state is, as the coordinator is told.
+    /// Where the state is, as for the coordinator.
     #[arg(long, env = "SPDL_COORD_STATE", value_name = "DIR|etcd://...", default_value = "spdl-state")]
     pub state: StateLocation,
-    /// Directory with ca.pem, and perhaps cert.pem and key.pem, to talk TLS to etcd; without it, plain HTTP.
+    /// Directory with ca.pem, and optionally cert.pem and key.pem, for TLS to etcd; without it, plain HTTP.
     #[arg(long, env = "SPDL_COORD_ETCD_CERTS", value_name = "DIR")]
     pub etcd_certs: Option<PathBuf>,
 }
 
-/// What is done with the state of a coordinator that does not run.
+/// An action on the state of a coordinator that is not running.
 #[derive(Clone, Debug, Subcommand)]
 pub enum StateAction {
-    /// Writes all of it as a plain file: jobs, sessions with their positions, bad samples. One JSON object per line.
+    /// Writes the whole state to a plain file: jobs, sessions with their positions, bad samples. One JSON object per
+    /// line.
     Export {
         #[command(flatten)]
         #[allow(missing_docs)]
@@ -41,19 +42,19 @@ pub enum StateAction {
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// Goes on from such a file, or from the backup.jsonl in a state directory. A state that is there is moved aside in a
-    /// directory, and refused in etcd, where nothing may lead meanwhile.
+    /// Replaces the state by such a file, or by the backup.jsonl in a state directory. An existing state is moved aside
+    /// in a directory; in etcd it is refused, and no coordinator may lead during the import.
     Import {
         /// The file.
         file: PathBuf,
         #[command(flatten)]
         #[allow(missing_docs)]
         place: StateArgs,
-        /// Replaces a state in etcd that is not empty, or cannot be read.
+        /// Replaces a state in etcd that is not empty or cannot be read.
         #[arg(long)]
         force: bool,
     },
-    /// Begins anew where the state was lost: with no jobs and sessions. A state that is there is moved aside.
+    /// Creates an empty state, without jobs and sessions, after the state was lost. An existing state is moved aside.
     Create {
         #[command(flatten)]
         #[allow(missing_docs)]
@@ -61,7 +62,7 @@ pub enum StateAction {
     },
 }
 
-/// Does it.
+/// Runs the action.
 ///
 /// # Errors
 /// [`StartError`].
@@ -80,7 +81,7 @@ pub(super) async fn run(action: StateAction) -> Result<(), StartError> {
         StateAction::Import { file, place, force } => import(&place, Dump::read(&file)?.continued(), force).await?,
         StateAction::Create { place } => {
             let folder = folder(&place)?;
-            // Its sessions may still run.
+            // The sessions of the lost state may still run, so their ids must not be reused.
             let last = Dump::read(&folder.join("backup.jsonl")).unwrap_or_default();
             let mut dump = Dump { owns_ca: last.owns_ca, ..Dump::default() };
             dump.durable.last_session = last.durable.last_session;
