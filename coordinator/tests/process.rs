@@ -66,7 +66,7 @@ async fn after_kill_9_jobs_sessions_and_positions_are_still_known() {
     for rank in [0, 1] {
         client.ask(beat(session.id, rank, 10 + u64::from(rank), 96 + 8 * u64::from(rank))).await;
     }
-    // Rank 1 leaves, and with it what both acknowledged becomes durable.
+    // Rank 1 leaves, which persists what both ranks have acknowledged.
     let ToCoordinator::RankHeartbeat(leave) = beat(session.id, 1, 11, 104) else { unreachable!() };
     assert_eq!(client.ask(ToCoordinator::RankLeave(leave)).await, FromCoordinator::Done);
     coordinator.kill();

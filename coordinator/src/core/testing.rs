@@ -1,4 +1,4 @@
-//! A small world around the core for its tests: jobs, workers and ranks that beat in virtual time.
+//! A small world around the core for its tests: jobs, workers and ranks that send heartbeats in virtual time.
 
 use spdl_shard::{
     Fingerprint, Position, Receipt,
@@ -36,7 +36,8 @@ pub(crate) fn job(name: &str) -> Job {
     }
 }
 
-/// A rank of a launch that resumes the run of the job's name. All such launches have one id: they are restarts.
+/// Returns the join of a rank whose launch resumes the run with the job's name. All such launches have one id, so they
+/// are restarts.
 pub(crate) fn join(rank: u32, world: u32, nonce: u64) -> Join {
     Join {
         job: "j".to_owned(),
@@ -109,7 +110,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A coordinator that knows the job `j`.
+    /// Creates a coordinator that has the job `j`.
     pub(crate) fn new() -> Self {
         let mut world = Self {
             core: core(Durable::default(), 0),
@@ -128,7 +129,7 @@ impl World {
         reply
     }
 
-    /// Does what the core asked for.
+    /// Carries out the effects of the core.
     pub(crate) fn carry_out(&mut self) {
         while let Some(effect) = self.core.poll_effect() {
             match effect {
@@ -155,7 +156,7 @@ impl World {
         }
     }
 
-    /// A worker beats, over a connection that has its id.
+    /// Sends a worker's heartbeat over the connection with the worker's id.
     pub(crate) fn worker(&mut self, beat: WorkerHeartbeat) -> FromCoordinator {
         self.reply(Role::Worker, beat.home.worker.0, ToCoordinator::WorkerHeartbeat(beat))
     }
@@ -168,12 +169,12 @@ impl World {
         }
     }
 
-    /// Joins; the session's number.
+    /// Joins and returns the session's number.
     pub(crate) fn join(&mut self, join: Join) -> u64 {
         self.try_join(join).unwrap().0.id.0
     }
 
-    /// A rank beats; its home.
+    /// Sends a rank's heartbeat and returns the rank's home.
     pub(crate) fn beat(&mut self, beat: RankHeartbeat) -> Result<Option<u64>, Refusal> {
         match self.reply(Role::Client, 1 << 40, ToCoordinator::RankHeartbeat(beat)) {
             FromCoordinator::RankHeard { home, .. } => Ok(home.map(|home| home.worker.0)),
@@ -192,7 +193,7 @@ impl World {
         self.carry_out();
     }
 
-    /// Lets time pass in steps that no liveness timeout is surprised by.
+    /// Advances the time in steps that are shorter than any liveness timeout.
     pub(crate) fn pass_ms(&mut self, ms: u64) {
         let end = self.now_ms + ms;
         while self.now_ms < end {
@@ -202,7 +203,7 @@ impl World {
         }
     }
 
-    /// Kills the coordinator and starts it again from what was durable.
+    /// Kills the coordinator and restarts it from its durable state.
     pub(crate) fn restart(&mut self) {
         self.core = core(self.state.load().unwrap(), self.now_ms);
     }

@@ -22,8 +22,8 @@ use spdl_wire::{
     quic::{self, QuicError, QuicSettings},
 };
 
-/// Generous: it only matters when something hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// A generous time limit: it only matters when something hangs.
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// A running `spdl-coord`; killed when dropped.
 pub(crate) struct Coordinator {
@@ -39,7 +39,7 @@ pub(crate) fn command(state: &Path, listen: &str) -> Command {
     command
 }
 
-/// The output of a coordinator that must not start.
+/// Runs a coordinator that must not start, and returns its output.
 pub(crate) fn refused(command: &mut Command) -> Output {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut ready = String::new();
@@ -53,7 +53,7 @@ pub(crate) fn refused(command: &mut Command) -> Output {
 }
 
 impl Coordinator {
-    /// Starts one on free ports and waits until it is ready.
+    /// Starts a coordinator on free ports and waits until it is ready.
     pub(crate) fn start(state: &Path, more: &[&str]) -> Self {
         Self::start_at(state, "127.0.0.1:0", more)
     }
@@ -62,12 +62,12 @@ impl Coordinator {
         Self::spawn(command(state, listen).args(more))
     }
 
-    /// Starts one whose log goes to a file.
+    /// Starts a coordinator whose log goes to a file.
     pub(crate) fn start_logged(state: &Path, more: &[&str], log: &Path) -> Self {
         Self::spawn(command(state, "127.0.0.1:0").args(more).stderr(std::fs::File::create(log).unwrap()))
     }
 
-    /// Starts what [`command`] gives and waits until it is ready.
+    /// Starts a coordinator from a [`command`] and waits until it is ready.
     pub(crate) fn spawn(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -82,9 +82,9 @@ impl Coordinator {
         self.child.id()
     }
 
-    /// Waits until `GET path` is answered as wanted.
+    /// Waits until the answer to `GET path` is as wanted.
     pub(crate) fn wait_get(&self, path: &str, wanted: impl Fn(u16, &str) -> bool) -> (u16, String) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             let (code, body) = self.get(path);
             if wanted(code, &body) {
@@ -99,9 +99,9 @@ impl Coordinator {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits for its end; the exit code.
+    /// Waits for the process to end and returns its exit code.
     pub(crate) fn wait(mut self) -> Option<i32> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();
@@ -116,10 +116,10 @@ impl Coordinator {
         self.child.wait().unwrap();
     }
 
-    /// `GET path`: the status code and the body.
+    /// Sends `GET path` and returns the status code and the body.
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.http).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIME_LIMIT)).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: spdl\r\nConnection: close\r\n\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
@@ -135,7 +135,7 @@ impl Coordinator {
 
     /// Waits until the status is as wanted.
     pub(crate) fn wait_status(&self, wanted: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             let status = self.status();
             if wanted(&status) {
@@ -153,7 +153,7 @@ impl Coordinator {
     pub(crate) async fn try_connect(&self, ca: &Path, role: Role) -> Result<RequestPeer, QuicError> {
         let issued = ClusterCa::open_or_create(ca).unwrap().issue(role, "tester", &[], LEAF_VALIDITY).unwrap();
         let endpoint = quic::client_endpoint(&issued.identity().unwrap(), &QuicSettings::default())?;
-        let connection = quic::connect(&endpoint, self.quic, Role::Coordinator, PATIENCE).await?;
+        let connection = quic::connect(&endpoint, self.quic, Role::Coordinator, TIME_LIMIT).await?;
         Ok(RequestPeer { connection, _endpoint: endpoint })
     }
 }
@@ -173,7 +173,7 @@ pub(crate) struct RequestPeer {
 
 impl RequestPeer {
     pub(crate) async fn ask(&self, request: ToCoordinator) -> FromCoordinator {
-        quic::request(&self.connection, &request, PATIENCE).await.unwrap()
+        quic::request(&self.connection, &request, TIME_LIMIT).await.unwrap()
     }
 
     /// Submits [`job_text`] under `name`.
@@ -191,7 +191,7 @@ pub(crate) fn job_text(name: &str, dataset: &Path) -> String {
     )
 }
 
-/// A dataset folder with a manifest of 1,000 samples and nothing else: the coordinator never reads a shard.
+/// Creates a dataset folder with a manifest of 1,000 samples and nothing else: the coordinator never reads a shard.
 pub(crate) fn dataset(folder: &Path) -> PathBuf {
     let shard = ShardFacts {
         url: "train-00000.tar".to_owned(),

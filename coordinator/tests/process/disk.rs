@@ -1,4 +1,4 @@
-//! The coordinator's disk: full, damaged, lost; and the CA beside the state.
+//! Faults of the coordinator's disk: full, damaged, lost; and the CA beside the state.
 
 use std::{
     fs,
@@ -18,11 +18,11 @@ use crate::{
     joined,
 };
 
-/// A small file system; unmounted when dropped.
+/// A small file system that is unmounted when dropped.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// The reason, where it may not be mounted.
+    /// Mounts a file system, or returns the reason why that is not allowed.
     fn mount(folder: PathBuf) -> Result<Self, String> {
         fs::create_dir(&folder).map_err(|error| error.to_string())?;
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=300k", "tmpfs"]).arg(&folder).output();
@@ -33,7 +33,7 @@ impl SmallDisk {
         Ok(Self(folder))
     }
 
-    /// Takes all the room that is left.
+    /// Fills the remaining space.
     fn fill(&self) -> PathBuf {
         let path = self.0.join("filler");
         let mut file = fs::File::create(&path).unwrap();
@@ -44,12 +44,12 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily, as the coordinator may still be there when the test has failed.
+        // A lazy unmount, because the coordinator may still be running if the test has failed.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
 
-/// A join of another job than `j`.
+/// Returns a join of a job other than `j`.
 fn join_of(job: &str, nonce: u64) -> ToCoordinator {
     let ToCoordinator::Join(join) = join(0, 1, nonce) else { unreachable!() };
     ToCoordinator::Join(Join { job: job.to_owned(), ..join })
@@ -79,7 +79,7 @@ async fn while_the_disk_is_full_nothing_new_is_taken_on_running_ranks_go_on_and_
     let (running, _) = joined(&client, join(0, 1, 10)).await;
 
     let filler = disk.fill();
-    // The database has some room in its file: jobs are taken until that is used up.
+    // The database file has some free room: jobs are accepted until that is used up.
     let mut kept = 0;
     let refusal = loop {
         match client.submit(&format!("more-{kept}"), &data).await {
@@ -93,12 +93,12 @@ async fn while_the_disk_is_full_nothing_new_is_taken_on_running_ranks_go_on_and_
     assert!(text.contains("coordinator.redb") && text.contains("No space left"), "{text}");
     let (_, why) = coordinator.wait_get("/readyz", |code, _| code == 503);
     assert!(why.contains("coordinator.redb") && why.contains("No space left"), "{why}");
-    // Asked twice: a join that was refused is not taken for one that has its seat.
+    // Sent twice: a repeated join does not count as one that has its place after the first was refused.
     for _ in 0..2 {
         let refusal = refused(client.ask(join_of("k", 20)).await);
         assert!(matches!(refusal, Refusal::Unwritable { .. }), "{refusal}");
     }
-    // Whoever has a seat goes on, and comes back to it.
+    // A rank that has its place continues, and can join again.
     assert!(matches!(client.ask(beat(running.id, 0, 10, 8)).await, FromCoordinator::RankHeard { .. }));
     assert_eq!(joined(&client, join(0, 1, 10)).await.0.id, running.id);
 
@@ -116,7 +116,7 @@ async fn while_the_disk_is_full_nothing_new_is_taken_on_running_ranks_go_on_and_
     assert!(third.id > second.id, "{:?} was given before", third.id);
 }
 
-/// What a coordinator that does not start says.
+/// Returns the error output of a coordinator that does not start.
 fn failure(state: &Path) -> String {
     let output = cluster::refused(&mut command(state, "127.0.0.1:0"));
     let text = String::from_utf8(output.stderr).unwrap();
@@ -125,7 +125,7 @@ fn failure(state: &Path) -> String {
     text
 }
 
-/// `spdl-coord state ...`
+/// Runs `spdl-coord state` with these arguments.
 fn state_command(args: &[&str]) -> Output {
     let output = Command::new(env!("CARGO_BIN_EXE_spdl-coord")).arg("state").args(args).env_clear().output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

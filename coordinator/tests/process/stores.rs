@@ -1,5 +1,4 @@
-//! Where datasets are: settings of stores that no store can be made of, secrets in URLs, manifests and servers that are not
-//! what they say.
+//! Datasets and their stores: invalid store settings, secrets in URLs, and manifests and servers that misbehave.
 
 use std::{
     fs,
@@ -23,7 +22,7 @@ async fn refusal(client: &RequestPeer, dataset: &str) -> String {
     }
 }
 
-/// Answers every request with a status and a body.
+/// Starts a server that answers every request with the same status and body.
 fn http_server(answer: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/set", listener.local_addr().unwrap());
@@ -37,7 +36,7 @@ fn http_server(answer: &'static str) -> String {
     url
 }
 
-/// The most memory that a process ever had, in bytes.
+/// Returns the peak memory of a process, in bytes.
 fn peak_bytes(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = text.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -102,7 +101,7 @@ async fn a_password_or_a_signature_in_a_url_is_refused_and_never_shown() {
     for (number, url) in secrets.iter().enumerate() {
         fs::write(jobs.join(format!("{number}.toml")), job_text("j", Path::new(url))).unwrap();
     }
-    // A line that is quoted because it is wrong.
+    // An error message quotes this invalid line.
     fs::write(jobs.join("9.toml"), "dataset = \"https://me:hunter2@host/set\" and more").unwrap();
     let jobs = jobs.to_str().unwrap();
     let coordinator = Coordinator::start_logged(&folder.path().join("state"), &["--jobs", jobs], &log);
@@ -159,7 +158,7 @@ async fn a_manifest_that_claims_gigabytes_takes_no_memory() {
     let set = dataset(&folder.path().join("set"));
     let manifest = fs::OpenOptions::new().write(true).open(set.join(spdl_shard::manifest::MANIFEST_NAME)).unwrap();
     for (bytes, expected) in [(4 << 30, "--manifest-bytes"), (200 << 20, "bytes follow its end")] {
-        // Nothing but holes: only reading it takes room.
+        // A sparse file: only reading it takes memory.
         manifest.set_len(bytes).unwrap();
         let text = refusal(&client, set.to_str().unwrap()).await;
         assert!(text.contains(expected), "{text}");

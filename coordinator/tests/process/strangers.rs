@@ -1,4 +1,4 @@
-//! Those who knock and are no part of the cluster: they are counted, and the log stays short.
+//! Hosts that are not part of the cluster and try to connect: they are counted, and the log stays short.
 
 use std::{fs, net::UdpSocket};
 
@@ -6,7 +6,7 @@ use spdl_wire::certs::Role;
 
 use crate::cluster::Coordinator;
 
-/// Datagrams of each kind.
+/// The number of datagrams of each kind.
 const DATAGRAMS: usize = 3_000;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -16,7 +16,7 @@ async fn strangers_are_counted_and_do_not_fill_the_log() {
     let coordinator = Coordinator::start_logged(&folder.path().join("state"), &[], &log);
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     for number in 0..DATAGRAMS {
-        // The head of a first packet of QUIC, version 1, with connection ids of 8 bytes, and nothing right behind it.
+        // The head of an initial packet of QUIC version 1 with connection ids of 8 bytes, followed by garbage.
         let mut datagram = vec![0xc0, 0, 0, 0, 1, 8];
         datagram.extend(number.to_le_bytes());
         datagram.push(8);
@@ -34,7 +34,7 @@ async fn strangers_are_counted_and_do_not_fill_the_log() {
         text.lines().find_map(|line| line.strip_prefix(&start)?.parse::<u64>().ok()).unwrap_or(0)
     };
     coordinator.wait_get("/metrics", |_, text| counted(text, "certificate") >= 20);
-    // A member of the cluster gets in all the while.
+    // A member of the cluster can connect meanwhile.
     coordinator.connect(Role::Client).await;
     let text = fs::read_to_string(&log).unwrap();
     let lines = text.lines().filter(|line| line.contains("not let in")).count();

@@ -1,4 +1,4 @@
-//! What beats change, and what they do not: positions and receipts, homes, and how much of them is made durable.
+//! What heartbeats change and what they do not: positions and receipts, homes, and how much of that is persisted.
 
 use spdl_shard::Position;
 use spdl_wire::messages::{
@@ -10,7 +10,7 @@ use crate::core::{
     testing::{World, beat, join, worker},
 };
 
-/// Beats of a worker every second, for so many seconds.
+/// Sends a heartbeat of each worker every second, for this many seconds.
 fn seconds(world: &mut World, seconds: u32, workers: &[WorkerHeartbeat]) {
     for _ in 0..seconds {
         world.pass_ms(1_000);

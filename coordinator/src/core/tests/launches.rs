@@ -1,4 +1,4 @@
-//! Launches that meet, follow or would end each other: who is let in, who is refused and what the refusal says.
+//! Launches that meet, follow or would end each other: which are admitted, which are refused, and with what refusal.
 
 use spdl_shard::Position;
 use spdl_wire::messages::{Join, Refusal, SessionId, Start};
@@ -8,7 +8,7 @@ use crate::core::{
     testing::{World, beat, join},
 };
 
-/// A rank of a launch whose launcher gives no id.
+/// Returns the join of a rank whose launcher provides no id.
 fn by_hand(rank: u32, world: u32, nonce: u64) -> Join {
     Join { launch: None, ..join(rank, world, nonce) }
 }
@@ -21,7 +21,7 @@ fn in_use(answer: &Result<(spdl_wire::messages::Session, Option<u64>), Refusal>)
     matches!(answer, Err(Refusal::RunInUse { .. }))
 }
 
-/// Two ranks by hand in session 1, which beat.
+/// Returns a world with two ranks without a launch id in session 1, both of which send heartbeats.
 fn running() -> World {
     let mut world = World::new();
     world.join(Join { since_unix_s: 1_795_309_262, ..by_hand(0, 2, 10) });
@@ -67,7 +67,7 @@ fn a_launch_that_takes_over_supersedes_and_its_ranks_meet_though_each_of_them_ta
 }
 
 #[test]
-fn a_launch_that_takes_over_sits_down_in_no_half_joined_session_of_another() {
+fn a_launch_that_takes_over_joins_no_half_joined_session_of_another() {
     let mut world = World::new();
     world.join(by_hand(0, 2, 10));
     for (rank, nonce) in [(1, 21), (0, 20)] {
@@ -104,7 +104,7 @@ fn a_launch_by_hand_after_a_crash_waits_until_the_dead_ranks_are_known_to_be_dea
 }
 
 #[test]
-fn a_launch_by_hand_sits_down_in_no_session_some_of_whose_ranks_are_late() {
+fn a_launch_by_hand_joins_no_session_some_of_whose_ranks_are_late() {
     let mut world = World::new();
     world.join(by_hand(0, 3, 10));
     world.pass_ms(2_600);
@@ -125,7 +125,7 @@ fn a_straggler_in_a_half_joined_session_ends_no_launch_of_another_world_for_ever
             world.beat(beat(1, 2, 12, 0)).unwrap();
         }
     };
-    // By hand: it is named, and ended on demand.
+    // Without a launch id the refusal names the straggler, and a takeover ends it.
     let mut world = World::new();
     straggles(&mut world, None);
     let refusal = world.try_join(by_hand(0, 2, 20)).unwrap_err().to_string();

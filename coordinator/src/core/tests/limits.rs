@@ -1,4 +1,4 @@
-//! Peers that say more of themselves than there is room for.
+//! Peers that report more about themselves than the limits allow.
 
 use spdl_wire::messages::{
     FromCoordinator, NodeId, RankStats, Refusal, SessionId, StageStats, Transport, WorkerHeartbeat,

@@ -1,4 +1,4 @@
-//! Workers come and go; every living rank has a living home when there is one.
+//! Workers join and leave; every living rank has a living home if there is one.
 
 use spdl_wire::messages::{FromCoordinator, Join, NodeId, RankHeartbeat, ToCoordinator, WorkerHeartbeat, WorkerId};
 
@@ -7,7 +7,7 @@ use crate::core::{
     testing::{World, beat, join, worker},
 };
 
-/// A world with workers 1 and 2 on nodes `a` and `b`, and rank 0 of 2 on node `a`, so its home is worker 1.
+/// Returns a world with workers 1 and 2 on nodes `a` and `b`, and rank 0 of 2 on node `a`, whose home is worker 1.
 fn placed() -> World {
     let mut world = World::new();
     world.worker(worker(1, "a"));
@@ -36,7 +36,8 @@ fn a_rank_without_a_home_gets_one_when_a_worker_comes() {
     assert_eq!(world.beat(beat(1, 0, 10, 0)), Ok(Some(1)));
 }
 
-/// Lets seconds pass in which workers and ranks beat; the homes of ranks `0..ranks` at each.
+/// Advances the time by seconds in which workers and ranks send heartbeats; returns the homes of ranks `0..ranks` after
+/// each.
 fn seconds(world: &mut World, seconds: u32, workers: &[WorkerHeartbeat], ranks: u32) -> Vec<Vec<u64>> {
     let mut homes = Vec::new();
     for _ in 0..seconds {

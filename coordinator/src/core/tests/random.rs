@@ -1,4 +1,4 @@
-//! Random sequences of events, and what must hold after each of them.
+//! Random sequences of events, and the invariants that must hold after each event.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use spdl_wire::messages::{Join, RankHeartbeat, Start, WorkerHeartbeat, WorkerId}
 
 use crate::core::testing::{World, beat, join, worker};
 
-/// The session of a beat or a leave counts back from the newest.
+/// A random event. The session of a heartbeat or a leave counts back from the newest.
 #[derive(Clone, Debug)]
 enum Event {
     Worker { id: u64, draining: bool },
@@ -21,7 +21,7 @@ enum Event {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    // Few enough that joins and beats often meet: two launches of up to three ranks.
+    // Few enough ids that joins and heartbeats often meet: two launches of up to three ranks.
     let ranks = || (0..3u32, 0..2u64);
     prop_oneof![
         4 => (0..4u64, any::<bool>()).prop_map(|(id, draining)| Event::Worker { id, draining }),
@@ -37,7 +37,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What an outsider can know: the world and start each session was given, and what was acknowledged in it.
+/// What an outside observer can know: the world and start of each session, and what was acknowledged in it.
 #[derive(Default)]
 struct Oracle {
     sessions: BTreeMap<u64, (u32, Position)>,
@@ -46,7 +46,7 @@ struct Oracle {
 }
 
 impl Oracle {
-    /// The furthest position at which a session without a start may begin.
+    /// Returns the furthest position at which a session without a given start may begin.
     fn last_acknowledged(&self) -> Position {
         let Some((world, start)) = self.sessions.get(&self.newest) else { return Position::START };
         let ranks = &self.acknowledged[&self.newest];
@@ -110,7 +110,7 @@ fn check_home(world: &World, home: Option<u64>) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What the status shows must be true of itself.
+/// Checks that the status is consistent with itself.
 fn check_status(world: &World) -> Result<(), TestCaseError> {
     let status = world.core.status();
     let living: Vec<&String> = status.workers.iter().map(|worker| &worker.worker).collect();

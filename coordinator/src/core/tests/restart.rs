@@ -1,4 +1,4 @@
-//! What a coordinator that was killed knows when it is back.
+//! What a coordinator knows after it was killed and restarted.
 
 use spdl_shard::Position;
 use spdl_wire::messages::{RankHeartbeat, RankStats, Refusal, SessionId, Transport, WorkerHeartbeat, WorkerId};
@@ -21,7 +21,7 @@ fn serving(id: u64, session: u64, rank: u32) -> WorkerHeartbeat {
     WorkerHeartbeat { ranks: vec![stats], ..worker(id, "somewhere") }
 }
 
-/// Two ranks in session 1, restarted at once.
+/// Returns a world with two ranks in session 1, whose coordinator was restarted at once.
 fn restarted() -> World {
     let mut world = World::new();
     world.join(join(0, 2, 10));
@@ -40,7 +40,7 @@ fn beats_of_running_sessions_are_recognised() {
 }
 
 #[test]
-fn a_seat_that_a_rank_was_told_of_is_not_given_away_by_a_restart() {
+fn a_place_that_a_rank_was_told_of_is_not_given_away_by_a_restart() {
     let mut world = World::new();
     world.join(join(0, 2, 10));
     world.join(join(1, 2, 11));

@@ -1,4 +1,4 @@
-//! Who may send what.
+//! Which role may send which request.
 
 use spdl_wire::messages::{FromCoordinator, Refusal, RunName, SessionId, ToCoordinator, WorkerId};
 

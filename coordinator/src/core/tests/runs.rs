@@ -1,4 +1,4 @@
-//! Runs that are begun again, and what an audit of one asks for.
+//! Runs that are reset, and the requests of a run's audit.
 
 use spdl_shard::{Position, Receipt, SampleId, job::Job};
 use spdl_wire::messages::{
@@ -26,12 +26,12 @@ fn reset(world: &mut World, run: &str) -> Result<(), Refusal> {
     }
 }
 
-/// A rank of a launch with an id of its own.
+/// Returns the join of a rank whose launch has an id of its own.
 fn launch(number: u64) -> Join {
     Join { launch: Some(format!("launch {number}")), ..join(0, 1, number) }
 }
 
-/// One rank got to 0:960 in session 1, with 9 epochs in place of the job's 3, and has left.
+/// Returns a world in which one rank advanced to 0:960 in session 1, with 9 epochs instead of the job's 3, and left.
 fn left_off() -> World {
     let mut world = World::new();
     world.join(Join { epochs: Some(9), ..launch(10) });
@@ -73,7 +73,7 @@ fn a_run_is_not_reset_while_ranks_of_it_are_alive_and_the_refusal_names_who_hold
     );
     world.beat(beat(1, 0, 10, 96)).unwrap();
     assert_eq!(world.core.status().jobs[0].runs[0].acknowledged, Position::new(0, 96));
-    // Silent for longer than the liveness timeout.
+    // Longer than the liveness timeout.
     world.pass_ms(5_200);
     reset(&mut world, "j").unwrap();
 }
