@@ -24,7 +24,7 @@ use crate::{
 
 /// How long the answer to a worker's heartbeat waits until the changes it confirms are durable. A worker without an
 /// answer for three seconds reconnects, and a worker whose connection is closed counts as dead.
-const BEAT_PATIENCE: Duration = Duration::from_secs(1);
+const HEARTBEAT_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The core with its writer, clock and dataset checks, while this coordinator leads. Shared by all tasks.
 pub(crate) struct Driver {
@@ -55,7 +55,8 @@ impl Driver {
 
     /// Answers a request once its changes are durable, or refuses it (see [`Durability`]).
     pub(crate) async fn request(&self, peer: &RequestPeer, request: ToCoordinator) -> FromCoordinator {
-        let patience = if matches!(request, ToCoordinator::WorkerHeartbeat(_)) { BEAT_PATIENCE } else { Duration::MAX };
+        let timeout =
+            if matches!(request, ToCoordinator::WorkerHeartbeat(_)) { HEARTBEAT_ANSWER_TIMEOUT } else { Duration::MAX };
         // One lock of the core covers both calls: no other request comes between the terms and the answer.
         let (asked, mut written) = self.act(|core, now_ms| {
             let terms = self.durability.lock().terms(core, now_ms, &request, self.writer.problem())?;
@@ -78,7 +79,7 @@ impl Driver {
             }
             Answer::Reply(reply) => reply,
         };
-        let written = wait_for(written, patience).await;
+        let written = wait_for(written, timeout).await;
         self.durability.lock().answer(&terms, written, reply)
     }
 
@@ -149,11 +150,11 @@ async fn wait(written: Option<Written>) -> Result<(), String> {
     wait_for(written, Duration::MAX).await
 }
 
-async fn wait_for(written: Option<Written>, patience: Duration) -> Result<(), String> {
+async fn wait_for(written: Option<Written>, timeout: Duration) -> Result<(), String> {
     let Some(written) = written else { return Ok(()) };
-    match tokio::time::timeout(patience, written).await {
+    match tokio::time::timeout(timeout, written).await {
         Ok(written) => written.unwrap_or_else(|error| Err(error_text(&error))),
-        Err(_) => Err(format!("the state was not written within {} ms", patience.as_millis())),
+        Err(_) => Err(format!("the state was not written within {} ms", timeout.as_millis())),
     }
 }
 
