@@ -1,25 +1,25 @@
-//! The envelope that the manifest and the record index share: magic, version, length, checksum. What the
-//! bytes inside mean is not decided here.
+//! The envelope that the manifest and the record index share: magic, version, length and checksum. The meaning of the
+//! bytes inside is defined elsewhere.
 
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Bytes of the envelope's head; the content follows.
+/// Size of the envelope's head in bytes; the content follows it.
 pub(crate) const HEAD_BYTES: usize = 40;
 
-/// Which file an envelope holds.
+/// The kind of file that an envelope holds.
 #[derive(Debug)]
 pub(crate) struct FileKind {
     pub(crate) name: &'static str,
     pub(crate) magic: [u8; 8],
-    /// The newest version that is read.
+    /// The newest version that this program reads.
     pub(crate) version: u32,
 }
 
-/// A manifest or record index that cannot be used. Whoever opened the file adds its URL.
+/// Why a manifest or record index cannot be used. The caller that opened the file adds its URL.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// The file starts with other bytes.
+    /// The file does not start with the bytes of its kind.
     #[error("is not a {kind}: it starts with `{found}`")]
     WrongMagic {
         /// `manifest` or `record index`.
@@ -37,18 +37,18 @@ pub enum FormatError {
         /// The newest version that this program reads.
         known: u32,
     },
-    /// The file is shorter than it says.
+    /// The file is shorter than its head states.
     #[error("is cut off: {found_bytes} bytes of {expected_bytes}")]
     Truncated {
-        /// Bytes that are there.
+        /// Number of bytes that were found.
         found_bytes: u64,
-        /// Bytes that should be there.
+        /// Number of bytes that were expected.
         expected_bytes: u64,
     },
-    /// The content is not what was written.
+    /// The content differs from what was written.
     #[error("is damaged: its checksum does not match")]
     Checksum,
-    /// The file is whole, but not the one that the manifest means.
+    /// The file is intact, but it is not the one that the manifest refers to.
     #[error("is not the {kind} that the manifest was made with: its hash is {found}, the manifest says {expected}")]
     OtherFile {
         /// `record index`.
@@ -61,21 +61,21 @@ pub enum FormatError {
     /// The checksum matches but the content contradicts itself.
     #[error("makes no sense: {0}")]
     Malformed(String),
-    /// What should be written does not fit the format.
+    /// The content to write does not fit the format.
     #[error("cannot be written: {0}")]
     Unwritable(String),
 }
 
 impl FormatError {
-    /// Whether reading the file once more can help: the bytes may have been hurt on their way.
+    /// Returns whether reading the file again can help: the bytes may have been damaged in transit.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::Truncated { .. } | Self::Checksum)
     }
 }
 
-/// Checks the head of a file of `found_bytes`, of which `first` are the first ones: a file that is none of ours, or is cut
-/// off, is known before the rest of it is read.
+/// Checks the head of a file of `found_bytes` that starts with `first`. This detects a foreign or truncated file before
+/// the rest of it is read.
 pub(crate) fn check_head(kind: &'static FileKind, first: &[u8], found_bytes: u64) -> Result<(), FormatError> {
     let seen = &first[..first.len().min(8)];
     if !kind.magic.starts_with(seen) {
@@ -101,8 +101,8 @@ pub(crate) fn check_head(kind: &'static FileKind, first: &[u8], found_bytes: u64
     Ok(())
 }
 
-/// Checks the envelope around `bytes`. Afterwards they are what a writer of the format wrote, or were made
-/// to look so: the content still has to be checked.
+/// Checks the envelope around `bytes`. An attacker can write a valid envelope too, so the content still has to be
+/// checked.
 pub(crate) fn check(kind: &'static FileKind, bytes: &[u8]) -> Result<(), FormatError> {
     check_head(kind, bytes, bytes.len() as u64)?;
     if xxh3_128(&bytes[HEAD_BYTES..]) != u128_at(bytes, 24) {
@@ -111,7 +111,7 @@ pub(crate) fn check(kind: &'static FileKind, bytes: &[u8]) -> Result<(), FormatE
     Ok(())
 }
 
-/// Fills in the head of `bytes`, whose first [`HEAD_BYTES`] were left free and the others laid out as `version` has it.
+/// Fills in the head of `bytes`: their first [`HEAD_BYTES`] are free, the rest is laid out as `version` defines.
 pub(crate) fn seal(kind: &'static FileKind, version: u32, bytes: &mut [u8]) {
     let (length, checksum) = (bytes.len() as u64, xxh3_128(&bytes[HEAD_BYTES..]));
     bytes[..8].copy_from_slice(&kind.magic);
@@ -137,8 +137,7 @@ pub(crate) fn u128_at(bytes: &[u8], at: usize) -> u128 {
     u128::from_le_bytes(array_at(bytes, at))
 }
 
-/// Lays sections out one after the other and gives the offset of each and of the end; `None` where the sum
-/// does not fit.
+/// Lays sections out one after the other and returns the offset of each and of the end; `None` if the sum overflows.
 pub(crate) fn section_offsets<const N: usize>(start: u64, lengths: [u64; N]) -> Option<([usize; N], u64)> {
     let mut at = start;
     let mut offsets = [0; N];
@@ -149,7 +148,7 @@ pub(crate) fn section_offsets<const N: usize>(start: u64, lengths: [u64; N]) -> 
     Some((offsets, at))
 }
 
-/// Text out of a table that was checked to be UTF-8 when the file was opened.
+/// Returns text from a table that was checked to be UTF-8 when the file was opened.
 pub(crate) fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("text is checked when the file is opened")
 }

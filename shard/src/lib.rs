@@ -1,8 +1,8 @@
 //! What a dataset is, and the order in which its samples are delivered.
 //!
-//! This crate holds the pure half of the system: the [`manifest`], the record index, the [`job`] and the
-//! [`order`]. With the feature `store` it also opens datasets on object stores, packs and indexes them.
-//! It knows nothing of processes, sockets or batches: those live in the crates above it.
+//! This crate holds the pure half of the system: the [`manifest`], the record [`index`], the [`job`] and the [`order`].
+//! With the feature `store` it also opens, packs and indexes datasets on object stores. It knows nothing of processes,
+//! sockets or batches: those live in the crates above it.
 
 #[cfg(feature = "store")]
 pub mod dataset;

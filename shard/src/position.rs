@@ -1,10 +1,10 @@
-//! Where a job is in its stream, and the name of a sample.
+//! A position in a job's stream, and the global number of a sample.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// The global number of a sample: its place when the manifest's shards are laid end to end.
+/// The global number of a sample: its index when the manifest's shards are laid end to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SampleId(pub u64);
@@ -15,13 +15,13 @@ impl fmt::Display for SampleId {
     }
 }
 
-/// A place in the stream of a job: `offset` samples into `epoch`. Counts samples, never steps, so that it
-/// means the same at every world size and batch size. Written `EPOCH:OFFSET`.
+/// A position in the stream of a job: `offset` samples into `epoch`. It counts samples, never steps, so that it means
+/// the same at every world size and batch size. Its text form is `EPOCH:OFFSET`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Position {
     /// Epoch, from 0.
     pub epoch: u64,
-    /// Samples of the epoch's stream before this place.
+    /// Number of samples of the epoch's stream before this position.
     pub offset: u64,
 }
 
@@ -29,7 +29,7 @@ impl Position {
     /// The first sample of the first epoch.
     pub const START: Self = Self { epoch: 0, offset: 0 };
 
-    /// The place `offset` samples into `epoch`.
+    /// Creates the position `offset` samples into `epoch`.
     #[must_use]
     pub const fn new(epoch: u64, offset: u64) -> Self {
         Self { epoch, offset }
@@ -42,7 +42,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// The text was not `EPOCH:OFFSET`.
+/// The text is not of the form `EPOCH:OFFSET`.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is not a position; write EPOCH:OFFSET, for example 2:4096")]
 pub struct ParsePositionError(String);

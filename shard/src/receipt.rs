@@ -1,4 +1,4 @@
-//! The digest of what was delivered.
+//! The receipt: the digest of what was delivered.
 
 use std::{fmt, iter::Sum, ops::AddAssign, str::FromStr};
 
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Position, SampleId};
 
-/// A sum, modulo 2^128, of one hash per delivered sample. Order of delivery and number of ranks do not
-/// matter: the receipts of all ranks add up to the receipt of the stream they shared.
+/// A sum, modulo 2^128, of one hash per delivered sample. The order of delivery and the number of ranks do not matter:
+/// the receipts of all ranks add up to the receipt of the stream they shared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Receipt(#[serde(with = "crate::hex128")] pub u128);

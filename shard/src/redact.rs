@@ -1,15 +1,15 @@
-//! What must not be said of a URL: users, passwords and queries, which may be signatures. Job files and what is made of
-//! them are seen by everyone who sees the cluster's status.
+//! Hides the parts of a URL that must not be shown: users, passwords and queries, which may be signatures. Everyone who
+//! can see the cluster's status can see job files and what is derived from them.
 
 use std::borrow::Cow;
 
-/// Stands for what is left out.
+/// The placeholder for hidden text.
 const HIDDEN: &str = "***";
-/// Where the part of a URL ends, in running text, whatever part it is.
+/// Characters that end a URL in running text, in whichever part of it they stand.
 const ENDS: [char; 7] = [' ', '\t', '\n', '\r', '"', '\'', '`'];
 
-/// The text with what may be secret in its URLs replaced: `https://me:word@host/set?sig=1` is
-/// `https://***@host/set?***`. Works on a URL alone and on text with URLs in it.
+/// Replaces what may be secret in the URLs of a text: `https://me:word@host/set?sig=1` becomes
+/// `https://***@host/set?***`. The text can be a single URL or running text that contains URLs.
 #[must_use]
 pub fn redact(text: &str) -> Cow<'_, str> {
     if !text.contains("://") {
@@ -28,12 +28,12 @@ pub fn redact(text: &str) -> Cow<'_, str> {
     if shown == text { Cow::Borrowed(text) } else { Cow::Owned(shown) }
 }
 
-/// Redacts what follows `://`.
+/// Redacts the part of a URL that follows `://`.
 fn redact_one(url: &str, has_containers: bool) -> String {
     let mut rest = url;
     let mut shown = String::new();
     if let Some(end) = user_end(url) {
-        // `abfss://container@account` names a container there.
+        // In `abfss://container@account` the part before the `@` names a container, not a user.
         if !has_containers || url[..end].contains(':') {
             shown.push_str(HIDDEN);
             rest = &url[end..];
@@ -46,21 +46,21 @@ fn redact_one(url: &str, has_containers: bool) -> String {
     shown
 }
 
-/// Where the `@` is that ends a user and password. One in the path counts too where what is before the path is no host
-/// and port: a password may have a slash in it.
+/// Returns the index of the `@` that ends the user and password. An `@` in the path counts too if the part before the
+/// path is not a host and port, because a password may contain a slash.
 fn user_end(url: &str) -> Option<usize> {
     let authority = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
     let is_host = authority.rsplit_once(':').is_none_or(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
     if is_host || authority.starts_with('[') { authority.rfind('@') } else { url.rfind('@') }
 }
 
-/// Whether the scheme at the end of `text` has the name of a container where others have a user.
+/// Returns whether the scheme at the end of `text` has the name of a container where other schemes have a user.
 fn has_containers(text: &str) -> bool {
     text.ends_with("abfs://") || text.ends_with("abfss://")
 }
 
-/// Why a dataset's URL cannot be one of a job, or of a command: it has something in it that may be secret, and where to put
-/// that instead.
+/// Explains why a dataset's URL must not appear in a job or a command: it contains something that may be secret. The
+/// text says where to put that instead. Returns `None` if nothing in the URL may be secret.
 #[must_use]
 pub fn secret_in(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;

@@ -1,9 +1,9 @@
-//! Which stores a process reads from. Whoever may submit a job, or show a session to a worker, otherwise makes it read from
-//! wherever it can reach.
+//! The allow-list of stores that a process reads from. Without it, anyone who may submit a job or send a session to a
+//! worker can make the process read from any place that it can reach.
 
 use crate::redact;
 
-/// Folders and URLs that datasets have to be in or below. Empty: anywhere.
+/// The folders and URLs that datasets have to lie in or below. An empty list allows every place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stores(Vec<String>);
 
@@ -15,10 +15,10 @@ impl FromIterator<String> for Stores {
 }
 
 impl Stores {
-    /// Whether a dataset may be read; says what may where it may not.
+    /// Checks that a dataset lies in one of the stores; the error lists the stores that are allowed.
     ///
     /// # Errors
-    /// Text that names the dataset and the stores.
+    /// A text that names the dataset and the stores.
     pub fn admit(&self, dataset: &str) -> Result<(), String> {
         if self.0.is_empty() || self.0.iter().any(|store| is_within(dataset, store)) {
             return Ok(());
@@ -28,15 +28,15 @@ impl Stores {
     }
 }
 
-/// Whether `url` is `store`, or something below it.
+/// Returns whether `url` is `store` or lies below it.
 fn is_within(url: &str, store: &str) -> bool {
     let (url, store) = (place(url), place(store));
     let is_below = url.strip_prefix(&store).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    // What is below is not above again.
+    // `..` could lead out of the store again, so such parts are refused.
     is_below && !url.split('/').any(|part| matches!(part, "." | ".."))
 }
 
-/// A folder or URL in one way of the many to write it.
+/// Normalises a folder or URL, because both can be written in many ways.
 fn place(text: &str) -> String {
     let text = text.strip_prefix("file://").unwrap_or(text);
     let written = match text.split_once("://") {

@@ -1,20 +1,20 @@
 //! Pascal VOC annotations: the objects in a picture, each with its class and bounding box.
 
-/// Largest annotation that is parsed, in bytes. Annotations seen in practice are a few kilobytes.
+/// Size of the largest annotation that is parsed, in bytes. Annotations in practice have a few kilobytes.
 pub const MAX_ANNOTATION_BYTES: usize = 1 << 20;
 const MAX_NODES: u32 = 1 << 17;
-/// Annotations have no attributes as a rule. The XML parser compares each of an element's with all before it, so that many
-/// would cost minutes.
+/// Annotations have no attributes as a rule. The XML parser compares each attribute of an element with all attributes
+/// before it, so that many of them would cost minutes.
 const MAX_ATTRIBUTES: usize = 1024;
 
 /// A picture's annotation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Annotation {
-    /// The objects, in the order in which they are written: object i is sample i of its record.
+    /// The objects, in the order of the file: object i is sample i of its record.
     pub objects: Vec<VocObject>,
 }
 
-/// One object in a picture. Its box is in pixels, as written: nothing is clipped to the picture.
+/// One object in a picture. Its box is in pixels, as the file states it: nothing is clipped to the picture.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub struct VocObject {
@@ -26,14 +26,14 @@ pub struct VocObject {
     pub ymax: f32,
 }
 
-/// An annotation that cannot be used.
+/// Why an annotation cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VocError {
     /// It is longer than [`MAX_ANNOTATION_BYTES`].
     #[error("annotation has {0} bytes, more than {MAX_ANNOTATION_BYTES}")]
     TooLong(usize),
-    /// It has more attributes than [any annotation](Annotation::parse) needs.
+    /// It has more attributes than any annotation needs.
     #[error("annotation has {0} `=`, more than {MAX_ATTRIBUTES}: this is no Pascal VOC")]
     TooManyAttributes(usize),
     /// It is not UTF-8.
@@ -42,15 +42,15 @@ pub enum VocError {
     /// It is not XML.
     #[error("annotation is not valid XML: {0}")]
     Syntax(#[from] roxmltree::Error),
-    /// It is XML of something else.
+    /// It is XML, but not an annotation.
     #[error("annotation starts with `<{0}>`, not with `<annotation>`")]
     OtherRoot(String),
-    /// An object lacks a part or has one that makes no sense.
+    /// An object lacks a part or has an invalid one.
     #[error("object {object} (`{class}`): {problem}")]
     Object {
         /// Number of the object, from 0.
         object: usize,
-        /// Its class, empty where it has none.
+        /// Its class; empty if it has none.
         class: String,
         /// What is wrong with it.
         problem: String,
@@ -61,8 +61,8 @@ impl Annotation {
     /// Parses an annotation.
     ///
     /// # Errors
-    /// If it is not XML, not an annotation, or an object has no class, no box, or a box that is not finite or
-    /// ends before it starts.
+    /// If the bytes are not XML or not an annotation, or if an object has no class, no box, or a box that is not finite
+    /// or ends before it starts.
     pub fn parse(xml: &[u8]) -> Result<Self, VocError> {
         if xml.len() > MAX_ANNOTATION_BYTES {
             return Err(VocError::TooLong(xml.len()));

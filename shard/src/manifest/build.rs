@@ -1,4 +1,4 @@
-//! Writing a manifest.
+//! Builds manifests.
 
 use std::collections::HashSet;
 
@@ -8,16 +8,16 @@ use crate::{
     envelope::{HEAD_BYTES, seal},
 };
 
-/// What the manifest says of one shard.
+/// The manifest's entry for one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardFacts {
     /// Path of the shard, relative to the manifest's folder, with `/` between parts.
     pub url: String,
     /// Size of the stored object in bytes.
     pub bytes: u64,
-    /// Etag that the store gives the object, where it gives one.
+    /// Etag that the store gives the object, if it gives one.
     pub etag: Option<String>,
-    /// Records in the shard.
+    /// Number of records in the shard.
     pub records: u32,
     /// Size of the record index in bytes.
     pub index_bytes: u64,
@@ -25,24 +25,24 @@ pub struct ShardFacts {
     pub index_hash: Fingerprint,
 }
 
-/// What the manifest says of one block of a shard.
+/// The manifest's entry for one block of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockFacts {
-    /// Where it starts in the shard, in bytes.
+    /// Offset of the block in the shard, in bytes.
     pub offset: u64,
-    /// Its size in bytes; at least 1.
+    /// Size of the block in bytes; at least 1.
     pub bytes: u32,
-    /// Its first record, counted in the shard.
+    /// First record of the block, counted in the shard.
     pub first_record: u32,
-    /// Records in it; at least 1.
+    /// Number of records in the block; at least 1.
     pub records: u32,
-    /// Samples in it; at least 1.
+    /// Number of samples in the block; at least 1.
     pub samples: u32,
 }
 
 #[cfg(feature = "store")]
 impl BlockFacts {
-    /// What `manifest` says of its block `number`.
+    /// Copies the entry of block `number` from `manifest`.
     pub(crate) fn of(manifest: &Manifest, number: u32) -> Self {
         let block = manifest.block(number);
         let bytes = u32::try_from(block.bytes).expect("a block's size is 32 bits in the manifest");
@@ -68,7 +68,7 @@ pub struct ManifestBuilder {
 }
 
 impl ManifestBuilder {
-    /// A manifest without shards for the dataset called `name`.
+    /// Creates a manifest without shards for the dataset called `name`.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
@@ -81,10 +81,10 @@ impl ManifestBuilder {
         self
     }
 
-    /// Adds a shard after those that are there. `blocks` hold all of its samples.
+    /// Appends a shard. `blocks` hold all of its samples.
     ///
     /// # Errors
-    /// If the shard's path is not a relative one or a number does not fit the format.
+    /// If the shard's path is not relative or a number does not fit the format.
     pub fn shard(&mut self, shard: &ShardFacts, blocks: &[BlockFacts]) -> Result<(), ManifestError> {
         if !open::is_relative_path(&shard.url) {
             return Err(unwritable(format!("`{}` cannot be a shard's place in the dataset's folder", shard.url)));
@@ -124,10 +124,10 @@ impl ManifestBuilder {
         Ok(())
     }
 
-    /// Writes the manifest, and opens it to be sure that it is a valid one.
+    /// Writes the manifest, and opens it again to verify that it is valid.
     ///
     /// # Errors
-    /// If a block does not lie in its shard, blocks overlap, classes have one name twice, or a table is too long.
+    /// If a block does not lie in its shard, blocks overlap, two classes have the same name, or a table is too long.
     pub fn finish(self) -> Result<Manifest, ManifestError> {
         let too_long = |_| unwritable("its tables of text are longer than 4 GiB".to_owned());
         let mut class_ends = Vec::with_capacity(4 * self.classes.len());
@@ -166,7 +166,8 @@ impl ManifestBuilder {
     }
 }
 
-/// Whether these can be the names of a dataset's classes, which is better known before its shards are written.
+/// Checks that these can be the names of a dataset's classes, so that a bad name is found before the shards are
+/// written.
 pub(crate) fn check_names(classes: &[String]) -> Result<(), ManifestError> {
     let mut names = HashSet::with_capacity(classes.len());
     for class in classes {

@@ -1,7 +1,7 @@
 //! The manifest: which shards a dataset has, how they are cut into blocks, and what its classes are called.
 //!
-//! A manifest is opened from its bytes and read in place: opening checks every number once and allocates
-//! nothing per shard. `docs/spec/formats.md` has the layout.
+//! A manifest is opened from its bytes and read in place: opening checks every number once and allocates nothing per
+//! shard. `docs/spec/formats.md` has the layout.
 
 mod build;
 mod open;
@@ -27,7 +27,7 @@ use crate::{
 /// Name of the manifest in a dataset's folder.
 pub const MANIFEST_NAME: &str = "manifest.spdl";
 
-/// Default size that blocks are cut at, in bytes: 8 MiB.
+/// Default size at which blocks are cut, in bytes: 8 MiB.
 pub const DEFAULT_BLOCK_BYTES: u64 = 8 << 20;
 
 pub(crate) const KIND: FileKind = FileKind { name: "manifest", magic: *b"SPDLMAN\n", version: 1 };
@@ -37,16 +37,16 @@ const BLOCK_BYTES: usize = 32;
 const MAX_URL_BYTES: usize = 4096;
 const MAX_CLASS_BYTES: usize = 4096;
 
-/// A dataset's manifest, checked when it was opened. Cheap to clone.
+/// A dataset's manifest, which was checked when it was opened. It is cheap to clone.
 #[derive(Clone)]
 pub struct Manifest {
     bytes: Bytes,
     sections: Sections,
-    /// Numbers of the classes in the order of their names.
+    /// Numbers of the classes, sorted by the names of the classes.
     classes_by_name: Arc<[u32]>,
 }
 
-/// Where the parts of the file are, and how many of each there are.
+/// The offsets of the file's sections, and the number of entries in each table.
 #[derive(Clone, Copy)]
 struct Sections {
     shards: u32,
@@ -68,13 +68,13 @@ pub struct Shard<'a> {
     pub url: &'a str,
     /// Size of the stored object in bytes.
     pub bytes: u64,
-    /// Etag that the store gave the object when the manifest was made, where it gave one.
+    /// Etag that the store gave the object when the manifest was made, if it gave one.
     pub etag: Option<&'a str>,
     /// Global number of the shard's first sample.
     pub first_sample: u64,
-    /// Samples in the shard.
+    /// Number of samples in the shard.
     pub samples: u32,
-    /// Records in the shard.
+    /// Number of records in the shard.
     pub records: u32,
     /// Size of the record index in bytes.
     pub index_bytes: u64,
@@ -85,24 +85,24 @@ pub struct Shard<'a> {
 /// One block: a run of whole records inside a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Number of the shard it lies in.
+    /// Number of the shard that the block lies in.
     pub shard: u32,
-    /// Global number of its first sample.
+    /// Global number of the block's first sample.
     pub first_sample: u64,
-    /// Samples in it; at least 1.
+    /// Number of samples in the block; at least 1.
     pub samples: u32,
-    /// Its first record, counted in the shard.
+    /// First record of the block, counted in the shard.
     pub first_record: u32,
-    /// Records in it; at least 1.
+    /// Number of records in the block; at least 1.
     pub records: u32,
-    /// Where it starts in the shard, in bytes.
+    /// Offset of the block in the shard, in bytes.
     pub offset: u64,
-    /// Its size in bytes.
+    /// Size of the block in bytes.
     pub bytes: u64,
 }
 
 impl Manifest {
-    /// What creating a job has to know.
+    /// Returns the facts about the dataset that creating a job needs.
     #[must_use]
     pub fn facts(&self) -> DatasetFacts {
         DatasetFacts {
@@ -112,37 +112,38 @@ impl Manifest {
         }
     }
 
-    /// Names the dataset's content: shards, blocks, classes and, through the hashes of the record indexes, every
-    /// field's checksum. Copying a dataset to another place keeps it; etags and the dataset's name are not in it.
+    /// Returns the identifier of the dataset's content: shards, blocks, classes and, through the hashes of the record
+    /// indexes, the checksum of every field. A copy of the dataset in another place has the same fingerprint: etags and
+    /// the dataset's name are not part of it.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint(u128_at(&self.bytes, 40))
     }
 
-    /// The dataset's name.
+    /// Returns the dataset's name.
     #[must_use]
     pub fn name(&self) -> &str {
         text(&self.bytes[self.sections.name..self.sections.etags])
     }
 
-    /// Samples in the dataset.
+    /// Returns the number of samples in the dataset.
     #[must_use]
     pub fn samples(&self) -> u64 {
         u64_at(&self.bytes, 96)
     }
 
-    /// Records in the dataset.
+    /// Returns the number of records in the dataset.
     #[must_use]
     pub fn records(&self) -> u64 {
         u64_at(&self.bytes, 104)
     }
 
-    /// Names of the classes, in the order of their numbers.
+    /// Iterates over the names of the classes, in the order of their numbers.
     pub fn classes(&self) -> impl ExactSizeIterator<Item = &str> + '_ {
         (0..self.sections.classes).map(|class| self.class(class))
     }
 
-    /// Name of class number `class`.
+    /// Returns the name of class number `class`.
     ///
     /// # Panics
     /// If there is no such class.
@@ -154,20 +155,20 @@ impl Manifest {
         text(&self.bytes[self.sections.strings + start..self.sections.strings + end(class)])
     }
 
-    /// Number of the class called `name`.
+    /// Returns the number of the class called `name`, if there is one.
     #[must_use]
     pub fn class_number(&self, name: &str) -> Option<u32> {
         let found = self.classes_by_name.binary_search_by(|&class| self.class(class).cmp(name));
         found.ok().map(|place| self.classes_by_name[place])
     }
 
-    /// Shards in the dataset.
+    /// Returns the number of shards in the dataset.
     #[must_use]
     pub fn shard_count(&self) -> u32 {
         self.sections.shards
     }
 
-    /// Shard number `shard`.
+    /// Returns shard number `shard`.
     ///
     /// # Panics
     /// If there is no such shard.
@@ -192,12 +193,13 @@ impl Manifest {
         }
     }
 
-    /// All shards, in order.
+    /// Iterates over all shards, in order.
     pub fn shards(&self) -> impl ExactSizeIterator<Item = Shard<'_>> + '_ {
         (0..self.sections.shards).map(|shard| self.shard(shard))
     }
 
-    /// Numbers of the blocks that lie in shard number `shard`; empty where the shard has no samples.
+    /// Returns the numbers of the blocks that lie in shard number `shard`; the range is empty if the shard has no
+    /// samples.
     ///
     /// # Panics
     /// If there is no such shard.
@@ -209,13 +211,13 @@ impl Manifest {
         first(shard)..end
     }
 
-    /// Blocks in the dataset.
+    /// Returns the number of blocks in the dataset.
     #[must_use]
     pub fn block_count(&self) -> u32 {
         self.sections.blocks
     }
 
-    /// Block number `block`. Blocks are numbered in the order of their samples.
+    /// Returns block number `block`. Blocks are numbered in the order of their samples.
     ///
     /// # Panics
     /// If there is no such block.
@@ -236,13 +238,14 @@ impl Manifest {
         }
     }
 
-    /// Samples of each block, in order: what the plan is made from.
+    /// Returns the number of samples of each block, in order, from which the plan is made.
     #[must_use]
     pub fn block_samples(&self) -> Vec<u32> {
         (0..self.sections.blocks).map(|block| self.block(block).samples).collect()
     }
 
-    /// Number of the block that holds the sample with the global number `sample`.
+    /// Returns the number of the block that holds the sample with the global number `sample`; `None` past the last
+    /// sample.
     #[must_use]
     pub fn block_of(&self, sample: u64) -> Option<u32> {
         if sample >= self.samples() {
@@ -256,7 +259,7 @@ impl Manifest {
         Some(low)
     }
 
-    /// The manifest's bytes, as they are stored.
+    /// Returns the manifest's bytes, as they are stored.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
         &self.bytes

@@ -1,5 +1,5 @@
-//! Opening a manifest: every number is checked before anything relies on it, and nothing is allocated that
-//! the file's own size does not cover.
+//! Opens manifests: every number is checked before the code relies on it, and no allocation exceeds what the file's own
+//! size accounts for.
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_128;
@@ -10,7 +10,7 @@ use super::{
 use crate::envelope::{check, check_head, section_offsets, u32_at, u64_at, u128_at};
 
 impl Manifest {
-    /// Whether `first` can be the first bytes of a manifest of so many bytes.
+    /// Checks that `first` can be the first bytes of a manifest of `bytes` bytes.
     #[cfg(feature = "store")]
     pub(crate) fn check_head(first: &[u8], bytes: u64) -> Result<(), ManifestError> {
         check_head(&KIND, first, bytes)
@@ -19,7 +19,7 @@ impl Manifest {
     /// Opens a manifest.
     ///
     /// # Errors
-    /// If the bytes are not a whole, undamaged manifest of a known version that agrees with itself.
+    /// If the bytes are not a complete, undamaged and consistent manifest of a known version.
     pub fn open(bytes: impl Into<Bytes>) -> Result<Self, ManifestError> {
         let bytes = bytes.into();
         check(&KIND, &bytes)?;
@@ -33,7 +33,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// All text is UTF-8 and cut at character boundaries; the ends of its pieces ascend.
+    /// Checks that all text is UTF-8 and cut at character boundaries, and that the ends of its pieces ascend.
     fn check_strings(&self) -> Result<(), ManifestError> {
         let at = &self.sections;
         let strings = utf8(&self.bytes[at.strings..at.etag_ends], "file names and classes")?;
@@ -102,7 +102,7 @@ impl Manifest {
         })
     }
 
-    /// Checks one block of a shard: `end` is where the block before it ended, in bytes and in records.
+    /// Checks one block of a shard. `end` is where the block before it ended, in bytes and in records.
     fn check_block(
         &self,
         block: u32,
@@ -184,8 +184,8 @@ impl Sections {
     }
 }
 
-/// The pieces of `text` that end at `ends`, `None` for one that ends before it starts, past the text or inside
-/// a character.
+/// Cuts `text` into pieces at `ends`. A piece is `None` if it ends before it starts, past the text or inside a
+/// character.
 fn pieces<'a>(text: &'a str, ends: impl Iterator<Item = u32> + 'a) -> impl Iterator<Item = Option<&'a str>> + 'a {
     let mut start = 0;
     ends.map(move |end| {
@@ -195,14 +195,14 @@ fn pieces<'a>(text: &'a str, ends: impl Iterator<Item = u32> + 'a) -> impl Itera
     })
 }
 
-/// Whether `url` names something inside the dataset's folder and nothing else.
+/// Returns whether `url` is a path to something inside the dataset's folder.
 pub(crate) fn is_relative_path(url: &str) -> bool {
     url.len() <= MAX_URL_BYTES
         && !url.bytes().any(|byte| byte.is_ascii_control())
         && url.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
-/// Whether `name` can be the name of a class.
+/// Returns whether `name` can be the name of a class.
 pub(crate) fn is_class_name(name: &str) -> bool {
     (1..=MAX_CLASS_BYTES).contains(&name.len()) && !name.bytes().any(|byte| byte.is_ascii_control())
 }

@@ -1,4 +1,5 @@
-//! Steps: cutting the stream into global batches, ends of epochs, and slicing a batch among ranks.
+//! Steps: how the stream is cut into global batches, what happens at the end of an epoch, and how a batch is divided
+//! among ranks.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,12 +9,12 @@ use crate::{
     job::{EpochEnd, Job},
 };
 
-/// How the stream is cut into steps. Not part of the order: a resumed run may change all of it.
+/// How the stream is cut into steps. These parameters are not part of the order: a resumed run may change all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchParams {
-    /// B, samples per step over all ranks; at least 1.
+    /// B, the number of samples per step over all ranks; at least 1.
     pub global_batch: u32,
-    /// Epochs to deliver.
+    /// Number of epochs to deliver.
     pub epochs: u64,
     /// Policy at the end of an epoch.
     pub epoch_end: EpochEnd,
@@ -31,21 +32,21 @@ impl From<&Job> for BatchParams {
 pub struct Step {
     /// Its first sample.
     pub from: Position,
-    /// Where the next step is looked for: the position to resume from once this one is done. At the end of an
-    /// epoch it may have fewer than B samples left, which a resumed run with smaller batches still delivers.
+    /// Where the search for the next step begins: the position to resume from once this step is done. At the end of an
+    /// epoch fewer than B samples may follow it; a resumed run with smaller batches still delivers them.
     pub next: Position,
     /// B.
     pub global_batch: u32,
-    /// What the entries past the end of the epoch are.
+    /// What the entries past the end of the epoch hold.
     pub epoch_end: EpochEnd,
 }
 
-/// What an entry of a batch is.
+/// The kind of an entry of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemKind {
     /// A sample of the stream.
     Sample,
-    /// One of the epoch's first samples once more, to fill the epoch's last batch ([`EpochEnd::Pad`]).
+    /// One of the epoch's first samples again, to fill the epoch's last batch ([`EpochEnd::Pad`]).
     Padding,
     /// Nothing: an entry past the end of the epoch ([`EpochEnd::Exact`]).
     Invalid,
@@ -54,22 +55,22 @@ pub enum ItemKind {
 /// One entry of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Its position in the stream. Padding has the position of the sample that it repeats; an invalid entry
-    /// has the one it would have if the epoch went on, at or past offset N.
+    /// Its position in the stream. Padding has the position of the sample that it repeats; an invalid entry has the
+    /// position that it would have if the epoch went on, at or past offset N.
     pub at: Position,
-    /// The sample; some valid one for an invalid entry.
+    /// The sample; for an invalid entry an arbitrary valid one.
     pub located: Located,
     /// Sample, padding or invalid.
     pub kind: ItemKind,
 }
 
 impl BatchParams {
-    /// Whether any batch can be cut from a dataset of `samples`. Everything that takes a job asks this: a job without a
-    /// batch would train on nothing and succeed.
+    /// Checks that at least one batch can be cut from a dataset of `samples`. Every entry point that takes a job calls
+    /// this: a job without a batch would train on nothing and succeed.
     ///
     /// # Errors
-    /// [`PlanError::NoBatch`] for a global batch of 0, [`PlanError::BatchExceedsDataset`] where there would be
-    /// no step because the samples never fill one batch.
+    /// [`PlanError::NoBatch`] for a global batch of 0, [`PlanError::Empty`] for a dataset without samples, and
+    /// [`PlanError::BatchExceedsDataset`] if there would be no step because the samples never fill one batch.
     pub fn check(&self, samples: u64) -> Result<(), PlanError> {
         if self.global_batch == 0 {
             return Err(PlanError::NoBatch);
@@ -84,7 +85,7 @@ impl BatchParams {
         Ok(())
     }
 
-    /// [`Plan::step`] for whoever knows the number of samples and has no plan.
+    /// Returns the same as [`Plan::step`], for a caller that knows the number of samples and has no plan.
     ///
     /// # Panics
     /// If the global batch or the number of samples is 0.
@@ -119,18 +120,18 @@ const fn gcd(a: u32, b: u32) -> u32 {
 }
 
 impl Plan {
-    /// Whether these batches can be cut from this dataset at all.
+    /// Checks that these batches can be cut from this dataset.
     ///
     /// # Errors
-    /// As [`BatchParams::check`].
+    /// As for [`BatchParams::check`].
     pub fn check(&self, batch: &BatchParams) -> Result<(), PlanError> {
         batch.check(self.samples())
     }
 
-    /// The next step at or after `from`; `None` when all epochs are over.
+    /// Returns the next step at or after `from`; `None` when all epochs are over.
     ///
-    /// `drop` skips the samples of an epoch that do not fill a batch, `continuous` those at the end of the
-    /// last epoch. An offset at or past N is the start of the next epoch.
+    /// `drop` skips the samples at the end of each epoch that do not fill a batch; `continuous` skips those at the end
+    /// of the last epoch only. An offset at or past N means the start of the next epoch.
     ///
     /// # Panics
     /// If the global batch is 0.
@@ -139,17 +140,17 @@ impl Plan {
         batch.step(self.samples(), from)
     }
 
-    /// All steps at or after `from`.
+    /// Iterates over all steps at or after `from`.
     pub fn steps(&self, from: Position, batch: &BatchParams) -> impl Iterator<Item = Step> + use<'_> {
         let batch = *batch;
         let first = self.step(from, &batch);
         std::iter::successors(first, move |step| self.step(step.next, &batch))
     }
 
-    /// The entries of `rank` of `world` in a step, in place of what was in `items`.
+    /// Replaces the contents of `items` by the entries of `rank` of `world` in a step.
     ///
-    /// The batch's entries are sorted by (g mod q, g), where g counts on past the end of the epoch and
-    /// q = gcd(L, B); the rank takes [rank * B / world, (rank + 1) * B / world). The concatenation over the
+    /// The batch's entries are sorted by (g mod q, g), where g is the offset, counted on past the end of the epoch, and
+    /// q = gcd(L, B). The rank takes the entries [rank * B / world, (rank + 1) * B / world). The concatenation over the
     /// ranks is the same for every world.
     ///
     /// # Panics
@@ -175,7 +176,7 @@ impl Plan {
         }
     }
 
-    /// The entry of a step at offset `counted`, which counts on past the end of the epoch.
+    /// Returns the entry of a step at offset `counted`, which counts on past the end of the epoch.
     fn item(&self, step: &Step, counted: u64, lease: &mut EpochLease) -> Item {
         let samples = self.samples();
         let epoch = step.from.epoch;
@@ -196,8 +197,8 @@ impl Plan {
         Item { at, located: self.at_leased(at.epoch, at.offset, lease), kind }
     }
 
-    /// The receipt of a run without bad samples: of the first `steps` steps at or after `from`, or of all.
-    /// Costs as much as placing every sample.
+    /// Computes the receipt of a run without bad samples: of the first `steps` steps at or after `from`, or of all
+    /// steps if `steps` is `None`. This costs as much as locating every sample.
     #[must_use]
     pub fn receipt(&self, from: Position, steps: Option<u64>, batch: &BatchParams) -> Receipt {
         let mut receipt = Receipt::default();

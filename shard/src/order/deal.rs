@@ -1,5 +1,5 @@
-//! The deal: the dataset's blocks in a keyed order, end to end on one line that is cut into lanes.
-//! Fixed for the whole run.
+//! The deal: the dataset's blocks in a keyed order, end to end on one line that is cut into lanes. It is fixed for the
+//! whole run.
 
 use std::ops::Range;
 
@@ -9,19 +9,19 @@ use super::{
 };
 use crate::SampleId;
 
-/// Blocks and lanes of a run. 20 bytes per block.
+/// The blocks and lanes of a run. It takes 20 bytes per block.
 pub(super) struct Deal {
     lanes: u32,
     samples: u64,
-    /// First sample of each block of the manifest, and N.
+    /// The first sample of each block of the manifest, and N at the end.
     block_starts: Box<[u64]>,
     /// The manifest's number of each dealt block.
     blocks: Box<[u32]>,
-    /// Where each dealt block starts on the line, and N.
+    /// The place on the line where each dealt block starts, and N at the end.
     line_starts: Box<[u64]>,
 }
 
-/// Sums before each element, and the sum of all.
+/// Returns the sum of the elements before each element, and the sum of all elements at the end.
 fn starts(lengths: impl ExactSizeIterator<Item = u64>) -> Box<[u64]> {
     let mut sum = 0;
     let mut starts = Vec::with_capacity(lengths.len() + 1);
@@ -61,14 +61,14 @@ impl Deal {
         self.lanes
     }
 
-    /// floor(lane * N / L), without leaving u64.
+    /// Returns floor(lane * N / L), computed without overflow of u64.
     pub(super) const fn lane_start(&self, lane: u32) -> u64 {
         let (lane, lanes) = (lane as u64, self.lanes as u64);
         lane * (self.samples / lanes) + lane * (self.samples % lanes) / lanes
     }
 
-    /// The lane that has stream offset `offset`, and the offset in that lane. Lanes have `N div L` samples or
-    /// one more; the last round deals only those that have one more, in the order of lanes.
+    /// Returns the lane that holds stream offset `offset`, and the offset within that lane. A lane has `N div L`
+    /// samples or one more; the last round deals only from the lanes that have one more, in the order of lanes.
     #[inline]
     pub(super) const fn lane_of(&self, offset: u64) -> (u32, u64) {
         let lanes = self.lanes as u64;
@@ -80,18 +80,18 @@ impl Deal {
         (((turn + 1) * lanes).div_ceil(longer) as u32 - 1, round)
     }
 
-    /// The dealt block that holds a place of the line; empty blocks hold none.
+    /// Returns the dealt block that holds a place of the line; an empty block holds none.
     pub(super) fn block_at(&self, place: u64) -> usize {
         self.line_starts.partition_point(|&start| start <= place) - 1
     }
 
-    /// The part of the line that is of a dealt block.
+    /// Returns the range of the line that a dealt block occupies.
     #[inline]
     pub(super) fn block_range(&self, dealt: usize) -> Range<u64> {
         self.line_starts[dealt]..self.line_starts[dealt + 1]
     }
 
-    /// The sample at `place` of the line, in dealt block `dealt`.
+    /// Returns the sample at `place` of the line, which lies in dealt block `dealt`.
     #[inline]
     pub(super) fn located(&self, dealt: usize, place: u64) -> Located {
         let block = self.blocks[dealt];
@@ -99,18 +99,18 @@ impl Deal {
         Located { id: SampleId(self.block_starts[block as usize] + index), block, index: index as u32 }
     }
 
-    /// The block of a sample of the manifest.
+    /// Returns a sample of the manifest with its block.
     pub(super) fn locate(&self, id: SampleId) -> Located {
         let block = self.block_starts.partition_point(|&start| start <= id.0) - 1;
         Located { id, block: block as u32, index: (id.0 - self.block_starts[block]) as u32 }
     }
 
-    /// A sample of the manifest by its block.
+    /// Returns sample number `index` of a block of the manifest.
     pub(super) fn sample_of(&self, block: u32, index: u32) -> Located {
         Located { id: SampleId(self.block_starts[block as usize] + u64::from(index)), block, index }
     }
 
-    /// Samples of a block of the manifest.
+    /// Returns the number of samples in a block of the manifest.
     pub(super) fn block_samples(&self, block: u32) -> u64 {
         self.block_starts[block as usize + 1] - self.block_starts[block as usize]
     }

@@ -1,4 +1,4 @@
-//! One epoch of the shuffled stream: its lanes' spans and windows. Built lane by lane as they are asked for.
+//! One epoch of the shuffled stream: the spans and windows of its lanes. The order of a lane is built on its first use.
 
 use std::sync::OnceLock;
 
@@ -7,7 +7,7 @@ use super::{
     permutation::{Key, Purpose},
 };
 
-/// The order of one epoch. Holds 12 bytes per span once every lane was asked for.
+/// The order of one epoch. It holds 12 bytes per span once every lane has been used.
 pub(super) struct EpochOrder {
     pub(super) epoch: u64,
     lanes: Box<[OnceLock<LaneOrder>]>,
@@ -18,7 +18,8 @@ impl EpochOrder {
         Self { epoch, lanes: (0..lanes).map(|_| OnceLock::new()).collect() }
     }
 
-    /// The place on the deal's line of the sample at `lane_offset` of `lane`, with the dealt block it is in.
+    /// Returns the dealt block that holds the sample at `lane_offset` of `lane`, and the sample's place on the deal's
+    /// line.
     #[inline]
     pub(super) fn line_place(&self, deal: &Deal, seed: u64, window: u64, lane: u32, lane_offset: u64) -> (usize, u64) {
         self.lanes[lane as usize]
@@ -27,13 +28,13 @@ impl EpochOrder {
     }
 }
 
-/// One lane in one epoch.
+/// The order of one lane in one epoch.
 struct LaneOrder {
     /// First place of the lane on the deal's line.
     first: u64,
     /// Where each span starts in the lane, in this epoch's order of spans.
     starts: Box<[u64]>,
-    /// The dealt block that each span is of.
+    /// The dealt block that each span belongs to.
     dealt: Box<[u32]>,
     windows: [Windows; 2],
 }
@@ -74,8 +75,8 @@ impl LaneOrder {
     }
 }
 
-/// One pass of windows over a lane of `len` samples: [0, start), [start, start + size), ...; the first and
-/// the last are cut by the ends of the lane.
+/// One pass of windows over a lane of `len` samples: [0, start), [start, start + size), ...; the ends of the lane cut
+/// the first and the last window short.
 struct Windows {
     key: Key,
     start: u64,
@@ -84,8 +85,8 @@ struct Windows {
 }
 
 impl Windows {
-    /// The windows, and those shifted by half a window. A window that holds the whole lane is one window, and
-    /// has no borders to soften.
+    /// Returns the windows of the first pass, and those of the second pass, which are shifted by half a window. If a
+    /// window holds the whole lane, each pass has one window and there are no borders to soften.
     fn both(start_key: Key, window_key: Key, size: u64, len: u64) -> [Self; 2] {
         let size = size.min(len);
         let start = if size == len { 0 } else { start_key.below(size) };

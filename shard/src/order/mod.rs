@@ -24,23 +24,23 @@ use crate::{SampleId, job::OrderParams};
 /// The version of the order that this code computes.
 pub const ORDER_VERSION: u32 = 1;
 
-/// The most lanes; they cost memory, and more than a global batch has samples gain nothing.
+/// Upper limit of the number of lanes. Lanes cost memory, and more lanes than a global batch has samples gain nothing.
 const MAX_LANES: u64 = 1 << 20;
 
-/// Epochs whose order is kept: those that prefetching reads at once, and one that somebody looks up.
+/// Number of epochs whose order is cached: those that prefetching reads at once, and one for lookups of another epoch.
 const KEPT_EPOCHS: usize = 3;
 
-/// Attempts at a substitute within the bad sample's own block, which is at hand already.
+/// Number of attempts to find a substitute in the bad sample's own block, which has been fetched already.
 const NEAR_ATTEMPTS: u32 = 8;
 
-/// A dataset and order parameters that make no stream, or batches that cannot be cut from it.
+/// Why a dataset and order parameters make no stream, or why batches cannot be cut from it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// Made by another version of the software.
+    /// The parameters were made by another version of the software.
     #[error("order version `{version}` is not known; this build knows version {ORDER_VERSION}")]
     Version {
-        /// The version asked for.
+        /// The version that was requested.
         version: u32,
     },
     /// L or M is 0.
@@ -52,17 +52,17 @@ pub enum PlanError {
     /// No block has a sample.
     #[error("the dataset has no samples")]
     Empty,
-    /// A lane would be empty, or L is absurd.
+    /// A lane would be empty, or L is more than 2^20.
     #[error("`lanes` is {lanes}; a dataset of {samples} samples has at most {most}")]
     TooManyLanes {
         /// L.
         lanes: u32,
         /// N.
         samples: u64,
-        /// The most that is possible.
+        /// The largest number of lanes that is possible.
         most: u64,
     },
-    /// Block numbers are 32 bits.
+    /// The number of blocks does not fit into 32 bits.
     #[error("the dataset has `{blocks}` blocks, more than 2^32 - 1; pack it with larger blocks")]
     TooManyBlocks {
         /// Blocks in the dataset.
@@ -86,7 +86,7 @@ pub enum PlanError {
     },
 }
 
-/// A sample and where it lies.
+/// A sample and its place in the manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located {
     /// Its global number.
@@ -97,9 +97,10 @@ pub struct Located {
     pub index: u32,
 }
 
-/// A job's stream: answers in O(1) which sample is where. Cheap to clone; all clones share one cache.
+/// A job's stream: computes in O(1) which sample is at which position. It is cheap to clone; all clones share one
+/// cache.
 ///
-/// Memory is O(blocks): 20 bytes per block, and 12 more for each of the few epochs last asked for.
+/// Memory is O(blocks): 20 bytes per block, and 12 more for each of the few epochs used last.
 #[derive(Clone)]
 pub struct Plan(Arc<PlanInner>);
 
@@ -107,7 +108,7 @@ struct PlanInner {
     seed: u64,
     params: OrderParams,
     deal: Deal,
-    /// The epochs last asked for, the latest first. Locked once per batch, not per sample.
+    /// The epochs used last, the latest first. Locked once per batch, not per sample.
     epochs: Mutex<Vec<Arc<EpochOrder>>>,
 }
 
@@ -115,10 +116,10 @@ struct PlanInner {
 struct EpochLease(Arc<EpochOrder>);
 
 impl Plan {
-    /// The stream of a dataset whose blocks have these many samples, in the manifest's order.
+    /// Creates the stream of a dataset whose blocks have these numbers of samples, in the manifest's order.
     ///
-    /// With `params.shuffle` off the stream is the manifest's order in every epoch, as one lane: stream
-    /// offset g is sample g, and ranks take contiguous slices.
+    /// With `params.shuffle` off the stream follows the manifest's order in every epoch, as one lane: stream offset g
+    /// is sample g, and ranks take contiguous slices.
     ///
     /// # Errors
     /// [`PlanError`] if the parameters make no stream of this dataset.
@@ -136,19 +137,19 @@ impl Plan {
         Ok(Self(Arc::new(PlanInner { seed, params, deal, epochs: Mutex::default() })))
     }
 
-    /// N, the samples of the dataset and of each epoch.
+    /// Returns N, the number of samples in the dataset and in each epoch.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.0.deal.samples()
     }
 
-    /// The lanes that the stream is dealt from: L, or 1 when nothing is shuffled.
+    /// Returns the number of lanes that the stream is dealt from: L, or 1 if nothing is shuffled.
     #[must_use]
     pub fn lanes(&self) -> u32 {
         self.0.deal.lanes()
     }
 
-    /// The sample at a position of the stream.
+    /// Returns the sample at a position of the stream.
     ///
     /// # Panics
     /// If `offset` is not below [`samples`](Self::samples).
@@ -157,8 +158,8 @@ impl Plan {
         self.at_leased(epoch, offset, &mut self.lease(epoch))
     }
 
-    /// The sample that takes the place of a bad one, at the `attempt`-th try. The first tries stay in the bad
-    /// sample's block, so that nothing has to be fetched; later ones go anywhere in the dataset.
+    /// Returns the sample that replaces a bad one, for the given number of the attempt. The first attempts stay in the
+    /// bad sample's block, so that nothing has to be fetched; later ones take any sample of the dataset.
     ///
     /// # Panics
     /// If `offset` is not below [`samples`](Self::samples).
@@ -175,7 +176,7 @@ impl Plan {
         self.locate(SampleId(key.below(deal.samples())))
     }
 
-    /// The block of a sample.
+    /// Returns a sample with its block.
     ///
     /// # Panics
     /// If there is no such sample.

@@ -1,4 +1,4 @@
-//! The keyed permutation that every shuffle of the order is made of, and the derivation of its keys.
+//! The keyed permutation that every shuffle of the order consists of, and the derivation of its keys.
 //!
 //! A generalised Feistel network on a * b >= n with cycle walking (Black and Rogaway, "Ciphers with
 //! Arbitrary Finite Domains", CT-RSA 2002): random access in O(1), no array of n.
@@ -8,13 +8,13 @@ use crate::receipt::mix;
 /// 2^64 divided by the golden ratio, made odd: the step of the Weyl sequence in SplitMix64.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Rounds of order version 1. A network on few elements has few round functions to choose from and needs more
-/// of them: with 8 rounds the 120 permutations of 5 elements are visibly unequal, with 16 no longer.
+/// Number of rounds in order version 1. A network on few elements has few round functions to choose from and needs more
+/// rounds: with 8 rounds the 120 permutations of 5 elements are visibly unequal in frequency, with 16 they are not.
 const fn rounds(n: u64) -> u32 {
     if n < 256 { 24 } else { 8 }
 }
 
-/// What a key is for. Keys of different purposes are independent.
+/// The purpose of a key. Keys of different purposes are independent.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose {
     Deal = 1,
@@ -33,17 +33,17 @@ impl Key {
         Self(mix(seed.wrapping_add(GAMMA))).with(purpose as u64)
     }
 
-    /// The key of this key's words and one word more.
+    /// Returns the key of this key's words and one more word.
     pub(super) const fn with(self, word: u64) -> Self {
         Self(mix(self.0 ^ mix(word.wrapping_add(GAMMA))))
     }
 
-    /// A number below `n`, as good as uniform.
+    /// Returns a number below `n`, almost uniformly distributed.
     pub(super) const fn below(self, n: u64) -> u64 {
         scale(self.0, n)
     }
 
-    /// Where element `x` of `0..n` goes.
+    /// Returns the place that element `x` of `0..n` moves to.
     pub(super) fn permute(self, n: u64, x: u64) -> u64 {
         permute(self, n, x, rounds(n))
     }
@@ -54,12 +54,12 @@ const fn scale(bits: u64, n: u64) -> u64 {
     ((bits as u128 * n as u128) >> 64) as u64
 }
 
-/// The permutation with an even number of rounds.
+/// Computes the permutation with an even number of rounds.
 #[inline]
 pub(super) fn permute(key: Key, n: u64, x: u64, rounds: u32) -> u64 {
     assert!(x < n, "element {x} of a permutation of {n}");
-    // b is a power of two near the square root of n and a * b exceeds n by less than b, so splitting needs
-    // no division and walking more than one step is rare.
+    // b is a power of two near the square root of n, and a * b exceeds n by less than b. So splitting needs no
+    // division, and the cycle walk rarely takes more than one step.
     let b_bits = (u64::BITS - (n - 1).leading_zeros()).div_ceil(2);
     let b_mask = (1_u64 << b_bits) - 1;
     let a = ((n - 1) >> b_bits) + 1;

@@ -1,10 +1,10 @@
-//! Tests of the permutation: that it is one, at every size that has broken others, and that thousands of
-//! seeds give no pattern. The seeds are fixed, so a test that passes always passes; the thresholds are those
-//! of p = 1e-6. Each statistic is also shown to catch a permutation that is known to be bad.
+//! Tests of the permutation: that it is a bijection at every size that has broken other permutations, and that
+//! thousands of seeds show no pattern. The seeds are fixed, so a test that passes once always passes; the thresholds
+//! are those of p = 1e-6. Each statistic is also shown to catch a permutation that is known to be bad.
 
 use super::permutation::{Key, Purpose, permute};
 
-/// Seeds per statistic.
+/// Number of seeds per statistic.
 const SEEDS: u64 = 40_000;
 
 /// Standard deviations of a normal variable that one in a million exceeds.
@@ -28,8 +28,8 @@ fn affine(seed: u64, n: u64, x: u64) -> u64 {
     x.wrapping_mul(key | 1).wrapping_add(key >> 32) % n
 }
 
-/// How far chi squared of `counts` against equal probabilities is from its mean, in standard deviations of
-/// the normal variable it is transformed to (Wilson and Hilferty, 1931).
+/// Returns how far chi squared of `counts` against equal probabilities is from its mean, in standard deviations of the
+/// normal variable that it is transformed to (Wilson and Hilferty, 1931).
 fn deviation(counts: &[u64]) -> f64 {
     let expected = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
     assert!(expected >= 10.0, "{expected} expected per cell is too little for chi squared");
@@ -47,32 +47,32 @@ fn count(cells: u64, draw: impl Fn(u64) -> u64) -> f64 {
     deviation(&counts)
 }
 
-/// Where `x` goes.
+/// Tests the place of `x`.
 fn place(shuffle: Shuffle, n: u64, x: u64) -> f64 {
     count(n, |seed| shuffle(seed, n, x))
 }
 
-/// The distance between the places of x and x + 1, modulo n; never 0.
+/// Tests the distance between the places of x and x + 1, modulo n; it is never 0.
 fn adjacent_difference(shuffle: Shuffle, n: u64, x: u64) -> f64 {
     count(n - 1, |seed| (n + shuffle(seed, n, x + 1) - shuffle(seed, n, x)) % n - 1)
 }
 
-/// The pair of distances between the places of x, x + 1 and of x + `stride`, x + `stride` + 1: a network with few
-/// rounds repeats the one in the other. 16 cells a side; `n` is a power of two, large enough that the two are
-/// nearly independent.
+/// Tests the pair of the distances between the places of x and x + 1, and of x + `stride` and x + `stride` + 1: a
+/// network with few rounds repeats the first in the second. There are 16 cells a side; `n` is a power of two, large
+/// enough that the two are nearly independent.
 fn difference_pairs(shuffle: Shuffle, n: u64, x: u64, stride: u64) -> f64 {
     let step = |seed, x| (n + shuffle(seed, n, x + 1) - shuffle(seed, n, x)) % n * 16 / n;
     count(256, |seed| step(seed, x) * 16 + step(seed, x + stride))
 }
 
-/// Output bit `bit` of x and of its neighbour x ^ 1, as one of four cells; `n` is a power of two, large
-/// enough that the two bits are nearly independent.
+/// Tests output bit `bit` of x and of its neighbour x ^ 1, as one of four cells; `n` is a power of two, large enough
+/// that the two bits are nearly independent.
 fn low_bit(shuffle: Shuffle, n: u64, x: u64, bit: u32) -> f64 {
     let draw = |seed, x| shuffle(seed, n, x) >> bit & 1;
     count(4, |seed| draw(seed, x) * 2 + draw(seed, x ^ 1))
 }
 
-/// Which of the n! permutations it is, by its Lehmer code.
+/// Tests which of the n! permutations a seed gives, by its Lehmer code.
 fn all_permutations(shuffle: Shuffle, n: u64) -> f64 {
     count((1..=n).product(), |seed| {
         let places: Vec<u64> = (0..n).map(|x| shuffle(seed, n, x)).collect();
