@@ -1,4 +1,4 @@
-//! Writing a record index.
+//! Builds record indexes.
 
 use std::collections::HashMap;
 
@@ -26,20 +26,20 @@ pub struct IndexBuilder {
 }
 
 impl IndexBuilder {
-    /// An index without records.
+    /// Creates an index without records.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Records so far.
+    /// Returns the number of records so far.
     #[must_use]
     pub fn record_count(&self) -> u32 {
         self.record_count
     }
 
-    /// Adds a record after those that are there. Its fields come in the order in which they lie in the shard:
-    /// name, offset in the shard, bytes, CRC-32C.
+    /// Appends a record. Its fields come in the order in which they lie in the shard, each as name, offset in the
+    /// shard, bytes and CRC-32C.
     ///
     /// # Errors
     /// If the record has no fields or the index would outgrow the format's 32-bit counts.
@@ -72,7 +72,8 @@ impl IndexBuilder {
         Ok(())
     }
 
-    /// Adds a table of segments to field number `field` of the last record, behind the tables of all fields before it.
+    /// Adds a table of segments to field number `field` of the last record. Tables have to be added in the order of
+    /// their fields.
     ///
     /// # Errors
     /// If the tables would outgrow the format's 32-bit counts.
@@ -93,11 +94,11 @@ impl IndexBuilder {
         Ok(())
     }
 
-    /// Writes the index of a shard of `shard_bytes`, and opens it to be sure that it is a valid one. Gives its
-    /// hash as well.
+    /// Writes the index of a shard of `shard_bytes`, and opens it again to verify that it is valid. Returns the index
+    /// and its hash.
     ///
     /// # Errors
-    /// If fields overlap or lie outside the shard, or a record has a field twice.
+    /// If fields overlap or lie outside the shard, or a record has two fields with the same name.
     pub fn finish(self, shard_bytes: u64) -> Result<(RecordIndex, Fingerprint), IndexError> {
         let mut file = vec![0; HEAD_BYTES];
         file.extend(shard_bytes.to_le_bytes());

@@ -1,7 +1,8 @@
-//! The record index of a shard: where each record's fields lie, how long they are and their checksums; and where the
-//! restart segments of crop-ready pictures begin.
+//! The record index of a shard: the offset, length and checksum of each record's fields, and where the restart segments
+//! of crop-ready pictures begin.
 //!
-//! Lies beside its shard as `SHARD.idx` and is read by whoever needs it. `docs/spec/formats.md` has the layout.
+//! The index lies beside its shard as `SHARD.idx`; a process reads it when it needs the shard's records.
+//! `docs/spec/formats.md` has the layout.
 
 mod build;
 mod open;
@@ -16,21 +17,21 @@ use bytes::Bytes;
 
 use crate::envelope::{FileKind, text, u32_at, u64_at};
 
-/// What is added to a shard's name for the name of its record index.
+/// The suffix that turns a shard's name into the name of its record index.
 pub const INDEX_SUFFIX: &str = ".idx";
 
 pub(crate) const KIND: FileKind = FileKind { name: "record index", magic: *b"SPDLIDX\n", version: 2 };
-/// The version without tables of segments, which is written where there are none.
+/// The version without tables of segments, which is written if there are no tables.
 const VERSION_WITHOUT_TABLES: u32 = 1;
 const HEADER_BYTES: usize = 72;
-/// What version 2 has behind it.
+/// Size of what version 2 adds to the header.
 const TABLE_COUNT_BYTES: usize = 8;
 const TABLE_BYTES: usize = 12;
 const RECORD_BYTES: usize = 12;
 const FIELD_BYTES: usize = 20;
 const MAX_NAMES: u32 = 1 << 16;
 
-/// A shard's record index, checked when it was opened. Cheap to clone.
+/// A shard's record index, which was checked when it was opened. It is cheap to clone.
 #[derive(Clone)]
 pub struct RecordIndex {
     bytes: Bytes,
@@ -43,7 +44,7 @@ pub struct RecordIndex {
     names: usize,
     keys: usize,
     keys_end: usize,
-    /// Tables of segments, and where they lie.
+    /// Number of tables of segments; `table_table` and `lengths` are the offsets of their entries.
     tables: u32,
     table_table: usize,
     lengths: usize,
@@ -68,34 +69,35 @@ pub struct Record<'a> {
 pub struct Field<'a> {
     /// Name, such as `jpg` or `cls`.
     pub name: &'a str,
-    /// Where its bytes start in the shard.
+    /// Offset of its bytes in the shard.
     pub offset: u64,
-    /// Its size in bytes; 0 for an empty member, which is a bad sample to whoever decodes it.
+    /// Its size in bytes; 0 for an empty member, which the decoder treats as a bad sample.
     pub bytes: u32,
     /// CRC-32C of its bytes.
     pub crc32c: u32,
 }
 
 impl RecordIndex {
-    /// Records in the shard.
+    /// Returns the number of records in the shard.
     #[must_use]
     pub fn record_count(&self) -> u32 {
         self.records
     }
 
-    /// Samples in the shard.
+    /// Returns the number of samples in the shard.
     #[must_use]
     pub fn sample_count(&self) -> u32 {
         self.samples
     }
 
-    /// Size in bytes that the shard had when it was indexed.
+    /// Returns the size in bytes that the shard had when it was indexed.
     #[must_use]
     pub fn shard_bytes(&self) -> u64 {
         u64_at(&self.bytes, 40)
     }
 
-    /// The record that sample number `sample` of the shard lies in, and which of the record's samples it is.
+    /// Returns the number of the record that holds sample number `sample` of the shard, and the sample's number in the
+    /// record.
     ///
     /// # Panics
     /// If the shard has no such sample.
@@ -110,7 +112,7 @@ impl RecordIndex {
         (low, sample - self.first_sample(low))
     }
 
-    /// Record number `record` of the shard.
+    /// Returns record number `record` of the shard.
     ///
     /// # Panics
     /// If there is no such record.
@@ -135,12 +137,12 @@ impl RecordIndex {
         }
     }
 
-    /// All records, in order.
+    /// Iterates over all records, in order.
     pub fn records(&self) -> impl ExactSizeIterator<Item = Record<'_>> + '_ {
         (0..self.records).map(|record| self.record(record))
     }
 
-    /// The index's bytes, as they are stored.
+    /// Returns the index's bytes, as they are stored.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
@@ -154,7 +156,7 @@ impl RecordIndex {
         &self.bytes[self.record_table + RECORD_BYTES * record as usize..][..RECORD_BYTES]
     }
 
-    /// Name number `name` of the table of names.
+    /// Returns name number `name` of the table of names.
     fn name(&self, name: usize) -> &str {
         let end = |name: usize| u32_at(&self.bytes, self.name_ends + 4 * name) as usize;
         let start = if name == 0 { 0 } else { end(name - 1) };
@@ -173,13 +175,13 @@ impl RecordIndex {
 }
 
 impl<'a> Record<'a> {
-    /// The record's fields, in the order in which they lie in the shard.
+    /// Iterates over the record's fields, in the order in which they lie in the shard.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
         let index = self.index;
         (self.first_field..self.first_field + self.fields).map(move |field| index.field(field))
     }
 
-    /// The field called `name`.
+    /// Returns the field called `name`, if there is one.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<Field<'a>> {
         self.fields().find(|field| field.name == name)

@@ -1,4 +1,4 @@
-//! Opening a record index: every number is checked before anything relies on it.
+//! Opens record indexes: every number is checked before the code relies on it.
 
 use std::collections::HashSet;
 
@@ -14,11 +14,11 @@ use crate::{
 };
 
 impl RecordIndex {
-    /// Opens the record index whose hash the manifest gives as `expected`.
+    /// Opens the record index whose hash in the manifest is `expected`.
     ///
     /// # Errors
-    /// If the bytes are not a whole, undamaged record index of a known version that agrees with itself, or are
-    /// the index of something else.
+    /// If the bytes are not a complete, undamaged and consistent record index of a known version, or if they are
+    /// another index.
     pub fn open(bytes: impl Into<Bytes>, expected: Fingerprint) -> Result<Self, IndexError> {
         let bytes = bytes.into();
         check(&KIND, &bytes)?;
@@ -115,7 +115,7 @@ impl RecordIndex {
         Ok(())
     }
 
-    /// Fields lie in the shard one after the other, and no record has a name twice.
+    /// Checks that fields lie in the shard one after the other, and that no record has two fields with the same name.
     fn check_fields(&self) -> Result<(), IndexError> {
         let (mut end, shard_bytes) = (0, self.shard_bytes());
         let mut seen_in = vec![u32::MAX; self.name_count() as usize];
@@ -140,7 +140,7 @@ impl RecordIndex {
 }
 
 impl RecordIndex {
-    /// Tables of segments are of fields one after the other, and none leads out of its field.
+    /// Checks that the tables of segments follow the order of their fields, and that none extends past its field.
     fn check_tables(&self) -> Result<(), IndexError> {
         let entries = (self.bytes.len() - self.lengths) / 2;
         let (mut next_field, mut start) = (0, 0);
@@ -160,7 +160,7 @@ impl RecordIndex {
     }
 }
 
-/// `bytes` is UTF-8 and cut at `ends` into pieces that fill it and are none of them empty.
+/// Checks that `bytes` is UTF-8 and that `ends` cut it into non-empty pieces which fill it.
 fn check_pieces(bytes: &[u8], ends: impl Iterator<Item = u32>, what: &str) -> Result<(), IndexError> {
     let text = std::str::from_utf8(bytes).map_err(|_| wrong(&format!("its {what} are not UTF-8")))?;
     let mut start = 0;

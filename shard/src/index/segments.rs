@@ -3,17 +3,17 @@
 use super::{Record, RecordIndex, TABLE_BYTES};
 use crate::envelope::u32_at;
 
-/// Where restart segments of a JPEG begin, for every `step`th of them from the first on.
+/// Where restart segments of a JPEG begin: every `step`th segment is recorded, from the first one on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segments<'a> {
-    /// Segments from one that is known to the next; at least 1.
+    /// Number of segments from one recorded segment to the next; at least 1.
     pub step: u32,
-    /// Bytes from one that is known to the next; little-endian.
+    /// Bytes from one recorded segment to the next; little-endian.
     pub lengths: &'a [[u8; 2]],
 }
 
 impl Segments<'_> {
-    /// Bytes that a table with so many entries takes in a record index.
+    /// Returns the size in bytes that a table with this many entries takes in a record index.
     #[must_use]
     pub const fn index_bytes(entries: usize) -> usize {
         TABLE_BYTES + 2 * entries
@@ -21,14 +21,13 @@ impl Segments<'_> {
 }
 
 impl RecordIndex {
-    /// Fields that have a table of segments.
+    /// Returns the number of fields that have a table of segments.
     #[must_use]
     pub fn table_count(&self) -> u32 {
         self.tables
     }
 
-    /// Number of the field that table number `table` is of, segments from one entry to the next, and the end of its
-    /// entries.
+    /// Returns three numbers of table number `table`: its field, its step, and the end of its entries.
     pub(super) fn table_entry(&self, table: u32) -> [u32; 3] {
         let entry = &self.bytes[self.table_table + TABLE_BYTES * table as usize..][..TABLE_BYTES];
         [0, 4, 8].map(|at| u32_at(entry, at))
@@ -56,7 +55,7 @@ impl RecordIndex {
 }
 
 impl<'a> Record<'a> {
-    /// The table of segments of the field called `name`, where it has one.
+    /// Returns the table of segments of the field called `name`, if it has one.
     #[must_use]
     pub fn segments(&self, name: &str) -> Option<Segments<'a>> {
         let at = self.fields().position(|field| field.name == name)?;

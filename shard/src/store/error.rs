@@ -1,4 +1,4 @@
-//! What can go wrong between us and a store, told apart by what one has to do about it.
+//! Errors of a store, distinguished by what the user has to do about them.
 
 use std::error::Error;
 
@@ -6,25 +6,25 @@ use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::{FormatError, manifest::MANIFEST_NAME, redact};
 
-/// A dataset's folder or something in it that cannot be had.
+/// Why a dataset's folder or something in it cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The URL or path is not one, or its options contradict each other.
+    /// The URL or path is invalid, or its options contradict each other.
     #[error("`{url}` cannot be opened: {problem}")]
     BadLocation {
-        /// As it was given.
+        /// The URL or path as it was given.
         url: String,
         /// What is wrong with it.
         problem: String,
     },
-    /// The URL has something in it that may be secret.
+    /// The URL contains something that may be secret.
     #[error("{problem}")]
     Secret {
-        /// What, with the URL as it can be shown.
+        /// The problem, with the URL as it can be shown.
         problem: String,
     },
-    /// A variable of the environment from which no store can be made.
+    /// A variable of the environment has a value from which no store can be made.
     #[error("environment variable `{name}` {problem}")]
     Setting {
         /// The variable.
@@ -37,7 +37,7 @@ pub enum StoreError {
     Missing {
         /// The object.
         url: String,
-        /// What the store said.
+        /// The store's error.
         source: object_store::Error,
     },
     /// There is no such bucket.
@@ -45,23 +45,23 @@ pub enum StoreError {
     MissingBucket {
         /// The object.
         url: String,
-        /// What the store said.
+        /// The store's error.
         source: object_store::Error,
     },
-    /// The credentials are missing or do not allow it.
+    /// The credentials are missing or do not allow the access.
     #[error("access to `{url}` is denied: {}", cause(source))]
     Denied {
         /// The object.
         url: String,
-        /// What the store said.
+        /// The store's error.
         source: object_store::Error,
     },
-    /// Nobody answers where the store should be.
+    /// Nothing answers at the store's address.
     #[error("the store of `{url}` cannot be reached: {}", cause(source))]
     Unreachable {
         /// The object.
         url: String,
-        /// What was tried.
+        /// The error of the attempt.
         source: object_store::Error,
     },
     /// The store answered with an error of its own.
@@ -69,10 +69,10 @@ pub enum StoreError {
     Failed {
         /// The object.
         url: String,
-        /// What the store said.
+        /// The store's error.
         source: object_store::Error,
     },
-    /// The object is not the one that was opened, or not the one that the manifest means.
+    /// The object is not the one that was opened, or not the one that the manifest refers to.
     #[error("`{url}` changed: {problem}")]
     Changed {
         /// The object.
@@ -80,17 +80,17 @@ pub enum StoreError {
         /// What differs.
         problem: String,
     },
-    /// The object is longer than it may be.
+    /// The object is longer than the limit.
     #[error("`{url}` has {bytes} bytes, more than {limit_bytes}")]
     TooLarge {
         /// The object.
         url: String,
         /// Its size.
         bytes: u64,
-        /// The most that is read.
+        /// The largest size that is read.
         limit_bytes: u64,
     },
-    /// The object was read but is not what it should be.
+    /// The object was read, but its content is invalid.
     #[error("`{url}` {source}")]
     Format {
         /// The object.
@@ -101,7 +101,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// The error for what `object_store` said of the object at `url`.
+    /// Converts an error of `object_store` about the object at `url`.
     #[must_use]
     pub fn of(url: &str, source: object_store::Error) -> Self {
         use object_store::Error as E;
@@ -122,7 +122,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the same request can succeed later with nothing changed by anyone.
+    /// Returns whether the same request can succeed later without any change by anyone.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -133,7 +133,7 @@ impl StoreError {
         }
     }
 
-    /// What the user can do about it, for the `hint:` line.
+    /// Returns what the user can do about it, for the `hint:` line.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
@@ -160,13 +160,13 @@ impl StoreError {
     }
 }
 
-/// How object_store begins its text for an answer with a status code.
+/// How object_store's text about an answer with an error status begins.
 const STATUS: &str = "Server returned non-2xx status code: ";
-/// The same for an answer that is an error though its status is none.
+/// How its text begins for an answer that is an error although its status is not.
 const RESPONSE: &str = "Server returned error response: ";
 
-/// Whether the store, or its client, says that the same request will fail again: nothing there, no access, a request
-/// that makes no sense. All else may pass.
+/// Returns whether the store, or its client, reports that the same request will fail again: nothing is there, access is
+/// denied, or the request is invalid. All other errors may be temporary.
 #[must_use]
 pub fn is_refusal(error: &object_store::Error) -> bool {
     use object_store::Error as E;
@@ -181,7 +181,8 @@ pub fn is_refusal(error: &object_store::Error) -> bool {
     }
 }
 
-/// Whether the store answered that the request is wrong: a status of 4xx that is not about time.
+/// Returns whether the store answered that the request is wrong: a status of 4xx other than 408 and 429, which depend
+/// on time.
 fn says_wrong_request(error: &object_store::Error) -> bool {
     chain(error).any(|error| {
         let text = error.to_string();
@@ -190,12 +191,12 @@ fn says_wrong_request(error: &object_store::Error) -> bool {
     })
 }
 
-/// Where object_store looks for credentials last: an address that answers on cloud machines only.
+/// The last place where object_store looks for credentials: an address that answers on cloud machines only.
 const METADATA_SERVICE: &str = "169.254.169.254";
 
-/// The innermost error: the ones around it repeat it. Of an answer only the status is told, and the code of an error that
-/// S3 and its like have: who may name a dataset could otherwise read what any web server near us says. Nothing secret of a
-/// URL is told either.
+/// Returns the text of the innermost error, because the errors around it repeat it. Of a server's answer it shows only
+/// the status and the error code that S3 and similar stores send: otherwise a person who may name a dataset could read
+/// what any web server within reach of this process answers. It shows no secret part of a URL either.
 #[must_use]
 pub fn cause(error: &object_store::Error) -> String {
     let mut innermost: &dyn Error = error;
@@ -218,7 +219,7 @@ pub fn cause(error: &object_store::Error) -> String {
     redact(&told).into_owned()
 }
 
-/// The code in an XML document that says what went wrong: `<Error><Code>AccessDenied</Code>...`.
+/// Returns the code in an XML document that describes an error: `<Error><Code>AccessDenied</Code>...`.
 fn error_code(body: &str) -> Option<&str> {
     let (code, _) = body.split_once("<Code>")?.1.split_once("</Code>")?;
     let is_code = (1..=64).contains(&code.len()) && code.bytes().all(|byte| byte.is_ascii_alphanumeric());

@@ -1,4 +1,4 @@
-//! From a URL or path to a store and a folder in it.
+//! Resolves a URL or path to a store and a folder in it.
 
 use std::{str::FromStr, sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{redact, secret_in};
 pub(super) enum StoreAccess2 {
     /// A few quick retries inside each request.
     Read,
-    /// No retries and no time-outs but that of connecting: whoever asks decides about both.
+    /// No retries, and no time-out but the one for connecting: the caller decides about both.
     ReadOnce,
     Write,
 }
@@ -84,7 +84,7 @@ fn folder(path: &std::path::Path, given: &str, access: StoreAccess2) -> Result<D
     Ok(DatasetStore { object, folder: Path::default(), url: url.into(), keeps_etags: false, local })
 }
 
-/// How the clients of a remote store behave.
+/// The retry and HTTP settings of a remote store's client.
 struct Manner {
     retry: RetryConfig,
     client: ClientOptions,
@@ -110,7 +110,7 @@ impl Manner {
     }
 }
 
-/// Sets up the builder of any store.
+/// Applies the settings to the builder of any store.
 macro_rules! builder {
     ($builder:ty, $manner:expr) => {
         <$builder>::new()
@@ -126,7 +126,7 @@ fn remote(
     options: &StoreOptions,
     manner: Manner,
 ) -> object_store::Result<Option<Arc<dyn ObjectStore>>> {
-    // `http` in a URL or in an endpoint is the user's word for it.
+    // `http` in a URL or endpoint means that the user accepts plain HTTP.
     let plain_http = |url: &str| url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http:"));
     Ok(Some(match scheme {
         ObjectStoreScheme::AmazonS3 => {

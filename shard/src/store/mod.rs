@@ -1,4 +1,4 @@
-//! Where a dataset lies: a folder on disk or on an object store, opened by its URL.
+//! The folder that a dataset lies in, on disk or on an object store, opened by its URL.
 
 mod error;
 mod location;
@@ -21,15 +21,15 @@ use crate::{
     manifest::{MANIFEST_NAME, Manifest, Shard},
 };
 
-/// Largest manifest that is read, in bytes: 4 GiB, some 20 million shards.
+/// Size of the largest manifest that is read, in bytes: 4 GiB, some 20 million shards.
 pub const MAX_MANIFEST_BYTES: u64 = 4 << 30;
-/// Largest record index that is read, in bytes: 1 GiB, some 10 million records in one shard.
+/// Size of the largest record index that is read, in bytes: 1 GiB, some 10 million records in one shard.
 pub const MAX_INDEX_BYTES: u64 = 1 << 30;
 
-/// What the names of objects end in that are to replace others, until they do.
+/// The suffix of objects that are going to replace others.
 pub(crate) const STAGED_SUFFIX: &str = ".new";
 
-/// A dataset's folder. Cheap to clone.
+/// The folder of a dataset. It is cheap to clone.
 #[derive(Clone, Debug)]
 pub struct DatasetStore {
     object: Arc<dyn ObjectStore>,
@@ -37,13 +37,13 @@ pub struct DatasetStore {
     url: Arc<str>,
     /// Whether the store's etags survive copying a dataset; a local file's etag is its inode and time.
     keeps_etags: bool,
-    /// Where it is on disk.
+    /// The folder's path on disk, if it is a local one.
     local: Option<Arc<std::path::Path>>,
 }
 
 impl DatasetStore {
     /// Opens the folder at `url_or_path`: a path, or a URL with `file`, `s3`, `gs`, `az`, `http` or `https`. Options
-    /// come from the environment, see [`StoreOptions::from_env`]. Nothing is read yet.
+    /// come from the environment, see [`StoreOptions::from_env`]. Opening does not read from the dataset.
     ///
     /// # Errors
     /// If the URL is none of these, its options contradict each other, or a local folder does not exist.
@@ -51,59 +51,60 @@ impl DatasetStore {
         Self::open_with(url_or_path, &StoreOptions::from_env())
     }
 
-    /// [`open`](Self::open) with options of the caller's.
+    /// Opens the folder like [`open`](Self::open), with the caller's options.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As for [`open`](Self::open).
     pub fn open_with(url_or_path: &str, options: &StoreOptions) -> Result<Self, StoreError> {
         location::open(url_or_path, options, location::StoreAccess2::Read)
     }
 
-    /// [`open`](Self::open) for whoever decides about retries and time-outs himself: every request is made once and may
-    /// take forever, and a busy server's words are kept, see [`Busy`].
+    /// Opens the folder like [`open`](Self::open), for callers with a retry and time-out policy of their own: every
+    /// request is sent once and may take forever, and a busy server's answer is kept, see [`Busy`].
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As for [`open`](Self::open).
     pub fn open_once(url_or_path: &str) -> Result<Self, StoreError> {
         location::open(url_or_path, &StoreOptions::from_env(), location::StoreAccess2::ReadOnce)
     }
 
-    /// The same folder, read through another store that `wrap` makes of this one's.
+    /// Returns the same folder, read through the store that `wrap` makes from this one's store.
     #[must_use]
     pub fn through(self, wrap: impl FnOnce(Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore>) -> Self {
         Self { object: wrap(self.object), ..self }
     }
 
-    /// Opens a folder to write to; a local one is made where it does not exist.
+    /// Opens a folder to write to; a local one is created if it does not exist.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and where the URL's scheme cannot be written to.
+    /// As for [`open`](Self::open), and if the URL's scheme cannot be written to.
     pub fn create_with(url_or_path: &str, options: &StoreOptions) -> Result<Self, StoreError> {
         location::open(url_or_path, options, location::StoreAccess2::Write)
     }
 
-    /// The folder's URL, without a trailing slash, a password or a query.
+    /// Returns the folder's URL, without a trailing slash, a password or a query.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The URL of what lies at `relative` in the folder, for messages.
+    /// Returns the URL of `relative` in the folder, for messages.
     #[must_use]
     pub fn url_of(&self, relative: &str) -> String {
         format!("{}/{relative}", self.url)
     }
 
-    /// The store, for reading shards.
+    /// Returns the store, for reading shards.
     #[must_use]
     pub fn object(&self) -> Arc<dyn ObjectStore> {
         Arc::clone(&self.object)
     }
 
-    /// Where in the store `relative` is.
+    /// Returns the path of `relative` in the store.
     ///
     /// # Panics
-    /// If it is not a path inside the folder. A manifest's shards are: it was checked when it was opened.
+    /// If `relative` is not a path inside the folder. The paths of a manifest's shards are: they were checked when it
+    /// was opened.
     #[must_use]
     pub fn path_of(&self, relative: &str) -> Path {
         let whole =
@@ -111,7 +112,7 @@ impl DatasetStore {
         Path::parse(&whole).unwrap_or_else(|error| panic!("`{relative}` lies outside the folder: {error}"))
     }
 
-    /// Where in the store `shard` is.
+    /// Returns the path of `shard` in the store.
     #[must_use]
     pub fn shard_path(&self, shard: &Shard<'_>) -> Path {
         self.path_of(shard.url)
@@ -125,21 +126,21 @@ impl DatasetStore {
         self.manifest_within(MAX_MANIFEST_BYTES).await
     }
 
-    /// [`manifest`](Self::manifest) of at most so many bytes, and at most [`MAX_MANIFEST_BYTES`].
+    /// Reads and checks the manifest, which may have at most `limit_bytes`, and at most [`MAX_MANIFEST_BYTES`].
     ///
     /// # Errors
-    /// As [`manifest`](Self::manifest), and where it is longer.
+    /// As for [`manifest`](Self::manifest), and if the manifest is longer.
     pub async fn manifest_within(&self, limit_bytes: u64) -> Result<Manifest, StoreError> {
         let limit_bytes = limit_bytes.min(MAX_MANIFEST_BYTES);
         let bytes = self.read_when(MANIFEST_NAME, limit_bytes, Manifest::check_head).await?;
         Manifest::open(bytes).map_err(|source| StoreError::Format { url: self.url_of(MANIFEST_NAME), source })
     }
 
-    /// Reads the record index of `shard` and checks that it is the one that the manifest was made with. While a dataset is
-    /// indexed anew, this can be the one beside it that will replace it.
+    /// Reads the record index of `shard` and checks that the manifest was made with it. While a dataset is being
+    /// reindexed, this can be the staged index beside it, which will replace it.
     ///
     /// # Errors
-    /// If it cannot be read or is another one.
+    /// If it cannot be read or is another index.
     pub async fn index(&self, shard: &Shard<'_>) -> Result<RecordIndex, StoreError> {
         let name = format!("{}{INDEX_SUFFIX}", shard.url);
         match self.index_at(&name, shard).await {
@@ -171,19 +172,19 @@ impl DatasetStore {
         Err(StoreError::Format { url: self.url_of(name), source: crate::FormatError::Malformed(what) })
     }
 
-    /// Where in the store the folder is.
+    /// Returns the path of the folder in the store.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Stores a small object, whole or not at all.
+    /// Stores a small object atomically: whole or not at all.
     pub(crate) async fn put(&self, relative: &str, bytes: Bytes) -> Result<(), StoreError> {
         let put = self.object.put_opts(&self.path_of(relative), bytes.into(), Default::default()).await;
         put.map(drop).map_err(|source| StoreError::of(&self.url_of(relative), source))
     }
 
-    /// Removes files that a process has left that was killed while it wrote an object whose name `is_ours`: the library
-    /// writes `NAME#1` and renames it, and neither lists nor removes such files.
+    /// Removes temporary files of objects whose name `is_ours`, left by a process that was killed while it wrote them:
+    /// `object_store` writes `NAME#1` and renames it, and neither lists nor removes such files.
     pub(crate) fn remove_temporaries(&self, is_ours: impl Fn(&str) -> bool) -> Result<(), StoreError> {
         let Some(folder) = &self.local else { return Ok(()) };
         let fail = |source: std::io::Error| {
@@ -204,7 +205,7 @@ impl DatasetStore {
         Ok(())
     }
 
-    /// The etag to note for an object, where it would survive copying the dataset.
+    /// Returns the etag to record for an object, if the etag would survive copying the dataset.
     #[must_use]
     pub fn lasting_etag(&self, etag: Option<String>) -> Option<String> {
         // A weak etag names a representation, not bytes.

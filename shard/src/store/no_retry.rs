@@ -1,5 +1,5 @@
-//! A client that asks once: nothing is tried again inside it, and what a busy server said of when to come back is kept.
-//! For whoever decides about retries himself, so that two of them do not multiply.
+//! An HTTP client that sends each request once: it never retries, and it keeps the delay that a busy server asks for.
+//! It is for callers with a retry policy of their own and avoids retrying twice.
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
@@ -12,20 +12,20 @@ use object_store::{
 
 use super::error::chain;
 
-/// The longest that a server may ask for, in seconds; it is a peer like any other.
+/// Upper limit of the delay that a server may ask for, in seconds; a server is not trusted more than any other peer.
 const MAX_RETRY_AFTER_S: u64 = 60;
 
-/// A server that answered and cannot serve just then: 408, 429, or its own failure, 5xx.
+/// The answer of a server that cannot serve at the moment: status 408 or 429, or a failure of its own, 5xx.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy {
     /// The status code.
     pub status: u16,
-    /// How long it asks us to stay away, a minute at most.
+    /// How long the server asks the client to wait, at most a minute.
     pub retry_after: Option<Duration>,
 }
 
 impl Busy {
-    /// What the server said, where `error` comes of such an answer to a client that asks once.
+    /// Returns the server's answer if `error` results from one, on a client that sends each request once.
     #[must_use]
     pub fn in_chain(error: &(dyn Error + 'static)) -> Option<Self> {
         chain(error).find_map(|error| error.downcast_ref()).copied()
@@ -35,7 +35,7 @@ impl Busy {
         let status = response.status().as_u16();
         let is_busy = status >= 500 || status == 408 || status == 429;
         let after = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
-        // A date is the other form that HTTP allows; stores send seconds.
+        // HTTP also allows a date; stores send seconds.
         let seconds = after.and_then(|value| value.trim().parse::<u64>().ok());
         let retry_after = seconds.map(|seconds| Duration::from_secs(seconds.min(MAX_RETRY_AFTER_S)));
         is_busy.then_some(Self { status, retry_after })
@@ -54,12 +54,12 @@ impl fmt::Display for Busy {
 
 impl Error for Busy {}
 
-/// Makes the clients of stores.
+/// Creates the HTTP clients of stores.
 #[derive(Clone)]
 pub(super) struct Connector {
-    /// A busy server's answer becomes an error that is [`Busy`].
+    /// Whether a busy server's answer becomes a [`Busy`] error.
     pub(super) asks_once: bool,
-    /// What the server is told of who asks.
+    /// The value of the `Authorization` header, if the server needs one.
     pub(super) authorization: Option<Arc<str>>,
 }
 
@@ -93,7 +93,7 @@ impl fmt::Debug for Authorized {
 #[async_trait::async_trait]
 impl HttpService for Authorized {
     async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        // It is printable: it was encoded in base 64.
+        // The value always parses, because base 64 is printable.
         if let Ok(value) = self.authorization.parse() {
             request.headers_mut().insert("authorization", value);
         }

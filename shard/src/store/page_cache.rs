@@ -1,5 +1,5 @@
-//! A folder on this machine's own disks: what the page cache holds is read at once, without a thread to wait on; all
-//! else is left to the library.
+//! A folder on a local disk: a range that the page cache holds is read at once, without waiting for another thread;
+//! `object_store` reads everything else.
 
 use std::{
     fmt,
@@ -23,10 +23,11 @@ use rustix::{
 /// File systems whose calls wait for no other machine, by their magic numbers: ext2 to ext4, XFS, btrfs, tmpfs,
 /// overlayfs, F2FS and ZFS.
 const LOCAL_KINDS: [u32; 7] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0xf2f5_2010, 0x2fc1_2fc1];
-/// Longer ranges are left to the library, in bytes: copying them takes long enough for another thread to do it.
+/// Longest range that is read here, in bytes. Copying a longer one takes long enough to be worth another thread, so it
+/// is left to `object_store`.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The files of `root`.
+/// The store of the files in `root`.
 #[derive(Debug)]
 pub(super) struct PageCacheStore {
     inner: LocalFileSystem,
@@ -34,7 +35,7 @@ pub(super) struct PageCacheStore {
 }
 
 impl PageCacheStore {
-    /// `inner`, whose prefix is `root`, with short-cuts where `root` lies on a disk of this machine.
+    /// Wraps `inner`, whose prefix is `root`, if `root` lies on a disk of this machine; otherwise returns `inner`.
     pub(super) fn over(inner: LocalFileSystem, root: &FilePath) -> Arc<dyn ObjectStore> {
         let kind = rustix::fs::statfs(root).map(|facts| facts.f_type);
         if kind.is_ok_and(|kind| LOCAL_KINDS.iter().any(|local| i128::from(*local) == i128::from(kind))) {
@@ -43,7 +44,8 @@ impl PageCacheStore {
         Arc::new(inner)
     }
 
-    /// The whole range where the page cache holds it; `None` for whatever is not as simple as that.
+    /// Returns the whole range if the page cache holds it; `None` if it does not, or if the request is not a plain
+    /// range read.
     fn read_now(&self, location: &Path, options: &GetOptions) -> Option<GetResult> {
         let GetOptions {
             range: Some(GetRange::Bounded(range)),
@@ -72,7 +74,7 @@ impl PageCacheStore {
             location: location.clone(),
             last_modified: facts.modified().ok()?.into(),
             size: facts.len(),
-            // As with all local files: it would not survive copying the dataset.
+            // As for all local files: an etag would not survive copying the dataset.
             e_tag: None,
             version: None,
         };
@@ -83,14 +85,14 @@ impl PageCacheStore {
     }
 }
 
-/// Opens a regular file; nothing else is opened, as a pipe could wait for its writer.
+/// Opens a regular file and nothing else: a pipe could wait for its writer.
 fn open(path: &FilePath) -> Option<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = File::from(rustix::fs::open(path, flags, rustix::fs::Mode::empty()).ok()?);
     file.metadata().is_ok_and(|facts| facts.is_file()).then_some(file)
 }
 
-/// Fills `buffer` from the page cache; `false` when not all of it is there.
+/// Fills `buffer` from the page cache; returns `false` if the cache does not hold all of it.
 fn fill_now(file: &File, mut offset: u64, mut buffer: &mut [u8]) -> bool {
     while !buffer.is_empty() {
         match rustix::io::preadv2(file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT) {

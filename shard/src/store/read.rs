@@ -1,4 +1,4 @@
-//! Reading whole objects: small ones at once, long ones in parallel ranges that arrive in order.
+//! Reads whole objects: small ones with one request, long ones in parallel ranges that arrive in order.
 
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
@@ -7,9 +7,9 @@ use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStoreExt};
 use super::{DatasetStore, StoreError};
 use crate::FormatError;
 
-/// Objects are read in ranges of this many bytes.
+/// Size of the ranges in which objects are read, in bytes.
 const RANGE_BYTES: u64 = 8 << 20;
-/// Ranges of one object that are on their way at once. Raised, memory grows by the size of a range each.
+/// Number of ranges of one object that are fetched at once. Each more takes the memory of one more range.
 const RANGES_AT_ONCE: usize = 4;
 
 impl DatasetStore {
@@ -18,7 +18,8 @@ impl DatasetStore {
         self.read_when(relative, limit_bytes, |_, _| Ok(())).await
     }
 
-    /// The same; `begins_well` is shown the first bytes, with the number of all, before the rest is read.
+    /// Reads all of `relative`, which may have at most `limit_bytes`. If the object is longer than one range,
+    /// `begins_well` checks its first bytes, and gets its total size, before the rest is read.
     pub(crate) async fn read_when(
         &self,
         relative: &str,
@@ -47,7 +48,7 @@ impl DatasetStore {
         Ok(all.freeze())
     }
 
-    /// Reads all of `relative`, which is described by `meta`, as chunks in order. Memory is bounded by a few ranges.
+    /// Streams all of `relative`, which `meta` describes, as chunks in order. Memory is bounded by a few ranges.
     pub(crate) fn stream<'a>(
         &'a self,
         relative: &'a str,
@@ -57,7 +58,7 @@ impl DatasetStore {
         stream::iter(starts)
             .map(move |start| {
                 let end = (start + RANGE_BYTES).min(meta.size);
-                // Web servers may know neither ranges nor preconditions; a short object needs none.
+                // A web server may support neither ranges nor preconditions; a short object needs no range.
                 let range = (meta.size > RANGE_BYTES).then_some(GetRange::Bounded(start..end));
                 let if_match = meta.e_tag.clone().filter(|etag| !etag.starts_with("W/"));
                 let options = GetOptions { range, if_match, ..GetOptions::default() };

@@ -1,5 +1,5 @@
-//! The settings of stores, which come from the environment: read in one place, trimmed, and checked before a store is made
-//! of them. The library that talks to stores panics over some of what is refused here.
+//! The settings of stores, which come from the environment: they are read in one place, trimmed, and checked before a
+//! store is made from them. The library `object_store` panics on some of the values that are refused here.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::redact;
 
 /// The variable that names a netrc file.
 const NETRC: &str = "NETRC";
-/// Ends of the names of variables that hold the address of a server.
+/// Suffixes of the variables that hold the address of a server.
 const ADDRESSES: [&str; 8] = [
     "ENDPOINT",
     "ENDPOINT_URL",
@@ -22,18 +22,18 @@ const ADDRESSES: [&str; 8] = [
     "BASE_URL",
     "_SERVICE_URL",
 ];
-/// Ends of the names of variables whose value becomes part of the name of a host.
+/// Suffixes of the variables whose value becomes part of a host name.
 const NAMES: [&str; 5] = ["REGION", "BUCKET", "BUCKET_NAME", "ACCOUNT_NAME", "CONTAINER_NAME"];
 
-/// Options of the stores, by the names of their environment variables.
+/// Options of the stores, keyed by the names of their environment variables.
 #[derive(Clone, Debug, Default)]
 pub struct StoreOptions(BTreeMap<String, String>);
 
 impl StoreOptions {
-    /// The options in the environment: every variable that starts with `AWS_`, `GOOGLE_` or `AZURE_`, such as
+    /// Reads the options from the environment: every variable that starts with `AWS_`, `GOOGLE_` or `AZURE_`, such as
     /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT`, `AWS_ALLOW_HTTP`,
-    /// `AWS_SKIP_SIGNATURE`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME`; and `NETRC`, a file with the
-    /// users and passwords of web servers.
+    /// `AWS_SKIP_SIGNATURE`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME`; and `NETRC`, a file with
+    /// the users and passwords of web servers.
     #[must_use]
     pub fn from_env() -> Self {
         let ours =
@@ -43,8 +43,8 @@ impl StoreOptions {
         variables.filter(|(name, _)| ours(name)).collect()
     }
 
-    /// Whether a store can be made of them; a process asks when it starts, so that nobody has to wait for the first dataset
-    /// to hear of it.
+    /// Checks that stores can be made from the options. A process calls this when it starts, so that a mistake is
+    /// reported before the first dataset is opened.
     ///
     /// # Errors
     /// [`StoreError::Setting`], which names the variable.
@@ -65,19 +65,19 @@ impl StoreOptions {
         })
     }
 
-    /// The options whose names start with `prefix`, in lower case.
+    /// Returns the options whose names start with `prefix`, with their names in lower case.
     pub(super) fn for_store(&self, prefix: &str) -> impl Iterator<Item = (String, String)> + use<'_> {
         let prefix = prefix.to_owned();
         let of_store = self.0.iter().filter(move |(name, _)| name.starts_with(&prefix));
         of_store.map(|(name, value)| (name.to_ascii_lowercase(), value.clone()))
     }
 
-    /// The value of a variable.
+    /// Returns the value of a variable.
     pub(super) fn value(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// What a web server is told of who asks, where the netrc file has its host.
+    /// Returns the `Authorization` header for `host`, if the netrc file has an entry for it.
     pub(super) fn authorization(&self, host: &str) -> Result<Option<Arc<str>>, StoreError> {
         let Some(path) = self.value(NETRC) else { return Ok(None) };
         let text = std::fs::read_to_string(path).map_err(|error| StoreError::Setting {
@@ -89,15 +89,15 @@ impl StoreOptions {
 }
 
 impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for StoreOptions {
-    /// Space around a value is no part of it: a line's end is usual in files and in Kubernetes' Secrets. A variable that is
-    /// empty then is one that is not set.
+    /// Trims the values, because files and Kubernetes Secrets often end with a line break. A variable that is empty
+    /// after that counts as not set.
     fn from_iter<I: IntoIterator<Item = (N, V)>>(options: I) -> Self {
         let trimmed = options.into_iter().map(|(name, value)| (name.into(), value.into().trim().to_owned()));
         Self(trimmed.filter(|(_, value)| !value.is_empty()).collect())
     }
 }
 
-/// Whether a variable is one that a store reads; others with such names are other programs'.
+/// Returns whether a store reads this variable; other variables with such names belong to other programs.
 fn is_known(name: &str) -> bool {
     let key = name.to_ascii_lowercase();
     key.parse::<AmazonS3ConfigKey>().is_ok()
@@ -121,7 +121,7 @@ fn address(value: &str) -> Result<(), String> {
     }
 }
 
-/// The user and password for `host` in the text of a netrc file.
+/// Returns the user and password for `host` in the text of a netrc file.
 fn credentials(text: &str, host: &str) -> Option<(String, String)> {
     let mut words = text.lines().filter(|line| !line.trim_start().starts_with('#')).flat_map(str::split_whitespace);
     let (mut is_ours, mut user, mut password) = (false, None, None);
@@ -142,7 +142,7 @@ fn credentials(text: &str, host: &str) -> Option<(String, String)> {
     password.filter(|_| is_ours).map(|password| (user.unwrap_or_default(), password))
 }
 
-/// The value of the header `Authorization` for a user (RFC 7617).
+/// Returns the value of the `Authorization` header for a user (RFC 7617).
 fn basic(user: &str, password: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = "Basic ".to_owned();

@@ -1,26 +1,26 @@
-//! The 512-byte header of a tar member: ustar, GNU and V7, and the pax records that override it.
+//! The 512-byte header of a tar member (ustar, GNU and V7), and the pax records that override it.
 
 use super::{TAR_BLOCK_BYTES, TarFault};
 
-/// A member's header, its checksum verified.
+/// A member's header whose checksum was verified.
 pub(super) struct TarHeader<'a>(&'a [u8; TAR_BLOCK_BYTES]);
 
-/// What a header is for, as far as we tell kinds apart.
+/// The kinds of member that the reader distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemberKind {
     Regular,
-    /// Has no data, whatever its size says.
+    /// The member has no data, regardless of its size field.
     WithoutData(WithoutData),
     Sparse,
-    /// GNU long name of the next member.
+    /// The GNU long name of the next member.
     LongName,
-    /// pax records of the next member.
+    /// The pax records of the next member.
     Pax,
-    /// Data of a kind that is skipped: global pax headers, long link targets, vendors' own.
+    /// Data of a kind that is skipped: global pax headers, long link targets, vendors' own kinds.
     Other,
 }
 
-/// Members that are no files.
+/// The members that are not files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WithoutData {
     Folder,
@@ -33,15 +33,16 @@ pub(super) enum WithoutData {
 /// A member's path, as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Name {
-    /// The path. A byte that is not UTF-8 is written as `\xe9`, which is what Python's `backslashreplace` makes of it.
+    /// The path. A byte that is not UTF-8 is escaped as in `\xe9`, the form that Python's `backslashreplace` gives.
     pub(super) path: String,
-    /// Whether there is such a byte.
+    /// Whether the path has such a byte.
     pub(super) is_escaped: bool,
 }
 
 impl Name {
-    /// Old programs on Windows and Linux wrote names in the encoding of their country, and no tar says which that was. So
-    /// bytes that are not UTF-8 are not guessed at: the same bytes give the same text everywhere.
+    /// Reads a name without guessing its encoding. Old programs on Windows and Linux wrote names in the encoding of
+    /// their country, and no tar states which one that was. So bytes that are not UTF-8 are escaped: the same bytes
+    /// give the same text everywhere.
     pub(super) fn of(bytes: &[u8]) -> Self {
         let mut name = Self::default();
         for chunk in bytes.utf8_chunks() {
@@ -55,7 +56,7 @@ impl Name {
     }
 }
 
-/// The pax records that matter to us.
+/// The pax records that the reader uses.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Pax {
     pub(super) path: Option<Name>,
@@ -64,7 +65,7 @@ pub(super) struct Pax {
 }
 
 impl<'a> TarHeader<'a> {
-    /// The header in `block`; `None` for the block of zeros that ends a tar.
+    /// Reads the header in `block`; returns `None` for the block of zeros that ends a tar.
     pub(super) fn read(block: &'a [u8; TAR_BLOCK_BYTES]) -> Result<Option<Self>, TarFault> {
         if block.iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -73,7 +74,7 @@ impl<'a> TarHeader<'a> {
         let outside = |at: usize| !(148..156).contains(&at);
         let bytes = || block.iter().enumerate().map(|(at, byte)| if outside(at) { *byte } else { b' ' });
         let unsigned: u64 = bytes().map(u64::from).sum();
-        // Some old writers added the bytes up as signed numbers.
+        // Some old writers summed the bytes as signed numbers.
         let signed: i64 = bytes().map(|byte| i64::from(byte.cast_signed())).sum();
         if stated != unsigned && i64::try_from(stated) != Ok(signed) {
             return Err(TarFault::HeaderChecksum);
@@ -83,7 +84,7 @@ impl<'a> TarHeader<'a> {
 
     pub(super) fn kind(&self) -> MemberKind {
         match self.0[156] {
-            // V7 tars mark directories by nothing else.
+            // V7 tars mark directories only by the slash at the end of the name.
             0 if self.raw_name().ends_with(b"/") => MemberKind::WithoutData(WithoutData::Folder),
             b'0' | 0 | b'7' => MemberKind::Regular,
             b'1' => MemberKind::WithoutData(WithoutData::HardLink),
@@ -112,7 +113,7 @@ impl<'a> TarHeader<'a> {
     pub(super) fn name(&self) -> Name {
         let prefix = until_zero(&self.0[345..500]);
         let mut path = Vec::new();
-        // GNU headers keep times where ustar has the prefix.
+        // GNU headers store times where ustar has the prefix.
         if &self.0[257..263] == b"ustar\0" && !prefix.is_empty() {
             path.extend(prefix);
             path.push(b'/');
@@ -158,7 +159,7 @@ pub(super) fn until_zero(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// An octal number padded with spaces and zero bytes; nothing at all is 0.
+/// Parses an octal number padded with spaces and zero bytes; an empty field is 0.
 fn octal(field: &[u8]) -> Option<u64> {
     let digits = until_zero(field).trim_ascii();
     digits.iter().try_fold(0_u64, |number, digit| {

@@ -1,8 +1,8 @@
-//! WebDataset tar shards: reading them as a stream of records with the place of every field, and writing them.
+//! WebDataset tar shards: a reader that returns records with the place of every field, and a writer.
 //!
-//! The reader is our own and not the `tar` crate's because it is fed chunks, from whatever store they come
-//! and without a blocking `Read`; because it reports the exact byte at which a shard is wrong, a cut inside
-//! a member included; and because it bounds the long names that the crate reads without limit.
+//! The reader is our own and not the `tar` crate's for three reasons. It takes chunks from any store, without a
+//! blocking `Read`. It reports the exact byte at which a shard is wrong, also where the shard is cut off inside a
+//! member. It bounds the long names that the crate reads without limit.
 
 mod header;
 mod odd;
@@ -16,44 +16,44 @@ pub use read::{Member, TarEvent, TarReader};
 pub use record::{RecordReader, ScannedField, ScannedRecord, TarEnd, split_path};
 pub use write::{TAR_END, append_member, padding_bytes};
 
-/// Size of the units that a tar is made of, in bytes.
+/// Size of the blocks that a tar consists of, in bytes.
 pub const TAR_BLOCK_BYTES: usize = 512;
 
-/// Largest long name or pax header that is read, in bytes.
+/// Size of the largest long name or pax header that is read, in bytes.
 pub const MAX_EXTENSION_BYTES: u64 = 1 << 20;
 
-/// A shard that is not a tar we can use.
+/// A shard that is not a usable tar.
 #[derive(Debug, thiserror::Error)]
 #[error("shard `{shard}` at byte {offset}: {fault}")]
 pub struct TarError {
     /// The shard's name.
     pub shard: String,
-    /// Where in the shard, in bytes.
+    /// Offset of the fault in the shard, in bytes.
     pub offset: u64,
-    /// What is wrong there.
+    /// The fault at that offset.
     pub fault: TarFault,
 }
 
-/// What is wrong with a tar.
+/// The faults of a tar.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TarFault {
     /// The shard ends before the tar does.
     #[error("the tar is cut off: {0}")]
     CutOff(&'static str),
-    /// The shard is not a tar but a compressed one.
+    /// The shard is a compressed tar.
     #[error("the tar is compressed with {0}, so that its records cannot be read in place")]
     Compressed(&'static str),
-    /// What should be a member's header is not one.
+    /// The bytes where a member's header is expected are not a header.
     #[error("not a tar header: its checksum is wrong")]
     HeaderChecksum,
-    /// A header's field makes no sense.
+    /// A field of a header is invalid.
     #[error("the header's {0} makes no sense")]
     Header(&'static str),
     /// A long name or pax header is too long.
     #[error("a long name or pax header of {0} bytes, more than {MAX_EXTENSION_BYTES}")]
     ExtensionTooLong(u64),
-    /// A kind of member that cannot be read in place.
+    /// The member is of a kind that cannot be read in place.
     #[error("member `{0}` is a sparse file, which cannot be read in place")]
     Sparse(String),
     /// A field is too large for the record index.
@@ -64,7 +64,7 @@ pub enum TarFault {
         /// Its size.
         bytes: u64,
     },
-    /// A record has a field twice.
+    /// A record has two fields with the same name.
     #[error("record `{key}` has two fields called `{field}`")]
     FieldTwice {
         /// The record's key.
@@ -75,7 +75,7 @@ pub enum TarFault {
 }
 
 impl TarFault {
-    /// What the user can do about it.
+    /// Returns what the user can do about the fault.
     #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {

@@ -1,15 +1,16 @@
-//! Members of a tar that are read as no field of a record, or under another name: counted, and the first of each kind named.
+//! Odd members of a tar, which are read under another name or not read as a field of a record: they are counted, and
+//! the first of each kind is named.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// What is odd about members, or about the records that they make.
+/// What is odd about a member, or about the record that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum TarOddity {
-    /// A hard link: its content is another member's.
+    /// A hard link: its content is that of another member.
     HardLink,
     /// A symbolic link.
     Symlink,
@@ -17,18 +18,18 @@ pub enum TarOddity {
     Device,
     /// A file whose name gives no field: no extension, hidden, or under a part that starts and ends with `__`.
     NoField,
-    /// A file whose name is not UTF-8, and is read with `\xe9` for such a byte.
+    /// A file whose name is not UTF-8; a byte that is not is read as in `\xe9`.
     NotUtf8,
     /// A member behind the mark that ends the tar.
     BehindTheEnd,
-    /// A record whose key another record of the shard has, with some of the same fields.
+    /// A record that has its key, and some of its fields, in common with another record of the shard.
     KeyTwice,
-    /// A part of a record whose other members do not lie beside it.
+    /// A part of a record whose other members are not adjacent to it.
     Torn,
 }
 
 impl TarOddity {
-    /// It in words, for one or for several of them, with what to do about it.
+    /// Describes the oddity, for one or several members, and what to do about it.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -52,31 +53,31 @@ impl TarOddity {
     }
 }
 
-/// Members or records with one oddity.
+/// The members or records with one oddity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OddMembers {
     /// What is odd.
     pub what: TarOddity,
-    /// How many they are.
+    /// Number of members or records.
     pub count: u64,
-    /// The first of them: its shard.
+    /// Shard of the first one.
     pub shard: String,
-    /// Its name, or the record's key.
+    /// Name of the first member, or key of the first record.
     pub first: String,
 }
 
-/// Counts by oddity, and the first of each.
+/// Counts oddities by kind and keeps the first of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OddTally(BTreeMap<TarOddity, OddMembers>);
 
 impl OddTally {
-    /// One more, called `name`.
+    /// Counts one more, called `name`.
     pub(crate) fn add(&mut self, what: TarOddity, shard: &str, name: &str) {
         let none = || OddMembers { what, count: 0, shard: shard.to_owned(), first: name.to_owned() };
         self.0.entry(what).or_insert_with(none).count += 1;
     }
 
-    /// Those of a shard that comes later.
+    /// Adds the counts of a later shard.
     pub(crate) fn join(&mut self, later: Self) {
         for (what, members) in later.0 {
             match self.0.get_mut(&what) {

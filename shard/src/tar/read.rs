@@ -1,4 +1,4 @@
-//! Reading a tar from chunks: members with the place of their data, and the data as it passes.
+//! Reads a tar from chunks: members with the offset of their data, and the data as it arrives.
 
 use super::{
     MAX_EXTENSION_BYTES, OddTally, TAR_BLOCK_BYTES, TarError, TarFault, TarOddity,
@@ -8,34 +8,34 @@ use super::{
 /// A file in a tar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its path, as the tar gives it, with `\xe9` for a byte that is not UTF-8.
+    /// Its path as in the tar; a byte that is not UTF-8 is escaped as in `\xe9`.
     pub path: String,
-    /// Where the first of its headers starts in the tar, long-name and pax headers included.
+    /// Offset in the tar of the first of its headers, long-name and pax headers included.
     pub header_offset: u64,
-    /// Where its data starts in the tar.
+    /// Offset of its data in the tar.
     pub offset: u64,
     /// Size of its data in bytes.
     pub bytes: u64,
 }
 
-/// What a [`TarReader`] found.
+/// An event that a [`TarReader`] returns.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TarEvent<'a> {
-    /// A file starts. Directories, links and the like are passed over; all but directories are counted.
+    /// A file starts. Directories, links and the like are skipped; all but directories are counted.
     Member(Member),
     /// The next bytes of the file that started last; never empty.
     Data(&'a [u8]),
 }
 
-/// Reads a tar that comes in chunks of any size. Call [`next`](Self::next) until it gives `None`, add the
-/// next chunk, and call [`finish`](Self::finish) when there are no more.
+/// Reads a tar that arrives in chunks of any size. Call [`next`](Self::next) until it returns `None`, pass the next
+/// chunk, and call [`finish`](Self::finish) after the last one.
 #[derive(Debug)]
 pub struct TarReader {
     shard: String,
     offset: u64,
     state: TarState,
     buffer: Vec<u8>,
-    /// Where the headers of the coming member start, when an extension header came first.
+    /// Offset of the next member's headers, if an extension header came first.
     header_offset: Option<u64>,
     long_name: Option<Name>,
     pax: Pax,
@@ -56,18 +56,18 @@ enum TarState {
     Skip {
         left: u64,
     },
-    /// Behind the mark that ends the tar: members here are counted and not read.
+    /// Behind the mark that ends the tar: members here are counted but not read.
     Ended,
-    /// In the data of such a member.
+    /// In the data of a member behind the mark.
     Behind {
         left: u64,
     },
-    /// Behind the end and in no tar.
+    /// Behind the end, where the bytes are not a tar.
     Ignored,
 }
 
 impl TarReader {
-    /// A reader at the start of the shard called `shard`, which errors name.
+    /// Creates a reader at the start of the shard called `shard`; errors name the shard.
     #[must_use]
     pub fn new(shard: &str) -> Self {
         Self {
@@ -82,8 +82,8 @@ impl TarReader {
         }
     }
 
-    /// The next event in `chunk`, which is moved past what was read; `None` when it is used up. What follows
-    /// the end of the tar is ignored.
+    /// Returns the next event in `chunk` and advances `chunk` past the bytes that were read; returns `None` when the
+    /// chunk is used up. Members behind the end of the tar give no events.
     ///
     /// # Errors
     /// If the bytes are not a tar.
@@ -148,10 +148,10 @@ impl TarReader {
         }
     }
 
-    /// Ends reading and gives the number of bytes that were read.
+    /// Finishes reading and returns the number of bytes that were read.
     ///
     /// # Errors
-    /// If the tar is not over.
+    /// If the tar has not ended.
     pub fn finish(&self) -> Result<u64, TarError> {
         let what = match self.state {
             TarState::Ended | TarState::Behind { .. } | TarState::Ignored => return Ok(self.offset),
@@ -165,7 +165,7 @@ impl TarReader {
         }
     }
 
-    /// What was passed over so far.
+    /// Returns the oddities counted so far.
     pub(super) fn odd(&mut self) -> &mut OddTally {
         &mut self.odd
     }
@@ -216,7 +216,7 @@ impl TarReader {
         Ok(Some(Member { path, header_offset, offset: self.offset, bytes }))
     }
 
-    /// Looks at a block behind the end: another tar may follow, as where two were joined by `cat`.
+    /// Looks at a block behind the end: another tar may follow, as after joining two with `cat`.
     fn behind_the_end(&mut self) -> TarState {
         let block = std::mem::take(&mut self.buffer);
         let header = match TarHeader::read(block.first_chunk().expect("a whole block was read")) {
@@ -245,7 +245,7 @@ impl TarReader {
         Ok(())
     }
 
-    /// Moves bytes of `chunk` into the buffer until it has `bytes`.
+    /// Moves bytes of `chunk` into the buffer; returns whether the buffer holds `bytes` bytes.
     fn fill(&mut self, chunk: &mut &[u8], bytes: usize) -> bool {
         let missing = bytes - self.buffer.len();
         let data = self.take(chunk, missing as u64);
@@ -266,12 +266,12 @@ impl TarReader {
     }
 }
 
-/// Bytes of zeros that follow `bytes` of data.
+/// Returns the number of zero bytes that follow `bytes` of data.
 pub(super) const fn padding(bytes: u64) -> u64 {
     bytes.wrapping_neg() % TAR_BLOCK_BYTES as u64
 }
 
-/// The program that wrote the block, where it is the beginning of a compressed file.
+/// Returns the name of the compression program if the block is the beginning of a compressed file.
 fn compression(block: &[u8]) -> Option<&'static str> {
     let magics: [(&[u8], &str); 5] = [
         (b"\x1f\x8b", "gzip"),

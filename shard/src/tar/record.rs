@@ -1,58 +1,58 @@
-//! Members to records: consecutive members with one key, their checksums, and the place of every field.
+//! Groups members into records: consecutive members with one key, with the checksum and offset of every field.
 
 use super::{Member, OddTally, TarError, TarEvent, TarFault, TarOddity, TarReader, read::padding};
 
-/// A record as it was found in a shard.
+/// A record as found in a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScannedRecord {
     /// Its key.
     pub key: String,
-    /// Where its first header starts in the shard.
+    /// Offset in the shard at which its first header starts.
     pub start: u64,
-    /// Where the padding of its last member ends in the shard.
+    /// Offset in the shard at which the padding of its last member ends.
     pub end: u64,
     /// Its fields, in the order in which they lie in the shard.
     pub fields: Vec<ScannedField>,
 }
 
-/// A field as it was found in a shard.
+/// A field as found in a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScannedField {
     /// Its name.
     pub name: String,
-    /// Where its data starts in the shard.
+    /// Offset of its data in the shard.
     pub offset: u64,
     /// Size of its data in bytes.
     pub bytes: u32,
     /// CRC-32C of its data.
     pub crc32c: u32,
-    /// Its data, for the field that was asked for and where it is not too long.
+    /// Its data, if the caller asked to keep this field and it is not too long.
     pub content: Option<Vec<u8>>,
 }
 
-/// What is left when a shard has come to its end.
+/// What remains when a shard has ended.
 #[derive(Debug)]
 pub struct TarEnd {
     /// The last record.
     pub record: Option<ScannedRecord>,
-    /// Bytes that were read.
+    /// Number of bytes that were read.
     pub bytes: u64,
     pub(crate) odd: OddTally,
 }
 
-/// Reads the records of a shard that comes in chunks.
+/// Reads the records of a shard that arrives in chunks.
 #[derive(Debug)]
 pub struct RecordReader {
     tar: TarReader,
     shard: String,
     keep: Option<(String, usize)>,
     record: Option<ScannedRecord>,
-    /// Whether data belongs to the record's last field; false inside a member that is no field.
+    /// Whether data belongs to the record's last field; false inside a member that is not a field.
     in_field: bool,
 }
 
 impl RecordReader {
-    /// A reader at the start of the shard called `shard`, which errors name.
+    /// Creates a reader at the start of the shard called `shard`; errors name the shard.
     #[must_use]
     pub fn new(shard: &str) -> Self {
         Self { tar: TarReader::new(shard), shard: shard.to_owned(), keep: None, record: None, in_field: false }
@@ -65,10 +65,10 @@ impl RecordReader {
         self
     }
 
-    /// Reads the next chunk and gives each record that is complete to `found`.
+    /// Reads the next chunk and passes each complete record to `found`.
     ///
     /// # Errors
-    /// If the bytes are not a tar, or a record has a field twice or one of 4 GiB or more.
+    /// If the bytes are not a tar, or a record has a field twice or a field of 4 GiB or more.
     pub fn read(&mut self, mut chunk: &[u8], mut found: impl FnMut(ScannedRecord)) -> Result<(), TarError> {
         while let Some(event) = self.tar.next(&mut chunk)? {
             match event {
@@ -83,16 +83,16 @@ impl RecordReader {
         Ok(())
     }
 
-    /// Ends reading.
+    /// Finishes reading.
     ///
     /// # Errors
-    /// If the tar is not over.
+    /// If the tar has not ended.
     pub fn finish(mut self) -> Result<TarEnd, TarError> {
         let bytes = self.tar.finish()?;
         Ok(TarEnd { record: self.record, bytes, odd: std::mem::take(self.tar.odd()) })
     }
 
-    /// Starts a member; gives the record before it where it starts another one.
+    /// Starts a member; returns the record before it if the member belongs to another record.
     fn member(&mut self, member: Member) -> Result<Option<ScannedRecord>, TarError> {
         let Some((key, name)) = split_path(&member.path) else {
             self.tar.odd().add(TarOddity::NoField, &self.shard, &member.path);
@@ -129,9 +129,9 @@ impl RecordReader {
     }
 }
 
-/// The key and the field's name that a member's path stands for, as WebDataset splits it: at the first dot of
-/// the file's name. `None` for what is passed over: files without a dot or with nothing after it, hidden files,
-/// and everything under a first part that starts and ends with `__`.
+/// Splits a member's path into the key and the field's name, as WebDataset does: at the first dot of the file's name.
+/// Returns `None` for what is skipped: files without a dot or with nothing after it, hidden files, and everything under
+/// a first part that starts and ends with `__`.
 #[must_use]
 pub fn split_path(path: &str) -> Option<(&str, &str)> {
     let first = path.split('/').next().unwrap_or_default();

@@ -1,19 +1,19 @@
-//! Writing tar members: ustar, with a pax header in front where a path does not fit. The same members give the
-//! same bytes: times and owners are zero.
+//! Writes tar members as ustar, with a pax header in front of a path that does not fit. The same members give the same
+//! bytes: times and owners are zero.
 
 use super::{TAR_BLOCK_BYTES, read::padding};
 
-/// What ends a tar: two blocks of zeros.
+/// The end of a tar: two blocks of zeros.
 pub const TAR_END: [u8; 2 * TAR_BLOCK_BYTES] = [0; 2 * TAR_BLOCK_BYTES];
 
-/// Bytes of zeros that follow `bytes` of data.
+/// Returns the number of zero bytes that follow `bytes` of data.
 #[must_use]
 pub const fn padding_bytes(bytes: u64) -> u64 {
     padding(bytes)
 }
 
-/// Appends a member to `tar`, whose end is at a multiple of 512 bytes. Gives the place of the member's data
-/// in `tar`.
+/// Appends a member to `tar`, whose length is a multiple of 512 bytes. Returns the offset of the member's data in
+/// `tar`.
 ///
 /// # Panics
 /// If the path is empty or has a zero byte, or the data has 8 GiB or more.
@@ -26,7 +26,7 @@ pub fn append_member(tar: &mut Vec<u8>, path: &str, data: &[u8]) -> usize {
             let record = pax_record("path", path);
             append_header(tar, "", "././@PaxHeader", b'x', record.len());
             append_data(tar, record.as_bytes());
-            // Readers that do not know pax see a name that is cut, in whole characters.
+            // Readers that do not know pax see a truncated name, cut between characters.
             append_header(tar, "", &path[..path.floor_char_boundary(100)], b'0', data.len());
         }
     }
@@ -35,8 +35,8 @@ pub fn append_member(tar: &mut Vec<u8>, path: &str, data: &[u8]) -> usize {
     offset
 }
 
-/// Prefix and name where `path` fits into a ustar header: ASCII, and short enough or with a slash at the right
-/// place.
+/// Returns prefix and name if `path` fits into a ustar header: it has to be ASCII, and short enough or with a slash at
+/// the right place.
 fn split_for_ustar(path: &str) -> Option<(&str, &str)> {
     if !path.is_ascii() {
         return None;
@@ -49,7 +49,7 @@ fn split_for_ustar(path: &str) -> Option<(&str, &str)> {
 }
 
 fn pax_record(key: &str, value: &str) -> String {
-    // The length counts its own digits.
+    // The length includes its own digits.
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;
     while length != rest + length.to_string().len() {
