@@ -1,5 +1,5 @@
-//! Bad samples: what is done about one, and the ledger in which each distinct one is counted and logged once. Too many of
-//! them end the job.
+//! Applies the policy for bad samples, and keeps the ledger that counts and logs each distinct bad sample once. Too
+//! many of them end the job.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -12,29 +12,29 @@ use spdl_wire::messages::BadSample;
 
 use crate::decode::{BadSampleCause, BadSampleProblem};
 
-/// Substitutes that are tried for one bad sample.
+/// Maximum number of substitutes tried for one bad sample.
 const MAX_SUBSTITUTES: u32 = 64;
-/// Causes that an error about too many bad samples tells of.
+/// Number of causes that the error about too many bad samples names.
 const TOLD_CAUSES: usize = 3;
-/// Kinds of bad samples of a job that are told apart in the log.
+/// Maximum number of kinds of bad samples of a job that the log distinguishes.
 const MAX_KINDS: usize = 64;
-/// Bad samples that are kept for the coordinator until it has heard of them; beyond it they are only counted.
+/// Maximum number of bad samples that are kept until the coordinator acknowledges them; any more are only counted.
 const UNREPORTED_LIMIT: usize = 4096;
 
-/// What is done about a bad sample.
+/// The action taken for a bad sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// The job fails.
     Fail,
-    /// The entry stays zero and flagged.
+    /// The entry stays zero, with a flag.
     Mask,
-    /// This sample takes its place.
+    /// Another sample takes its place.
     Substitute(Located),
-    /// Too many substitutes were bad as well.
+    /// The job fails, as too many substitutes were bad as well.
     GiveUp,
 }
 
-/// What `policy` does about a bad sample at this position, after so many attempts at a substitute.
+/// Returns what `policy` does about a bad sample at position `at` after `attempts` substitutes were tried.
 #[must_use]
 pub fn remedy(policy: BadSamples, plan: &Plan, at: Position, attempts: u32) -> Remedy {
     match policy {
@@ -45,7 +45,7 @@ pub fn remedy(policy: BadSamples, plan: &Plan, at: Position, attempts: u32) -> R
     }
 }
 
-/// More bad samples than the job allows.
+/// The error of a job with more bad samples than it allows.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
     "job `{job}` has {bad} bad samples of {samples}, more than `max_bad_fraction` = {max_fraction} allows; {causes}"
@@ -53,27 +53,27 @@ pub fn remedy(policy: BadSamples, plan: &Plan, at: Position, attempts: u32) -> R
 pub struct TooManyBad {
     /// The job.
     pub job: String,
-    /// Distinct bad samples met.
+    /// Number of distinct bad samples found.
     pub bad: u64,
     /// Samples in the dataset.
     pub samples: u64,
-    /// What the job allows.
+    /// The fraction of bad samples that the job allows.
     pub max_fraction: f64,
-    /// Where the first of them lie and what is wrong with them, or what is wrong with all.
+    /// The records and causes of the first bad samples, or the one cause that all have in common.
     pub causes: String,
 }
 
-/// What bad samples can have in common, so that not each of them is logged.
+/// The kind of a bad sample, by which the log groups them instead of logging each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BadSampleKind {
-    /// The cause without what is one sample's own.
+    /// The cause without the details of the single sample.
     text: String,
-    /// What to ask the user, where no sample was good so far.
+    /// A question to the user, asked while no sample has been good.
     question: Option<String>,
 }
 
 impl BadSampleKind {
-    /// The kind of `cause`, in a feed that has had a good sample or none.
+    /// Returns the kind of `cause`. `has_good` says whether the feed has decoded any good sample.
     #[must_use]
     pub fn of(cause: &BadSampleCause, has_good: bool) -> Self {
         let question = match &cause.problem {
@@ -85,18 +85,18 @@ impl BadSampleKind {
         Self { text: cause.kind(), question }
     }
 
-    /// The kind of samples that end the worker.
+    /// Returns the kind of samples that are quarantined because they ended the worker.
     #[must_use]
     pub fn quarantined() -> Self {
         Self { text: "the worker died while it was being decoded".to_owned(), question: None }
     }
 }
 
-/// Bytes of a shard's name, a key or a cause that are told. A tar may name its members with a megabyte each, and then a
-/// beat would be too long to be sent.
+/// Maximum bytes of a shard's name, a key or a cause that are kept. A tar may give each member a name of a megabyte,
+/// and the heartbeat would then be too long to send.
 const TEXT_BYTES: usize = 512;
 
-/// The bad samples that this process has met, for all jobs.
+/// The bad samples that this process has found, for all jobs.
 #[derive(Debug, Default)]
 pub struct BadLedger {
     jobs: HashMap<Fingerprint, JobLedger>,
@@ -107,12 +107,12 @@ pub struct BadLedger {
 struct JobLedger {
     distinct: HashSet<u64>,
     first: Vec<String>,
-    /// How many there are of each kind.
+    /// Number of distinct bad samples of each kind.
     kinds: HashMap<String, u64>,
 }
 
 impl JobLedger {
-    /// Logs the first of a kind, and when there are ten times as many; one that is not new to the ledger is not counted.
+    /// Logs the first sample of a kind, and then at each power of ten. Must be called once per distinct sample.
     fn log(&mut self, job: &Job, sample: &BadSample, kind: &BadSampleKind) {
         let BadSample { shard, key, cause, .. } = sample;
         let known = if self.kinds.len() < MAX_KINDS || self.kinds.contains_key(&kind.text) { &kind.text } else { "" };
@@ -131,10 +131,10 @@ impl JobLedger {
 }
 
 impl BadLedger {
-    /// Notes a bad sample of the job with this fingerprint, of a kind that there may be more of.
+    /// Records a bad sample of the given kind, of the job with this fingerprint.
     ///
     /// # Errors
-    /// [`TooManyBad`] when the job has more of them than it allows.
+    /// [`TooManyBad`] if the job has more of them than it allows.
     pub fn record(
         &mut self,
         job: &Job,
@@ -172,13 +172,13 @@ impl BadLedger {
         })
     }
 
-    /// The oldest that the coordinator has not acknowledged, at most `limit`.
+    /// Returns the oldest bad samples that the coordinator has not acknowledged, at most `limit`.
     #[must_use]
     pub fn unreported(&self, limit: usize) -> Vec<BadSample> {
         self.unreported.iter().take(limit).cloned().collect()
     }
 
-    /// The coordinator has heard of the oldest `count`.
+    /// Notes that the coordinator has acknowledged the oldest `count` bad samples.
     pub fn acknowledge(&mut self, count: usize) {
         self.unreported.drain(..count.min(self.unreported.len()));
     }

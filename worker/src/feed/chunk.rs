@@ -1,4 +1,5 @@
-//! Decoding part of a batch: samples whose bytes are there go straight to their places in the slot, in parallel.
+//! Decodes part of a batch: samples whose bytes are in memory are decoded in parallel, straight into their places in
+//! the slot.
 
 use std::{cell::Cell, cmp::Reverse, sync::atomic::Ordering, time::Instant};
 
@@ -18,11 +19,11 @@ use crate::{
     fetch::BlockBytes,
 };
 
-/// The slot being filled, and the values of ragged columns until the end of the batch is known.
+/// The slot that is being filled, and the values of ragged columns, which are written once the whole batch is decoded.
 #[derive(Debug)]
 pub(crate) struct BatchBuffer {
     pub(crate) slot: SlotMut,
-    /// By column, then by entry; empty for fixed columns.
+    /// Values by column, then by entry; empty for fixed columns.
     pub(crate) ragged: Vec<Vec<Bytes>>,
     pub(crate) entries: usize,
 }
@@ -30,32 +31,32 @@ pub(crate) struct BatchBuffer {
 /// A sample to decode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SampleTask {
-    /// Its place in the batch.
+    /// Index of its entry in the batch.
     pub(crate) entry: u32,
     pub(crate) at: Position,
     pub(crate) id: SampleId,
     pub(crate) flags: u32,
-    /// Substitutes that were tried before it.
+    /// Number of substitutes that were tried before it.
     pub(crate) attempts: u32,
     pub(crate) wrong: WrongFetches,
 }
 
-/// How often the bytes of a sample came and were wrong.
+/// Counts how often a sample's bytes were fetched and did not match their checksum.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WrongFetches {
     pub(crate) fetches: u32,
-    /// The last so many in the same way, with this checksum.
+    /// Number of latest fetches in a row that had the same wrong checksum.
     alike: u32,
     checksum: u32,
 }
 
 impl WrongFetches {
-    /// A store that gives the same wrong bytes so often has no others.
+    /// After as many fetches with the same wrong bytes, the store holds no others.
     const MAX_ALIKE: u32 = 4;
-    /// One whose bytes are wrong in so many ways does not mend.
+    /// After as many fetches with differing wrong bytes, the store does not recover.
     const MAX: u32 = 16;
 
-    /// They were wrong once more: `false` when they are not worth fetching again.
+    /// Counts one more fetch with wrong bytes. Returns `false` if the bytes are not worth fetching again.
     pub(crate) fn note(&mut self, checksum: u32) -> bool {
         self.alike = if self.fetches > 0 && self.checksum == checksum { self.alike + 1 } else { 1 };
         self.checksum = checksum;
@@ -64,7 +65,7 @@ impl WrongFetches {
     }
 }
 
-/// Samples of one block: mostly one or two, as they are shuffled.
+/// Samples of one block that are in the same batch: mostly one or two, as samples are shuffled.
 pub(crate) type Tasks = SmallVec<[SampleTask; 2]>;
 
 /// Samples of one block, with their bytes.
@@ -85,24 +86,25 @@ pub(crate) struct Unfinished {
     pub(crate) why: Reason,
 }
 
-/// Why it was not.
+/// The reason why a sample was not decoded.
 #[derive(Clone, Debug)]
 pub(crate) enum Reason {
-    /// Right bytes that do not decode. With the policy `mask` the entry has been made zero.
+    /// The bytes are right and do not decode. With the policy `mask` the entry has been zeroed.
     Bad(BadSampleCause),
-    /// It was being decoded at so many deaths of the worker in a row, and is left out. Zero with `mask`, too.
+    /// The sample is left out because the worker died several times in a row while decoding it. With the policy `mask`
+    /// the entry has been zeroed.
     Quarantined { deaths: u32 },
-    /// Not the bytes that the index describes.
+    /// The bytes are not those that the index describes.
     WrongBytes { field: String, expected: u32, actual: u32 },
-    /// The index does not know the sample.
+    /// The index does not contain the sample.
     NotIndexed { sample: u64 },
 }
 
 type Places<'a> = (&'a mut Entry, SmallVec<[FieldTarget<'a>; 4]>);
 
-/// Decodes `chunk` into the canvas, big samples first, so that none is left to one thread at the end; and makes the
-/// entries in `empty_entries` zero. Waits for the decoding threads and is none of them: one that waited for its batch's last
-/// sample would begin with another batch, and the first would be done only when that one is.
+/// Decodes `chunk` into the buffer, large samples first, so that no thread starts a large one last, and zeroes the
+/// entries in `empty_entries`. Must not run on a decoding thread: rayon would let the blocked thread steal another
+/// batch's samples and delay this batch until that one is done.
 pub(crate) fn decode_chunk(
     feed: &Feed,
     buffer: &mut BatchBuffer,
@@ -145,18 +147,18 @@ pub(crate) fn decode_chunk(
         }
     });
     let mut unfinished = unfinished.into_inner();
-    // Whichever was decoded first: what is told of is the first in the batch.
+    // Sorted by entry, so that the first error of the batch is reported whichever was decoded first.
     unfinished.sort_unstable_by_key(|sample| sample.task.entry);
     unfinished
 }
 
-/// Writes down which sample this thread decodes.
+/// Records in the journal which sample this thread is decoding.
 fn mark(feed: &Feed, sample: Option<SampleId>) {
     let thread = feed.resources.pool.current_thread_index().expect("a decoding thread");
     feed.resources.journal.mark(thread, sample.map(|sample| (feed.job_fingerprint, sample)));
 }
 
-/// Decodes one sample, unless its rank has gone, and stays within the budget of CPU time.
+/// Decodes one sample unless its rank is gone, then pauses to stay within the CPU budget.
 fn decode_in_turn(
     feed: &Feed,
     (block, task): (&Fetched, &SampleTask),
@@ -177,7 +179,7 @@ fn decode_in_turn(
     unfinished
 }
 
-/// Compressed bytes of a sample: how long it takes, roughly.
+/// Returns the compressed bytes of a sample, a rough estimate of its decoding time.
 fn bytes_of(feed: &Feed, block: &Fetched, id: SampleId) -> u64 {
     let Some((record, _)) = locate(feed, block, id) else { return 0 };
     feed.fields.iter().filter_map(|name| record.field(name)).map(|field| u64::from(field.bytes)).sum()
@@ -265,7 +267,7 @@ fn entry_of(task: &SampleTask, flags: u32) -> Entry {
     Entry { id: task.id.0, offset: task.at.offset, epoch: task.at.epoch, flags, reserved: 0 }
 }
 
-/// The record of a sample and the sample's number in it.
+/// Returns the record of a sample and the sample's number in it.
 pub(crate) fn locate_in<'i>(index: &'i IndexHold, sample_in_shard: u64) -> Option<(Record<'i>, u32)> {
     let index = index.index();
     let sample = u32::try_from(sample_in_shard).ok().filter(|sample| *sample < index.sample_count())?;
@@ -278,7 +280,7 @@ fn locate<'b>(feed: &Feed, block: &'b Fetched, id: SampleId) -> Option<(Record<'
     locate_in(&block.index, feed.dataset.sample_in_shard(&facts, id))
 }
 
-/// The bytes of a field, if they are those that the index describes.
+/// Returns the bytes of a field if they match the checksum in the index.
 fn checked_field(record: &Record<'_>, block: &Fetched, name: &str) -> Result<Option<Bytes>, Reason> {
     let Some(field) = record.field(name) else { return Ok(None) };
     let end = field.offset.saturating_add(field.bytes.into());
@@ -291,7 +293,7 @@ fn checked_field(record: &Record<'_>, block: &Fetched, name: &str) -> Result<Opt
     }
 }
 
-/// Values that are slices of a block would keep all of it in memory, and outside the budget.
+/// Copies ragged values out of their blocks: a slice would keep its whole block in memory, outside the budget.
 fn own_ragged(targets: &mut [FieldTarget<'_>]) {
     for target in targets {
         if let FieldTarget::Ragged(value) = target {

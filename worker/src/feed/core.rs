@@ -1,5 +1,5 @@
-//! The scheduling of one rank's feed as a state machine: which step is filled into which slot, and what is handed over
-//! when. No clock and no I/O, and nothing here knows of bytes.
+//! The scheduling of one rank's feed as a state machine: decides which slot each step fills and when a slot is handed
+//! over. It has no clock, does no I/O and sees no bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,53 +9,53 @@ use spdl_shard::{
 };
 use spdl_wire::mutations::{Mutation, mutated};
 
-/// Steps beyond those being filled whose blocks are fetched ahead. Raised, blocks of the far future take the room of
-/// those of the near one; lowered, a slow object is noticed later.
+/// Number of steps after those being filled whose blocks are fetched ahead. When raised, blocks that are needed late
+/// take the memory of those needed soon; when lowered, a slow object is noticed later.
 const STEPS_AHEAD: usize = 16;
 
-/// What to do.
+/// An action that the shell has to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedEffect {
-    /// This step comes: set its blocks on their way. Steps come in order, each before its [`FeedEffect::Fill`].
+    /// Start to fetch the blocks of this step. Steps come in order, each before its [`FeedEffect::Fill`].
     Prepare(Step),
-    /// Fill the slot with the step, and report [`FeedCore::handle_filled`] or [`FeedCore::handle_failed`].
+    /// Fill the slot with the step, then report [`FeedCore::handle_filled`] or [`FeedCore::handle_failed`].
     Fill {
         /// Number of the batch, from 0.
         sequence: u64,
-        /// Which slot.
+        /// The slot to fill.
         slot: u32,
-        /// What to fill it with.
+        /// The step that fills it.
         step: Step,
     },
-    /// The filled slot is the trainer's, until [`FeedCore::handle_freed`].
+    /// Publish the filled slot. The trainer owns it until [`FeedCore::handle_freed`].
     HandOver {
         /// Number of the batch.
         sequence: u64,
-        /// Which slot.
+        /// The slot to publish.
         slot: u32,
     },
-    /// No batch follows; the last effect.
+    /// Report the end of the stream; the last effect.
     End {
         /// Number of batches.
         sequence: u64,
-        /// Where the stream ends.
+        /// Position at which the stream ends.
         position: Position,
     },
-    /// This batch failed, and it is its turn; the last effect.
+    /// Report that this batch failed, after all batches before it were handed over; the last effect.
     Fail {
         /// Number of the batch.
         sequence: u64,
     },
 }
 
-/// What became of a batch before its turn.
+/// The outcome of a batch that is done before the batches in front of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SampleOutcome {
     Filled,
     Failed,
 }
 
-/// In whose hands a slot is.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotUse {
     Free,
@@ -63,29 +63,30 @@ enum SlotUse {
     Lent,
 }
 
-/// Keeps the slots of one rank filled. Call [`new`](Self::new), then any `handle_*`, and after each of them carry out
-/// what [`poll_effect`](Self::poll_effect) yields, in order.
+/// Keeps the slots of one rank filled. Call [`new`](Self::new), then any `handle_*`. After each call carry out what
+/// [`poll_effect`](Self::poll_effect) returns, in order.
 #[derive(Debug)]
 pub struct FeedCore {
     samples: u64,
     params: BatchParams,
-    /// Where the next step that was not planned yet starts; after the last one, where the stream ends.
+    /// Start of the next step to plan; after the last step, the end of the stream.
     planned_to: Position,
     is_planned: bool,
     ahead: VecDeque<Step>,
     slots: Vec<SlotUse>,
-    /// The next batch to be filled.
+    /// Sequence number of the next batch to start filling.
     next_fill: u64,
-    /// The next batch to be handed over.
+    /// Sequence number of the next batch to hand over.
     next_turn: u64,
-    /// Batches that are done before their turn; never more than slots.
+    /// Batches that are done while an earlier one is not; never more than there are slots.
     done: BTreeMap<u64, SampleOutcome>,
     is_over: bool,
     effects: VecDeque<FeedEffect>,
 }
 
 impl FeedCore {
-    /// A rank whose first batch starts at `from`, in a dataset of `samples`, with so many slots, all free.
+    /// Creates the core of a rank whose first batch starts at `from`, for a dataset of `samples` samples, with `slots`
+    /// free slots.
     #[must_use]
     pub fn new(samples: u64, params: BatchParams, from: Position, slots: u32) -> Self {
         let mut core = Self {
@@ -105,17 +106,17 @@ impl FeedCore {
         core
     }
 
-    /// A slot is filled with its batch.
+    /// Reports that the slot of a batch is filled.
     pub fn handle_filled(&mut self, sequence: u64) {
         self.take_outcome(sequence, SampleOutcome::Filled);
     }
 
-    /// A batch cannot be filled.
+    /// Reports that a batch cannot be filled.
     pub fn handle_failed(&mut self, sequence: u64) {
         self.take_outcome(sequence, SampleOutcome::Failed);
     }
 
-    /// The trainer is done with a slot. False when it was not lent.
+    /// Reports that the trainer is done with a slot. Returns false if the trainer did not have it.
     pub fn handle_freed(&mut self, slot: u32) -> bool {
         let Some(state @ SlotUse::Lent) = self.slots.get_mut(slot as usize) else { return false };
         *state = SlotUse::Free;
@@ -123,18 +124,18 @@ impl FeedCore {
         true
     }
 
-    /// The next thing to do.
+    /// Returns the next effect to carry out.
     pub fn poll_effect(&mut self) -> Option<FeedEffect> {
         self.effects.pop_front()
     }
 
-    /// Whether batches are being filled, or wait for one before them.
+    /// Returns whether some batch is being filled, or is done and waits for an earlier one.
     #[must_use]
     pub const fn is_filling(&self) -> bool {
         self.next_turn < self.next_fill
     }
 
-    /// Slots that the trainer has.
+    /// Returns the number of slots that the trainer has.
     #[must_use]
     pub fn lent(&self) -> usize {
         self.slots.iter().filter(|state| **state == SlotUse::Lent).count()
@@ -176,7 +177,7 @@ impl FeedCore {
         }
     }
 
-    /// Has every free slot filled as long as there are steps, plans ahead, and ends after the last batch.
+    /// Starts to fill every free slot while there are steps, plans ahead, and ends after the last batch.
     fn fill_free_slots(&mut self) {
         while !self.is_over
             && let Some(slot) = self.slots.iter().position(|state| *state == SlotUse::Free)
@@ -202,7 +203,7 @@ impl FeedCore {
         self.ahead.pop_front()
     }
 
-    /// Whether there was one.
+    /// Plans the next step. Returns whether there was one.
     fn plan_one(&mut self) -> bool {
         if self.is_planned || self.is_over {
             return false;
@@ -224,7 +225,7 @@ mod tests {
 
     use super::*;
 
-    /// A core for 100 samples in batches of 10, and what it wants done, `Prepare` aside.
+    /// A core for 100 samples in batches of 10; its methods return the effects without `Prepare`.
     struct CoreTest(FeedCore);
 
     impl CoreTest {

@@ -1,4 +1,4 @@
-//! Datasets that are open: manifest, record indexes within a budget, and plans, shared by all ranks of a process.
+//! Open datasets, shared by all ranks of a process: manifests, plans, and record indexes within a budget.
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
@@ -19,11 +19,11 @@ use crate::fetch::{
     Backoff, BlockKey, BlockPlace, MemoryCache, RetrySettings, RetryingStore, ShardObject, StoreClient,
 };
 
-/// Datasets that stay open without a rank that reads them.
+/// Number of datasets that stay open although no rank reads them.
 const IDLE_DATASETS: usize = 4;
-/// Plans that a dataset keeps.
+/// Number of plans that a dataset keeps.
 const KEPT_PLANS: usize = 4;
-/// How often a manifest or an index is read that turns out damaged.
+/// How often a damaged manifest or index is read before the error is reported.
 const MAX_READS: u32 = 8;
 
 /// The open datasets of a process.
@@ -35,18 +35,18 @@ pub(crate) struct Datasets {
     access: StoreAccess,
 }
 
-/// How stores are read.
+/// Settings for reading from stores.
 #[derive(Clone, Default)]
 pub struct StoreAccess {
-    /// How patient reads are.
+    /// Retry policy of reads.
     pub retry: RetrySettings,
-    /// Where datasets may lie. Default: anywhere.
+    /// The stores that datasets may lie in. Default: any.
     pub stores: Stores,
-    /// Put between the worker and every store that shards are read from: a throttle, or faults.
+    /// Wraps every store that shards are read from, for example with a throttle or with faults.
     pub wrap: Option<WrapStore>,
 }
 
-/// Makes a store of a store.
+/// A function that wraps a store in another one.
 pub type WrapStore = Arc<dyn Fn(Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> + Send + Sync>;
 
 impl fmt::Debug for StoreAccess {
@@ -62,7 +62,7 @@ impl Datasets {
         Self { open: Mutex::default(), indexes: Arc::new(Indexes::new(index_bytes)), requests, access }
     }
 
-    /// The dataset of `job`: opened once however many ranks ask for it.
+    /// Returns the dataset of `job`. It is opened once, however many ranks ask for it.
     pub(crate) async fn open(&self, job: &Job) -> Result<Arc<OpenDataset>, FeedError> {
         let key = (job.dataset.clone(), job.dataset_fingerprint);
         let cell = {
@@ -82,14 +82,14 @@ impl Datasets {
 #[derive(Debug)]
 pub(crate) struct OpenDataset {
     store: DatasetStore,
-    /// Where shards are read from.
+    /// The store that shards are read from.
     shards: Arc<dyn ObjectStore>,
     manifest: Manifest,
     fingerprint: Fingerprint,
     plans: Mutex<Vec<(u64, OrderParams, Plan)>>,
     indexes: Arc<Indexes>,
     requests: Arc<StoreClient>,
-    /// As the job writes it.
+    /// The URL as it is written in the job.
     url: Arc<str>,
 }
 
@@ -120,7 +120,7 @@ impl OpenDataset {
         &self.manifest
     }
 
-    /// The order of `job`.
+    /// Returns the plan of `job`.
     pub(crate) fn plan(&self, job: &Job) -> Result<Plan, FeedError> {
         let mut plans = self.plans.lock();
         if let Some((.., plan)) = plans.iter().find(|(seed, order, _)| (*seed, *order) == (job.seed, job.order)) {
@@ -135,7 +135,7 @@ impl OpenDataset {
         Ok(plan)
     }
 
-    /// Where block `number` is to be fetched.
+    /// Returns where the bytes of block `number` lie.
     pub(crate) fn place(&self, number: u32) -> BlockPlace {
         let block = self.manifest.block(number);
         let shard = self.manifest.shard(block.shard);
@@ -154,7 +154,7 @@ impl OpenDataset {
         }
     }
 
-    /// What block `number` is called.
+    /// Returns the cache key of block `number`.
     pub(crate) const fn block_key(&self, number: u32) -> BlockKey {
         BlockKey { dataset: self.fingerprint, block: number }
     }
@@ -163,24 +163,24 @@ impl OpenDataset {
         self.manifest.block(number)
     }
 
-    /// The URL of the shard that block `number` lies in.
+    /// Returns the URL of the shard that holds block `number`.
     pub(crate) fn shard_url(&self, number: u32) -> &str {
         self.manifest.shard(self.manifest.block(number).shard).url
     }
 
-    /// The number of `sample` in its shard, whose block is `block`.
+    /// Returns the number of `sample` in its shard; `block` is the block that holds it.
     pub(crate) fn sample_in_shard(&self, block: &Block, sample: SampleId) -> u64 {
         sample.0 - self.manifest.shard(block.shard).first_sample
     }
 
-    /// The record index of a shard, where it has been read.
+    /// Returns the record index of a shard if it is in memory.
     pub(crate) fn index_at_hand(&self, shard: u32) -> Option<IndexHold> {
         let (id, cell) = self.indexes.known(self, shard)?;
         let hold = IndexHold { indexes: self.indexes.clone(), id: Some(id), cell };
         hold.cell.initialized().then_some(hold)
     }
 
-    /// The record index of a shard.
+    /// Returns the record index of a shard, and reads it if it is not in memory.
     pub(crate) async fn index(self: &Arc<Self>, shard: u32) -> Result<IndexHold, FeedError> {
         let (id, cell) = self.indexes.hold(self, shard);
         let hold = IndexHold { indexes: self.indexes.clone(), id, cell };
@@ -197,17 +197,17 @@ impl OpenDataset {
 
 type IndexCell = Arc<OnceCell<RecordIndex>>;
 
-/// Record indexes by dataset and shard, within a budget.
+/// Caches record indexes by dataset and shard, within a budget.
 #[derive(Debug)]
 struct Indexes {
     cache: Mutex<MemoryCache<(Fingerprint, u32), IndexCell>>,
 }
 
-/// A record index that is in use.
+/// Keeps a record index in memory while it is in use.
 #[derive(Debug)]
 pub(crate) struct IndexHold {
     indexes: Arc<Indexes>,
-    /// `None` where the cache had no room, so that the index is read for this use alone.
+    /// The number of the cache entry; `None` if the cache had no room, so that this index was read for one use.
     id: Option<u64>,
     cell: IndexCell,
 }
@@ -246,7 +246,7 @@ impl Indexes {
     }
 }
 
-/// Reads again, with back-off, what came damaged; all other patience is with the requests.
+/// Reads again, with back-off, while the bytes are damaged. All other retries are made by the [`StoreClient`].
 async fn again<T, F>(requests: &StoreClient, read: impl Fn() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,

@@ -1,4 +1,4 @@
-//! Why a rank cannot be fed.
+//! The errors that stop the feeding of a rank.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use crate::{
     transform::TransformError,
 };
 
-/// A rank that gets no more batches.
+/// The error of a rank that gets no more batches.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FeedError {
-    /// The session is not one that can be served.
+    /// The session is invalid.
     #[error("session of job `{job}`, rank {rank}: {problem}")]
     Session {
         /// The job.
         job: String,
-        /// r.
+        /// The rank.
         rank: u32,
         /// What is wrong with it.
         problem: String,
     },
-    /// Not even the least number of slots fits into the memory budget.
+    /// The memory budget has no room for the minimum number of slots.
     #[error(
         "a batch for rank {rank} of job `{job}` takes {slot_bytes} bytes and room for {least} is needed, but of the worker's \
          {budget_bytes} bytes {free_bytes} are left for batches; raise its memory budget, or make the batch or `max_bytes` \
@@ -35,42 +35,42 @@ pub enum FeedError {
     Memory {
         /// The job.
         job: String,
-        /// r.
+        /// The rank.
         rank: u32,
         /// Bytes of one slot.
         slot_bytes: u64,
-        /// Slots without which there is no feeding.
+        /// Minimum number of slots.
         least: u32,
-        /// Bytes that slabs may still take.
+        /// Bytes that are left for slabs.
         free_bytes: u64,
         /// The whole memory budget.
         budget_bytes: u64,
     },
-    /// The kernel gives no slab.
+    /// The kernel refused the memory of the slab.
     #[error("slots for rank {rank} of job `{job}`: {source}")]
     Slab {
         /// The job.
         job: String,
-        /// r.
+        /// The rank.
         rank: u32,
-        /// Why.
+        /// The error of the kernel.
         source: Arc<SlabError>,
     },
     /// The decoding threads cannot be started.
     #[error("decoding threads: {cause}")]
     Threads {
-        /// Why.
+        /// The error of the operating system.
         cause: String,
     },
-    /// The disk cache is another worker's.
+    /// Another worker uses the disk cache.
     #[error("{0}")]
     Cache(Arc<CacheInUse>),
-    /// The dataset lies where this worker does not read.
+    /// The dataset lies in a store that this worker may not read.
     #[error("job `{job}`: {problem}")]
     Store {
         /// The job.
         job: String,
-        /// Where it lies, and where it may.
+        /// Where the dataset lies, and which stores are allowed.
         problem: String,
     },
     /// The dataset cannot be opened.
@@ -78,10 +78,10 @@ pub enum FeedError {
     Dataset {
         /// Its URL.
         url: String,
-        /// Why.
+        /// The error of the store.
         source: Arc<StoreError>,
     },
-    /// The dataset is there, but it is not the one the job was made for.
+    /// The dataset is not the one that the job was created for.
     #[error(
         "dataset `{url}` has fingerprint {actual}; job `{job}` was created for {expected}: give the job a new name, or \
          the dataset its old content"
@@ -91,26 +91,26 @@ pub enum FeedError {
         url: String,
         /// The job.
         job: String,
-        /// What the job says.
+        /// The fingerprint in the job.
         expected: Fingerprint,
-        /// What the manifest has.
+        /// The fingerprint of the manifest.
         actual: Fingerprint,
     },
-    /// The dataset has no order of this kind.
+    /// The job's order parameters do not fit the dataset.
     #[error("order of job `{job}`: {source}")]
     Order {
         /// The job.
         job: String,
-        /// Why.
+        /// The error of the plan.
         source: Arc<PlanError>,
     },
-    /// The job's columns cannot be made from this dataset.
+    /// The job's columns cannot be decoded from this dataset.
     #[error(transparent)]
     Columns(#[from] DecoderError),
-    /// The job's functions cannot be called.
+    /// The job's Python functions cannot be called.
     #[error(transparent)]
     Transform(#[from] TransformError),
-    /// Bytes do not come, or are wrong.
+    /// Bytes cannot be fetched, or are wrong.
     #[error(transparent)]
     Fetch(#[from] FetchError),
     /// The record index and the manifest contradict each other.
@@ -121,7 +121,7 @@ pub enum FeedError {
         /// Number of the sample in the shard.
         sample: u64,
     },
-    /// A record that does not lie in its sample's block.
+    /// A record lies outside its sample's block.
     #[error("shard `{shard}`: its record index puts a record of block {block} at bytes {start}..{end}, outside of it")]
     Span {
         /// URL of the shard.
@@ -133,7 +133,7 @@ pub enum FeedError {
         /// The byte after its last.
         end: u64,
     },
-    /// A bad sample, in a job that says `bad_samples = "fail"`.
+    /// A bad sample, in a job with `bad_samples = "fail"`.
     #[error("job `{job}` fails at its first bad sample: record `{key}` of shard `{shard}`: {cause}")]
     BadSample {
         /// The job.
@@ -148,25 +148,25 @@ pub enum FeedError {
     /// Too many bad samples.
     #[error(transparent)]
     TooManyBad(#[from] TooManyBad),
-    /// None of the samples that might take the place of a bad one is good.
+    /// All substitutes that were tried for a bad sample are bad.
     #[error("job `{job}`: {attempts} substitutes in a row for the sample at {position} are bad; the last: {cause}")]
     NoSubstitute {
         /// The job.
         job: String,
-        /// Where in the stream.
+        /// Position of the bad sample in the stream.
         position: spdl_shard::Position,
         /// How many were tried.
         attempts: u32,
         /// What is wrong with the last one.
         cause: String,
     },
-    /// A slot was given back that is not lent.
+    /// A slot was given back that the consumer did not have.
     #[error("slot {slot} is not lent, so it cannot be given back")]
     NotLent {
-        /// Which.
+        /// Number of the slot.
         slot: u32,
     },
-    /// A thread of ours panicked; the log says where.
+    /// A decoding thread panicked; the log says where.
     #[error("a decoding thread panicked on a batch of job `{job}`; the worker's log says where")]
     Panicked {
         /// The job.
@@ -175,7 +175,7 @@ pub enum FeedError {
 }
 
 impl FeedError {
-    /// Whether another worker, or this one later, might do better.
+    /// Returns whether another worker, or this one later, may succeed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -1,4 +1,5 @@
-//! Filling one batch: its blocks are awaited together, what is there is decoded, and bad samples meet their policy.
+//! Fills one batch: waits for its blocks together, decodes those that have come, and applies the policy for bad
+//! samples.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +32,7 @@ use super::{
 };
 use crate::fetch::FetchError;
 
-/// A slot that holds a batch, not published yet.
+/// A slot that holds a batch and is not published yet.
 #[derive(Debug)]
 pub(crate) struct FilledBatch {
     pub(crate) sequence: u64,
@@ -44,10 +45,10 @@ type Decoded = Result<(BatchBuffer, Vec<Unfinished>), FeedError>;
 struct Filling {
     feed: Arc<Feed>,
     sequence: u64,
-    /// Where its global batch begins.
+    /// Position at which the global batch begins.
     at: Position,
     fetching: FuturesUnordered<BoxFuture<'static, Result<Fetched, FeedError>>>,
-    /// Blocks on their way, and how many groups of samples wait for each.
+    /// Blocks that are being fetched, and how many groups of samples wait for each.
     awaited: BTreeMap<u32, u32>,
     ready: Vec<Fetched>,
     empty_entries: Vec<SampleTask>,
@@ -98,7 +99,7 @@ fn items_of(items: &[Item], wanted: impl Fn(ItemKind) -> bool) -> Vec<SampleTask
 }
 
 impl Filling {
-    /// Fetches and decodes until nothing is left to do.
+    /// Fetches and decodes until no sample of the batch is left.
     async fn run(&mut self, buffer: BatchBuffer) -> Result<BatchBuffer, FeedError> {
         let mut buffer = Some(buffer);
         let mut decoding: Option<BoxFuture<'static, Decoded>> = None;
@@ -154,7 +155,7 @@ impl Filling {
         self.fetching.push(fetch_group(self.feed.clone(), block, tasks).boxed());
     }
 
-    /// Fetches a block whose bytes were wrong, after a while: what hurt them may pass.
+    /// Fetches a block whose bytes were wrong again, after a random delay: the cause may be temporary.
     fn fetch_again(&mut self, block: u32, tasks: Tasks) {
         let retry = self.feed.resources.fetcher.requests().retry();
         let fetches = tasks.iter().map(|task| task.wrong.fetches).max().unwrap_or(1);
@@ -169,7 +170,7 @@ impl Filling {
         self.fetching.push(fetched.boxed());
     }
 
-    /// Decodes what is ready, when it is this batch's turn.
+    /// Decodes the samples that are ready, once the scheduler grants a permit.
     fn decode(&mut self, mut buffer: BatchBuffer) -> impl Future<Output = Decoded> + Send + 'static {
         let chunk = std::mem::take(&mut self.ready);
         let empty_entries = std::mem::take(&mut self.empty_entries);
@@ -189,7 +190,7 @@ impl Filling {
         }
     }
 
-    /// Decides what becomes of samples that were not decoded.
+    /// Decides what happens to the samples that were not decoded.
     fn settle(&mut self, unfinished: Vec<Unfinished>) -> Result<(), FeedError> {
         let mut wrong: BTreeMap<u32, Tasks> = BTreeMap::new();
         for sample in unfinished {
@@ -205,7 +206,7 @@ impl Filling {
         Ok(())
     }
 
-    /// The same for one; gives it back where its bytes are to be fetched again.
+    /// Decides this for one sample. Returns its task if its bytes have to be fetched again.
     fn settle_one(&mut self, sample: Unfinished) -> Result<Option<SampleTask>, FeedError> {
         let Unfinished { mut task, block, key, why } = sample;
         let shard = self.feed.dataset.shard_url(block).to_owned();
@@ -281,7 +282,7 @@ async fn conditional<T>(future: &mut Option<BoxFuture<'static, T>>) -> Option<T>
     }
 }
 
-/// The samples with their bytes where both block and index are in memory; else the samples.
+/// Returns the samples with their bytes if both block and index are in memory, and the samples alone otherwise.
 fn at_hand(feed: &Feed, block: u32, tasks: Tasks) -> Result<Fetched, Tasks> {
     let found = || {
         let index = feed.dataset.index_at_hand(feed.dataset.block(block).shard)?;
@@ -304,7 +305,7 @@ async fn fetch_group(feed: Arc<Feed>, block: u32, tasks: Tasks) -> Result<Fetche
     Ok(Fetched { block, bytes, index, tasks })
 }
 
-/// Where in its shard the fields of a sample are.
+/// Returns the byte ranges of a sample's fields in its shard.
 fn ranges(
     feed: &Feed,
     block: u32,

@@ -1,9 +1,9 @@
-//! Which samples were being decoded when the worker died: written down before each is begun, in a file that outlives the
-//! process, however it is killed. A sample that was there at several deaths in a row is a bad one, not the end of every
-//! worker in turn.
+//! Records which samples are being decoded, in a file that survives the process however it is killed. A sample that was
+//! being decoded at several deaths of the worker in a row is quarantined as a bad sample, so that it does not kill one
+//! worker after another.
 //!
-//! Marks are numbers in places of a file, one place for each decoding thread, and are never synced: the page cache outlives
-//! the process, and a sample that ends the whole machine is not what this is for.
+//! Each decoding thread writes its mark to a fixed place of the file. Marks are never synced: the page cache survives
+//! the process, and samples that crash the whole machine are out of scope.
 
 use std::{
     collections::HashMap,
@@ -17,24 +17,25 @@ use std::{
 use parking_lot::Mutex;
 use spdl_shard::{Fingerprint, SampleId};
 
-/// Deaths in a row that make a sample a bad one. Those that were only near are decoded alone after the first, and then they
-/// are done or the next death is not theirs.
+/// Number of deaths in a row after which a sample is quarantined. After its first death a sample is decoded alone:
+/// either it is cleared, or the next death cannot be caused by another sample.
 pub(crate) const DEATHS: u32 = 3;
-/// A mark: job, sample, checksum.
+/// Size of a mark: job, sample, checksum.
 const MARK_BYTES: usize = 28;
-/// Marks that are read back at most.
+/// Maximum number of marks that are read back.
 const MAX_MARKS: usize = 1024;
-/// First words of the list of suspects; what follows on the line is for whom it counts.
+/// Start of the first line of the list of suspects; the rest of the line is the circumstances under which the list is
+/// valid.
 const HEADER: &str = "spdl suspects 1";
 
 type Key = (Fingerprint, SampleId);
 
-/// The samples being decoded, and those that are under suspicion. Made once by a process.
+/// Marks the samples that are being decoded, and knows the suspects. Created once per process.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
-    /// `None` where nothing is written down.
+    /// The file of the marks; `None` if nothing is recorded.
     file: Option<File>,
-    /// The process is ending in order, and marks mean nothing any more.
+    /// Set on an orderly shutdown; marks are ignored from then on.
     is_closed: AtomicBool,
     suspects: Mutex<Suspects>,
 }
@@ -46,23 +47,23 @@ struct Suspects {
     deaths: HashMap<Key, u32>,
 }
 
-/// What is to be done about a sample.
+/// How a sample has to be treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suspicion {
-    /// Decode it.
+    /// Decode it as usual.
     None,
-    /// Decode it while nothing else is.
+    /// Decode it while no other sample is being decoded.
     Alone,
-    /// Leave it: so many deaths.
+    /// Do not decode it: the worker died this many times on it.
     Quarantined(u32),
 }
 
 impl Journal {
-    /// Marks in `path`, and suspects beside it. What an earlier process left there counts as long as the circumstances, such
-    /// as the memory budget, are the same.
+    /// Opens the journal: marks in `path`, suspects in a file beside it. The records of an earlier process count only
+    /// if the circumstances, such as the memory budget, are the same.
     ///
     /// # Errors
-    /// When the files cannot be written, or another process has them: its marks are of samples that killed nobody.
+    /// An I/O error if the files cannot be written, or if another process uses them: its samples have not killed it.
     pub(crate) fn open(path: &Path, circumstances: &str) -> io::Result<Self> {
         let beside = path.with_extension("suspects");
         let mut suspects = Suspects { circumstances: circumstances.to_owned(), ..Suspects::default() };
@@ -84,7 +85,7 @@ impl Journal {
         Ok(Self { file: Some(file), is_closed: AtomicBool::new(false), suspects: Mutex::new(suspects) })
     }
 
-    /// How a sample is to be decoded.
+    /// Returns how a sample has to be treated.
     pub(crate) fn suspicion(&self, job: Fingerprint, sample: SampleId) -> Suspicion {
         match self.suspects.lock().deaths.get(&(job, sample)).copied() {
             None => Suspicion::None,
@@ -93,15 +94,15 @@ impl Journal {
         }
     }
 
-    /// Decoding thread number `thread` begins with a sample, or, without one, has nothing under way.
+    /// Marks that decoding thread `thread` starts to decode a sample, or, with `None`, that it decodes nothing.
     pub(crate) fn mark(&self, thread: usize, sample: Option<(Fingerprint, SampleId)>) {
         let Some(file) = self.file.as_ref().filter(|_| !self.is_closed.load(Relaxed)) else { return };
         let mark = sample.map_or([0; MARK_BYTES], marked);
-        // What cannot be written down is decoded all the same.
+        // A sample is decoded even if it cannot be marked.
         let _ = file.write_all_at(&mark, (thread * MARK_BYTES) as u64);
     }
 
-    /// A suspect was decoded, or found to be bad, and nobody died.
+    /// Clears a suspect that was decoded, or found to be bad, without a death.
     pub(crate) fn clear(&self, job: Fingerprint, sample: SampleId) {
         let mut suspects = self.suspects.lock();
         if suspects.deaths.remove(&(job, sample)).is_some()
@@ -111,7 +112,7 @@ impl Journal {
         }
     }
 
-    /// The process ends in order: what is under way is not to blame.
+    /// Notes an orderly shutdown: the samples that are being decoded are not suspects.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Relaxed);
         if let Some(file) = &self.file {
@@ -154,13 +155,14 @@ impl Suspects {
     }
 }
 
-/// Opens a file to write to, made where there is none, and not where a link leads that somebody else has put there.
+/// Opens a file for writing and creates it if it does not exist. Does not follow a symbolic link, which another user
+/// may have put there.
 fn open_no_link(path: &Path) -> io::Result<File> {
     let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
     OpenOptions::new().create(true).read(true).write(true).truncate(false).custom_flags(no_follow).open(path)
 }
 
-/// The same, and no other process has it.
+/// Opens a file like [`open_no_link`] and locks it against other processes.
 fn open_alone(path: &Path) -> io::Result<File> {
     let file = open_no_link(path)?;
     file.try_lock().map_err(|error| match error {
@@ -209,7 +211,7 @@ mod tests {
             journal.mark(1, Some((JOB, SampleId(9))));
             journal.mark(1, None);
             journal.mark(2, Some((JOB, culprit)));
-            // Dropped like this, the process is killed.
+            // Dropping the journal without closing it is what a killed process does.
         }
         let journal = open();
         assert_eq!(journal.suspicion(JOB, culprit), Suspicion::Quarantined(DEATHS));

@@ -1,7 +1,8 @@
-//! Feeding a rank: from its position on, batch after batch, into the slots of its slab.
+//! Feeds a rank: fills the slots of its slab with its batches, in order, from a start position on.
 //!
-//! A [`RankFeed`] walks the plan, has the blocks of the coming steps fetched, decodes the samples of a batch in
-//! parallel straight into a slot, and publishes the slots in order. It is pulled: with no free slot it does nothing.
+//! A [`RankFeed`] walks the plan, fetches the blocks of the coming steps ahead, decodes the samples of a batch in
+//! parallel straight into a slot, and publishes the slots in order. The consumer sets the speed: while no slot is free,
+//! the feed does nothing.
 
 mod bad;
 mod chunk;
@@ -55,52 +56,52 @@ pub use view::FeedView;
 
 use crate::{decode::Decoder, transform::Lease};
 
-/// Which memory the slots are in.
+/// The kind of memory that the slots lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlabKind {
     /// A sealed memfd, which another process can map.
     Shared,
-    /// This process's own.
+    /// Private memory of this process.
     Private,
 }
 
-/// What is to be fed.
+/// The parameters of a [`RankFeed`].
 #[derive(Clone, Debug)]
 pub struct FeedRequest {
-    /// The session.
+    /// The session that the rank belongs to.
     pub session: Session,
-    /// r.
+    /// The rank, from 0.
     pub rank: u32,
-    /// The first batch starts here.
+    /// The position at which the first batch starts.
     pub from: Position,
-    /// Slots wanted; 0 for [`DEFAULT_SLOTS`]. Fewer are given where memory is short.
+    /// Number of slots; 0 means [`DEFAULT_SLOTS`]. The feed gets fewer if memory is short.
     pub slots: u32,
-    /// Where the slots are.
+    /// The kind of memory of the slots.
     pub slab: SlabKind,
 }
 
-/// What a feed has to say.
+/// An event that a [`RankFeed`] reports to its consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedEvent {
     /// A slot holds the next batch.
     Filled {
         /// Number of the batch, from 0.
         sequence: u64,
-        /// Which slot.
+        /// The slot that holds the batch.
         slot: u32,
         /// Bytes of the batch.
         used_bytes: u64,
     },
-    /// All epochs are delivered.
+    /// The last epoch is delivered.
     End {
         /// Number of batches.
         sequence: u64,
-        /// Where the stream ends.
+        /// Position at which the stream ends.
         position: Position,
     },
 }
 
-/// The batches of one rank. Its work stops when it is dropped.
+/// Produces the batches of one rank. Dropping it stops the work.
 #[derive(Debug)]
 pub struct RankFeed {
     view: FeedView,
@@ -108,14 +109,14 @@ pub struct RankFeed {
     layout: Arc<Layout>,
     progress: Arc<FeedProgress>,
     events: mpsc::UnboundedReceiver<Result<FeedEvent, FeedError>>,
-    /// The end or the error, once it has come.
+    /// The last event or error, once it has come.
     last: Option<Result<FeedEvent, FeedError>>,
     driver: AbortHandle,
     stall_log: AbortHandle,
     _reservation: SlabReservation,
 }
 
-/// Gives slots back; cheap to clone.
+/// A handle that gives slots back; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct SlotFreer {
     slab: Slab,
@@ -123,10 +124,10 @@ pub struct SlotFreer {
 }
 
 impl SlotFreer {
-    /// The consumer is done with a slot; every reader of it has to be gone.
+    /// Gives back a slot that the consumer is done with. No reader of the slot may be left.
     ///
     /// # Errors
-    /// [`FeedError::NotLent`] when the slot holds no batch.
+    /// [`FeedError::NotLent`] if the slot holds no batch.
     pub fn free(&self, slot: u32) -> Result<(), FeedError> {
         if !self.slab.release(slot) {
             return Err(FeedError::NotLent { slot });
@@ -135,17 +136,17 @@ impl SlotFreer {
         Ok(())
     }
 
-    /// A slot was released in the slab by somebody else.
+    /// Notes that a slot was already released in the slab, by another process or thread.
     pub fn note_released(&self, slot: u32) {
         self.progress.free(slot);
     }
 }
 
 impl RankFeed {
-    /// Starts to feed a rank. Call it inside a tokio runtime.
+    /// Starts to feed a rank. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// [`FeedError`] when the request makes no sense or there is no memory for it; all else comes with
+    /// [`FeedError`] if the request is invalid or there is no memory for it; all other errors come from
     /// [`next`](Self::next).
     pub fn start(resources: &Arc<Resources>, request: FeedRequest) -> Result<Self, FeedError> {
         let FeedRequest { session, rank, from, slots, slab: kind } = request;
@@ -180,23 +181,23 @@ impl RankFeed {
         Ok(Self { view, slab, layout, progress, events, last: None, driver, stall_log, _reservation: reservation })
     }
 
-    /// The slots.
+    /// Returns the slab that holds the slots.
     #[must_use]
     pub const fn slab(&self) -> &Slab {
         &self.slab
     }
 
-    /// Where everything lies in a slot.
+    /// Returns the layout of a slot.
     #[must_use]
     pub const fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }
 
-    /// The next event; dropping the future loses none. After [`FeedEvent::End`] or an error
-    /// it is that again.
+    /// Waits for the next event. Dropping the future loses no event. After [`FeedEvent::End`] or an error, it returns
+    /// the same again.
     ///
     /// # Errors
-    /// [`FeedError`] when the rank cannot be fed any longer.
+    /// [`FeedError`] if the rank cannot be fed any longer.
     pub async fn next(&mut self) -> Result<FeedEvent, FeedError> {
         if let Some(last) = &self.last {
             return last.clone();
@@ -210,27 +211,27 @@ impl RankFeed {
         event
     }
 
-    /// A handle that gives slots back.
+    /// Returns a handle that gives slots back.
     #[must_use]
     pub fn freer(&self) -> SlotFreer {
         SlotFreer { slab: self.slab.clone(), progress: self.progress.clone() }
     }
 
-    /// The consumer is done with a slot.
+    /// Gives back a slot that the consumer is done with.
     ///
     /// # Errors
-    /// [`FeedError::NotLent`] when the slot holds no batch.
+    /// [`FeedError::NotLent`] if the slot holds no batch.
     pub fn free(&self, slot: u32) -> Result<(), FeedError> {
         self.freer().free(slot)
     }
 
-    /// A handle that tells how the rank stands.
+    /// Returns a handle that reports the state of the rank.
     #[must_use]
     pub const fn view(&self) -> &FeedView {
         &self.view
     }
 
-    /// What the next batch waits for; `None` when it is there, or about to be.
+    /// Returns what the next batch waits for; `None` if a batch is ready or about to be.
     #[must_use]
     pub fn stall(&self) -> Option<Stall> {
         self.view.stall()
@@ -245,7 +246,7 @@ impl Drop for RankFeed {
     }
 }
 
-/// What the batches of one rank have in common.
+/// The data that all batches of one rank share.
 pub(crate) struct Feed {
     resources: Arc<Resources>,
     session: Session,
@@ -258,7 +259,7 @@ pub(crate) struct Feed {
     /// Fields of a record that the columns may read.
     fields: Vec<String>,
     progress: Arc<FeedProgress>,
-    /// A sample was decoded.
+    /// Whether any sample was decoded.
     has_good: AtomicBool,
 }
 
@@ -282,11 +283,11 @@ impl FeedDriver {
     async fn run(self, from: Position, freed: mpsc::UnboundedReceiver<u32>) {
         let result = self.feed(from, freed).await;
         self.progress.enter(FeedPhase::Over);
-        // Nobody listens any more when the feed was dropped.
+        // The receiver is gone if the feed was dropped.
         let _ = self.events.send(result);
     }
 
-    /// Carries out what the core wants, up to the end.
+    /// Carries out the core's effects until the end of the stream.
     async fn feed(&self, from: Position, mut freed: mpsc::UnboundedReceiver<u32>) -> Result<FeedEvent, FeedError> {
         let feed = Arc::new(self.open().await?);
         let mut core = FeedCore::new(feed.plan.samples(), batch_params(&feed.session), from, self.slab.slots());
@@ -356,13 +357,13 @@ impl FeedDriver {
         })
     }
 
-    /// Has the job's functions imported, so that the error of one that cannot be comes before any batch.
+    /// Imports the job's functions, so that an import error is reported before any batch.
     async fn load_functions(&self) -> Result<Option<Arc<Lease>>, FeedError> {
         let Some(lease) = self.resources.transforms.lease(&self.session.job)?.map(Arc::new) else { return Ok(None) };
         let (done, loaded) = oneshot::channel();
         let loading = lease.clone();
         self.resources.pool.spawn(move || {
-            // Nobody waits any more when the rank has gone.
+            // The receiver is gone if the feed was dropped.
             let _ = done.send(loading.load());
         });
         loaded.await.map_err(|_| FeedError::Panicked { job: self.session.job.name.clone() })??;

@@ -1,4 +1,4 @@
-//! How far a rank is, and what its next batch waits for.
+//! The progress of a rank, and what its next batch waits for.
 
 use std::{
     collections::BTreeMap,
@@ -12,15 +12,15 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-/// What one rank has got, shared by whoever fills, frees and asks.
+/// Counts the batches of one rank; shared by the feed, its consumer and the views of it.
 #[derive(Debug)]
 pub(crate) struct FeedProgress {
     published: AtomicU64,
-    /// Of these, how many the consumer has been told of.
+    /// Published batches that the consumer has received.
     taken: AtomicU64,
     freed: AtomicU64,
     is_cancelled: AtomicBool,
-    /// Slots that were freed, for the driver.
+    /// Sends the numbers of freed slots to the driver.
     to_driver: mpsc::UnboundedSender<u32>,
     waits: Mutex<Waits>,
 }
@@ -28,41 +28,41 @@ pub(crate) struct FeedProgress {
 #[derive(Debug)]
 struct Waits {
     phase: (FeedPhase, Instant),
-    /// By the batch's sequence number.
+    /// The wait of each batch, by the batch's sequence number.
     batches: BTreeMap<u64, (Wait, Instant)>,
 }
 
-/// What the rank as a whole is doing.
+/// The state of the rank as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FeedPhase {
-    /// Its dataset is being opened.
+    /// The dataset is being opened.
     Opening,
     /// Batches are being filled.
     Filling,
-    /// All slots are with the trainer.
+    /// The trainer has all slots.
     NoSlot,
-    /// All batches are out.
+    /// The feed has ended: all batches are published, or it failed.
     Over,
 }
 
 /// What one batch waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Blocks.
+    /// Blocks that are being fetched.
     Block {
-        /// One of them.
+        /// Number of one of them.
         block: u32,
         /// URL of its shard.
         shard: Arc<str>,
-        /// How many more.
+        /// How many other blocks it waits for.
         others: usize,
     },
-    /// The decoding threads.
+    /// A decode permit, or the decoding itself.
     Decode,
 }
 
 impl FeedProgress {
-    /// The progress of a rank that starts, and where its driver hears of freed slots.
+    /// Creates the progress of a rank that starts, and the channel on which its driver receives freed slots.
     pub(crate) fn new(now: Instant) -> (Self, mpsc::UnboundedReceiver<u32>) {
         let (to_driver, freed) = mpsc::unbounded_channel();
         let progress = Self {
@@ -84,15 +84,16 @@ impl FeedProgress {
         self.taken.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether a batch is there that the consumer has not been told of.
+    /// Returns whether a published batch has not been received by the consumer.
     pub(crate) fn has_batch(&self) -> bool {
         self.published() > self.taken.load(Ordering::Relaxed)
     }
 
-    /// A slot was freed; each is told once between two publications, so the channel holds no more than there are slots.
+    /// Reports a freed slot. Each slot is freed once between two publications, so the channel never holds more than
+    /// there are slots.
     pub(crate) fn free(&self, slot: u32) {
         self.freed.fetch_add(1, Ordering::Relaxed);
-        // Nobody listens any more once all batches are out.
+        // The driver stops receiving once all batches are published.
         let _ = self.to_driver.send(slot);
     }
 
@@ -100,12 +101,12 @@ impl FeedProgress {
         self.published.load(Ordering::Relaxed)
     }
 
-    /// Batches that are filled and not given back.
+    /// Returns the number of batches that are published and not freed.
     pub(crate) fn lent(&self) -> u64 {
         self.published().saturating_sub(self.freed.load(Ordering::Relaxed))
     }
 
-    /// Batches that the trainer can take before it needs this one.
+    /// Returns the number of batches that the trainer can take before it needs this one.
     pub(crate) fn lead(&self, sequence: u64) -> u64 {
         sequence.saturating_sub(self.freed.load(Ordering::Relaxed))
     }
@@ -128,7 +129,7 @@ impl FeedProgress {
     pub(crate) fn waits_for(&self, sequence: u64, wait: Wait) {
         let mut waits = self.waits.lock();
         match waits.batches.get_mut(&sequence) {
-            // Another block of the same batch: it is still the batch that has waited so long.
+            // Another block of the same batch: the batch is still waiting, so its start time stays.
             Some((before @ Wait::Block { .. }, _)) if matches!(wait, Wait::Block { .. }) => *before = wait,
             Some((before, _)) if *before == wait => {}
             _ => {
@@ -141,7 +142,7 @@ impl FeedProgress {
         self.waits.lock().batches.remove(&sequence);
     }
 
-    /// What the next batch waits for, and since when.
+    /// Returns what the next batch waits for, and since when.
     pub(crate) fn waiting(&self) -> (FeedPhase, Option<Wait>, Instant) {
         let waits = self.waits.lock();
         let (phase, since) = waits.phase;

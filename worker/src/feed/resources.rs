@@ -1,4 +1,4 @@
-//! What all ranks of a process share: decoding threads, caches, open datasets, the ledger of bad samples.
+//! The resources that all ranks of a process share: decoding threads, caches, open datasets, the ledger of bad samples.
 
 use std::{
     path::{Path, PathBuf},
@@ -28,15 +28,16 @@ use crate::{
     transform::{TransformSettings, Transforms},
 };
 
-/// Slots a rank gets when it does not say. Raised, more memory is filled with batches that wait; lowered, a slow batch
-/// is felt by the trainer.
+/// Default number of slots of a rank. When raised, more memory holds batches that wait; when lowered, the trainer
+/// notices a slow batch.
 pub const DEFAULT_SLOTS: u32 = 4;
-/// The most slots a rank gets.
+/// Maximum number of slots of a rank.
 pub const MAX_SLOTS: u32 = 64;
-/// With fewer, nothing is filled while the trainer has a batch: given only to who asks for it.
+/// Minimum number of slots, unless the client asks for fewer: with one slot, nothing is filled while the trainer has a
+/// batch.
 const MIN_SLOTS: u32 = 2;
-/// The memory of slabs and cached blocks: what slabs take, and what is lent to the decoding of large pictures, the cache
-/// does without.
+/// The memory of slabs and cached blocks. The cache gets what is left after slabs and after what is lent to the
+/// decoding of large pictures.
 #[derive(Debug)]
 struct SharedMemory {
     bytes: u64,
@@ -59,13 +60,13 @@ impl SharedMemory {
     }
 }
 
-/// The shared means of a process. Made once.
+/// The shared resources of a process. Created once.
 #[derive(Debug)]
 pub struct Resources {
     pub(crate) name: String,
     budget: Budget,
     shares: MemoryShares,
-    /// Decoding of pictures.
+    /// The memory for the decoding of pictures.
     pub(crate) decode_memory: Arc<DecodeMemory>,
     memory: Arc<SharedMemory>,
     pub(crate) journal: Journal,
@@ -80,19 +81,19 @@ pub struct Resources {
     pub(crate) transforms: Arc<Transforms>,
 }
 
-/// What a process has access to.
+/// The access of a process to stores, Python functions and the journal.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// How stores are read.
+    /// Settings for reading from stores.
     pub stores: StoreAccess,
-    /// How functions of jobs are called; `None`, as it is by default: they are not.
+    /// Settings for calling the Python functions of jobs. Default: `None`, they are not called.
     pub transforms: Option<TransformSettings>,
-    /// File that says which samples are being decoded, for whoever comes after this process has died of one; a second one
-    /// lies beside it. None by default.
+    /// The file that records which samples are being decoded, for the next process after this one dies of a sample; a
+    /// second file lies beside it. Default: none.
     pub journal: Option<PathBuf>,
 }
 
-/// Figures of the path of a batch.
+/// The statistics of the stages of a batch.
 #[derive(Debug)]
 pub(crate) struct FeedStages {
     pub(crate) fetch: Arc<Stage>,
@@ -101,25 +102,27 @@ pub(crate) struct FeedStages {
 }
 
 impl Resources {
-    /// Threads and empty caches within `budget`, for a worker of that name.
+    /// Creates threads and empty caches within `budget`, for the worker called `name`.
     ///
     /// # Errors
-    /// [`FeedError::Threads`] when the system gives no threads, [`FeedError::Cache`] when another worker has the disk cache.
+    /// [`FeedError::Threads`] if the system starts no threads, [`FeedError::Cache`] if another worker uses the disk
+    /// cache.
     pub fn new(name: &str, budget: Budget) -> Result<Arc<Self>, FeedError> {
         Self::with_access(name, budget, Access::default())
     }
 
-    /// The same, with other access to what is outside.
+    /// Does the same as [`new`](Self::new), with the given access to stores, functions and the journal.
     ///
     /// # Errors
-    /// [`FeedError::Threads`] when the system gives no threads, [`FeedError::Cache`] when another worker has the disk cache.
+    /// [`FeedError::Threads`] if the system starts no threads, [`FeedError::Cache`] if another worker uses the disk
+    /// cache.
     pub fn with_access(name: &str, budget: Budget, access: Access) -> Result<Arc<Self>, FeedError> {
         let Access { stores: access, transforms, journal } = access;
         let threads = budget.threads().get();
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|thread| format!("spdl-decode-{thread}"))
-            // Whoever waits for what panicked gets an error; the others go on.
+            // The batch of the panicked thread fails with an error; the others go on.
             .panic_handler(|_| tracing::error!("a decoding thread panicked"))
             .build()
             .map_err(|error| FeedError::Threads { cause: error.to_string() })?;
@@ -153,74 +156,76 @@ impl Resources {
         }))
     }
 
-    /// The process ends in order: no sample that is being decoded is to blame.
+    /// Notes an orderly shutdown, so that the samples being decoded do not become suspects.
     pub fn close(&self) {
         self.journal.close();
     }
 
-    /// Whether the functions of jobs could be called, where they may be. Blocks for as long as an interpreter takes to start.
+    /// Checks that the functions of jobs can be called, if the process may call them. Blocks until a Python interpreter
+    /// has started.
     ///
     /// # Errors
-    /// [`FeedError::Transform`].
+    /// [`FeedError::Transform`] if they cannot.
     pub fn check_transforms(&self) -> Result<(), FeedError> {
         Ok(self.transforms.check()?)
     }
 
-    /// Keeps the whole process within the budget of cores, and not only its decoding. For a process that does nothing else;
-    /// never ends.
+    /// Keeps the CPU use of the whole process within the budget, not only that of decoding. Only for a process that
+    /// does nothing else. Never returns.
     pub async fn keep_pace(&self) -> std::convert::Infallible {
         self.throttle.watch(&self.stages.decode).await
     }
 
-    /// The worker's name.
+    /// Returns the worker's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The budget.
+    /// Returns the budget.
     #[must_use]
     pub const fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// Figures of all stages. That of functions, which is a part of the decoding, is there once one was called.
+    /// Returns the statistics of all stages. Those of Python functions, which are a part of decoding, are present once
+    /// one was called.
     #[must_use]
     pub fn stages(&self) -> Vec<StageStats> {
         let stages = [&self.stages.fetch, &self.stages.decode, &self.stages.batch].map(|stage| stage.stats());
         stages.into_iter().chain(self.transforms.stats()).collect()
     }
 
-    /// Pictures that were decoded.
+    /// Returns the counts of decoded pictures.
     #[must_use]
     pub fn pictures(&self) -> &PictureCounts {
         &self.pictures
     }
 
-    /// What went wrong with stores and the disk cache so far, and was mended.
+    /// Returns the counts of faults of stores and of the disk cache that were recovered from.
     #[must_use]
     pub fn store_figures(&self) -> StoreStats {
         self.fetcher.store_figures()
     }
 
-    /// Bytes of slabs and of cached blocks just then.
+    /// Returns the current bytes of slabs and of cached blocks.
     #[must_use]
     pub fn memory_bytes(&self) -> (u64, u64) {
         (self.memory.taken.lock().slab_bytes, self.fetcher.memory_bytes())
     }
 
-    /// The oldest bad samples, at most `limit`, that were not [acknowledged](Self::acknowledge_bad).
+    /// Returns the oldest bad samples, at most `limit`, that were not [acknowledged](Self::acknowledge_bad).
     #[must_use]
     pub fn bad_samples(&self, limit: usize) -> Vec<BadSample> {
         self.bad.lock().unreported(limit)
     }
 
-    /// The oldest `count` of them have arrived where they belong.
+    /// Notes that the coordinator has acknowledged the oldest `count` bad samples.
     pub fn acknowledge_bad(&self, count: usize) {
         self.bad.lock().acknowledge(count);
     }
 
-    /// Sets memory aside for the slab of a rank: as many of the wanted slots as there is room for.
+    /// Reserves memory for the slab of a rank: for as many of the wanted slots as there is room.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         session: &Session,
@@ -230,7 +235,7 @@ impl Resources {
     ) -> Result<SlabReservation, FeedError> {
         let stride = slot_stride(layout.slot_bytes()).expect("checked with the session") as u64;
         let wanted = if wanted == 0 { DEFAULT_SLOTS } else { wanted.min(MAX_SLOTS) };
-        // What decoding may be lent is never a slab's.
+        // Memory that may be lent to decoding is never used for slabs.
         let for_slabs = self.shares.pool_bytes.saturating_sub(self.shares.lent_bytes);
         self.memory.change(|taken| {
             let free_bytes = for_slabs.saturating_sub(taken.slab_bytes);
@@ -253,9 +258,9 @@ impl Resources {
     }
 }
 
-/// What cannot be written down is done without.
+/// Opens the journal. If it cannot be opened, logs a warning and goes on without one.
 fn open_journal(path: &Path, budget: &Budget) -> Journal {
-    // With another budget, or another version, a sample may do no harm any more.
+    // A record does not count for another budget or version, as the sample may do no harm there.
     let circumstances = format!("{} {}", env!("CARGO_PKG_VERSION"), budget.memory_bytes);
     let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
     made.and_then(|()| Journal::open(path, &circumstances)).unwrap_or_else(|error| {
@@ -264,7 +269,7 @@ fn open_journal(path: &Path, budget: &Budget) -> Journal {
     })
 }
 
-/// Memory that the slab of a rank takes from the budget; given back when dropped.
+/// The memory that the slab of a rank takes from the budget; given back when dropped.
 #[derive(Debug)]
 pub(crate) struct SlabReservation {
     memory: Arc<SharedMemory>,

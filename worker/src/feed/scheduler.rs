@@ -1,4 +1,4 @@
-//! Whose samples are decoded next: the batch whose trainer will want it soonest.
+//! Schedules decoding: the batch that its trainer will need soonest is decoded first.
 
 use std::sync::{
     Arc,
@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 
 use super::progress::FeedProgress;
 
-/// Hands out turns on the decoding threads, counted in samples, so that these always have work while no batch that
-/// can wait is in front of one that cannot.
+/// Grants permits to decode, counted in samples. The decoding threads always have work queued, but so little that an
+/// urgent batch does not wait long behind others.
 #[derive(Debug)]
 pub(crate) struct DecodeScheduler {
     state: Mutex<SchedulerState>,
@@ -21,17 +21,17 @@ pub(crate) struct DecodeScheduler {
 
 #[derive(Debug)]
 struct SchedulerState {
-    /// Samples that may be queued to be decoded before a batch has to wait for its turn.
+    /// Samples that may be queued for decoding before further batches have to wait for a permit.
     limit: usize,
     running: usize,
     next_ticket: u64,
     waiting: Vec<WaitingBatch>,
 }
 
-/// The batch that a turn is for.
+/// The batch that asks for a permit.
 #[derive(Clone, Debug)]
 pub(crate) struct DecodeRequest {
-    /// Its rank's.
+    /// Progress of the batch's rank.
     pub(crate) progress: Arc<FeedProgress>,
     pub(crate) sequence: u64,
     pub(crate) session: SessionId,
@@ -41,18 +41,19 @@ pub(crate) struct DecodeRequest {
 #[derive(Debug)]
 struct WaitingBatch {
     request: DecodeRequest,
-    /// Batches its trainer can take before this one, when that was last asked.
+    /// Batches that the trainer can take before this one, as of the last call of [`most_urgent`].
     lead: u64,
     ticket: u64,
     samples: usize,
     permit: oneshot::Sender<DecodePermit>,
 }
 
-/// Removes the one that goes first: whose trainer is nearest to starving. Sessions, whose positions say nothing of each
-/// other, are served in the order in which they asked; within a session it is the rank furthest behind in the stream that
-/// is served, since a step of the trainers ends when the last of them has its batch.
+/// Removes and returns the most urgent batch: the one whose trainer is nearest to starving. Sessions that are equally
+/// near are served in the order in which they asked, as their positions cannot be compared. Within a session, the rank
+/// that is furthest behind in the stream is served first, as a step of the trainers ends only when the last rank has
+/// its batch.
 fn most_urgent(waiting: &mut Vec<WaitingBatch>) -> Option<WaitingBatch> {
-    // Asked once for all that follows: trainers go on meanwhile.
+    // Reads each lead once, as trainers free slots meanwhile.
     for one in &mut *waiting {
         one.lead = one.request.progress.lead(one.request.sequence);
     }
@@ -60,28 +61,28 @@ fn most_urgent(waiting: &mut Vec<WaitingBatch>) -> Option<WaitingBatch> {
     let (oldest, nearest) = all().min_by_key(|(_, one)| (one.lead, one.ticket))?;
     let alike = |one: &WaitingBatch| (one.lead, one.request.session) == (nearest.lead, nearest.request.session);
     let (first, _) = all().filter(|(_, one)| alike(one)).min_by_key(|(_, one)| (one.request.at, one.ticket))?;
-    // It goes in the place of the oldest, which gets its place.
+    // The chosen batch goes in place of the session's oldest one, which takes over its ticket.
     waiting[oldest].ticket = waiting[first].ticket;
     Some(waiting.swap_remove(first))
 }
 
-/// The right to decode some samples; ends when dropped.
+/// The permission to decode a number of samples; returned to the scheduler when dropped.
 #[derive(Debug)]
 pub(crate) struct DecodePermit {
     scheduler: Arc<DecodeScheduler>,
     samples: usize,
     left: AtomicUsize,
-    /// As that of the state: with this many left or more, nobody else gets a turn anyway.
+    /// The scheduler's limit. While at least this many samples are left, no other batch can get a permit.
     limit: usize,
 }
 
 impl DecodePermit {
-    /// One of its samples is done. Towards the end of a turn the next one is granted, so that no thread waits for
-    /// another's last sample.
+    /// Counts one sample as done. Near the end of a permit the next permits are granted, so that no thread idles until
+    /// another has decoded the last sample.
     pub(crate) fn finish_one(&self) {
         let left = self.left.fetch_sub(1, Ordering::Relaxed) - 1;
         if left < self.limit {
-            // The first one that matters speaks for all before it.
+            // The first sample below the limit also gives back all samples before it.
             self.give_back(if left + 1 == self.limit { self.samples - left } else { 1 });
         }
     }
@@ -104,7 +105,7 @@ impl DecodeScheduler {
         Arc::new(Self { state: Mutex::new(SchedulerState { limit, running: 0, next_ticket: 0, waiting: Vec::new() }) })
     }
 
-    /// Waits for a turn to decode `samples` of a batch.
+    /// Waits for a permit to decode `samples` samples of a batch.
     pub(crate) async fn take(self: &Arc<Self>, request: DecodeRequest, samples: usize) -> DecodePermit {
         let (permit, granted) = oneshot::channel();
         {
@@ -131,7 +132,8 @@ impl DecodeScheduler {
             state.running += samples;
             drop(state);
             let permit = DecodePermit { scheduler: self.clone(), samples, left: AtomicUsize::new(samples), limit };
-            // Where it is given up just now the turn comes back, and its end grants the next.
+            // If the caller has stopped waiting, the permit comes back here; its drop frees its samples for the next
+            // one.
             drop(waiting.permit.send(permit));
         }
     }
@@ -145,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// A rank of session 1 that has given back `freed` batches.
+    /// The progress of a rank that has freed `freed` batches.
     fn rank(freed: u64) -> Arc<FeedProgress> {
         let progress = FeedProgress::new(Instant::now()).0;
         (0..freed).for_each(|_| progress.free(0));
@@ -157,7 +159,7 @@ mod tests {
         DecodeRequest { progress: progress.clone(), sequence, session: SessionId(1), at }
     }
 
-    /// Of a rank with this many batches before it.
+    /// A request of a rank whose trainer can take this many batches before it.
     fn with_lead(lead: u64) -> DecodeRequest {
         request(&rank(0), lead)
     }
@@ -184,7 +186,7 @@ mod tests {
     async fn of_ranks_equally_near_to_starving_the_one_furthest_behind_goes_first() {
         let ahead = rank(7);
         let behind = rank(5);
-        // The second rank was not ready when its turn came, and has to catch up by two batches.
+        // The second rank became ready later and has to catch up by two batches.
         let order =
             order_of(vec![request(&ahead, 7), request(&ahead, 8), request(&behind, 5), request(&behind, 6)]).await;
         assert_eq!(order, [2, 0, 3, 1]);

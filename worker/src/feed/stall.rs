@@ -1,5 +1,5 @@
-//! The log of a rank that waits for its storage: once when it has waited long, then at growing intervals, and once when
-//! it goes on.
+//! Logs that a rank waits for its storage: once after a long wait, then at growing intervals, and once when batches
+//! come again.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use spdl_wire::messages::Stall;
 
 use super::view::FeedView;
 
-/// How often is looked.
+/// How often a rank's wait is checked.
 const LOOK: Duration = Duration::from_secs(1);
-/// A wait is told of after this time, and again each time it has doubled.
+/// A wait is logged after this time, and again each time it has doubled.
 const FIRST_MS: u64 = 5_000;
-/// Longest time between two lines about the same wait.
+/// Longest time between two log lines about the same wait.
 const MAX_GAP_MS: u64 = 600_000;
 
-/// What there is to be said of a rank's wait. Pure.
+/// Decides when a rank's wait is logged. It has no clock of its own.
 #[derive(Debug, Default)]
 struct StallLog {
-    /// How long it had waited when it was told of last; 0 for a wait that was not told of.
+    /// Length of the wait when it was last logged; 0 if this wait was not logged.
     told_ms: u64,
 }
 
@@ -28,9 +28,9 @@ enum Say {
 }
 
 impl StallLog {
-    /// What the rank waits for now; `None` when a batch is there.
+    /// Takes what the rank waits for; `None` if a batch is ready. Returns the line to log, if any.
     fn look(&mut self, stall: Option<&Stall>) -> Option<Say> {
-        // A trainer that keeps its batches is no fault of ours, and decoding ends.
+        // Waits for the trainer are not the worker's fault, and waits for decoding end soon.
         let waited_ms = stall.filter(|stall| matches!(&*stall.stage, "fetch" | "open")).map(|stall| stall.waited_ms);
         match waited_ms {
             None | Some(0..FIRST_MS) if self.told_ms > 0 => {
@@ -49,7 +49,7 @@ impl StallLog {
     }
 }
 
-/// Watches a rank until it is dropped.
+/// Watches a rank and logs its waits; never returns.
 pub(super) async fn watch(view: FeedView, rank: u32) {
     let mut log = StallLog::default();
     loop {

@@ -1,4 +1,4 @@
-//! The coming batches of a rank: what the plan says, grouped by block, with the blocks on their way.
+//! The coming batches of a rank: their samples grouped by block, while the blocks are fetched.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -13,20 +13,20 @@ use crate::fetch::{BlockHold, Fetcher};
 pub(crate) struct PlannedStep {
     pub(crate) step: Step,
     pub(crate) items: Vec<Item>,
-    /// Runs of entries whose samples lie in one block.
+    /// Entries grouped by the block of their sample.
     pub(crate) groups: Vec<Group>,
-    /// Keep the blocks until the batch is filled.
+    /// Keep the blocks in memory until the batch is filled.
     pub(crate) holds: Vec<BlockHold>,
 }
 
-/// Entries of a batch whose samples lie in one block.
+/// The entries of a batch whose samples lie in the same block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
     pub(crate) block: u32,
     pub(crate) entries: SmallVec<[u32; 2]>,
 }
 
-/// The steps of one rank that come and are not filled yet.
+/// The steps of one rank that are prepared and not being filled yet.
 #[derive(Debug)]
 pub(crate) struct Steps {
     plan: Plan,
@@ -43,13 +43,13 @@ impl Steps {
         Self { plan, rank, world, is_first: true, ahead: VecDeque::new(), dataset, fetcher }
     }
 
-    /// Sets the blocks of a step on their way.
+    /// Starts to fetch the blocks of a step.
     pub(crate) fn prepare(&mut self, step: Step) {
         let mut items = Vec::new();
         self.plan.rank_items(&step, self.rank, self.world, &mut items);
         let groups = group(&items);
         let mut holds = Vec::new();
-        // The very first batch does not wait for whole blocks: a trainer is waiting for it.
+        // The first batch does not wait for whole blocks, as a trainer is waiting for it.
         if !self.is_first {
             let prefetch = |block| self.fetcher.prefetch(self.dataset.block_key(block), || self.dataset.place(block));
             holds.extend(groups.iter().filter_map(|group| prefetch(group.block)));
@@ -58,7 +58,7 @@ impl Steps {
         self.ahead.push_back(PlannedStep { step, items, groups, holds });
     }
 
-    /// The oldest prepared step, to be filled.
+    /// Returns the oldest prepared step, to be filled.
     pub(crate) fn take(&mut self, step: Step) -> PlannedStep {
         let planned = self.ahead.pop_front().expect("a step is prepared before it is filled");
         assert_eq!(planned.step, step, "steps are filled in the order in which they were prepared");
@@ -66,7 +66,7 @@ impl Steps {
     }
 }
 
-/// Groups the entries that hold a sample by block, in order of place in the dataset.
+/// Groups the entries that hold a sample by block, in the order of the dataset.
 fn group(items: &[Item]) -> Vec<Group> {
     let mut entries: Vec<u32> = (0..).take(items.len()).collect();
     entries.retain(|entry| items[*entry as usize].kind != ItemKind::Invalid);

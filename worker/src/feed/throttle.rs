@@ -1,4 +1,4 @@
-//! Staying within the budget of cores: the decoding threads rest for what is too much.
+//! Keeps the process within its budget of cores: the decoding threads pause for any excess.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -10,22 +10,22 @@ use crate::{
     stats::{Stage, nanoseconds},
 };
 
-/// Shorter rests are put together: the kernel adds 50 us to each.
+/// Shortest pause; shorter ones are added up, as the kernel adds 50 us to each.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
-/// Less of one core than this is taken for this.
+/// Lower bound of the cores that are left to decoding.
 const MIN_CORES: f64 = 0.01;
-/// How often a worker looks at what its other threads use.
+/// How often a worker measures the CPU time of its other threads.
 const LOOK: Duration = Duration::from_millis(250);
-/// What the newest look counts for in the average.
+/// Weight of the newest measurement in the average.
 const NEWEST: f64 = 0.25;
 
-/// How much the decoding threads may do.
+/// Computes the pauses that keep the decoding threads within the budget.
 #[derive(Debug)]
 pub(crate) struct CpuThrottle {
     cores: f64,
     threads: f64,
     due_ns: AtomicU64,
-    /// Cores that the threads which do not decode use, on average: the bits of an `f64`.
+    /// Average number of cores that all other threads use: the bits of an `f64`.
     others: AtomicU64,
 }
 
@@ -39,8 +39,8 @@ impl CpuThrottle {
         }
     }
 
-    /// A decoding thread was busy for so long: how long it has to rest now. What is less than [`MIN_PAUSE`] is left to the
-    /// thread with which it becomes more.
+    /// Returns how long a decoding thread has to pause after it was busy for `busy`. A pause below [`MIN_PAUSE`] is
+    /// added to the next one, of whichever thread.
     pub(crate) fn pause_after(&self, busy: Duration) -> Duration {
         let share = (self.cores - self.others().max(0.0)).max(MIN_CORES);
         let excess = (self.threads / share - 1.0).max(0.0);
@@ -58,16 +58,16 @@ impl CpuThrottle {
         f64::from_bits(self.others.load(Relaxed))
     }
 
-    /// The process used `cpu` in a time in which its decoding threads were busy for `busy`. Where these had to wait for a core
-    /// that is less than nothing for the others, which the average evens out.
+    /// Records that the process used `cpu` while its decoding threads were busy for `busy`, during `over`. If the
+    /// decoding threads had to wait for a core, the value for the others is negative; the average evens this out.
     fn observe(&self, cpu: Duration, busy: Duration, over: Duration) {
         let others = (cpu.as_secs_f64() - busy.as_secs_f64()) / over.as_secs_f64();
         let average = (1.0 - NEWEST).mul_add(self.others(), NEWEST * others);
         self.others.store(average.to_bits(), Relaxed);
     }
 
-    /// Goes on looking at what the process uses besides `decode`. For a process that does nothing else: one that trains too is
-    /// not to have its loader stand still for that.
+    /// Measures for ever what the process uses besides `decode`. Only for a process that does nothing else: in a
+    /// training process, the trainer's own CPU time must not slow down the loader.
     pub(crate) async fn watch(&self, decode: &Stage) -> std::convert::Infallible {
         let now = || (Instant::now(), process_cpu_time(), decode.busy());
         let mut before = now();
@@ -95,7 +95,7 @@ mod tests {
         CpuThrottle::new(&Budget { cores, ..Budget::default() })
     }
 
-    /// Part of the time in which its threads are busy.
+    /// Returns the fraction of the time in which the throttle lets its threads work.
     fn busy_part(throttle: &CpuThrottle) -> f64 {
         let rest: Duration = (0..10_000).map(|_| throttle.pause_after(SAMPLE)).sum();
         let busy = 10_000 * SAMPLE;

@@ -1,4 +1,4 @@
-//! How a rank stands, for whoever asks.
+//! Reports the state of a rank: its statistics and what it waits for.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::fetch::Fetcher;
 
-/// Tells how a rank stands. Cheap to clone; outlives the feed.
+/// A handle that reports the state of a rank. Cheap to clone; outlives the feed.
 #[derive(Clone, Debug)]
 pub struct FeedView(Arc<Rank>);
 
@@ -47,13 +47,13 @@ impl FeedView {
         }))
     }
 
-    /// The job's name.
+    /// Returns the job's name.
     #[must_use]
     pub fn job(&self) -> &str {
         &self.0.job
     }
 
-    /// What the next batch waits for; `None` when it is there, or about to be.
+    /// Returns what the next batch waits for; `None` if a batch is ready or about to be.
     #[must_use]
     pub fn stall(&self) -> Option<Stall> {
         let Rank { worker, job, dataset, rank, slots, progress, fetcher, .. } = &*self.0;
@@ -86,7 +86,7 @@ impl FeedView {
         Some(Stall { worker: worker.clone(), stage: stage.to_owned(), waiting_for, waited_ms })
     }
 
-    /// How the rank stands.
+    /// Returns the statistics of the rank.
     #[must_use]
     pub fn stats(&self, transport: Transport) -> RankStats {
         let Rank { session, rank, slots, progress, .. } = &*self.0;

@@ -1,4 +1,4 @@
-//! Ranks fed from a dataset on disk.
+//! Tests of feeds that read a dataset on disk.
 
 pub(crate) mod scene;
 

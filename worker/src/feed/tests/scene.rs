@@ -1,4 +1,4 @@
-//! A small dataset on disk, and ranks that read it.
+//! A small dataset on disk and ranks that read it, for tests.
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ pub(crate) const RECORDS: u64 = 40;
 pub(crate) const SAMPLES: u64 = SHARDS * RECORDS;
 const BLOCK_RECORDS: u64 = 8;
 
-/// What a trainer sees of a sample.
+/// The parts of a sample that a trainer sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) id: u64,
@@ -45,7 +45,8 @@ pub(crate) fn text(id: u64) -> Vec<u8> {
 }
 
 impl Scene {
-    /// A dataset whose samples with an id in `bad` have a label that is no number; `more` is added to the job file.
+    /// Creates a dataset in which the samples with an id in `bad` have a label that is not a number; `more` is added to
+    /// the job file.
     pub(crate) fn new(bad: &[u64], more: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let facts = write_dataset(directory.path(), bad);
@@ -121,7 +122,7 @@ fn write_dataset(directory: &Path, bad: &[u64]) -> spdl_shard::job::DatasetFacts
     manifest.facts()
 }
 
-/// Means with little memory and little patience.
+/// Creates resources with little memory and few, fast retries.
 pub(crate) fn resources(memory_bytes: u64, wrap: Option<WrapStore>) -> Arc<Resources> {
     let retry = RetrySettings {
         refusals: 2,
@@ -139,7 +140,7 @@ pub(crate) fn start(resources: &Arc<Resources>, session: &Session, rank: u32, fr
     RankFeed::start(resources, request).unwrap()
 }
 
-/// Everything that a rank gets, by position, and how many batches that was.
+/// The samples of one or more ranks by position, and the number of batches.
 pub(crate) type Delivered = (BTreeMap<(Position, u32), Seen>, u64);
 
 pub(crate) async fn drain(feed: &mut RankFeed) -> Result<Delivered, FeedError> {
@@ -174,7 +175,7 @@ pub(crate) fn read_batch(
     }
 }
 
-/// Everything that all ranks of a world get, and the batches that each got.
+/// Returns all samples of all ranks, and the number of batches that each rank got.
 pub(crate) async fn run(resources: &Arc<Resources>, session: &Session, from: Position) -> Result<Delivered, FeedError> {
     let mut feeds: Vec<_> = (0..session.world).map(|rank| start(resources, session, rank, from)).collect();
     let mut all = BTreeMap::new();
