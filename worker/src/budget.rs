@@ -1,48 +1,50 @@
-//! What a worker may use of its node: cores, memory, disk. Hard limits; how memory is shared out is decided here too.
+//! The limits of what a worker may use of its node: cores, memory and disk. They are hard limits. This file also
+//! decides how the memory is divided.
 
 use std::{num::NonZeroUsize, path::PathBuf};
 
 use crate::decode::DecodeLimits;
 
-/// Part of the node's cores that a worker takes unless told otherwise: above it, a trainer on the same node launches
-/// its kernels late.
+/// Default fraction of the node's cores that a worker uses. With a larger one, a trainer on the same node launches its
+/// kernels late.
 pub const DEFAULT_CORE_FRACTION: f64 = 0.4;
-/// Memory that a worker takes unless told otherwise, in bytes.
+/// Default memory of a worker, in bytes.
 pub const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
-/// The least memory a worker works with, in bytes.
+/// Minimum memory of a worker, in bytes.
 pub const MIN_MEMORY_BYTES: u64 = 16 << 20;
-/// Bytes that are on their way to a batch without being cached, at most.
+/// Maximum bytes of records that are fetched for one batch without being cached.
 const MAX_TRANSIT_BYTES: u64 = 64 << 20;
-/// Bytes that a decoding thread keeps from one picture to the next, at most.
+/// Maximum bytes that a decoding thread keeps between two pictures.
 const MAX_KEPT_BYTES: u64 = 64 << 20;
 
-/// What a worker may use.
+/// The resources that a worker may use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Budget {
-    /// Cores. Default: 40 % of the node's. Raised, the trainer's own CPU work gets slower. Decoding threads rest for what is too
-    /// much; in a worker they rest for what fetching and sending take, too, and in a trainer's process for decoding alone.
+    /// Cores. Default: 40 % of the node's. When raised, the trainer's own CPU work gets slower. The decoding threads
+    /// pause to stay within the limit. A worker process counts fetching and sending too; inside a trainer's process
+    /// only decoding counts.
     pub cores: f64,
-    /// Bytes for slabs, cached blocks and the decoding of pictures together. Default: 1 GiB. Raised, less is left for the
-    /// trainer and for the page cache. Lowered, large pictures are bad samples: one that does not come in rows can take a
-    /// third of it.
+    /// Bytes for slabs, cached blocks and the decoding of pictures together. Default: 1 GiB. When raised, less is left
+    /// for the trainer and for the page cache. When lowered, large pictures become bad samples: a picture that cannot
+    /// be decoded row by row may use a third of these bytes.
     pub memory_bytes: u64,
-    /// The disk cache; none by default.
+    /// The disk cache. Default: none.
     pub disk: Option<DiskBudget>,
 }
 
-/// A budget with which nothing can be done.
+/// The error of a budget whose number of cores is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("`cores` is {cores}: give a number of cores above 0, such as 1.5, and none to take 40 % of the node's")]
 pub struct BudgetError {
     cores: f64,
 }
 
-/// Where blocks are kept on disk, and how much of it.
+/// The folder and the size of the disk cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskBudget {
-    /// The folder; made when it is not there. Workers do not share one.
+    /// The folder; created if it does not exist. Two workers must not share one.
     pub directory: PathBuf,
-    /// Bytes of all blocks in it. Raised, the disk fills up.
+    /// Maximum bytes of all blocks in the folder. When raised, the disk fills up.
     pub bytes: u64,
 }
 
@@ -53,10 +55,10 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Whether there is something to work with; logs where it is more than the node has.
+    /// Checks that the budget is valid, and logs a warning if it has more cores than the node.
     ///
     /// # Errors
-    /// [`BudgetError`] for cores that are no number above 0.
+    /// [`BudgetError`] if `cores` is not a finite number above 0.
     pub fn check(&self) -> Result<(), BudgetError> {
         let cores = self.cores;
         if !(cores > 0.0 && cores.is_finite()) {
@@ -71,19 +73,19 @@ impl Budget {
         Ok(())
     }
 
-    /// 40 % of the cores this process may run on.
+    /// Returns 40 % of the cores that this process may run on.
     #[must_use]
     pub fn default_cores() -> f64 {
         std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64) * DEFAULT_CORE_FRACTION
     }
 
-    /// Threads that decode: enough for all cores. Where the budget ends in a part of one they rest for the rest of it.
+    /// Returns the number of decoding threads: the cores, rounded up. The threads pause to make up for the rounding.
     #[must_use]
     pub fn threads(&self) -> NonZeroUsize {
         NonZeroUsize::new(self.cores.max(0.0).ceil() as usize).unwrap_or(NonZeroUsize::MIN)
     }
 
-    /// How the memory is shared out.
+    /// Divides the memory between its uses.
     #[must_use]
     pub(crate) fn shares(&self) -> MemoryShares {
         let transit_bytes = (self.memory_bytes / 16).clamp(1 << 20, MAX_TRANSIT_BYTES);
@@ -93,7 +95,7 @@ impl Budget {
         MemoryShares { transit_bytes, index_bytes, decode_bytes, lent_bytes: self.memory_bytes / 4, pool_bytes }
     }
 
-    /// The share of decoding, cut up between threads that keep memory and pictures that need it.
+    /// Divides the memory for decoding between what the threads keep and what single pictures need.
     #[must_use]
     pub(crate) fn decode_limits(&self) -> DecodeLimits {
         let MemoryShares { decode_bytes, lent_bytes, .. } = self.shares();
@@ -104,18 +106,18 @@ impl Budget {
     }
 }
 
-/// The memory budget, cut up.
+/// How the memory budget is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryShares {
-    /// Records that are fetched for one use because their block has no room.
+    /// Records that are fetched for one use because there is no memory for their block.
     pub(crate) transit_bytes: u64,
     /// Record indexes.
     pub(crate) index_bytes: u64,
-    /// Decoding of pictures, and what its threads keep.
+    /// Decoding of pictures, including what the decoding threads keep.
     pub(crate) decode_bytes: u64,
-    /// Bytes of the pool that cached blocks make room with for the decoding of large pictures.
+    /// Bytes of the pool that cached blocks give up for the decoding of large pictures.
     pub(crate) lent_bytes: u64,
-    /// Slabs, and in what they leave, cached blocks.
+    /// Slabs; cached blocks use what the slabs leave free.
     pub(crate) pool_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! HTTP for probes and Prometheus. Shows figures, never data; takes no orders.
+//! Serves HTTP for probes and Prometheus: statistics only, neither data nor commands.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use axum::{
 
 use crate::{metrics, serve::Worker};
 
-/// `/healthz`, `/readyz`, `/metrics`.
+/// Returns the router of `/healthz`, `/readyz` and `/metrics`.
 pub(crate) fn router(worker: Arc<Worker>) -> Router {
     Router::new()
         .route("/healthz", get(async || "ok\n"))

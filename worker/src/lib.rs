@@ -1,4 +1,4 @@
-//! spdl-worker: the pipeline engine and the download, decode and batch path
+//! The crate of `spdl-worker`: the pipeline engine, and fetching, decoding, batching and serving samples.
 
 pub mod budget;
 pub mod cli;

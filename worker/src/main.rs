@@ -13,13 +13,13 @@ struct WorkerCli {
     args: WorkerArgs,
 }
 
-/// Two threads move bytes; decoding has threads of its own, within the budget.
+/// Starts tokio with two threads, which only move bytes; decoding has threads of its own, within the budget.
 #[tokio::main(worker_threads = 2)]
 async fn main() -> ExitCode {
     let cli = WorkerCli::parse();
     let filter = EnvFilter::try_from_env("SPDL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let ansi = std::io::stderr().is_terminal();
-    // A log that nobody reads any more, or a full disk, ends nothing.
+    // A closed standard error or a full disk must not end the worker.
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -1,4 +1,4 @@
-//! `spdl-worker` as a process: its line when it is ready, its probes, its signals.
+//! Tests of `spdl-worker` as a process: its ready line, its probes, its signals.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -47,14 +47,14 @@ fn command(directory: &Path) -> Command {
     command
 }
 
-/// Runs `read` on a thread of its own, so that a process that says nothing fails the test instead of hanging it.
+/// Runs `read` on its own thread, so that a process that prints nothing fails the test instead of blocking it.
 fn within_a_minute<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = mpsc::channel();
     std::thread::spawn(move || done.send(read()));
     result.recv_timeout(LONG).expect("an answer within a minute")
 }
 
-/// What a worker that must not start says.
+/// Returns the error output of a worker that must not start.
 fn refused(command: &mut Command) -> String {
     let mut child = command.spawn().unwrap();
     let mut ready = String::new();
@@ -164,7 +164,7 @@ fn what_is_wrong_is_named_with_a_hint() {
     assert!(error.contains("--cache-bytes") && error.contains("parsecs"), "{error}");
 }
 
-/// A worker's command line without a socket.
+/// Returns a worker's command line without a socket.
 fn command_without_socket(directory: &Path) -> Command {
     let whole = command(directory);
     let mut command = Command::new(whole.get_program());
@@ -191,7 +191,7 @@ fn its_socket_is_in_a_folder_of_its_users_own_whoever_was_there_first() {
     std::fs::create_dir(&runtime).unwrap();
     let process = spawn(command_without_socket(directory.path()).env("XDG_RUNTIME_DIR", &runtime));
     assert_eq!(private(&process), runtime.join("spdl"));
-    // A link, and a folder that others can write to.
+    // A symbolic link, and a folder that others can write to.
     let elsewhere = directory.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
     std::fs::remove_dir_all(&usual).unwrap();
@@ -212,7 +212,7 @@ fn a_folder_that_another_user_keeps_locked_stops_no_worker() {
     }
     let directory = tempfile::tempdir().unwrap();
     certs(directory.path(), Role::Worker);
-    // As the folder for temporary files is: everyone can open it, and so lock it.
+    // Like the folder for temporary files: every user can open it and therefore lock it.
     std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
     let mut holder = Command::new("flock");
     holder.args([directory.path().as_os_str(), "-c".as_ref(), "echo locked; cat".as_ref()]).uid(65534).gid(65534);

@@ -1,4 +1,4 @@
-//! The command line of `spdl-worker`, which `spdl-ctl worker` shares. The environment is read here and nowhere else.
+//! The command line of `spdl-worker`, which `spdl-ctl worker` shares. Only this file reads the environment.
 
 use std::{
     io::{self, Write},
@@ -31,120 +31,122 @@ use crate::{
     transform::TransformSettings,
 };
 
-/// The longest name of a worker.
+/// Maximum bytes of a worker's name.
 const MAX_NAME_BYTES: usize = 128;
 
 /// Downloads, decodes and batches samples for the ranks that the coordinator sends to it.
 #[derive(Clone, Debug, clap::Args)]
 pub struct WorkerArgs {
-    /// Coordinator to register with, or all of them, separated by commas. They need not be up yet.
+    /// Coordinator to register with; with several, separate them by commas. They need not be up yet.
     #[arg(long, env = "SPDL_COORD", value_name = "HOST:PORT,...")]
     pub coord: Addresses,
     /// Directory with the worker's certificate: ca.pem, cert.pem, key.pem (or ca.crt, tls.crt, tls.key).
     #[arg(long, env = "SPDL_CERTS", value_name = "DIR")]
     pub certs: PathBuf,
-    /// UDP address for clients on other nodes; port 0 takes a free one.
+    /// UDP address for clients on other nodes; port 0 means any free port.
     #[arg(long, env = "SPDL_WORKER_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:0")]
     pub listen: SocketAddr,
-    /// Address that clients are told to use, where it is not the one that packets to the coordinator come from.
+    /// Address that clients connect to; default: the one from which packets to the coordinator are sent.
     #[arg(long, env = "SPDL_WORKER_ADVERTISE", value_name = "ADDRESS")]
     pub advertise: Option<SocketAddr>,
-    /// Unix socket for clients on this node; default: NAME.sock in a directory of this user's own, which is `spdl` in
-    /// XDG_RUNTIME_DIR, or `spdl-UID` where temporary files are.
+    /// Unix socket for clients on this node; default: NAME.sock in a private directory of this user: `spdl` in
+    /// XDG_RUNTIME_DIR, or `spdl-UID` in the directory for temporary files.
     #[arg(long, env = "SPDL_WORKER_SOCKET", value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// No Unix socket: clients on this node use QUIC too.
+    /// Open no Unix socket: clients on this node use QUIC too.
     #[arg(long, conflicts_with = "socket")]
     pub no_socket: bool,
-    /// User id that may use the socket, beside our own and root; may be repeated.
+    /// User id that may use the socket, in addition to this user and root; may be repeated.
     #[arg(long = "allow-uid", env = "SPDL_WORKER_ALLOW_UID", value_name = "UID", value_delimiter = ',')]
     pub allow_uids: Vec<u32>,
-    /// Name that errors and the status call it by; default: the host's.
+    /// Name of the worker in errors and in the status; default: the host's.
     #[arg(long, env = "SPDL_WORKER_NAME")]
     pub name: Option<String>,
-    /// Cores that it uses at most, or a share of the node's. Raised: the trainer's own CPU work gets slower.
+    /// Maximum number of cores, or a share of the node's. When raised, the trainer's own CPU work gets slower.
     #[arg(long, env = "SPDL_WORKER_CORES", value_name = "N|N%", default_value = "40%")]
     pub cores: String,
-    /// Memory for slots, cached blocks and the decoding of pictures. A picture that takes more than about a third of it to
-    /// decode is a bad sample. Raised: less is left for the trainer and the page cache.
+    /// Memory for slots, cached blocks and the decoding of pictures. A picture that needs more than about a third of it
+    /// to decode is a bad sample. When raised, less is left for the trainer and the page cache.
     #[arg(long, env = "SPDL_WORKER_MEMORY", value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
     pub memory: u64,
-    /// Directory for blocks from a remote store, for this worker alone: another one that has it does not start; without it none are kept on disk.
+    /// Directory that caches blocks of a remote store; default: none, blocks are not cached on disk. Two workers cannot
+    /// share one: the second does not start.
     #[arg(long, env = "SPDL_WORKER_CACHE_DIR", value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
-    /// Size of that directory. Raised: the disk fills up.
+    /// Maximum size of that directory. When raised, the disk fills up.
     #[arg(long, env = "SPDL_WORKER_CACHE_BYTES", value_name = "SIZE", default_value = "64GiB", value_parser = parse_bytes)]
     pub cache_bytes: u64,
     /// Folders and URLs that datasets have to be in or below; default: anywhere that this worker can reach.
     #[arg(long, env = "SPDL_STORES", value_name = "URL,...", value_delimiter = ',')]
     pub stores: Vec<String>,
-    /// Requests of a hundred that may be made a second time because the first is slow; 0 for none. Raised: the store has
-    /// more to do, and that when it is slow.
+    /// Percentage of requests that may be made a second time because the first is slow; 0 for none. When raised, the
+    /// store gets more load exactly when it is slow.
     #[arg(long, env = "SPDL_WORKER_HEDGE_PERCENT", value_name = "PERCENT", default_value_t = 3.0)]
     pub hedge_percent: f64,
-    /// Seconds that a store may be silent, before it answers or within an answer, until the request is made again. Raised:
-    /// a connection that hangs is given up later. Lowered: slow answers of a busy store are thrown away.
+    /// Seconds for which a store may send nothing, before or within an answer, until the request is made again. When
+    /// raised, a connection that hangs is given up later. When lowered, slow answers of a busy store are thrown away.
     #[arg(long, env = "SPDL_WORKER_STORE_SILENCE_S", value_name = "SECONDS", default_value_t = 10.0)]
     pub store_silence_s: f64,
-    /// Calls the functions in Python that jobs name (`transform`). Whoever may use this worker can then run any code that
-    /// Python finds here, with our rights. Without this or --python such jobs are refused.
+    /// Call the Python functions that jobs name (`transform`). Everyone who may use this worker can then run any code
+    /// that Python finds here, with the rights of this process. Without this or --python such jobs are refused.
     #[arg(long, env = "SPDL_WORKER_ALLOW_TRANSFORMS")]
     pub allow_transforms: bool,
-    /// Python that calls them, with numpy and the modules of the functions; default: python3. Allows them too.
+    /// Python interpreter that calls them, with numpy and the modules of the functions; default: python3. Allows the
+    /// calls too.
     #[arg(long, env = "SPDL_PYTHON", value_name = "PATH")]
     pub python: Option<PathBuf>,
-    /// Seconds that such a function may take for a sample. Raised: one that hangs holds its batch up for longer. Lowered:
-    /// samples are bad because the node is busy.
+    /// Seconds that such a function may take for a sample. When raised, one that hangs delays its batch for longer.
+    /// When lowered, samples become bad because the node is busy.
     #[arg(long, env = "SPDL_WORKER_TRANSFORM_TIMEOUT_S", value_name = "SECONDS", default_value_t = 30.0)]
     pub transform_timeout_s: f64,
-    /// Ranks served at most.
+    /// Maximum number of ranks that are served.
     #[arg(long, env = "SPDL_WORKER_RANKS", value_name = "N", default_value_t = DEFAULT_RANKS)]
     pub ranks: usize,
-    /// TCP address for /healthz, /readyz and /metrics, which have no access control; none by default, port 0 takes a
-    /// free one.
+    /// TCP address for /healthz, /readyz and /metrics, which have no access control; default: none. Port 0 means any
+    /// free port.
     #[arg(long, env = "SPDL_WORKER_HTTP", value_name = "ADDRESS")]
     pub http: Option<SocketAddr>,
-    /// Name of this node; default: the id of the kernel's boot. Clients with the same one share memory with us.
+    /// Name of this node; default: the kernel's boot id. Clients with the same name share memory with this worker.
     #[arg(long, env = "SPDL_NODE", value_name = "NAME")]
     pub node: Option<String>,
 }
 
-/// A worker that does not come up.
+/// The error of a worker that does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CliError {
-    /// A value that makes no sense.
+    /// The value of a flag is invalid.
     #[error("`{flag}`: {problem}")]
     Value {
         /// The flag.
         flag: &'static str,
-        /// What is wrong.
+        /// What is wrong with the value.
         problem: String,
     },
-    /// The certificate.
+    /// The certificate cannot be used.
     #[error(transparent)]
     Certs(#[from] CertError),
-    /// The settings of stores.
+    /// The settings of stores are invalid.
     #[error(transparent)]
     Store(Box<StoreError>),
-    /// Its means.
+    /// The resources cannot be created.
     #[error(transparent)]
     Feed(#[from] FeedError),
-    /// Its doors.
+    /// The worker cannot serve.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// The system.
+    /// An operation of the system failed.
     #[error("{what}: {source}")]
     Os {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// Why it failed.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
 impl CliError {
-    /// What the user can do about it.
+    /// Returns what the user can do about the error.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
@@ -163,10 +165,10 @@ impl CliError {
 }
 
 impl WorkerArgs {
-    /// The budget that these arguments give.
+    /// Returns the budget that these arguments set.
     ///
     /// # Errors
-    /// [`CliError::Value`].
+    /// [`CliError::Value`] if a value is invalid.
     pub fn budget(&self) -> Result<Budget, CliError> {
         let node_cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
         let cores =
@@ -181,10 +183,10 @@ impl WorkerArgs {
         Ok(budget)
     }
 
-    /// How patient these arguments are with stores.
+    /// Returns the retry policy that these arguments set.
     ///
     /// # Errors
-    /// [`CliError::Value`].
+    /// [`CliError::Value`] if a value is invalid.
     pub fn retry(&self) -> Result<RetrySettings, CliError> {
         let value = |flag, problem: String| CliError::Value { flag, problem };
         if !(0.0..=100.0).contains(&self.hedge_percent) {
@@ -199,10 +201,10 @@ impl WorkerArgs {
         Ok(RetrySettings { hedge_percent, silence_timeout, request_timeout, ..RetrySettings::default() })
     }
 
-    /// How these arguments have functions of jobs called; `None`: not at all.
+    /// Returns the settings for calling functions of jobs; `None` if they may not be called.
     ///
     /// # Errors
-    /// [`CliError::Value`].
+    /// [`CliError::Value`] if a value is invalid.
     pub fn transforms(&self) -> Result<Option<TransformSettings>, CliError> {
         if !(0.001..=86_400.0).contains(&self.transform_timeout_s) {
             let problem = format!("{} is not 0.001 to 86400", self.transform_timeout_s);
@@ -217,7 +219,7 @@ impl WorkerArgs {
         Ok(Some(TransformSettings { python, timeout, ..default }))
     }
 
-    /// Where it is written down which samples are being decoded: beside the cache, else beside the socket.
+    /// Returns the path of the journal of samples being decoded: in the cache directory, otherwise beside the socket.
     fn journal(&self, socket: Option<&Path>) -> Option<PathBuf> {
         let beside_socket = || Some(socket?.with_extension("decoding"));
         self.cache_dir.as_ref().map(|folder| folder.join("spdl-worker.decoding")).or_else(beside_socket)
@@ -253,11 +255,11 @@ impl WorkerArgs {
     }
 }
 
-/// Serves until SIGTERM or SIGINT, then leaves within two seconds; a second signal ends the process at once. When it is
-/// ready it prints one line of JSON: `{"name":"..","quic":"..","socket":"..","http":".."}`.
+/// Serves until SIGTERM or SIGINT, then leaves within two seconds; a second signal ends the process at once. When
+/// ready, prints one line of JSON: `{"name":"..","quic":"..","socket":"..","http":".."}`.
 ///
 /// # Errors
-/// [`CliError`].
+/// [`CliError`] if the worker cannot start.
 pub async fn run(args: WorkerArgs) -> Result<(), CliError> {
     let os = |what: &str| {
         let what = what.to_owned();
@@ -275,7 +277,7 @@ pub async fn run(args: WorkerArgs) -> Result<(), CliError> {
     let resources = Resources::with_access(&name, args.budget()?, access)?;
     let checked = resources.clone();
     tokio::task::spawn_blocking(move || checked.check_transforms()).await.expect("it does not panic")?;
-    // The coordinator's name may take long to resolve.
+    // Resolving the coordinator's name may take long.
     let worker = tokio::select! {
         worker = Worker::start(args.settings(socket, allow)?, resources) => Arc::new(worker?),
         _ = terminate.recv() => return Ok(()),
@@ -304,7 +306,7 @@ pub async fn run(args: WorkerArgs) -> Result<(), CliError> {
     };
     tokio::select! {
         () = leave => Ok(()),
-        // Nothing of a worker's has to be saved.
+        // A worker has no state to save.
         _ = terminate.recv() => std::process::exit(1),
         _ = interrupt.recv() => std::process::exit(1),
     }
@@ -318,12 +320,12 @@ fn announce(worker: &Worker, http: Option<SocketAddr>) {
         "socket": home.socket,
         "http": http.map(|address| address.to_string()),
     });
-    // Whoever started us may not be reading: that is no reason to stop.
+    // The parent process may not be reading, which is no reason to stop.
     let mut stdout = io::stdout();
     let _ = writeln!(stdout, "{ready}").and_then(|()| stdout.flush());
 }
 
-/// A worker's name is one of the socket's path, and is shown in one line.
+/// Checks a worker's name: it is part of the socket's path, and is shown in one line.
 fn check_name(name: &str) -> Result<(), CliError> {
     let is_allowed = |c: char| !c.is_control() && c != '/';
     if (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.starts_with('.') && name.chars().all(is_allowed) {

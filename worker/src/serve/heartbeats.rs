@@ -1,4 +1,5 @@
-//! Heartbeats to the coordinator. Serving does not depend on them: while it is away the ranks go on.
+//! Sends heartbeats to the coordinator. Serving does not depend on them: ranks are served while the coordinator is
+//! away.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,48 +13,48 @@ use tokio::sync::{Mutex, watch};
 use super::ranks::Ranks;
 use crate::{feed::Resources, fetch::Backoff};
 
-/// How long a coordinator may take to connect or to answer.
+/// Limit for connecting to a coordinator, and for its answer.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Delays between attempts to reach one that leads.
+/// Shortest and longest delay between attempts to reach the leading coordinator.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const MAX_RETRY: Duration = Duration::from_secs(2);
-/// Bad samples that go with one beat; the others go with the next.
+/// Maximum number of bad samples in one heartbeat; the rest is sent with the next.
 const BAD_PER_HEARTBEAT: usize = 256;
-/// Until the next beat after one that was refused.
+/// Delay until the next heartbeat after a refused one.
 const REFUSED_MS: u64 = 500;
-/// The limits of what a coordinator may set.
+/// Range of the heartbeat interval that a coordinator may set.
 const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 20..=60_000;
 
-/// Asks the coordinators, for [`Heartbeats`].
+/// Creates the client that [`Heartbeats`] sends with.
 pub(super) fn coordinator_client(endpoint: Endpoint, coordinators: Addresses) -> Mutex<CoordinatorClient> {
     Mutex::new(CoordinatorClient::new(endpoint, LeaderDiscovery::new(coordinators), TIMEOUT))
 }
 
-/// Who beats, and what there is to tell.
+/// Sends the worker's heartbeats.
 #[derive(Debug)]
 pub(super) struct Heartbeats {
-    /// Held while beating; free for the goodbye when that has ended.
+    /// Locked while heartbeats are sent; free for the notice of leaving once that has ended.
     pub(super) coordinator_client: Mutex<CoordinatorClient>,
     pub(super) home: Home,
     pub(super) resources: Arc<Resources>,
     pub(super) ranks: Arc<Ranks>,
-    /// Whether a coordinator has heard the last beat.
+    /// Whether a coordinator has accepted the last heartbeat.
     pub(super) is_heard: watch::Sender<bool>,
     pub(super) draining: watch::Sender<Draining>,
 }
 
-/// Whether the worker takes no more ranks, and who knows.
+/// Whether the worker accepts no more ranks, and whether a coordinator has been informed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Draining {
     #[default]
     No,
     Yes,
-    /// A coordinator has heard it.
+    /// A coordinator has been informed.
     Heard,
 }
 
 impl Heartbeats {
-    /// Beats until it is dropped; asks again, with back-off, whenever no coordinator answers.
+    /// Sends heartbeats until the future is dropped. While no coordinator answers, tries again with back-off.
     pub(super) async fn run(&self) {
         let mut coordinator_client = self.coordinator_client.lock().await;
         let mut backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
@@ -79,7 +80,7 @@ impl Heartbeats {
                     }
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
-                        // This is told at once.
+                        // The start of draining is sent at once.
                         _ = draining.wait_for(|state| *state == Draining::Yes), if !is_draining => {}
                         () = coordinator_client.until_gone() => {}
                     }
@@ -97,8 +98,8 @@ impl Heartbeats {
         }
     }
 
-    /// Takes note of the reply to a beat that told of so many bad samples; the time until the next, and why this one was
-    /// refused.
+    /// Handles the reply to a heartbeat that contained `told` bad samples. Returns the time until the next heartbeat,
+    /// and the reason if this one was refused.
     fn heard(&self, reply: FromCoordinator, told: usize, is_draining: bool) -> (Duration, Option<String>) {
         let Verdict { is_heard, are_bad_kept, pause_ms, refusal } = verdict(reply, told);
         if are_bad_kept {
@@ -123,14 +124,14 @@ impl Heartbeats {
         }
     }
 
-    /// Takes no more ranks from here on; returns when a coordinator has heard it.
+    /// Announces that the worker accepts no more ranks. Returns when a coordinator has been informed.
     pub(super) async fn drain(&self) {
         let mut draining = self.draining.subscribe();
         self.draining.send_replace(Draining::Yes);
         let _ = draining.wait_for(|state| *state == Draining::Heard).await.map(drop);
     }
 
-    /// Says goodbye, if a coordinator can be reached. Call it when beating has ended.
+    /// Reports that the worker leaves, if a coordinator can be reached. Call it after heartbeats have stopped.
     pub(super) async fn leave(&self) {
         let leave = ToCoordinator::WorkerLeave { worker: self.home.worker };
         match self.coordinator_client.lock().await.ask(&leave, TIMEOUT).await {
@@ -140,7 +141,7 @@ impl Heartbeats {
     }
 }
 
-/// What a reply to a beat says.
+/// The meaning of a reply to a heartbeat.
 #[derive(Debug, PartialEq, Eq)]
 struct Verdict {
     is_heard: bool,
@@ -157,7 +158,7 @@ fn verdict(reply: FromCoordinator, told: usize) -> Verdict {
             let pause_ms = if told == BAD_PER_HEARTBEAT { *HEARTBEAT_MS.start() } else { beat_ms };
             Verdict { is_heard: true, are_bad_kept: true, pause_ms, refusal: None }
         }
-        // It has heard the beat, and cannot keep the bad samples: they are told again.
+        // The coordinator got the heartbeat but could not store the bad samples, so they are sent again.
         FromCoordinator::Refused(refusal @ (Refusal::Internal { .. } | Refusal::Unwritable { .. })) => {
             refused(true, refusal.to_string())
         }

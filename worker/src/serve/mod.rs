@@ -1,7 +1,8 @@
-//! A worker at work: its two doors, the ranks behind them, and its beats to the coordinator.
+//! The worker process: accepts clients on a Unix socket and over QUIC, serves ranks, and sends heartbeats to the
+//! coordinator.
 //!
-//! Nothing that one client does, or fails to do, costs another anything but its share of the decoding threads: each
-//! rank has a task and a slab of its own, and both go when the client does.
+//! Clients are isolated from each other: a client can take nothing from another but its share of the decoding threads.
+//! Each rank has its own task and slab, and both end when the client does.
 
 mod heartbeats;
 mod rank;
@@ -33,77 +34,77 @@ use tokio::{
 
 use crate::feed::Resources;
 
-/// Ranks that a worker serves at most, unless told otherwise.
+/// Default maximum number of ranks that a worker serves.
 pub const DEFAULT_RANKS: usize = 256;
-/// How long the coordinator is waited for, when it is told that the worker drains and when it is told that it is gone.
+/// How long each of the two notices to the coordinator may take: that the worker drains, and that it has left.
 const NOTICE_TIMEOUT: Duration = Duration::from_millis(300);
-/// How long clients are served on until they have found other homes.
+/// How long clients are still served while they look for other homes.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(900);
-/// How long those that found none have to take their leave.
+/// Grace period before the remaining clients are disconnected.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// How far a worker is from leaving.
+/// The phase of a worker's shutdown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Shutdown {
-    /// It stays.
+    /// The worker serves and accepts ranks.
     #[default]
     Running,
-    /// Its ranks are to find other homes, and are served until they do.
+    /// Ranks are asked to find other homes and are served until they have.
     Draining,
-    /// Who is still there is let go.
+    /// The remaining clients are disconnected.
     Closing,
 }
 
-/// How a worker is set up.
+/// The settings of a worker.
 #[derive(Clone, Debug)]
 pub struct WorkerSettings {
-    /// Its certificate and the cluster's CA.
+    /// The worker's certificate and the cluster's CA.
     pub identity: Identity,
-    /// UDP address for clients; port 0 takes a free one.
+    /// UDP address for clients; port 0 means any free port.
     pub listen: SocketAddr,
-    /// The address that clients are told, where it differs from `listen`.
+    /// The address that is advertised to clients, if it differs from `listen`.
     pub advertise: Option<SocketAddr>,
-    /// Where the Unix socket for clients on this node is; without it they use QUIC.
+    /// Path of the Unix socket for clients on this node; without it they use QUIC.
     pub socket: Option<PathBuf>,
-    /// Users that may use the socket, beside our own and root.
+    /// Users that may use the socket, in addition to the worker's own user and root.
     pub allow: Allow,
-    /// Where the coordinators are.
+    /// Addresses of the coordinators.
     pub coordinators: Addresses,
-    /// This node.
+    /// The node that the worker runs on.
     pub node: NodeId,
-    /// Ranks served at most. Default: [`DEFAULT_RANKS`].
+    /// Maximum number of ranks served. Default: [`DEFAULT_RANKS`].
     pub ranks: usize,
 }
 
-/// A worker that cannot start.
+/// The error of a worker that cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Its certificate is not a worker's.
+    /// The certificate is not one for a worker.
     #[error("certificate of `{name}` is for a {role}, not for a worker")]
     Role {
         /// The certificate's name.
         name: String,
-        /// Its role.
+        /// The role in the certificate.
         role: Role,
     },
-    /// The Unix socket.
+    /// The Unix socket cannot be used.
     #[error(transparent)]
     Local(#[from] LocalChannelError),
-    /// The QUIC endpoint.
+    /// The QUIC endpoint cannot be used.
     #[error(transparent)]
     Quic(#[from] QuicError),
-    /// The address that clients are to use is not known.
+    /// The address that clients should use cannot be determined.
     #[error("address of this host towards coordinator `{coordinators}`: {source}")]
     Advertise {
         /// The coordinators.
         coordinators: Addresses,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
-/// A running worker. Dropped, it ends at once; [`leave`](Self::leave) is the polite way.
+/// A running worker. Dropping it ends it at once; [`leave`](Self::leave) shuts it down in order.
 #[derive(Debug)]
 pub struct Worker {
     home: Home,
@@ -115,15 +116,16 @@ pub struct Worker {
     serving: JoinHandle<()>,
     shutdown: watch::Sender<Shutdown>,
     is_heard: watch::Receiver<bool>,
-    /// Whether all ranks have left after the worker said that it leaves.
+    /// Whether all ranks have left since the worker started to drain.
     is_served: watch::Receiver<bool>,
 }
 
 impl Worker {
-    /// Opens both doors and starts to beat. The coordinator need not be there. Call it inside a tokio runtime.
+    /// Opens the Unix socket and the QUIC endpoint, and starts to send heartbeats. The coordinator need not be up. Must
+    /// be called inside a tokio runtime.
     ///
     /// # Errors
-    /// [`ServeError`].
+    /// [`ServeError`] if the worker cannot start.
     pub async fn start(settings: WorkerSettings, resources: Arc<Resources>) -> Result<Self, ServeError> {
         let WorkerSettings { identity, listen, advertise, socket, allow, coordinators, node, ranks } = settings;
         if identity.role() != Role::Worker {
@@ -185,13 +187,13 @@ impl Worker {
         })
     }
 
-    /// How it can be reached.
+    /// Returns how clients reach the worker.
     #[must_use]
     pub const fn home(&self) -> &Home {
         &self.home
     }
 
-    /// What it works with.
+    /// Returns the resources that the worker uses.
     #[must_use]
     pub const fn resources(&self) -> &Arc<Resources> {
         &self.resources
@@ -201,16 +203,16 @@ impl Worker {
         &self.ranks
     }
 
-    /// Whether the coordinator has heard the last beat; can be waited for.
+    /// Returns a channel that holds whether the coordinator has accepted the last heartbeat.
     #[must_use]
     pub fn is_heard(&self) -> watch::Receiver<bool> {
         self.is_heard.clone()
     }
 
-    /// Leaves the cluster within two seconds: the coordinator is told not to send anybody, the clients to find other
-    /// homes. They are served until they have, or until the time is up.
+    /// Leaves the cluster within two seconds. Asks the coordinator to send no more ranks and the clients to find other
+    /// homes. Clients are served until they have found one, or until the time is up.
     pub async fn leave(&self) {
-        // Whoever cannot be reached in time finds out by itself.
+        // Peers that cannot be reached in time notice by themselves.
         let _ = tokio::time::timeout(NOTICE_TIMEOUT, self.heartbeats.drain()).await;
         let mut is_served = self.is_served.clone();
         for (shutdown, patience) in [(Shutdown::Draining, DRAIN_TIMEOUT), (Shutdown::Closing, CLOSE_TIMEOUT)] {
@@ -231,7 +233,7 @@ impl Drop for Worker {
     }
 }
 
-/// Accepts ranks until the worker leaves, and then waits for those that are there.
+/// Accepts ranks until the worker drains, then waits for the ranks that it still serves.
 async fn serve(
     mut listener: HomeListener,
     resources: Arc<Resources>,
@@ -254,13 +256,13 @@ async fn serve(
     while served.join_next().await.is_some() {}
 }
 
-/// Waits until the departure has come so far, or nobody is left to announce it.
+/// Waits until the shutdown has reached `stage`, or its sender is gone.
 async fn comes(shutdown: &mut watch::Receiver<Shutdown>, stage: Shutdown) {
     let _ = shutdown.wait_for(|shutdown| *shutdown >= stage).await.map(drop);
 }
 
-/// The address under which others reach what is bound to `bound`: where that is any address of the host, the one that
-/// packets to a coordinator come from.
+/// Returns the address at which peers reach the socket bound to `bound`. If that is bound to any address of the host,
+/// it is the address from which packets to a coordinator are sent.
 async fn reachable(bound: SocketAddr, coordinators: &Addresses) -> io::Result<SocketAddr> {
     if !bound.ip().is_unspecified() {
         return Ok(bound);
@@ -275,7 +277,7 @@ async fn reachable(bound: SocketAddr, coordinators: &Addresses) -> io::Result<So
     }
     for address in addresses {
         let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        // Nothing is sent: connecting a datagram socket only chooses a route.
+        // Sends nothing: connecting a datagram socket only chooses a route.
         let route = UdpSocket::bind((any, 0)).and_then(|socket| {
             socket.connect(address)?;
             socket.local_addr()

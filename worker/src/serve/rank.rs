@@ -1,4 +1,4 @@
-//! Serving one rank, from its attach to its end.
+//! Serves one rank, from its attach request to its end.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,24 +11,24 @@ use tokio::sync::{mpsc, watch};
 use super::{Shutdown, comes, ranks::Ranks};
 use crate::feed::{FeedEvent, FeedRequest, FeedView, RankFeed, Resources, SlabKind, SlotFreer};
 
-/// Questions of one client that are not answered yet; more are not read.
+/// Maximum number of unanswered questions of one client; no further message is read before one is answered.
 const QUESTIONS: usize = 4;
 
-/// How long a client may take to hear why it is not served any longer.
+/// Limit for sending the last message, which tells a client why it is not served any longer.
 const LAST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What ended the service of a rank.
+/// The reason why the service of a rank ended.
 #[derive(Debug)]
 enum Ending {
-    /// The client went, in good order or not.
+    /// The client has left, in order or not.
     Gone(Result<(), ChannelError>),
-    /// The home has nothing more to say.
+    /// The home ends the service with this last message.
     Said(FromHome),
-    /// The worker leaves, and the client has found no other home in time.
+    /// The worker shuts down, and the client has not found another home in time.
     Dismissed,
 }
 
-/// Answers `request` and feeds the rank until it goes, cannot be fed any longer, or the worker leaves.
+/// Answers `request` and feeds the rank until the client leaves, the feed ends or fails, or the worker shuts down.
 pub(super) async fn serve(
     request: AttachRequest,
     resources: Arc<Resources>,
@@ -64,7 +64,7 @@ pub(super) async fn serve(
             if let FromHome::Fault { message, .. } = &last {
                 tracing::error!(job, rank, client, message, "rank cannot be fed any longer");
             }
-            // A client that is gone hears nothing, and one that does not read must not keep its seat for it.
+            // Sending fails if the client is gone; the limit keeps a client that does not read from holding its permit.
             let _ = tokio::time::timeout(LAST_MESSAGE_TIMEOUT, sender.send(&last)).await;
         }
     }
@@ -72,7 +72,8 @@ pub(super) async fn serve(
     sender.close().await;
 }
 
-/// Both directions at once: a client that does not read is still heard, and one that says nothing still served.
+/// Sends and receives at once: a client that does not read is still heard, and a client that sends nothing is still
+/// served.
 async fn converse(
     mut feed: RankFeed,
     sender: &mut HomeSender,
@@ -102,7 +103,7 @@ async fn speak(
                 if *shutdown.borrow() == Shutdown::Closing {
                     return Ending::Dismissed;
                 }
-                // It is served until it has found another home.
+                // The client is served until it has found another home.
                 stage = Shutdown::Closing;
                 sender.send(&FromHome::Leaving).await
             }
@@ -137,7 +138,7 @@ async fn listen(
         match message {
             ToHome::Freed { slot } => freer.note_released(slot),
             ToHome::Explain => {
-                // The receiver lives as long as this conversation.
+                // The receiver lives as long as this task.
                 let _ = questions.send(FromHome::Explained(view.stall())).await;
             }
             ToHome::Attach { .. } => unreachable!("the channel refuses a second attach"),

@@ -1,4 +1,4 @@
-//! The ranks that a worker serves just then, and how many it may.
+//! The ranks that a worker is serving, and the limit on their number.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use spdl_wire::messages::{RankStats, Transport};
 
 use crate::feed::FeedView;
 
-/// Seats for ranks.
+/// Grants permits to serve ranks, up to a limit.
 #[derive(Debug)]
 pub(crate) struct Ranks {
     limit: usize,
@@ -23,10 +23,10 @@ struct Permits {
     by_number: BTreeMap<u64, PermitState>,
 }
 
-/// Who sits there, once somebody does.
+/// The rank that uses the permit, once its feed has started.
 type PermitState = Arc<OnceLock<(FeedView, Transport)>>;
 
-/// One rank's seat; free again when dropped.
+/// The permission to serve one rank; given back when dropped.
 #[derive(Debug)]
 pub(crate) struct RankPermit {
     ranks: Arc<Ranks>,
@@ -43,7 +43,7 @@ impl Ranks {
         self.limit
     }
 
-    /// A seat; `None` when all are taken.
+    /// Returns a permit; `None` if all are taken.
     pub(crate) fn permit(self: &Arc<Self>) -> Option<RankPermit> {
         let mut permits = self.permits.lock();
         if permits.by_number.len() >= self.limit {
@@ -56,7 +56,7 @@ impl Ranks {
         Some(RankPermit { ranks: self.clone(), number, state })
     }
 
-    /// How each of the ranks stands.
+    /// Returns the statistics of each rank that is being served.
     pub(crate) fn stats(&self) -> Vec<RankStats> {
         let permits = self.permits.lock();
         let state = permits.by_number.values().filter_map(|permit| permit.get());
@@ -65,7 +65,7 @@ impl Ranks {
 }
 
 impl RankPermit {
-    /// From now on the rank is one of those served.
+    /// Adds the rank to those that [`Ranks::stats`] reports.
     pub(crate) fn serve(&self, view: FeedView, transport: Transport) {
         assert!(self.state.set((view, transport)).is_ok(), "a seat is taken once");
     }
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seat_that_is_given_up_can_be_taken_again() {
+    fn a_permit_that_is_dropped_can_be_granted_again() {
         let ranks = Ranks::new(2);
         let (first, _second) = (ranks.permit().unwrap(), ranks.permit().unwrap());
         assert!(ranks.permit().is_none());

@@ -1,4 +1,5 @@
-//! A worker with real doors, clients that behave and clients that do not, and a coordinator that comes and goes.
+//! Tests of a worker on real sockets, with clients that behave and clients that do not, and a coordinator that comes
+//! and goes.
 
 use std::{
     collections::BTreeMap,
@@ -67,7 +68,7 @@ impl Cluster {
     }
 }
 
-/// An address where nobody listens.
+/// Returns an address at which nothing listens.
 fn nowhere() -> SocketAddr {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
@@ -106,7 +107,7 @@ impl Client {
     }
 }
 
-/// Waits for something that has no event to wait for.
+/// Waits for a condition that has no event to wait for.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     let waited = async {
         while !is_so() {
@@ -189,7 +190,7 @@ async fn what_cannot_be_served_is_refused_with_the_values_named() {
     assert!(message.contains("1 ranks") && is_retryable, "{message}");
 }
 
-/// A coordinator that answers beats while it is up.
+/// A coordinator that answers heartbeats while it is up.
 struct Coordinator {
     address: SocketAddr,
     heard: mpsc::UnboundedReceiver<ToCoordinator>,
@@ -197,7 +198,7 @@ struct Coordinator {
 }
 
 impl Coordinator {
-    /// `refuse` beats before the first is answered.
+    /// Starts a coordinator that refuses the first `refuse` heartbeats.
     fn start(cluster: &Cluster, listen: SocketAddr, refuse: usize) -> Self {
         let endpoint =
             quic::server_endpoint(listen, &cluster.identity(Role::Coordinator), &QuicSettings::default()).unwrap();
