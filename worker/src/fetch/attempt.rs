@@ -1,4 +1,4 @@
-//! One request to a store, once: how long it may be silent, and what its failure means.
+//! A single request to a store: its timeouts, and the classification of its failure.
 
 use std::{error::Error as _, sync::Arc, time::Duration};
 
@@ -10,17 +10,17 @@ use object_store::{
 };
 use spdl_shard::store::{Busy, cause, is_refusal};
 
-/// An object without a range is taken whole up to this size; a longer one is to be asked for in ranges.
+/// An object requested without a range is read whole up to this size; a larger one has to be requested in ranges.
 pub(crate) const WHOLE_BYTES: u64 = 8 << 20;
 
-/// Which object is asked for, and what is known of it.
+/// The object that is requested, and what is known of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestTarget<'a> {
     pub(crate) store: &'a dyn ObjectStore,
-    /// URL of the dataset that it belongs to.
+    /// URL of the object's dataset.
     pub(crate) dataset: &'a Arc<str>,
     pub(crate) path: &'a Path,
-    /// What the manifest says of it, where it does.
+    /// The description of the object in the manifest, if it has one.
     pub(crate) expected: Option<Expected<'a>>,
 }
 
@@ -31,25 +31,25 @@ pub(crate) struct Expected<'a> {
     pub(crate) etag: Option<&'a str>,
 }
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) meta: ObjectMeta,
     pub(crate) range: std::ops::Range<u64>,
     pub(crate) attributes: Attributes,
     pub(crate) extensions: Extensions,
-    /// `None` for an object that is too long to be taken whole.
+    /// `None` for an object that is too large to be read whole.
     pub(crate) bytes: Option<Bytes>,
 }
 
-/// A request that did not give what it should.
+/// The error of a single request.
 #[derive(Debug)]
 pub(crate) enum RequestError {
-    /// The object is another one.
+    /// The object is not the one in the manifest.
     Changed { expected: String, actual: String },
-    /// The store says no.
+    /// The store refused the request.
     Refused(object_store::Error),
-    /// It may do better.
+    /// The request may succeed later.
     Later { cause: String, retry_after: Option<Duration>, is_timeout: bool },
 }
 
@@ -65,7 +65,8 @@ impl RequestError {
 }
 
 impl RequestTarget<'_> {
-    /// Asks once. The store may be silent for `silence` before the answer, and between any two pieces of it.
+    /// Makes one request. The store may send nothing for at most `silence`, before the answer and between two pieces of
+    /// it.
     pub(crate) async fn ask(&self, options: GetOptions, silence: Duration) -> Result<Response, RequestError> {
         let (is_head, is_ranged) = (options.head, options.range.is_some());
         let wanted_bytes = wanted_bytes(&options);
@@ -96,7 +97,7 @@ impl RequestTarget<'_> {
         Ok(Response { meta, range, attributes, extensions, bytes })
     }
 
-    /// What a failed request means. One that was answered may have failed because the object is another: its size tells.
+    /// Classifies a failed request. If the store answered, the object may have been replaced, so its size is checked.
     async fn classify(&self, error: object_store::Error, silence: Duration) -> RequestError {
         let was_answered = !is_of_transport(&error);
         use object_store::Error as E;
@@ -126,8 +127,8 @@ impl RequestTarget<'_> {
         }
     }
 
-    /// The etags in the manifest and in the store, where they differ. Those of copies do: S3 makes them of the parts that
-    /// an object was uploaded in, and other stores in other ways. So it is the checksums that tell whether it changed.
+    /// Returns the etags in the manifest and in the store if they differ. This is normal for copies: S3 computes etags
+    /// from the parts of an upload, and other stores in other ways. So only checksums prove that an object changed.
     pub(crate) fn other_etag(&self, meta: &ObjectMeta) -> Option<[String; 2]> {
         let noted = self.expected.and_then(|expected| expected.etag)?;
         let found = meta.e_tag.as_deref().filter(|found| *found != noted)?;
@@ -135,7 +136,7 @@ impl RequestTarget<'_> {
     }
 }
 
-/// Whether no answer came, or one that says that the store is busy.
+/// Returns whether the transport failed: no answer came, or one that says that the store is busy.
 fn is_of_transport(error: &object_store::Error) -> bool {
     let mut next = error.source();
     while let Some(error) = next {
@@ -147,7 +148,7 @@ fn is_of_transport(error: &object_store::Error) -> bool {
     false
 }
 
-/// How many bytes are asked for, where that is said.
+/// Returns the number of bytes requested, if the range is bounded.
 pub(crate) fn wanted_bytes(options: &GetOptions) -> Option<u64> {
     match &options.range {
         Some(GetRange::Bounded(range)) if !options.head => Some(range.end.saturating_sub(range.start)),
@@ -173,7 +174,7 @@ async fn body(
     }
 }
 
-/// The pieces of a body, of which `expected_bytes` are to come.
+/// Collects the pieces of a body of `expected_bytes` bytes.
 async fn collect(
     mut stream: impl Stream<Item = object_store::Result<Bytes>> + Unpin,
     expected_bytes: usize,

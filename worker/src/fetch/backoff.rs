@@ -1,9 +1,9 @@
-//! How long to wait before trying again.
+//! The delay before a retry.
 
 use std::time::Duration;
 
-/// Exponential back-off with full jitter: a delay is anything up to its limit, so that what failed together does not
-/// come back together, and the limit doubles. Randomness here touches no data.
+/// Exponential back-off with full jitter. A delay is random between 0 and a limit, so that requests that failed
+/// together are not retried together; the limit doubles. The randomness affects no data.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
     limit: Duration,
@@ -15,7 +15,7 @@ impl Backoff {
         Self { limit: first, max }
     }
 
-    /// The next delay; `random` lies in 0..1.
+    /// Returns the next delay; `random` must lie in 0..1.
     pub(crate) fn delay(&mut self, random: f64) -> Duration {
         let delay = self.limit.mul_f64(random);
         self.limit = (self.limit * 2).min(self.max);

@@ -1,5 +1,5 @@
-//! Every read of a store, of whatever object, goes through here: how many at once, how long one may take, when it is
-//! tried again and when it is not. The stores' own clients ask once.
+//! The client that makes every read of a store, of any object. It limits concurrency and time, and decides about
+//! retries. The stores' own clients never retry.
 
 use std::{
     collections::HashMap,
@@ -25,24 +25,26 @@ use super::{
 };
 use crate::stats::Stage;
 
-/// How patient reads are. A store that stays away, fails or is slow is asked for ever: only what it refuses ends a job.
+/// The retry policy of reads. A store that is away, fails or is slow is retried for ever; only what it refuses ends a
+/// job.
 #[derive(Clone, Debug)]
 pub struct RetrySettings {
-    /// Requests until a refusal is believed: nothing there, no access, another object. Default: 4. Raised, a mistake in
-    /// a URL or in credentials is told later; lowered, a gateway's slip ends a job.
+    /// Number of requests after which a refusal is final: no such object, no access, another object. Default: 4. When
+    /// raised, a mistake in a URL or in credentials is reported later; when lowered, a single wrong answer of a gateway
+    /// ends a job.
     pub refusals: u32,
-    /// The longest delay before the second request; it doubles from there. Default: 50 ms. Raised, a single failure
-    /// costs more time.
+    /// Maximum delay before the second request; it doubles with each further one. Default: 50 ms. When raised, a single
+    /// failure costs more time.
     pub first_delay: Duration,
-    /// The longest delay. Default: 5 s. Raised, a store that is back is noticed later.
+    /// Upper bound of the delay. Default: 5 s. When raised, a store that is back is noticed later.
     pub max_delay: Duration,
-    /// How long one request may take. Default: 60 s. Raised, a connection that crawls is given up later.
+    /// Limit for one request. Default: 60 s. When raised, a very slow connection is given up later.
     pub request_timeout: Duration,
-    /// How long a store may say nothing, before it answers or within an answer. Default: 10 s. Raised, a connection that
-    /// hangs is given up later; lowered, a busy store's slow answers are thrown away.
+    /// Limit for which a store may send nothing, before or within an answer. Default: 10 s. When raised, a connection
+    /// that hangs is given up later; when lowered, slow answers of a busy store are thrown away.
     pub silence_timeout: Duration,
-    /// Requests of a hundred that may be made a second time because the first is slow; 0 for none. Default: 3. Raised,
-    /// the store has more to do, and that when it is slow.
+    /// Percentage of requests that may be made a second time because the first is slow; 0 for none. Default: 3. When
+    /// raised, the store gets more load exactly when it is slow.
     pub hedge_percent: f64,
 }
 
@@ -59,30 +61,30 @@ impl Default for RetrySettings {
     }
 }
 
-/// What all requests of a process share.
+/// Makes all requests of a process to its stores.
 #[derive(Debug)]
 pub(crate) struct StoreClient {
-    /// One for each request on its way.
+    /// One permit for each concurrent request.
     permits: Semaphore,
     retry: RetrySettings,
     stage: Arc<Stage>,
     policy: Mutex<HedgePolicy>,
     outages: Arc<OutageTracker>,
     counts: Counts,
-    /// By dataset and object: etags in the manifest and in the store that differ.
+    /// Objects whose etag in the manifest differs from that in the store, with both etags.
     other_etags: Mutex<HashMap<ObjectName, Etags>>,
 }
 
-/// A dataset's URL, and where in its store the object is.
+/// A dataset's URL, and the object's path in its store.
 type ObjectName = (Arc<str>, Path);
 
 /// The etags in the manifest and in the store.
 type Etags = [String; 2];
 
-/// Objects whose etags are remembered at most.
+/// Maximum number of objects whose etags are kept.
 const MAX_OTHER_ETAGS: usize = 10_000;
 
-/// What is counted beside the stage's own figures.
+/// Counts what the statistics of the stage do not contain.
 #[derive(Debug, Default)]
 struct Counts {
     requests: AtomicU64,
@@ -109,7 +111,7 @@ impl StoreClient {
         }
     }
 
-    /// Asks until an answer comes that is whole, or a refusal that is to be believed.
+    /// Requests until a complete answer or a final refusal comes.
     pub(crate) async fn get(&self, target: &RequestTarget<'_>, options: &GetOptions) -> Result<Response, RequestError> {
         let mut backoff = Backoff::new(self.retry.first_delay, self.retry.max_delay);
         let mut refusals = 0;
@@ -143,7 +145,7 @@ impl StoreClient {
         }
     }
 
-    /// One request, and perhaps a hedge.
+    /// Makes one request, and a hedge if it is slow.
     async fn attempt(&self, target: &RequestTarget<'_>, options: &GetOptions) -> Result<Response, RequestError> {
         let _permit = self.permits.acquire().await.expect("the semaphore is never closed");
         let wanted = wanted_bytes(options);
@@ -165,7 +167,8 @@ impl StoreClient {
         result
     }
 
-    /// The first good answer of a request and, where it is slow, of a second one; the other is dropped, which ends it.
+    /// Returns the first good answer of a request and, if it is slow, of a second one. The other is dropped, which
+    /// cancels it.
     async fn race(
         &self,
         target: &RequestTarget<'_>,
@@ -202,12 +205,12 @@ impl StoreClient {
         asked.unwrap_or_else(|_| Err(RequestError::timeout("no whole answer", request_timeout)))
     }
 
-    /// Bytes came that are not what they should be.
+    /// Counts a fetch whose bytes were wrong.
     pub(crate) fn note_wrong_bytes(&self) {
         self.counts.wrong_bytes.fetch_add(1, Relaxed);
     }
 
-    /// Notes that an object has another etag than the manifest says.
+    /// Records that an object's etag differs from that in the manifest.
     pub(crate) fn note_other_etag(&self, target: &RequestTarget<'_>, etags: Etags) {
         let mut others = self.other_etags.lock();
         if others.len() < MAX_OTHER_ETAGS {
@@ -215,12 +218,12 @@ impl StoreClient {
         }
     }
 
-    /// The etags of an object in the manifest and in the store, where they differ.
+    /// Returns the etags of an object in the manifest and in the store if they differ.
     pub(crate) fn other_etag(&self, dataset: &Arc<str>, path: &Path) -> Option<Etags> {
         self.other_etags.lock().get(&(dataset.clone(), path.clone())).cloned()
     }
 
-    /// What keeps an object of `dataset` from coming, preferably one that is `wanted`.
+    /// Returns the outage of an object of `dataset`, preferably of one that is `wanted`.
     pub(crate) fn outage(&self, dataset: &str, wanted: impl Fn(&object_store::path::Path) -> bool) -> Option<Outage> {
         self.outages.oldest(dataset, wanted)
     }
@@ -229,7 +232,7 @@ impl StoreClient {
         &self.retry
     }
 
-    /// What was counted; faults of the disk cache are the cache's to add.
+    /// Returns the counts. The disk cache adds its own faults.
     pub(crate) fn stats(&self) -> StoreStats {
         let Counts { requests, retries, timeouts, refusals, hedges, hedge_wins, wrong_bytes } = &self.counts;
         let trouble_ms = self.outages.since().map_or(0, |since| since.elapsed().as_millis());

@@ -1,8 +1,8 @@
-//! A folder of blocks with a byte budget. It touches only files that carry its own kind of name, and a disk that is
-//! full or broken costs a warning, never a block.
+//! A cache of blocks in a folder, with a byte budget. It touches only files that are named like its own. If the disk is
+//! full or broken, it logs a warning, and blocks are fetched from the store.
 //!
-//! A file is named after the dataset's fingerprint and the block's number, and ends with a seal: a hash over that name,
-//! the block's place in its shard, and its bytes. What a crash or another program left there is no block.
+//! A file is named after the dataset's fingerprint and the block's number, and ends with a seal: a hash of that name,
+//! the block's place in its shard, and its bytes. A file that a crash or another program damaged fails this check.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -25,20 +25,21 @@ use xxhash_rust::xxh3::Xxh3;
 use super::{BlockKey, pieces::Pieces};
 use crate::budget::DiskBudget;
 
-/// Locked by the worker whose folder it is.
+/// Name of the lock file; the worker that uses the folder holds its lock.
 const LOCK: &str = "spdl-cache.lock";
 /// Bytes of the seal at the end of a file.
 const SEAL_BYTES: usize = 16;
-/// For so long nothing is written after a disk has failed; it doubles from there.
+/// Nothing is written for this long after a failure of the disk; the pause doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(30);
 const MAX_PAUSE: Duration = Duration::from_secs(600);
-/// No block takes as long to write: a temporary file of that age is nobody's.
+/// No write takes this long: an older temporary file is a leftover.
 const MAX_WRITE: Duration = Duration::from_secs(3600);
 
-/// Tells this life of the process from another with the same id: in a container every worker is process 1.
+/// A random number that distinguishes this process from an earlier one with the same id: in a container every worker is
+/// process 1.
 static LIFE: LazyLock<u32> = LazyLock::new(rand::random);
 
-/// Blocks on disk, by key. All methods block on the disk.
+/// The blocks on disk, by key. All methods block on disk I/O.
 #[derive(Debug)]
 pub(crate) struct DiskCache {
     _lock: fs::File,
@@ -50,7 +51,7 @@ pub(crate) struct DiskCache {
     faults: AtomicU64,
 }
 
-/// Since when, and for how long, nothing is written.
+/// The time during which nothing is written.
 #[derive(Debug, Default)]
 struct Pause {
     since: Option<Instant>,
@@ -62,7 +63,7 @@ impl Pause {
         self.since.is_some_and(|since| since.elapsed() < self.length)
     }
 
-    /// Begins, or goes on for longer: gives how long.
+    /// Starts or lengthens the pause, and returns its length.
     fn extend(&mut self) -> Duration {
         self.length = (self.length * 2).clamp(FIRST_PAUSE, MAX_PAUSE);
         self.since = Some(Instant::now());
@@ -74,7 +75,7 @@ impl Pause {
 struct Files {
     known: HashMap<BlockKey, CacheFile>,
     by_use: BTreeMap<u64, BlockKey>,
-    /// How often a block was found wrong: bytes that were fetched before that do not come back.
+    /// How often each block was discarded as wrong. A block fetched before its last discard is not written.
     discards: HashMap<BlockKey, u32>,
     used_bytes: u64,
     /// Bytes of the files that are being written.
@@ -126,7 +127,7 @@ fn parse_name(name: &str) -> Option<BlockKey> {
     (file_name(&key) == name).then_some(key)
 }
 
-/// What the seal of a block's file has to be.
+/// Returns the seal that a block's file must have.
 fn seal<'a>(key: &BlockKey, offset: u64, bytes: u64, content: impl Iterator<Item = &'a [u8]>) -> [u8; SEAL_BYTES] {
     let mut hash = Xxh3::new();
     hash.update(file_name(key).as_bytes());
@@ -136,7 +137,7 @@ fn seal<'a>(key: &BlockKey, offset: u64, bytes: u64, content: impl Iterator<Item
     hash.digest128().to_le_bytes()
 }
 
-/// Whether a file is `blk-FINGERPRINT-N.PID-LIFE-COUNT.tmp`, half written by a process that is gone.
+/// Returns whether a file is `blk-FINGERPRINT-N.PID-LIFE-COUNT.tmp`, a partly written file of a process that is gone.
 fn is_leftover(name: &str, modified: Option<SystemTime>) -> bool {
     let parts = || {
         let (block, rest) = name.strip_suffix(".tmp")?.split_once('.')?;
@@ -151,7 +152,8 @@ fn is_leftover(name: &str, modified: Option<SystemTime>) -> bool {
     is_old || !is_alive
 }
 
-/// Another worker has the folder: the two would each fill it to their budget, and evict what the other knows of.
+/// The error of a folder that another worker uses: both would fill it to their budgets, and each would evict the
+/// other's files.
 #[derive(Debug, thiserror::Error)]
 #[error("disk cache `{}` is another worker's: give each worker a folder of its own", directory.display())]
 pub struct CacheInUse {
@@ -159,8 +161,8 @@ pub struct CacheInUse {
     pub directory: PathBuf,
 }
 
-/// Takes the folder for as long as the file lives; `None` where another process has it. Other users cannot open the file,
-/// and so cannot take it.
+/// Locks the folder for as long as the file is open; `None` if another process has locked it. Other users cannot open
+/// the file, so they cannot lock it.
 fn take(directory: &Path) -> io::Result<Option<fs::File>> {
     fs::create_dir_all(directory)?;
     let path = directory.join(LOCK);
@@ -173,10 +175,10 @@ fn take(directory: &Path) -> io::Result<Option<fs::File>> {
 }
 
 impl DiskCache {
-    /// Opens the folder and learns what is there; a folder that cannot be used gives `None` and a warning.
+    /// Opens the folder and indexes the files in it. If the folder cannot be used, logs a warning and returns `None`.
     ///
     /// # Errors
-    /// [`CacheInUse`].
+    /// [`CacheInUse`] if another worker uses the folder.
     pub(crate) fn open(budget: &DiskBudget) -> Result<Option<Self>, CacheInUse> {
         let directory = budget.directory.display();
         let lock = match take(&budget.directory) {
@@ -229,7 +231,7 @@ impl DiskCache {
         Ok(())
     }
 
-    /// The block, where it is there, whole and sealed.
+    /// Returns the block if its file is present and its seal is right.
     pub(crate) fn read(&self, key: &BlockKey, offset: u64, bytes: u64) -> Option<Pieces> {
         self.known(key)?;
         let content = self.read_file(key, bytes).ok().filter(|file| {
@@ -245,7 +247,7 @@ impl DiskCache {
         Some(Pieces::new(vec![(offset, content)]))
     }
 
-    /// The file of a block of so many bytes.
+    /// Reads the file of a block of `bytes` bytes.
     fn read_file(&self, key: &BlockKey, bytes: u64) -> io::Result<Vec<u8>> {
         let path = self.path(key);
         let length = fs::metadata(&path)?.len();
@@ -256,25 +258,25 @@ impl DiskCache {
         if content.len() as u64 == length { Ok(content) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
-    /// Entries that were no blocks, and blocks that could not be written.
+    /// Returns the number of damaged files and of failed writes.
     pub(crate) fn faults(&self) -> u64 {
         self.faults.load(Ordering::Relaxed)
     }
 
-    /// Whether the block is there; counts as a use.
+    /// Returns `Some` if the block is present, and counts this as a use.
     pub(crate) fn known(&self, key: &BlockKey) -> Option<()> {
         let mut files = self.files.lock();
         files.touch(key);
         files.known.contains_key(key).then_some(())
     }
 
-    /// How often the block was thrown out because it was wrong: ask before fetching it.
+    /// Returns how often the block was discarded as wrong. Must be called before the block is fetched.
     pub(crate) fn discards(&self, key: &BlockKey) -> u32 {
         self.files.lock().discards.get(key).copied().unwrap_or(0)
     }
 
-    /// Keeps a block that starts at `offset` of its shard and was fetched after `discards`. After a failure that making
-    /// room does not mend, nothing more is written for a while.
+    /// Writes a block that starts at `offset` of its shard. `discards` is the number of its discards before it was
+    /// fetched. After a failure that making room does not repair, nothing is written for a while.
     pub(crate) fn write(&self, key: &BlockKey, offset: u64, pieces: &Pieces, discards: u32) {
         let bytes = pieces.bytes() + SEAL_BYTES as u64;
         if self.pause.lock().is_on() || self.known(key).is_some() {
@@ -337,7 +339,7 @@ impl DiskCache {
         })
     }
 
-    /// Gives half of the room back: somebody else needs it.
+    /// Evicts half of the bytes, as other programs need the room.
     fn halve(&self) {
         let mut files = self.files.lock();
         let halved = files.used_bytes / 2;
@@ -346,7 +348,7 @@ impl DiskCache {
         }
     }
 
-    /// Throws a block out because it is wrong.
+    /// Removes a block whose bytes are wrong.
     pub(crate) fn discard(&self, key: &BlockKey) {
         let mut files = self.files.lock();
         *files.discards.entry(*key).or_default() += 1;
@@ -356,12 +358,12 @@ impl DiskCache {
     fn remove(&self, files: &mut Files, key: &BlockKey) {
         if files.known.contains_key(key) {
             files.forget(key);
-            // It is known no more, so whatever is still there is written over.
+            // The block is not known any more, so a file that cannot be removed is overwritten later.
             let _ = fs::remove_file(self.path(key));
         }
     }
 
-    /// Evicts the oldest blocks until so many bytes fit beside those that are being written; `false` where they cannot.
+    /// Evicts the oldest blocks until `bytes` fit beside the files that are being written; `false` if they cannot.
     fn make_room(&self, files: &mut Files, bytes: u64) -> bool {
         let Some(room) = self.budget_bytes.checked_sub(files.writing_bytes + bytes) else { return false };
         while files.used_bytes > room {

@@ -1,12 +1,12 @@
-//! Why bytes of a dataset cannot be had.
+//! The errors of fetching bytes of a dataset.
 
 use std::sync::Arc;
 
-/// Bytes that did not come, or are not what the manifest says.
+/// The error of bytes that could not be fetched, or that do not match the manifest.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
-    /// The object is not what the manifest describes.
+    /// The object is not the one that the manifest describes.
     #[error(
         "shard `{shard}` changed: manifest says {expected}, store says {actual}; copy it once more from where the dataset was made"
     )]
@@ -18,15 +18,15 @@ pub enum FetchError {
         /// Size in the store, or etag and checksum.
         actual: String,
     },
-    /// The store says that it will never give the bytes.
+    /// The store refused the request; retries do not help.
     #[error("shard `{shard}` cannot be read: {source}")]
     Refused {
         /// URL of the shard.
         shard: String,
-        /// What the store said.
+        /// The error of the store.
         source: Arc<object_store::Error>,
     },
-    /// The bytes came and are wrong, however often they were fetched.
+    /// The fetched bytes are wrong, even after several fetches.
     #[error(
         "field `{field}` of record `{key}` in shard `{shard}` has checksum {actual:08x} where the index says \
          {expected:08x}, after {attempts} fetches: the shard is damaged, or was replaced"
@@ -40,7 +40,7 @@ pub enum FetchError {
         field: String,
         /// CRC-32C in the record index.
         expected: u32,
-        /// CRC-32C of what came.
+        /// CRC-32C of the fetched bytes.
         actual: u32,
         /// How often the bytes were fetched.
         attempts: u32,
@@ -48,7 +48,7 @@ pub enum FetchError {
 }
 
 impl FetchError {
-    /// Whether another worker, or the same one later, might do better.
+    /// Returns whether another worker, or this one later, may succeed.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::WrongBytes { .. })

@@ -1,4 +1,4 @@
-//! A store that misbehaves as told: for tests.
+//! A store that injects faults, for tests.
 
 use std::{
     collections::VecDeque,
@@ -18,22 +18,22 @@ use object_store::{
 };
 use parking_lot::Mutex;
 
-/// What goes wrong with one read.
+/// The fault of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreFault {
-    /// An answer like 503.
+    /// The store answers as with status 503.
     Unavailable,
-    /// An answer like 403.
+    /// The store answers as with status 403.
     Denied,
     /// The connection ends half way.
     Cut,
-    /// One bit is wrong.
+    /// One bit is flipped.
     FlippedBit,
-    /// No answer, ever.
+    /// No answer ever comes.
     Hang,
 }
 
-/// Wraps a store. Faults come from a queue, one per read, and then from a rate.
+/// A store with injected faults. They come from a queue, one per read; when the queue is empty, at a fixed rate.
 #[derive(Debug)]
 pub struct FlakyStore {
     inner: Arc<dyn ObjectStore>,
@@ -44,7 +44,7 @@ pub struct FlakyStore {
 }
 
 impl FlakyStore {
-    /// Wraps `inner`, with no faults yet.
+    /// Wraps `inner`, without faults.
     pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
         Self {
             inner,
@@ -55,27 +55,27 @@ impl FlakyStore {
         }
     }
 
-    /// The next reads go wrong like this.
+    /// Adds faults for the next reads to the queue.
     pub fn fail_next(&self, faults: impl IntoIterator<Item = StoreFault>) {
         self.faults.lock().extend(faults);
     }
 
-    /// How many of them are still to come.
+    /// Returns the number of queued faults.
     pub fn faults_left(&self) -> usize {
         self.faults.lock().len()
     }
 
-    /// Every `n`-th read is answered like 503; 0 for none.
+    /// Makes every `n`-th read fail as with status 503; 0 for none.
     pub fn fail_every(&self, n: u64) {
         self.every.store(n, Ordering::Relaxed);
     }
 
-    /// Reads so far.
+    /// Returns the number of reads so far.
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// Bytes asked for so far.
+    /// Returns the number of bytes requested so far.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -1,39 +1,41 @@
-//! When a request is taken for slow, and whether a second one may run against it. Pure: it is told durations.
+//! The hedging policy: decides when a request counts as slow and whether a second one may be made. It has no clock; the
+//! caller passes durations.
 //!
-//! A hedge goes out when a request has taken longer than the 99th percentile of recent ones of like size (J. Dean and
-//! L. A. Barroso, "The Tail at Scale", 2013). It is paid for from an allowance that finished requests earn, and there is
-//! none while the store fails: a store in trouble gets fewer requests, not more.
+//! A hedge is sent when a request has taken longer than the 99th percentile of recent requests of similar size (J. Dean
+//! and L. A. Barroso, "The Tail at Scale", 2013). Each hedge uses up an allowance that finished requests earn. There
+//! are no hedges while the store fails: a failing store should get fewer requests, not more.
 
 use std::time::Duration;
 
-/// Requests of one size that are remembered.
+/// Number of durations that are kept for one size class.
 const RECENT: usize = 256;
-/// With fewer, nothing is known of their 99th percentile.
+/// Minimum number of durations for an estimate of the 99th percentile.
 const ENOUGH: usize = 64;
-/// How often it is computed anew, in requests.
+/// Number of requests after which the percentile is computed again.
 const REFRESH: usize = 16;
-/// Hedges that can be saved up.
+/// Maximum number of hedges that can be saved up.
 const MAX_SAVED: f64 = 4.0;
-/// A request is not taken for slow before: a hedge would save nothing that a batch feels.
+/// Minimum delay before a hedge: against a faster request, it would save no time that a batch notices.
 const MIN_DELAY: Duration = Duration::from_millis(10);
-/// Of the last 64 requests so many may have failed.
+/// Maximum number of failures among the last 64 requests at which hedges are made.
 const MAX_FAILED: u32 = 8;
-/// Sizes below 2^MIN_BITS bytes are alike, and so are those from 2^MAX_BITS on; between, each doubling is of its own.
+/// Sizes below 2^MIN_BITS bytes are one class, and so are sizes from 2^MAX_BITS on; between them, each doubling is a
+/// class.
 const MIN_BITS: u32 = 16;
 const MAX_BITS: u32 = 24;
 const CLASSES: usize = (MAX_BITS - MIN_BITS + 1) as usize;
 
-/// How fast requests have been lately, and what hedges there may be.
+/// The recent durations of requests, and the allowance for hedges.
 #[derive(Debug)]
 pub(crate) struct HedgePolicy {
     classes: [RecentDurations; CLASSES],
-    /// The last 64 requests, the newest in the lowest bit; a set bit failed.
+    /// Outcomes of the last 64 requests, the newest in the lowest bit; a set bit means failure.
     failed: u64,
     earned_per_request: f64,
     saved: f64,
 }
 
-/// The durations of the last requests of like size.
+/// The durations of the last requests of one size class.
 #[derive(Debug, Default)]
 struct RecentDurations {
     micros: Vec<u32>,
@@ -43,30 +45,31 @@ struct RecentDurations {
 }
 
 impl HedgePolicy {
-    /// Hedges for at most `percent` of all requests; none for 0.
+    /// Creates a policy with hedges for at most `percent` of all requests; 0 for none.
     pub(crate) fn new(percent: f64) -> Self {
         Self { classes: Default::default(), failed: 0, earned_per_request: percent.max(0.0) / 100.0, saved: 0.0 }
     }
 
-    /// A request for `bytes` ended well after `took`.
+    /// Records that a request for `bytes` bytes succeeded after `took`.
     pub(crate) fn note_done(&mut self, bytes: u64, took: Duration) {
         self.classes[class_of(bytes)].add(took);
         self.failed <<= 1;
         self.saved = (self.saved + self.earned_per_request).min(MAX_SAVED);
     }
 
-    /// A request failed.
+    /// Records that a request failed.
     pub(crate) const fn note_failed(&mut self) {
         self.failed = self.failed << 1 | 1;
     }
 
-    /// After how long a request for `bytes` is taken for slow; `None` while that is not known, or hedges would do harm.
+    /// Returns the time after which a request for `bytes` bytes counts as slow; `None` while that is unknown, or while
+    /// hedges would do harm.
     pub(crate) fn slow_after(&self, bytes: u64) -> Option<Duration> {
         let p99 = self.classes[class_of(bytes)].p99?;
         (self.earned_per_request > 0.0 && !self.is_failing()).then_some(p99.max(MIN_DELAY))
     }
 
-    /// Takes a hedge from the allowance, where there is one left and the store does not fail.
+    /// Takes one hedge from the allowance. Returns false if none is left or the store is failing.
     pub(crate) fn take_hedge(&mut self) -> bool {
         let may = self.saved >= 1.0 && !self.is_failing();
         if may {

@@ -1,12 +1,12 @@
-//! The bookkeeping of a cache with a byte budget: what is there, who holds it, what goes first. Pure.
+//! The bookkeeping of a cache with a byte budget: its entries, their holds and the order of eviction. It does no I/O.
 
 use std::{
     collections::{BTreeMap, HashMap},
     hash::Hash,
 };
 
-/// Values by key, each with a size. A value that is held stays; of the others the least recently used goes first.
-/// `used_bytes` is at most `budget_bytes`, but for values that are held while the budget shrinks.
+/// A cache of values of known size, by key. Values with holds stay; of the others the least recently used is evicted
+/// first. `used_bytes` exceeds `budget_bytes` only if the budget shrinks below the values with holds.
 #[derive(Debug)]
 pub(crate) struct MemoryCache<K, V> {
     budget_bytes: u64,
@@ -14,7 +14,7 @@ pub(crate) struct MemoryCache<K, V> {
     next: u64,
     current: HashMap<K, u64>,
     entries: HashMap<u64, CachedBlock<K, V>>,
-    /// Entries that nobody holds, by the time of their last use.
+    /// Entries without holds, by the time of their last use.
     idle: BTreeMap<u64, u64>,
 }
 
@@ -27,12 +27,12 @@ struct CachedBlock<K, V> {
     idle_since: u64,
 }
 
-/// What became of an entry when a hold on it ended.
+/// The state of an entry after a hold on it was released.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Released {
-    /// Others hold it, or it is gone because it had been retired.
+    /// The entry has other holds, or is gone because it was retired or evicted.
     Nothing,
-    /// Nobody holds it any more; it stays until its room is needed.
+    /// The entry has no holds; it stays until its room is needed.
     Idle,
 }
 
@@ -48,7 +48,7 @@ impl<K: Copy + Eq + Hash, V> MemoryCache<K, V> {
         }
     }
 
-    /// Holds the value of `key`, where it is there.
+    /// Returns the value of `key` and adds a hold, if the key is present.
     pub(crate) fn hold(&mut self, key: &K) -> Option<(u64, &V)> {
         let id = *self.current.get(key)?;
         let entry = self.entries.get_mut(&id).expect("a current entry exists");
@@ -59,7 +59,7 @@ impl<K: Copy + Eq + Hash, V> MemoryCache<K, V> {
         Some((id, &entry.value))
     }
 
-    /// Puts a value in and holds it, making room as needed; `None` when what is held leaves none.
+    /// Adds a value with one hold, and evicts others as needed. `None` if the values with holds leave no room.
     pub(crate) fn insert(&mut self, key: K, bytes: u64, value: V) -> Option<u64> {
         assert!(!self.current.contains_key(&key), "the key is there already");
         if !self.make_room(bytes) {
@@ -72,7 +72,7 @@ impl<K: Copy + Eq + Hash, V> MemoryCache<K, V> {
         Some(id)
     }
 
-    /// Ends one hold.
+    /// Releases one hold.
     pub(crate) fn release(&mut self, id: u64) -> Released {
         let now = self.tick();
         let entry = self.entries.get_mut(&id).expect("a held entry exists");
@@ -91,7 +91,7 @@ impl<K: Copy + Eq + Hash, V> MemoryCache<K, V> {
         if self.entries.contains_key(&id) { Released::Idle } else { Released::Nothing }
     }
 
-    /// Makes `key` unknown: whoever holds the value keeps it, nobody else finds it.
+    /// Makes `key` unknown. Existing holds keep the value.
     pub(crate) fn retire(&mut self, key: &K) {
         if let Some(id) = self.current.remove(key) {
             let entry = &self.entries[&id];
@@ -102,7 +102,7 @@ impl<K: Copy + Eq + Hash, V> MemoryCache<K, V> {
         }
     }
 
-    /// Like [`Self::retire`], but only while `id` is what the key stands for.
+    /// Does the same as [`Self::retire`], but only if `id` is the current entry of the key.
     pub(crate) fn retire_entry(&mut self, key: &K, id: u64) {
         if self.current.get(key) == Some(&id) {
             self.retire(key);

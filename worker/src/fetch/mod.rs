@@ -1,8 +1,8 @@
-//! Getting at the bytes of blocks: from memory, from the disk cache, from the store.
+//! Fetches the bytes of blocks: from memory, from the disk cache, or from the store.
 //!
-//! A block is fetched whole and kept while there is room for it beside those in use; where there is none, only the
-//! records that a batch needs are fetched, for one use. So any memory budget makes progress, a large one without
-//! fetching anything twice. Everything stops when it is dropped.
+//! A block is fetched whole and kept if there is room for it beside the blocks in use. If there is no room, only the
+//! records that a batch needs are fetched, for one use. So every memory budget makes progress, and a large one fetches
+//! nothing twice. Dropping a future stops its work.
 
 mod attempt;
 mod backoff;
@@ -46,11 +46,11 @@ use spdl_wire::messages::StoreStats;
 
 use crate::{budget::DiskBudget, stats::Stage};
 
-/// A block is fetched whole at once, and not only its wanted records, when these are at least one part in so many.
+/// A block that is not in memory is fetched whole if at least one part in this many of it is wanted.
 const WHOLE_FRACTION: u64 = 4;
 const KIB: u64 = 1 << 10;
 
-/// Which block of which dataset.
+/// The identity of a block: its dataset and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockKey {
     /// Fingerprint of the dataset's manifest.
@@ -59,14 +59,14 @@ pub struct BlockKey {
     pub block: u32,
 }
 
-/// A block and where its bytes are.
+/// A block and the place of its bytes.
 #[derive(Clone, Debug)]
 pub struct BlockPlace {
-    /// Its name.
+    /// The block's identity.
     pub key: BlockKey,
-    /// The shard it lies in.
+    /// The shard that holds the block.
     pub shard: Arc<ShardObject>,
-    /// Its bytes in the shard.
+    /// Byte range of the block in the shard.
     pub range: Range<u64>,
 }
 
@@ -76,28 +76,28 @@ impl BlockPlace {
     }
 }
 
-/// How a [`Fetcher`] is set up.
+/// The settings of a [`Fetcher`].
 #[derive(Clone, Debug)]
 pub struct FetchSettings {
-    /// Bytes of blocks in memory.
+    /// Maximum bytes of blocks in memory.
     pub memory_bytes: u64,
-    /// Bytes on their way to a single use, where the block has no room in memory.
+    /// Maximum bytes that are fetched for a single use because their block has no room in memory.
     pub transit_bytes: u64,
-    /// Requests on their way at once. Default: 32. Raised, a store with a request limit answers with errors.
+    /// Maximum concurrent requests. Default: 32. When raised, a store with a request limit answers with errors.
     pub requests: usize,
-    /// How patient reads are.
+    /// Retry policy of reads.
     pub retry: RetrySettings,
 }
 
 impl FetchSettings {
-    /// The defaults, with room for this many bytes.
+    /// Returns the default settings with these limits.
     #[must_use]
     pub fn new(memory_bytes: u64, transit_bytes: u64) -> Self {
         Self { memory_bytes, transit_bytes, requests: 32, retry: RetrySettings::default() }
     }
 }
 
-/// Fetches blocks and keeps them, for all ranks of a process.
+/// Fetches blocks and caches them, for all ranks of a process.
 #[derive(Debug)]
 pub struct Fetcher {
     memory: Mutex<MemoryCache<BlockKey, Arc<Load>>>,
@@ -105,7 +105,7 @@ pub struct Fetcher {
     transit: Arc<Semaphore>,
     transit_kib: u32,
     requests: Arc<StoreClient>,
-    /// Fetches ahead of need leave some requests to what a batch waits for.
+    /// Limits fetches ahead of need, so that some requests are free for blocks that a batch waits for.
     ahead: Semaphore,
 }
 
@@ -122,7 +122,7 @@ enum LoadState {
     RequestError(FetchError),
 }
 
-/// Keeps a block in memory, or on its way there. A load that nobody holds is given up.
+/// Keeps a block in memory, or keeps its load going. A load is cancelled when its last hold is dropped.
 #[derive(Debug)]
 pub struct BlockHold {
     fetcher: Arc<Fetcher>,
@@ -157,8 +157,8 @@ impl BlockHold {
     }
 }
 
-/// Bytes of a block, or the parts of it that were asked for. What it holds counts against the budget until it is
-/// dropped, so slices of it must not outlive it.
+/// The bytes of a block, or the requested parts of it. They count against the budget until this value is dropped, so
+/// slices must not outlive it.
 #[derive(Debug)]
 pub struct BlockBytes {
     pieces: Pieces,
@@ -173,7 +173,7 @@ enum Guard {
 }
 
 impl BlockBytes {
-    /// The bytes of `range` of the shard; `None` where they were not asked for.
+    /// Returns the bytes of `range` of the shard; `None` if they were not requested.
     #[must_use]
     pub fn slice(&self, range: Range<u64>) -> Option<Bytes> {
         self.pieces.slice(range)
@@ -181,10 +181,10 @@ impl BlockBytes {
 }
 
 impl Fetcher {
-    /// A fetcher with empty memory, and the disk cache as it is found.
+    /// Creates a fetcher with empty memory, and opens the disk cache with what it holds.
     ///
     /// # Errors
-    /// [`CacheInUse`].
+    /// [`CacheInUse`] if another worker uses the disk cache.
     pub fn new(settings: FetchSettings, disk: Option<&DiskBudget>, stage: Arc<Stage>) -> Result<Arc<Self>, CacheInUse> {
         let disk = disk.map(DiskCache::open).transpose()?.flatten().map(Arc::new);
         let transit_kib = u32::try_from(settings.transit_bytes / KIB).unwrap_or(u32::MAX >> 4).max(1);
@@ -198,18 +198,19 @@ impl Fetcher {
         }))
     }
 
-    /// Changes the bytes of blocks in memory; those in use stay until they are released.
+    /// Changes the limit of bytes in memory; blocks in use stay until they are released.
     pub fn set_memory(&self, bytes: u64) {
         self.memory.lock().set_budget(bytes);
     }
 
-    /// Bytes of blocks in memory.
+    /// Returns the bytes of blocks in memory.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.memory.lock().used_bytes()
     }
 
-    /// Starts to fetch a block that will be needed; `None` when there is no room for it. Call it inside a tokio runtime.
+    /// Starts to fetch a block that will be needed; `None` if there is no room for it. Must be called inside a tokio
+    /// runtime.
     #[must_use]
     pub fn prefetch(self: &Arc<Self>, key: BlockKey, place: impl FnOnce() -> BlockPlace) -> Option<BlockHold> {
         let mut memory = self.memory.lock();
@@ -225,7 +226,7 @@ impl Fetcher {
         Some(BlockHold { fetcher: self.clone(), key, id, load })
     }
 
-    /// The block, where all of it is in memory.
+    /// Returns the block if it is completely in memory.
     pub(crate) fn at_hand(self: &Arc<Self>, key: BlockKey) -> Option<BlockBytes> {
         let hold = self.hold(&mut self.memory.lock(), key)?;
         let LoadState::Ready(pieces) = hold.load.state.borrow().clone() else { return None };
@@ -237,19 +238,19 @@ impl Fetcher {
         Some(BlockHold { fetcher: self.clone(), key, id, load: load.clone() })
     }
 
-    /// The way to the stores, for what is not a block.
+    /// Returns the client for reading objects other than blocks.
     pub(crate) const fn requests(&self) -> &Arc<StoreClient> {
         &self.requests
     }
 
-    /// What went wrong with stores and cache so far, and was mended.
+    /// Returns the counts of faults of stores and of the disk cache that were recovered from.
     #[must_use]
     pub fn store_figures(&self) -> StoreStats {
         let cache_faults = self.disk.as_ref().map_or(0, |disk| disk.faults());
         StoreStats { cache_faults, ..self.requests.stats() }
     }
 
-    /// What keeps `shard`, or else another object of `dataset`, from coming: in words, where there is something.
+    /// Describes the outage that delays `shard`, or else another object of `dataset`, if there is one.
     pub(crate) fn outage(&self, dataset: &str, shard: &str) -> Option<String> {
         let wanted = |path: &object_store::path::Path| {
             let object = path.as_ref();
@@ -293,16 +294,16 @@ impl Fetcher {
     async fn keep_on_disk(&self, place: &BlockPlace, pieces: Pieces, discards: u32) {
         if let Some(disk) = self.disk.clone() {
             let (key, offset) = (place.key, place.range.start);
-            // A failed write has warned; a panic in it concerns no block.
+            // A failed write has already been logged, and a panic in it affects no block.
             let _ = tokio::task::spawn_blocking(move || disk.write(&key, offset, &pieces, discards)).await;
         }
     }
 
-    /// The bytes of `wanted`, ranges of the shard inside the block: of the whole block where it is in memory, on its
-    /// way, or mostly wanted; else of these ranges alone.
+    /// Returns the bytes of the ranges `wanted` of the shard, which lie inside the block. Uses the whole block if it is
+    /// in memory, being loaded, or mostly wanted; otherwise fetches these ranges alone.
     ///
     /// # Errors
-    /// [`FetchError`] when they do not come.
+    /// [`FetchError`] if they cannot be fetched.
     pub async fn fetch(
         self: &Arc<Self>,
         place: &BlockPlace,
@@ -344,7 +345,7 @@ impl Fetcher {
         Ok(BlockBytes { pieces, _guard: Guard::Transit(permit) })
     }
 
-    /// Forgets a block whose bytes turned out wrong, in memory and on disk.
+    /// Removes a block whose bytes are wrong from memory and disk.
     pub fn discard(&self, key: &BlockKey) {
         self.requests.note_wrong_bytes();
         self.memory.lock().retire(key);
@@ -358,7 +359,7 @@ impl Fetcher {
 enum ErrorSource {
     Disk,
     Store {
-        /// How often the block had been thrown out of the disk cache before it was fetched.
+        /// How often the block had been discarded from the disk cache before it was fetched.
         discards: u32,
     },
 }

@@ -1,5 +1,4 @@
-//! Reading byte ranges of one shard: in parallel parts, and refused when the object is not the one that the manifest
-//! describes.
+//! Reads byte ranges of one shard in parallel parts, and refuses an object that is not the one in the manifest.
 
 use std::{ops::Range, sync::Arc};
 
@@ -14,9 +13,10 @@ use super::{
     pieces::Pieces,
 };
 
-/// A range longer than this is read in parts of about this size, in bytes. Raised, one slow connection holds up more.
+/// A range longer than this is read in parts of about this size, in bytes. When raised, one slow connection delays more
+/// bytes.
 const PART_BYTES: u64 = 4 << 20;
-/// Parts of one range that are on their way at once.
+/// Maximum number of parts that are read at once.
 const PARTS_AT_ONCE: usize = 4;
 
 /// A shard as the manifest describes it, and where to read it.
@@ -24,20 +24,21 @@ const PARTS_AT_ONCE: usize = 4;
 pub struct ShardObject {
     /// The store.
     pub store: Arc<dyn ObjectStore>,
-    /// URL of the dataset, for whoever asks what keeps its objects from coming.
+    /// URL of the dataset, by which outages are reported.
     pub dataset: Arc<str>,
-    /// Where in the store.
+    /// Path in the store.
     pub path: Path,
-    /// Its URL as the manifest writes it, for errors.
+    /// URL of the shard as written in the manifest, for errors.
     pub url: String,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Its etag, where the manifest has one; a copy may have another.
+    /// The etag in the manifest, if it has one; a copy may have another.
     pub etag: Option<String>,
 }
 
 impl ShardObject {
-    /// How the object differs from what the manifest says beside its bytes: `manifest says` and `store says`.
+    /// Returns how the object differs from the manifest apart from its bytes: what the manifest says, and what the
+    /// store says.
     pub(crate) fn difference(&self, requests: &StoreClient) -> Option<[String; 2]> {
         let etags = requests.other_etag(&self.dataset, &self.path)?;
         Some(etags.map(|etag| format!("etag {etag}")))
@@ -75,7 +76,7 @@ impl ShardObject {
     }
 }
 
-/// Cuts `range` into equal parts of at most `part_bytes`.
+/// Divides `range` into parts of nearly equal size, of at most `part_bytes` each.
 fn parts(range: Range<u64>, part_bytes: u64) -> impl Iterator<Item = Range<u64>> {
     let bytes = range.end - range.start;
     let count = bytes.div_ceil(part_bytes);

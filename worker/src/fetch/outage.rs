@@ -1,14 +1,14 @@
-//! What fails just then and is being tried again: for whoever has to explain why nothing comes.
+//! Tracks the objects for which requests fail and are retried, to explain why a batch does not come.
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Instant};
 
 use object_store::path::Path;
 use parking_lot::Mutex;
 
-/// Bytes of a store's words that are kept.
+/// Maximum bytes of a store's error text that are kept.
 const MAX_CAUSE_BYTES: usize = 300;
 
-/// Objects that requests fail for, of all datasets of a process.
+/// The objects for which requests fail, of all datasets of a process.
 #[derive(Debug, Default)]
 pub(crate) struct OutageTracker {
     open: Mutex<HashMap<StoreObject, Outage>>,
@@ -21,15 +21,15 @@ struct StoreObject {
     path: Path,
 }
 
-/// An object that requests fail for.
+/// The outage of one object: the requests for it fail.
 #[derive(Clone, Debug)]
 pub(crate) struct Outage {
-    /// Where it lies in its store.
+    /// Path of the object in its store.
     pub(crate) path: Path,
     pub(crate) since: Instant,
     failures: u64,
     cause: String,
-    /// Requests that are being tried again.
+    /// Number of requests that are being retried.
     waiting: usize,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for Outage {
     }
 }
 
-/// A request that has failed and is being tried again; the trouble is over when the last of them is dropped.
+/// Keeps an outage open while a failed request is retried; the outage ends when the last guard is dropped.
 #[derive(Debug)]
 pub(crate) struct OutageGuard {
     outages: Arc<OutageTracker>,
@@ -63,7 +63,7 @@ impl OutageTracker {
         OutageGuard { outages: self.clone(), object }
     }
 
-    /// The oldest trouble with an object of `dataset`, one that is `wanted` before others.
+    /// Returns the oldest outage of an object of `dataset`, preferably of one that is `wanted`.
     pub(crate) fn oldest(&self, dataset: &str, wanted: impl Fn(&Path) -> bool) -> Option<Outage> {
         let open = self.open.lock();
         let of_dataset = open.iter().filter(|(object, _)| &*object.dataset == dataset);
@@ -71,14 +71,14 @@ impl OutageTracker {
         oldest.map(|(_, outage)| outage.clone())
     }
 
-    /// Since when there has been any.
+    /// Returns the start of the oldest outage, if there is one.
     pub(crate) fn since(&self) -> Option<Instant> {
         self.open.lock().values().map(|outage| outage.since).min()
     }
 }
 
 impl OutageGuard {
-    /// It failed once more.
+    /// Counts one more failure.
     pub(crate) fn note(&self, cause: &str) {
         let mut open = self.outages.open.lock();
         let outage = open.get_mut(&self.object).expect("open while somebody is troubled");

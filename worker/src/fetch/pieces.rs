@@ -1,19 +1,19 @@
-//! Bytes of a shard that are in memory, in a few pieces; and which ranges to ask for.
+//! Bytes of a shard in memory, in a few pieces; and the merging of ranges into requests.
 
 use std::{ops::Range, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 
-/// Two ranges with no more than this between them are fetched by one request, in bytes. Raised, more bytes are fetched
-/// for nothing; lowered, there are more requests.
+/// Ranges with a gap of at most this many bytes are fetched by one request. When raised, more unneeded bytes are
+/// fetched; when lowered, there are more requests.
 const MERGE_GAP_BYTES: u64 = 128 << 10;
 
-/// Pieces of one shard, by their first byte. Cloning is cheap.
+/// Pieces of one shard with their offsets. Cloning is cheap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pieces(Arc<[(u64, Bytes)]>);
 
 impl Pieces {
-    /// `pieces` are sorted and do not overlap.
+    /// Creates the pieces from `(offset, bytes)`, which must be sorted and must not overlap.
     pub(crate) fn new(pieces: Vec<(u64, Bytes)>) -> Self {
         debug_assert!(pieces.windows(2).all(|pair| pair[0].0 + pair[0].1.len() as u64 <= pair[1].0));
         Self(pieces.into())
@@ -27,7 +27,8 @@ impl Pieces {
         self.0.iter().map(|(_, bytes)| bytes)
     }
 
-    /// The bytes of `range`, copied only where it crosses from one piece to the next; `None` where they are not there.
+    /// Returns the bytes of `range`; they are copied only if the range crosses a border between pieces. `None` if some
+    /// of them are missing.
     pub(crate) fn slice(&self, range: Range<u64>) -> Option<Bytes> {
         if range.start == range.end {
             return Some(Bytes::new());

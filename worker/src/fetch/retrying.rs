@@ -1,5 +1,4 @@
-//! A store that is read with patience: manifests and record indexes are read through it, by code that knows nothing of
-//! retries.
+//! A store with retries. Manifests and record indexes are read through it, by code that knows nothing of retries.
 
 use std::{fmt, sync::Arc};
 
@@ -15,7 +14,7 @@ use super::{
     client::StoreClient,
 };
 
-/// Reads of `inner`, made by [`StoreClient`]. What is not a read goes straight through.
+/// Makes the reads of `inner` through [`StoreClient`]. All other operations are passed to `inner`.
 #[derive(Debug)]
 pub(crate) struct RetryingStore {
     pub(crate) inner: Arc<dyn ObjectStore>,

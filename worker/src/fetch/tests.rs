@@ -1,4 +1,4 @@
-//! Fetching from a store that behaves, and from one that does not.
+//! Tests of fetching from a store that works and from one that does not.
 #![allow(clippy::single_range_in_vec_init, reason = "what is wanted is a list of ranges")]
 
 use std::time::Duration;
@@ -65,7 +65,7 @@ impl Scene {
     }
 }
 
-/// The records of a block: a tenth of it each.
+/// Returns the range of a record; each is a tenth of its block.
 fn record(block: &BlockPlace, record: u64) -> Range<u64> {
     let bytes = block.bytes() / 10;
     block.range.start + record * bytes..block.range.start + (record + 1) * bytes
@@ -189,7 +189,7 @@ async fn an_object_that_changed_is_refused_by_name() {
         assert!(!error.is_retryable());
         assert!(error.to_string().contains("`a.tar` changed") && error.to_string().contains(expected), "{error}");
     }
-    // A copy has another etag: whether its bytes are the same is for their checksums to say.
+    // A copy has another etag; whether its bytes are the same is decided by their checksums.
     let copy = other(2 * BLOCK, Some("\"other-9\"".into()));
     assert_eq!(copy.shard.difference(fetcher.requests()), None);
     scene.check(&fetcher.fetch(&copy, vec![0..10]).await.unwrap(), 0..10);
