@@ -1,4 +1,4 @@
-//! The worker's metrics, in Prometheus' text format. Labels are names of stages, jobs and transports: never ids of
+//! The worker's metrics, in Prometheus' text format. Labels are names of stages, jobs and transports, never ids of
 //! samples or shards.
 
 use std::sync::atomic::AtomicU64;
@@ -42,7 +42,7 @@ struct RankLabels {
 type Real = Gauge<f64, AtomicU64>;
 type RealCounter = Counter<f64, AtomicU64>;
 
-/// All metrics, as text. Figures become metrics when they are asked for; nothing is counted twice.
+/// Returns all metrics as text. They are built from the statistics on each request, so nothing is counted twice.
 pub(crate) fn text(resources: &Resources, ranks: &[RankStats], is_heard: bool) -> String {
     let mut registry = Registry::default();
     let mut single = |name: &str, help: &str, value: f64| {

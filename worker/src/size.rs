@@ -1,9 +1,10 @@
-//! Sizes and shares as people write them.
+//! Parses sizes and CPU shares as people write them.
 
-/// Reads a number of bytes: `512MB`, `1.5GiB`, `4096`. Units of ten (kB, MB, GB, TB) and of two (KiB, MiB, GiB, TiB).
+/// Parses a number of bytes: `512MB`, `1.5GiB`, `4096`. The units are decimal (kB, MB, GB, TB) or binary (KiB, MiB,
+/// GiB, TiB).
 ///
 /// # Errors
-/// What is wrong with the text.
+/// A message that describes what is wrong with the text.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = (&text[..digits], text[digits..].trim());
@@ -27,10 +28,10 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
-/// Reads a number of cores, `6` or `2.5`, or a share of the node's `cores`, `40%`.
+/// Parses a number of cores (`6`, `2.5`), or a share of the node's `cores` (`40%`).
 ///
 /// # Errors
-/// What is wrong with the text.
+/// A message that describes what is wrong with the text.
 pub fn parse_cores(text: &str, cores: f64) -> Result<f64, String> {
     let wrong = || format!("`{text}` is no number of cores; write, for example, 6 or 40%");
     let value = match text.strip_suffix('%') {

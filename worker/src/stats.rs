@@ -1,5 +1,5 @@
-//! What a stage counts of itself: items, bytes, failures, and where its time goes. Lock-free, and nothing is
-//! allocated per item. [`Stage`] is told durations; only [`StageRecorder`] reads the clock.
+//! Counts what a stage does: items, bytes, failures, and where its time goes. Lock-free, and without an allocation per
+//! item. The callers of [`Stage`] pass durations; only [`StageRecorder`] reads the clock.
 
 use std::{
     sync::{
@@ -11,21 +11,21 @@ use std::{
 
 use spdl_wire::messages::StageStats;
 
-/// Buckets per doubling of the time per item: a quantile is off by at most 1/32.
+/// Log2 of the buckets per doubling of the time per item: a quantile is off by at most 1/32.
 const SUB_BITS: u32 = 4;
 /// Times from 2^44 ns (about five hours) on share the last bucket.
 const TOP_BITS: u32 = 44;
 const BUCKETS: usize = ((TOP_BITS - SUB_BITS + 1) as usize) << SUB_BITS;
 
-/// Where the time of a stage's tasks goes that they do not work, summed over them. The stages of the [engine](crate::engine)
-/// measure it; those of a worker's feed do not, so [`StageStats`] leaves it out.
+/// The time in which a stage's tasks waited, summed over the tasks. The stages of the [engine](crate::engine) measure
+/// it; those of a worker's feed do not, so [`StageStats`] does not contain it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageWaits {
-    /// With nothing to work on.
+    /// Waiting for an item to work on.
     pub input: Duration,
-    /// With a result that nobody took.
+    /// Waiting for the next stage to take a result.
     pub output: Duration,
-    /// Items in front of the stage just now.
+    /// Current number of items in the queue in front of the stage.
     pub queue_depth: u64,
 }
 
@@ -44,7 +44,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// A stage that has done nothing.
+    /// Creates a stage with all counters at zero.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Stage {
         }
     }
 
-    /// Its name.
+    /// Returns the stage's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -86,7 +86,7 @@ impl Stage {
         self.waiting_for_input_ns.fetch_add(nanoseconds(waited), Relaxed);
     }
 
-    /// Counts time in which a task could not hand its result over.
+    /// Counts time in which a task waited for its result to be taken.
     pub fn waited_for_output(&self, waited: Duration) {
         self.waiting_for_output_ns.fetch_add(nanoseconds(waited), Relaxed);
     }
@@ -101,12 +101,13 @@ impl Stage {
         self.queue_depth.fetch_add(items, Relaxed);
     }
 
-    /// Counts items out of the queue in front of the stage; each was counted in before.
+    /// Counts items out of the queue in front of the stage. They must have been counted in before.
     pub fn dequeued(&self, items: u64) {
         self.queue_depth.fetch_sub(items, Relaxed);
     }
 
-    /// What its tasks have waited so far, where they measure it: with a [`StageRecorder`] and a counted queue.
+    /// Returns the waiting times of the stage's tasks; zero unless a [`StageRecorder`] and a counted queue measure
+    /// them.
     #[must_use]
     pub fn waits(&self) -> StageWaits {
         StageWaits {
@@ -116,12 +117,12 @@ impl Stage {
         }
     }
 
-    /// What all its items took, failures included.
+    /// Returns the total time of all items, failures included.
     pub(crate) fn busy(&self) -> Duration {
         Duration::from_nanos(self.busy_ns.load(Relaxed))
     }
 
-    /// The figures so far. Counters are read one after the other, so they can be an item apart.
+    /// Returns the statistics so far. The counters are read one after the other, so they may differ by an item.
     #[must_use]
     pub fn stats(&self) -> StageStats {
         let counts: Vec<u64> = self.latency.iter().map(|bucket| bucket.load(Relaxed)).collect();
@@ -142,7 +143,7 @@ pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Log-linear: exact below 2^SUB_BITS, then 2^SUB_BITS buckets per doubling.
+/// Returns the bucket of a time. Log-linear: exact below 2^SUB_BITS, then 2^SUB_BITS buckets per doubling.
 fn bucket_of(ns: u64) -> usize {
     let ns = ns.min((1 << TOP_BITS) - 1);
     let exponent = (63 - (ns | 1).leading_zeros()).max(SUB_BITS) - SUB_BITS;
@@ -151,7 +152,7 @@ fn bucket_of(ns: u64) -> usize {
     ((exponent as usize) << SUB_BITS) + sub
 }
 
-/// The middle of a bucket.
+/// Returns the middle of a bucket.
 fn middle_of(bucket: usize) -> u64 {
     let linear = 1usize << SUB_BITS;
     if bucket < 2 * linear {
@@ -175,9 +176,9 @@ fn quantile(counts: &[u64], percent: u64) -> u64 {
     0
 }
 
-/// Reads the clock for one task of a stage, which goes round
-/// [`start`](Self::start) -> [`done`](Self::done) or [`failed`](Self::failed) -> [`handed_over`](Self::handed_over).
-/// All its time lands in one of busy, waiting for input and waiting for output.
+/// Measures the times of one task of a stage. The task calls [`start`](Self::start), then [`done`](Self::done) or
+/// [`failed`](Self::failed), then [`handed_over`](Self::handed_over), and so on. All its time counts as busy, as
+/// waiting for input or as waiting for output.
 #[derive(Debug)]
 pub struct StageRecorder {
     stage: Arc<Stage>,
@@ -185,37 +186,37 @@ pub struct StageRecorder {
 }
 
 impl StageRecorder {
-    /// A task of `stage` that waits for its first input from now on.
+    /// Creates a recorder for a task of `stage` that starts to wait for its first input.
     #[must_use]
     pub fn new(stage: Arc<Stage>) -> Self {
         Self { stage, since: Instant::now() }
     }
 
-    /// The stage.
+    /// Returns the stage.
     #[must_use]
     pub const fn stage(&self) -> &Arc<Stage> {
         &self.stage
     }
 
-    /// Input is there.
+    /// Records that the input has come.
     pub fn start(&mut self) {
         let waited = self.lap();
         self.stage.waited_for_input(waited);
     }
 
-    /// An item of `bytes` is done.
+    /// Records that an item of `bytes` is done.
     pub fn done(&mut self, bytes: u64) {
         let busy = self.lap();
         self.stage.item(busy, bytes);
     }
 
-    /// The item failed.
+    /// Records that the item failed.
     pub fn failed(&mut self) {
         let busy = self.lap();
         self.stage.failure(busy);
     }
 
-    /// The result was taken.
+    /// Records that the result was taken.
     pub fn handed_over(&mut self) {
         let waited = self.lap();
         self.stage.waited_for_output(waited);

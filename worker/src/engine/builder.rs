@@ -1,4 +1,4 @@
-//! Building a pipeline: a chain of typed stages that starts when it is built.
+//! Builds a pipeline: a chain of typed stages that starts when `build` is called.
 
 use std::{
     collections::HashSet,
@@ -20,26 +20,26 @@ use super::{
     tasks::Tasks,
 };
 
-/// The start of a pipeline: it wants a source.
+/// The start of a pipeline, which needs a source.
 #[derive(Debug, Default)]
 pub struct PipelineBuilder {
     _private: (),
 }
 
-/// A pipeline in the making whose last stage gives `T`.
+/// A pipeline that is being built and whose last stage returns `T`.
 pub struct Stages<T> {
     names: Vec<String>,
-    /// What must not be zero.
+    /// Numbers that must not be zero, with their names.
     counts: Vec<(String, usize)>,
     start: Starter<T>,
 }
 
-/// Starts all stages, given what stands behind the last and the capacity of the queue in between.
+/// Starts all stages, given the stage after the last one and the capacity of the queue between them.
 type Starter<T> = Box<dyn FnOnce(&mut PipelineStart, Arc<Live>, usize) -> Receiver<Message<T>> + Send>;
-/// Runs a task of a stage.
+/// Spawns a task of a stage.
 type Spawn = dyn Fn(&Live, BoxFuture<'static, ()>);
 
-/// What stages need to start.
+/// The context in which stages start.
 struct PipelineStart {
     spawn: Box<Spawn>,
     pool: Arc<ThreadPool>,
@@ -48,7 +48,7 @@ struct PipelineStart {
 }
 
 impl PipelineBuilder {
-    /// Takes items from an iterator, which runs on a thread of its own and may block.
+    /// Takes items from an iterator, which runs on its own thread and may block.
     pub fn source<I>(self, items: I) -> Stages<I::Item>
     where
         I: IntoIterator<IntoIter: Send + 'static, Item: Send + 'static>,
@@ -84,7 +84,7 @@ impl<T: Send + 'static> Stages<T> {
         Self { names: vec![NAME.to_owned()], counts: Vec::new(), start: Box::new(start) }
     }
 
-    /// Adds a stage with a queue of `queue` items in front of it, which it takes them from.
+    /// Adds a stage that takes its items from a queue of capacity `queue`.
     fn then<U: Send + 'static>(
         self,
         name: &str,
@@ -104,7 +104,7 @@ impl<T: Send + 'static> Stages<T> {
         Stages { names, counts, start: Box::new(start) }
     }
 
-    /// Does `op` to each item, to up to `concurrency` of them at a time. As many again wait in front of it.
+    /// Applies `op` to each item, to at most `concurrency` items at a time. As many again can wait in its queue.
     #[must_use]
     pub fn pipe<U: Send + 'static>(mut self, name: &str, op: Op<T, U>, concurrency: usize) -> Stages<U> {
         self.counts.push((format!("`concurrency` of stage `{name}`"), concurrency));
@@ -126,7 +126,7 @@ impl<T: Send + 'static> Stages<T> {
         })
     }
 
-    /// Takes lists apart into their items.
+    /// Splits lists into their items.
     #[must_use]
     pub fn disaggregate(self) -> Stages<T::Item>
     where
@@ -138,13 +138,13 @@ impl<T: Send + 'static> Stages<T> {
         })
     }
 
-    /// Lets up to `buffer` items be ready before they are asked for. Raised, more memory is held.
+    /// Lets at most `buffer` items be ready before the consumer takes them. When raised, more memory is used.
     #[must_use]
     pub fn sink(self, buffer: usize) -> PipelinePlan<T> {
         PipelinePlan { stages: self, buffer }
     }
 
-    /// `name`, numbered where it is taken.
+    /// Returns `name`, with a number if the name is already taken.
     fn unused(&self, name: &str) -> String {
         let numbered = (2..).map(|number| format!("{name}-{number}"));
         let mut names = std::iter::once(name.to_owned()).chain(numbered);
@@ -152,17 +152,17 @@ impl<T: Send + 'static> Stages<T> {
     }
 }
 
-/// A whole pipeline that is not started.
+/// A complete pipeline that is not started.
 pub struct PipelinePlan<T> {
     stages: Stages<T>,
     buffer: usize,
 }
 
 impl<T: Send + 'static> PipelinePlan<T> {
-    /// Starts the pipeline with `threads` threads for CPU-bound operations.
+    /// Starts the pipeline, with `threads` threads for CPU-bound operations.
     ///
     /// # Errors
-    /// [`BuildError`] when a number is zero, two stages share a name, or the system gives no thread.
+    /// [`BuildError`] if a number is zero, two stages have the same name, or the system starts no thread.
     pub fn build(self, threads: usize) -> Result<Pipeline<T>, BuildError> {
         let Stages { names, mut counts, start } = self.stages;
         counts.extend([("`buffer` of the sink".to_owned(), self.buffer), ("`threads`".to_owned(), threads)]);

@@ -1,30 +1,30 @@
-//! What can go wrong with a pipeline.
+//! The errors of a pipeline.
 
 use std::{any::Any, time::Duration};
 
-/// What an operation fails with: any error.
+/// The error of an operation: any error type.
 pub type OpError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a pipeline gave no item.
+/// The error of a pipeline that returns no item.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PipelineError {
-    /// Nothing came in time. The pipeline goes on; ask again.
+    /// No item came in time. The pipeline is still running; the caller may try again.
     #[error("no item within {waited:?}: stage `{stage}` {doing}")]
     Timeout {
-        /// The stage that everything waits for.
+        /// The stage that the others wait for.
         stage: String,
-        /// What it is doing.
+        /// What the stage is doing.
         doing: String,
-        /// The time that was allowed.
+        /// The limit that was exceeded.
         waited: Duration,
     },
-    /// An operation failed and its stage does not allow that. The pipeline has stopped.
+    /// An operation failed, and the policy of its stage is to fail. The pipeline has stopped.
     #[error("stage `{stage}` failed: {source}")]
     Failed {
         /// The stage.
         stage: String,
-        /// What the operation said.
+        /// The error of the operation.
         source: OpError,
     },
     /// An operation or the source panicked. The pipeline has stopped.
@@ -32,13 +32,13 @@ pub enum PipelineError {
     Panicked {
         /// The stage.
         stage: String,
-        /// What it said.
+        /// The panic message.
         message: String,
     },
 }
 
 impl PipelineError {
-    /// Whether asking again can help.
+    /// Returns whether trying again can help.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::Timeout { .. })
@@ -52,26 +52,26 @@ impl PipelineError {
     }
 }
 
-/// A pipeline that cannot be built.
+/// The error of a pipeline that cannot be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A number that must be at least 1.
+    /// A number is zero that must be at least 1.
     #[error("{what} is 0; it must be at least 1")]
     Zero {
-        /// Which, and of which stage.
+        /// The number and its stage.
         what: String,
     },
-    /// Figures and errors name stages, so names must differ.
+    /// Two stages have the same name; statistics and errors need distinct names.
     #[error("there are two stages `{stage}`")]
     NameTwice {
         /// The name.
         stage: String,
     },
-    /// The system gives no thread.
+    /// The system starts no thread.
     #[error("cannot start threads: {source}")]
     Threads {
-        /// What it said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }

@@ -1,8 +1,9 @@
 //! A pipeline of stages in one process: a source, operations with their own concurrency, bounded queues between them,
-//! and a sink that is iterated. In the words of Meta's SPDL, with types, and with failures that do not pass silently.
+//! and a sink that the caller iterates. The design follows Meta's SPDL, with types, and with failures that are never
+//! dropped silently.
 //!
-//! Every queue is bounded, so a slow stage holds up those before it and nothing piles up. A pipeline stops when it is
-//! dropped.
+//! Every queue is bounded, so a slow stage blocks the stages before it and memory stays bounded. Dropping a pipeline
+//! stops it.
 //!
 //! ```
 //! use std::{io, time::Duration};
@@ -47,19 +48,19 @@ use crate::stats::StageWaits;
 use queue::Live;
 use tasks::{Delivery, Tasks};
 
-/// A running pipeline. Dropping it stops it: operations that run are finished on their threads, nothing new is
-/// started, and the threads end by themselves; [`stop`](Self::stop) waits for them.
+/// A running pipeline. Dropping it stops it: running operations finish on their threads, no new ones start, and the
+/// threads end by themselves; [`stop`](Self::stop) waits for them.
 pub struct Pipeline<T: Send + 'static> {
     deliveries: blocking::Receiver<Delivery<T>>,
     tasks: Tasks<T>,
     live: Vec<Arc<Live>>,
-    /// There until the pipeline stops.
+    /// `None` once the pipeline has stopped.
     runtime: Option<Runtime>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Pipeline<()> {
-    /// Starts to build a pipeline; what it delivers follows from its stages.
+    /// Starts to build a pipeline; its item type follows from its stages.
     #[must_use]
     pub fn builder() -> PipelineBuilder {
         PipelineBuilder::default()
@@ -67,28 +68,30 @@ impl Pipeline<()> {
 }
 
 impl<T: Send + 'static> Pipeline<T> {
-    /// The items, each waited for at most `timeout`. Blocks the calling thread. After a
-    /// [`Timeout`](PipelineError::Timeout) it can be asked again; after any other error there is nothing more.
+    /// Iterates over the items and waits at most `timeout` for each. Blocks the calling thread. After a
+    /// [`Timeout`](PipelineError::Timeout) the iterator can be used again; after any other error it ends.
     pub fn iter(&self, timeout: Duration) -> Items<'_, T> {
         Items { pipeline: self, timeout }
     }
 
-    /// Figures of every stage from source to sink. What a pipe spends waiting for a thread of the pool counts as busy.
+    /// Returns the statistics of every stage from source to sink. Time in which an operation waits for a thread of the
+    /// pool counts as busy.
     #[must_use]
     pub fn stats(&self) -> Vec<StageStats> {
         self.live.iter().map(|live| live.stage.stats()).collect()
     }
 
-    /// What every stage has waited, in the same order.
+    /// Returns the waiting times of every stage, in the same order as [`stats`](Self::stats).
     #[must_use]
     pub fn waits(&self) -> Vec<StageWaits> {
         self.live.iter().map(|live| live.stage.waits()).collect()
     }
 
-    /// Stops, and waits until every thread has ended: as long as the operations and the source that are running take.
+    /// Stops the pipeline and waits until every thread has ended, that is, until running operations and the source
+    /// return.
     ///
     /// # Panics
-    /// When called on an event loop of tokio, which must not be blocked.
+    /// If it is called on an event loop of tokio, which must not be blocked.
     pub fn stop(mut self) {
         self.tasks.stop();
         drop(self.runtime.take());
@@ -98,7 +101,8 @@ impl<T: Send + 'static> Pipeline<T> {
         }
     }
 
-    /// The stage nearest to the sink that has work in hand is the one that all behind it wait for.
+    /// Returns a timeout error that names the stage nearest to the sink that is working, as all later stages wait for
+    /// it.
     fn timed_out(&self, waited: Duration) -> PipelineError {
         let source = &self.live[0];
         let working = |live: &&Arc<Live>| live.working.load(Relaxed) > 0;
@@ -122,7 +126,7 @@ impl<T: Send + 'static> Drop for Pipeline<T> {
     }
 }
 
-/// The items of a pipeline, as they come.
+/// An iterator over the items of a pipeline.
 pub struct Items<'p, T: Send + 'static> {
     pipeline: &'p Pipeline<T>,
     timeout: Duration,

@@ -1,4 +1,4 @@
-//! Operations of a pipeline: what they do to an item, in which order results leave, and what a failure means.
+//! Operations of a pipeline: their work on an item, the order of their results, and their failure policy.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -14,7 +14,7 @@ use super::error::{OpError, PipelineError};
 type AsyncFn<T, U> = dyn Fn(T) -> BoxFuture<'static, Result<U, OpError>> + Send + Sync;
 type CpuFn<T, U> = dyn Fn(T) -> Result<U, OpError> + Send + Sync;
 
-/// What a pipe does to each item, with its policies.
+/// The work of a pipe on each item, with its policies.
 pub struct Op<T, U> {
     work: OpWork<T, U>,
     pub(super) order: Order,
@@ -30,14 +30,14 @@ enum OpWork<T, U> {
 /// The order in which results leave a pipe whose concurrency is above 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// That of their inputs: one slow item holds up those behind it.
+    /// The order of the inputs: one slow item holds up the items behind it.
     #[default]
     Input,
-    /// That in which they are done.
+    /// The order of completion.
     Completion,
 }
 
-/// What becomes of the pipeline when an operation fails or panics.
+/// The effect on the pipeline when an operation fails or panics.
 pub(super) enum OnFailure<U> {
     Fail,
     Skip,
@@ -45,7 +45,7 @@ pub(super) enum OnFailure<U> {
 }
 
 impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
-    /// An operation that waits more than it computes. It runs on the pipeline's event loop, which it must not block.
+    /// Creates an operation that mostly waits. It runs on the pipeline's event loop, which it must not block.
     pub fn asynchronous<F, R, E>(f: F) -> Self
     where
         F: Fn(T) -> R + Send + Sync + 'static,
@@ -58,7 +58,7 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
         })))
     }
 
-    /// An operation that computes, or blocks. It runs on the pipeline's pool of threads.
+    /// Creates an operation that computes or blocks. It runs on the pipeline's thread pool.
     pub fn cpu<F, E>(f: F) -> Self
     where
         F: Fn(T) -> Result<U, E> + Send + Sync + 'static,
@@ -71,35 +71,35 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
         Self { work, order: Order::default(), on_failure: OnFailure::Fail, bytes: |_| 0 }
     }
 
-    /// Lets results leave in this order; that of their inputs by default.
+    /// Sets the order in which results leave. Default: the order of their inputs.
     #[must_use]
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
     }
 
-    /// Leaves failed items out and counts them; without this, the first failure stops the pipeline.
+    /// Leaves out failed items and counts them. Without this, the first failure stops the pipeline.
     #[must_use]
     pub fn skip_failures(mut self) -> Self {
         self.on_failure = OnFailure::Skip;
         self
     }
 
-    /// Puts `replacement` in the place of failed items and counts them.
+    /// Replaces failed items by `replacement` and counts them.
     #[must_use]
     pub fn replace_failures(mut self, replacement: impl Fn(&PipelineError) -> U + Send + Sync + 'static) -> Self {
         self.on_failure = OnFailure::Replace(Box::new(replacement));
         self
     }
 
-    /// Says how many bytes a result has, for the figures.
+    /// Sets the function that returns the number of bytes of a result, for the statistics.
     #[must_use]
     pub fn count_bytes(mut self, bytes: fn(&U) -> u64) -> Self {
         self.bytes = bytes;
         self
     }
 
-    /// Does the work; `stage` is named in the error.
+    /// Runs the operation on `item`; errors name `stage`.
     pub(super) async fn run(&self, item: T, stage: &str, pool: &ThreadPool) -> Result<U, PipelineError> {
         let outcome = match &self.work {
             OpWork::Asynchronous(f) => AssertUnwindSafe(async { f(item).await }).catch_unwind().await,
@@ -107,7 +107,7 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
                 let (sender, receiver) = oneshot::channel();
                 let f = f.clone();
                 pool.spawn(move || {
-                    // Nobody waits any longer once the pipeline has stopped.
+                    // The receiver is gone once the pipeline has stopped.
                     if !sender.is_closed() {
                         let outcome = catch_unwind(AssertUnwindSafe(|| f(item)));
                         drop(f);

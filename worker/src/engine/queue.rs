@@ -10,14 +10,14 @@ use tokio::sync::{Notify, mpsc};
 use super::error::PipelineError;
 use crate::stats::Stage;
 
-/// What goes from stage to stage. A failure travels in its item's place, so that what lies before it still arrives.
+/// A message between stages. An error takes the place of its item, so that the items before it still arrive.
 pub(super) type Message<T> = Result<T, PipelineError>;
 
-/// A stage while it runs.
+/// The counters of a running stage.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) stage: Arc<Stage>,
-    /// Items that are being worked on.
+    /// Number of items that are being processed.
     pub(super) working: AtomicUsize,
 }
 
@@ -39,11 +39,11 @@ impl<T> Clone for Outlet<T> {
     }
 }
 
-/// The pipeline has stopped; nobody takes items any longer.
+/// The error of a send after the pipeline has stopped.
 pub(super) struct Stopped;
 
 impl<T> Outlet<T> {
-    /// A queue of `capacity` items in front of `next`.
+    /// Creates a queue of capacity `capacity` in front of `next`.
     pub(super) fn new(next: Arc<Live>, capacity: usize) -> (Self, mpsc::Receiver<Message<T>>) {
         let (sender, receiver) = mpsc::channel(capacity);
         (Self { sender, next }, receiver)
@@ -51,20 +51,20 @@ impl<T> Outlet<T> {
 
     pub(super) async fn send(&self, message: Message<T>) -> Result<(), Stopped> {
         let place = self.sender.reserve().await.map_err(|_| Stopped)?;
-        // Counted before it can be taken out again.
+        // Counted before the item can be taken out again.
         self.next.stage.queued(1);
         place.send(message);
         Ok(())
     }
 
-    /// For threads outside of the event loop. What waits for its place in the queue counts as queued.
+    /// Sends from a thread outside the event loop. An item that waits for room in the queue counts as queued.
     pub(super) fn blocking_send(&self, message: Message<T>) -> Result<(), Stopped> {
         self.next.stage.queued(1);
         self.sender.blocking_send(message).map_err(|_| Stopped)
     }
 }
 
-/// Lets results leave in the order of their numbers.
+/// Releases results in the order of their numbers.
 pub(super) struct Turnstile {
     turn: AtomicU64,
     moved: Notify,

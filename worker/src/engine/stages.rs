@@ -1,4 +1,4 @@
-//! What the stages of a running pipeline do.
+//! The work of the stages of a running pipeline.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::stats::StageRecorder;
 
-/// Runs a source that blocks, on its own thread.
+/// Runs a blocking source on its own thread.
 pub(super) fn iterate<T>(mut items: impl Iterator<Item = T>, live: &Live, outlet: &Outlet<T>) {
     let mut recorder = StageRecorder::new(live.stage.clone());
     loop {
@@ -77,7 +77,8 @@ impl<T: Send + 'static, U: Send + 'static> Pipe<T, U> {
         Self { live, op, pool, inlet, turnstile: Turnstile::new() }
     }
 
-    /// One of the pipe's workers: takes an item, works on it, hands the result over, until there are no more.
+    /// Runs one of the pipe's workers: takes an item, processes it and passes the result on, until there are no more
+    /// items.
     pub(super) async fn work(self: Arc<Self>, outlet: Outlet<U>) {
         let mut recorder = StageRecorder::new(self.live.stage.clone());
         while let Some((number, message)) = self.take().await {
@@ -108,7 +109,7 @@ impl<T: Send + 'static, U: Send + 'static> Pipe<T, U> {
         Some((number, message))
     }
 
-    /// `None` when the item is left out.
+    /// Runs the operation on an item. Returns `None` if the item is left out.
     async fn run(&self, item: T, recorder: &mut StageRecorder) -> Option<Message<U>> {
         self.live.working.fetch_add(1, Relaxed);
         let result = self.op.run(item, self.live.stage.name(), &self.pool).await;
@@ -130,7 +131,7 @@ impl<T: Send + 'static, U: Send + 'static> Pipe<T, U> {
     }
 }
 
-/// Collects items into lists of `count`; the last may be shorter. Behind a failure nothing follows.
+/// Collects items into lists of `count`; the last may be shorter. After an error nothing follows.
 pub(super) async fn aggregate<T>(
     live: Arc<Live>,
     count: usize,
@@ -164,7 +165,7 @@ pub(super) async fn aggregate<T>(
     }
 }
 
-/// Takes lists apart.
+/// Splits lists into their items.
 pub(super) async fn disaggregate<L: IntoIterator<IntoIter: Send>>(
     live: Arc<Live>,
     mut receiver: Receiver<Message<L>>,
@@ -191,7 +192,7 @@ pub(super) async fn disaggregate<L: IntoIterator<IntoIter: Send>>(
     }
 }
 
-/// Hands items to the consumer, at most `buffer` ahead of it.
+/// Passes items to the consumer, at most `buffer` ahead of it.
 pub(super) async fn sink<T: Send + 'static>(
     live: Arc<Live>,
     buffer: usize,

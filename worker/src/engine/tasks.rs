@@ -1,4 +1,4 @@
-//! The tasks of a running pipeline: how they start, deliver, fail and stop together.
+//! The tasks of a running pipeline: how they are started, deliver, fail and are stopped together.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -12,10 +12,10 @@ use tokio::{runtime::Handle, sync::OwnedSemaphorePermit, task::AbortHandle};
 use super::{error::PipelineError, queue::Message};
 use crate::stats::Stage;
 
-/// What the consumer gets; the permit is the item's place in the sink's buffer.
+/// A message to the consumer; the permit is the item's place in the sink's buffer.
 pub(super) type Delivery<T> = (Message<T>, Option<OwnedSemaphorePermit>);
 
-/// Starts tasks of a pipeline that delivers `T`, and stops them all.
+/// Starts the tasks of a pipeline that delivers `T`, and stops them all.
 pub(super) struct Tasks<T> {
     runtime: Handle,
     state: Arc<Mutex<TaskState<T>>>,
@@ -23,7 +23,7 @@ pub(super) struct Tasks<T> {
 
 struct TaskState<T> {
     running: Vec<AbortHandle>,
-    /// Gone once the last item or the error has been delivered.
+    /// `None` once the last item or the error has been delivered.
     consumer: Option<blocking::Sender<Delivery<T>>>,
 }
 
@@ -38,7 +38,7 @@ impl<T: Send + 'static> Tasks<T> {
         Self { runtime, state: Arc::new(Mutex::new(TaskState { running: Vec::new(), consumer: Some(consumer) })) }
     }
 
-    /// Runs a task of `stage`; if it panics, the pipeline stops with an error that names the stage.
+    /// Runs a task of `stage`. If it panics, the pipeline stops with an error that names the stage.
     pub(super) fn spawn(&self, stage: &Arc<Stage>, task: impl Future<Output = ()> + Send + 'static) {
         let (tasks, stage) = (self.clone(), stage.clone());
         let mut state = self.state.lock();
@@ -53,13 +53,13 @@ impl<T: Send + 'static> Tasks<T> {
         state.running.push(handle.abort_handle());
     }
 
-    /// Delivers an item; false when the pipeline has stopped.
+    /// Delivers an item. Returns false if the pipeline has stopped.
     pub(super) fn deliver(&self, item: T, place: OwnedSemaphorePermit) -> bool {
         let state = self.state.lock();
         state.consumer.as_ref().is_some_and(|consumer| consumer.send((Ok(item), Some(place))).is_ok())
     }
 
-    /// Delivers an error and stops.
+    /// Delivers an error and stops the pipeline.
     pub(super) fn fail(&self, error: PipelineError) {
         let consumer = self.state.lock().consumer.take();
         if let Some(consumer) = consumer {
@@ -68,7 +68,7 @@ impl<T: Send + 'static> Tasks<T> {
         self.stop();
     }
 
-    /// Ends every task where it waits. Queues close with them, which ends the source's thread.
+    /// Aborts every task where it waits. Their queues are closed with them, which ends the source's thread.
     pub(super) fn stop(&self) {
         let mut state = self.state.lock();
         state.consumer = None;

@@ -1,4 +1,4 @@
-//! The engine from outside. Tests order events with channels; they wait long and never sleep.
+//! Tests of the public API of the engine. They order events with channels and have generous limits; they never sleep.
 
 use std::{
     collections::HashSet,
@@ -14,21 +14,21 @@ use std::{
 
 use super::*;
 
-/// Far more than anything here takes.
+/// Limit for an event that has to happen; far longer than any of them takes.
 const LONG: Duration = Duration::from_secs(60);
-/// For what is not going to happen.
+/// Wait for an event that must not happen.
 const SHORT: Duration = Duration::from_millis(50);
 
 fn cpu<T: Send + 'static, U: Send + 'static>(f: impl Fn(T) -> U + Send + Sync + 'static) -> Op<T, U> {
     Op::cpu(move |item| Ok::<_, Infallible>(f(item)))
 }
 
-/// An operation on numbers that ends when the test says so, and how to say so for each number.
+/// Returns an operation on numbers that blocks until the test releases it, and one sender per number to release it.
 fn gated(count: usize) -> (Vec<Sender<()>>, impl Fn(usize) -> usize + Send + Sync + 'static) {
     let (openers, gates): (Vec<Sender<()>>, Vec<Receiver<()>>) = (0..count).map(|_| channel()).unzip();
     let gates: Vec<Mutex<Receiver<()>>> = gates.into_iter().map(Mutex::new).collect();
     (openers, move |item: usize| {
-        // A gate whose opener is gone is open.
+        // A gate whose sender was dropped is open.
         let _ = gates[item].lock().unwrap().recv();
         item
     })
@@ -38,7 +38,7 @@ fn numbers(pipeline: &Pipeline<usize>) -> Vec<usize> {
     pipeline.iter(LONG).collect::<Result<_, _>>().unwrap()
 }
 
-/// Fails on multiples of three, as an error or as a panic.
+/// Fails on multiples of three, with an error or a panic.
 fn no_threes(item: usize) -> Result<usize, String> {
     match item % 6 {
         0 => resume_unwind(Box::new(format!("panic at {item}"))),
@@ -72,7 +72,7 @@ fn results_leave_as_they_are_done_where_that_is_asked_for() {
 
 #[test]
 fn asynchronous_operations_overlap() {
-    // Each of four waits for all four to be there: fewer at a time would never end.
+    // Each of four operations waits for all four: with less concurrency the test would never end.
     let barrier = Arc::new(tokio::sync::Barrier::new(4));
     let op = Op::asynchronous(move |item: usize| {
         let barrier = barrier.clone();
@@ -200,7 +200,8 @@ fn a_timeout_names_the_stage_that_is_stuck() {
 
 #[test]
 fn a_slow_consumer_holds_the_source_up() {
-    // Sink 3 + one in its hand + one in its queue; the pipe 2 + 2 in its queue; one in the source's hand.
+    // The sink holds 3, has 1 in progress and 1 queued; the pipe has 2 in progress and 2 queued; the source has 1 in
+    // progress.
     const AHEAD: usize = 3 + 1 + 1 + 2 + 2 + 1;
     let taken = Arc::new(AtomicUsize::new(0));
     let (reached, full) = channel();
@@ -222,7 +223,7 @@ fn a_slow_consumer_holds_the_source_up() {
     }
 }
 
-/// Says when it is dropped.
+/// Sends a message when it is dropped.
 struct Goodbye(Sender<()>);
 
 impl Drop for Goodbye {
@@ -245,7 +246,7 @@ fn a_pipeline_dropped_in_the_middle_lets_go_of_everything() {
             "wait",
             Op::asynchronous(move |item: usize| {
                 let _ = &in_async;
-                // Never ends by itself from the tenth item on.
+                // From the tenth item on, it never ends by itself.
                 async move { if item < 10 { Ok::<_, Infallible>(item) } else { std::future::pending().await } }
             }),
             3,

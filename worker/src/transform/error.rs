@@ -1,8 +1,9 @@
-//! Why functions in Python cannot be called at all. What is wrong with a single sample is told elsewhere.
+//! The errors that prevent the calling of Python functions. The errors of single samples are in
+//! [`BadSampleCause`](crate::decode::BadSampleCause).
 
 use std::{io, path::PathBuf, sync::Arc};
 
-/// Functions that cannot be called.
+/// The error of Python functions that cannot be called.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]

@@ -1,9 +1,9 @@
-//! A function as its process has to know it.
+//! The description of a function that a Python process gets.
 
 use serde::Serialize;
 use spdl_shard::job::{Column, DType, Returns, Transform};
 
-/// A function, and what it takes and returns.
+/// A Python function, with the values that it takes and returns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Function {
     /// `package.module:function`.
@@ -12,13 +12,13 @@ pub(crate) struct Function {
     pub(crate) returns: Value,
 }
 
-/// What goes in or comes out.
+/// The type and size of an argument or of a returned value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Value {
     dtype: DType,
-    /// `None` for bytes.
+    /// Shape of an array; `None` for bytes.
     shape: Option<Vec<u32>>,
-    /// Bytes of a sample; the most where it is bytes.
+    /// Size of the value; for bytes, the maximum.
     pub(crate) bytes: usize,
 }
 
@@ -30,7 +30,7 @@ impl Value {
 }
 
 impl Function {
-    /// The function of a column that has one.
+    /// Returns the function of a column, if it has one.
     pub(crate) fn of(column: &Column) -> Option<Self> {
         let Transform { function, decoded, takes, returns } = column.transform()?;
         let longest = match decoded {
@@ -44,7 +44,7 @@ impl Function {
         Some(Self { name: function.clone(), takes: Value::new(*takes, decoded.sample_shape(), longest), returns })
     }
 
-    /// Bytes of the larger of what goes in and what comes out.
+    /// Returns the size of the larger one of argument and returned value.
     pub(super) fn largest_bytes(&self) -> usize {
         self.takes.bytes.max(self.returns.bytes)
     }

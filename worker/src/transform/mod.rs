@@ -1,7 +1,8 @@
-//! Functions of the user's in Python: a pool of processes that call them, one for each decoding thread that is at it.
+//! The user's functions in Python: a pool of processes that call them, one for each decoding thread that is calling
+//! one.
 //!
-//! A decoding thread waits while its process works, so that the two are one core of the budget, and a sample with a
-//! function goes the way of every other sample.
+//! A decoding thread waits while its process works, so that the two use one core of the budget. Samples with a function
+//! need no path of their own.
 
 mod error;
 mod function;
@@ -28,40 +29,41 @@ use process::{CallError, Process};
 
 use crate::stats::Stage;
 
-/// How often a sample is given to a process that dies of it.
+/// How often a sample is tried if the process dies on it.
 const MAX_TRIES: u32 = 2;
 
-/// How functions are called.
+/// The settings for calling functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransformSettings {
-    /// The interpreter: a path, or a name that is looked for on `PATH`. It needs numpy. Default `python3`.
+    /// The interpreter: a path, or a name that is searched on `PATH`. It needs numpy. Default: `python3`.
     pub python: PathBuf,
-    /// Where it looks for modules; by default where it does anyway, and in the working directory.
+    /// The interpreter's module search path. Default: its usual one and the working directory.
     pub path: Option<Vec<String>>,
-    /// How long a function may take for one sample. Default 30 s. Raised, a function that hangs holds a batch up for
-    /// longer, and a trainer may run into its own timeout first; lowered, samples are bad because a node is busy.
+    /// Limit for one call of a function. Default: 30 s. When raised, a function that hangs delays its batch for longer,
+    /// and a trainer may run into its own timeout first; when lowered, samples become bad because a node is busy.
     pub timeout: Duration,
-    /// The program whose functions are named as those of `__main__`. Default none, as of a worker.
+    /// The program whose functions are named as those of `__main__`. Default: none, as in a worker process.
     pub program: Option<Program>,
 }
 
-/// A Python program, described as `multiprocessing.spawn.prepare` takes it: it is imported under another name than `__main__`.
+/// A Python program, described as `multiprocessing.spawn.prepare` expects it: it is imported under another name than
+/// `__main__`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Program {
-    /// Where its code is.
+    /// The place of its code.
     #[serde(flatten)]
     pub code: ProgramCode,
     /// Its arguments.
     pub sys_argv: Vec<String>,
 }
 
-/// Where a program's code is.
+/// The place of a program's code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum ProgramCode {
-    /// In a file, as of `python train.py`.
+    /// A file, as in `python train.py`.
     #[serde(rename = "init_main_from_path")]
     File(String),
-    /// In a module, as of `python -m train`.
+    /// A module, as in `python -m train`.
     #[serde(rename = "init_main_from_name")]
     Module(String),
 }
@@ -72,10 +74,10 @@ impl Default for TransformSettings {
     }
 }
 
-/// The processes, started when they are first needed.
+/// The pool of Python processes, which are started when they are first needed.
 #[derive(Debug)]
 pub(crate) struct Transforms {
-    /// `None`: no function may be called.
+    /// `None` if functions may not be called.
     settings: Option<TransformSettings>,
     pool: Mutex<Pool>,
     stage: Stage,
@@ -92,12 +94,12 @@ impl Transforms {
         Arc::new(Self { settings, pool: Mutex::default(), stage: Stage::new("transform") })
     }
 
-    /// Figures of the calls, which are a part of the decoding; `None` where there were none.
+    /// Returns the statistics of the calls, whose time is also part of decoding; `None` if there were none.
     pub(crate) fn stats(&self) -> Option<StageStats> {
         Some(self.stage.stats()).filter(|stats| stats.items > 0 || stats.failures > 0)
     }
 
-    /// Whether the interpreter can do it. Blocks for as long as it takes to start.
+    /// Checks that the interpreter can call functions. Blocks until it has started.
     pub(crate) fn check(&self) -> Result<(), TransformError> {
         match &self.settings {
             Some(settings) => Process::start(settings).map(drop),
@@ -105,7 +107,7 @@ impl Transforms {
         }
     }
 
-    /// The right to call the functions of `job`; `None` when it has none.
+    /// Returns a lease to call the functions of `job`; `None` if it has none.
     pub(crate) fn lease(self: &Arc<Self>, job: &Job) -> Result<Option<Lease>, TransformError> {
         let functions: Vec<_> = job.columns.iter().filter_map(Function::of).collect();
         let Some(column) = job.columns.iter().find(|column| column.transform().is_some()) else { return Ok(None) };
@@ -118,8 +120,8 @@ impl Transforms {
     }
 }
 
-/// The right of one job to call its functions. With the last one the processes go, so that the next import is of what is there
-/// then.
+/// The permission of one feed to call its job's functions. When the last lease is dropped, the processes end, so that
+/// later processes import the modules anew.
 #[derive(Debug)]
 pub(crate) struct Lease {
     transforms: Arc<Transforms>,
@@ -138,8 +140,8 @@ impl Drop for Lease {
 }
 
 impl Lease {
-    /// Imports all functions of the job, in one process. Blocks; on a thread that lasts, because the processes end with the
-    /// thread that started them.
+    /// Imports all functions of the job, in one process. Blocks. Must run on a long-lived thread, because the processes
+    /// end with the thread that started them.
     pub(crate) fn load(&self) -> Result<(), TransformError> {
         let mut process = self.idle().map_or_else(|| Process::start(&self.settings), Ok)?;
         for function in &self.functions {
@@ -149,8 +151,9 @@ impl Lease {
         Ok(())
     }
 
-    /// Calls a function with what `input` writes, whose bytes it gives, and shows `output` what it returned. Blocks; `input`
-    /// is asked again where a process died. The error is that of `input`, or what `bad` makes of what became of the call.
+    /// Calls a function. `input` writes the argument and returns its size; `output` reads the returned value. Blocks.
+    /// If the process dies, `input` is called again for the next try. Returns the error of `input`, or the error that
+    /// `bad` makes of the failure's description.
     pub(crate) fn call<E>(
         &self,
         function: &Function,
@@ -199,7 +202,7 @@ impl Lease {
         }
     }
 
-    /// A process that waits for work, where there is one that lives.
+    /// Returns an idle process that is still alive, if there is one.
     fn idle(&self) -> Option<Process> {
         loop {
             let mut process = self.transforms.pool.lock().idle.pop()?;

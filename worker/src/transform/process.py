@@ -1,8 +1,8 @@
 """One process of a worker's pool: calls the user's functions.
 
-The worker runs this text with `python -c`, so that an interpreter needs nothing but numpy. Requests come as packets on a socket
-in the place of standard input, and each is answered with one; values lie in memory that both share: what a function takes in
-its first half, what it returned in the second. The other side of all of it is `process.rs`.
+The worker runs this text with `python -c`, so that an interpreter needs nothing but numpy. Requests come as packets on a
+socket that takes the place of standard input; each gets one packet as its reply. Values lie in shared memory: the argument
+in the first half, the returned value in the second. `process.rs` is the other side.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 import traceback
 from typing import Any
 
-# A process is a core of the worker's budget.
+# A process may use one core of the worker's budget.
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
@@ -37,7 +37,7 @@ class WrongReturn(Exception):
 
 
 class Function:
-    """A function, and what it takes and returns."""
+    """A function, with the values that it takes and returns."""
 
     def __init__(self, described: dict[str, Any]) -> None:
         name, _, path = described["name"].partition(":")
@@ -48,18 +48,18 @@ class Function:
         self.is_told = False
 
     def attach(self, memory: mmap.mmap) -> None:
-        """Sees what it takes and returns in the memory, as far as there is room for them."""
+        """Maps argument and returned value to the memory, if it has room for them."""
         half = len(memory) // 2
         self.takes.attach(memory, 0, half)
         self.returns.attach(memory, half, half)
 
     def run(self, seed: int, epoch: int, sample: int, count: int) -> int:
-        """Calls it; gives how many bytes it returned."""
+        """Calls the function and returns the size of its result in bytes."""
         rng = numpy.random.Generator(numpy.random.PCG64([seed, epoch, sample]))
         return self.returns.put(self.call(self.takes.read(count), rng))
 
     def tell(self, error: BaseException) -> str:
-        """What the worker is told of an exception; of the first, standard error has all."""
+        """Describes an exception for the worker. The first one is also printed in full to standard error."""
         if isinstance(error, WrongReturn):
             return f"returned {error}"
         if not self.is_told:
@@ -68,8 +68,8 @@ class Function:
         return f"{self.place(error)}raised {last_line(error)}"
 
     def place(self, error: BaseException) -> str:
-        """Where in the function's own file that was."""
-        # The first two are ours.
+        """Returns the line in the function's own file where the exception occurred."""
+        # The first two frames are those of this program.
         frames = traceback.extract_tb(error.__traceback__)[2:]
         code = getattr(self.call, "__code__", None)
         own = [frame for frame in frames if code is not None and frame.filename == code.co_filename] or list(frames)
@@ -77,7 +77,7 @@ class Function:
 
 
 class Value:
-    """What goes in or comes out: an array of one type and shape, or bytes."""
+    """An argument or returned value: an array of a fixed type and shape, or bytes."""
 
     def __init__(self, described: dict[str, Any]) -> None:
         self.dtype = dtype_of(described["dtype"])
@@ -134,7 +134,7 @@ def dtype_of(name: str) -> Any:
 
 
 class Process:
-    """Answers one request after the other."""
+    """Answers requests one after the other."""
 
     def __init__(self) -> None:
         self.functions: list[Function] = []
@@ -166,7 +166,7 @@ class Process:
 
 
 def last_line(error: BaseException) -> str:
-    """The last line of a traceback."""
+    """Returns the last line of a traceback."""
     return traceback.format_exception_only(type(error), error)[-1].strip()
 
 
@@ -175,7 +175,7 @@ def failure(text: str) -> bytes:
 
 
 def main() -> None:
-    # Where this is not allowed, or there is no such call, the end of the socket ends the process as well.
+    # If this call is missing or not allowed, the end of the socket still ends the process.
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     except (OSError, AttributeError):
@@ -198,7 +198,7 @@ def main() -> None:
 
 
 def hello(body: bytes) -> bytes:
-    """The first request: where modules are looked for, and which program's functions are those of `__main__`."""
+    """Handles the first request: sets the module search path, and the program that `__main__` stands for."""
     global numpy, program
     said = json.loads(body)
     if said["path"] is not None:
@@ -209,14 +209,14 @@ def hello(body: bytes) -> bytes:
 
 
 def module(name: str) -> Any:
-    """The module; of `__main__`, the program that trains, as multiprocessing imports it: under another name, so that what stands under
-    `if __name__ == "__main__"` is not run."""
+    """Imports a module. `__main__` is the training program; it is imported under another name, as multiprocessing does, so
+    that the code under `if __name__ == "__main__"` does not run."""
     if name != "__main__":
         return importlib.import_module(name)
     if program is None:
         raise ImportError("`__main__` is a program, and this process is none of its own; name the function by its module")
     if "__mp_main__" not in sys.modules:
-        # The package refuses to load anything here: a program without that line would train in each of its processes.
+        # With this set, the package refuses to create a loader: a program without that line would train in each process.
         os.environ["SPDL_CALLS_FUNCTIONS"] = "1"
         from multiprocessing import spawn
 

@@ -1,4 +1,4 @@
-//! One Python process: started, told what to load, called, and killed. Its side of it is `process.py`.
+//! One Python process: starts it, loads functions into it, calls them, and kills it. `process.py` is the other side.
 
 use std::{
     io::{self, IoSlice},
@@ -22,9 +22,9 @@ use spdl_wire::slab::{Slab, SlotMut};
 use super::{Function, TransformError, TransformSettings};
 
 const PROGRAM: &str = include_str!("process.py");
-/// The most bytes of an answer.
+/// Maximum bytes of a reply.
 const MAX_REPLY_BYTES: usize = 4096;
-/// How long the interpreter may take to start, and a function's module to be imported.
+/// Limit for starting the interpreter, and for importing a function's module.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A Python process of the pool. Killed when dropped.
@@ -33,11 +33,11 @@ pub(super) struct Process {
     child: Child,
     socket: OwnedFd,
     memory: Option<Memory>,
-    /// By number.
+    /// The loaded functions, by their number.
     functions: Vec<Function>,
 }
 
-/// What both sides see: the first slot is for what goes in, the second for what comes out.
+/// Memory that both processes have mapped: the first slot holds the argument, the second the returned value.
 #[derive(Debug)]
 struct Memory {
     slab: Slab,
@@ -45,7 +45,7 @@ struct Memory {
     returned: SlotMut,
 }
 
-/// Keys of a call's randomness.
+/// The key of the random numbers of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallKey {
     pub(crate) seed: u64,
@@ -53,22 +53,22 @@ pub(crate) struct CallKey {
     pub(crate) id: u64,
 }
 
-/// A call that gave nothing.
+/// The error of a call.
 #[derive(Debug)]
 pub(super) enum CallError<E> {
-    /// There is nothing to call it with.
+    /// The argument could not be written.
     Input(E),
-    /// The function failed; the process is well.
+    /// The function failed; the process is still usable.
     Failed(String),
-    /// It took too long.
+    /// The function exceeded its time limit.
     Slow,
-    /// The process ended on the way.
+    /// The process ended during the call.
     Lost(String),
-    /// The function is not known to the process, and cannot be.
+    /// The function cannot be loaded into the process.
     Unloadable(TransformError),
 }
 
-/// An exchange that came to nothing.
+/// The reason why a request got no reply.
 enum Silence {
     Closed,
     Slow,
@@ -80,11 +80,11 @@ impl Process {
         let start = |source: io::Error| TransformError::Start { python: python(), source: Arc::new(source) };
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
         let (socket, theirs) = pair.map_err(|error| start(error.into()))?;
-        // Standard output may have readers who expect nothing of a function's there.
+        // Standard output may have readers that expect no output of a function.
         let output = io::stderr().as_fd().try_clone_to_owned().map_err(start)?;
         let mut command = Command::new(&settings.python);
         command.args(["-c", PROGRAM]).stdin(Stdio::from(theirs)).stdout(Stdio::from(output));
-        // Ctrl-C is for the program that the user started.
+        // Ctrl-C is meant for the program that the user started.
         let child = command.process_group(0).spawn().map_err(start)?;
         drop(command);
         let mut process = Self { child, socket, memory: None, functions: Vec::new() };
@@ -99,7 +99,7 @@ impl Process {
         }
     }
 
-    /// Has it import `function`, unless it has; gives its number.
+    /// Imports `function` if the process has not loaded it. Returns its number.
     pub(super) fn load(&mut self, function: &Function, settings: &TransformSettings) -> Result<u32, TransformError> {
         let number = match self.functions.iter().position(|known| known == function) {
             Some(number) => number,
@@ -139,8 +139,8 @@ impl Process {
         Ok(())
     }
 
-    /// Calls `function` with what `input` writes, whose bytes it gives, and shows `output` what it returned; gives how long
-    /// the process took.
+    /// Calls `function`. `input` writes the argument and returns its size; `output` reads the returned value. Returns
+    /// how long the process took.
     pub(super) fn call<E>(
         &mut self,
         function: &Function,
@@ -163,7 +163,7 @@ impl Process {
                 let count = reply.as_slice().try_into().map(u64::from_le_bytes).unwrap_or(u64::MAX);
                 let count = usize::try_from(count).unwrap_or(usize::MAX);
                 let memory = self.memory.as_ref().expect("it was there before");
-                // A function can write wherever its process can, so not even this is certain.
+                // A function can write anywhere in its process, so the reply is checked too.
                 match memory.returned.get(..count).filter(|_| count <= function.returns.bytes) {
                     Some(returned) => {
                         let took = started.elapsed();
@@ -179,7 +179,7 @@ impl Process {
         }
     }
 
-    /// One packet there and one back: its body, or what went wrong on the other side.
+    /// Sends one packet and receives one. Returns the body of the reply, or the error of the other side.
     fn ask(
         &mut self,
         kind: u8,
@@ -227,13 +227,13 @@ impl Process {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Ends it, and says how it had ended.
+    /// Ends the process and describes how it had ended.
     fn end_of(&mut self, silence: &Silence) -> String {
         if matches!(silence, Silence::Slow) {
             self.end();
             return format!("it says nothing within {} seconds", LOAD_TIMEOUT.as_secs());
         }
-        // A process that has closed its socket is about to be gone, or makes no sense any longer.
+        // A process that has closed its socket is about to exit, or is unusable.
         let deadline = Instant::now() + Duration::from_secs(1);
         let status = loop {
             match self.child.try_wait() {
@@ -247,7 +247,7 @@ impl Process {
     }
 
     fn end(&mut self) {
-        // Fails where it has ended by itself.
+        // This fails if the process has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

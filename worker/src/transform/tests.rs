@@ -1,4 +1,5 @@
-//! What can be said without numpy: interpreters that cannot do it, and jobs that may not. The rest is in `tests/python`.
+//! Tests that need no numpy: interpreters that cannot call functions, and jobs that may not. The rest is in
+//! `tests/python`.
 
 use spdl_shard::{
     Fingerprint,
