@@ -250,11 +250,14 @@ impl Filling {
         let feed = self.feed.clone();
         let job = &feed.session.job;
         let remedy = remedy(job.bad_samples, &feed.plan, task.at, task.attempts);
+        let (name, sample) = (job.name.clone(), task.id);
+        let bad = BadSample { job: name, sample, shard: shard.clone(), key: key.clone(), cause: cause.clone() };
+        let recorded = feed.resources.bad.lock().record(job, feed.job_fingerprint, bad, kind);
         if remedy == Remedy::Fail {
+            // Recorded before: the coordinator has to hear of it, so that the job fails for its other ranks, too.
             return Err(FeedError::BadSample { job: job.name.clone(), shard, key, cause });
         }
-        let bad = BadSample { job: job.name.clone(), sample: task.id, shard, key, cause: cause.clone() };
-        feed.resources.bad.lock().record(job, feed.job_fingerprint, bad, kind)?;
+        recorded?;
         let Located { id, block, .. } = match remedy {
             Remedy::Substitute(located) => located,
             Remedy::Mask => return Ok(()),
