@@ -68,7 +68,9 @@ fn a_bad_sample_fails_the_job_for_all_its_ranks_where_the_job_says_so() {
     // Sample 5 is of rank 0's first batch. The other rank is slow enough to be there still when it hears of it.
     let texts = ["job `strict`", "`part-0.tar`", "0005", "column `image`"];
     std::thread::scope(|scope| {
-        scope.spawn(|| run(&mut cluster.pull("strict", 1, 2, "node-0", &["--rate", "8"])).error(&texts));
+        scope.spawn(|| {
+            run(&mut cluster.pull("strict", 1, 2, "node-0", &["--rate", "8"])).error(&texts);
+        });
         run(&mut cluster.pull("strict", 0, 2, "node-0", &[])).error(&texts);
     });
 }

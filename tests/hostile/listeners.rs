@@ -81,7 +81,7 @@ fn who_knocks_and_does_not_come_in_keeps_nobody_out() {
     let mut silent: Vec<UnixStream> = (0..CONNECTIONS).map(|_| UnixStream::connect(socket).unwrap()).collect();
     let coordinator_http: SocketAddr = siege.cluster.http.parse().unwrap();
     let mut slow: Vec<TcpStream> = Vec::new();
-    for http in [siege.worker_http(), coordinator_http] {
+    for http in [siege.worker_http(0), coordinator_http] {
         for _ in 0..CONNECTIONS {
             let mut stream = TcpStream::connect(http).unwrap();
             stream.write_all(b"GET /metrics HTTP/1.1\r\nX-Slow: ").unwrap();
@@ -89,7 +89,7 @@ fn who_knocks_and_does_not_come_in_keeps_nobody_out() {
         }
     }
     siege.ranks_finish("doors");
-    for http in [siege.worker_http(), coordinator_http] {
+    for http in [siege.worker_http(0), coordinator_http] {
         let answer = get(http, "/metrics");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
@@ -123,6 +123,8 @@ fn another_user_may_not_use_the_socket() {
     };
     let refused = connect(65534, &socket);
     assert!(refused.stdout.contains("of user 65534 may not use socket"), "{} {}", refused.stdout, refused.stderr);
+    let metrics = get(siege.worker_http(1), "/metrics");
+    assert!(metrics.contains("spdl_worker_peers_turned_away_total{cause=\"role\"} 1"), "{metrics}");
     // Where no other user is allowed, the kernel does not even let them connect.
     let socket = siege.cluster.workers[0].socket.clone();
     connect(65534, &socket).error(&["PermissionError"]);

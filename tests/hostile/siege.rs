@@ -46,8 +46,8 @@ impl Siege {
     }
 
     /// Where the worker serves HTTP.
-    pub(crate) fn worker_http(&self) -> SocketAddr {
-        self.address(&self.cluster.workers[0].ready["http"])
+    pub(crate) fn worker_http(&self, worker: usize) -> SocketAddr {
+        self.address(&self.cluster.workers[worker].ready["http"])
     }
 
     pub(crate) fn coordinator(&self) -> SocketAddr {

@@ -8,6 +8,7 @@ pub mod certs;
 pub mod codec;
 pub mod coordinators;
 pub mod frame;
+pub mod health;
 pub mod home;
 #[cfg(feature = "http")]
 pub mod http;
@@ -21,6 +22,7 @@ pub mod mutations;
 pub mod node;
 pub mod pending;
 pub mod quic;
+pub mod rejections;
 mod session;
 pub mod slab;
 

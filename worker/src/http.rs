@@ -15,14 +15,24 @@ use crate::{metrics, serve::Worker};
 /// Returns the router of `/healthz`, `/readyz` and `/metrics`.
 pub(crate) fn router(worker: Arc<Worker>) -> Router {
     Router::new()
-        .route("/healthz", get(async || "ok\n"))
+        .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics_text))
         .with_state(worker)
 }
 
+/// Fails when only a restart helps.
+async fn healthy(State(worker): State<Arc<Worker>>) -> Response {
+    match worker.health().problem() {
+        None => "ok\n".into_response(),
+        Some(problem) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{problem}\n")).into_response(),
+    }
+}
+
 async fn ready(State(worker): State<Arc<Worker>>) -> Response {
-    if *worker.is_heard().borrow() {
+    if let Some(problem) = worker.health().problem() {
+        (StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n")).into_response()
+    } else if *worker.is_heard().borrow() {
         "ready\n".into_response()
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "the coordinator does not answer\n").into_response()
@@ -31,6 +41,6 @@ async fn ready(State(worker): State<Arc<Worker>>) -> Response {
 
 async fn metrics_text(State(worker): State<Arc<Worker>>) -> impl IntoResponse {
     let is_heard = *worker.is_heard().borrow();
-    let text = metrics::text(worker.resources(), &worker.ranks().stats(), is_heard);
+    let text = metrics::text(worker.resources(), &worker.ranks().stats(), worker.rejections(), is_heard);
     ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
 }

@@ -8,7 +8,10 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
-use spdl_wire::messages::{RankStats, StageStats, StoreStats};
+use spdl_wire::{
+    messages::{RankStats, StageStats, StoreStats},
+    rejections::Rejections,
+};
 
 use crate::{decode::PictureCounts, feed::Resources};
 
@@ -20,6 +23,11 @@ struct StageLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DecoderLabels {
     decoder: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RejectionLabels {
+    cause: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -43,7 +51,7 @@ type Real = Gauge<f64, AtomicU64>;
 type RealCounter = Counter<f64, AtomicU64>;
 
 /// Returns all metrics as text. They are built from the statistics on each request, so nothing is counted twice.
-pub(crate) fn text(resources: &Resources, ranks: &[RankStats], is_heard: bool) -> String {
+pub(crate) fn text(resources: &Resources, ranks: &[RankStats], rejections: &Rejections, is_heard: bool) -> String {
     let mut registry = Registry::default();
     let mut single = |name: &str, help: &str, value: f64| {
         let gauge = Real::default();
@@ -58,6 +66,12 @@ pub(crate) fn text(resources: &Resources, ranks: &[RankStats], is_heard: bool) -
     single("spdl_worker_ranks", "Ranks served", ranks.len() as f64);
     let help = "1 while the coordinator answers beats";
     single("spdl_worker_coordinator_heard", help, f64::from(u8::from(is_heard)));
+    let family = Family::<RejectionLabels, Counter>::default();
+    for (cause, count) in rejections.counts() {
+        family.get_or_create(&RejectionLabels { cause }).inc_by(count);
+    }
+    let help = "Peers that were not let in: by what they sent, their certificate, their role or user, for want of room";
+    registry.register("spdl_worker_peers_turned_away", help, family);
     pictures(&mut registry, resources.pictures());
     stores(&mut registry, &resources.store_figures());
     stages(&mut registry, &resources.stages());

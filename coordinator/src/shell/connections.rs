@@ -7,15 +7,14 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use parking_lot::Mutex;
 use spdl_wire::{
     certs::Role,
-    log_limit::LogLimit,
     pending::PendingConnections,
-    quic::{self, Close, HANDSHAKE_TIMEOUT, QuicError, handshake, serve_requests},
+    quic::{self, Close, HANDSHAKE_TIMEOUT, handshake, serve_requests},
+    rejections::RejectionCause,
 };
 use tokio::{sync::mpsc, task::JoinSet};
 
@@ -32,8 +31,6 @@ const MAX_CONNECTIONS: usize = 100_000;
 const MAX_CONNECTIONS_PER_ADDRESS: usize = 1_024;
 /// The largest number of concurrent handshakes.
 const MAX_HANDSHAKES: usize = 256;
-/// For each cause, one rejected peer is logged per this period; all are counted.
-const LOG_PERIOD: Duration = Duration::from_secs(30);
 /// The roles that may connect.
 const ROLES: [Role; 3] = [Role::Worker, Role::Client, Role::Admin];
 
@@ -43,7 +40,7 @@ pub(crate) async fn accept(endpoint: quinn::Endpoint, leadership: Arc<Leadership
     let mut handshakes = PendingConnections::new(MAX_HANDSHAKES);
     let (let_in, mut entered) = mpsc::channel(1);
     let limits = Arc::new(ConnectionLimits::default());
-    let rejections = Arc::new(RejectionLog::new(Arc::clone(&leadership)));
+    let rejections = Arc::clone(leadership.rejections());
     let mut next_id = 0;
     let mut running = JoinSet::new();
     loop {
@@ -54,7 +51,10 @@ pub(crate) async fn accept(endpoint: quinn::Endpoint, leadership: Arc<Leadership
                 handshakes.admit(incoming.remote_address().ip(), async move {
                     match handshake(incoming, &ROLES, HANDSHAKE_TIMEOUT).await {
                         Ok(peer) => drop(let_in.send(peer).await),
-                        Err(error) => rejections.reject(&error),
+                        Err(error) => {
+                            let text = || format!("a peer was not let in: {}", error_text(&error));
+                            rejections.note(RejectionCause::from(&error), text);
+                        }
                     }
                 });
             }
@@ -64,8 +64,8 @@ pub(crate) async fn accept(endpoint: quinn::Endpoint, leadership: Arc<Leadership
                     let reason = format!(
                         "{MAX_CONNECTIONS} connections are the most, {MAX_CONNECTIONS_PER_ADDRESS} of them from one address"
                     );
-                    let text = format!("the {} `{}` at {address} is one too many: {reason}", peer.role, peer.name);
-                    rejections.note(RejectionCause::Room, &text);
+                    let text = || format!("the {} `{}` at {address} is one too many: {reason}", peer.role, peer.name);
+                    rejections.note(RejectionCause::Room, text);
                     Close::Busy.close(&connection, &reason);
                     continue;
                 };
@@ -77,65 +77,6 @@ pub(crate) async fn accept(endpoint: quinn::Endpoint, leadership: Arc<Leadership
         }
     }
     while running.join_next().await.is_some() {}
-}
-
-/// The cause of a rejected connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RejectionCause {
-    /// The handshake was invalid or not finished. Any host can cause this, at any rate.
-    Noise,
-    /// The certificate is of another cluster, has expired or names no role.
-    Certificate,
-    /// The peer's role may not connect to a coordinator.
-    Role,
-    /// The limit on connections is reached.
-    Room,
-}
-
-impl RejectionCause {
-    const ALL: [Self; 4] = [Self::Noise, Self::Certificate, Self::Role, Self::Room];
-
-    const fn of(error: &QuicError) -> Self {
-        match error {
-            QuicError::TheirCluster { .. } | QuicError::OurCluster { .. } | QuicError::Certificate { .. } => {
-                Self::Certificate
-            }
-            QuicError::RoleNotAllowed { .. } | QuicError::WrongRole { .. } => Self::Role,
-            _ => Self::Noise,
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Noise => "noise",
-            Self::Certificate => "certificate",
-            Self::Role => "role",
-            Self::Room => "room",
-        }
-    }
-}
-
-/// Counts rejected peers, and logs them at a limited rate.
-struct RejectionLog {
-    leadership: Arc<Leadership>,
-    limits: [LogLimit; RejectionCause::ALL.len()],
-}
-
-impl RejectionLog {
-    fn new(leadership: Arc<Leadership>) -> Self {
-        Self { leadership, limits: RejectionCause::ALL.map(|_| LogLimit::new(LOG_PERIOD)) }
-    }
-
-    fn reject(&self, error: &QuicError) {
-        self.note(RejectionCause::of(error), &format!("a peer was not let in: {}", error_text(error)));
-    }
-
-    fn note(&self, cause: RejectionCause, text: &str) {
-        self.leadership.turned_away().count(cause.name());
-        if let Some(more) = self.limits[cause as usize].admit_text() {
-            tracing::warn!("{text}{more}");
-        }
-    }
 }
 
 async fn serve(

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     dataset::DatasetLimits,
     driver::Driver,
-    lead_until_lost,
     leadership::{Leadership, Standby},
+    spawn_leader_tasks,
 };
 use crate::{
     core::Config,
@@ -151,7 +151,7 @@ impl Election {
         );
         let driver = Driver::start(self.config, self.datasets.clone(), durable, Box::new(store));
         self.leadership.lead(Arc::clone(&driver), deadline.clone());
-        let mut tasks = lead_until_lost(&driver, &self.leadership, self.jobs.clone());
+        let mut tasks = spawn_leader_tasks(&driver, &self.leadership, self.jobs.clone());
         drop(driver);
         while tasks.join_next().await.is_some() {}
         std::future::pending().await

@@ -33,9 +33,9 @@ pub(crate) fn router(leadership: Arc<Leadership>, stopping: Arc<AtomicBool>) -> 
 
 /// Fails if only a restart helps.
 async fn healthy(State(shared): State<HttpState>) -> Response {
-    match shared.leadership.broken() {
+    match shared.leadership.problem() {
         None => "ok\n".into_response(),
-        Some(broken) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{broken}\n")).into_response(),
+        Some(problem) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{problem}\n")).into_response(),
     }
 }
 
@@ -55,7 +55,7 @@ async fn metrics_text(State(shared): State<HttpState>) -> impl IntoResponse {
     let text = metrics::text(
         &shared.leadership.status(),
         shared.leadership.requests(),
-        shared.leadership.turned_away(),
+        shared.leadership.rejections(),
         problem.as_deref(),
     );
     ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)

@@ -1,18 +1,17 @@
 //! Whether this coordinator leads, and what a standby answers.
 
-use std::{
-    panic::AssertUnwindSafe,
-    sync::{Arc, OnceLock},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
-use futures::FutureExt;
 use parking_lot::RwLock;
-use spdl_wire::messages::{FromCoordinator, Refusal, ToCoordinator};
+use spdl_wire::{
+    health::Health,
+    messages::{FromCoordinator, Refusal, ToCoordinator},
+    rejections::Rejections,
+};
 
 use super::{
     driver::Driver,
-    metrics::{Requests, TurnedAway, request_name},
+    metrics::{Requests, request_name},
 };
 use crate::{
     core::{ConnectionId, RequestPeer, Status},
@@ -54,10 +53,9 @@ enum LeadershipState {
 pub(crate) struct Leadership {
     state: RwLock<LeadershipState>,
     requests: Requests,
-    turned_away: TurnedAway,
+    rejections: Arc<Rejections>,
     started: Instant,
-    /// The first task that panicked. From then on the state in memory may be wrong.
-    broken: OnceLock<String>,
+    health: Arc<Health>,
 }
 
 impl Leadership {
@@ -66,9 +64,9 @@ impl Leadership {
         Arc::new(Self {
             state: RwLock::new(LeadershipState::Standby(Standby::Leaderless { cause })),
             requests: Requests::default(),
-            turned_away: TurnedAway::default(),
+            rejections: Arc::default(),
             started: Instant::now(),
-            broken: OnceLock::new(),
+            health: Arc::default(),
         })
     }
 
@@ -109,11 +107,12 @@ impl Leadership {
         let name = request_name(&request);
         let mut reply = None;
         if let Some(driver) = self.driver() {
-            let answer = AssertUnwindSafe(driver.request(peer, request)).catch_unwind().await.unwrap_or_else(|_| {
-                let cause = format!("the coordinator panicked over a request `{name}`");
-                self.broke(cause.clone());
-                FromCoordinator::Refused(Refusal::Internal { cause })
-            });
+            let problem = || format!("the coordinator panicked over a request `{name}`");
+            let answer = self
+                .health
+                .watch(problem, driver.request(peer, request))
+                .await
+                .unwrap_or_else(|| FromCoordinator::Refused(Refusal::Internal { cause: problem() }));
             reply = self.driver().filter(|leading| Arc::ptr_eq(leading, &driver)).map(|_| answer);
         }
         let reply = reply.unwrap_or_else(|| {
@@ -124,23 +123,14 @@ impl Leadership {
         reply
     }
 
-    /// Records that a task panicked. From then on the probes fail, because only a restart helps; durable state is not
-    /// lost.
-    pub(crate) fn broke(&self, what: String) {
-        tracing::error!("{what}: restart this coordinator");
-        let _ = self.broken.set(what);
-    }
-
-    /// Runs a task of the coordinator and records a panic in it, which the probes then report.
+    /// Runs a task of the coordinator. If it panics, the probes fail from then on.
     pub(crate) async fn watch(self: Arc<Self>, name: &'static str, task: impl Future<Output = ()>) {
-        if AssertUnwindSafe(task).catch_unwind().await.is_err() {
-            self.broke(format!("the task that {name} has panicked"));
-        }
+        self.health.watch(|| format!("the task that {name} has panicked"), task).await;
     }
 
-    /// Returns what has panicked, if anything has.
-    pub(crate) fn broken(&self) -> Option<&str> {
-        self.broken.get().map(String::as_str)
+    /// Returns what panicked first, if anything did.
+    pub(crate) fn problem(&self) -> Option<&str> {
+        self.health.problem()
     }
 
     pub(crate) fn closed(&self, connection: ConnectionId) {
@@ -160,8 +150,8 @@ impl Leadership {
         &self.requests
     }
 
-    pub(crate) fn turned_away(&self) -> &TurnedAway {
-        &self.turned_away
+    pub(crate) fn rejections(&self) -> &Arc<Rejections> {
+        &self.rejections
     }
 
     /// Returns why changes cannot be made durable at the moment, or `None` if they can.
@@ -172,8 +162,8 @@ impl Leadership {
     /// Returns the text for the readiness probe: `Ok` if this coordinator does its part, which for a standby means that
     /// it knows the leader.
     pub(crate) fn readiness(&self) -> Result<String, String> {
-        if let Some(broken) = self.broken() {
-            return Err(broken.to_owned());
+        if let Some(problem) = self.problem() {
+            return Err(problem.to_owned());
         }
         match self.driver() {
             Some(driver) => driver.state_problem().map_or_else(|| Ok("ready".to_owned()), Err),
@@ -193,9 +183,9 @@ mod tests {
     async fn a_task_that_panics_is_told_by_the_probes_and_one_that_ends_is_not() {
         let leadership = Leadership::new();
         Arc::clone(&leadership).watch("ends", std::future::ready(())).await;
-        assert_eq!(leadership.broken(), None);
+        assert_eq!(leadership.problem(), None);
         Arc::clone(&leadership).watch("adds up", async { panic!("it does not") }).await;
         let expected = "the task that adds up has panicked";
-        assert_eq!((leadership.broken(), leadership.readiness()), (Some(expected), Err(expected.to_owned())));
+        assert_eq!((leadership.problem(), leadership.readiness()), (Some(expected), Err(expected.to_owned())));
     }
 }

@@ -7,7 +7,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use spdl_wire::messages::{FromCoordinator, ToCoordinator};
+use spdl_wire::{
+    messages::{FromCoordinator, ToCoordinator},
+    rejections::Rejections,
+};
 
 use crate::core::Status;
 
@@ -35,19 +38,8 @@ impl Requests {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct TurnedAwayLabels {
+struct RejectionLabels {
     cause: &'static str,
-}
-
-/// Counts peers rejected since start.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TurnedAway(Family<TurnedAwayLabels, Counter>);
-
-impl TurnedAway {
-    /// Counts one rejected peer; `cause` must be one of a small fixed set.
-    pub(crate) fn count(&self, cause: &'static str) {
-        self.0.get_or_create(&TurnedAwayLabels { cause }).inc();
-    }
 }
 
 /// Returns the name of a request in the metrics.
@@ -71,13 +63,17 @@ pub(crate) const fn request_name(request: &ToCoordinator) -> &'static str {
 pub(crate) fn text(
     status: &Status,
     requests: &Requests,
-    turned_away: &TurnedAway,
+    rejections: &Rejections,
     state_problem: Option<&str>,
 ) -> String {
     let mut registry = Registry::default();
     registry.register("spdl_coordinator_requests", "Requests answered", requests.0.clone());
     let help = "Peers that were not let in: by what they sent, their certificate, their role, for want of room";
-    registry.register("spdl_coordinator_peers_turned_away", help, turned_away.0.clone());
+    let family = Family::<RejectionLabels, Counter>::default();
+    for (cause, count) in rejections.counts() {
+        family.get_or_create(&RejectionLabels { cause }).inc_by(count);
+    }
+    registry.register("spdl_coordinator_peers_turned_away", help, family);
     let leads = f64::from(u8::from(status.leads));
     single(&mut registry, "spdl_coordinator_leads", "1 while this coordinator leads, 0 on stand-by", leads);
     let help = "Time since start, or since it leads";

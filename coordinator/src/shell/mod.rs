@@ -196,7 +196,7 @@ impl Server {
         let mut election = None;
         if let Some(state) = embedded {
             let driver = Driver::start(settings.config, settings.datasets.clone(), state.load()?, Box::new(state));
-            tasks = lead_until_lost(&driver, &leadership, settings.jobs);
+            tasks = spawn_leader_tasks(&driver, &leadership, settings.jobs);
             leadership.lead(driver, LeaseDeadline::unbounded());
         } else {
             let elected = Arc::new(join_election(&settings, quic, Arc::clone(&leadership))?);
@@ -324,7 +324,7 @@ fn join_election(
 }
 
 /// Spawns the tasks that run while this coordinator leads.
-fn lead_until_lost(driver: &Arc<Driver>, leadership: &Arc<Leadership>, jobs: Option<PathBuf>) -> JoinSet<()> {
+fn spawn_leader_tasks(driver: &Arc<Driver>, leadership: &Arc<Leadership>, jobs: Option<PathBuf>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(Arc::clone(leadership).watch("keeps the time", tick(Arc::clone(driver))));
     if let Some(directory) = jobs {

@@ -10,7 +10,7 @@ use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
 };
-use tracing::{debug, warn};
+use tracing::warn;
 
 use super::{ATTACH_TIMEOUT, CLOSE_TIMEOUT, ChannelError, Inbound, Outbound, ended};
 use crate::{
@@ -20,7 +20,8 @@ use crate::{
     log_limit::LogLimit,
     messages::{FromHome, Session, ToHome, Transport},
     pending::PendingConnections,
-    quic::{self, Close, HANDSHAKE_TIMEOUT, QuicError},
+    quic::{self, Close, HANDSHAKE_TIMEOUT},
+    rejections::{RejectionCause, Rejections},
     slab::{Slab, SlabError},
 };
 
@@ -38,6 +39,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct HomeListener {
     arrived: mpsc::Receiver<AttachRequest>,
+    rejections: Arc<Rejections>,
     _tasks: JoinSet<()>,
 }
 
@@ -46,14 +48,21 @@ impl HomeListener {
     #[must_use]
     pub fn start(local: Option<LocalListener>, quic: Option<Endpoint>) -> Self {
         let (requests, arrived) = mpsc::channel(MAX_PENDING);
+        let rejections = Arc::<Rejections>::default();
         let mut tasks = JoinSet::new();
         if let Some(listener) = local {
-            tasks.spawn(listen_local(listener, requests.clone()));
+            tasks.spawn(listen_local(listener, requests.clone(), Arc::clone(&rejections)));
         }
         if let Some(endpoint) = quic {
-            tasks.spawn(listen_quic(endpoint, requests));
+            tasks.spawn(listen_quic(endpoint, requests, Arc::clone(&rejections)));
         }
-        Self { arrived, _tasks: tasks }
+        Self { arrived, rejections, _tasks: tasks }
+    }
+
+    /// Returns the counts of the peers that did not become clients.
+    #[must_use]
+    pub const fn rejections(&self) -> &Arc<Rejections> {
+        &self.rejections
     }
 
     /// Returns the next rank that asks to be served; `None` when both listeners are closed. A slow or hostile peer
@@ -63,7 +72,7 @@ impl HomeListener {
     }
 }
 
-async fn listen_local(listener: LocalListener, requests: mpsc::Sender<AttachRequest>) {
+async fn listen_local(listener: LocalListener, requests: mpsc::Sender<AttachRequest>, rejections: Arc<Rejections>) {
     let mut pending = PendingConnections::new(MAX_PENDING_LOCAL);
     let failures = LogLimit::new(LOG_PERIOD);
     loop {
@@ -78,7 +87,7 @@ async fn listen_local(listener: LocalListener, requests: mpsc::Sender<AttachRequ
             }
         };
         let admitted = listener.admit(&stream);
-        let requests = requests.clone();
+        let (requests, rejections) = (requests.clone(), Arc::clone(&rejections));
         let process = admitted.as_ref().map_or(0, |peer| peer.pid);
         pending.admit(process, async move {
             let (who, refusal) = match &admitted {
@@ -92,25 +101,25 @@ async fn listen_local(listener: LocalListener, requests: mpsc::Sender<AttachRequ
                 connection: None,
                 who,
             };
-            arrive(control, refusal, requests).await;
+            arrive(control, refusal, requests, &rejections).await;
         });
     }
 }
 
-async fn listen_quic(endpoint: Endpoint, requests: mpsc::Sender<AttachRequest>) {
+async fn listen_quic(endpoint: Endpoint, requests: mpsc::Sender<AttachRequest>, rejections: Arc<Rejections>) {
     let mut pending = PendingConnections::new(MAX_PENDING);
-    let refusals = Arc::new(LogLimit::new(LOG_PERIOD));
     while let Some(incoming) = endpoint.accept().await {
-        let (requests, refusals) = (requests.clone(), Arc::clone(&refusals));
+        let (requests, rejections) = (requests.clone(), Arc::clone(&rejections));
         pending.admit(incoming.remote_address().ip(), async move {
             match open_control(incoming).await {
-                Ok(control) => arrive(control, None, requests).await,
-                Err(ChannelError::Quic(error @ QuicError::RoleNotAllowed { .. })) => {
-                    if let Some(more) = refusals.admit_text() {
-                        warn!("refused a peer: {error}{more}");
-                    }
+                Ok(control) => arrive(control, None, requests, &rejections).await,
+                Err(error) => {
+                    let cause = match &error {
+                        ChannelError::Quic(error) => RejectionCause::from(error),
+                        _ => RejectionCause::Noise,
+                    };
+                    rejections.note(cause, || format!("a peer was not let in: {error}"));
                 }
-                Err(error) => debug!(%error, "a connection did not become a client"),
             }
         });
     }
@@ -132,21 +141,26 @@ async fn open_control(incoming: quinn::Incoming) -> Result<Control, ChannelError
 }
 
 /// Reads the first message and passes the request on; a peer that sends anything else gets an error.
-async fn arrive(mut control: Control, refusal: Option<String>, requests: mpsc::Sender<AttachRequest>) {
-    let problem = match refusal {
-        Some(refusal) => refusal,
+async fn arrive(
+    mut control: Control,
+    refusal: Option<String>,
+    requests: mpsc::Sender<AttachRequest>,
+    rejections: &Rejections,
+) {
+    let (cause, problem) = match refusal {
+        Some(refusal) => (RejectionCause::Role, refusal),
         None => match tokio::time::timeout(ATTACH_TIMEOUT, control.frames.next::<ToHome>()).await {
             Ok(Ok(Some(ToHome::Attach { session, rank, from, slots, client }))) => {
                 // This fails only when the worker shuts down.
                 let _ = requests.send(AttachRequest { session, rank, from, slots, client, control }).await;
                 return;
             }
-            Ok(Ok(Some(other))) => format!("the first message was {other:?}, not Attach"),
-            Ok(Err(error)) => error.to_string(),
+            Ok(Ok(Some(other))) => (RejectionCause::Noise, format!("the first message was {other:?}, not Attach")),
+            Ok(Err(error)) => (RejectionCause::Noise, error.to_string()),
             Ok(Ok(None)) | Err(_) => return,
         },
     };
-    debug!(who = control.who, problem, "refused a client");
+    rejections.note(cause, || format!("a peer was not let in: {} {problem}", control.who));
     control.fault(problem, false).await;
 }
 

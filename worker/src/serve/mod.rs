@@ -22,10 +22,12 @@ use ranks::Ranks;
 use spdl_wire::{
     certs::{Identity, Role},
     coordinators::Addresses,
+    health::Health,
     home::HomeListener,
     local::{Allow, LocalChannelError, LocalListener},
     messages::{Home, NodeId, WorkerId},
     quic::{self, QuicError, QuicSettings},
+    rejections::Rejections,
 };
 use tokio::{
     sync::watch,
@@ -111,6 +113,8 @@ pub struct Worker {
     endpoint: Endpoint,
     resources: Arc<Resources>,
     ranks: Arc<Ranks>,
+    health: Arc<Health>,
+    rejections: Arc<Rejections>,
     heartbeats: Arc<Heartbeats>,
     heartbeat_task: JoinHandle<()>,
     serving: JoinHandle<()>,
@@ -163,21 +167,29 @@ impl Worker {
         });
         let (shutdown, departs) = watch::channel(Shutdown::Running);
         let listener = HomeListener::start(local, Some(endpoint.clone()));
+        let (health, rejections) = (Arc::<Health>::default(), Arc::clone(listener.rejections()));
         let (served, is_served) = watch::channel(false);
-        let serving = serve(listener, resources.clone(), ranks.clone(), departs);
-        let serving = tokio::spawn(async move {
-            serving.await;
-            served.send_replace(true);
+        let serving = tokio::spawn({
+            let (health, serving) = (health.clone(), serve(listener, resources.clone(), ranks.clone(), departs));
+            async move {
+                health.watch(|| "the task that accepts ranks has panicked".to_owned(), serving).await;
+                served.send_replace(true);
+            }
         });
         let heartbeat_task = tokio::spawn({
-            let heartbeats = heartbeats.clone();
-            async move { heartbeats.run().await }
+            let (health, heartbeats) = (health.clone(), heartbeats.clone());
+            async move {
+                let problem = || "the task that sends heartbeats has panicked".to_owned();
+                health.watch(problem, heartbeats.run()).await;
+            }
         });
         Ok(Self {
             home,
             endpoint,
             resources,
             ranks,
+            health,
+            rejections,
             heartbeats,
             heartbeat_task,
             serving,
@@ -197,6 +209,14 @@ impl Worker {
     #[must_use]
     pub const fn resources(&self) -> &Arc<Resources> {
         &self.resources
+    }
+
+    pub(crate) const fn health(&self) -> &Arc<Health> {
+        &self.health
+    }
+
+    pub(crate) const fn rejections(&self) -> &Arc<Rejections> {
+        &self.rejections
     }
 
     pub(crate) const fn ranks(&self) -> &Arc<Ranks> {
@@ -248,7 +268,15 @@ async fn serve(
                 Some(request) => request,
                 None => break,
             },
-            Some(_) = served.join_next() => continue,
+            Some(ended) = served.join_next() => {
+                // Only this rank is lost: it attaches again, here or elsewhere. A restart would cost the others, too.
+                if let Err(error) = ended
+                    && error.is_panic()
+                {
+                    tracing::error!("the task that serves a rank has panicked");
+                }
+                continue;
+            }
         };
         served.spawn(rank::serve(request, resources.clone(), ranks.clone(), shutdown.clone()));
     }

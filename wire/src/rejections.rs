@@ -1,0 +1,97 @@
+//! Counts the peers that a server rejects. Any host can send packets at any rate, so only some rejections are logged.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+use crate::{log_limit::LogLimit, quic::QuicError};
+
+/// One rejection for each cause is logged in this time.
+const LOG_PERIOD: Duration = Duration::from_secs(30);
+
+/// Why a peer is rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RejectionCause {
+    /// It sent something that is no handshake or no request, or did not finish it in time.
+    Noise,
+    /// Its certificate is of another cluster, has expired or names no role.
+    Certificate,
+    /// Its role, or its user on the Unix socket, may not connect.
+    Role,
+    /// There are too many connections.
+    Room,
+}
+
+impl RejectionCause {
+    const ALL: [Self; 4] = [Self::Noise, Self::Certificate, Self::Role, Self::Room];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Noise => "noise",
+            Self::Certificate => "certificate",
+            Self::Role => "role",
+            Self::Room => "room",
+        }
+    }
+}
+
+impl From<&QuicError> for RejectionCause {
+    fn from(error: &QuicError) -> Self {
+        match error {
+            QuicError::TheirCluster { .. } | QuicError::OurCluster { .. } | QuicError::Certificate { .. } => {
+                Self::Certificate
+            }
+            QuicError::RoleNotAllowed { .. } | QuicError::WrongRole { .. } => Self::Role,
+            _ => Self::Noise,
+        }
+    }
+}
+
+/// The rejected peers since the start, by cause.
+#[derive(Debug)]
+pub struct Rejections {
+    counts: [AtomicU64; RejectionCause::ALL.len()],
+    limits: [LogLimit; RejectionCause::ALL.len()],
+}
+
+impl Default for Rejections {
+    fn default() -> Self {
+        Self { counts: Default::default(), limits: RejectionCause::ALL.map(|_| LogLimit::new(LOG_PERIOD)) }
+    }
+}
+
+impl Rejections {
+    /// Counts a rejected peer, and logs `text` unless another one of this cause was logged in the last 30 s.
+    pub fn note(&self, cause: RejectionCause, text: impl FnOnce() -> String) {
+        self.counts[cause as usize].fetch_add(1, Relaxed);
+        if let Some(more) = self.limits[cause as usize].admit_text() {
+            tracing::warn!("{}{more}", text());
+        }
+    }
+
+    /// Returns the name of each cause and how many peers were rejected for it.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        RejectionCause::ALL.into_iter().map(|cause| (cause.name(), self.counts[cause as usize].load(Relaxed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rejection_is_counted_and_one_of_each_cause_is_logged() {
+        let rejections = Rejections::default();
+        let mut logged = 0;
+        for cause in [RejectionCause::Noise, RejectionCause::Noise, RejectionCause::Room] {
+            rejections.note(cause, || {
+                logged += 1;
+                String::new()
+            });
+        }
+        let counts: Vec<_> = rejections.counts().collect();
+        assert_eq!(counts, [("noise", 2), ("certificate", 0), ("role", 0), ("room", 1)]);
+        assert_eq!(logged, 2);
+    }
+}
