@@ -1,12 +1,12 @@
-//! Cutting a shard into blocks: runs of whole records of about the size that was asked for.
+//! Cuts a shard into blocks: runs of whole records of about the requested size.
 
 use crate::manifest::BlockFacts;
 
-/// Cuts the records of one shard, which come in order, into blocks.
+/// Cuts the records of one shard, which arrive in order, into blocks.
 ///
-/// A block is closed before the record that would make it longer than the target, so it is longer only where a
-/// single record is. A last block of less than half the target joins the one before it. Records without samples
-/// lie between a block's records or between blocks, never at a block's ends.
+/// A block is closed before the record that would make it longer than the target, so only a block of a single record
+/// can be longer. A last block of less than half the target joins the block before it. Records without samples lie
+/// between a block's records or between blocks, never at the ends of a block.
 #[derive(Debug)]
 pub(super) struct BlockCutter {
     target_bytes: u64,
@@ -39,7 +39,7 @@ impl BlockCutter {
         }
     }
 
-    /// The blocks; `None` where one is longer than the manifest can say.
+    /// Returns the blocks; `None` if one is longer than the manifest's 32 bits can state.
     pub(super) fn finish(mut self) -> Option<Vec<BlockFacts>> {
         if let [.., before, last] = self.blocks[..] {
             let whole = before.joined(last);

@@ -1,5 +1,5 @@
-//! What is noted of a shard while its bytes pass, whether they are being written or read: the record index, the
-//! blocks, the samples of annotated records, and what is odd.
+//! Collects facts about a shard while its bytes are written or read: the record index, the blocks, the samples of
+//! annotated records, and the oddities.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -15,10 +15,10 @@ use crate::{
     voc::{Annotation, MAX_ANNOTATION_BYTES, VocError},
 };
 
-/// Notes that a report keeps at most; what is beyond is counted only.
+/// Upper limit of the notes that a report keeps; more are only counted.
 pub(super) const MAX_NOTES: usize = 100;
 
-/// Makes a shard's index while its bytes pass.
+/// Builds a shard's index while its bytes pass.
 #[derive(Debug)]
 pub(super) struct Catalog {
     shard: String,
@@ -31,15 +31,15 @@ struct Records {
     boxes: Option<String>,
     index: IndexBuilder,
     blocks: BlockCutter,
-    /// Tables of pictures whose records are not complete, in their order.
+    /// Tables of segments of pictures whose records are not complete, in their order.
     tables: VecDeque<SegmentsOf>,
-    /// Hashes of keys, and which fields their records have.
+    /// Fields of the records so far, by the hash of the records' keys.
     keys: HashMap<u64, FieldSet>,
     odd: DatasetOddities,
     error: Option<crate::FormatError>,
 }
 
-/// A table of segments, and the picture that it is of.
+/// A table of segments, and the picture that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SegmentsOf {
     /// Key of its record.
@@ -50,15 +50,15 @@ pub(super) struct SegmentsOf {
     pub(super) lengths: Vec<[u8; 2]>,
 }
 
-/// What is worth telling of a shard's records.
+/// The oddities and statistics of a shard's records, for the report.
 #[derive(Debug, Default)]
 pub(super) struct DatasetOddities {
-    /// Fields: how many records have each, and their numbers in the order in which they came up.
+    /// Fields: the number of records that have each, and the field's number in the order of first appearance.
     pub(super) fields: BTreeMap<String, (u64, usize)>,
     /// Classes of the objects in annotations.
     pub(super) classes: BTreeSet<String>,
     pub(super) empty_fields: u64,
-    /// Members and records that are counted by what is odd about them.
+    /// Members and records, counted by what is odd about them.
     pub(super) members: OddTally,
     /// The first and the last record.
     pub(super) ends: Option<[Outline; 2]>,
@@ -74,7 +74,7 @@ pub(super) struct Outline {
     pub(super) fields: Vec<String>,
 }
 
-/// A set of fields by their numbers; those beyond 64 share a place with others.
+/// A set of fields by their numbers, as 64 bits; numbers that are equal modulo 64 share a bit.
 #[derive(Clone, Copy, Debug, Default)]
 struct FieldSet(u64);
 
@@ -90,7 +90,7 @@ impl FromIterator<usize> for FieldSet {
     }
 }
 
-/// A shard, catalogued.
+/// The facts about a complete shard.
 #[derive(Debug)]
 pub(super) struct Catalogued {
     pub(super) facts: ShardFacts,
@@ -100,8 +100,8 @@ pub(super) struct Catalogued {
 }
 
 impl Catalog {
-    /// A catalogue of the shard at `shard` in its folder. With `boxes`, a record has as many samples as its field of
-    /// that name has objects; otherwise one.
+    /// Creates a catalogue of the shard at `shard` in its folder. With `boxes`, a record has as many samples as its
+    /// field of that name has objects; otherwise one.
     pub(super) fn new(shard: &str, boxes: Option<&str>, block_bytes: u64) -> Self {
         let reader = RecordReader::new(shard);
         let reader = match boxes {
@@ -120,24 +120,25 @@ impl Catalog {
         Self { shard: shard.to_owned(), reader, records }
     }
 
-    /// Notes the records in the shard's next bytes.
+    /// Adds the records in the shard's next bytes.
     pub(super) fn read(&mut self, chunk: &[u8]) -> Result<(), DatasetError> {
         let (shard, records) = (&self.shard, &mut self.records);
         self.reader.read(chunk, |record| records.record(shard, record))?;
         self.check()
     }
 
-    /// Notes the table of a picture in a record that is read next, or behind others that are known to come.
+    /// Adds the table of a picture. Its record is the next to be read, or follows the records of tables that were added
+    /// before.
     pub(super) fn expect(&mut self, table: SegmentsOf) {
         self.records.tables.push_back(table);
     }
 
-    /// Records that are complete so far.
+    /// Returns the number of records that are complete so far.
     pub(super) fn record_count(&self) -> u32 {
         self.records.index.record_count()
     }
 
-    /// Ends the shard, whose object has `etag`.
+    /// Finishes the shard, whose object has `etag`.
     pub(super) fn finish(mut self, etag: Option<String>) -> Result<Catalogued, DatasetError> {
         let TarEnd { record, bytes: shard_bytes, odd: members } = self.reader.finish()?;
         if let Some(record) = record {
@@ -194,7 +195,7 @@ impl Records {
         }
     }
 
-    /// Notes a key that was there before: another record, or a part of this one.
+    /// Counts a key that occurred before: another record, or a part of the same record.
     fn key(&mut self, shard: &str, record: &ScannedRecord) {
         let fields = record.fields.iter().map(|field| self.odd.field_number(&field.name)).collect::<FieldSet>();
         let known = self.keys.entry(xxh3_64(record.key.as_bytes())).or_default();
@@ -249,7 +250,7 @@ impl DatasetOddities {
         }
     }
 
-    /// The number of a field that was noted.
+    /// Returns the number of a field that occurred before.
     fn field_number(&self, name: &str) -> usize {
         self.fields[name].1
     }

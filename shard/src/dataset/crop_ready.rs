@@ -1,25 +1,25 @@
-//! Making JPEGs crop-ready, without loss, and back.
+//! Makes JPEGs crop-ready, without loss, and reverts that.
 
 use spdl_jpeg::{Jpeg, Limits, SegmentTable};
 
-/// Pixels between the restart markers of crop-ready pictures at least: 4 to 16 MCUs. Lowered, less beside a crop is
-/// read; files grow by some five bytes a marker.
+/// Lower bound of the pixels between the restart markers of crop-ready pictures: 4 to 16 MCUs. A lower value reads less
+/// beside a crop, but files grow by some five bytes a marker.
 const SEGMENT_PIXELS: u32 = 1024;
-/// Bytes between them at least, at the mean, so that no picture grows by more than 2 %.
+/// Lower bound of the mean number of bytes between markers, so that no picture grows by more than 2 %.
 const SEGMENT_BYTES: u64 = 320;
-/// Segments from one entry of a table to the next.
+/// Number of segments from one entry of a table to the next.
 const TABLE_STEP: u32 = 8;
 
 /// A picture that was made crop-ready.
 pub(super) struct CropReady {
     pub(super) picture: Vec<u8>,
-    /// Segments from one entry of its table to the next, and the entries; none where there is one segment, or one is
-    /// too long.
+    /// Number of segments from one entry of the picture's table to the next, and the entries; `None` if there is only
+    /// one segment, or a segment is too long.
     pub(super) segments: Option<(u32, Vec<[u8; 2]>)>,
 }
 
-/// The picture with more restart markers; `None` for what is no baseline JPEG, or broken. What is written has the
-/// coefficients of what was read, or it is not taken.
+/// Returns the picture with more restart markers; `None` if it is not a baseline JPEG, or is broken. The result is used
+/// only if it has the same coefficients as the original.
 pub(super) fn crop_ready(picture: &[u8]) -> Option<CropReady> {
     let limits = Limits::default();
     let jpeg = Jpeg::open(picture, limits).ok()?;
@@ -32,7 +32,7 @@ pub(super) fn crop_ready(picture: &[u8]) -> Option<CropReady> {
     Some(CropReady { picture: ready, segments: lengths.map(|lengths| (TABLE_STEP, lengths)) })
 }
 
-/// MCUs between restart markers.
+/// Returns the number of MCUs between restart markers.
 fn interval(jpeg: &Jpeg<'_>, bytes: usize) -> u16 {
     let ([width, height], [columns, rows]) = (jpeg.mcu_pixels(), jpeg.mcus());
     let mcus = u64::from(columns) * u64::from(rows);
@@ -43,14 +43,14 @@ fn interval(jpeg: &Jpeg<'_>, bytes: usize) -> u16 {
     interval as u16
 }
 
-/// The same picture without restart markers; `None` for what is none that [`crop_ready`] has made.
+/// Returns the same picture without restart markers; `None` if [`crop_ready`] cannot have made it.
 pub(super) fn without_markers(picture: &[u8]) -> Option<Vec<u8>> {
     let limits = Limits::default();
     let plain = spdl_jpeg::rewrite(picture, 0, limits).ok()?;
     spdl_jpeg::has_same_coefficients(picture, &plain, limits).ok()?.then_some(plain)
 }
 
-/// What is wrong with a crop-ready picture or its table.
+/// Returns what is wrong with a crop-ready picture or its table.
 pub(super) fn check(picture: &[u8], step: u32, lengths: &[[u8; 2]]) -> Option<String> {
     let found = (|| {
         let jpeg = Jpeg::open(picture, Limits::default())?;

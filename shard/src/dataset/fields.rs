@@ -1,27 +1,28 @@
-//! The fields of a shard whose bytes pass: the checksum of each, and the content of those that are wanted.
+//! Reads the fields of a shard while its bytes pass: the checksum of each field, and the content of the wanted ones.
 
 use bytes::{Bytes, BytesMut};
 
 use crate::index::{Field, RecordIndex, Segments};
 
-/// A field as the shard's bytes have it.
+/// A field as read from the shard's bytes.
 pub(super) struct FoundField<'i> {
     /// Its record's key.
     pub(super) key: &'i str,
-    /// What the index says of it.
+    /// The field as the index describes it.
     pub(super) field: Field<'i>,
-    /// Where it is a crop-ready picture: its segments.
+    /// The table of segments, if the field is a crop-ready picture.
     pub(super) segments: Option<Segments<'i>>,
-    /// CRC-32C of the bytes that came.
+    /// CRC-32C of the bytes that were read.
     pub(super) crc32c: u32,
-    /// The bytes that came, where they were wanted.
+    /// The bytes that were read, if they were wanted.
     pub(super) content: Option<Bytes>,
 }
 
-/// A field that was not read to its end.
+/// A field that has not been read to its end.
 type Waiting<'i> = (&'i str, Field<'i>, Option<Segments<'i>>);
 
-/// Cuts the fields out of a shard that comes in chunks. They lie one after the other, as the bytes come.
+/// Cuts the fields out of a shard that arrives in chunks. The fields lie one after the other, so they complete in the
+/// order of the bytes.
 pub(super) struct FieldReader<'i> {
     fields: Box<dyn Iterator<Item = Waiting<'i>> + Send + 'i>,
     open: Option<Waiting<'i>>,
@@ -41,7 +42,7 @@ impl<'i> FieldReader<'i> {
         Self { fields, open, offset: 0, crc32c: 0, content: BytesMut::new() }
     }
 
-    /// Reads the next chunk and gives the fields that end in it. Content that lies in one chunk is not copied.
+    /// Reads the next chunk and returns the fields that end in it. Content that lies in one chunk is not copied.
     pub(super) fn read(
         &mut self,
         chunk: &Bytes,
@@ -75,12 +76,12 @@ impl<'i> FieldReader<'i> {
         found
     }
 
-    /// Bytes that were read.
+    /// Returns the number of bytes that were read.
     pub(super) const fn bytes(&self) -> u64 {
         self.offset
     }
 
-    /// The fields that did not come whole.
+    /// Returns the fields that are incomplete or missing.
     pub(super) fn rest(self) -> impl Iterator<Item = Waiting<'i>> {
         self.open.into_iter().chain(self.fields)
     }

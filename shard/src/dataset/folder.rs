@@ -1,4 +1,4 @@
-//! A dataset's folder: what lies in it, and removing it.
+//! A dataset's folder: lists what lies in it, and removes it.
 
 use std::{future::ready, pin::pin};
 
@@ -12,27 +12,27 @@ use crate::{
     store::{DatasetStore, StoreError},
 };
 
-/// Objects that are listed in a folder at most, so that a wrong bucket does not fill the memory.
+/// Upper limit of the objects that are listed in a folder, so that a wrong bucket does not exhaust the memory.
 const MAX_LISTED: usize = 10_000_000;
 
-/// What happens to what is there already.
+/// What happens to a dataset that exists already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overwrite {
-    /// Nothing: it is an error.
+    /// It stays, and the call fails.
     #[default]
     Refuse,
-    /// A dataset that is there is replaced once the new one is complete. Objects that its manifest does not name are left
-    /// alone, but for what a run left that was killed.
+    /// It is replaced once the new dataset is complete. Objects that its manifest does not name are left alone, except
+    /// for what a killed run left behind.
     Replace,
 }
 
-/// The error of a folder that has `name` already.
+/// Returns the error for a folder that has `name` already.
 pub(super) fn in_use<T>(at: &DatasetStore, name: &str) -> Result<T, DatasetError> {
     Err(DatasetError::InUse { url: at.url_of(name) })
 }
 
-/// The shards in a folder and the folders in it, by name: every object that ends in `.tar`. The others are counted in
-/// `others`.
+/// Lists the shards in a folder and its subfolders, by name: every object that ends in `.tar`. The other objects are
+/// counted in `others`.
 pub(super) async fn list_shards(
     from: &DatasetStore,
     others: &mut LeftOutTally,
@@ -50,7 +50,7 @@ pub(super) async fn list_shards(
     Ok(shards)
 }
 
-/// The names of all objects in a folder and the folders in it, in no order.
+/// Lists the names of all objects in a folder and its subfolders, in no order.
 pub(super) async fn list_all(from: &DatasetStore) -> Result<Vec<String>, DatasetError> {
     list(from).map_ok(|(name, _)| name).try_collect().await
 }
@@ -71,13 +71,13 @@ pub(super) fn add_shard(manifest: &mut ManifestBuilder, shard: &Catalogued) -> R
     added.map_err(|source| DatasetError::Unwritable { url: shard.facts.url.clone(), source })
 }
 
-/// Removes a shard and its index, where they are there.
+/// Removes a shard and its index, if they exist.
 pub(super) async fn remove_shard(to: &DatasetStore, shard: &str) -> Result<(), DatasetError> {
     remove(to, shard).await?;
     remove(to, &format!("{shard}{INDEX_SUFFIX}")).await
 }
 
-/// The dataset's name: the one that is given, or the last part of its folder's URL.
+/// Returns the dataset's name: the given one, or the last part of its folder's URL.
 pub(super) fn dataset_name(to: &DatasetStore, given: Option<&str>) -> String {
     let last = || to.url().rsplit('/').next().unwrap_or_default();
     given.unwrap_or_else(last).to_owned()

@@ -1,4 +1,4 @@
-//! Making a manifest and record indexes for shards that exist, without rewriting them.
+//! Makes a manifest and record indexes for existing shards, without rewriting them.
 
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::{ObjectMeta, ObjectStoreExt};
@@ -22,43 +22,44 @@ use crate::{
 /// How shards are indexed.
 #[derive(Clone, Debug)]
 pub struct IndexOptions {
-    /// Which shards. Default: all.
+    /// Which shards are indexed. Default: all.
     pub shards: ShardList,
     /// The dataset's name. Default: the last part of its URL.
     pub name: Option<String>,
     /// Field that holds a Pascal VOC annotation, such as `xml`: a record has one sample per object in it. Default:
     /// none, one sample per record.
     pub boxes: Option<String>,
-    /// The classes in the order of their numbers. Those that annotations name beside these follow, by name.
+    /// The classes in the order of their numbers. Other classes that annotations name follow, by name.
     pub classes: Vec<String>,
-    /// Size that blocks are cut at, in bytes. Default: 8 MiB. See [`PackOptions`](super::PackOptions::block_bytes).
+    /// Size at which blocks are cut, in bytes. Default: 8 MiB. See [`PackOptions`](super::PackOptions::block_bytes).
     pub block_bytes: Option<u64>,
-    /// Shards that are read at once. Default: 4. Raised, more memory is used, 32 MiB each.
+    /// Number of shards that are read at once. Default: 4. Each more uses 32 MiB more memory.
     pub shards_at_once: usize,
-    /// What happens when there is a manifest. Default: refuse.
+    /// What happens if there is a manifest. Default: refuse.
     pub overwrite: Overwrite,
-    /// What happens to what a manifest that is replaced knows. Default: it is kept.
+    /// What happens to the knowledge of a manifest that is replaced. Default: it is kept.
     pub knowledge: Knowledge,
 }
 
-/// What becomes of a manifest's knowledge that the shards alone do not give: how they were cut into blocks, where the
-/// segments of crop-ready pictures begin, how many samples records have, and the names of the classes.
+/// What happens to the part of a manifest's knowledge that the shards alone do not contain: how they were cut into
+/// blocks, where the segments of crop-ready pictures begin, how many samples records have, and the names of the
+/// classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Knowledge {
-    /// It is kept for shards whose bytes are the same, so that their dataset stays the same one.
+    /// It is kept for shards whose bytes are the same, so that the dataset keeps its identity.
     #[default]
     Keep,
-    /// It is lost: the dataset becomes another one, which no job or checkpoint of the old one goes on with.
+    /// It is lost: the result is another dataset, on which no job or checkpoint of the old one can continue.
     Discard,
 }
 
-/// Which shards a dataset has, relative to its folder.
+/// The shards of a dataset, relative to its folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ShardList {
-    /// Every object in the folder and the folders in it that ends in `.tar`, by name.
+    /// Every object in the folder and its subfolders that ends in `.tar`, by name.
     #[default]
     All,
-    /// These, in this order. The only way for web servers, which cannot list.
+    /// These, in this order. Web servers allow only this, because they cannot list.
     Named(Vec<String>),
 }
 
@@ -77,12 +78,14 @@ impl Default for IndexOptions {
     }
 }
 
-/// Reads the shards in the folder `from` and writes a record index for each and the manifest to the folder `to`. This
-/// is the same folder, unless that cannot be written: then what was written has to be copied there.
+/// Reads the shards in the folder `from` and writes a record index for each, and the manifest, to the folder `to`. This
+/// is the same folder, unless `from` cannot be written: then the files have to be copied from `to` to `from`
+/// afterwards.
 ///
 /// # Errors
-/// If a shard cannot be read or is not a WebDataset tar, `to` cannot be written, or what the manifest there knows would be
-/// lost unasked. What was written by then is removed again, and what was there before is there still.
+/// If a shard cannot be read or is not a WebDataset tar, `to` cannot be written, or knowledge of the manifest there
+/// would be lost without [`Knowledge::Discard`]. The files that were written by then are removed again, and the
+/// previous files stay.
 pub async fn index(
     from: &DatasetStore,
     to: &DatasetStore,
@@ -92,10 +95,10 @@ pub async fn index(
     index_until(from, to, options, progress, std::future::pending()).await
 }
 
-/// The same, given up when `stop` is ready.
+/// Indexes like [`index`], but stops when `stop` is ready.
 ///
 /// # Errors
-/// As [`index`], and [`DatasetError::Stopped`].
+/// As for [`index`], and [`DatasetError::Stopped`].
 pub async fn index_until(
     from: &DatasetStore,
     to: &DatasetStore,
@@ -129,7 +132,7 @@ pub async fn index_until(
         Ok(report) => Ok(report),
         Err(NotCommitted { error, can_be_removed }) => {
             for name in indexing.written.iter().filter(|_| can_be_removed) {
-                // The error that led here is the one to tell.
+                // The first error is the one to report.
                 let _ = remove(to, name).await;
             }
             Err(error)
@@ -137,7 +140,7 @@ pub async fn index_until(
     }
 }
 
-/// The state of an indexing.
+/// The state of an indexing run.
 struct Indexing<'i> {
     from: &'i DatasetStore,
     to: &'i DatasetStore,
@@ -147,7 +150,7 @@ struct Indexing<'i> {
     meter: Meter<'i>,
     manifest: ManifestBuilder,
     tally: DatasetTally,
-    /// Indexes that were written; under staged names where there is a manifest that is replaced.
+    /// Indexes that were written; under staged names if a manifest is being replaced.
     written: Vec<String>,
 }
 
@@ -200,7 +203,7 @@ impl Indexing<'_> {
             self.tally.add(&mut shard);
             if !is_kept {
                 let name = if self.known.is_there() { staged(&name) } else { name };
-                // Counted first: what is given up while it is written may be there.
+                // Recorded before the write: a write that is cancelled may still create the object.
                 self.written.push(name.clone());
                 self.to.put(&name, index).await?;
             }

@@ -1,4 +1,4 @@
-//! What a manifest that is to be replaced knows of its shards, and the shards alone do not give.
+//! The knowledge of a manifest that is about to be replaced, which the shards alone do not contain.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::{
     store::{DatasetStore, StoreError},
 };
 
-/// The manifest that is there, if any, and what of it has to be kept.
+/// The existing manifest, if any, and whether its knowledge has to be kept.
 pub(super) struct Known {
     manifest: Option<Manifest>,
     /// Numbers of its shards by their names.
@@ -18,19 +18,19 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// What `manifest` knows, which is to be replaced.
+    /// Collects the knowledge of `manifest`, which is about to be replaced.
     pub(super) fn of(manifest: Option<Manifest>, knowledge: Knowledge) -> Self {
         let names = manifest.iter().flat_map(Manifest::shards);
         let shards = (0..).zip(names).map(|(number, shard)| (shard.url.to_owned(), number)).collect();
         Self { manifest, shards, knowledge }
     }
 
-    /// Whether there is a manifest that is replaced.
+    /// Returns whether there is a manifest that is replaced.
     pub(super) const fn is_there(&self) -> bool {
         self.manifest.is_some()
     }
 
-    /// Gives a shard whose fields are the same back what was known of it, and says whether its record index can stay as it is.
+    /// Restores the knowledge of a shard whose fields are the same. Returns whether its record index can stay as it is.
     pub(super) async fn restore(
         &self,
         to: &DatasetStore,
@@ -48,7 +48,7 @@ impl Known {
         }
         let index = match to.index(&old).await {
             Ok(index) => Some(index),
-            // An index that is gone or broken knows nothing.
+            // An index that is missing or broken holds no knowledge.
             Err(StoreError::Missing { .. } | StoreError::Format { .. } | StoreError::Changed { .. }) => None,
             Err(error) => return Err(error.into()),
         };
@@ -74,7 +74,7 @@ impl Known {
         Ok(index.is_some())
     }
 
-    /// The classes that are given, or those that were known.
+    /// Returns the given classes, or the known ones if none are given.
     pub(super) fn classes(&self, given: &[String]) -> Result<Vec<String>, DatasetError> {
         let Some(manifest) = self.manifest.as_ref().filter(|_| self.knowledge == Knowledge::Keep) else {
             return Ok(given.to_vec());
@@ -96,7 +96,7 @@ impl Known {
     }
 }
 
-/// Whether the records have the same keys, fields and checksums in the same places.
+/// Returns whether the records have the same keys, fields and checksums in the same places.
 fn has_same_fields(a: &RecordIndex, b: &RecordIndex) -> bool {
     a.record_count() == b.record_count()
         && a.records().zip(b.records()).all(|(a, b)| a.key == b.key && a.fields().eq(b.fields()))

@@ -1,6 +1,5 @@
-//! Making datasets and checking them: [`pack`] writes shards from pictures, [`index`] makes a manifest for shards
-//! that exist, [`verify`] reads a dataset and compares every byte with what the manifest says, [`unpack`] writes its
-//! records back as files.
+//! Makes and checks datasets: [`pack`] writes shards from pictures, [`index`] makes a manifest for existing shards,
+//! [`verify`] reads a dataset and compares every byte with the manifest, [`unpack`] writes its records back as files.
 
 mod blocks;
 mod catalog;
@@ -30,44 +29,44 @@ pub use verify::{PictureCheck, VerifyFault, VerifyOptions, VerifyReport, verify}
 
 use crate::{FormatError, store::StoreError, tar::TarError};
 
-/// Default size that shards are written at, in bytes: 256 MiB.
+/// Default size at which shards are closed, in bytes: 256 MiB.
 pub const DEFAULT_SHARD_BYTES: u64 = 256 << 20;
 
-/// A dataset that cannot be made or checked.
+/// Why a dataset cannot be made or checked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatasetError {
-    /// The store does not do what it should.
+    /// The store reports an error.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A shard is not a tar that can be used.
+    /// A shard is not a usable tar.
     #[error(transparent)]
     Tar(#[from] TarError),
-    /// An index or manifest that the format cannot hold.
+    /// The format cannot hold the index or manifest.
     #[error("`{url}` {source}")]
     Unwritable {
         /// The shard, or the dataset.
         url: String,
-        /// Why not.
+        /// The problem.
         source: FormatError,
     },
-    /// A file or folder that should be packed cannot be.
+    /// A file or folder cannot be packed.
     #[error("`{path}` {problem}")]
     Source {
-        /// The file or folder, with the line where it is a list.
+        /// The file or folder, with the line if it is a list.
         path: String,
         /// What is wrong with it.
         problem: String,
     },
-    /// An option makes no sense.
+    /// The value of an option is invalid.
     #[error("`{option}` {problem}")]
     Option {
         /// Its name.
         option: &'static str,
-        /// What is wrong with it and what would be right.
+        /// What is wrong with it, and what would be right.
         problem: String,
     },
-    /// An option would lose what the manifest knows that is replaced.
+    /// An option would lose knowledge of the manifest that is replaced.
     #[error("`{option}` {problem}")]
     Loses {
         /// The option's name.
@@ -75,25 +74,25 @@ pub enum DatasetError {
         /// What would be lost.
         problem: String,
     },
-    /// There is something already where the dataset should be written.
+    /// The place where the dataset should be written is occupied.
     #[error("`{url}` exists already")]
     InUse {
-        /// What is there.
+        /// URL of the object that occupies it.
         url: String,
     },
-    /// A command that writes a dataset there is still at it, or was killed.
+    /// Another command is still writing a dataset to this folder, or was killed.
     #[error("a dataset in `{url}` was begun and is not finished")]
     Unfinished {
         /// The folder.
         url: String,
     },
-    /// There is something already in the folder that a dataset should be unpacked to.
+    /// The folder that a dataset should be unpacked to is not empty.
     #[error("`{path}` is not empty")]
     NotEmpty {
         /// The folder.
         path: String,
     },
-    /// A record whose bytes are not those that were packed, or that cannot be a file.
+    /// A record cannot be a file, or its bytes differ from those that were packed.
     #[error("`{url}`, record `{record}`: {problem}")]
     Damaged {
         /// Its shard.
@@ -103,30 +102,30 @@ pub enum DatasetError {
         /// What is wrong with it.
         problem: String,
     },
-    /// There is nothing to make a dataset of.
+    /// The source holds nothing to make a dataset from.
     #[error("there is nothing in `{origin}`: {problem}")]
     Nothing {
-        /// Where it was looked for.
+        /// The source that was searched.
         origin: String,
-        /// What was looked for.
+        /// What was expected, and what was found instead.
         problem: String,
     },
-    /// It was given up because it was asked to.
+    /// The work ended before it was complete because it was asked to stop.
     #[error("`{url}` was not finished: it was stopped, and nothing of it is left")]
     Stopped {
-        /// The dataset or folder that is not there.
+        /// The dataset or folder that was not made.
         url: String,
     },
 }
 
 impl DatasetError {
-    /// Whether the same call can succeed later with nothing changed by anyone.
+    /// Returns whether the same call can succeed later without any change by anyone.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_retryable())
     }
 
-    /// What the user can do about it, for the `hint:` line.
+    /// Returns what the user can do about it, for the `hint:` line.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {

@@ -1,4 +1,4 @@
-//! What a dataset was made of, to compare it with: files, or the records of another dataset.
+//! The originals that a dataset is compared with: files, or the records of another dataset.
 
 use std::{
     collections::HashMap,
@@ -26,7 +26,7 @@ use crate::{
 /// What a dataset is compared with.
 #[derive(Clone, Debug)]
 pub enum Against {
-    /// The files that it was packed from. Labels are compared too, annotations from elsewhere are not.
+    /// The files that it was packed from. Labels are compared too; annotations from elsewhere are not.
     Files(PackSource),
     /// Another dataset with the same keys: every field is compared.
     Dataset(DatasetStore),
@@ -36,9 +36,9 @@ pub enum Against {
 pub(super) struct Originals {
     kind: OriginalsKind,
     numbers: HashMap<Box<str>, usize>,
-    /// Those that a record of the dataset was compared with.
+    /// Whether a record of the dataset was compared with each original.
     seen: Vec<AtomicBool>,
-    /// By the numbers of the dataset's classes: the source's numbers.
+    /// The names of the dataset's classes, in the order of their numbers.
     classes: Vec<String>,
 }
 
@@ -52,13 +52,13 @@ enum OriginalsKind {
     },
 }
 
-/// How a field compares with its original.
+/// The result of comparing a field with its original.
 pub(super) enum Compared {
     /// A picture with the same coefficients, or the same bytes.
     SamePicture,
     /// Another field with the same value.
     Same,
-    /// Not the same: why.
+    /// A field that differs, and how.
     Different(String),
 }
 
@@ -103,7 +103,7 @@ impl Originals {
         Self { kind, numbers, seen, classes }
     }
 
-    /// The original of `record`, and what is wrong with the record as a whole.
+    /// Marks the original of `record` as compared. Returns what is wrong with the record as a whole.
     pub(super) fn claim(&self, record: &Record<'_>) -> Option<String> {
         let Some(&number) = self.numbers.get(record.key) else { return Some("has no original".to_owned()) };
         if self.seen[number].swap(true, Relaxed) {
@@ -117,13 +117,13 @@ impl Originals {
         Some(format!("lacks the field `{lacking}` of its original"))
     }
 
-    /// Keys of the originals that no record was compared with.
+    /// Returns the keys of the originals that no record was compared with.
     pub(super) fn unclaimed(&self) -> impl Iterator<Item = &str> {
         let unclaimed = self.numbers.iter().filter(|(_, number)| !self.seen[**number].load(Relaxed));
         unclaimed.map(|(key, _)| &**key)
     }
 
-    /// Whether the content of a field has to be read to compare it.
+    /// Returns whether comparing a field requires its content.
     pub(super) fn is_wanted(&self, key: &str, field: &Field<'_>) -> bool {
         let Some(&number) = self.numbers.get(key) else { return false };
         match &self.kind {
@@ -132,7 +132,7 @@ impl Originals {
         }
     }
 
-    /// Compares a field that is wanted, and whose record has an original.
+    /// Compares a wanted field of a record that has an original.
     pub(super) async fn compare(&self, key: &str, field: &Field<'_>, content: Bytes) -> Result<Compared, DatasetError> {
         let number = self.numbers[key];
         match &self.kind {
@@ -174,7 +174,7 @@ impl Originals {
         }
     }
 
-    /// Where annotations are, a picture may have been left out for want of one.
+    /// Returns whether pictures may have been left out because they have no annotation: only if other records have one.
     pub(super) fn may_be_left_out(&self, index: &RecordIndex) -> bool {
         matches!(self.kind, OriginalsKind::Files(_))
             && index.records().any(|record| record.field(ANNOTATION_FIELD).is_some())
@@ -188,7 +188,7 @@ impl Originals {
         shards[shard].1.record(record)
     }
 
-    /// Classes are told by their names: their numbers may have been given when the dataset was packed.
+    /// Compares classes by their names, because packing may have given them other numbers.
     fn compare_label(&self, source: &SourceRecords, number: usize, label: &[u8]) -> Compared {
         let original = source.records[number].label;
         let class = original.and_then(|label| source.classes.get(usize::try_from(label).ok()?));
@@ -205,7 +205,7 @@ impl Originals {
     }
 }
 
-/// Compares a field with its original, called `name`.
+/// Compares a field with its original, which is called `name`.
 fn compare_pictures(original: &[u8], packed: &[u8], name: &str) -> Compared {
     if original == packed {
         return Compared::SamePicture;

@@ -1,4 +1,4 @@
-//! Packing files into shards: pictures, and what lies beside them.
+//! Packs files into shards: pictures, and the files beside them.
 
 use std::{
     io::Read as _,
@@ -25,42 +25,42 @@ use crate::{
     tar::append_member,
 };
 
-/// Records that are read at once. Raised, memory grows by a record each.
+/// Number of records that are read at once. Each more takes the memory of one more record.
 const FILES_AT_ONCE: usize = 16;
-/// Largest file that is packed, in bytes: 1 GiB.
+/// Size of the largest file that is packed, in bytes: 1 GiB.
 const MAX_FILE_BYTES: u64 = 1 << 30;
-/// Field that annotations go into.
+/// Field that annotations are stored in.
 pub(super) const ANNOTATION_FIELD: &str = "xml";
-/// Field that labels go into.
+/// Field that labels are stored in.
 pub(super) const LABEL_FIELD: &str = "cls";
 
 /// How files are packed.
 #[derive(Clone, Debug)]
 pub struct PackOptions {
-    /// Where they come from.
+    /// Where the files come from.
     pub source: PackSource,
     /// The dataset's name. Default: the last part of its URL.
     pub name: Option<String>,
-    /// Which files of a record become fields, and what they are called. Default: all that have the stem of a picture.
+    /// Which files of a record become fields, and under which names. Default: all that have the stem of a picture.
     pub fields: Option<FieldChoice>,
-    /// Where Pascal VOC annotations are. With them a record has one sample per object, and pictures without an
+    /// Where Pascal VOC annotations are. With annotations a record has one sample per object, and pictures without an
     /// annotation are left out. Default: none, one sample per picture.
     pub annotations: Option<Annotations>,
-    /// The classes in the order of their numbers, so that two datasets agree. Default: those that come up, by name.
+    /// The classes in the order of their numbers, so that two datasets agree. Default: those that occur, by name.
     pub classes: Option<Vec<String>>,
     /// Order of the records. Default: shuffled with seed 0.
     pub order: PackOrder,
-    /// Size that shards are closed at, in bytes. Default: 256 MiB. Raised, there are fewer objects to open; fewer
+    /// Size at which shards are closed, in bytes. Default: 256 MiB. A higher value gives fewer objects to open; fewer
     /// shards can be written or copied at once.
     pub shard_bytes: u64,
-    /// Records that shards are closed at. Default: no limit but the size.
+    /// Number of records at which shards are closed. Default: no limit but the size.
     pub shard_records: Option<u32>,
-    /// Size that blocks are cut at, in bytes. Default: 8 MiB. Raised, requests are fewer and longer; the shuffle
-    /// is coarser, or needs more memory to be as fine.
+    /// Size at which blocks are cut, in bytes. Default: 8 MiB. A higher value gives fewer and longer requests; the
+    /// shuffle is coarser, or needs more memory to be as fine.
     pub block_bytes: u64,
-    /// Whether JPEGs are written anew, without loss, so that crops are read fast. Default: they stay as they are.
+    /// Whether JPEGs are rewritten, without loss, so that crops are read fast. Default: they stay as they are.
     pub jpegs: Jpegs,
-    /// What happens when there is something where the dataset should go. Default: refuse.
+    /// What happens if something exists where the dataset should go. Default: refuse.
     pub overwrite: Overwrite,
 }
 
@@ -72,23 +72,23 @@ pub enum PackOrder {
         /// The seed.
         seed: u64,
     },
-    /// As the source has them.
+    /// The order of the source.
     AsListed,
 }
 
 /// How JPEGs are packed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Jpegs {
-    /// Byte by byte.
+    /// They are copied byte by byte.
     #[default]
     AsTheyAre,
-    /// Baseline ones with a restart marker behind every few MCUs, so that a decoder gets to a crop without reading what
-    /// lies before it: about 1 % larger, with the same coefficients. All others as they are.
+    /// Baseline JPEGs get a restart marker behind every few MCUs, so that a decoder reaches a crop without reading the
+    /// data before it: they are about 1 % larger, with the same coefficients. All others stay as they are.
     CropReady,
 }
 
 impl PackOptions {
-    /// The defaults for a source.
+    /// Returns the defaults for a source.
     #[must_use]
     pub fn new(source: PackSource) -> Self {
         Self {
@@ -128,12 +128,12 @@ pub(super) fn check_block_bytes(block_bytes: u64) -> Result<(), DatasetError> {
     Err(DatasetError::Option { option: "block_bytes", problem })
 }
 
-/// Packs files into shards in the folder `to`, with a record index beside each and the manifest last: a dataset
-/// that was not finished has no manifest. A dataset that is replaced is there until then, so that the folder needs room
-/// for both.
+/// Packs files into shards in the folder `to`, with a record index beside each shard. The manifest is written last: a
+/// dataset without a manifest is not finished. A dataset that is replaced stays until then, so that the folder needs
+/// room for both.
 ///
 /// # Errors
-/// If the source cannot be read or makes no sense, or the store cannot be written.
+/// If the source cannot be read or is invalid, or the store cannot be written.
 pub async fn pack(
     to: &DatasetStore,
     options: &PackOptions,
@@ -142,11 +142,12 @@ pub async fn pack(
     pack_until(to, options, progress, std::future::pending()).await
 }
 
-/// The same, given up when `stop` is ready. What a packing that fails has written is removed again, and what was there
-/// before is there still; a process that is killed leaves it to the next one with [`Overwrite::Replace`] to remove.
+/// Packs like [`pack`], but stops when `stop` is ready. A packing that fails removes what it wrote, and what existed
+/// before stays. If the process is killed, its files stay until the next packing with [`Overwrite::Replace`] removes
+/// them.
 ///
 /// # Errors
-/// As [`pack`], and [`DatasetError::Stopped`].
+/// As for [`pack`], and [`DatasetError::Stopped`].
 pub async fn pack_until(
     to: &DatasetStore,
     options: &PackOptions,
@@ -175,7 +176,7 @@ pub async fn pack_until(
     }
 }
 
-/// The state of a packing: the shard that is open, and what was done.
+/// The state of a packing run: the open shard, and the work done so far.
 struct Packing<'a> {
     to: &'a DatasetStore,
     options: &'a PackOptions,
@@ -183,7 +184,7 @@ struct Packing<'a> {
     progress: &'a (dyn Fn(DatasetProgress) + Send + Sync),
     done: DatasetProgress,
     open: Option<ShardUpload<'a>>,
-    /// Shards that were finished, or nearly.
+    /// Number of shards that were finished, or may have been.
     finished: u64,
     manifest: ManifestBuilder,
     tally: DatasetTally,
@@ -204,7 +205,7 @@ impl<'a> Packing<'a> {
         Self { to, options, replacement, progress, done, open: None, finished: 0, manifest, tally }
     }
 
-    /// Packs the records and makes them the dataset.
+    /// Packs the records and commits them as the dataset.
     async fn whole(
         &mut self,
         source: &Arc<SourceRecords>,
@@ -216,8 +217,8 @@ impl<'a> Packing<'a> {
         self.replacement.commit(self.to, std::mem::take(&mut self.manifest).classes(classes)).await
     }
 
-    /// Packs the records, and stops only while it waits for one: what is dropped while the store writes it may be
-    /// there afterwards.
+    /// Packs the records. It stops only while it waits for a record: a write to the store that is cancelled may still
+    /// create the object.
     async fn all(&mut self, source: &Arc<SourceRecords>, stop: impl Future<Output = ()>) -> Result<(), DatasetError> {
         let mut stop = std::pin::pin!(stop);
         let mut files = stream::iter(ordered(source, self.options.order))
@@ -268,7 +269,7 @@ impl<'a> Packing<'a> {
 
     async fn close(&mut self) -> Result<(), DatasetError> {
         if let Some(open) = self.open.take() {
-            // Counted first: a shard that is given up while it is finished may be there.
+            // Counted before the write: a shard whose finish is cancelled may still exist.
             self.finished += 1;
             let mut shard = open.finish().await?;
             add_shard(&mut self.manifest, &shard)?;
@@ -278,7 +279,7 @@ impl<'a> Packing<'a> {
         Ok(())
     }
 
-    /// Leaves nothing of what was written. The error that led here is the one to tell.
+    /// Removes everything that was written. The first error is the one to report.
     async fn abort(self) {
         if let Some(open) = self.open {
             open.abort().await;
@@ -290,13 +291,13 @@ impl<'a> Packing<'a> {
 enum Read {
     /// A record.
     Record {
-        /// Its members, as they go into the tar.
+        /// Its members, as they are written to the tar.
         members: Vec<u8>,
-        /// Where its pictures were made crop-ready: what that costs.
+        /// The cost of making its pictures crop-ready, if any.
         growth: Growth,
         tables: Vec<SegmentsOf>,
     },
-    /// A picture that has none where annotations are wanted.
+    /// A picture without an annotation, although annotations are wanted.
     NoAnnotation(String),
 }
 
@@ -377,7 +378,8 @@ fn first_there(paths: &[PathBuf]) -> Result<Option<Vec<u8>>, DatasetError> {
     Ok(None)
 }
 
-/// A file's content; `None` where there is no such file. Pipes and devices are not opened: they may never end.
+/// Returns a file's content; `None` if there is no such file. Pipes and devices are not opened, because reading them
+/// may never end.
 pub(super) fn read_file(path: &Path) -> Result<Option<Vec<u8>>, DatasetError> {
     let fail = |error: std::io::Error| wrong(path, &format!("cannot be read: {error}"));
     match std::fs::metadata(path) {
@@ -395,7 +397,7 @@ pub(super) fn read_file(path: &Path) -> Result<Option<Vec<u8>>, DatasetError> {
     Ok(Some(data))
 }
 
-/// Numbers of the records in the order in which they are packed.
+/// Returns the numbers of the records in the order in which they are packed.
 fn ordered(source: &SourceRecords, order: PackOrder) -> Vec<u32> {
     let mut numbers: Vec<u32> = (0..source.records.len() as u32).collect();
     if let PackOrder::Shuffled { seed } = order {

@@ -1,4 +1,4 @@
-//! What is told of a dataset while and after it is made.
+//! Reports about a dataset while and after it is made.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ use crate::{
     tar::{OddMembers, TarOddity},
 };
 
-/// How far the work is. Totals are known for records when packing, for bytes otherwise.
+/// Progress of the work. The total of records is known when packing, the total of bytes otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct DatasetProgress {
@@ -29,54 +29,54 @@ pub struct DatasetProgress {
     pub total_bytes: Option<u64>,
 }
 
-/// A dataset that was made, and what was odd about what it was made of.
+/// The report about a dataset that was made, with the oddities of its source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DatasetReport {
     /// URL of its folder.
     pub url: String,
     /// Fingerprint of its manifest.
     pub fingerprint: Fingerprint,
-    /// Shards in it.
+    /// Number of shards.
     pub shards: u32,
-    /// Blocks in it.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Records in it.
+    /// Number of records.
     pub records: u64,
-    /// Samples in it.
+    /// Number of samples.
     pub samples: u64,
-    /// Bytes of its shards.
+    /// Bytes of all shards.
     pub bytes: u64,
-    /// Number of its classes.
+    /// Number of classes.
     pub classes: usize,
-    /// Their names, in the order of their numbers; the first hundred.
+    /// Names of the classes, in the order of their numbers; the first hundred.
     pub class_names: Vec<String>,
-    /// Its fields, and how many records have each.
+    /// The fields, and the number of records that have each.
     pub fields: BTreeMap<String, u64>,
-    /// Members and records of its shards that are not read as one would think, by what is odd about them.
+    /// Members and records of its shards that are not read as one would expect, by what is odd about them.
     pub odd_members: Vec<OddMembers>,
-    /// Fields without a byte: whoever decodes them finds a bad sample.
+    /// Number of fields without a byte: they decode as bad samples.
     pub empty_fields: u64,
-    /// Records that give no sample because their annotation has no objects or is missing or bad.
+    /// Number of records without samples, because their annotation has no objects, or is missing or invalid.
     pub records_without_samples: u64,
-    /// Annotations that could not be parsed; counted in `records_without_samples` too.
+    /// Number of annotations that could not be parsed; `records_without_samples` includes them.
     pub bad_annotations: u64,
-    /// Pictures that were left out for want of an annotation.
+    /// Number of pictures that were left out because they have no annotation.
     pub pictures_without_annotation: u64,
-    /// Files that were left out, whatever the reason.
+    /// Number of files that were left out, for any reason.
     pub skipped_files: u64,
-    /// The same by suffix and reason.
+    /// The files that were left out, by suffix and reason.
     pub left_out: Vec<LeftOut>,
-    /// Pictures that were made crop-ready; those that could not be are as they were.
+    /// Number of pictures that were made crop-ready; pictures that could not be are unchanged.
     pub crop_ready_pictures: u64,
-    /// Bytes that these had before.
+    /// Bytes of these pictures before.
     pub crop_ready_source_bytes: u64,
-    /// Bytes that they have, with their tables of segments in the record indexes.
+    /// Bytes of these pictures after, with their tables of segments in the record indexes.
     pub crop_ready_bytes: u64,
-    /// The first hundred of these, by name.
+    /// The first hundred notes about odd things, which name them.
     pub notes: Vec<String>,
 }
 
-/// Adds up what the catalogues of shards tell.
+/// Adds up the catalogues of shards.
 #[derive(Debug, Default)]
 pub(super) struct DatasetTally {
     pub(super) odd: DatasetOddities,
@@ -103,7 +103,7 @@ impl DatasetTally {
         self.odd.notes.extend(odd.notes.into_iter().take(room));
     }
 
-    /// Notes a record that goes on in the next shard.
+    /// Counts a record that continues in the next shard.
     fn ends(&mut self, shard: &str, ends: Option<[Outline; 2]>) {
         let Some([first, last]) = ends else { return };
         if let Some([_, before]) = &self.odd.ends
@@ -115,7 +115,7 @@ impl DatasetTally {
         self.odd.ends = Some([first, last]);
     }
 
-    /// The dataset's classes: those that are `fixed`, then the others that annotations name, by name.
+    /// Returns the dataset's classes: the `fixed` ones, then the others that annotations name, by name.
     pub(super) fn classes(&self, fixed: Vec<String>) -> Vec<String> {
         let known: BTreeSet<&str> = fixed.iter().map(String::as_str).collect();
         let others: Vec<String> =
@@ -150,7 +150,7 @@ impl DatasetTally {
     }
 }
 
-/// What it costs to make pictures crop-ready.
+/// The cost of making pictures crop-ready.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Growth {
     pictures: u64,
@@ -159,7 +159,7 @@ pub(super) struct Growth {
 }
 
 impl Growth {
-    /// One picture's, with as many entries in its table of segments.
+    /// Returns the cost of one picture with this many entries in its table of segments.
     pub(super) fn of(source_bytes: usize, bytes: usize, table_entries: Option<usize>) -> Self {
         let table_bytes = table_entries.map_or(0, Segments::index_bytes);
         Self { pictures: 1, source_bytes: source_bytes as u64, bytes: (bytes + table_bytes) as u64 }
@@ -172,7 +172,7 @@ impl Growth {
     }
 }
 
-/// Counts what parallel readers have done and tells of it.
+/// Counts the work of parallel readers and reports the progress.
 pub(super) struct Meter<'a> {
     shards: AtomicU64,
     records: AtomicU64,

@@ -1,4 +1,4 @@
-//! Writing one shard: members go to the store as they come, and into the shard's catalogue.
+//! Writes one shard: members go to the store and into the shard's catalogue as they arrive.
 
 use bytes::Bytes;
 use object_store::{ObjectStoreExt, WriteMultipart};
@@ -13,12 +13,12 @@ use crate::{
     tar::TAR_END,
 };
 
-/// Shards are uploaded in parts of this many bytes.
+/// Size of the parts in which shards are uploaded, in bytes.
 const PART_BYTES: usize = 8 << 20;
-/// Parts on their way at once. Raised, memory grows by the size of a part each.
+/// Number of parts that are uploaded at once. Each more takes the memory of one more part.
 const PARTS_AT_ONCE: usize = 4;
 
-/// A shard that is being written. It appears in the store when it is finished, whole, or not at all.
+/// A shard that is being written. It appears in the store as a whole when it is finished, or not at all.
 pub(super) struct ShardUpload<'a> {
     store: &'a DatasetStore,
     name: String,
@@ -29,7 +29,7 @@ pub(super) struct ShardUpload<'a> {
 }
 
 impl<'a> ShardUpload<'a> {
-    /// Starts the shard that `catalog` describes at the place `name` in the folder.
+    /// Starts the shard that `catalog` describes under the name `name` in the folder.
     pub(super) async fn start(store: &'a DatasetStore, name: String, catalog: Catalog) -> Result<Self, DatasetError> {
         let upload = store.object().put_multipart(&store.path_of(&name)).await;
         let upload = upload.map_err(|source| StoreError::of(&store.url_of(&name), source))?;
@@ -48,7 +48,7 @@ impl<'a> ShardUpload<'a> {
         room.map_err(|source| StoreError::of(&self.store.url_of(&self.name), source).into())
     }
 
-    /// Ends the shard and writes its index beside it.
+    /// Finishes the shard and writes its index beside it.
     pub(super) async fn finish(mut self) -> Result<Catalogued, DatasetError> {
         self.catalog.read(&TAR_END)?;
         self.upload.put(Bytes::from_static(&TAR_END));
@@ -60,9 +60,9 @@ impl<'a> ShardUpload<'a> {
         Ok(shard)
     }
 
-    /// Gives the shard up; nothing of it stays.
+    /// Cancels the shard; nothing of it stays.
     pub(super) async fn abort(self) {
-        // The error that led here is the one to tell.
+        // The first error is the one to report.
         let _ = self.upload.abort().await;
     }
 }
