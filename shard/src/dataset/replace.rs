@@ -1,12 +1,13 @@
-//! Replacing a dataset: the old one is there until the new one is complete, on disk and on object stores.
+//! Replaces a dataset: the old one stays until the new one is complete, on disk and on object stores.
 //!
-//! The manifest is the only switch, for every store replaces one object at once. So [`pack`](super::pack) writes shards
-//! whose names are taken under staged names (`shard-000000.tar.new`), writes a manifest that names these, copies them to
-//! their own names (on disk a hard link, on object stores a copy that the store makes) and writes the manifest once
-//! more, because paths are part of the fingerprint. [`index`](super::index) cannot rename shards: it writes staged record
-//! indexes (`x.tar.idx.new`), then the manifest, then renames them; a reader whose record index is not the manifest's
-//! looks at the staged one. Whatever moment a process is killed at, the manifest that is there names what is there.
-//! A list of what may be left over (`unfinished.spdl`) lies beside it meanwhile, for the next run to clean up.
+//! The manifest is the only switch, because every store replaces a single object atomically. So [`pack`](super::pack)
+//! writes shards whose names are taken under staged names (`shard-000000.tar.new`), writes a manifest that names these,
+//! copies them to their own names (on disk a hard link, on object stores a copy that the store makes) and writes the
+//! manifest once more, because paths are part of the fingerprint. [`index`](super::index) cannot rename shards: it
+//! writes staged record indexes (`x.tar.idx.new`), then the manifest, then renames the indexes. A reader that finds a
+//! record index of another manifest reads the staged one. If the process is killed, at whatever moment, the manifest
+//! names objects that exist. Meanwhile a list of what may be left over (`unfinished.spdl`) lies beside it, from which
+//! the next run cleans up.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -24,19 +25,19 @@ use crate::{
     store::{DatasetStore, STAGED_SUFFIX, StoreError},
 };
 
-/// Lists what a run that was killed may have left.
+/// Lists what a killed run may have left behind.
 const UNFINISHED_NAME: &str = "unfinished.spdl";
 /// The first line of that list.
 const UNFINISHED_TITLE: &str =
     "# A dataset is being written here, or was not finished. `--force` clears away what is left of it.";
-/// In that list: every shard that is named as `pack` names them.
+/// An entry of that list that stands for every shard with a name that `pack` gives.
 const ALL_PACKED: &str = "shard-*.tar";
-/// Longest such list that is read, in bytes.
+/// Size of the longest such list that is read, in bytes.
 const MAX_UNFINISHED_BYTES: u64 = 1 << 30;
-/// Objects that are not copied by the store are copied in parts of this many bytes.
+/// Size of the parts in which objects are copied that the store cannot copy itself, in bytes.
 const PART_BYTES: usize = 8 << 20;
 
-/// The name of shard `number` of a dataset that is packed.
+/// Returns the name of shard `number` of a packed dataset.
 pub(super) fn shard_name(number: u64) -> String {
     format!("shard-{number:06}.tar")
 }
@@ -46,15 +47,15 @@ fn is_shard_name(name: &str) -> bool {
     number.is_some_and(|number| number.len() >= 6 && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The name under which `name` is written where its own is taken.
+/// Returns the name under which `name` is written if its own name is taken.
 pub(super) fn staged(name: &str) -> String {
     format!("{name}{STAGED_SUFFIX}")
 }
 
-/// A dataset that is packed, on its way into its folder.
+/// The replacement of a folder's dataset by a packed one.
 #[derive(Debug)]
 pub(super) struct Replacement {
-    /// Whether its shards are written under staged names.
+    /// Whether the new shards are written under staged names.
     is_staged: bool,
     /// Shards of the dataset that is replaced.
     old: Vec<String>,
@@ -63,7 +64,7 @@ pub(super) struct Replacement {
 /// Why a dataset was not committed.
 pub(super) struct NotCommitted {
     pub(super) error: DatasetError,
-    /// Whether the manifest surely does not name what was written, so that it can be removed.
+    /// Whether the manifest certainly does not name what was written, so that it can be removed.
     pub(super) can_be_removed: bool,
 }
 
@@ -78,12 +79,12 @@ impl NotCommitted {
 }
 
 impl Replacement {
-    /// Looks at what is in `to`, clears away what a run left that was killed, and notes what this one may leave.
+    /// Checks what is in `to`, removes what a killed run left behind, and records what this run may leave.
     pub(super) async fn begin(to: &DatasetStore, overwrite: Overwrite) -> Result<Self, DatasetError> {
         let (old, is_staged) = match overwrite {
             Overwrite::Refuse => {
                 refuse_manifest(to).await?;
-                // Shards without a manifest may be someone's.
+                // Shards without a manifest may belong to someone.
                 if let Some((name, _)) = list_shards(to, &mut Default::default()).await?.first() {
                     return in_use(to, name);
                 }
@@ -105,12 +106,12 @@ impl Replacement {
         Ok(Self { is_staged, old })
     }
 
-    /// Where shard `name` is written.
+    /// Returns the name under which shard `name` is written.
     pub(super) fn place_of(&self, name: &str) -> String {
         if self.is_staged { staged(name) } else { name.to_owned() }
     }
 
-    /// Makes what was written the dataset, and removes the old one.
+    /// Commits what was written as the dataset, and removes the old one.
     pub(super) async fn commit(&self, to: &DatasetStore, manifest: ManifestBuilder) -> Result<Manifest, NotCommitted> {
         let unwritable = |source| DatasetError::Unwritable { url: to.url_of(MANIFEST_NAME), source };
         let mut manifest = manifest.finish().map_err(|source| NotCommitted::before(unwritable(source)))?;
@@ -129,7 +130,7 @@ impl Replacement {
         Ok(manifest)
     }
 
-    /// Removes the first `count` shards, of which some may not be there. The error that led here is the one to tell.
+    /// Removes the first `count` shards, some of which may not exist. The first error is the one to report.
     pub(super) async fn abort(&self, to: &DatasetStore, count: u64) {
         let mut is_clean = true;
         for number in 0..count {
@@ -141,7 +142,7 @@ impl Replacement {
     }
 }
 
-/// Writes the manifest, and finds out what happened where the store does not say that it did.
+/// Writes the manifest. If the store reports an error, reads it back to find out whether it was written.
 pub(super) async fn switch(to: &DatasetStore, manifest: &Manifest) -> Result<(), NotCommitted> {
     let Err(error) = to.put(MANIFEST_NAME, manifest.bytes().clone()).await else { return Ok(()) };
     match to.manifest().await {
@@ -151,7 +152,7 @@ pub(super) async fn switch(to: &DatasetStore, manifest: &Manifest) -> Result<(),
     }
 }
 
-/// Fails if there is a dataset in the folder, or what is left of one.
+/// Fails if the folder holds a dataset or what is left of one.
 pub(super) async fn refuse_manifest(to: &DatasetStore) -> Result<(), DatasetError> {
     if exists(to, MANIFEST_NAME).await? {
         return in_use(to, MANIFEST_NAME);
@@ -162,8 +163,8 @@ pub(super) async fn refuse_manifest(to: &DatasetStore) -> Result<(), DatasetErro
     Ok(())
 }
 
-/// Brings a dataset that was being replaced to an end and removes what its manifest does not name of what is listed as left over,
-/// or has a staged name. Gives the manifest, where there is one that can be read.
+/// Completes a replacement that was interrupted. Then removes the objects that are listed as left over or have a staged
+/// name, unless the manifest names them. Returns the manifest, if there is one that can be read.
 pub(super) async fn recover(to: &DatasetStore) -> Result<Option<Manifest>, DatasetError> {
     to.remove_temporaries(|name| {
         let name = name.strip_suffix(STAGED_SUFFIX).unwrap_or(name);
@@ -171,7 +172,7 @@ pub(super) async fn recover(to: &DatasetStore) -> Result<Option<Manifest>, Datas
     })?;
     let mut manifest = match to.manifest().await {
         Ok(manifest) => Some(manifest),
-        // A manifest that cannot be read names nothing that would have to stay.
+        // A manifest that cannot be read names nothing that has to stay.
         Err(StoreError::Missing { .. } | StoreError::Format { .. } | StoreError::TooLarge { .. }) => None,
         Err(error) => return Err(error.into()),
     };
@@ -208,12 +209,12 @@ fn is_staged_shard(name: &str) -> bool {
     name.strip_suffix(STAGED_SUFFIX).is_some_and(is_shard_name)
 }
 
-/// Whether this is a shard that `pack` writes, or its index, under its own or its staged name.
+/// Returns whether this is a shard that `pack` writes, under its own or its staged name.
 fn is_packed(name: &str) -> bool {
     is_shard_name(name) || is_staged_shard(name)
 }
 
-/// Gives the shards of a manifest their own names that it names by staged ones.
+/// Renames the shards that a manifest names by staged names to their own names.
 async fn settle(to: &DatasetStore, interim: &Manifest) -> Result<Manifest, DatasetError> {
     let own = |name: &str| match name.strip_suffix(STAGED_SUFFIX) {
         Some(own) if is_staged_shard(name) => own.to_owned(),
@@ -228,7 +229,7 @@ async fn settle(to: &DatasetStore, interim: &Manifest) -> Result<Manifest, Datas
             copy(to, &format!("{}{INDEX_SUFFIX}", shard.url), &format!("{name}{INDEX_SUFFIX}")).await?;
             copy(to, shard.url, &name).await?;
         }
-        // A copy can have another etag than what was uploaded in parts.
+        // The copy can have another etag than an object that was uploaded in parts.
         let meta = to.object().head(&path).await.map_err(|source| StoreError::of(&to.url_of(&name), source))?;
         etags.push(to.lasting_etag(meta.e_tag));
     }
@@ -240,7 +241,7 @@ async fn settle(to: &DatasetStore, interim: &Manifest) -> Result<Manifest, Datas
     Ok(manifest)
 }
 
-/// The manifest of the same dataset with other names of its shards, and other etags where they are given.
+/// Returns the manifest of the same dataset with other names for its shards, and with other etags if they are given.
 fn renamed(
     to: &DatasetStore,
     manifest: &Manifest,
@@ -269,7 +270,7 @@ fn renamed(
     builder.finish().map_err(unwritable)
 }
 
-/// Puts staged record indexes in their places that the manifest was made with.
+/// Renames staged record indexes to their own names, if the manifest was made with them.
 pub(super) async fn settle_indexes(to: &DatasetStore, manifest: &Manifest) -> Result<(), DatasetError> {
     let names: BTreeSet<String> = list_all(to).await?.into_iter().collect();
     for shard in manifest.shards() {
@@ -291,16 +292,16 @@ pub(super) async fn settle_indexes(to: &DatasetStore, manifest: &Manifest) -> Re
     Ok(())
 }
 
-/// Copies an object over what the manifest does not name.
+/// Copies an object to a name that the manifest does not use.
 async fn copy(at: &DatasetStore, from: &str, to: &str) -> Result<(), DatasetError> {
-    // A file that is a hard link to `from` already would stay beside its temporary name.
+    // If `to` is a hard link to `from` already, the rename of the temporary file would leave that file behind.
     remove(at, to).await?;
     let object = at.object();
     let (source, target) = (at.path_of(from), at.path_of(to));
     if object.copy(&source, &target).await.is_ok() {
         return Ok(());
     }
-    // File systems without hard links, and objects beyond what a store copies by itself (S3: 5 GB).
+    // For file systems without hard links, and objects larger than a store copies itself (S3: 5 GB).
     let fail = |name: &str, error| StoreError::of(&at.url_of(name), error);
     let mut chunks = object.get(&source).await.map_err(|error| fail(from, error))?.into_stream();
     let upload = object.put_multipart(&target).await.map_err(|error| fail(to, error))?;

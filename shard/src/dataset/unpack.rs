@@ -1,4 +1,4 @@
-//! Writing the records of a dataset back as files.
+//! Writes the records of a dataset back as files.
 
 use std::{
     fs::{self, OpenOptions},
@@ -25,19 +25,19 @@ use crate::{
     store::{DatasetStore, StoreError},
 };
 
-/// Shards that are read at once. Raised, more memory is used, 32 MiB each.
+/// Number of shards that are read at once. Each more uses 32 MiB more memory.
 const SHARDS_AT_ONCE: usize = 4;
 
-/// What was written.
+/// The report about an unpacked dataset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct UnpackReport {
     /// The folder.
     pub target: String,
-    /// Records whose fields are there.
+    /// Number of records whose fields were written.
     pub records: u64,
-    /// Files, one for each field.
+    /// Number of files, one for each field.
     pub files: u64,
-    /// Crop-ready pictures among them, whose restart markers were taken out again.
+    /// Number of crop-ready pictures among them, whose restart markers were removed again.
     pub pictures_without_markers: u64,
     /// Bytes of all files.
     pub bytes: u64,
@@ -53,14 +53,15 @@ struct UnpackedFile {
 }
 
 /// Writes every field of every record of the dataset in `from` to the file `KEY.FIELD` in the folder `target`, which is
-/// made, or is there and empty. Every field's checksum is checked before it is written. Crop-ready pictures are written
-/// without their restart markers: with the same coefficients, and, where it had none before, mostly the bytes that were packed.
+/// created if it does not exist, and has to be empty. Every field's checksum is checked before the field is written.
+/// Crop-ready pictures are written without their restart markers: they have the same coefficients, and mostly also the
+/// bytes that were packed if the original had no markers.
 ///
-/// Files are written to a folder inside `target` and moved when all are there: what fails leaves nothing behind.
+/// Files are written to a folder inside `target` and moved when all are complete: a failed call leaves nothing behind.
 ///
 /// # Errors
-/// If there is something in the folder already, a field is damaged, a key leads out of the folder, two records have the
-/// same key, or something cannot be read or written.
+/// If the folder is not empty, a field is damaged, a key leads out of the folder, two records have the same key, or
+/// something cannot be read or written.
 pub async fn unpack(
     from: &DatasetStore,
     target: &Path,
@@ -69,10 +70,10 @@ pub async fn unpack(
     unpack_until(from, target, progress, std::future::pending()).await
 }
 
-/// The same, given up when `stop` is ready.
+/// Unpacks like [`unpack`], but stops when `stop` is ready.
 ///
 /// # Errors
-/// As [`unpack`], and [`DatasetError::Stopped`].
+/// As for [`unpack`], and [`DatasetError::Stopped`].
 pub async fn unpack_until(
     from: &DatasetStore,
     target: &Path,
@@ -87,7 +88,7 @@ pub async fn unpack_until(
         () = stop => Err(DatasetError::Stopped { url: target.display().to_string() }),
         done = all(from, &manifest, &staging, &writers, progress) => done,
     };
-    // What was handed to another thread is written to its end, and must not be there afterwards.
+    // Another thread finishes the writes that it was given, and their files must not appear after the cleanup.
     let _all = writers.acquire_many(SHARDS_AT_ONCE as u32).await.expect("it is never closed");
     match done {
         Ok(report) => {
@@ -124,7 +125,7 @@ async fn all(
 struct Staging {
     target: PathBuf,
     folder: PathBuf,
-    /// Folders that were made for the target, the outermost first.
+    /// Folders that were created for the target, the outermost first.
     made: Vec<PathBuf>,
 }
 
@@ -156,10 +157,10 @@ impl Staging {
         fs::remove_dir(&self.folder).map_err(fail)
     }
 
-    /// Leaves the target as it was. The error that led here is the one to tell.
+    /// Restores the target to its previous state. The first error is the one to report.
     fn remove(&self) {
         let _ = fs::remove_dir_all(&self.folder);
-        // Only empty ones go: what somebody else has put there stays.
+        // Only empty folders are removed: what another process has put there stays.
         for folder in self.made.iter().rev() {
             let _ = fs::remove_dir(folder);
         }
@@ -175,12 +176,12 @@ impl UnpackReport {
     }
 }
 
-/// A dataset that is unpacked.
+/// The state of an unpacking run.
 struct Unpacking<'u> {
     from: &'u DatasetStore,
     manifest: &'u Manifest,
     folder: Arc<Path>,
-    /// A permit for each thread that writes.
+    /// One permit for each thread that writes.
     writers: &'u Arc<Semaphore>,
     meter: Meter<'u>,
 }
@@ -235,8 +236,8 @@ fn file(found: FoundField<'_>) -> Result<UnpackedFile, (&str, String)> {
     Ok(UnpackedFile { path, record: key.to_owned(), content, is_crop_ready: segments.is_some() })
 }
 
-/// The path without parts that lead nowhere, as `tar` itself takes `./a//b.jpg` for `a/b.jpg`; `None` where it leads out of
-/// the folder or is none.
+/// Returns the path without empty and `.` parts, as `tar` itself takes `./a//b.jpg` for `a/b.jpg`; `None` if the path
+/// leads out of the folder or is empty.
 fn path_inside(path: &str) -> Option<String> {
     let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
     let is_inside = !path.starts_with('/') && !path.contains('\0') && !parts.contains(&"..");

@@ -1,4 +1,5 @@
-//! Reading a dataset and comparing every byte with what its manifest and record indexes say, and with what it was made of.
+//! Reads a dataset and compares every byte with its manifest and record indexes, and with the originals it was made
+//! from.
 
 use std::sync::Arc;
 
@@ -21,34 +22,34 @@ use crate::{
     store::{DatasetStore, StoreError},
 };
 
-/// Faults of one shard that are listed; of the rest only the number is.
+/// Upper limit of the faults that are listed for one shard; more are only counted.
 const MAX_FAULTS_PER_SHARD: usize = 10_000;
 
-/// Fields of one shard that are compared at once.
+/// Number of fields of one shard that are compared at once.
 const FIELDS_AT_ONCE: usize = 8;
 
-/// Fields that are no pictures whatever they hold.
+/// Fields that are never pictures, whatever they contain.
 const NO_PICTURES: [&str; 4] = [LABEL_FIELD, ANNOTATION_FIELD, "json", "txt"];
 
 /// How a dataset is verified.
 #[derive(Clone, Debug)]
 pub struct VerifyOptions {
-    /// Shards that are read at once. Default: 4. Raised, more memory is used, 32 MiB each.
+    /// Number of shards that are read at once. Default: 4. Each more uses 32 MiB more memory.
     pub shards_at_once: usize,
     /// What the records are compared with: every picture must have the coefficients of its original. Default: nothing.
     pub against: Option<Against>,
-    /// Which files of the originals became fields, where not all did. Default: all.
+    /// Which files of the originals became fields, if not all did. Default: all.
     pub fields: Option<FieldChoice>,
-    /// What decodes pictures, to find those that cannot be. Default: nothing; their bytes are compared only.
+    /// The decoder that finds pictures which do not decode. Default: none; only the bytes of pictures are compared.
     pub decode: Option<PictureCheck>,
 }
 
-/// Decodes a picture from its bytes and says what is wrong with it, as in `is cut off`.
+/// Decodes a picture from its bytes and returns what is wrong with it, as in `is cut off`.
 #[derive(Clone)]
 pub struct PictureCheck(Arc<dyn Fn(Bytes) -> Result<(), String> + Send + Sync>);
 
 impl PictureCheck {
-    /// One that calls `decode`, on threads that may block.
+    /// Creates a check that calls `decode`, on threads that may block.
     pub fn new(decode: impl Fn(Bytes) -> Result<(), String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(decode))
     }
@@ -72,50 +73,51 @@ impl Default for VerifyOptions {
     }
 }
 
-/// What was found in a dataset.
+/// The report about a verified dataset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
-    /// Shards that were read.
+    /// Number of shards that were read.
     pub shards: u64,
-    /// Records that were read.
+    /// Number of records that were read.
     pub records: u64,
-    /// Fields whose checksum was computed.
+    /// Number of fields whose checksum was computed.
     pub fields: u64,
     /// Bytes of shards that were read.
     pub bytes: u64,
-    /// Crop-ready pictures whose every coefficient was decoded, and whose segments are where their tables have them.
+    /// Number of crop-ready pictures whose every coefficient was decoded, and whose segments are where their tables
+    /// say.
     pub crop_ready_pictures: u64,
-    /// Pictures that were decoded whole; `None` where none were to be.
+    /// Number of pictures that were decoded completely; `None` if [`VerifyOptions::decode`] is not set.
     pub decoded_pictures: Option<u64>,
-    /// Shards whose etag is not the one in the manifest, as those of copies are: their bytes tell whether they changed.
+    /// Number of shards whose etag is not the one in the manifest, as with copies: their bytes show whether they
+    /// changed.
     pub other_etags: u64,
-    /// Pictures that have the coefficients of their originals: the same pixels in every decoder.
+    /// Number of pictures that have the coefficients of their originals: the same pixels in every decoder.
     pub same_pictures: u64,
-    /// Other fields that are the same as their originals.
+    /// Number of other fields that are the same as their originals.
     pub same_fields: u64,
-    /// Originals without an annotation, which an annotated dataset leaves out.
+    /// Number of originals without an annotation, which an annotated dataset leaves out.
     pub left_out: u64,
-    /// What is wrong, in the order of the shards. Empty: every byte is as the manifest says.
+    /// What is wrong, in the order of the shards. If it is empty, every byte is as the manifest says.
     pub faults: Vec<VerifyFault>,
 }
 
-/// One thing that is wrong with a dataset.
+/// One fault of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VerifyFault {
-    /// The shard, relative to the dataset's folder; where it is no shard's fault, none.
+    /// The shard, relative to the dataset's folder; `None` if it is not the fault of a shard.
     pub shard: Option<String>,
-    /// The record's key, where it is one record's fault.
+    /// The record's key, if it is the fault of one record.
     pub record: Option<String>,
     /// What is wrong.
     pub problem: String,
 }
 
-/// Verifies the dataset in the folder `at`: sizes, the record indexes' hashes, blocks, and the checksum of
-/// every field.
+/// Verifies the dataset in the folder `at`: sizes, the record indexes' hashes, blocks, and the checksum of every field.
 ///
 /// # Errors
-/// If there is no manifest that can be read, or the store cannot be reached. What is wrong with shards is no error but
-/// in the report.
+/// If there is no manifest that can be read, or the store cannot be reached. Faults of shards are not errors; the
+/// report lists them.
 pub async fn verify(
     at: &DatasetStore,
     options: &VerifyOptions,
@@ -168,7 +170,7 @@ pub async fn verify(
     Ok(report)
 }
 
-/// A dataset that is verified.
+/// The dataset that is being verified.
 struct DatasetCheck<'d> {
     at: &'d DatasetStore,
     manifest: Manifest,
@@ -177,7 +179,7 @@ struct DatasetCheck<'d> {
     meter: Meter<'d>,
 }
 
-/// What was found in one shard.
+/// The findings in one shard.
 #[derive(Default)]
 struct ShardCheck {
     shard: String,
@@ -200,7 +202,7 @@ impl ShardCheck {
         let mut check = Self { shard: shard.url.to_owned(), ..Self::default() };
         match check.shard(dataset, number, &shard).await {
             Ok(()) => {}
-            // The shard's fault, not the way's to it: the others can still be read.
+            // The shard is at fault, not the connection to the store: the other shards can still be read.
             Err(DatasetError::Store(error)) if !is_the_ways(&error) => check.fault(None, error.to_string()),
             Err(error) => return Err(error),
         }
@@ -222,7 +224,7 @@ impl ShardCheck {
                 format!("the shard changed: the manifest says {} bytes, the store says {}", shard.bytes, meta.size),
             );
         }
-        // Every byte of a record is compared: an etag, which a copy may have another of, would prove nothing more.
+        // Every byte of a record is compared, so a different etag proves nothing more: a copy may have another one.
         self.has_other_etag = shard.etag.zip(meta.e_tag.as_deref()).is_some_and(|(noted, found)| noted != found);
         let index = at.index(shard).await?;
         self.blocks(&dataset.manifest, number, &index);
@@ -237,7 +239,7 @@ impl ShardCheck {
         self.fields(dataset, shard, &index, meta).await
     }
 
-    /// Every block holds the samples that the manifest says, and its records' fields lie inside it.
+    /// Checks that every block holds the number of samples in the manifest, and that its records' fields lie inside it.
     fn blocks(&mut self, manifest: &Manifest, number: u32, index: &RecordIndex) {
         for number in manifest.shard_blocks(number) {
             let block = manifest.block(number);
@@ -257,7 +259,7 @@ impl ShardCheck {
         }
     }
 
-    /// Every field has the checksum that the index says, and is as its original.
+    /// Checks that every field has the checksum in the index, and is the same as its original.
     async fn fields(
         &mut self,
         dataset: &DatasetCheck<'_>,
@@ -295,8 +297,8 @@ impl ShardCheck {
         Ok(())
     }
 
-    /// Crop-ready pictures decode and have their tables, all is as the originals, and pictures decode where that is asked
-    /// for.
+    /// Checks that crop-ready pictures decode and match their tables, that fields are the same as the originals, and
+    /// that pictures decode if the caller wants that.
     async fn contents(
         &mut self,
         originals: Option<&Originals>,
@@ -354,12 +356,12 @@ impl ShardCheck {
     }
 }
 
-/// Whether a field's content has to be looked at to know whether it is a picture.
+/// Returns whether a field's content is needed to decide whether it is a picture.
 fn may_be_picture(field: &Field<'_>) -> bool {
     is_picture(field.name) || !NO_PICTURES.contains(&field.name)
 }
 
-/// Whether a field holds a picture, going by its name, or by how its content begins.
+/// Returns whether a field holds a picture, by its name or by the first bytes of its content.
 fn is_picture_of(name: &str, content: &[u8]) -> bool {
     const MAGICS: [&[u8]; 5] = [b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"II*\0", b"MM\0*"];
     let is_webp = content.starts_with(b"RIFF") && content.get(8..12) == Some(b"WEBP");
@@ -372,7 +374,7 @@ async fn check_segments(segments: Segments<'_>, content: Bytes) -> Option<String
     checking.await.expect("checking does not panic")
 }
 
-/// Whether an error may be the way's to a store: then it is no shard's fault.
+/// Returns whether an error may come from the connection to a store, in which case no shard is at fault.
 const fn is_the_ways(error: &StoreError) -> bool {
     matches!(error, StoreError::Unreachable { .. } | StoreError::Failed { .. } | StoreError::Denied { .. })
 }

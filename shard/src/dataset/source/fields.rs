@@ -1,4 +1,4 @@
-//! Fields of a record's files: what they are called, and which of them are wanted.
+//! Fields of a record's files: their names, and which of them are wanted.
 
 use super::super::DatasetError;
 
@@ -6,8 +6,8 @@ use super::super::DatasetError;
 const PICTURES: [&str; 14] =
     ["jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff", "pbm", "pgm", "ppm", "pnm"];
 
-/// Which files of a record become fields, and what the fields are called. Files are told by their suffix: what follows
-/// the stem that they have in common, in lower case.
+/// Which files of a record become fields, and the names of the fields. Files are identified by their suffix: the part
+/// after the stem that they have in common, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldChoice(Vec<(String, String)>);
 
@@ -15,7 +15,7 @@ impl FieldChoice {
     /// Reads `SUFFIX[=NAME],...`, such as `jpg,png=mask,txt`.
     ///
     /// # Errors
-    /// [`DatasetError::Option`] for a suffix or name that cannot be one, or that is there twice.
+    /// [`DatasetError::Option`] for a suffix or name that is invalid, or that occurs twice.
     pub fn parse(text: &str) -> Result<Self, DatasetError> {
         let wrong = |problem: String| DatasetError::Option { option: "fields", problem };
         let mut chosen: Vec<(String, String)> = Vec::new();
@@ -43,12 +43,12 @@ impl FieldChoice {
         Ok(Self(chosen))
     }
 
-    /// The names of the fields.
+    /// Returns the names of the fields.
     pub(in super::super) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(_, name)| name.as_str())
     }
 
-    /// What the file with the field name `suffix` is called; `None` where it is not wanted.
+    /// Returns the name of the field for the file with the suffix `suffix`; `None` if the file is not wanted.
     pub(super) fn name_of(&self, suffix: &str) -> Option<&str> {
         self.0.iter().find(|(chosen, _)| chosen == suffix).map(|(_, name)| name.as_str())
     }
@@ -58,8 +58,8 @@ impl FieldChoice {
     }
 }
 
-/// Whether a file with this suffix makes a record of the files with its stem: a picture, or, where only other files are
-/// wanted, any of these.
+/// Returns whether a file with this suffix makes a record of the files with its stem: a picture does; if only other
+/// files are wanted, each of these does.
 pub(super) fn makes_a_record(suffix: &str, choice: Option<&FieldChoice>) -> bool {
     match choice {
         None => is_picture(suffix),
@@ -73,7 +73,7 @@ fn is_picture(suffix: &str) -> bool {
     PICTURES.contains(&suffix)
 }
 
-/// The field of a file with this suffix: in lower case, with `jpg` and `tif` for their other spellings.
+/// Returns the field of a file with this suffix: in lower case, with `jpg` and `tif` for their other spellings.
 pub(super) fn field_name(suffix: &str) -> String {
     let suffix = suffix.to_lowercase();
     let (before, last) = suffix.rsplit_once('.').map_or(("", &*suffix), |(before, last)| (before, last));

@@ -1,4 +1,4 @@
-//! A folder of class folders, read.
+//! Reads a folder of class folders.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -9,15 +9,15 @@ use super::{
     unknown_class, wrong,
 };
 
-/// Folders inside folders, at most: more is a link to itself.
+/// Upper limit of the depth of folders: a deeper one is a link to itself.
 const MAX_DEPTH: usize = 32;
 
-/// What an entry of a folder is.
+/// The kind of an entry of a folder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PathKind {
     Folder,
     File,
-    /// A pipe, a device or a socket: opening one may wait for ever, or have no end.
+    /// A pipe, a device or a socket: opening one may wait forever, or reading it may never end.
     Other,
 }
 
@@ -66,7 +66,7 @@ fn walk(
     hints::note_json(&files, json);
     let taken = how.taken(true);
     let rules = Rules { choice: how.fields, all_make_records: false, taken: &taken };
-    // Records and the folders between them come by name.
+    // Records and the subfolders between them come in the order of their names.
     let mut records = rules.records(&files, &mut found.left_out).into_iter().peekable();
     for (name, kind) in &entries {
         match kind {
@@ -82,7 +82,7 @@ fn walk(
     Ok(())
 }
 
-/// Names in a folder, sorted, and what each is. Hidden ones are left out.
+/// Returns the names in a folder, sorted, with the kind of each. Hidden entries are left out.
 fn entries(folder: &Path) -> Result<Vec<(String, PathKind)>, DatasetError> {
     let fail = |error: std::io::Error| wrong(folder, &format!("cannot be read: {error}"));
     let mut names = Vec::new();

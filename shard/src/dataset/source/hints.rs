@@ -1,4 +1,4 @@
-//! What a source has that `pack` does not read, in words: annotations of other kinds, and data in other formats.
+//! Hints about data in a source that `pack` does not read: annotations of other kinds, and data in other formats.
 
 use std::{
     fs::File,
@@ -8,19 +8,19 @@ use std::{
 
 use super::{SourceRecords, extension, stems::SourceFile};
 
-/// Files that are looked into at most.
+/// Upper limit of the files that are inspected.
 const MAX_LOOKED_INTO: usize = 32;
-/// As much of each, in bytes.
+/// Number of bytes that are inspected of each file.
 const LOOK_BYTES: u64 = 64 << 10;
 
-/// Notes the files that may be annotations of a whole dataset.
+/// Records the files that may be annotations of a whole dataset.
 pub(super) fn note_json(files: &[SourceFile], json: &mut Vec<String>) {
     let is_json = |file: &&SourceFile| extension(&file.path).as_deref() == Some("json");
     let room = MAX_LOOKED_INTO.saturating_sub(json.len());
     json.extend(files.iter().filter(is_json).take(room).map(|file| file.path.to_string()));
 }
 
-/// A note for each COCO file in the source or beside it, of which `pack` reads nothing.
+/// Returns a note for each COCO file in the source or beside it, because `pack` reads none of it.
 pub(super) fn unread_annotations(root: &Path, json: &[String]) -> Vec<String> {
     let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
     let around =
@@ -42,7 +42,7 @@ pub(super) fn unread_annotations(root: &Path, json: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// The JSON files directly in a folder.
+/// Returns the JSON files directly in a folder.
 fn json_in(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let is_json = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "json");
@@ -52,7 +52,7 @@ fn json_in(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Whether a file begins as COCO's do: one object with the list of all pictures.
+/// Returns whether a file begins like a COCO file: one object with the list of all pictures.
 fn is_coco(path: &Path) -> bool {
     let is_regular = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
     let mut head = Vec::new();
@@ -66,7 +66,7 @@ fn is_coco(path: &Path) -> bool {
         && ["\"file_name\"", "\"image_id\"", "\"licenses\""].iter().any(|key| head.contains(key))
 }
 
-/// What can be done with a source that has no record.
+/// Returns what the user can do with a source that has no record.
 pub(super) fn way_out(found: &SourceRecords) -> Option<&'static str> {
     let list = found.left_out.list();
     let suffixes = || list.iter().map(|entry| entry.suffix.trim_start_matches('.'));
@@ -76,7 +76,7 @@ pub(super) fn way_out(found: &SourceRecords) -> Option<&'static str> {
     way_out_of(suffixes())
 }
 
-/// What can be done with files of these suffixes, which hold many records each.
+/// Returns what the user can do with files of these suffixes, which hold many records each.
 pub(in super::super) fn way_out_of<'s>(mut suffixes: impl Iterator<Item = &'s str>) -> Option<&'static str> {
     suffixes.find_map(|suffix| {
         Some(match suffix {

@@ -1,10 +1,10 @@
-//! Files of a source that are packed into no record: counted by suffix and reason, so that nobody has to guess.
+//! The files of a source that are packed into no record: counted by suffix and reason, so that the user sees why.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// Suffixes that are counted apart at most; those beyond are counted together.
+/// Upper limit of the suffixes that are counted separately; all others are counted together.
 const MAX_SUFFIXES: usize = 200;
 
 /// Files of one suffix that were left out for one reason.
@@ -14,7 +14,7 @@ pub struct LeftOut {
     pub suffix: String,
     /// Why they were left out.
     pub why: LeftOutReason,
-    /// How many they are.
+    /// Number of files.
     pub files: u64,
     /// One of them.
     pub example: String,
@@ -29,20 +29,20 @@ pub enum LeftOutReason {
     NoPicture,
     /// It lies outside of the folders of classes.
     NoClass,
-    /// Its field is not among those that were asked for.
+    /// Its field is not among the chosen ones.
     NotChosen,
     /// Another file of its record has the same field.
     FieldTwice,
-    /// The record's label, or its annotation from elsewhere, has its field.
+    /// The record's label, or its annotation from elsewhere, uses its field.
     FieldTaken,
     /// It is a pipe, a device or a socket.
     NotRegular,
-    /// It is no shard.
+    /// It is not a shard.
     NoShard,
 }
 
 impl LeftOutReason {
-    /// The reason in words that follow the files.
+    /// Returns the reason as words that follow the files.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -71,7 +71,7 @@ impl LeftOutTally {
         entry.0 += 1;
     }
 
-    /// All that were left out, the most frequent first.
+    /// Returns all files that were left out, the most frequent first.
     pub(in super::super) fn list(&self) -> Vec<LeftOut> {
         let entry = |((suffix, why), (files, example)): (&(String, LeftOutReason), &(u64, String))| LeftOut {
             suffix: suffix.clone(),
@@ -84,7 +84,7 @@ impl LeftOutTally {
         all
     }
 
-    /// Such as `3 .parquet files, 1 .json file`, for what holds nothing else; `None` where there is nothing.
+    /// Describes the files for an error, such as `3 .parquet files, 1 .json file`; `None` if there are none.
     pub(in super::super) fn in_words(&self) -> Option<String> {
         let list = self.list();
         let words = |entry: &LeftOut| {

@@ -1,4 +1,4 @@
-//! A text file that lists files, read.
+//! Reads a text file that lists files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use super::{
     wrong,
 };
 
-/// What some editors put in front of UTF-8.
+/// The mark that some editors put in front of UTF-8.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// A line: its number, the file's path, and the label.
@@ -61,7 +61,7 @@ fn lines<'l>(list: &Path, text: &'l str) -> Result<Vec<ListLine<'l>>, DatasetErr
     Ok(lines)
 }
 
-/// The labels as numbers, and the names of the classes where they are names.
+/// Returns the labels as numbers, and the names of the classes if the labels are names.
 fn labels(
     list: &Path,
     lines: &[ListLine<'_>],
@@ -106,7 +106,7 @@ fn labels(
     Ok((labels, classes))
 }
 
-/// Why a text that looks like a number can be no label: it would be taken for the name of a class.
+/// Explains why a text that looks like a number is not a valid label: it would be taken for the name of a class.
 fn no_label(label: &str) -> Option<String> {
     let is_numeric =
         label.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) && label.parse::<f64>().is_ok();

@@ -1,5 +1,5 @@
-//! What a dataset is packed from: a folder of class folders, or a text file that lists files. Files with one stem are one
-//! record.
+//! The source that a dataset is packed from: a folder of class folders, or a text file that lists files. Files with one
+//! stem form one record.
 
 mod fields;
 mod folder;
@@ -24,16 +24,16 @@ use super::{
 };
 use crate::{Fingerprint, manifest::check_names};
 
-/// Where records come from.
+/// Where the records come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PackSource {
-    /// A folder with one folder per class, pictures anywhere inside, and beside each picture the other files of its record:
-    /// those with the same stem. Classes are numbered by the order of their names; each record gets its class's number as
-    /// the field `cls`.
+    /// A folder with one folder per class, with pictures anywhere inside, and beside each picture the other files of
+    /// its record: those with the same stem. Classes are numbered by the order of their names; each record gets its
+    /// class's number as the field `cls`.
     ImageFolder(PathBuf),
-    /// A text file with the path of a file on each line, relative to the list's own folder, and after a tab, where
-    /// wanted, its label. Empty lines and lines that start with `#` are passed over. Files with one stem and one label are
-    /// one record. If every label is an integer, labels go into the field `cls` as they are; otherwise they are names of
+    /// A text file with the path of a file on each line, relative to the list's own folder, and, optionally, a label
+    /// after a tab. Empty lines and lines that start with `#` are skipped. Files with one stem and one label form one
+    /// record. If every label is an integer, labels go into the field `cls` as they are; otherwise they are names of
     /// classes, numbered by the order of their names.
     FileList(PathBuf),
 }
@@ -43,18 +43,18 @@ pub enum PackSource {
 pub enum Annotations {
     /// In the picture's own folder.
     Beside,
-    /// Under this folder, at the picture's path in the source, or else directly in it.
+    /// Under this folder, at the picture's path in the source, or otherwise directly in the folder.
     Under(PathBuf),
 }
 
 /// How a source is read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Listing<'l> {
-    /// The classes and their numbers, where no others may come up.
+    /// The classes in the order of their numbers, if no others are allowed.
     pub(super) classes: Option<&'l [String]>,
     /// The fields that are wanted; `None` for all.
     pub(super) fields: Option<&'l FieldChoice>,
-    /// Where annotations are read apart from the records' own files.
+    /// Where annotations are read from, if not only from the records' own files.
     pub(super) annotations: Option<&'l Annotations>,
 }
 
@@ -63,9 +63,9 @@ pub(super) struct Listing<'l> {
 pub(super) struct SourceRecord {
     /// Their paths as the source gives them, with `/` between parts; at least one. Pictures come first.
     files: Box<[Box<str>]>,
-    /// Bytes of the paths that are the same: the stem.
+    /// Length of the stem, the common part of the paths, in bytes.
     stem_bytes: usize,
-    /// Set apart from other records with the same key, from 1.
+    /// Distinguishes records with the same key: 0 for the first one, then from 1.
     twin: u32,
     pub(super) label: Option<i64>,
 }
@@ -77,13 +77,13 @@ pub(super) struct SourceRecords {
     pub(super) records: Vec<SourceRecord>,
     pub(super) classes: Vec<String>,
     pub(super) left_out: LeftOutTally,
-    /// What is odd about the source.
+    /// The oddities of the source.
     pub(super) notes: Vec<String>,
     choice: Option<FieldChoice>,
 }
 
 impl PackSource {
-    /// What lies at `path`: a file is a list, all else a folder of class folders.
+    /// Returns the source at `path`: a file is a list, all else a folder of class folders.
     #[must_use]
     pub fn of(path: &Path) -> Self {
         if path.is_file() { Self::FileList(path.to_owned()) } else { Self::ImageFolder(path.to_owned()) }
@@ -133,7 +133,7 @@ impl PackSource {
 }
 
 impl Listing<'_> {
-    /// Fields that no file of a record may have: the label's, and that of annotations from elsewhere.
+    /// Returns the fields that no file of a record may have: that of the label, and that of annotations from elsewhere.
     fn taken(&self, has_labels: bool) -> Vec<&'static str> {
         let label = has_labels.then_some(LABEL_FIELD);
         let annotation = matches!(self.annotations, Some(Annotations::Under(_))).then_some(ANNOTATION_FIELD);
@@ -142,22 +142,22 @@ impl Listing<'_> {
 }
 
 impl SourceRecords {
-    /// Where the file at `path`, as the source gives it, is.
+    /// Returns the path of a file from its path in the source.
     pub(super) fn path(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
 
-    /// The fields of a record and the paths of their files, as the source gives them.
+    /// Returns the fields of a record and the paths of their files, as the source gives them.
     pub(super) fn fields<'r>(&'r self, record: &'r SourceRecord) -> impl Iterator<Item = (String, &'r str)> {
         record.files().map(|path| (record.field(path, self.choice.as_ref()), path))
     }
 
-    /// The file that the field `name` of record number `number` comes from, as the source gives it.
+    /// Returns the file that the field `name` of record number `number` comes from, as the source gives it.
     pub(super) fn file_of(&self, number: usize, name: &str) -> Option<&str> {
         self.fields(&self.records[number]).find(|(field, _)| field == name).map(|(_, path)| path)
     }
 
-    /// Where the annotation of `record` may be, best first.
+    /// Returns the paths where the annotation of `record` may be, the best first.
     pub(super) fn annotation_paths(&self, record: &SourceRecord, annotations: &Annotations) -> Vec<PathBuf> {
         let name = format!("{}.{ANNOTATION_FIELD}", record.stem());
         match annotations {
@@ -182,7 +182,7 @@ impl SourceRecords {
 }
 
 impl SourceRecord {
-    /// The paths of its files, as the source gives them.
+    /// Returns the paths of its files, as the source gives them.
     pub(super) fn files(&self) -> impl ExactSizeIterator<Item = &str> {
         self.files.iter().map(|path| &**path)
     }
@@ -191,8 +191,8 @@ impl SourceRecord {
         &self.files[0][..self.stem_bytes]
     }
 
-    /// The record's key: the stem. Dots would end the key, so they become `_`, as do parts that lead out of a folder and a
-    /// leading `__`, which WebDataset reserves.
+    /// Returns the record's key: the stem. A dot in the file's name would end the key, so it becomes `_`. Parts that lead
+    /// out of the folder are removed, and a leading `__`, which WebDataset reserves, becomes `x_`.
     pub(super) fn key(&self) -> String {
         let (folder, file) = self.stem().rsplit_once('/').unwrap_or(("", self.stem()));
         let parts = folder.split('/').filter(|part| !matches!(*part, "" | "." | ".."));
@@ -207,7 +207,7 @@ impl SourceRecord {
         key
     }
 
-    /// The field that the file at `path` goes into: what follows the stem, or what that was asked to be called.
+    /// Returns the field that the file at `path` goes into: its suffix after the stem, or the name that the user chose.
     fn field(&self, path: &str, choice: Option<&FieldChoice>) -> String {
         let field = fields::field_name(&path[self.stem_bytes + 1..]);
         match choice.and_then(|choice| choice.name_of(&field)) {
@@ -217,7 +217,7 @@ impl SourceRecord {
     }
 }
 
-/// Whether a field or file with this name holds a picture, going by its extension.
+/// Returns whether a field or file with this name holds a picture, by its extension.
 pub(super) fn is_picture(name: &str) -> bool {
     fields::makes_a_record(&fields::field_name(name.rsplit('.').next().unwrap_or_default()), None)
 }

@@ -1,8 +1,8 @@
-//! From files to records: files with one stem are one record.
+//! Groups files into records: files with one stem form one record.
 //!
-//! As WebDataset has it, a stem ends at the first dot of a file's name, within its folder: `0.jpg`, `0.txt` and
-//! `0.seg.png` are one record. A name with dots in it (`grace.hopper.jpeg`) whose first part is no picture's own stem
-//! keeps them: its stem ends at the first dot behind which a picture's stem ends.
+//! As in WebDataset, a stem ends at the first dot of a file's name, within its folder: `0.jpg`, `0.txt` and `0.seg.png`
+//! form one record. A name that contains more dots (`grace.hopper.jpeg`) keeps them if its first part alone is not the
+//! stem of a picture: its stem ends at the first dot where the stem of a picture ends.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use super::{
     left_out::{LeftOutReason, LeftOutTally},
 };
 
-/// A file that a source has, and its label.
+/// A file of a source, with its label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SourceFile {
     /// Its path as the source gives it, with `/` between parts.
@@ -20,13 +20,13 @@ pub(super) struct SourceFile {
     pub(super) label: Option<i64>,
 }
 
-/// How files become records.
+/// The rules by which files become records.
 pub(super) struct Rules<'r> {
     /// The fields that are wanted; `None` for all.
     pub(super) choice: Option<&'r FieldChoice>,
-    /// Whether every file makes a record, as in a list, and not pictures only.
+    /// Whether every file makes a record, as in a list, and not only pictures.
     pub(super) all_make_records: bool,
-    /// Fields that are taken by labels and annotations.
+    /// Fields that labels and annotations use.
     pub(super) taken: &'r [&'static str],
 }
 
@@ -37,8 +37,8 @@ struct StemPlace {
 }
 
 impl Rules<'_> {
-    /// The records of `files`, in the order of the first file of each that makes one. Files with one stem and different
-    /// labels are different records.
+    /// Groups `files` into records, in the order of each record's first file that makes one. Files with one stem and
+    /// different labels belong to different records.
     pub(super) fn records(&self, files: &[SourceFile], left_out: &mut LeftOutTally) -> Vec<SourceRecord> {
         let bases: HashSet<(&str, Option<i64>)> = files
             .iter()
@@ -67,7 +67,7 @@ impl Rules<'_> {
                 let has_it = |number: usize| records[number].files.iter().any(|(name, _)| *name == field);
                 match number.filter(|number| !has_it(*number)) {
                     Some(number) => records[number].files.push((field, &file.path)),
-                    // Two pictures whose names differ in the spelling of their extension only are two records.
+                    // Two pictures whose names differ only in the spelling of their extension are two records.
                     None if makes_a_record => {
                         by_stem.entry((stem, file.label)).or_insert(records.len());
                         let stem_bytes = place.stem_bytes;
@@ -102,7 +102,7 @@ impl Rules<'_> {
         }
     }
 
-    /// What the field of a file with this suffix is called.
+    /// Returns the field of a file with this suffix.
     fn field(&self, suffix: &str) -> Result<String, LeftOutReason> {
         let field = field_name(suffix);
         let field = match self.choice {
@@ -112,7 +112,7 @@ impl Rules<'_> {
         if self.taken.contains(&field.as_str()) { Err(LeftOutReason::FieldTaken) } else { Ok(field) }
     }
 
-    /// Why a file without a record has none.
+    /// Returns the reason for a file without a record.
     const fn no_record(&self) -> LeftOutReason {
         if self.all_make_records { LeftOutReason::NotChosen } else { LeftOutReason::NoPicture }
     }
@@ -131,7 +131,8 @@ impl Gathered<'_> {
     }
 }
 
-/// Where the extension of the file at `path` begins, its dot included; `None` for files without one and hidden ones.
+/// Returns where the extension of the file at `path` begins, with its dot; `None` for files without an extension and
+/// for hidden files.
 pub(super) fn last_dot(path: &str) -> Option<usize> {
     let name = path.rfind('/').map_or(0, |slash| slash + 1);
     let dot = name + path[name..].rfind('.')?;
