@@ -76,8 +76,7 @@ pub(crate) struct PullArgs {
     #[arg(long)]
     digest: bool,
     /// Writes a line of JSON for each batch: its sample ids, their positions in the stream, and the wait for the batch.
-    /// `audit
-    /// --trace` reads the file.
+    /// `audit --trace` reads the file.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Prints the figures as one line of JSON, and no progress bar.

@@ -1,4 +1,4 @@
-//! The coordinator is away for a while: killed, or stopped.
+//! The coordinator is unavailable for a while: killed, or suspended.
 
 use rustix::process::Signal;
 
@@ -26,7 +26,7 @@ fn a_coordinator_that_is_killed_and_away_stops_no_rank_and_comes_back_knowing() 
     assert_eq!(seen["jobs"][0]["name"], "j");
     assert_eq!(rank_status(&seen, 0)["is_alive"], true);
 
-    // It can do its work again: the home's end is noticed, and the rank gets another.
+    // The coordinator works again: it notices the home's end and gives the rank another home.
     cluster.wait_for("the other worker", |status| status["workers"].as_array().unwrap().len() == 2);
     cluster.workers[0].process.kill();
     rank.progress_to(away + BEYOND_SLOTS);

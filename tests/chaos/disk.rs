@@ -11,13 +11,13 @@ use super::{
     support::s3::S3Server,
 };
 
-/// A file system of two megabytes; unmounted when dropped.
+/// A file system of two megabytes, unmounted when dropped.
 struct SmallDisk {
     folder: PathBuf,
 }
 
 impl SmallDisk {
-    /// The reason, where it may not be mounted.
+    /// Mounts it; the error is the reason why mounting is not possible.
     fn mount(folder: &Path) -> Result<Self, String> {
         fs::create_dir(folder).map_err(|error| error.to_string())?;
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"]).arg(folder).output();
@@ -31,7 +31,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily, as a worker may still be there when a test has failed.
+        // A lazy unmount, because a worker may still run when a test has failed.
         let _ = Command::new("umount").arg("-l").arg(&self.folder).status();
     }
 }
@@ -53,7 +53,7 @@ async fn a_disk_cache_that_is_full_is_done_without_and_nothing_of_others_is_dele
 
     let cache = disk.folder.join("cache");
     fs::create_dir(&cache).unwrap();
-    // A file that looks like nothing of ours, and one of half a megabyte that looks like much of ours.
+    // A file with a foreign name, and one of half a megabyte whose name looks like one of the cache's own.
     let strangers = [("notes.txt", 10), ("blk-of-somebody-else", 512 << 10)];
     strangers.iter().for_each(|(name, bytes)| fs::write(cache.join(name), vec![7; *bytes]).unwrap());
 
@@ -65,7 +65,7 @@ async fn a_disk_cache_that_is_full_is_done_without_and_nothing_of_others_is_dele
     let report = cluster.pull_all("full", 1, &["node-0"], &["--from", "0:0"]).remove(0);
     let steps = report["batches"].as_u64().unwrap();
 
-    // The same from the disk, where the dataset is too.
+    // The same job with the dataset on the local disk.
     let local_job = dataset.job("full", "epochs = 3");
     let alone = undisturbed(&local_job, steps, &[]);
     assert_eq!(report["content_digest"], alone["content_digest"]);

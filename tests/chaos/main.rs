@@ -1,5 +1,5 @@
-//! Faults of real processes: killed, stopped and continued, told to end, cut off; and the same samples in spite of it.
-//! The names of the tests say the failure; docs/spec/failures.md lists them.
+//! Faults of real processes: they are killed, suspended and continued, asked to end, or cut off from the network, and
+//! the samples stay the same. Each test's name states its failure; docs/spec/failures.md lists them.
 
 mod coordinator;
 mod disk;
@@ -20,9 +20,9 @@ use serde_json::Value;
 
 use processes::{Cluster, Dataset, Process, undisturbed};
 
-/// Samples per second of a rank: a training run that is not in a hurry.
+/// Samples per second of a rank: a slow training run.
 const RATE: &str = "150";
-/// More than all slots of a rank hold: when so many samples have come, some of them were made after the fault.
+/// More samples than all slots of a rank hold: after so many, some were made after the fault.
 const BEYOND_SLOTS: u64 = 240;
 /// Global batch of [`Dataset::job`].
 const GLOBAL_BATCH: u64 = 24;
@@ -34,13 +34,13 @@ fn endless() -> (Dataset, std::path::PathBuf) {
     (dataset, job)
 }
 
-/// The only rank of the job `j`, on `node`; it goes on until it is told to end.
+/// Starts the only rank of the job `j` on `node`; it pulls until it gets a signal.
 fn only_rank(cluster: &Cluster, node: &str) -> Process {
     let args = ["--from", "0:0", "--rate", RATE, "--progress"];
     Process::spawn(&mut cluster.pull("j", 0, 1, node, &args))
 }
 
-/// Ends the only rank, and checks that it was handed what an undisturbed run hands over.
+/// Ends the only rank and checks that it received what a run without faults delivers.
 #[track_caller]
 fn end_and_compare(mut rank: Process, job: &std::path::Path) {
     rank.signal(Signal::TERM);
@@ -55,12 +55,12 @@ fn end_and_compare(mut rank: Process, job: &std::path::Path) {
     }
 }
 
-/// The name of the home of rank 0 of the newest session, if it has one.
+/// Returns the name of the home of rank 0 of the newest session, if it has one.
 fn home(status: &Value) -> Option<&str> {
     rank_status(status, 0)["home"].as_str()
 }
 
-/// What the coordinator knows of a rank of the newest session.
+/// Returns the coordinator's status of a rank of the newest session.
 fn rank_status(status: &Value, rank: usize) -> &Value {
     let sessions = status["sessions"].as_array().expect("a list of sessions");
     &sessions.last().expect("a session")["ranks"][rank]

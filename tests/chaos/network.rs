@@ -1,5 +1,5 @@
-//! The network between hosts is cut, or slow and lossy: network namespaces, each a host with an address of its own,
-//! joined by a bridge in one more.
+//! The network between hosts is cut, or is slow and loses packets. Each host is a network namespace with its own
+//! address; a bridge in one more namespace connects them.
 
 use std::{
     path::Path,
@@ -15,19 +15,19 @@ use super::{
     processes::{Process, ctl, limit, run},
 };
 
-/// Hosts by number: the coordinator's, two workers', a rank's. Their addresses are 10.77.0.1 and on.
+/// The hosts by number: the coordinator's, two workers', a rank's. Their addresses begin at 10.77.0.1.
 const HOSTS: [&str; 4] = ["coord", "worker-0", "worker-1", "rank"];
 const COORDINATOR: &str = "10.77.0.1:7400";
 const RANK: usize = 3;
 
-/// The hosts and their network; gone when dropped.
+/// The hosts and their network, deleted when dropped.
 struct Lan {
-    /// What the names of the namespaces begin with.
+    /// Prefix of the namespaces' names.
     name: String,
 }
 
 impl Lan {
-    /// The reason, where namespaces may not be made.
+    /// Creates the network; the error is the reason why namespaces cannot be created.
     fn build() -> Result<Self, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let lan = Self { name: format!("spdl-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)) };
@@ -56,13 +56,14 @@ impl Lan {
         format!("{}-{}", self.name, HOSTS[host])
     }
 
-    /// Pulls the host's cable out of the switch, or puts it back.
+    /// Connects the host to the bridge, or disconnects it.
     fn plug(&self, host: usize, is_in: bool) {
         let state = if is_in { "up" } else { "down" };
         ip(&["-n", &self.switch(), "link", "set", &port(host), state]).expect("a cable");
     }
 
-    /// `spdl-ctl` on a host, with its arguments; `ip` becomes that program.
+    /// Returns a command for `spdl-ctl` on a host. `ip netns exec` replaces itself with the program, so the process id
+    /// is the program's.
     fn ctl(&self, host: usize, args: &[&str]) -> Command {
         let program = ctl();
         let mut command = Command::new("ip");
@@ -85,7 +86,7 @@ impl Lan {
 impl Drop for Lan {
     fn drop(&mut self) {
         for space in (0..HOSTS.len()).map(|host| self.host(host)).chain([self.switch()]) {
-            // With a namespace go its links; where one was not made there is nothing to say.
+            // Deleting a namespace deletes its links. The error of a namespace that was not created does not matter.
             let _ = ip(&["netns", "delete", &space]);
         }
     }
@@ -107,7 +108,7 @@ fn tool(name: &str, args: &[&str]) -> Result<(), String> {
     Err(format!("{name} {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// A cluster whose processes are on different hosts. The processes end before their network does.
+/// A cluster whose processes are on different hosts. The processes are dropped before the network.
 struct Hosts {
     rank: Process,
     _servers: Vec<Process>,
@@ -116,7 +117,7 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// Starts everything, and waits for the rank's first samples.
+    /// Starts all processes and waits for the rank's first samples.
     fn start(lan: Lan, job: &Path) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
@@ -144,7 +145,7 @@ impl Hosts {
         Self { rank, _servers: servers, folder, lan }
     }
 
-    /// Asks the coordinator, on its own host, until it says so.
+    /// Polls the coordinator's status, on its own host, until `holds` returns true for it.
     #[track_caller]
     fn wait_for(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let started = Instant::now();
@@ -165,7 +166,7 @@ impl Hosts {
     }
 }
 
-/// A network, or a line that says why there is none.
+/// Returns a network, or prints the reason why there is none.
 fn lan() -> Option<Lan> {
     Lan::build().inspect_err(|reason| println!("skipped: no network namespaces here: {reason}")).ok()
 }

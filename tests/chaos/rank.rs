@@ -1,4 +1,4 @@
-//! A rank is killed or stopped.
+//! A rank is killed or suspended.
 
 use rustix::process::Signal;
 
@@ -8,7 +8,7 @@ use super::{
     rank_status,
 };
 
-/// A state from the report of a rank, for `--state`.
+/// Returns the state in a rank's report, as an argument for `--state`.
 fn state_of(report: &serde_json::Value) -> String {
     report["state"].to_string()
 }
@@ -30,7 +30,7 @@ fn a_killed_rank_and_a_trainer_restarted_from_its_checkpoint_lose_and_repeat_not
         rank.progress_to(48);
     });
     lost[1].kill();
-    // What came after the checkpoint is forgotten; nobody waits until the others have noticed.
+    // The batches after the checkpoint are delivered again. The new launch starts before the old ranks notice it.
     history.extend(cluster.pull_all("restart", 3, &nodes, &["--steps", "7", "--state", &checkpoint]));
     assert!(!lost[0].wait().success(), "its session has a successor");
 

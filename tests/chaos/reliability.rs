@@ -1,4 +1,4 @@
-//! docs/spec/failures.md names a test for each failure; here it is checked that they are there.
+//! docs/spec/failures.md names a test for each failure; this test checks that those tests exist.
 
 use std::{
     collections::BTreeSet,
@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Every Rust file of the workspace but what is built from it.
+/// Collects all Rust files of the workspace except build outputs.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder of the source").flatten() {
         let path = entry.path();
@@ -19,7 +19,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The names of all tests: functions right after an attribute that ends in `test`, whatever its arguments.
+/// Returns the names of all tests: functions right after an attribute that ends in `test`, with or without arguments.
 fn tests() -> BTreeSet<String> {
     let mut files = Vec::new();
     sources(Path::new(env!("CARGO_MANIFEST_DIR")), &mut files);

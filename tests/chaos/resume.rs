@@ -1,4 +1,4 @@
-//! Going on from a state: at another size, with another batch, and not with what it is no state of.
+//! Resuming from a state: at another world size, with another batch size; and states of other jobs, which are refused.
 
 use rustix::process::Signal;
 
@@ -61,7 +61,7 @@ fn a_launch_that_resumes_goes_on_from_what_all_ranks_had_acknowledged() {
     let job = dataset.job("last", "epochs = 1000000");
     let mut cluster = Cluster::start(1);
     cluster.submit(&job);
-    // Rank 1 is behind rank 0, and what both have had is what counts; the coordinator's restart too.
+    // Rank 1 is behind rank 0. The launch resumes where both have been, also after a restart of the coordinator.
     let mut ahead = Process::spawn(&mut cluster.pull("last", 0, 2, "node-0", &["--from", "0:0", "--progress"]));
     ahead.progress_to(24);
     let behind = run(&mut cluster.pull("last", 1, 2, "node-0", &["--from", "0:0", "--steps", "1"])).json();

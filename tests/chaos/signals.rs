@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM: the first ends a program in good order, a second one at once. (A limit on how long that takes is
-//! in the programs; here they have to end by themselves.)
+//! Ctrl-C and SIGTERM: the first signal ends a program gracefully, a second one at once. (The programs themselves limit
+//! how long that takes; the tests only check that they end.)
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use super::{
     processes::{Cluster, Dataset, Process, ctl, limit},
 };
 
-/// Ended by something of its own, not by the signal, with the code that a shell has for it: 130 after Ctrl-C.
+/// Asserts that a process exited by itself, not by the signal, with the code that shells use: 130 after Ctrl-C.
 #[track_caller]
 fn assert_interrupted(mut process: Process, signal: Signal) {
     let mut message = String::new();
@@ -32,7 +32,7 @@ fn spawn(command: &mut Command) -> Process {
     Process::spawn(command.stderr(Stdio::piped()))
 }
 
-/// Waits for something on the disk.
+/// Waits for a condition, usually about files.
 #[track_caller]
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
@@ -42,11 +42,11 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Every file below a folder.
+/// Returns all files below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        // A folder can go while it is looked at.
+        // A folder may be deleted while it is read.
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => found.extend(files(&entry.path())),
             _ => found.push(entry.path()),
@@ -55,7 +55,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Both signals, while the process can heed neither: then they come together, the second when the first is being heeded.
+/// Sends both signals while the process is suspended, so that both are pending when it continues and the second arrives
+/// while it handles the first.
 fn two_signals(process: &Process) {
     for signal in [Signal::STOP, Signal::TERM, Signal::INT, Signal::CONT] {
         process.signal(signal);
@@ -70,7 +71,7 @@ fn servers_that_are_told_to_end_do_and_a_second_signal_ends_them_at_once() {
         cluster.submit(&job);
         let mut rank = only_rank(&cluster, "node-0");
         rank.progress_to(1);
-        // It hears nothing and says nothing, and holds nobody up.
+        // A suspended rank does not delay the servers' end.
         rank.signal(Signal::STOP);
         for server in [&mut cluster.workers[0].process, cluster.coordinator.as_mut().unwrap()] {
             server.signal(first);
@@ -93,7 +94,7 @@ fn a_rank_that_is_told_to_end_takes_its_leave_and_reports() {
     let (_dataset, job) = endless();
     let cluster = Cluster::start(0);
     cluster.submit(&job);
-    // It has joined, and waits for a worker that does not come.
+    // The rank has joined and waits for a worker; there is none.
     let pull = || spawn(&mut cluster.pull("j", 0, 1, "node-0", &["--from", "0:0"]));
     let is_there = |left: bool| {
         move |status: &serde_json::Value| {
@@ -116,7 +117,7 @@ fn a_rank_that_is_told_to_end_takes_its_leave_and_reports() {
     assert!(matches!(rank.wait().code(), Some(130 | 143)));
 }
 
-/// A list of pictures, of which the last is never to be had: whoever opens it waits for ever.
+/// Writes a list of pictures whose last one is a pipe that blocks each reader for ever.
 fn list_without_end(dataset: &Dataset) -> PathBuf {
     let pictures = files(&dataset.path("pictures"));
     let mut list: String = pictures.iter().map(|path| format!("{}\t0\n", path.display())).collect();
@@ -204,14 +205,14 @@ fn a_demo_that_is_interrupted_leaves_no_process_and_no_file() {
 
 #[test]
 fn commands_with_nothing_to_tidy_end_by_the_signal() {
-    // A coordinator that never answers: whoever asks it waits.
+    // A coordinator that never answers, so that the command waits.
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let cluster = Cluster::start(0);
     let mut status = ctl();
     status.args(["status", "--coord", &address, "--certs"]).arg(cluster.certs("admin"));
     let mut process = spawn(&mut status);
-    // Its first packet says that it is under way.
+    // The first packet shows that the command is connecting.
     silent.recv_from(&mut [0; 2048]).unwrap();
     process.signal(Signal::TERM);
     assert_eq!(process.wait().signal(), Some(Signal::TERM.as_raw()));

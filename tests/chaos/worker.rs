@@ -1,4 +1,4 @@
-//! A worker is killed, stopped, joined by another, or told to end.
+//! A worker is killed, suspended, joined by another, or asked to end.
 
 use rustix::process::Signal;
 
@@ -37,7 +37,8 @@ fn a_worker_that_hangs_is_left_for_another_and_harmless_when_it_comes_back() {
     let (_dataset, job) = endless();
     let cluster = Cluster::start_with(2, &["--liveness-ms", "1000"], Vec::new());
     cluster.submit(&job);
-    // On the local queue nothing is closed by a hang, and over QUIC only after a while: the missed beats tell.
+    // A hang does not close the local queue, and closes a QUIC connection only after a while. Missed heartbeats reveal
+    // it.
     for node in ["node-0", "elsewhere"] {
         let mut rank = only_rank(&cluster, node);
         rank.progress_to(1);

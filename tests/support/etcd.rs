@@ -1,4 +1,4 @@
-//! A real etcd on loopback: the one on the path, or Debian's, unpacked into the build directory without root.
+//! A real etcd on loopback: the one on `PATH`, or Debian's package unpacked into the build directory without root.
 
 use std::{
     fs,
@@ -12,8 +12,8 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Generous: it only matters when something hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit of a start or a request. It is generous, because it only matters when something hangs.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running etcd of one member; killed when dropped.
 pub(crate) struct Etcd {
@@ -21,20 +21,20 @@ pub(crate) struct Etcd {
     data: tempfile::TempDir,
     /// `host:port` for clients.
     pub(crate) address: String,
-    /// `host:port` where it says how it is, without TLS.
+    /// `host:port` of its health endpoint, without TLS.
     health: String,
-    /// Folder of the certificate with which it talks TLS, and asks others for theirs.
+    /// Folder of its TLS certificate; with one, etcd also requires client certificates.
     certs: Option<PathBuf>,
     child: Child,
 }
 
 impl Etcd {
-    /// Starts one with nothing in it. `None` where there is no etcd; why is printed.
+    /// Starts an empty etcd. Returns `None`, and prints the reason, where there is no etcd.
     pub(crate) fn start() -> Option<Self> {
         Self::start_with(None)
     }
 
-    /// The same over TLS, with the certificate in a folder.
+    /// Starts an empty etcd, over TLS if given the folder of a certificate.
     pub(crate) fn start_with(certs: Option<&Path>) -> Option<Self> {
         let binary = match binary() {
             Ok(binary) => binary,
@@ -43,7 +43,7 @@ impl Etcd {
                 return None;
             }
         };
-        // In memory where that can be: a disk that is busy with other things makes it slow.
+        // In memory where possible: a busy disk makes etcd slow.
         let data = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary folder");
         let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
         let [address, health] = free.map(|listener| listener.local_addr().expect("it is bound").to_string());
@@ -54,30 +54,30 @@ impl Etcd {
         Some(etcd)
     }
 
-    /// `kill -9`.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Starts it again with what it had.
+    /// Starts it again with the same data and addresses.
     pub(crate) fn restart(&mut self) {
         self.kill();
         self.child = spawn(&self.binary, self.data.path(), &self.address, &self.health, self.certs.as_deref());
         self.wait();
     }
 
-    /// Stops it where it is; its sockets stay open.
+    /// Suspends it with SIGSTOP; its sockets stay open.
     pub(crate) fn pause(&self) {
         kill_process(Pid::from_child(&self.child), Signal::STOP).expect("etcd runs");
     }
 
-    /// Lets it go on.
+    /// Continues it with SIGCONT.
     pub(crate) fn go_on(&self) {
         kill_process(Pid::from_child(&self.child), Signal::CONT).expect("etcd runs");
     }
 
-    /// The number of changes that it has taken so far.
+    /// Returns the number of changes so far.
     #[allow(dead_code, reason = "not every test asks")]
     pub(crate) fn revision(&self) -> u64 {
         let answer = http(&self.address, "POST /v3/kv/range", r#"{"key":"AA=="}"#).expect("etcd answers");
@@ -86,7 +86,7 @@ impl Etcd {
     }
 
     fn wait(&self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !http(&self.health, "GET /health", "").is_some_and(|answer| answer.contains("\"true\"")) {
             assert!(Instant::now() < deadline, "etcd does not get well");
             thread::sleep(Duration::from_millis(20));
@@ -102,7 +102,7 @@ impl Drop for Etcd {
 
 fn spawn(binary: &Path, data: &Path, address: &str, health: &str, certs: Option<&Path>) -> Child {
     let client = format!("{}://{address}", if certs.is_some() { "https" } else { "http" });
-    // It does not outlive the test, however that ends.
+    // The kernel kills etcd when the test process ends, however that ends.
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(binary).arg("--data-dir").arg(data);
     command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
@@ -111,16 +111,16 @@ fn spawn(binary: &Path, data: &Path, address: &str, health: &str, certs: Option<
         command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(certs.join("ca.pem"));
         command.arg("--cert-file").arg(certs.join("cert.pem")).arg("--key-file").arg(certs.join("key.pem"));
     }
-    // It is alone: nobody ever connects to it as a peer.
+    // It is the only member: no peer ever connects.
     command.args(["--listen-peer-urls", "http://127.0.0.1:0", "--initial-advertise-peer-urls", "http://127.0.0.1:1"]);
     command.args(["--initial-cluster", "default=http://127.0.0.1:1"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("etcd starts")
 }
 
-/// One request over HTTP; the whole answer, where there is one.
+/// Sends a request over HTTP and returns the whole response, if there is one.
 fn http(address: &str, request: &str, body: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     let length = body.len();
     write!(stream, "{request} HTTP/1.0\r\nHost: etcd\r\nContent-Length: {length}\r\n\r\n{body}").ok()?;
     let mut answer = String::new();
@@ -137,7 +137,7 @@ fn binary() -> Result<PathBuf, String> {
     let target = test.ancestors().nth(3).ok_or("the test does not lie in a build directory")?;
     let unpacked = target.join("etcd");
     let binary = unpacked.join("usr/bin/etcd");
-    // Tests of several crates may come here at once.
+    // The lock is needed because tests of several crates may run this at once.
     let lock = fs::File::open(target).map_err(|error| error.to_string())?;
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).map_err(|error| error.to_string())?;
     if !binary.is_file() {
@@ -146,7 +146,7 @@ fn binary() -> Result<PathBuf, String> {
     if binary.is_file() { Ok(binary) } else { Err(format!("Debian's package has no `{}`", binary.display())) }
 }
 
-/// Fetches Debian's package and unpacks it into `folder`, which is there only when all of it is.
+/// Downloads Debian's package and unpacks it into `folder`, which exists only when it is complete.
 fn unpack(target: &Path, folder: &Path) -> Result<(), String> {
     let work = tempfile::tempdir_in(target).map_err(|error| error.to_string())?;
     let run = |command: &mut Command| match command.current_dir(work.path()).stdin(Stdio::null()).output() {

@@ -1,4 +1,4 @@
-//! Real processes on loopback: a packed dataset, a coordinator, workers, and ranks that pull.
+//! Real processes on loopback: a packed dataset, a coordinator, workers, and ranks that pull batches.
 
 use std::{
     ffi::OsStr,
@@ -16,21 +16,21 @@ use std::{
 
 use serde_json::Value;
 
-/// No test process lives longer than this, and nothing is waited for longer.
+/// Time limit of each process that a test starts, and of each wait.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 static LIMIT_S: AtomicU64 = AtomicU64::new(LIMIT.as_secs());
 
-/// [`LIMIT`], or what was set in its place.
+/// Returns the time limit: [`LIMIT`], or the one set by [`set_limit`].
 pub(crate) fn limit() -> Duration {
     Duration::from_secs(LIMIT_S.load(Ordering::Relaxed))
 }
 
-/// Sets [`limit`] for what is started from here on.
+/// Sets the time limit of processes and waits that start after this call.
 pub(crate) fn set_limit(limit: Duration) {
     LIMIT_S.store(limit.as_secs(), Ordering::Relaxed);
 }
 
-/// `spdl-ctl`, told to end with this test.
+/// Returns a command for `spdl-ctl` that ends with this test process and inherits no `SPDL_*` variables.
 pub(crate) fn ctl() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spdl-ctl"));
     command.arg("--die-with-parent").stdin(Stdio::null());
@@ -42,7 +42,7 @@ pub(crate) fn ctl() -> Command {
     command
 }
 
-/// A finished command: what it printed and how it ended.
+/// The output and exit status of a finished command.
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
@@ -50,7 +50,7 @@ pub(crate) struct Finished {
 }
 
 impl Finished {
-    /// The last line on standard output, as JSON.
+    /// Returns the last line of standard output as JSON; panics when the command failed.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         assert!(self.status.success(), "{}\n{}\n{}", self.status, self.stdout, self.stderr);
@@ -58,7 +58,7 @@ impl Finished {
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: `{line}`\n{}", self.stderr))
     }
 
-    /// Standard error of a command that must have failed, checked to hold each of `parts`.
+    /// Returns standard error; panics when the command succeeded or standard error lacks one of `parts`.
     #[track_caller]
     pub(crate) fn error(&self, parts: &[&str]) -> &str {
         assert!(!self.status.success(), "it should fail, but printed {}", self.stdout);
@@ -70,42 +70,42 @@ impl Finished {
     }
 }
 
-/// Runs a command to its end; kills it at the limit.
+/// Runs a command to its end; kills it at the time limit.
 #[track_caller]
 pub(crate) fn run(command: &mut Command) -> Finished {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
     let watchdog = Watchdog::over(child.id());
     let Output { status, stdout, stderr } = child.wait_with_output().expect("the program can be waited for");
-    assert!(!watchdog.has_bitten(), "{command:?} did not end within {:?}", limit());
+    assert!(!watchdog.has_fired(), "{command:?} did not end within {:?}", limit());
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Finished { status, stdout: text(stdout), stderr: text(stderr) }
 }
 
-/// Kills a process that outlives the limit, unless dropped before.
+/// Kills a process at the time limit, unless dropped before.
 struct Watchdog {
-    bitten: Arc<AtomicBool>,
+    fired: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,
     done: std::sync::mpsc::Sender<()>,
 }
 
 impl Watchdog {
     fn over(pid: u32) -> Self {
-        let bitten = Arc::new(AtomicBool::new(false));
+        let fired = Arc::new(AtomicBool::new(false));
         let (done, ended) = std::sync::mpsc::channel();
         let thread = {
-            let bitten = bitten.clone();
+            let fired = fired.clone();
             thread::spawn(move || {
                 if ended.recv_timeout(limit()) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                    bitten.store(true, Ordering::Relaxed);
+                    fired.store(true, Ordering::Relaxed);
                     signal(pid, rustix::process::Signal::KILL);
                 }
             })
         };
-        Self { bitten, thread: Some(thread), done }
+        Self { fired, thread: Some(thread), done }
     }
 
-    fn has_bitten(&self) -> bool {
-        self.bitten.load(Ordering::Relaxed)
+    fn has_fired(&self) -> bool {
+        self.fired.load(Ordering::Relaxed)
     }
 }
 
@@ -118,7 +118,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// Sends a signal to a process that may be gone.
+/// Sends a signal to a process that may have ended.
 pub(crate) fn signal(pid: u32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a process id is not zero");
     let _ = rustix::process::kill_process(pid, signal);
@@ -142,7 +142,7 @@ impl Process {
         self.child.id()
     }
 
-    /// The next line of standard output, as JSON.
+    /// Reads the next line of standard output as JSON.
     #[track_caller]
     pub(crate) fn line(&mut self) -> Value {
         let mut line = String::new();
@@ -150,7 +150,7 @@ impl Process {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: `{line}`"))
     }
 
-    /// Waits for the end and gives the last line of standard output, as JSON.
+    /// Waits for the end and returns the last line of standard output as JSON; panics when the process failed.
     #[track_caller]
     pub(crate) fn finish(mut self) -> Value {
         let mut rest = String::new();
@@ -160,7 +160,7 @@ impl Process {
         serde_json::from_str(rest.lines().last().unwrap_or_default()).unwrap_or_else(|error| panic!("{error}: {rest}"))
     }
 
-    /// Reads lines of progress until `samples` have come.
+    /// Reads lines of progress until they report `samples` or more.
     #[track_caller]
     pub(crate) fn progress_to(&mut self, samples: u64) -> u64 {
         loop {
@@ -175,12 +175,12 @@ impl Process {
         signal(self.pid(), which);
     }
 
-    /// Waits for the end.
+    /// Waits until the process has ended.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.child.wait().expect("the process can be waited for")
     }
 
-    /// `kill -9`, and waits until it is gone.
+    /// Kills the process with SIGKILL and waits until it has ended.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -199,7 +199,7 @@ pub(crate) struct Dataset {
 }
 
 impl Dataset {
-    /// Packs `count` pictures of the demo into shards of `records` each.
+    /// Packs `count` of the demo's pictures into shards of `records` records.
     pub(crate) fn of_pictures(count: u64, records: u64) -> Self {
         let dataset = Self { folder: tempfile::tempdir().expect("a temporary folder") };
         let source = dataset.path("pictures");
@@ -211,7 +211,7 @@ impl Dataset {
         dataset
     }
 
-    /// A WebDataset shard made by `tar`, of pictures and labels as they are given.
+    /// Indexes a WebDataset shard that `tar` makes from pictures and labels.
     pub(crate) fn of_records(records: impl IntoIterator<Item = (Vec<u8>, String)>) -> Self {
         let dataset = Self { folder: tempfile::tempdir().expect("a temporary folder") };
         let files = dataset.path("records");
@@ -232,13 +232,13 @@ impl Dataset {
         self.folder.path().join(name)
     }
 
-    /// Writes a job file of this dataset: pictures of 64 pixels, their class, and their bytes as they are.
+    /// Writes a job file for this dataset: pictures of 64 pixels, their class, and their raw bytes.
     pub(crate) fn job(&self, name: &str, keys: &str) -> PathBuf {
         let raw = "[[column]]\nname = \"raw\"\nfrom = \"jpg\"\ndecode = \"bytes\"\nmax_bytes = 400000\n";
         self.write_job(name, &format!("global_batch = 24\n{keys}"), 64, raw)
     }
 
-    /// Writes a job file as a training run has it: pictures of 224 pixels and their class, batches of 64.
+    /// Writes a job file like that of a training: pictures of 224 pixels and their class, batches of 64.
     pub(crate) fn training_job(&self, name: &str, epochs: u64) -> PathBuf {
         self.write_job(name, &format!("global_batch = 64\nepochs = {epochs}"), 224, "")
     }
@@ -264,19 +264,19 @@ pub(crate) struct Cluster {
     pub(crate) address: String,
     pub(crate) http: String,
     pub(crate) workers: Vec<Worker>,
-    /// Further arguments of the coordinator.
+    /// Additional arguments of the coordinator.
     pub(crate) coordinator_args: Vec<String>,
-    /// Further variables of all processes.
+    /// Additional environment variables of all processes.
     pub(crate) environment: Vec<(String, String)>,
 }
 
-/// A worker: what was said when it was started.
+/// A worker and the arguments that it was started with.
 pub(crate) struct Worker {
     pub(crate) process: Process,
     pub(crate) node: String,
     pub(crate) socket: PathBuf,
     args: Vec<String>,
-    /// What it said when it was ready.
+    /// The line that it printed when it was ready.
     pub(crate) ready: Value,
 }
 
@@ -286,7 +286,7 @@ impl Cluster {
         Self::start_with(workers, &[], Vec::new())
     }
 
-    /// The same with further arguments of the coordinator, and variables of all processes.
+    /// Starts a cluster with additional arguments of the coordinator and environment variables of all processes.
     pub(crate) fn start_with(workers: usize, coordinator_args: &[&str], environment: Vec<(String, String)>) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut cluster = Self {
@@ -318,7 +318,7 @@ impl Cluster {
         self.path("certs").join(role)
     }
 
-    /// Starts the coordinator, on the addresses it had before when it is a restart.
+    /// Starts the coordinator; a restart uses the same addresses.
     pub(crate) fn start_coordinator(&mut self) {
         let mut command = self.command();
         command.args(["coord", "--listen", &self.address, "--http", &self.http, "--state"]).arg(self.path("state"));
@@ -330,13 +330,13 @@ impl Cluster {
         self.coordinator = Some(process);
     }
 
-    /// Starts a worker on `node`, with one core and 256 MiB unless `further` arguments say otherwise.
+    /// Starts a worker on `node`, with one core and 256 MiB; `further` arguments override these.
     pub(crate) fn start_worker(&mut self, node: &str, further: &[&str]) -> &mut Worker {
         let socket = self.path(format!("{}.sock", self.workers.len()));
         self.start_worker_on(node, &socket, further)
     }
 
-    /// The same with its socket at a path.
+    /// Starts a worker as [`start_worker`](Self::start_worker) does, with its socket at a given path.
     pub(crate) fn start_worker_on(&mut self, node: &str, socket: &Path, further: &[&str]) -> &mut Worker {
         let args: Vec<String> = further.iter().map(|arg| (*arg).to_owned()).collect();
         let (process, ready) = self.worker_process(node, socket, &args);
@@ -344,7 +344,7 @@ impl Cluster {
         self.workers.last_mut().expect("one was pushed")
     }
 
-    /// Starts a worker that has ended again, as it was.
+    /// Starts a worker that has ended again, with the same arguments.
     pub(crate) fn restart_worker(&mut self, index: usize) {
         let Worker { node, socket, args, .. } = &self.workers[index];
         let (process, ready) = self.worker_process(node, socket, args);
@@ -352,7 +352,7 @@ impl Cluster {
         (worker.process, worker.ready) = (process, ready);
     }
 
-    /// `spdl-ctl` with the variables of this cluster.
+    /// Returns a command for `spdl-ctl` with this cluster's environment variables.
     fn command(&self) -> Command {
         let mut command = ctl();
         command.envs(self.environment.iter().cloned());
@@ -370,7 +370,7 @@ impl Cluster {
         (process, ready)
     }
 
-    /// `spdl-ctl` with this cluster's address and the certificates of `role`.
+    /// Returns a command for `spdl-ctl` with this cluster's address and the certificates of `role`.
     pub(crate) fn ctl<I: AsRef<OsStr>>(&self, role: &str, args: impl IntoIterator<Item = I>) -> Command {
         let mut command = self.command();
         command.args(args).args(["--coord", &self.address]).arg("--certs").arg(self.certs(role));
@@ -382,7 +382,8 @@ impl Cluster {
         run(self.ctl("admin", ["job", "submit"]).arg(job).arg("--json")).json();
     }
 
-    /// A rank on `node` that pulls `job`. All have one launch id: a launcher that starts the trainer again.
+    /// Returns a command for a rank on `node` that pulls `job`. All ranks have the same launch id, as under a launcher
+    /// that restarts the trainer.
     pub(crate) fn pull(&self, job: &str, rank: u32, world: u32, node: &str, further: &[&str]) -> Command {
         let mut command = self.ctl("client", ["pull", "--json", "--digest", "--job", job]);
         command.args(["--rank", &rank.to_string(), "--world", &world.to_string()]).args(further).env("SPDL_NODE", node);
@@ -390,7 +391,7 @@ impl Cluster {
         command
     }
 
-    /// All ranks of one launch, to their end.
+    /// Runs all ranks of one launch to their end and returns their reports.
     #[track_caller]
     pub(crate) fn pull_all(&self, job: &str, world: u32, nodes: &[&str], further: &[&str]) -> Vec<Value> {
         let start = |rank: u32| {
@@ -406,7 +407,7 @@ impl Cluster {
         run(self.ctl("admin", ["status"]).arg("--json")).json()
     }
 
-    /// Asks for the status until `holds` is true of it.
+    /// Polls the status until `holds` returns true for it.
     #[track_caller]
     pub(crate) fn wait_for(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let started = Instant::now();
@@ -420,21 +421,21 @@ impl Cluster {
     }
 }
 
-/// What an undisturbed run of the first steps of a job delivers, made again with no cluster.
+/// Replays the first steps of a job without a cluster and returns the report: what a run without faults delivers.
 pub(crate) fn undisturbed(job: &Path, steps: u64, further: &[&str]) -> Value {
     let mut replay = ctl();
     replay.arg("replay").arg(job).args(["--from", "0:0", "--steps", &steps.to_string(), "--json"]).args(further);
     run(&mut replay).json()
 }
 
-/// Resident memory of a process, in bytes.
+/// Returns the resident memory of a process, in bytes.
 pub(crate) fn resident_bytes(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
     let line = text.lines().find(|line| line.starts_with("VmRSS:")).expect("a line for resident memory");
     line.split_whitespace().nth(1).expect("a number").parse::<u64>().expect("a number") * 1024
 }
 
-/// The sum of a 128-bit digest over the ranks.
+/// Adds up a 128-bit digest over the ranks' reports.
 #[track_caller]
 pub(crate) fn sum(reports: &[Value], field: &str) -> String {
     let digest = |report: &Value| u128::from_str_radix(report[field].as_str().expect("a digest"), 16).expect("hex");

@@ -1,5 +1,5 @@
-//! A store that misbehaves on purpose: an HTTP proxy on a loopback port before a real server, with faults by a seeded
-//! script or by order, that counts what it is asked for. Stops when dropped.
+//! A store that fails on purpose: an HTTP proxy on a loopback port before a real server. It injects faults by a seeded
+//! script or as the test orders them, and records all requests. It stops when dropped.
 
 use std::{
     collections::HashMap,
@@ -15,49 +15,50 @@ use tokio::{
     sync::oneshot,
 };
 
-/// Longest head of a request or an answer, in bytes.
+/// The most bytes in the head of a request or a response.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// What goes wrong with one request.
+/// A fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The answer is this status, with a Retry-After in seconds or none.
+    /// The response has this status, with or without a Retry-After in seconds.
     Status(u16, Option<u64>),
-    /// The connection is reset before an answer.
+    /// The connection is reset before a response.
     Reset,
-    /// Nothing is answered.
+    /// No response comes, and the connection stays open.
     Silence,
-    /// Half of the body comes, and then nothing.
+    /// Half of the body comes, then nothing; the connection stays open.
     Stall,
-    /// Half of the body comes, and then the connection ends.
+    /// Half of the body comes, then the connection is closed.
     Truncated,
-    /// Half of the body comes, and the head says that this is all.
+    /// Half of the body comes, and Content-Length matches the half.
     Short,
-    /// One byte in the middle of the body is another.
+    /// One byte in the middle of the body is changed.
     FlippedByte,
-    /// The answer is to another range than was asked for.
+    /// The response contains another range than the requested one.
     OtherRange,
-    /// The answer is the whole object, though a range was asked for.
+    /// The response contains the whole object instead of the requested range.
     WholeObject,
-    /// The answer takes its time.
+    /// The response is delayed.
     Slow(Duration),
 }
 
-/// What goes wrong without orders, decided by the seed for each object, range and try: never by time or order.
+/// The faults that occur without orders. They depend only on the seed, the object, the range and the attempt, never on
+/// time or on the order of requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Script {
     pub(crate) seed: u64,
-    /// One request in so many fails, in one of `faults`; 0 for none.
+    /// One request in this many fails, with one of `faults`; 0 for none.
     pub(crate) one_request_in: u64,
     pub(crate) faults: Vec<Fault>,
-    /// Every answer takes so long.
+    /// Latency of each response.
     pub(crate) latency: Duration,
-    /// One object in so many takes ten times as long; 0 for none.
+    /// One object in this many has ten times the latency; 0 for none.
     pub(crate) one_slow_object_in: u64,
 }
 
 impl Script {
-    /// Whether the object is one of the slow ones.
+    /// Whether the object is slow.
     pub(crate) fn is_slow(&self, path: &str) -> bool {
         self.one_slow_object_in > 0 && hash(self.seed, &[path]).is_multiple_of(self.one_slow_object_in)
     }
@@ -69,7 +70,7 @@ impl Script {
     }
 }
 
-/// FNV-1a over the seed and the parts, then a round of mixing.
+/// Hashes the seed and the parts with FNV-1a and a final round of mixing.
 fn hash(seed: u64, parts: &[&str]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
     let all = seed.to_le_bytes().into_iter().chain(bytes);
@@ -79,11 +80,11 @@ fn hash(seed: u64, parts: &[&str]) -> u64 {
     hash ^ hash >> 32
 }
 
-/// A fault that was ordered: for the next requests of objects whose path ends so.
+/// A fault that the test ordered for the next requests of objects whose path ends in `suffix`.
 #[derive(Clone, Debug)]
 struct Order {
     suffix: String,
-    /// Requests that pass before.
+    /// Number of requests that pass before the first fault.
     skip: u64,
     times: u64,
     fault: Fault,
@@ -93,12 +94,12 @@ struct Order {
 struct State {
     script: Script,
     orders: Vec<Order>,
-    /// Requests so far by path and range.
+    /// Number of requests so far by path and range.
     asked: HashMap<(String, String), u64>,
     requests: Vec<Request>,
 }
 
-/// A request that came.
+/// A request that the proxy received.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) path: String,
@@ -108,7 +109,7 @@ pub(crate) struct Request {
 }
 
 impl State {
-    /// What becomes of a request: how long its answer takes, and what is wrong with it.
+    /// Records a request and returns its delay and its fault.
     fn decide(&mut self, path: &str, range: &str) -> (Duration, Option<Fault>) {
         let nth = self.asked.entry((path.to_owned(), range.to_owned())).or_default();
         *nth += 1;
@@ -134,7 +135,7 @@ impl State {
     }
 }
 
-/// The proxy.
+/// A running proxy.
 pub(crate) struct Proxy {
     address: SocketAddr,
     shared: Arc<Mutex<State>>,
@@ -143,7 +144,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy before the server at `upstream`, without faults yet.
+    /// Starts a proxy, without faults, before the server at `upstream`.
     pub(crate) fn start(upstream: SocketAddr) -> Self {
         let (stop, stopped) = oneshot::channel();
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free loopback port");
@@ -169,7 +170,7 @@ impl Proxy {
         self.address
     }
 
-    /// The same URL, by way of the proxy.
+    /// Returns the URL of the same object through the proxy.
     pub(crate) fn before(&self, url: &str) -> String {
         let (_, rest) = url.split_once("://").expect("a URL");
         let (_, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -180,27 +181,27 @@ impl Proxy {
         self.shared.lock().expect("no test panics with the lock")
     }
 
-    /// From now on, by this script.
+    /// Injects faults by this script from now on.
     pub(crate) fn follow(&self, script: Script) {
         self.state().script = script;
     }
 
-    /// The next `times` requests of objects whose path ends in `suffix` go wrong, after `skip` that do not.
+    /// Orders `fault` for `times` requests of objects whose path ends in `suffix`, after `skip` requests without it.
     pub(crate) fn order(&self, suffix: &str, skip: u64, times: u64, fault: Fault) {
         self.state().orders.push(Order { suffix: suffix.to_owned(), skip, times, fault });
     }
 
-    /// No order holds any more.
+    /// Cancels all orders.
     pub(crate) fn forget_orders(&self) {
         self.state().orders.clear();
     }
 
-    /// Orders that are not carried out yet.
+    /// Returns the number of ordered faults that have not occurred yet.
     pub(crate) fn open_orders(&self) -> u64 {
         self.state().orders.iter().map(|order| order.times).sum()
     }
 
-    /// Requests so far.
+    /// Returns all requests so far.
     pub(crate) fn requests(&self) -> Vec<Request> {
         self.state().requests.clone()
     }
@@ -210,7 +211,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed; a second one here would hide the test's own.
+            // A panic of the thread has been printed. A second panic here would hide the test's own.
             let _ = thread.join();
         }
     }
@@ -221,12 +222,12 @@ async fn accept(listener: std::net::TcpListener, upstream: SocketAddr, shared: A
     loop {
         let (client, _) = listener.accept().await.expect("a listening socket");
         client.set_nodelay(true).expect("a TCP socket");
-        // A client that goes away is no fault of the proxy.
+        // An error is a client that has disconnected, which is normal.
         tokio::spawn(serve(client, upstream, shared.clone()));
     }
 }
 
-/// A connection of a client, until it ends or a fault ends it.
+/// Serves a client's connection until the client or a fault ends it.
 async fn serve(mut client: TcpStream, upstream: SocketAddr, shared: Arc<Mutex<State>>) -> std::io::Result<()> {
     let mut server: Option<TcpStream> = None;
     loop {
@@ -261,7 +262,7 @@ async fn serve(mut client: TcpStream, upstream: SocketAddr, shared: Arc<Mutex<St
     }
 }
 
-/// Passes an answer on, with its fault; `false` when the connection ends there.
+/// Forwards a response with its fault; returns `false` when the connection ends.
 async fn answer(
     request: &str,
     client: &mut TcpStream,
@@ -301,7 +302,7 @@ async fn answer(
     Ok(true)
 }
 
-/// A request as the server is to see it.
+/// Returns the head of a request as the server receives it.
 fn rewritten(head: &str, range: &str, fault: Option<Fault>) -> String {
     let bounds = || {
         let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
@@ -318,8 +319,8 @@ fn rewritten(head: &str, range: &str, fault: Option<Fault>) -> String {
     }
 }
 
-/// The head of a message, up to its empty line and with its header names in lower case as they are compared, and what
-/// came of the body with it.
+/// Reads the head of a message up to its empty line, with header names in lower case for comparisons. Returns it with
+/// the part of the body that was read with it.
 async fn read_head(stream: &mut TcpStream) -> std::io::Result<(String, Vec<u8>)> {
     let mut bytes = Vec::new();
     loop {
@@ -338,7 +339,7 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
 }
 
-/// Says nothing until the client gives up.
+/// Sends nothing until the client disconnects.
 async fn until_gone(client: &mut TcpStream) -> std::io::Result<()> {
     let mut ignored = [0; 1024];
     while client.read(&mut ignored).await? > 0 {}

@@ -1,12 +1,12 @@
-//! A Python with the packages that a test names, installed once under `target/` and then used again.
+//! A Python with the packages that a test needs, installed once under `target/` and then reused.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The Python of a virtual environment that has `requirements` (as pip reads them, with pinned versions).
+/// Returns the Python of a virtual environment that has `requirements` (in pip's form, with pinned versions).
 ///
 /// # Panics
-/// When there is no Python 3 with `venv`, or a package cannot be installed.
+/// If there is no Python 3 with `venv`, or a package cannot be installed.
 pub(crate) fn python_with(requirements: &[&str]) -> PathBuf {
     let maker = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/venv.py");
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../test-venv");
@@ -22,10 +22,10 @@ pub(crate) fn python_with(requirements: &[&str]) -> PathBuf {
     PathBuf::from(path.trim_end())
 }
 
-/// Runs a script of ours with `python`; gives the JSON value that it prints.
+/// Runs one of our scripts with `python` and returns the JSON value that it prints.
 ///
 /// # Panics
-/// When the script fails or prints something else.
+/// If the script fails or prints something else.
 pub(crate) fn run_script<S: AsRef<std::ffi::OsStr>>(
     python: &Path,
     script: &str,

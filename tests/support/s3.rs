@@ -1,4 +1,4 @@
-//! A real S3 server on a loopback port, with a bucket and credentials that it checks; stops when dropped.
+//! A real S3 server on a loopback port that has a bucket and checks credentials; stops when dropped.
 //!
 //! With `SPDL_TEST_S3_ENDPOINT` and `SPDL_TEST_S3_BUCKET` set, the tests use that endpoint with the usual `AWS_*`
 //! variables instead, under a prefix of their own.
@@ -30,12 +30,12 @@ pub(crate) struct S3Server {
     prefix: String,
     access_key: String,
     secret_key: String,
-    /// Requests are not signed.
+    /// Whether requests are sent without a signature.
     is_open: bool,
     own: Option<OwnServer>,
 }
 
-/// The server that we started, its thread and its files.
+/// A server that the test started, its thread and its files.
 struct OwnServer {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -43,7 +43,7 @@ struct OwnServer {
 }
 
 impl S3Server {
-    /// Starts a server, or takes the one that the environment names.
+    /// Starts a server, or uses the one that the environment names.
     pub(crate) fn start() -> Self {
         if let (Ok(endpoint), Ok(bucket)) = (env::var("SPDL_TEST_S3_ENDPOINT"), env::var("SPDL_TEST_S3_BUCKET")) {
             let variable = |name: &str| env::var(name).unwrap_or_else(|_| panic!("set {name} for {endpoint}"));
@@ -54,7 +54,7 @@ impl S3Server {
         Self::start_own(Some(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY)))
     }
 
-    /// Starts a server that asks for no credentials: to whoever only reads, a web server.
+    /// Starts a server that requires no credentials: for readers it is a web server.
     pub(crate) fn start_open() -> Self {
         Self::start_own(None)
     }
@@ -79,22 +79,22 @@ impl S3Server {
         }
     }
 
-    /// The URL of `path` in the bucket: `s3://bucket/prefix/path`.
+    /// Returns the URL of `path` in the bucket: `s3://bucket/prefix/path`.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("s3://{}/{}/{path}", self.bucket, self.prefix)
     }
 
-    /// The URL of `path` for whoever does not know that this is S3.
+    /// Returns the HTTP URL of `path`, for readers that use the server as a web server.
     pub(crate) fn web_url(&self, path: &str) -> String {
         format!("{}/{}/{}/{path}", self.endpoint, self.bucket, self.prefix)
     }
 
-    /// The address of a server that we started.
+    /// Returns the address of a server that the test started.
     pub(crate) fn address(&self) -> SocketAddr {
         self.endpoint.strip_prefix("http://").and_then(|address| address.parse().ok()).expect("a server of our own")
     }
 
-    /// The variables by which a process finds the endpoint and its credentials.
+    /// Returns the environment variables that give a process the endpoint and its credentials.
     pub(crate) fn environment(&self) -> [(&'static str, String); 5] {
         [
             ("AWS_ENDPOINT", self.endpoint.clone()),
@@ -105,12 +105,12 @@ impl S3Server {
         ]
     }
 
-    /// A client of the bucket.
+    /// Returns a client of the bucket.
     pub(crate) fn client(&self) -> AmazonS3 {
         self.client_with(&self.secret_key)
     }
 
-    /// A client that signs with `secret_key`, right or wrong.
+    /// Returns a client that signs with `secret_key`, which may be wrong.
     pub(crate) fn client_with(&self, secret_key: &str) -> AmazonS3 {
         AmazonS3Builder::new()
             .with_endpoint(&self.endpoint)
@@ -124,12 +124,12 @@ impl S3Server {
             .expect("a valid endpoint")
     }
 
-    /// The key of `path` in the bucket.
+    /// Returns the key of `path` in the bucket.
     pub(crate) fn key(&self, path: &str) -> object_store::path::Path {
         object_store::path::Path::from(format!("{}/{path}", self.prefix))
     }
 
-    /// Uploads the files of `folder` (not of its subfolders) under `path`; gives [`S3Server::url`] of it.
+    /// Uploads the files of `folder` (not of its subfolders) under `path` and returns the [`S3Server::url`] of `path`.
     pub(crate) async fn upload(&self, folder: &Path, path: &str) -> String {
         let client = self.client();
         for entry in std::fs::read_dir(folder).expect("a folder that is there") {
@@ -142,14 +142,14 @@ impl S3Server {
         self.url(path)
     }
 
-    /// The keys of all objects under `path`.
+    /// Returns the keys of all objects under `path`.
     pub(crate) async fn keys(&self, path: &str) -> Vec<object_store::path::Path> {
         let client = self.client();
         let keys = client.list(Some(&self.key(path))).map_ok(|object| object.location);
         keys.try_collect().await.expect("a bucket that can be listed")
     }
 
-    /// Deletes what the tests uploaded; needed on an endpoint that outlives them.
+    /// Deletes the tests' objects; needed on an endpoint that outlives the tests.
     pub(crate) async fn clear(&self) {
         let client = self.client();
         for key in self.keys("").await {
@@ -162,13 +162,13 @@ impl Drop for OwnServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed; a second one here would hide the test's own.
+            // A panic of the thread has been printed. A second panic here would hide the test's own.
             let _ = thread.join();
         }
     }
 }
 
-/// Serves on a thread of its own until the sender is dropped.
+/// Serves on its own thread until the sender is dropped.
 fn serve(service: S3Service) -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>) {
     let (stop, mut stopped) = oneshot::channel::<()>();
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free loopback port");
@@ -185,7 +185,7 @@ fn serve(service: S3Service) -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>
                 };
                 let service = service.clone();
                 tokio::spawn(async move {
-                    // A client that goes away is no fault of the server.
+                    // An error is a client that has disconnected, which is normal.
                     let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await;
                 });
             }

@@ -1,4 +1,4 @@
-//! What the ranks wrote down that they were handed, against what an undisturbed run hands over.
+//! Compares the deliveries in the ranks' traces with those of a run without faults.
 
 use std::{
     collections::HashMap,
@@ -9,7 +9,7 @@ use std::{
 
 use serde::Deserialize;
 
-/// Where in the stream a sample lies: epoch and offset.
+/// The position of a sample in the stream: epoch and offset.
 type Place = [u64; 2];
 
 /// A line of a trace.
@@ -20,40 +20,40 @@ struct Line {
     waited_ms: u64,
 }
 
-/// What was delivered.
+/// The deliveries of all launches.
 #[derive(Default)]
 pub(super) struct Accounts {
-    /// In the history that the checkpoints hold: every delivery.
+    /// Deliveries before the last checkpoint.
     kept: Vec<(Place, u64)>,
-    /// After the last checkpoint of launches that were killed: the trainer forgot them.
+    /// Deliveries to killed launches after their last checkpoint, which the trainer has lost.
     forgotten: Vec<(Place, u64)>,
-    /// How many those are.
+    /// Number of those.
     pub(super) abandoned: u64,
-    /// The longest that a rank waited for a batch, in any launch.
+    /// The longest wait of a rank for a batch, in any launch.
     pub(super) longest_wait_ms: u64,
 }
 
-/// The outcome.
+/// The result of the comparison.
 #[derive(Debug)]
 pub(super) struct Balance {
-    /// Samples of the kept history.
+    /// Number of deliveries that were kept.
     pub(super) delivered: u64,
-    /// Samples of the undisturbed run that it lacks.
+    /// Samples of the run without faults that were not delivered.
     pub(super) lost: u64,
-    /// Deliveries beyond the first of a place, or of what an undisturbed run does not deliver there.
+    /// Deliveries beyond the first at a position, or of another sample than the run without faults delivers there.
     pub(super) repeated: u64,
-    /// Forgotten deliveries that are not what an undisturbed run delivers there.
+    /// Deliveries to killed launches that are not what the run without faults delivers there.
     pub(super) unlike: u64,
 }
 
 impl Accounts {
-    /// Counts the trace of a rank that came to a checkpoint.
+    /// Counts the trace of a rank that reached a checkpoint.
     pub(super) fn keep(&mut self, trace: &Path) {
         let deliveries = self.read(trace);
         self.kept.extend(deliveries);
     }
 
-    /// Counts the trace of a rank that did not.
+    /// Counts the trace of a rank that did not reach a checkpoint.
     pub(super) fn abandon(&mut self, trace: &Path) {
         let deliveries = self.read(trace);
         self.abandoned += deliveries.len() as u64;
@@ -61,7 +61,7 @@ impl Accounts {
     }
 
     fn read(&mut self, trace: &Path) -> Vec<(Place, u64)> {
-        // A rank that was killed before it joined has written none.
+        // A rank that was killed before it joined has no trace.
         let Ok(file) = File::open(trace) else { return Vec::new() };
         let mut deliveries = Vec::new();
         for line in BufReader::new(file).lines() {
@@ -74,7 +74,7 @@ impl Accounts {
         deliveries
     }
 
-    /// Compares with the trace of an undisturbed run as long as the kept history.
+    /// Compares the deliveries with the trace of a run without faults of the same length.
     pub(super) fn balance(&self, undisturbed: &Path) -> Balance {
         let due: HashMap<Place, u64> = Self::default().read(undisturbed).into_iter().collect();
         let mut times: HashMap<(Place, u64), u64> = HashMap::new();

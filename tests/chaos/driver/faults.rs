@@ -1,4 +1,4 @@
-//! Who is killed when.
+//! The schedule of the faults: which process is killed when.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use super::processes::Cluster;
 const WORKER_EVERY: Duration = Duration::from_secs(3);
 const COORDINATOR_EVERY: Duration = Duration::from_secs(10);
 
-/// Numbers that follow from a seed (SplitMix64).
+/// A seeded random number generator (SplitMix64).
 pub(super) struct Random(u64);
 
 impl Random {
@@ -15,7 +15,7 @@ impl Random {
         Self(seed)
     }
 
-    /// One of `0..bound`.
+    /// Returns a random number in `0..bound`.
     pub(super) const fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -25,7 +25,7 @@ impl Random {
     }
 }
 
-/// `kill -9` of a worker every 3 s and of the coordinator every 10 s; both are started again at once.
+/// Kills a worker every 3 s and the coordinator every 10 s with SIGKILL, and restarts it at once.
 pub(super) struct Faults {
     random: Random,
     next_worker: Instant,
@@ -46,7 +46,7 @@ impl Faults {
         }
     }
 
-    /// Does what is due.
+    /// Kills and restarts the processes whose time has come.
     pub(super) fn strike(&mut self, cluster: &mut Cluster) {
         let now = Instant::now();
         if now >= self.next_worker {

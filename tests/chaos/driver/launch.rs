@@ -1,4 +1,4 @@
-//! One launch of the trainer: its ranks as processes, from a checkpoint to the next or to their end on the way.
+//! One launch of the trainer: runs its ranks as processes from one checkpoint to the next, or until they are killed.
 
 use std::{
     fs::{self, File},
@@ -15,35 +15,35 @@ use super::{
     processes::{Cluster, Process},
 };
 
-/// Nodes of the ranks: each worker's, and one without a worker.
+/// Nodes of the ranks: those of the workers, and one without a worker.
 const NODES: [&str; 4] = ["node-0", "node-1", "elsewhere", "node-2"];
-/// Between two looks at the ranks and the clock.
+/// Interval at which the ranks and the clock are polled.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What a launch is to do.
+/// The parameters of a launch.
 pub(super) struct Launch<'a> {
-    /// Counted from 1.
+    /// Number of the launch, from 1.
     pub(super) number: u64,
     pub(super) world: u32,
-    /// Steps to the next checkpoint.
+    /// Number of steps to the next checkpoint.
     pub(super) steps: u64,
-    /// The state in the last one.
+    /// The state in the last checkpoint.
     pub(super) state: Option<&'a str>,
     /// Samples per second and rank.
     pub(super) rate: f64,
-    /// When one of its ranks is killed.
+    /// Time after which one of its ranks is killed.
     pub(super) kill_after: Option<Duration>,
 }
 
-/// How it ended; with the traces of what its ranks were handed.
+/// The end of a launch, with the traces of its ranks' deliveries.
 pub(super) enum Ended {
-    /// Every rank came to the next checkpoint.
+    /// All ranks reached the next checkpoint.
     Checkpointed { reports: Vec<Value>, traces: Vec<PathBuf> },
-    /// A rank was killed, and the others were ended, as a launcher of trainers does.
+    /// A rank was killed, and then the others were ended, as a launcher does.
     Killed { traces: Vec<PathBuf> },
 }
 
-/// A rank and where it writes.
+/// A rank's process, its trace and the file of its messages.
 struct Rank {
     process: Process,
     trace: PathBuf,
@@ -51,7 +51,7 @@ struct Rank {
 }
 
 impl Launch<'_> {
-    /// Runs it while the faults strike.
+    /// Runs the launch while the faults occur.
     pub(super) fn run(&self, cluster: &mut Cluster, faults: &mut Faults, random: &mut Random) -> Ended {
         let started = Instant::now();
         let mut ranks: Vec<Rank> = (0..self.world).map(|rank| self.start(cluster, rank)).collect();
@@ -90,10 +90,10 @@ impl Launch<'_> {
 }
 
 impl Rank {
-    /// Whether it has come to its end.
+    /// Whether the rank has ended.
     ///
     /// # Panics
-    /// When that is not the end it should have come to.
+    /// If the rank failed.
     fn has_ended(&mut self) -> bool {
         let Some(status) = self.process.child.try_wait().expect("the rank can be waited for") else { return false };
         assert!(status.success(), "a rank ended with {status}:\n{}", text_of(&self.messages));

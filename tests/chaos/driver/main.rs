@@ -1,5 +1,5 @@
-//! Real chaos: a trainer on real processes that are killed again and again, and the proof that it got what an
-//! undisturbed run gets. Started by `tests/chaos/run`; its last line on standard output is one JSON object.
+//! The chaos test: trains on real processes that are killed again and again, and proves that the trainer received what
+//! a run without faults delivers. Started by `tests/chaos/run`; its last line on standard output is one JSON object.
 
 mod accounts;
 mod faults;
@@ -23,20 +23,20 @@ use serde_json::Value;
 use surroundings::Surroundings;
 
 const WORKERS: usize = 3;
-/// The world at each launch that follows a checkpoint, round and round.
+/// World sizes of the launches after each checkpoint, in a cycle.
 const WORLDS: [u32; 3] = [4, 2, 3];
-/// Samples per second of the whole trainer: slow enough that a machine with two cores can keep up.
+/// Samples per second of the whole trainer: slow enough for a machine with two cores.
 const RATE: u32 = 90;
-/// Global batch of the test's jobs.
+/// Global batch of the test's job.
 const GLOBAL_BATCH: u32 = 24;
-/// Seconds from one checkpoint, and resize, to the next.
+/// Seconds from one checkpoint and resize to the next.
 const LAUNCH_S: u32 = 7;
-/// One launch in so many is killed on its way.
+/// One launch in this many is killed before its checkpoint.
 const KILLED_LAUNCHES: u64 = 3;
-/// The coordinator's liveness timeout, which is its default.
+/// The coordinator's liveness timeout; this is the default.
 const LIVENESS_MS: u64 = 5_000;
-/// What is granted on top of it for joining, connecting, fetching and decoding: generous, for a busy machine with two
-/// cores makes a first batch in seconds.
+/// Time allowed in addition for joining, connecting, fetching and decoding. It is generous, because a busy machine with
+/// two cores needs seconds for a first batch.
 const PRODUCE_MS: u64 = 10_000;
 
 struct Options {
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // Everything that is started ends with this process; this is for what would hang.
+    // All child processes end with this process; the limit is for a process that hangs.
     set_limit(Duration::from_secs(options.seconds + 600));
     let (report, problems) = chaos(&options);
     for problem in &problems {
@@ -87,7 +87,7 @@ fn main() -> ExitCode {
     if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The last line.
+/// The last line of the output.
 #[derive(Debug, Serialize)]
 struct Report {
     delivered: u64,
@@ -101,7 +101,7 @@ struct Report {
     plan_receipt: String,
 }
 
-/// The run and its report, and what is wrong with it.
+/// Runs the chaos test; returns its report and the problems found.
 fn chaos(options: &Options) -> (Report, Vec<String>) {
     let dataset = Dataset::of_pictures(400, 50);
     let job = dataset.job("chaos", "epochs = 1000000");
@@ -129,7 +129,7 @@ fn chaos(options: &Options) -> (Report, Vec<String>) {
     (report, problems)
 }
 
-/// Asks every process to end, and says which did not do so in order.
+/// Asks all servers to end; returns a problem for each that failed.
 fn stop(cluster: &mut Cluster) -> Vec<String> {
     let mut problems = Vec::new();
     let coordinator = cluster.coordinator.as_mut().expect("a coordinator");
@@ -144,7 +144,7 @@ fn stop(cluster: &mut Cluster) -> Vec<String> {
     problems
 }
 
-/// A trainer over all its launches: what its checkpoints hold.
+/// A trainer over all its launches, with the content of its last checkpoint.
 #[derive(Default)]
 struct Trainer {
     /// The state in the last checkpoint.
@@ -157,7 +157,7 @@ struct Trainer {
 }
 
 impl Trainer {
-    /// Trains from the last checkpoint to the next at this world size; a launch that dies is repeated.
+    /// Trains from the last checkpoint to the next at this world size; repeats a launch that was killed.
     fn launch(&mut self, cluster: &mut Cluster, faults: &mut Faults, random: &mut Random, world: u32) {
         let steps = u64::from(LAUNCH_S * RATE / GLOBAL_BATCH);
         loop {
@@ -192,7 +192,7 @@ impl Trainer {
     }
 }
 
-/// Compares what was delivered with the plan and with an undisturbed run.
+/// Compares the deliveries with the plan and with a run without faults.
 fn settle(
     job: &std::path::Path,
     dataset: &Dataset,

@@ -1,4 +1,4 @@
-//! What could be left behind: processes, sockets, shared memory, temporary files.
+//! Finds leftovers of a cluster: processes, sockets, shared memory, temporary files.
 
 use std::{
     collections::BTreeSet,
@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What was there before.
+/// The state of the machine before the cluster was started.
 pub(super) struct Surroundings {
-    /// The processes' folder for temporary files, which nobody else uses.
+    /// The folder for temporary files of the cluster's processes only.
     temporary: PathBuf,
     shared_memory: BTreeSet<String>,
 }
@@ -29,12 +29,12 @@ impl Surroundings {
         Self { temporary, shared_memory: shared_memory() }
     }
 
-    /// The variables that make processes use it.
+    /// Returns the environment variables that make processes use the folder.
     pub(super) fn environment(&self) -> Vec<(String, String)> {
         vec![("TMPDIR".to_owned(), self.temporary.to_string_lossy().into_owned())]
     }
 
-    /// What a cluster in `folder` has left behind, in words.
+    /// Describes each thing that a cluster in `folder` has left behind.
     pub(super) fn leftovers(&self, folder: &Path) -> Vec<String> {
         let mut found = Vec::new();
         let temporary = names(&self.temporary).into_iter();
@@ -43,7 +43,7 @@ impl Surroundings {
         let shared_memory = shared_memory.difference(&self.shared_memory);
         found.extend(shared_memory.map(|name| format!("`{name}` is left in shared memory")));
         let is_litter = |name: &String| name.ends_with(".sock") || name.ends_with(".tmp") || name.contains("lock");
-        // The kernel holds the lock on the state, and ends it with the process: its file is part of the state.
+        // The lock file is part of the state and may stay: the lock itself ends with the process.
         let state = names(&folder.join("state")).into_iter().filter(|name| name != "coordinator.lock");
         let litter = names(folder).into_iter().chain(state).filter(is_litter);
         found.extend(litter.map(|name| format!("`{name}` is left in the cluster's folder")));
@@ -52,7 +52,7 @@ impl Surroundings {
     }
 }
 
-/// The command lines of processes that name the folder.
+/// Returns the command lines of all processes that name the folder.
 fn processes(folder: &Path) -> Vec<String> {
     let folder = folder.to_string_lossy().into_owned();
     let pids = names(Path::new("/proc")).into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
