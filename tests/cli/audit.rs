@@ -1,10 +1,10 @@
-//! `audit` of a run that a coordinator knows, and of receipts by hand.
+//! `audit` of a run that a coordinator knows, and of receipts given by hand.
 
 use std::fs;
 
 use crate::processes::{Cluster, Dataset, ctl, run};
 
-/// 60 records, of which 25 are bad: more than the status lists.
+/// Makes a dataset of 60 records with 25 bad ones: more than the status lists.
 fn mostly_good() -> Dataset {
     let picture = spdl_cluster::pictures::Pictures::new().picture(3, 0);
     Dataset::of_records((0..60).map(|index| {
@@ -29,7 +29,7 @@ fn a_prolonged_run_with_many_bad_samples_is_audited_from_what_the_coordinator_kn
     assert_eq!(lines[1], "session 1  2 ranks, 0:0 to 2:0: 120 samples, 50 substituted");
     assert_eq!(lines[2..], ["equal: every sample from 0:0 to 2:0 once"]);
 
-    // By hand, which needs the epochs of the run and all ids.
+    // An audit by hand needs the run's number of epochs and the ids of all bad samples.
     let ids: Vec<String> = (0..25).map(|index| (2 * index + 1).to_string()).collect();
     let mut by_hand = ctl();
     by_hand.arg("audit").arg(&job).args(["--epochs", "2", "--bad-samples", &ids.join(","), "--json"]);
@@ -37,7 +37,7 @@ fn a_prolonged_run_with_many_bad_samples_is_audited_from_what_the_coordinator_kn
     let verdict = run(&mut by_hand).json();
     assert_eq!((&verdict["equal"], &verdict["samples"]), (&true.into(), &120.into()), "{verdict}");
 
-    // The receipt of rank 1 is altered in the state, and everything else stays as it is.
+    // Alter only the receipt of rank 1 in the state.
     cluster.coordinator = None;
     let (state, file) = (cluster.path("state"), cluster.path("state.jsonl"));
     let of_state = |action: &str| {

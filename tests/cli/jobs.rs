@@ -1,4 +1,4 @@
-//! Job files and jobs: what is wrong with one, what is there, and what an editor is told.
+//! Job files and jobs: the errors in one, the list of jobs, and the schema for editors.
 
 use std::fs;
 
@@ -27,7 +27,7 @@ fn a_wrong_job_file_is_explained_in_words_by_every_command_that_reads_one() {
     }
     assert_eq!(run(&mut submit).error(&[]), expected);
 
-    // What is obvious is taken for what it is.
+    // Short forms whose meaning is obvious are accepted.
     fs::write(&job, text.replace(crop, "{ resize = [64, 64] }, \"random_flip\"")).expect("it is written");
     assert!(run(ctl().arg("plan").arg(&job)).status.success());
 }
@@ -66,7 +66,7 @@ fn jobs_are_listed_shown_and_told_apart_in_words() {
     }
     assert_eq!(admin(&["job", "show", "first", "--json"]).json()["seed"], 5);
 
-    // Another seed is told as another number of epochs is.
+    // The error names a changed seed as it names a changed number of epochs.
     for (from, to, difference) in
         [("seed = 5", "seed = 6", "`seed` (6, was 5)"), ("epochs = 3", "epochs = 4", "`epochs` (4, was 3)")]
     {

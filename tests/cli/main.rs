@@ -1,4 +1,4 @@
-//! The command line as a user meets it: the real program, and every text compared.
+//! The command line: runs the real program and compares its texts.
 
 mod audit;
 mod jobs;

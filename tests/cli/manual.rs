@@ -53,7 +53,7 @@ fn help_has_examples_and_defaults() {
     }
 }
 
-/// Adds all keys, and all words that a key can have as its value, that a JSON Schema describes.
+/// Collects all keys of a JSON Schema, and all words that are values of keys.
 fn words_of(schema: &Value, keys: &mut BTreeSet<String>, words: &mut BTreeSet<String>) {
     match schema {
         Value::Object(entries) => {
@@ -81,7 +81,7 @@ fn the_page_about_job_files_has_a_row_for_each_key_and_word_of_the_schema_and_no
     let page = fs::read_to_string(root.join("docs/guide/job.md")).expect("a page");
     let (mut keys, mut words) = (BTreeSet::new(), BTreeSet::new());
     words_of(&serde_json::from_str(&schema).expect("JSON"), &mut keys, &mut words);
-    // The first cell of each row, where it is code.
+    // The first cell of each row, if it is code.
     let first = |line: &str| line.strip_prefix("| `").and_then(|rest| rest.split('`').next()).map(str::to_owned);
     let rows: BTreeSet<String> = page.lines().filter_map(first).collect();
     let missing: Vec<_> = keys.difference(&rows).collect();

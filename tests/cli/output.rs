@@ -1,4 +1,4 @@
-//! What becomes of output that nobody reads, that cannot be written, or that goes into a file.
+//! Output to a closed pipe, to a full disk, and into a file.
 
 use std::{
     fs::{self, File},
@@ -10,13 +10,13 @@ use rustix::process::Signal;
 
 use crate::processes::{Cluster, Dataset, Process, ctl};
 
-/// What a command said on standard error, and its exit code.
+/// Returns a command's standard error and exit code.
 fn end_of(child: Child) -> (String, Option<i32>) {
     let done = child.wait_with_output().expect("it ends");
     (String::from_utf8_lossy(&done.stderr).into_owned(), done.status.code())
 }
 
-/// Runs a command whose reader goes away after a line.
+/// Runs a command and closes the pipe after a line of its output.
 #[track_caller]
 fn read_one_line(command: &mut Command) -> (String, Option<i32>) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
@@ -26,7 +26,7 @@ fn read_one_line(command: &mut Command) -> (String, Option<i32>) {
     end_of(child)
 }
 
-/// Runs a command whose reader is gone before it writes.
+/// Runs a command that writes into a closed pipe.
 #[track_caller]
 fn read_nothing(command: &mut Command) -> (String, Option<i32>) {
     let (reader, writer) = io::pipe().expect("a pipe");
@@ -34,14 +34,14 @@ fn read_nothing(command: &mut Command) -> (String, Option<i32>) {
     end_of(command.stdout(writer).stderr(Stdio::piped()).spawn().expect("the program starts"))
 }
 
-/// As the shell has it for a program that SIGPIPE ends.
+/// The code that a shell reports for a program which SIGPIPE ends.
 const BROKEN_PIPE: Option<i32> = Some(141);
 
 #[test]
 fn a_reader_that_goes_away_ends_a_command_quietly() {
     let dataset = Dataset::of_pictures(24, 8);
     let job = dataset.job("j", "epochs = 4000");
-    // More than a pipe holds, so that the program is still writing.
+    // More output than a pipe holds, so that the program still writes when the pipe is closed.
     let mut plan = ctl();
     plan.arg("plan").arg(&job).args(["--steps", "4000", "--ids"]);
     assert_eq!(read_one_line(&mut plan), (String::new(), BROKEN_PIPE));
@@ -85,7 +85,7 @@ fn output_that_cannot_be_written_is_an_error() {
         assert_eq!(done.status.code(), Some(1), "{command:?}: {said}");
         assert_eq!(said, "error: cannot write to standard output: No space left on device (os error 28)\n");
     }
-    // Nor does a log that cannot be written end anything.
+    // A log that cannot be written is no error.
     let done = ctl().args(["-vv", "verify", "--json"]).arg(dataset.path("dataset")).stderr(full()).output();
     assert!(done.expect("it runs").status.success());
 }

@@ -1,10 +1,10 @@
-//! `pack --force` that ends in the middle: by a full disk, by a kill.
+//! `pack --force` that does not complete, because the disk is full or the process is killed.
 
 use std::{collections::BTreeMap, fs, os::unix::process::ExitStatusExt, path::Path, process::Command};
 
 use crate::processes::{ctl, run};
 
-/// Largest file that a command may write, in units of 512 bytes.
+/// The largest file that a command may write, in units of 512 bytes.
 const LIMIT: u64 = 2048;
 
 fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
@@ -18,7 +18,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     paths.map(|path| (name(&path), fs::read(&path).expect("a file"))).collect()
 }
 
-/// `command`, under a shell that limits the size of its files and does `before`.
+/// Runs `command` under a shell that limits the size of files and runs `before` first.
 fn limited(before: &str, command: &Command) -> Command {
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(format!("{before} ulimit -f {LIMIT}; exec \"$@\"")).arg("sh");
@@ -46,12 +46,12 @@ fn pack_with_force_that_is_killed_or_finds_the_disk_full_leaves_the_old_dataset_
     let expected = run(&mut pack("new", "expected", &[])).json();
     let before = files(&path("set"));
 
-    // The shell's EFBIG stands for a disk that is full.
+    // With SIGXFSZ ignored, a write fails with EFBIG, as on a full disk.
     let failed = run(&mut limited("trap '' XFSZ;", &pack("new", "set", &["--force"])));
     failed.error(&["shard-000003.tar", "File too large"]);
     assert_eq!(files(&path("set")), before, "nothing of it is left");
 
-    // Nor is it left to the process to clean up where the kernel ends it.
+    // Without that, the kernel kills the process, which then cannot clean up.
     let killed = run(&mut limited("", &pack("new", "set", &["--force"])));
     assert_eq!(killed.status.signal(), Some(rustix::process::Signal::XFSZ.as_raw()), "{}", killed.stderr);
     assert!(files(&path("set")).len() > before.len(), "it wrote nothing");
@@ -61,7 +61,7 @@ fn pack_with_force_that_is_killed_or_finds_the_disk_full_leaves_the_old_dataset_
     assert_eq!(again["fingerprint"], expected["fingerprint"]);
     assert_eq!(files(&path("set")), files(&path("expected")));
 
-    // A folder with the rest of a first packing is no dataset, and says so.
+    // A folder with the rest of an incomplete first `pack` is not a dataset; the error explains it.
     run(&mut limited("", &pack("new", "first", &[])));
     run(&mut pack("old", "first", &[])).error(&["first` was begun and is not finished", "--force"]);
     run(&mut pack("old", "first", &["--force"])).json();

@@ -1,4 +1,4 @@
-//! `run list` and `run reset` as a user meets them.
+//! The output and the errors of `run list` and `run reset`.
 
 use crate::processes::{Cluster, Dataset, Process, run};
 

@@ -1,4 +1,4 @@
-//! `status` of a cluster at work.
+//! The output of `status`.
 
 use crate::processes::{Cluster, Dataset, Process, run};
 
@@ -15,7 +15,7 @@ fn status_is_one_table_that_fits_a_terminal_and_hides_what_is_over() {
     };
     let lines = |text: &str, start: &str| text.lines().filter(|line| line.starts_with(start)).count();
 
-    // A session that is over.
+    // A session that has ended.
     run(&mut cluster.pull("a-job", 0, 1, "node-0", &["--steps", "2"])).json();
     cluster.wait_for("its leave", |status| status["sessions"][0]["ranks"][0]["left"] == true);
     let idle = status(&[]);
@@ -23,7 +23,7 @@ fn status_is_one_table_that_fits_a_terminal_and_hides_what_is_over() {
     assert!(idle.lines().any(|line| line.starts_with("job a-job ") && line.contains(" idle ")), "{idle}");
     assert_eq!((lines(&idle, "  session"), lines(&status(&["-v"]), "  session")), (0, 1), "{idle}");
 
-    // One at work: rates, not totals.
+    // A running session: the table shows rates, not totals.
     let _pull = Process::spawn(&mut cluster.pull("a-job", 0, 1, "node-0", &["--from", "0:0"]));
     cluster.wait_for("rates", |status| {
         let rank = &status["sessions"][1]["ranks"][0];

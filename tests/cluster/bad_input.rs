@@ -1,4 +1,4 @@
-//! Mistakes of people and peers: each gets an error that names the thing and says what to do.
+//! Mistakes of users and peers: each gets an error that names the subject and suggests a remedy.
 
 use std::{fs, net::UdpSocket};
 
@@ -60,7 +60,7 @@ fn a_malformed_setting_of_a_store_is_named_and_is_no_panic() {
         let said = run(&mut verify);
         assert!(!said.error(&[name, expected, "hint:"]).contains("two"), "{}", said.stderr);
     }
-    // What ends with a line, as in a Kubernetes Secret, or is empty, is as good as what does not.
+    // A final newline, as in a Kubernetes Secret, and an empty variable do no harm.
     let nobody = "http://127.0.0.1:9\n";
     let mut verify = ctl();
     verify.args(["verify", "s3://bucket/set"]).env("AWS_ENDPOINT", nobody).env("AWS_ENDPOINT_URL", "");
@@ -102,7 +102,7 @@ fn a_job_that_nobody_submitted_is_refused_with_those_that_are_there() {
 #[test]
 fn a_port_where_nobody_listens_is_named() {
     let cluster = Cluster::start(0);
-    // Bound and never answered, so that nobody else takes it.
+    // A bound port that never answers; binding it keeps other programs from using it.
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let mut pull = ctl();

@@ -1,10 +1,10 @@
-//! Samples that are wrong: every rank still gets the same number of batches, by each policy of a job.
+//! Bad samples: with each policy, all ranks still get the same number of batches.
 
 use serde_json::Value;
 
 use crate::processes::{Cluster, Dataset, ctl, run};
 
-/// 48 pictures, of which four are wrong, each in its own way.
+/// Makes a dataset of 48 pictures, of which four are bad, each in a different way.
 fn dataset_with_four_bad_records() -> Dataset {
     let pictures = spdl_cluster::pictures::Pictures::new();
     Dataset::of_records((0..48).map(|index| {
@@ -43,7 +43,7 @@ fn bad_samples_are_substituted_and_every_rank_gets_the_same_number_of_batches() 
     let count = |field: &str| reports.iter().map(|report| report[field].as_u64().unwrap()).sum::<u64>();
     assert_eq!((count("samples"), count("substituted"), count("masked")), (48, 4, 0));
 
-    // The receipt is the plan's, once the plan knows which samples were bad.
+    // The receipt is the plan's when `audit` gets the ids of the bad samples.
     let mut audit = ctl();
     audit.arg("audit").arg(dataset.path("substitute.toml")).args(["--bad-samples", "5,14,23,32", "--json"]);
     reports.iter().for_each(|report| {

@@ -1,4 +1,4 @@
-//! `kill -9` of any process leaves nothing behind that the next one stumbles over; a stopped trainer costs no memory.
+//! After SIGKILL of any process, nothing it left behind disturbs the next one. A suspended trainer costs no memory.
 
 use std::{collections::BTreeSet, fs, time::Duration};
 
@@ -11,7 +11,7 @@ fn shared_memory() -> BTreeSet<String> {
     names.map(|entry| entry.file_name().to_string_lossy().into_owned()).filter(|name| name.contains("spdl")).collect()
 }
 
-/// Files of the cluster's folder that could be a lock or a leftover.
+/// Returns the files of the cluster's folder that may be locks or leftovers.
 fn leftovers(cluster: &Cluster) -> Vec<String> {
     let names = fs::read_dir(cluster.folder.path()).unwrap().flatten();
     let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -71,7 +71,7 @@ fn a_second_coordinator_on_a_state_in_use_is_refused_by_name() {
     run(&mut second).error(&["state", "hint:"]);
 }
 
-/// The worker may use 256 MiB for slots and cache; its code, stacks and decoders' scratch come on top.
+/// Limit of the worker's memory: 256 MiB for slots and cache, and more for its code, stacks and the decoders' scratch.
 const WORKER_LIMIT_BYTES: u64 = (256 + 96) << 20;
 
 #[test]
@@ -88,7 +88,7 @@ fn memory_stays_within_the_budget_while_the_trainer_is_stopped() {
         assert!(rank.line()["progress"].is_u64());
         rank.signal(Signal::STOP);
     }
-    // The minute is what is tested: nothing is waited for.
+    // The test observes memory for a minute; it does not wait for an event.
     let worker = cluster.workers[0].process.pid();
     let mut most = 0;
     for _ in 0..60 {

@@ -1,4 +1,4 @@
-//! A few valid pictures of hundreds of megabytes, and a worker that has less.
+//! A few valid pictures of hundreds of megabytes, and a worker with less memory.
 
 use std::{fs, io::Write};
 
@@ -6,10 +6,10 @@ use flate2::{Compression, write::ZlibEncoder};
 
 use crate::processes::{Cluster, Dataset};
 
-/// Pixels on a side of pictures that take half a megabyte as files and half a gigabyte as pixels.
+/// Width and height of pictures that take half a megabyte as files and half a gigabyte as pixels.
 const SIDE: u32 = 11_580;
 
-/// A PNG of RGBA pixels, all alike.
+/// Makes a PNG of equal RGBA pixels.
 fn large_png() -> Vec<u8> {
     let mut row = vec![0; 1 + 4 * SIDE as usize];
     row[1..].fill(0x55);
@@ -28,7 +28,8 @@ fn large_png() -> Vec<u8> {
     [b"\x89PNG\r\n\x1a\n".to_vec(), chunk(b"IHDR", &header), chunk(b"IDAT", &data), chunk(b"IEND", b"")].concat()
 }
 
-/// A progressive JPEG, of which a decoder keeps all coefficients: 12 million pixels of 3 bytes and of 6.
+/// Makes a progressive JPEG of 12 million pixels. A decoder keeps all its coefficients: 6 bytes for each pixel, besides
+/// the pixel's 3 bytes.
 fn large_progressive() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = jpeg_encoder::Encoder::new(&mut bytes, 60);
@@ -38,7 +39,7 @@ fn large_progressive() -> Vec<u8> {
     bytes
 }
 
-/// The most memory that a process ever had, in bytes.
+/// Returns the peak resident memory of a process, in bytes.
 fn peak_bytes(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

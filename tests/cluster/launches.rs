@@ -1,4 +1,5 @@
-//! Launches of one job beside and after each other, as people start them: a second one, a restart, a notebook, a sweep.
+//! Several launches of one job, at the same time and one after another: a second launch, a restart, a notebook, a
+//! sweep.
 
 use std::process::{Command, Stdio};
 
@@ -13,14 +14,14 @@ fn cluster(name: &str, keys: &str) -> (Dataset, Cluster) {
     (dataset, cluster)
 }
 
-/// A rank that somebody starts at a keyboard: no launcher gives it an id.
+/// Returns a command for a rank that a user starts by hand, without a launch id.
 fn by_hand(cluster: &Cluster, job: &str, further: &[&str]) -> Command {
     let mut pull = cluster.pull(job, 0, 1, "node-0", further);
     pull.env_remove("SPDL_LAUNCH_ID");
     pull
 }
 
-/// One that goes on for ever, and has begun.
+/// Starts a rank without end and waits for its first samples.
 fn training(cluster: &Cluster, job: &str, further: &[&str]) -> Process {
     let mut pull = by_hand(cluster, job, &["--rate", "50", "--progress"]);
     let mut rank = Process::spawn(pull.args(further).stderr(Stdio::piped()));
@@ -28,7 +29,7 @@ fn training(cluster: &Cluster, job: &str, further: &[&str]) -> Process {
     rank
 }
 
-fn last_words(mut rank: Process) -> String {
+fn failure_message(mut rank: Process) -> String {
     let mut message = String::new();
     std::io::Read::read_to_string(&mut rank.child.stderr.take().unwrap(), &mut message).unwrap();
     assert!(!rank.wait().success());
@@ -48,7 +49,7 @@ fn a_second_launch_is_refused_naming_the_first_until_it_takes_over() {
     run(&mut by_hand(&cluster, "twice", &["--steps", "2"])).error(&[&holder, ", since 20", "hint:", "SPDL_TAKEOVER"]);
     let second = run(&mut by_hand(&cluster, "twice", &["--steps", "2", "--takeover"])).json();
     assert_eq!(second["batches"], 2);
-    let message = last_words(first);
+    let message = failure_message(first);
     for part in ["session 1 of job `twice` was superseded", "rank 0", "hint:"] {
         assert!(message.contains(part), "{part}: {message}");
     }

@@ -1,4 +1,4 @@
-//! What crosses crates: real processes, real sockets, real files.
+//! Tests across crates, with real processes, sockets and files.
 
 mod bad_input;
 mod bad_samples;

@@ -1,5 +1,5 @@
-//! One stream, whoever delivers it: in process, over shared memory, over QUIC and from replay; whatever the
-//! world size and the number of workers.
+//! The stream is the same in process, over shared memory, over QUIC and from replay, at each world size and number of
+//! workers.
 
 use serde_json::Value;
 
@@ -76,7 +76,7 @@ fn the_trace_of_every_rank_passes_the_audit_and_a_missing_one_does_not() {
     let traces = [cluster.path("0.jsonl"), cluster.path("1.jsonl")];
     for (rank, trace) in traces.iter().enumerate() {
         let trace = trace.to_str().unwrap();
-        // Rank 1 joins the session that rank 0 has begun, or one of its own: each pulls its own share.
+        // Whether or not rank 1 joins the session of rank 0, each rank pulls its own share.
         let mut pull = cluster.pull("trace", rank as u32, 2, "node-0", &["--from", "0:0", "--trace", trace]);
         run(&mut pull).json();
     }

@@ -1,4 +1,4 @@
-//! etcd hangs, and then is gone, for `SPDL_TEST_ETCD_AWAY_S` seconds each (5 unless set, more than a lease).
+//! etcd hangs, and is then stopped, for `SPDL_TEST_ETCD_AWAY_S` seconds each (default 5, which is longer than a lease).
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ fn away() -> Duration {
     Duration::from_secs(seconds.map_or(5, |text| text.parse().expect("SPDL_TEST_ETCD_AWAY_S is a number")))
 }
 
-/// Reads a rank's progress for that long; it must not stand still.
+/// Reads a rank's progress for a time and asserts that the rank keeps pulling.
 fn watch(rank: &mut Process, time: Duration) {
     let started = Instant::now();
     let mut last = rank.line()["progress"].as_u64().expect("progress");
@@ -49,13 +49,13 @@ fn an_etcd_that_is_away_stops_no_running_rank_and_the_cluster_recovers_by_itself
     all.etcd.restart();
     all.wait_for_leader("a leader, once etcd is back", |status| has_workers(2)(status) && !is_idle(status));
 
-    // What is in etcd can be written to a file while they lead.
+    // The state in etcd can be exported while a coordinator leads.
     let mut export = ctl();
     export.args(["coord", "state", "export", "--state"]).arg(format!("etcd://{}/test", all.etcd.address));
     let exported = run(&mut export).stdout;
     assert!(exported.starts_with("{\"spdl_state\":1,") && exported.contains("\"name\":\"away\""), "{exported}");
 
-    // Another launch, to the end: what was lost is nobody's.
+    // A run to the end of another job: its receipts are the plan's.
     rank.kill();
     let short = dataset.job("after", "epochs = 1\nepoch_end = \"exact\"");
     all.cluster.submit(&short);
@@ -64,7 +64,7 @@ fn an_etcd_that_is_away_stops_no_running_rank_and_the_cluster_recovers_by_itself
     assert_eq!(sum(&reports, "receipt"), audit["plan_receipt"].as_str().unwrap(), "{reports:?}");
 }
 
-/// Whether no rank beats.
+/// Whether no rank sends heartbeats.
 fn is_idle(status: &Value) -> bool {
     let sessions = status["sessions"].as_array().expect("a list");
     !sessions

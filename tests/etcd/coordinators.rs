@@ -1,4 +1,4 @@
-//! Three coordinators on one etcd, with workers and ranks that know all of them.
+//! Three coordinators on one etcd, with workers and ranks that have the addresses of all three.
 
 use std::{
     fs,
@@ -15,20 +15,20 @@ use crate::{
     processes::{Cluster, LIMIT, Process, ctl, run},
 };
 
-/// Short, so that the tests are; longer than a busy machine holds a process up.
+/// Lease of the leader: short, to keep the tests short, but longer than a busy machine delays a process.
 const LEASE_S: &str = "3";
-/// Time between two looks at something that is waited for.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A cluster with three coordinators.
 pub(crate) struct Coordinators {
     pub(crate) etcd: Etcd,
-    /// Its address is that of all coordinators; it has none of its own.
+    /// A cluster without a coordinator of its own; its address lists the three coordinators.
     pub(crate) cluster: Cluster,
     pub(crate) each: Vec<Coordinator>,
 }
 
-/// One of them.
+/// One of the coordinators.
 pub(crate) struct Coordinator {
     name: String,
     pub(crate) process: Process,
@@ -37,7 +37,7 @@ pub(crate) struct Coordinator {
 }
 
 impl Coordinators {
-    /// Starts them, and workers on nodes of their own; `None` where there is no etcd.
+    /// Starts the coordinators, and workers on separate nodes; `None` if there is no etcd.
     pub(crate) fn start(workers: usize) -> Option<Self> {
         let etcd = Etcd::start()?;
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -78,14 +78,14 @@ impl Coordinators {
         Coordinator { name: name.to_owned(), quic: address("quic"), http: address("http"), process }
     }
 
-    /// Starts one that was killed again, on the same addresses.
+    /// Restarts a coordinator that was killed, on the same addresses.
     pub(crate) fn restart(&mut self, at: usize) {
         let Coordinator { name, quic, http, .. } = &self.each[at];
         let again = self.spawn(name, quic, http);
         self.each[at] = again;
     }
 
-    /// Waits until one leads of whose status that is true; which.
+    /// Waits until a coordinator leads and `holds` returns true for its status; returns its index.
     #[track_caller]
     pub(crate) fn wait_for_leader(&self, what: &str, mut holds: impl FnMut(&Value) -> bool) -> usize {
         let started = Instant::now();
@@ -104,7 +104,7 @@ impl Coordinators {
 }
 
 impl Coordinator {
-    /// Stops it where it is, and waits until none of it runs.
+    /// Suspends it with SIGSTOP and waits until all its threads are stopped.
     pub(crate) fn stop(&self) {
         self.process.signal(Signal::STOP);
         let threads = format!("/proc/{}/task", self.process.pid());
@@ -121,7 +121,7 @@ impl Coordinator {
     }
 }
 
-/// Looks until there is something.
+/// Calls `look` until it returns a value.
 #[track_caller]
 pub(crate) fn wait_until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     let started = Instant::now();
@@ -134,7 +134,7 @@ pub(crate) fn wait_until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     }
 }
 
-/// `GET path`: the status code and the body; `None` where nobody answers in a second.
+/// Sends `GET path` and returns the status code and the body; `None` without a response in a second.
 pub(crate) fn get(address: &str, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
@@ -145,7 +145,7 @@ pub(crate) fn get(address: &str, path: &str) -> Option<(u16, String)> {
     Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }
 
-/// Whether a status shows so many workers.
+/// Returns a check whether a status shows `count` workers.
 pub(crate) fn has_workers(count: usize) -> impl Fn(&Value) -> bool {
     move |status| status["workers"].as_array().is_some_and(|workers| workers.len() == count)
 }

@@ -1,4 +1,4 @@
-//! The coordinator that leads is killed, again and again, while ranks pull.
+//! The leading coordinator is killed again and again while ranks pull.
 
 use serde_json::Value;
 
@@ -7,10 +7,10 @@ use crate::{
     processes::{Dataset, Process, ctl, run, sum},
 };
 
-/// How often, unless the ranks are done before.
+/// Number of kills, unless the ranks end earlier.
 const KILLS: usize = 4;
 
-/// Whether both ranks beat, or have left.
+/// Whether both ranks send heartbeats or have left.
 fn is_full(status: &Value) -> bool {
     let ranks = status["sessions"][0]["ranks"].as_array();
     let is_there = |rank: &&Value| rank["is_alive"] == true || rank["left"] == true;
@@ -23,7 +23,7 @@ fn the_leader_is_killed_again_and_again_and_every_sample_still_comes_once() {
     let Some(mut all) = Coordinators::start(2) else { return };
     let job = dataset.job("killed", "epochs = 15\nepoch_end = \"exact\"");
     all.cluster.submit(&job);
-    // The trainer takes its time, so that there is some to kill in.
+    // The trainer is slow, so that there is time for the kills.
     let start = |rank: u32| {
         let node = format!("node-{rank}");
         Process::spawn(&mut all.cluster.pull("killed", rank, 2, &node, &["--rate", "24"]))
@@ -33,7 +33,7 @@ fn the_leader_is_killed_again_and_again_and_every_sample_still_comes_once() {
     let mut kills = 0;
     let mut is_over = || ranks.iter_mut().any(|rank| rank.child.try_wait().expect("it is ours").is_some());
     while kills < KILLS && !is_over() {
-        // A rank that is done while nobody led is known to nobody.
+        // A rank that ended while no coordinator led is in no status.
         let is_known = |status: &Value| (has_workers(2)(status) && is_full(status)) || is_over();
         let leader = all.wait_for_leader("a leader that knows all", is_known);
         all.each[leader].process.kill();

@@ -1,5 +1,5 @@
-//! Several coordinators on a real etcd: leaders that are killed and stopped, an etcd that is away. Skipped, with the reason,
-//! where there is no etcd.
+//! Several coordinators on a real etcd: leaders are killed and suspended, and etcd is unavailable. Where there is no
+//! etcd, the tests are skipped and print the reason.
 
 mod away;
 mod coordinators;

@@ -1,4 +1,4 @@
-//! A state moves from one coordinator's disk into etcd.
+//! A state is moved from one coordinator's disk into etcd.
 
 use crate::{
     etcd::Etcd,

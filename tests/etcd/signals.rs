@@ -1,4 +1,4 @@
-//! Signals end a coordinator in good order, and at once when sent twice, whatever etcd does.
+//! A signal ends a coordinator gracefully, and a second one at once, even while etcd hangs.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -45,12 +45,12 @@ fn one_signal_ends_a_coordinator_while_etcd_hangs_and_a_second_one_at_once() {
     let leader =
         all.wait_for_leader("a leader", |status| status["jobs"].as_array().is_some_and(|jobs| jobs.len() == 1));
     all.etcd.pause();
-    // On stand-by, and leading: neither waits for etcd.
+    // A standby and the leader: neither waits for etcd.
     let other = &mut all.each[(leader + 1) % 3];
     other.process.signal(Signal::TERM);
     assert_eq!(other.ends_with(), Some(0));
     let leader = &mut all.each[leader];
-    // Giving up its lease would take it a while.
+    // It would take the leader a while to release its lease.
     leader.process.signal(Signal::TERM);
     leader.process.signal(Signal::INT);
     assert_eq!(leader.ends_with(), Some(1));

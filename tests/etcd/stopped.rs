@@ -1,4 +1,4 @@
-//! A leader that was stopped past its lease, and goes on as if nothing had happened.
+//! A leader that is suspended until after its lease has expired, and then continues.
 
 use rustix::process::Signal;
 use spdl_wire::{
@@ -46,7 +46,8 @@ async fn a_leader_stopped_past_its_lease_neither_answers_as_one_nor_writes_when_
     assert!(matches!(joined, FromCoordinator::Joined { .. }), "{joined:?}");
 
     all.each[first].stop();
-    // Each would begin a session, and so be written. They wait in its socket.
+    // Each join would begin a session, which is written to the state. The requests wait in the suspended leader's
+    // socket.
     let late: Vec<_> = (2..10)
         .map(|nonce| {
             let connection = connection.clone();
@@ -65,7 +66,7 @@ async fn a_leader_stopped_past_its_lease_neither_answers_as_one_nor_writes_when_
             other => panic!("it answers as the leader: {other:?}"),
         }
     }
-    // Once it says who leads it has been through an election, and whatever it had to write would be written.
+    // When it names the new leader it has taken part in an election, and would have written all it had to write.
     let named = all.each[second].quic.clone();
     tokio::task::block_in_place(|| {
         crate::coordinators::wait_until("the stopped one knows who leads", || {

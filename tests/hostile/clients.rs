@@ -1,4 +1,4 @@
-//! Clients with a valid certificate, or a user's right to the socket, that do not keep to the protocol.
+//! Clients that may connect, by a valid certificate or the socket's permissions, but break the protocol.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio::{io::AsyncReadExt, io::AsyncWriteExt, net::UnixStream};
 
 use crate::{processes::LIMIT, siege::Siege};
 
-/// A frame's head that claims a message of 4 GiB.
+/// Returns a frame's head that claims a message of 4 GiB.
 fn oversized_head() -> Vec<u8> {
     [&MAGIC[..], &PROTOCOL_VERSION.to_le_bytes(), &u32::MAX.to_le_bytes()].concat()
 }
@@ -25,7 +25,7 @@ async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, work).await.unwrap_or_else(|_| panic!("{what} takes too long"))
 }
 
-/// A control stream to the worker on which `first` was said.
+/// Opens a control stream to the worker and sends `first` on it.
 async fn say(connection: &Connection, first: &[u8]) -> (SendStream, RecvStream) {
     let (mut send, receive) = connection.open_bi().await.unwrap();
     send.write_all(first).await.unwrap();
@@ -38,7 +38,7 @@ fn framed(messages: &[ToHome]) -> Vec<u8> {
     bytes
 }
 
-/// Attaches in good order, on either transport.
+/// Attaches as the protocol requires, on either transport.
 async fn attach(siege: &Siege, endpoint: &Endpoint, rank: u32, is_local: bool) -> (ClientSender, ClientReceiver) {
     let ToHome::Attach { session, rank, from, slots, client } = siege.attach(rank, 8) else { unreachable!() };
     let slot_bytes = session.layout().slot_bytes();
@@ -55,14 +55,14 @@ fn clients_that_only_take_cost_the_others_nothing() {
     let endpoint = siege.endpoint(&siege.identity(Role::Client));
     let mut hoarders = Vec::new();
     siege.runtime.block_on(async {
-        // Two that never free a slot.
+        // Two clients that never free a slot.
         for is_local in [true, false] {
             let mut hoarder = attach(&siege, &endpoint, hoarders.len() as u32, is_local).await;
             let first = within("a batch", hoarder.1.recv()).await.unwrap();
             assert!(matches!(first, FromHome::Filled { sequence: 0, .. }), "{first:?}");
             hoarders.push(hoarder);
         }
-        // One that reads a byte a second, and one that asks for ever and reads no answer.
+        // A client that reads a byte a second, and one that sends requests without end and reads no answer.
         let slow = siege.connect(&endpoint).await;
         let (_said, mut answer) = say(&slow, &framed(&[siege.attach(2, 4)])).await;
         let attached = within("an answer", frame::read_frame::<FromHome>(&mut answer)).await.unwrap();
@@ -80,7 +80,7 @@ fn clients_that_only_take_cost_the_others_nothing() {
             let questions = framed(&vec![ToHome::Explain; 1000]);
             while curious.write_all(&questions).await.is_ok() {}
         });
-        // Many that are let in and say nothing, and one that opens whatever it can.
+        // Many authenticated connections without a message, and one that opens as many streams as it can.
         for _ in 0..100 {
             let silent = siege.connect(&endpoint).await;
             tokio::spawn(async move { silent.closed().await });
@@ -100,7 +100,7 @@ fn clients_that_only_take_cost_the_others_nothing() {
     siege.ranks_finish("takers");
     siege.runtime.block_on(async {
         for (mut sender, mut receiver) in hoarders {
-            // Once its slots are full, a hoarder waits for itself alone.
+            // When all its slots are full, a client that frees none waits only for itself.
             let waits_for_itself = async {
                 sender.explain().await.unwrap();
                 loop {
@@ -117,7 +117,7 @@ fn clients_that_only_take_cost_the_others_nothing() {
     });
 }
 
-/// What a worker says to a client that breaks the protocol right after it was let in, or having attached.
+/// Sends `bytes`, which break the protocol, and returns the worker's last fault message and the reason for closing.
 async fn offend(connection: &Connection, bytes: &[u8]) -> String {
     let (_send, mut receive) = say(connection, bytes).await;
     let mut last = String::new();
@@ -143,7 +143,7 @@ fn clients_that_break_the_protocol_are_told_how_and_cost_the_others_nothing() {
     hostile.job.columns[0].dtype = DType::I64;
     let hostile = ToHome::Attach { session: hostile, rank, from, slots, client };
     let attach = siege.attach(3, 4);
-    // Slots that it may or may not have been given by then, over and over.
+    // Frees slots again and again, whether or not the worker has filled them.
     let guesses = (0..40).map(|guess| ToHome::Freed { slot: guess % 4 });
     let guesses: Vec<ToHome> = std::iter::once(attach.clone()).chain(guesses).collect();
     let offences: [(Vec<u8>, &str); 7] = [
@@ -160,13 +160,13 @@ fn clients_that_break_the_protocol_are_told_how_and_cost_the_others_nothing() {
             let told = offend(&siege.connect(&endpoint).await, bytes).await;
             assert!(told.contains(expected), "{expected}: {told}");
         }
-        // The same over the socket, where the answer is the end of the connection.
+        // The same over the socket, where the worker closes the connection.
         for (bytes, _) in &offences {
             let mut stream = UnixStream::connect(&siege.cluster.workers[0].socket).await.unwrap();
             stream.write_all(bytes).await.unwrap();
             let _ = within("the end", stream.read_to_end(&mut Vec::new())).await;
         }
-        // And at the coordinator's.
+        // Similar bytes to the coordinator.
         for bytes in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), oversized_head(), framed(std::slice::from_ref(&attach))] {
             let connection = quic::connect(&endpoint, siege.coordinator(), Role::Coordinator, LIMIT).await.unwrap();
             let (_send, _receive) = say(&connection, &bytes).await;

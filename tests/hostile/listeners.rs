@@ -1,5 +1,5 @@
-//! Peers that knock and do not come in: half-open handshakes, silent sockets, HTTP requests that never end, users who may
-//! not. None of them has a certificate.
+//! Peers that connect and do not authenticate: half-open handshakes, silent sockets, HTTP requests that never end,
+//! users without permission. None of them has a certificate.
 
 use std::{
     fs,
@@ -19,10 +19,11 @@ use crate::{
     siege::Siege,
 };
 
-/// Connections of each kind: more than there is room for.
+/// Number of connections of each kind: more than the servers keep.
 const CONNECTIONS: usize = 300;
 
-/// Forwards what comes to it to `server`, and none of the answers. Its address, and how many datagrams it has forwarded.
+/// Starts a relay that forwards datagrams to `server` and drops the answers. Returns its address and the number of
+/// datagrams forwarded.
 async fn one_way(server: SocketAddr) -> (SocketAddr, watch::Receiver<usize>) {
     let socket = UdpSocket::bind((Ipv4Addr::new(127, 0, 0, 2), 0)).await.unwrap();
     let (address, (count, forwarded)) = (socket.local_addr().unwrap(), watch::channel(0));
@@ -38,7 +39,7 @@ async fn one_way(server: SocketAddr) -> (SocketAddr, watch::Receiver<usize>) {
     (address, forwarded)
 }
 
-/// Begins handshakes at a server and leaves them there, again and again.
+/// Begins handshakes with a server without end, none of which completes.
 async fn half_open(endpoint: &Endpoint, server: SocketAddr, role: Role) {
     let (relay, mut forwarded) = one_way(server).await;
     for _ in 0..CONNECTIONS {
@@ -70,7 +71,7 @@ fn get(http: SocketAddr, path: &str) -> String {
 }
 
 #[test]
-fn who_knocks_and_does_not_come_in_keeps_nobody_out() {
+fn peers_that_do_not_authenticate_keep_no_other_peer_out() {
     let siege = Siege::start();
     let endpoint = siege.endpoint(&siege.identity(Role::Client));
     siege.runtime.block_on(async {
@@ -93,7 +94,7 @@ fn who_knocks_and_does_not_come_in_keeps_nobody_out() {
         let answer = get(http, "/metrics");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
-    // Whoever was first had to make room.
+    // The oldest connections were closed to make room.
     silent[0].set_read_timeout(Some(LIMIT)).unwrap();
     slow[0].set_read_timeout(Some(LIMIT)).unwrap();
     assert!(is_closed(silent[0].read(&mut [0])), "the first silent connection is closed");
@@ -107,7 +108,7 @@ fn another_user_may_not_use_the_socket() {
         return;
     }
     let mut siege = Siege::start();
-    // Their own folder, which everyone can look into: only the credentials decide.
+    // A folder that all users can enter, so that only the peer's credentials decide.
     let folder = siege.cluster.path("open");
     for folder in [siege.cluster.folder.path(), &folder] {
         fs::create_dir_all(folder).unwrap();
@@ -125,7 +126,7 @@ fn another_user_may_not_use_the_socket() {
     assert!(refused.stdout.contains("of user 65534 may not use socket"), "{} {}", refused.stdout, refused.stderr);
     let metrics = get(siege.worker_http(1), "/metrics");
     assert!(metrics.contains("spdl_worker_peers_turned_away_total{cause=\"role\"} 1"), "{metrics}");
-    // Where no other user is allowed, the kernel does not even let them connect.
+    // If no other user is allowed, the kernel refuses the connection.
     let socket = siege.cluster.workers[0].socket.clone();
     connect(65534, &socket).error(&["PermissionError"]);
     siege.ranks_finish("users");

@@ -1,5 +1,5 @@
-//! Hostile bytes and hostile peers: the fuzzers' inputs read again, and attacks on a cluster of real processes whose other
-//! ranks finish with the plan's receipt while they are under way.
+//! Hostile bytes and hostile peers: replays the fuzzers' inputs, and attacks a cluster of real processes while other
+//! ranks must finish with the plan's receipt.
 
 mod clients;
 #[path = "../../fuzz/src/heap.rs"]

@@ -1,4 +1,4 @@
-//! Every input that the fuzzers keep, and every seed they start from, through the target it is for.
+//! Runs each fuzz target on all its kept inputs and seeds.
 
 use std::{fs, path::Path};
 
@@ -10,7 +10,7 @@ fn every_kept_input_is_read_without_harm() {
     for target in targets::ALL {
         for seed in (target.seeds)() {
             target.run(&seed);
-            // A cut in the middle, as of a file or a connection.
+            // Also the first half, like a file or a connection that was cut off.
             target.run(&seed[..seed.len() / 2]);
         }
         for input in fs::read_dir(corpus.join(target.name)).into_iter().flatten() {

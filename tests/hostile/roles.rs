@@ -1,4 +1,4 @@
-//! Certificates that are valid, and of the wrong role or the wrong cluster.
+//! Valid certificates of the wrong role or the wrong cluster.
 
 use spdl_wire::{
     certs::{ClusterCa, LEAF_VALIDITY, Role},
@@ -26,7 +26,7 @@ fn a_certificate_of_the_wrong_role_or_cluster_is_refused_by_name() {
             assert!(matches!(error, QuicError::Refused { .. }) && !error.is_retryable(), "{error:?}");
             assert!(text.contains(&format!("a {role} may not connect here, {may}")), "{text}");
         }
-        // A server that is another than it is taken for.
+        // The server's role is not the expected one.
         for (port, at) in [(worker, Role::Coordinator), (coordinator, Role::Worker)] {
             let endpoint = siege.endpoint(&siege.identity(Role::Client));
             let error = quic::connect(&endpoint, port, at, LIMIT).await.unwrap_err();
@@ -38,7 +38,7 @@ fn a_certificate_of_the_wrong_role_or_cluster_is_refused_by_name() {
             let error = quic::connect(&siege.endpoint(&theirs), port, at, LIMIT).await.unwrap_err().to_string();
             assert!(error.contains("another cluster"), "{error}");
         }
-        // Let in, and asking for what others may.
+        // The peer is authenticated and sends a request that its role may not send.
         for (role, request, name) in [
             (Role::Client, ToCoordinator::WorkerLeave { worker: WorkerId(1) }, "WorkerLeave"),
             (Role::Client, ToCoordinator::RemoveJob { name: "undisturbed".into() }, "RemoveJob"),

@@ -1,4 +1,4 @@
-//! A cluster under attack: where attackers connect from, and the ranks that have to finish all the same.
+//! A cluster under attack: the attackers' endpoints, and the ranks that must finish in spite of them.
 
 use std::{
     fs,
@@ -20,12 +20,12 @@ use tokio::runtime::Runtime;
 
 use crate::processes::{Cluster, Dataset, LIMIT, ctl, resident_bytes, run};
 
-/// The worker may use 256 MiB for slots and cache; its code, stacks and decoders' scratch come on top, and what peers may
-/// claim before they are known.
+/// Limit of the worker's memory: 256 MiB for slots and cache, and more for its code, stacks, the decoders' scratch and
+/// connections that are not authenticated.
 const WORKER_LIMIT_BYTES: u64 = (256 + 96) << 20;
 const COORDINATOR_LIMIT_BYTES: u64 = 96 << 20;
 
-/// A coordinator and a worker on node `node-0`, whose receipts the plan knows.
+/// A coordinator, a worker on node `node-0`, and a dataset.
 pub(crate) struct Siege {
     pub(crate) runtime: Runtime,
     pub(crate) cluster: Cluster,
@@ -40,12 +40,12 @@ impl Siege {
         Self { runtime, cluster, dataset }
     }
 
-    /// The worker's QUIC address.
+    /// Returns the worker's QUIC address.
     pub(crate) fn worker(&self) -> SocketAddr {
         self.address(&self.cluster.workers[0].ready["quic"])
     }
 
-    /// Where the worker serves HTTP.
+    /// Returns the HTTP address of a worker.
     pub(crate) fn worker_http(&self, worker: usize) -> SocketAddr {
         self.address(&self.cluster.workers[worker].ready["http"])
     }
@@ -58,26 +58,26 @@ impl Siege {
         value.as_str().expect("an address").parse().expect("an address")
     }
 
-    /// A certificate of this cluster.
+    /// Issues a certificate of this cluster.
     pub(crate) fn identity(&self, role: Role) -> Identity {
         let ca = ClusterCa::open(&self.cluster.path("state/ca")).unwrap();
         ca.issue(role, &format!("{role}-x"), &[], LEAF_VALIDITY).unwrap().identity().unwrap()
     }
 
-    /// An endpoint of the attackers' host.
+    /// Creates a QUIC endpoint on the attackers' address.
     pub(crate) fn endpoint(&self, identity: &Identity) -> Endpoint {
         let _entered = self.runtime.enter();
         let listen = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), 0));
         quic::server_endpoint(listen, identity, &QuicSettings::default()).unwrap()
     }
 
-    /// A client's connection to the worker.
+    /// Connects to the worker as a client.
     pub(crate) async fn connect(&self, endpoint: &Endpoint) -> Connection {
         quic::connect(endpoint, self.worker(), Role::Worker, LIMIT).await.unwrap()
     }
 
-    /// Two ranks, one over shared memory and one over QUIC, join, get everything and leave, as if nothing were. The two
-    /// processes have not grown beyond their limits by then.
+    /// Runs two ranks, one over shared memory and one over QUIC, to the end of a job. Asserts that their receipts are
+    /// the plan's and that both servers' memory is within its limit.
     #[track_caller]
     pub(crate) fn ranks_finish(&self, job: &str) {
         let file = self.dataset.job(job, "epochs = 2");
@@ -96,7 +96,8 @@ impl Siege {
         assert!(coordinator <= COORDINATOR_LIMIT_BYTES, "the coordinator has {coordinator} bytes");
     }
 
-    /// A session of the dataset that nobody has joined: a home serves whoever shows it.
+    /// Returns a session that no rank has joined through the coordinator. A home serves each client that presents a
+    /// session.
     pub(crate) fn session(&self) -> Session {
         let file = self.dataset.job("shown", "epochs = 1000");
         let file = JobFile::parse(&fs::read_to_string(file).unwrap(), "shown.toml").unwrap();

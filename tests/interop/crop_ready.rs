@@ -1,4 +1,4 @@
-//! Crop-ready datasets as their owner meets them: packed, verified, unpacked, and opened by Pillow.
+//! Crop-ready datasets: packed, verified, unpacked, and decoded by Pillow.
 
 use std::{fs, path::Path};
 
@@ -11,7 +11,7 @@ use super::{
 
 pub(super) const PILLOW: &[&str] = &["pillow==13.0.0"];
 
-/// The pictures in three classes, by their paths in the source and, behind a colon, in the repository.
+/// Pictures of three classes: each picture's path in the source and, after a colon, in the repository.
 const PICTURES: [&str; 6] = [
     "space/rocket.jpg:assets/photos/rocket.jpg",
     "space/hubble.deep.field.jpeg:assets/photos/hubble_deep_field.jpg",
@@ -66,7 +66,7 @@ fn what_is_packed_crop_ready_is_proved_and_unpacked_to_pictures_that_pillow_sees
     let seen = |files: Vec<_>| run_script(&python, "tests/interop/pixels.py", files);
     assert_eq!(seen(after), seen(before));
 
-    // Another picture under a known name, and one that came later.
+    // Replace a picture, and add one.
     fs::copy(path("photos/space/rocket.jpg"), path("photos/people/grace_hopper.jpg")).unwrap();
     fs::copy(path("photos/space/rocket.jpg"), path("photos/space/later.jpg")).unwrap();
     let differs = run(&mut verify("ready", "photos"));

@@ -1,4 +1,4 @@
-//! What people do with datasets every day: pack folders with more than pictures in them, check, plan, copy.
+//! Everyday use of datasets: packing folders that contain more than pictures, checking, planning and copying.
 
 use std::{fs, path::Path};
 
@@ -88,7 +88,7 @@ fn a_plan_of_nothing_is_an_error_and_a_relative_dataset_lies_beside_its_job_file
     plan(&["--from", "10"]).error(&["`--from` is 10, beyond the 10 samples of an epoch"]);
     plan(&["--from", "7"]).error(&["`--from` is 7, too near to the end of epoch 0: its last 3 samples"]);
 
-    // The same words wherever a job comes in.
+    // The same error from each command that reads a job.
     let file = job("jobs/large.toml", 64);
     for command in ["plan", "replay"] {
         run(ctl().arg(command).arg(&file)).error(&["`global_batch` is 64", "10 samples", "never fill it", "lower it"]);

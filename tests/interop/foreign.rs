@@ -1,5 +1,5 @@
-//! Pictures of all kinds, read by our decoder and by Pillow. Without a folder the kinds that Pillow and a few lines of Python
-//! write; with `SPDL_FOREIGN=FOLDER` every file below it:
+//! Compares our decoder with Pillow on pictures of all kinds: those that Pillow and a few lines of Python write, or
+//! with `SPDL_FOREIGN=FOLDER` all files below a folder:
 //!
 //! ```sh
 //! SPDL_FOREIGN=pictures cargo test --release --test interop foreign -- --nocapture
@@ -27,12 +27,12 @@ use super::{
 };
 
 const SCRIPT: &str = "tests/interop/foreign.py";
-/// What is refused of the kinds that Pillow writes, by name: channels of 16 bits that lie apart, in TIFF.
+/// Names of the pictures written by Pillow that our decoder refuses: TIFF with separate planes of 16-bit channels.
 const REFUSED: [&str; 1] = ["tiff-planar16"];
-/// Equal pictures count as this many dB.
+/// The PSNR, in dB, that stands for equal pictures.
 const EQUAL: f64 = 99.0;
 
-/// What Pillow says of a picture, before its pixels.
+/// Pillow's answer about a picture, which precedes the pixels.
 #[derive(Debug, Deserialize)]
 struct Said {
     format: Option<String>,
@@ -43,7 +43,7 @@ struct Said {
     error: Option<String>,
 }
 
-/// Pillow, which is asked for one picture after the other.
+/// A Python process that decodes one picture after another with Pillow.
 struct Pillow {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -61,7 +61,7 @@ impl Pillow {
 
     fn read(&mut self, path: &Path) -> (Said, Vec<u8>) {
         let stdin = self.child.stdin.as_mut().expect("its input is ours");
-        // Where it has just died, it does not answer either.
+        // An error means that the process has died; then reading the answer fails too.
         let _ = writeln!(stdin, "{}", path.display());
         let mut line = String::new();
         self.out.read_line(&mut line).expect("Pillow answers");
@@ -83,7 +83,7 @@ impl Drop for Pillow {
     }
 }
 
-/// The picture at this size by our decoder.
+/// Decodes a picture at this size with our decoder.
 fn ours(bytes: &[u8], [width, height]: [u32; 2]) -> Result<Vec<u8>, String> {
     let text = format!(
         "name = \"test\"\ndataset = \"here\"\nglobal_batch = 8\n[[column]]\nname = \"image\"\nfrom = \"jpg\"\n\
@@ -116,7 +116,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// How the pictures of one format fared.
+/// The results of the pictures of one format.
 #[derive(Debug, Default)]
 struct Tally {
     read: Vec<(f64, PathBuf)>,
@@ -152,7 +152,8 @@ fn compare(python: &Path, folder: &Path) -> (BTreeMap<String, Tally>, Vec<PathBu
     (formats, unread)
 }
 
-/// A line for each format: how many were read, how many of them are equal, and how far the others are.
+/// Prints a line for each format: how many pictures were read, how many of these are equal, and the difference of the
+/// others.
 fn print(formats: &BTreeMap<String, Tally>, unread: &[PathBuf], folder: &Path) {
     let name = |path: &Path| path.strip_prefix(folder).unwrap_or(path).display().to_string();
     println!("| format | read | equal | median dB | worst dB | refused |");

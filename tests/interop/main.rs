@@ -1,4 +1,4 @@
-//! Others' software: the Python packages `webdataset` and `pillow`, the S3 protocol.
+//! Interoperability with other software: the Python packages `webdataset` and `pillow`, and the S3 protocol.
 
 mod crop_ready;
 mod everyday;

@@ -1,4 +1,4 @@
-//! Crops against Pillow's decode and resize, beside what libjpeg-turbo's scaled decoding makes of them.
+//! Compares crops with Pillow's decode and resize, and with libjpeg-turbo's scaled decoding.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -10,7 +10,7 @@ use super::{
     support::python::{python_with, run_script},
 };
 
-/// The photographs, and left, top, width and height of a crop of each, to be scaled by 1, 1/2 and more.
+/// The photographs, with the left, top, width and height of a crop of each, which is scaled by 1, 1/2 and less.
 const CROPS: [(&str, [u32; 4]); 9] = [
     ("rocket.jpg", [0, 0, 640, 427]),
     ("rocket.jpg", [201, 33, 333, 301]),
@@ -24,7 +24,7 @@ const CROPS: [(&str, [u32; 4]); 9] = [
 ];
 const SIZES: [u32; 4] = [224, 112, 64, 24];
 
-/// The bytes of a bundled JPEG, or of another photograph written as one.
+/// Returns the bytes of a bundled JPEG, or of another photograph encoded as one.
 fn jpeg(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/photos").join(name);
     if name.ends_with(".jpg") {
@@ -72,7 +72,8 @@ fn crops_are_no_further_from_pillows_than_those_of_libjpeg_turbos_scaled_decodin
     let measured: Vec<(f64, f64, u64)> = serde_json::from_value(measured).unwrap();
     let mut sums = BTreeMap::new();
     for ((ours, scaled, scale), case) in measured.iter().zip(&cases) {
-        // At full scale the other way is the very way of the measure. At 1/8 both are the means of blocks.
+        // At full scale, libjpeg-turbo's pixels are the reference's own. At 1/8, both decoders give the means of
+        // blocks.
         let least = if *scale == 1 { 50.0 } else { scaled - 0.25 };
         assert!(*ours >= least, "1/{scale}: {ours:.2} dB instead of {least:.2} dB or more: {case}");
         let sum = sums.entry(*scale).or_insert((0.0, 0.0, 0));

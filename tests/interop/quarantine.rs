@@ -1,4 +1,4 @@
-//! A sample that ends the worker, whichever it is.
+//! A sample that kills every worker which decodes it.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use super::{
     support::python::python_with,
 };
 
-/// Ends the worker, whose child it is, as a cgroup that is out of memory does.
+/// A function that kills its parent, the worker, as the out-of-memory killer of a cgroup does.
 const MODULE: &str = "
 import os, signal
 

@@ -1,4 +1,4 @@
-//! A dataset on S3 is the same dataset: packed there, read back, the same job to the last byte.
+//! A dataset on S3 is packed, read and used by a job, with the same bytes as on a local disk.
 
 use std::{fs, path::Path, process::Command};
 
@@ -12,7 +12,7 @@ use super::{
 
 const PICTURES: u64 = 48;
 
-/// `spdl-ctl` with the server's endpoint and credentials, and no others.
+/// Returns a command for `spdl-ctl` with only the server's endpoint and credentials.
 fn ctl_for(server: &S3Server) -> Command {
     let mut command = ctl();
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AWS_")) {
@@ -49,7 +49,7 @@ async fn a_job_on_s3_delivers_what_the_same_job_on_disk_does() {
     assert_eq!(verified["records"], PICTURES);
     assert_eq!(verified["faults"].as_array().map(Vec::len), Some(0));
 
-    // Copied there object by object, a dataset works too.
+    // A dataset that is copied there object by object works too.
     let copied = server.upload(&local, "copied").await;
     let mut digests = Vec::new();
     for (name, dataset) in [("disk", local.display().to_string()), ("packed", server.url("packed")), ("copied", copied)]
@@ -78,7 +78,7 @@ async fn what_is_wrong_with_a_store_is_named() {
     verify(&mut ctl_for(&server), "s3://no-such-bucket/errors").error(&["no-such-bucket"]);
     verify(&mut ctl_for(&server), &server.url("nothing-here")).error(&["nothing-here"]);
 
-    // An object replaced behind the manifest's back is refused.
+    // An object that was replaced since the manifest was made is refused.
     let job = folder.path().join("job.toml");
     write_job(&job, &dataset);
     let text = fs::read_to_string(&job).unwrap().replace("global_batch = 16", "global_batch = 4");

@@ -1,4 +1,4 @@
-//! The server behind the S3 tests is one: it keeps objects, serves ranges and checks signatures.
+//! Checks the server of the S3 tests itself: it keeps objects, serves ranges and checks signatures.
 
 use object_store::{Error, ObjectStoreExt};
 

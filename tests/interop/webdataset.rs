@@ -1,4 +1,4 @@
-//! Shards go both ways between us and the Python package `webdataset`.
+//! Exchanges shards with the Python package `webdataset`, in both directions.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,13 +17,13 @@ use super::{
 const WEBDATASET: &[&str] = &["webdataset==1.0.2"];
 const PICTURES: u64 = 40;
 
-/// The Python's SHA-256 hex digests are what the files have in common; computed there and here by the same function.
+/// Returns the SHA-256 hex digests of files, computed by Python's implementation.
 fn sha256_of(python: &Path, files: &[impl AsRef<Path>]) -> Vec<String> {
     let digests = run_script(python, "tests/interop/sha256.py", files.iter().map(AsRef::as_ref));
     digests.as_array().unwrap().iter().map(|digest| digest.as_str().unwrap().to_owned()).collect()
 }
 
-/// Files of a folder whose names start and end so, by name.
+/// Returns the files of a folder with this prefix and suffix, sorted by name.
 fn files(folder: &Path, prefix: &str, suffix: &str) -> Vec<std::path::PathBuf> {
     let named = |path: &std::path::PathBuf| {
         let name = path.file_name().unwrap().to_string_lossy();
@@ -58,7 +58,7 @@ fn shards_of_webdataset_give_the_same_bytes_after_indexing() {
     let out = folder.path().join("out");
     run(ctl().arg("replay").arg(&job).arg("--out").arg(&out).arg("--json")).json();
 
-    // Without shuffling, entries come in the order of the tars, which is the order they were written in.
+    // Without shuffling, entries come in the order of the tars, which is the order of writing.
     let read = run_script(&python, "tests/interop/read_webdataset.py", files(&shards, "part-", ".tar"));
     let theirs = |field: &str| -> Vec<String> {
         let records = read["records"].as_array().unwrap();

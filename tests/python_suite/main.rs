@@ -1,4 +1,4 @@
-//! The Python package, as users get it: built and installed into a virtual environment, and its own tests run there.
+//! Builds the Python package, installs it into a virtual environment as users do, and runs its tests there.
 
 use std::{
     env, fs,
@@ -7,16 +7,16 @@ use std::{
     sync::LazyLock,
 };
 
-/// Where the suite runs.
+/// The virtual environment of the tests.
 struct Environment {
     python: PathBuf,
-    /// Why it has no torch, where it has none.
+    /// The reason why it has no torch, if it has none.
     no_torch: Option<String>,
-    /// Why it has none of the frameworks that examples are for, where it has none.
+    /// The reason why it lacks the frameworks of the examples, if it lacks them.
     no_frameworks: Option<String>,
 }
 
-/// Made once, with the package installed.
+/// The environment with the package installed; created once.
 static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../test-venv");
     let mut make = Command::new("python3");
@@ -28,7 +28,7 @@ static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(|| {
     let bin = python.parent().expect("a Python is in the folder `bin` of its environment");
     let home = bin.parent().expect("a folder `bin` is in its environment");
 
-    // Without isolation the build takes maturin from this environment, where its program has to be on the path.
+    // Without isolation, the build uses this environment's maturin, whose program must be on `PATH`.
     let path = env::var_os("PATH").unwrap_or_default();
     let path = env::join_paths([bin.to_owned()].into_iter().chain(env::split_paths(&path))).expect("no colon in it");
     let mut install = Command::new(&python);
@@ -40,7 +40,7 @@ static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(|| {
     Environment { python, no_torch, no_frameworks }
 });
 
-/// The stand-in for a GPU's driver, as it was built for these tests.
+/// Returns the path of the stand-in for a GPU's driver, which is built for these tests.
 fn cuda_stand_in() -> PathBuf {
     let program = env::current_exe().expect("this program has a path");
     let mut places = program.ancestors().skip(1).take(2).map(|folder| folder.join("libspdl_cuda_stand_in.so"));
@@ -51,14 +51,14 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Runs a command to its end; what it prints goes to the test's output.
+/// Runs a command to its end and prints its output in the test's.
 fn run(command: &mut Command) {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     print!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?}: {}", output.status);
 }
 
-/// Runs pytest on what `arguments` select.
+/// Runs pytest with `arguments`.
 fn pytest(arguments: &[&str]) {
     let mut command = Command::new(&ENVIRONMENT.python);
     command.args(["-m", "pytest", "-q", "-rs", "--durations=5", "-p", "no:cacheprovider"]).args(arguments);
@@ -82,7 +82,7 @@ fn the_package_installs_and_its_tests_pass() {
 
 #[test]
 fn training_under_torchrun_is_killed_and_goes_on() {
-    // Without torch the whole file is skipped, which pytest takes for no tests at all.
+    // Without torch the whole file is skipped, which pytest reports as an error: no tests.
     if ENVIRONMENT.no_torch.is_none() {
         pytest(&["tests/python/test_ddp.py"]);
     }

@@ -1,4 +1,4 @@
-//! A store that stays away: the job waits, says why, and goes on by itself.
+//! A store that is unavailable for a long time: the job waits, reports the reason, and goes on by itself.
 
 use std::{
     io::{Read, Write},
@@ -44,7 +44,7 @@ async fn a_rank_waits_for_a_store_that_went_away_and_says_what_for() {
     }
 }
 
-/// What a worker shows at /metrics.
+/// Returns a worker's /metrics.
 fn metrics(address: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("the worker's HTTP port");
     write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("a request");
@@ -66,7 +66,7 @@ async fn a_job_whose_store_is_away_tells_the_trainer_and_the_operator_and_goes_o
     cluster.submit(&job);
     stored.proxy.order(".tar", 2, FOR_EVER, BUSY);
 
-    // A trainer that does not want to wait hears which stage of which worker waits for which shard, and why.
+    // The timeout error of a trainer names the stage, the worker, the shard, and the reason for the wait.
     run(&mut cluster.pull("patient", 0, 1, "node-0", &["--timeout", "3"])).error(&[
         "rank 0 has waited",
         "`fetch` of worker `node-0`",
@@ -75,14 +75,14 @@ async fn a_job_whose_store_is_away_tells_the_trainer_and_the_operator_and_goes_o
         "the server answered 503",
     ]);
 
-    // One that waits gets everything.
+    // A trainer that waits gets all samples.
     let pull = Process::spawn(&mut cluster.pull("patient", 0, 1, "node-0", &["--timeout", "110"]));
     let status = cluster.wait_for("a stall with its cause", |status| {
         status["workers"][0]["ranks"].to_string().contains("the server answered 503")
     });
     let store = &status["workers"][0]["store"];
     assert!(store["retries"].as_u64() > Some(0) && store["trouble_ms"].as_u64() > Some(0), "{store}");
-    // The rank's wait goes on and shows, though no batch ends it.
+    // The status shows the rank's growing wait although no batch has ended it yet.
     let rank = |status: &serde_json::Value| {
         let rank = &status["sessions"].as_array().expect("a list").last().expect("a session")["ranks"][0];
         (rank["position"].clone(), rank["waited_ms"].as_u64().expect("a number"))

@@ -1,4 +1,4 @@
-//! A disk cache that is damaged, full or not to be had costs time, never a sample.
+//! A disk cache that is damaged, full or unavailable costs time, never a sample.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! The whole way through a store that is as bad as they come: real workers, real ranks, the receipts of the plan.
+//! Real workers and ranks on a store with all kinds of faults: the receipts are still the plan's.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -27,7 +27,7 @@ async fn bad_records_failing_requests_and_slow_objects_leave_the_stream_as_plann
     let paths: Vec<String> = stored.proxy.requests().into_iter().map(|request| request.path).collect();
     drop(cluster);
 
-    // The same again, by workers that know nothing yet.
+    // The same again, with new workers whose caches are empty.
     let mut cluster = Cluster::start(0);
     for node in ["node-0", "node-1"] {
         cluster.start_worker(node, &["--store-silence-s", "0.5"]);
@@ -45,7 +45,7 @@ async fn bad_records_failing_requests_and_slow_objects_leave_the_stream_as_plann
     ];
     let latency = Duration::from_millis(3);
     let script = |seed| Script { seed, one_request_in: 20, faults: faults.clone(), latency, one_slow_object_in: 100 };
-    // One shard in a hundred: of a hundred, one, or two.
+    // The script makes about one shard in a hundred slow; take a seed that makes at least one slow.
     let slow = |script: &Script| paths.iter().filter(|path| path.ends_with(".tar") && script.is_slow(path)).count();
     let script = (0..).map(script).find(|script| slow(script) > 0).expect("a seed that makes a shard slow");
     stored.proxy.follow(script.clone());
@@ -56,7 +56,7 @@ async fn bad_records_failing_requests_and_slow_objects_leave_the_stream_as_plann
     let met = |fault: &Fault| requests.iter().any(|request| request.fault == Some(*fault));
     assert!(faults.iter().filter(|fault| met(fault)).count() >= 6, "the script was kind");
 
-    // The same samples and bytes, evenly, and those that were substituted are listed.
+    // The same samples and bytes, the same number of batches for each rank, and all substituted samples are listed.
     for field in ["receipt", "content_digest"] {
         assert_eq!(sum(&loud, field), sum(&quiet, field));
     }

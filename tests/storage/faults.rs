@@ -1,4 +1,4 @@
-//! One test for each fault of a store: the rank gets what it would have got, and the fault is counted.
+//! One test for each fault of a store: the rank gets the same batches as without it, and the fault is counted.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
 
 const MANIFEST: &str = "manifest.spdl";
 
-/// Lets `fault` happen to the manifest, an index and blocks of every shard, and compares with the undisturbed run.
+/// Injects `fault` into requests of the manifest, of indexes and of blocks, and compares with a run without faults.
 async fn disturbed_by(fault: Fault) -> (Scene, Delivered) {
     let scene = Scene::new(24, 6).await;
     scene.proxy.order(MANIFEST, 0, 1, fault);
@@ -29,7 +29,7 @@ async fn disturbed_by(fault: Fault) -> (Scene, Delivered) {
 async fn an_answer_of_503_is_tried_again() {
     let (scene, delivered) = disturbed_by(Fault::Status(503, None)).await;
     assert_eq!(delivered.store.retries, 7);
-    // Neither the store's client nor anybody else has tried again beside us.
+    // No other layer, such as the store's client, retries.
     assert_eq!(scene.proxy.requests().len() as u64, delivered.store.requests);
 }
 
@@ -43,7 +43,7 @@ async fn a_store_that_says_when_to_come_back_is_left_alone_till_then() {
     let requests = scene.proxy.requests();
     let refused = requests.iter().position(|request| request.fault.is_some()).unwrap();
     let last = requests.iter().rfind(|request| request.path == requests[refused].path).unwrap();
-    // Our own back-off would have been 5 ms at most.
+    // Without Retry-After, the back-off would be 5 ms at most.
     assert!(last.at - requests[refused].at >= Duration::from_secs(1));
 }
 
@@ -77,7 +77,7 @@ async fn a_short_body_that_claims_to_be_whole_is_asked_for_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_bytes_are_fetched_again_and_are_no_bad_sample() {
-    // Half of the orders may hit bytes that nobody reads: the padding between records.
+    // Half of the faults may hit bytes that are not checked: the padding between records.
     let (_, delivered) = disturbed_by(Fault::FlippedByte).await;
     assert!(delivered.store.wrong_bytes >= 3, "{:?}", delivered.store);
 }
@@ -105,7 +105,7 @@ async fn a_slow_request_is_hedged_and_hedges_are_few() {
     assert_eq!(delivered.batches, scene.undisturbed(1).await);
     assert_eq!(scene.proxy.open_orders(), 0, "both have happened");
     let store = delivered.store;
-    // One of them may have been a hedge itself, against a request that was slow by chance.
+    // One of the two slow requests may itself have been a hedge of a request that was slow by chance.
     assert!(store.hedges >= 2 && store.hedge_wins >= 1, "{store:?}");
     assert!(store.hedges * 100 <= store.requests * 3, "{store:?}");
     assert_eq!((store.retries, store.timeouts), (0, 0));
@@ -123,13 +123,13 @@ async fn what_the_store_refuses_is_an_error_that_names_it_after_a_few_requests()
         scene.proxy.forget_orders();
         let mut asked: HashMap<String, u32> = HashMap::new();
         for request in scene.proxy.requests().split_off(before) {
-            // A shard's requests are for ranges; what has none asks whether it is still the same shard.
+            // Reads of a shard have a range; requests without one check whether the shard has changed.
             let counts = request.fault.is_some() && (object == MANIFEST || !request.range.is_empty());
             *asked.entry(request.path + &request.range).or_default() += u32::from(counts);
         }
         assert_eq!(asked.values().max(), Some(&4), "{asked:?}");
     }
-    // A gateway's slip is none.
+    // A refusal that passes after 2 requests, as a gateway may send, is no error.
     scene.proxy.order(&shard, 0, 2, Fault::Status(403, None));
     assert_eq!(scene.run(1, &Settings::default()).await.unwrap().batches, scene.undisturbed(1).await);
 }

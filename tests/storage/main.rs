@@ -1,4 +1,4 @@
-//! Bad storage: every fault of a store, on purpose, between a real server and a real loader.
+//! Faults of a store, injected between a real server and a real loader.
 
 mod away;
 mod cache;

@@ -1,4 +1,4 @@
-//! A shard that was replaced behind our back is refused by name, whatever else is there.
+//! A shard that was replaced after the manifest was made is refused by name.
 
 use object_store::{ObjectStoreExt, WriteMultipart};
 
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl Scene {
-    /// Has the dataset indexed where it is served, so that its manifest knows the store's etags.
+    /// Indexes the dataset on the server, so that the manifest has the store's etags.
     async fn with_etags(&self) {
         let out = self.folder.path().join("indexed");
         std::fs::create_dir(&out).unwrap();
@@ -20,7 +20,7 @@ impl Scene {
         std::fs::copy(out.join("manifest.spdl"), self.folder.path().join("dataset/manifest.spdl")).unwrap();
     }
 
-    /// Changes a byte of a shard's records, or its length.
+    /// Replaces a shard on the server by a changed copy.
     async fn replace(&self, shard: &str, change: fn(&mut Vec<u8>)) {
         let key = self.server.key(&format!("set/{shard}"));
         let mut bytes = std::fs::read(self.folder.path().join("dataset").join(shard)).unwrap();
@@ -29,7 +29,7 @@ impl Scene {
     }
 }
 
-/// Other bytes in every record, and as many.
+/// Changes bytes in each record and keeps the length.
 fn other_bytes(bytes: &mut [u8]) {
     bytes.iter_mut().filter(|byte| **byte > 127).for_each(|byte| *byte ^= 1);
 }
@@ -49,7 +49,7 @@ async fn a_shard_of_the_same_size_with_another_etag_and_other_bytes_is_refused_i
     scene.with_etags().await;
     assert_eq!(scene.run(1, &Settings::default()).await.unwrap().batches, scene.undisturbed(1).await);
     let shard = scene.shards().remove(2);
-    // The store has trouble with the shard, and when that is over it has another one.
+    // The store fails for the shard; when it works again, the shard has been replaced.
     scene.proxy.order(&shard, 1, 1 << 40, Fault::Status(503, None));
     let mut fed = scene.feed(&scene.url, 1, &Settings::default()).await;
     while !fed.feed.stall().is_some_and(|stall| stall.waiting_for.contains("have failed for")) {
@@ -70,7 +70,7 @@ async fn a_shard_of_the_same_size_with_another_etag_and_other_bytes_is_refused_i
 async fn a_copied_dataset_whose_etags_are_others_delivers_the_same_samples() {
     let scene = Scene::new(24, 6).await;
     scene.with_etags().await;
-    // A copy in parts, as `aws s3 cp` makes it: the etag is made of those of the parts.
+    // A multipart copy, as `aws s3 cp` makes it: its etag is computed from those of the parts.
     for shard in scene.shards() {
         let (client, key) = (scene.server.client(), scene.server.key(&format!("set/{shard}")));
         let before = client.head(&key).await.unwrap().e_tag;

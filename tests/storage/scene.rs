@@ -1,4 +1,4 @@
-//! A dataset on a web server behind the proxy, and a rank that is fed from it in this process.
+//! A dataset on a web server behind the proxy, and a rank that this process feeds from it.
 
 use std::{
     fs,
@@ -21,30 +21,30 @@ use crate::{
     support::{proxy::Proxy, s3::S3Server},
 };
 
-/// No batch takes longer, whatever is wrong with the store.
+/// The longest time that a batch may take with any fault of the store.
 const LIMIT: Duration = Duration::from_secs(60);
-/// A memory so small that few blocks stay in it.
+/// A memory budget so small that few blocks stay cached.
 const MEMORY_BYTES: u64 = 16 << 20;
 
-/// A dataset, its server and the proxy before it.
+/// A dataset, its server and the proxy before the server.
 pub(crate) struct Scene {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) server: S3Server,
     pub(crate) proxy: Proxy,
-    /// Its URL by way of the proxy.
+    /// URL of the dataset through the proxy.
     pub(crate) url: String,
 }
 
-/// What a rank got.
+/// What a rank received.
 #[derive(Debug)]
 pub(crate) struct Delivered {
-    /// Each batch's bytes, hashed.
+    /// A hash of the bytes of each batch.
     pub(crate) batches: Vec<u64>,
     pub(crate) store: StoreStats,
 }
 
 impl Scene {
-    /// Packs `count` records of 20 kB, `per_shard` to a shard in blocks of two, and puts them on a server.
+    /// Packs `count` records of 20 kB, `per_shard` to a shard in blocks of two, and uploads them to a server.
     pub(crate) async fn new(count: u32, per_shard: u32) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (records, dataset) = (folder.path().join("records/class"), folder.path().join("dataset"));
@@ -63,12 +63,12 @@ impl Scene {
         Self { folder, server, proxy, url }
     }
 
-    /// The dataset as it lies on this disk.
+    /// Returns the path of the dataset on the local disk.
     pub(crate) fn local(&self) -> String {
         self.folder.path().join("dataset").display().to_string()
     }
 
-    /// The names of the shards.
+    /// Returns the names of the shards.
     pub(crate) fn shards(&self) -> Vec<String> {
         let files = fs::read_dir(self.local()).expect("a folder");
         let names = files.map(|file| file.expect("a file").file_name().to_string_lossy().into_owned());
@@ -77,7 +77,7 @@ impl Scene {
         names
     }
 
-    /// A feed of the dataset at `url`: `epochs` of it.
+    /// Starts a feed of `epochs` epochs of the dataset at `url`.
     pub(crate) async fn feed(&self, url: &str, epochs: u32, settings: &Settings) -> Fed {
         let text = format!(
             "name = \"raw\"\ndataset = {url:?}\nseed = 3\nglobal_batch = 4\nepochs = {epochs}\n\
@@ -89,18 +89,18 @@ impl Scene {
         Fed::start(job, settings)
     }
 
-    /// What a rank gets of the dataset behind the proxy.
+    /// Returns what a rank receives from the dataset behind the proxy.
     pub(crate) async fn run(&self, epochs: u32, settings: &Settings) -> Result<Delivered, FeedError> {
         self.feed(&self.url, epochs, settings).await.rest().await
     }
 
-    /// What it would get were nothing wrong.
+    /// Returns the batches of a run on the local disk, without faults.
     pub(crate) async fn undisturbed(&self, epochs: u32) -> Vec<u64> {
         self.feed(&self.local(), epochs, &Settings::default()).await.rest().await.unwrap().batches
     }
 }
 
-/// What a run may be told.
+/// Settings of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) retry: RetrySettings,
@@ -125,7 +125,7 @@ impl Settings {
     }
 }
 
-/// A rank that is being fed.
+/// A rank and its feed.
 pub(crate) struct Fed {
     pub(crate) feed: RankFeed,
     pub(crate) resources: Arc<Resources>,
@@ -145,7 +145,7 @@ impl Fed {
         Self { feed, resources, batches: Vec::new() }
     }
 
-    /// Takes one batch; `false` at the end.
+    /// Takes one batch; returns `false` at the end.
     pub(crate) async fn next(&mut self) -> Result<bool, FeedError> {
         match tokio::time::timeout(LIMIT, self.feed.next()).await.expect("a batch within the limit")? {
             FeedEvent::Filled { slot, used_bytes, .. } => {
@@ -161,7 +161,7 @@ impl Fed {
         }
     }
 
-    /// Takes all that is left.
+    /// Takes all remaining batches.
     pub(crate) async fn rest(mut self) -> Result<Delivered, FeedError> {
         while self.next().await? {}
         Ok(Delivered { batches: self.batches, store: self.resources.store_figures() })

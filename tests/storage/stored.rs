@@ -19,7 +19,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// Packs `count` pictures, `per_shard` to a shard, the `bad` ones cut short.
+    /// Packs `count` pictures, `per_shard` to a shard; truncates the `bad` ones.
     pub(crate) async fn new(count: u64, per_shard: u64, bad: &[u64]) -> Self {
         let dataset = Dataset { folder: tempfile::tempdir().expect("a temporary folder") };
         let pictures = dataset.path("pictures");
@@ -40,12 +40,12 @@ impl Stored {
         Self { dataset, proxy, _server: server, url }
     }
 
-    /// Writes a job file: pictures of 32 pixels and their class.
+    /// Writes a job file with pictures of 32 pixels and their class.
     pub(crate) fn job(&self, name: &str, keys: &str) -> PathBuf {
         self.job_of(name, keys, 32)
     }
 
-    /// The same with pictures of `size` pixels.
+    /// Writes a job file with pictures of `size` pixels and their class.
     pub(crate) fn job_of(&self, name: &str, keys: &str, size: u32) -> PathBuf {
         let text = format!(
             "name = \"{name}\"\ndataset = {:?}\nseed = 5\nglobal_batch = 16\n{keys}\n\
@@ -60,7 +60,7 @@ impl Stored {
     }
 }
 
-/// All files below a folder, sorted by path.
+/// Returns all files below a folder, sorted by path.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder") {
