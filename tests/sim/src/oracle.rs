@@ -1,4 +1,5 @@
-//! What must be true, seen from outside: it knows the plan, what was asked and answered, and what trainers were handed.
+//! The invariants, checked from outside: the oracle knows the plan, the requests and answers, and the batches that
+//! trainers took.
 
 mod answers;
 mod batches;
@@ -9,37 +10,37 @@ use spdl_coordinator::core::{Change, Durable};
 use spdl_shard::{Position, order::BatchParams};
 use spdl_wire::messages::{Session, SessionId};
 
-/// How long ranks go on at most that have to learn that they may not.
+/// The longest time for which ranks may continue before they learn that they must stop.
 const SETTLED_US: u64 = 30_000_000;
 
-/// Job and run.
+/// The names of job and run.
 type RunKey = (String, String);
 
-/// A session as its answers have described it.
+/// A session as the answers about it describe it.
 #[derive(Debug)]
 struct Known {
     run: RunKey,
     world: u32,
     start: Position,
     launch: Option<String>,
-    /// What each rank has acknowledged, and the nonce that it joined with.
+    /// What each rank has acknowledged, and the nonce of its join.
     ranks: BTreeMap<u32, (Position, u64)>,
-    /// When each rank was last heard by the coordinator that runs, by its clock; `None` once it has left.
+    /// When the running coordinator last heard each rank, by its clock; `None` after the rank has left.
     heard_ms: BTreeMap<u32, Option<u64>>,
 }
 
 impl Known {
-    /// The last position that every rank had acknowledged.
+    /// Returns the last position that every rank had acknowledged.
     fn acknowledged(&self) -> Position {
         let everyone = self.ranks.len() == self.world as usize;
         self.ranks.values().map(|(at, _)| *at).min().filter(|_| everyone).unwrap_or(self.start)
     }
 }
 
-/// Where a client is in its stream.
+/// The position of a client in its stream.
 #[derive(Debug)]
 struct Cursor {
-    /// Sessions that replace each other after a coordinator forgot one are one: the first.
+    /// Sessions that replace each other after a coordinator lost one count as one stream, named by the first.
     stream: (u32, SessionId),
     rank: u32,
     world: u32,
@@ -48,28 +49,28 @@ struct Cursor {
     next: Position,
 }
 
-/// What a coordinator must know, as it was started and asked: others may know better meanwhile.
+/// What a coordinator must know from its start and its requests; other coordinators may know more meanwhile.
 #[derive(Debug, Default)]
 struct View {
     known: BTreeMap<SessionId, Known>,
-    /// Acknowledged and not durable yet, since when.
+    /// The positions that were acknowledged and are not durable yet, and since when.
     lagging: VecDeque<(u64, SessionId, u32, Position)>,
     durable: BTreeMap<(SessionId, u32), Position>,
 }
 
 impl View {
-    /// The newest session of a run.
+    /// Returns the newest session of a run.
     fn newest(&self, run: &RunKey) -> Option<(SessionId, &Known)> {
         self.known.iter().rev().find(|(_, known)| known.run == *run).map(|(id, known)| (*id, known))
     }
 
-    /// Whether a session has a successor.
+    /// Returns whether a session has a successor.
     fn is_superseded(&self, id: SessionId) -> bool {
         self.known.get(&id).and_then(|known| self.newest(&known.run)).is_some_and(|(newest, _)| newest > id)
     }
 }
 
-/// What the state has had of a session.
+/// What the durable state has held of a session.
 #[derive(Debug, Default)]
 struct Kept {
     is_superseded: bool,
@@ -81,14 +82,14 @@ struct Kept {
 #[derive(Debug, Default)]
 struct Submitted {
     fate: Fate,
-    /// How often that was decided about.
+    /// The number of decisions about the job so far; a loss of the state counts as one.
     decisions: u64,
 }
 
-/// Whether a job is there, as the admin was told.
+/// Whether a job exists, as far as the admin was told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Fate {
-    /// Something was decided, and not told yet; or the state was lost.
+    /// A change was decided and not yet confirmed, or the state was lost.
     #[default]
     Open,
     There,
@@ -97,7 +98,7 @@ enum Fate {
     },
 }
 
-/// A bad sample that a worker tells of: of which job, and when that was decided about last.
+/// A bad sample in a worker's heartbeat: its job, and the number of decisions about the job at that time.
 #[derive(Debug)]
 pub(crate) struct Told {
     era: u32,
@@ -108,24 +109,24 @@ pub(crate) struct Told {
 
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
-    /// The coordinator's lost states.
+    /// The number of times that the coordinator's state was lost.
     era: u32,
     liveness_ms: u64,
-    /// By coordinator.
+    /// The view of each coordinator.
     views: BTreeMap<usize, View>,
-    /// What is in the state.
+    /// What the durable state holds of each session.
     kept: BTreeMap<SessionId, Kept>,
-    /// Sessions that clients take part in: of which run, how many ranks, and from where.
+    /// The sessions that clients take part in: the run, the number of ranks, and the start.
     adopted: BTreeMap<SessionId, (RunKey, u32, Position)>,
-    /// The same, and those of jobs that were removed.
+    /// The same, including sessions of jobs that were removed.
     given: BTreeMap<SessionId, (RunKey, u32, Position)>,
     bad_heard: BTreeSet<(String, u64)>,
-    /// Jobs that were submitted.
+    /// The jobs that were submitted.
     jobs: BTreeMap<String, Submitted>,
-    /// The newest session of each run that has delivered, in which era, and since when.
+    /// The newest session of each run that has delivered a batch, with its era, and since when.
     delivering: BTreeMap<RunKey, ((u32, SessionId), u64)>,
     cursors: BTreeMap<usize, Cursor>,
-    /// Every (epoch, offset) that was delivered, and the sample.
+    /// Every position that was delivered, and its sample.
     delivered: BTreeMap<(u32, SessionId), BTreeMap<Position, u64>>,
 }
 
@@ -134,7 +135,7 @@ impl Oracle {
         Self { liveness_ms, ..Self::default() }
     }
 
-    /// What a coordinator starts from.
+    /// Checks the state that a coordinator starts from.
     pub(crate) fn coordinator_started(&mut self, at: usize, state: &Durable) -> Result<(), String> {
         let mut view = View::default();
         for session in &state.sessions {
@@ -153,7 +154,7 @@ impl Oracle {
             view.known.insert(session.id, known);
         }
         for (id, (run, ..)) in &self.adopted {
-            // The oldest of a run are forgotten.
+            // The oldest sessions of a run may be gone.
             let oldest = view.known.iter().find(|(_, known)| known.run == *run).map(|(oldest, _)| oldest);
             if !view.known.contains_key(id) && oldest.is_none_or(|oldest| id > oldest) {
                 return Err(format!("session {} of {run:?} was answered and is not durable", id.0));
@@ -188,7 +189,7 @@ impl Oracle {
         }
     }
 
-    /// A rank is told its session, which no other coordinator tells otherwise.
+    /// Records the session that a rank was given; no other answer may describe the session differently.
     pub(crate) fn told(&mut self, run: &RunKey, session: &Session) -> Result<(), String> {
         let told = (run.clone(), session.world, session.start);
         if matches!(self.fate(&run.0), Fate::Removed { .. }) {
@@ -197,7 +198,7 @@ impl Oracle {
         if let Some(before) = self.given.get(&session.id).filter(|before| **before != told) {
             return Err(format!("session {} is given twice: {before:?} and {told:?}", session.id.0));
         }
-        // Where its removal was decided meanwhile it is not kept for long.
+        // If its removal was decided meanwhile, the session is not kept for long.
         if self.fate(&run.0) == Fate::There {
             self.adopted.insert(session.id, told.clone());
         }
@@ -205,7 +206,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// The state has taken changes, all at once: nothing that was there before comes back.
+    /// Checks changes that were applied to the state at once: no older state may come back.
     pub(crate) fn applied(&mut self, changes: &[Change]) -> Result<(), String> {
         let last: BTreeMap<SessionId, &Change> = changes
             .iter()
@@ -245,7 +246,8 @@ impl Oracle {
         self.era
     }
 
-    /// Told to the coordinator in that era, and heard by it.
+    /// Records the bad samples that a coordinator confirmed, if its state and their jobs are unchanged since they were
+    /// sent.
     pub(crate) fn bad_samples_heard(&mut self, told: Vec<Told>) {
         for Told { era, decisions, job, sample } in told {
             let now = self.jobs.get(&job).map_or((Fate::There, 0), |job| (job.fate, job.decisions));
@@ -255,13 +257,13 @@ impl Oracle {
         }
     }
 
-    /// A worker is about to tell of one.
+    /// Describes a bad sample that a worker is about to report.
     pub(crate) fn told_bad(&self, job: &str, sample: u64) -> Told {
         let decisions = self.jobs.get(job).map_or(0, |job| job.decisions);
         Told { era: self.era, decisions, job: job.to_owned(), sample }
     }
 
-    /// Those of the folder are always there.
+    /// Returns whether a job exists; jobs of the jobs directory always do.
     fn fate(&self, job: &str) -> Fate {
         self.jobs.get(job).map_or(Fate::There, |job| job.fate)
     }
@@ -270,7 +272,7 @@ impl Oracle {
         matches!(self.fate(job), Fate::Removed { .. })
     }
 
-    /// A coordinator has decided about a job that was submitted.
+    /// Records that a coordinator decided to create or remove a submitted job.
     pub(crate) fn decided_about_job(&mut self, at: usize, job: &str, is_removal: bool) {
         let submitted = self.jobs.entry(job.to_owned()).or_default();
         submitted.fate = Fate::Open;
@@ -284,13 +286,13 @@ impl Oracle {
         }
     }
 
-    /// The admin is told that it is done.
+    /// Records that the admin was told that its request is done.
     pub(crate) fn told_about_job(&mut self, job: &str, is_removal: bool, now_us: u64) {
         let submitted = self.jobs.entry(job.to_owned()).or_default();
         submitted.fate = if is_removal { Fate::Removed { since_us: now_us } } else { Fate::There };
     }
 
-    /// A rank is told that there is no such job.
+    /// Checks the answer to a rank that there is no such job.
     pub(crate) fn told_unknown(&self, job: &str) -> Result<(), String> {
         match self.fate(job) {
             Fate::There => Err(format!("a rank is told that there is no job `{job}`, and there is")),
@@ -298,7 +300,8 @@ impl Oracle {
         }
     }
 
-    /// A rank takes a batch: of the newest session of its run, unless that is new or nothing is calm yet.
+    /// Checks that a rank takes its batch from the newest session of its run, unless that session is recent or the calm
+    /// phase has not settled yet.
     pub(crate) fn settled(
         &mut self,
         job: &str,
@@ -326,7 +329,7 @@ impl Oracle {
         }
     }
 
-    /// The coordinator asks for these to be made durable.
+    /// Records changes that the coordinator hands to its writer.
     pub(crate) fn persisting(&mut self, at: usize, changes: &[Change]) {
         let View { lagging, durable, .. } = self.views.entry(at).or_default();
         for change in changes {
@@ -338,7 +341,7 @@ impl Oracle {
         }
     }
 
-    /// After a tick, nothing that was acknowledged longer ago than that is not on its way to the disk.
+    /// Checks after a tick that no position acknowledged more than `persist_ms` ago is still missing from the writer.
     pub(crate) fn ticked(&self, at: usize, now_ms: u64, persist_ms: u64) -> Result<(), String> {
         let Some(view) = self.views.get(&at) else { return Ok(()) };
         let late = view.lagging.iter().find(|(since_ms, session, ..)| {

@@ -1,4 +1,4 @@
-//! What a coordinator may answer.
+//! Checks of the coordinators' answers.
 
 use spdl_shard::Position;
 use spdl_wire::messages::{FromCoordinator, Join, RankHeartbeat, Refusal, Session, SessionId, Start, ToCoordinator};
@@ -7,7 +7,7 @@ use super::{Known, Oracle, RunKey};
 use crate::coverage::Coverage;
 
 impl Oracle {
-    /// The coordinator has decided on an answer.
+    /// Checks an answer that a coordinator has decided on.
     pub(crate) fn answered(
         &mut self,
         at: usize,
@@ -140,8 +140,8 @@ fn run_of(join: &Join) -> RunKey {
     (join.job.clone(), join.run.clone())
 }
 
-/// Whether a join may end the newest session of its run: no rank was heard there within the liveness timeout, or it is a
-/// restart, or it takes over.
+/// Checks that a join may supersede the newest session of its run: no rank of it was heard within the liveness timeout,
+/// or the join is a restart, or it takes over.
 fn may_supersede(
     liveness_ms: u64,
     now_ms: u64,

@@ -1,4 +1,4 @@
-//! What trainers may be handed.
+//! Checks of the batches that trainers take.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Oracle {
-    /// A client takes part in a session, for the first time in its life.
+    /// Records that a client joined a session for the first time.
     pub(crate) fn joined(&mut self, client: usize, (era, rank): (u32, u32), session: &Session, scenario: &Scenario) {
         let cursor = Cursor {
             stream: (era, session.id),
@@ -30,7 +30,7 @@ impl Oracle {
         self.cursors.insert(client, cursor);
     }
 
-    /// A trainer was handed a batch: it is the one that the undisturbed run hands over here.
+    /// Checks that the batch a trainer took is the one that a run without faults delivers at this position.
     pub(crate) fn took(
         &mut self,
         client: usize,
@@ -64,7 +64,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A trainer was told that there is no more.
+    /// Checks that the stream has ended where a trainer was told so.
     pub(crate) fn ended(&self, client: usize, scenario: &Scenario) -> Result<(), String> {
         let cursor = self.cursors.get(&client).ok_or("the end came before the rank joined")?;
         match scenario.dataset(&cursor.job).plan.step(cursor.next, &cursor.params) {
@@ -73,8 +73,8 @@ impl Oracle {
         }
     }
 
-    /// All ranks of a session have ended: together they got all that there is from its start on, each once, and their
-    /// receipts add up to it.
+    /// Checks a session all of whose ranks have ended: together they received every sample from its start on exactly
+    /// once, and their receipts add up to that.
     pub(crate) fn finished(&self, clients: &[usize], session: &Session, receipts: Receipt) -> Result<(), String> {
         let cursors: Vec<&Cursor> = clients.iter().filter_map(|client| self.cursors.get(client)).collect();
         let Some(stream) = cursors.first().map(|cursor| cursor.stream) else { return Ok(()) };
@@ -99,7 +99,7 @@ impl Oracle {
     }
 }
 
-/// What an entry must be, by the plan and the list of bad samples.
+/// Returns what an entry must be, by the plan and the list of bad samples.
 fn expected_entry(at: Position, mut id: u64, kind: ItemKind, dataset: &Dataset) -> Entry {
     let mut flags = match kind {
         ItemKind::Sample => 0,
@@ -117,7 +117,7 @@ fn expected_entry(at: Position, mut id: u64, kind: ItemKind, dataset: &Dataset) 
     Entry { at, id, flags }
 }
 
-/// Every position that a session delivers, by arithmetic of its own and not the plan's.
+/// Returns every position that a session delivers, computed independently of the plan.
 fn all_positions(session: &Session) -> impl Iterator<Item = Position> + use<> {
     let (samples, batch) = (session.job.samples, u64::from(session.global_batch));
     let (start, epochs, policy) = (session.start, session.job.epochs, session.job.epoch_end);
