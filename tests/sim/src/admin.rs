@@ -1,4 +1,4 @@
-//! Who submits jobs and removes them: asks the coordinators until one has answered.
+//! The admin, who submits and removes jobs: asks the coordinators until one has answered.
 
 use spdl_wire::messages::{FromCoordinator, Refusal, ToCoordinator};
 
@@ -14,7 +14,7 @@ const AGAIN_US: u64 = 500_000;
 pub(crate) struct Admin {
     pub(crate) process: Process,
     pub(crate) asking: Asking,
-    /// What there is to do; the first is being asked for.
+    /// The orders to carry out; the first is in progress.
     todo: Vec<Order>,
 }
 
@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    /// Removes a job that was submitted, whoever trains with it.
+    /// Removes a submitted job, even if runs train with it.
     pub(crate) fn remove_job(&mut self) {
         let job = 1 + self.dice.index(self.scenario.jobs.len() - 1);
         self.order(Order::Remove { job });
@@ -90,7 +90,7 @@ impl World {
         match (order, answer) {
             (Order::Submit { job }, FromCoordinator::Done) => self.job_is_there(job),
             (Order::Remove { .. }, FromCoordinator::Done) => self.coverage.count("job_removed"),
-            // An answer was lost.
+            // The answer to an earlier attempt was lost.
             (
                 Order::Remove { .. },
                 FromCoordinator::Refused(Refusal::UnknownJob { .. } | Refusal::JobFailed { .. }),

@@ -1,4 +1,4 @@
-//! Asking the coordinators, one question after the other, as the shells of workers and clients do.
+//! Requests to the coordinators, one at a time, as the shells of workers and clients send them.
 
 use std::collections::VecDeque;
 
@@ -14,23 +14,23 @@ use crate::{
     world::{Input, World},
 };
 
-/// How long an answer to a client and one to a worker may take, and how long longer over a new connection.
+/// The time limits for an answer to a client and to a worker, and the extra time over a new connection.
 const CLIENT_US: u64 = 5_000_000;
 const WORKER_US: u64 = 3_000_000;
 const CONNECT_US: u64 = 3_000_000;
 
-/// Questions of one process.
+/// The requests of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Asking {
     search: Option<LeaderDiscovery>,
-    /// To which coordinator.
+    /// The connection, and the coordinator that it goes to.
     conn: Option<(usize, ConnId)>,
     open: Option<Open>,
     next: u64,
     queue: VecDeque<ToCoordinator>,
 }
 
-/// The question that is open.
+/// The request in progress.
 #[derive(Debug)]
 struct Open {
     id: u64,
@@ -55,7 +55,7 @@ impl World {
 
     fn search(&mut self, target: Target) -> &mut LeaderDiscovery {
         if self.asking(target).search.is_none() {
-            // Each is given the coordinators in an order of its own.
+            // Each process has the coordinators in an order of its own.
             let all = self.coordinators.len();
             let first = if all > 1 { self.dice.index(all) } else { 0 };
             let addresses: Vec<String> = (0..all).map(|at| address_of((first + at) % all)).collect();
@@ -70,7 +70,7 @@ impl World {
         self.ask_next(target);
     }
 
-    /// Gives up what is open, and with it the connection that it went over.
+    /// Drops all requests, and closes the connection of the one in progress.
     pub(crate) fn ask_nothing_more(&mut self, target: Target) {
         let asking = self.asking(target);
         asking.queue.clear();
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// The same question goes to another coordinator, or nobody who leads was found.
+    /// Sends the request to another coordinator, or reports that no leader was found.
     fn ask_another(&mut self, target: Target, next: Option<String>, body: ToCoordinator) {
         if let Some(next) = next {
             self.coverage.count("question_went_to_another_coordinator");

@@ -21,7 +21,7 @@ use crate::{
     world::{Input, World},
 };
 
-/// How long a goodbye may take.
+/// The time limit for the leave request.
 const NOTICE_US: u64 = 1_500_000;
 
 pub(crate) struct ClientProcess {
@@ -32,20 +32,20 @@ pub(crate) struct ClientProcess {
     pub(crate) launch: u64,
     pub(crate) rank: u32,
     pub(crate) session: Option<Session>,
-    /// Of the coordinator's state, when it gave the session.
+    /// The era of the coordinator's state in which the session was given.
     era: u32,
     links: BTreeMap<LinkId, LinkEnd>,
-    /// Came in and not handed over.
+    /// Batches that arrived and are not handed over yet.
     pending: BTreeMap<(LinkId, u32), Batch>,
     ready: VecDeque<Ready>,
-    /// With the trainer.
+    /// Batches that the trainer holds.
     held: VecDeque<Batch>,
     is_busy: bool,
     pub(crate) position: Position,
     pub(crate) receipt: Receipt,
     pub(crate) is_ended: bool,
     is_closing: bool,
-    /// The core's inputs come in order, up to this time.
+    /// The time of the last event sent to the core, whose events arrive in order.
     inbox_us: u64,
     armed_us: Option<u64>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct ClientProcess {
 struct LinkEnd {
     conn: ConnId,
     transport: Transport,
-    /// Once it is attached.
+    /// The slab, once the link is attached.
     slab: Option<SharedSlab>,
     next: u64,
     early: BTreeMap<u64, Message>,
@@ -75,7 +75,7 @@ enum Ready {
 }
 
 impl Batch {
-    /// Whether the slot holds what it held when the batch arrived.
+    /// Returns whether the slot still holds what it held when the batch arrived.
     fn is_whole(&self) -> bool {
         self.slab.borrow()[self.slot as usize].as_ref() == Some(&self.content)
     }
@@ -149,7 +149,7 @@ impl World {
         self.after_client(client);
     }
 
-    /// Does what the core wants, and what follows from it.
+    /// Carries out the core's effects, and the steps that follow from them.
     pub(crate) fn after_client(&mut self, client: usize) {
         while let Some(effect) = self.clients[client].core.poll_effect() {
             self.carry_out(client, effect);
@@ -185,9 +185,9 @@ impl World {
         }
     }
 
-    /// Into the channel that the task of the core reads.
+    /// Sends an event through the channel that the core's task reads.
     fn tell(&mut self, client: usize, input: Input) {
-        // Now and then the task does not get the processor.
+        // Sometimes the task is delayed by the scheduler of the host.
         let most_us = if self.dice.percent(15) { 50_000 } else { 500 };
         let delay_us = self.dice.within(1, most_us);
         let state = &mut self.clients[client];
@@ -246,8 +246,8 @@ impl World {
                 self.coverage.count(name);
             }
         }
-        // Nobody here breaks the protocol, so a home that is left for that is a fault of ours.
-        // And that a link's task ended is only told when it was left before.
+        // No process in the simulation breaks the protocol, so leaving a home for that reason is a bug. The end of a
+        // link's task is only reported to the core after the core has left the link.
         for wrong in ["it sent", "it filled", "it ended", "it attached", "its task ended"] {
             if text.contains(wrong) {
                 self.fail(format!("client {client}: {text}"));
@@ -318,7 +318,7 @@ impl World {
         for slot in dropped {
             self.tell_core(client, SessionEvent::Freed { link, slot });
         }
-        // However a link's task ends, the core is told.
+        // The core is informed of the end of a link's task in every case.
         self.tell_core(client, SessionEvent::LinkLost { link, cause: "its task ended".into() });
         self.close(end.conn, 0);
     }
@@ -384,7 +384,7 @@ impl World {
         }
     }
 
-    /// Passes on what came, in order where this client is one that puts it in order.
+    /// Passes on the messages that arrived, in order if this client sorts them.
     fn hear_early(&mut self, client: usize, link: LinkId) {
         let is_unordered = self.scenario.is_unordered;
         loop {
@@ -429,7 +429,7 @@ impl World {
         self.tell(client, Input::Filled { link, sequence, batch });
     }
 
-    /// The trainer takes its next batch, where it may.
+    /// Lets the trainer take its next batch, if it may.
     pub(crate) fn train(&mut self, client: usize) {
         let state = &self.clients[client];
         let may = state.process.is_running() && !state.is_busy && !state.is_closing && !state.is_ended;
@@ -466,10 +466,10 @@ impl World {
         self.remind(step_us, Target::Client(client), Input::Trained);
     }
 
-    /// Long after all is calm, nobody goes on in a session that has a successor, or with a job that is gone.
+    /// Checks that, well into the calm phase, no rank continues in a superseded session or with a removed job.
     fn check_settled(&mut self, client: usize) {
         let state = &self.clients[client];
-        // The one that it takes part in now: one that was forgotten is replaced.
+        // The session that it takes part in now: one that was lost has been replaced.
         let Some(session) = state.core.session() else { return };
         let calm_us = self.is_calm.then_some(self.calm_us);
         let run = self.scenario.runs[state.launcher].clone();
@@ -498,7 +498,7 @@ impl World {
         self.rank_ended(client);
     }
 
-    /// A step is computed: what the trainer does not keep goes back.
+    /// Ends a training step: the batches that the trainer does not keep are freed.
     fn on_trained(&mut self, client: usize) {
         self.clients[client].is_busy = false;
         while self.clients[client].held.len() > self.scenario.trainer_keeps {
@@ -511,7 +511,7 @@ impl World {
         }
     }
 
-    /// The process is no more, however that came.
+    /// Ends the process, for whatever reason.
     pub(crate) fn kill_client(&mut self, client: usize) {
         let state = &mut self.clients[client];
         if !state.process.is_alive() {

@@ -1,4 +1,4 @@
-//! A coordinator's shell: requests in, changes to a state that takes its time, replies out once they are durable.
+//! A coordinator's shell: handles requests, writes changes to a slow state, and sends replies once they are durable.
 
 use spdl_coordinator::core::{
     Answer, Change, ConnectionId, Coordinator, Durability, Durable, Effect, NearestThenLeastLoaded, RequestPeer, Role,
@@ -16,27 +16,27 @@ use crate::{
     writer::{Asked, Reply, Writer},
 };
 
-/// As the shell's: its clock, and how long the answer to a beat waits for one.
+/// As in the shell: the tick interval, and how long the answer to a worker's heartbeat waits for a write.
 const TICK_US: u64 = 200_000;
-const BEAT_PATIENCE_US: u64 = 1_000_000;
+const HEARTBEAT_ANSWER_TIMEOUT_US: u64 = 1_000_000;
 
 pub(crate) struct CoordinatorProcess {
     pub(crate) process: Process,
-    /// While it leads.
+    /// Present while it leads.
     pub(crate) lead: Option<Lead>,
-    /// Where the state is one of several coordinators'.
+    /// Its part in the election, if the state is in etcd.
     pub(crate) candidacy: Candidacy,
-    /// It is killed when it next writes changes that belong together.
+    /// Whether it is killed the next time that it writes several changes at once.
     pub(crate) dies_writing: bool,
 }
 
-/// What a coordinator leads with.
+/// The state of a leading coordinator.
 pub(crate) struct Lead {
-    /// Later leaders have a greater one.
+    /// The term; later leaders have a greater one.
     pub(crate) term: u64,
     core: Coordinator,
     pub(crate) durability: Durability,
-    /// The latest time that the core was told: its own, should its clock step back.
+    /// The latest time passed to the core, which is the core's time should the clock step back.
     newest_ms: u64,
     pub(crate) writer: Writer,
 }
@@ -51,12 +51,12 @@ impl CoordinatorProcess {
     }
 }
 
-/// Where the others reach it.
+/// Returns the address at which others reach a coordinator.
 pub(crate) fn address_of(coordinator: usize) -> String {
     format!("c{coordinator}:7000")
 }
 
-/// The coordinator at an address.
+/// Returns the coordinator at an address.
 pub(crate) fn coordinator_at(address: &str) -> usize {
     let number = address.strip_prefix('c').and_then(|rest| rest.strip_suffix(":7000"));
     number.and_then(|number| number.parse().ok()).expect("nobody is told another address")
@@ -68,7 +68,7 @@ impl World {
         self.coordinators[at].process.start(now_us, drift, &mut self.dice);
         self.coordinators[at].candidacy = Candidacy::default();
         if self.etcd.is_some() {
-            self.stand(at);
+            self.join_election(at);
         } else {
             let durable = self.state.durable();
             self.begin_lead(at, 0, durable, None);
@@ -76,7 +76,7 @@ impl World {
         self.remind(TICK_US, Target::Coordinator(at), Input::Tick);
     }
 
-    /// It leads from now on, and goes on from the state.
+    /// Makes a coordinator the leader, starting from the durable state.
     pub(crate) fn begin_lead(&mut self, at: usize, term: u64, durable: Durable, fence: Option<u64>) {
         let now_ms = self.coordinators[at].process.clock.read_ms(self.now_us);
         if self.latest_leader.replace(at).is_some_and(|before| before != at) {
@@ -97,7 +97,7 @@ impl World {
         self.hand_over_changes(at, changes, None);
     }
 
-    /// It does not lead any more: what it has not said it does not say.
+    /// Ends the lead: replies that were not sent yet are replaced by refusals.
     pub(crate) fn end_lead(&mut self, at: usize) {
         let Some(lead) = self.coordinators[at].lead.take() else { return };
         for Reply { conn, id, .. } in lead.writer.into_replies() {
@@ -106,13 +106,14 @@ impl World {
         }
     }
 
-    /// Whether it leads, as far as it knows.
+    /// Returns whether a coordinator leads, as far as it knows.
     pub(crate) fn leads(&self, at: usize) -> bool {
         let coordinator = &self.coordinators[at];
-        coordinator.lead.is_some() && (self.etcd.is_none() || self.tenure_holds(at))
+        coordinator.lead.is_some() && (self.etcd.is_none() || self.lease_is_valid(at))
     }
 
-    /// Kills it. What was being written may have been written, all of it, and what was said after it was not.
+    /// Kills a coordinator. The writes in progress are either all durable or all lost, and replies that wait for them
+    /// are not sent.
     pub(crate) fn kill_coordinator(&mut self, at: usize) {
         if let Some(lead) = self.coordinators[at].lead.take() {
             self.kill_writer(lead.writer);
@@ -121,7 +122,7 @@ impl World {
         self.close_all(Target::Coordinator(at));
     }
 
-    /// Stops it in order: everything is durable, where that can be, and another one can lead.
+    /// Stops a coordinator in order: it writes all changes if it can, and gives up its lease.
     pub(crate) fn stop_coordinator(&mut self, at: usize) {
         if self.coordinators[at].lead.is_some() {
             let ((), changes) = self.run_core(at, |core, _| core.flush());
@@ -131,7 +132,7 @@ impl World {
         self.kill_coordinator(at);
     }
 
-    /// Runs the core: what it returns, and what is to be made durable.
+    /// Runs the core; returns its result and the changes to persist.
     pub(crate) fn run_core<R>(
         &mut self,
         at: usize,
@@ -157,7 +158,7 @@ impl World {
         (result, changes)
     }
 
-    /// To the writer, with what is said once they are durable.
+    /// Hands changes to the writer, with the reply to send once they are durable.
     fn hand_over_changes(&mut self, at: usize, changes: Vec<Change>, reply: Option<Reply>) {
         let waits = reply.as_ref().is_some_and(|reply| reply.terms.waits);
         match reply {
@@ -191,7 +192,7 @@ impl World {
                 }
                 self.hand_over_changes(at, changes, None);
             }
-            // In calm nothing goes wrong any more, a kill that was on its way either.
+            // In the calm phase no more faults happen, not even a kill that was scheduled before.
             Input::DieWriting if self.is_calm => {}
             Input::DieWriting => {
                 self.coverage.count("coordinator_killed_while_it_wrote_changes_that_belong_together");
@@ -201,7 +202,7 @@ impl World {
             }
             Input::Written => self.on_file_written(at),
             Input::RetryWrite => self.retry_write(at),
-            Input::BeatPatience { conn, id } => self.on_beat_patience(at, conn, id),
+            Input::HeartbeatTimeout { conn, id } => self.on_heartbeat_timeout(at, conn, id),
             Input::Election { timer } => self.on_election(at, timer),
             Input::EtcdAnswer { call, answer } => self.on_etcd_answer(at, call, *answer),
             Input::EtcdTimeout { call } => self.on_etcd_timeout(at, call),
@@ -256,7 +257,7 @@ impl World {
             self.fail(problem);
         }
         if matches!(*body, ToCoordinator::WorkerHeartbeat(_)) && (terms.waits || !changes.is_empty()) {
-            self.remind(BEAT_PATIENCE_US, Target::Coordinator(at), Input::BeatPatience { conn, id });
+            self.remind(HEARTBEAT_ANSWER_TIMEOUT_US, Target::Coordinator(at), Input::HeartbeatTimeout { conn, id });
         }
         let asked = match *body {
             ToCoordinator::Join(join) => Asked::Join(join.job, join.run),
@@ -277,7 +278,7 @@ impl World {
         }
     }
 
-    /// Says it, if this coordinator still leads.
+    /// Sends a reply, if this coordinator still leads.
     pub(crate) fn give(&mut self, at: usize, Reply { conn, id, body, asked, .. }: Reply) {
         if !self.leads(at) && !mutated(Mutation::AnswerDeposed) {
             self.coverage.count("answer_dropped_as_its_coordinator_was_deposed");
@@ -300,7 +301,7 @@ impl World {
         self.answer(at, conn, id, body);
     }
 
-    /// The one that leads says something for certain.
+    /// Informs the oracle of a reply from the latest leader.
     fn on_told(&mut self, asked: Asked, body: &FromCoordinator) -> Result<(), String> {
         match (asked, body) {
             (Asked::Join(job, run), FromCoordinator::Joined { session, .. }) => self.oracle.told(&(job, run), session),
@@ -332,7 +333,7 @@ impl World {
 }
 
 impl World {
-    /// An input to a process, from itself.
+    /// Schedules an event from a process to itself.
     pub(crate) fn remind(&mut self, delay_us: u64, target: Target, input: Input) {
         let life = self.process(target).life;
         self.schedule(delay_us, Event::Input { target, life, input });

@@ -1,8 +1,8 @@
-//! How often what happened, over all seeds: a run that meets nothing proves nothing.
+//! Counts how often each kind of event happened, over all seeds: a seed that reaches no fault proves nothing.
 
 use std::collections::BTreeMap;
 
-/// What a few hundred seeds have to meet, each at least once.
+/// The events that a few hundred seeds must reach, each at least once.
 pub const EXPECTED: [&str; 69] = [
     "session_begun",
     "session_resumed_from_state",
@@ -84,26 +84,26 @@ impl Coverage {
         *self.0.entry(what).or_default() += 1;
     }
 
-    /// Adds the counts of another run.
+    /// Adds the counts of another seed.
     pub fn add(&mut self, other: &Self) {
         for (what, count) in &other.0 {
             *self.0.entry(what).or_default() += count;
         }
     }
 
-    /// How often it happened.
+    /// Returns how often an event happened.
     #[must_use]
     pub fn of(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or(0)
     }
 
-    /// What of [`EXPECTED`] never happened.
+    /// Returns the events of [`EXPECTED`] that never happened.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
         EXPECTED.into_iter().filter(|what| self.of(what) == 0).collect()
     }
 
-    /// All names and counts.
+    /// Iterates over all names and counts.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.0.iter().map(|(what, count)| (*what, *count))
     }

@@ -1,9 +1,9 @@
-//! All the randomness of a run, from its seed.
+//! All randomness of a seed.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Random choices; the same ones for the same seed.
+/// A source of random choices; the same choices for the same seed.
 #[derive(Debug)]
 pub(crate) struct Dice(Xoshiro256PlusPlus);
 
@@ -16,17 +16,17 @@ impl Dice {
         self.0.next_u64()
     }
 
-    /// One of `from..=to`.
+    /// Returns one of `from..=to`.
     pub(crate) fn within(&mut self, from: u64, to: u64) -> u64 {
         from + self.bits() % (to - from + 1)
     }
 
-    /// One of `0..count`.
+    /// Returns one of `0..count`.
     pub(crate) fn index(&mut self, count: usize) -> usize {
         (self.bits() % count as u64) as usize
     }
 
-    /// Yes, in so many of a hundred cases.
+    /// Returns true in `chance` of 100 cases.
     pub(crate) fn percent(&mut self, chance: u64) -> bool {
         self.bits() % 100 < chance
     }

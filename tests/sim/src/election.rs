@@ -1,4 +1,5 @@
-//! Coordinators of which one leads: as `coordinator/src/shell/election.rs`, with what it asks etcd for and when it gives up.
+//! The election of a leading coordinator: mirrors `coordinator/src/shell/election.rs`, with its requests to etcd and
+//! its time limits.
 
 use std::time::{Duration, Instant};
 
@@ -10,34 +11,34 @@ use crate::{
     world::{Input, World},
 };
 
-/// As the shell's: renewals of a lease in its time, and when one that failed is tried again.
+/// As in the shell: the number of renewals within the time of a lease, and the pause after a failed one.
 const RENEWALS: u64 = 5;
 const RETRY_US: u64 = 100_000;
-/// What a member of etcd may take at least to answer.
+/// Lower bound of the time limit for an answer of etcd.
 const MIN_TIMEOUT_US: u64 = 500_000;
 
-/// Where a coordinator stands with the others.
+/// The part of a coordinator that takes part in the election.
 #[derive(Debug, Default)]
 pub(crate) struct Candidacy {
-    /// The lease that is held, or may be.
+    /// The lease that it holds or may hold.
     lease: Option<u64>,
-    /// The calls that are open: of the one that stands for election or renews, and of the one that reads and writes.
+    /// The calls in progress: that of the election or renewal, and that of the reads and writes of the state.
     electing: Option<(u64, Step)>,
     storing: Option<(u64, Storing)>,
     calls: u64,
     timer: u64,
-    /// When the open call was made, by its own clock.
+    /// When the call in progress was made, by the coordinator's own clock.
     asked_ms: u64,
-    reign: Option<Reign>,
-    /// Who leads, as far as it has heard.
+    leadership: Option<Leadership>,
+    /// The leader, as far as this coordinator knows.
     behind: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Reign {
+struct Leadership {
     term: u64,
     lease: u64,
-    /// Until when it leads for certain, by its own clock.
+    /// Until when it is certain to lead, by its own clock.
     until_ms: u64,
 }
 
@@ -58,7 +59,7 @@ enum Storing {
 }
 
 impl Candidacy {
-    /// Whom it names to those who ask.
+    /// Returns the leader that it names in refusals.
     pub(crate) const fn leader(&self) -> Option<usize> {
         self.behind
     }
@@ -69,8 +70,8 @@ impl Candidacy {
 }
 
 impl World {
-    /// It is started, and leads when it can.
-    pub(crate) fn stand(&mut self, at: usize) {
+    /// Starts taking part in the election.
+    pub(crate) fn join_election(&mut self, at: usize) {
         let delay_us = self.dice.within(1, 5_000);
         self.election_after(at, delay_us);
     }
@@ -91,12 +92,12 @@ impl World {
         self.scenario.lease_s * 1_000_000
     }
 
-    pub(crate) fn tenure_holds(&self, at: usize) -> bool {
-        let reign = &self.coordinators[at].candidacy.reign;
-        reign.as_ref().is_some_and(|reign| self.read_ms(at) < reign.until_ms)
+    pub(crate) fn lease_is_valid(&self, at: usize) -> bool {
+        let leadership = &self.coordinators[at].candidacy.leadership;
+        leadership.as_ref().is_some_and(|leadership| self.read_ms(at) < leadership.until_ms)
     }
 
-    /// Until when to count on the lease that was asked for last: as the shell does.
+    /// Returns until when to rely on the lease that was requested last, computed as in the shell.
     fn end_of_lease_ms(&self, at: usize) -> u64 {
         let asked_ms = self.coordinators[at].candidacy.asked_ms;
         let origin = Instant::now();
@@ -139,15 +140,15 @@ impl World {
         self.candidacy(at).storing = Some((call, storing));
     }
 
-    /// It is time to renew the lease, or to stand for election again.
+    /// Renews the lease, or takes part in the election again.
     pub(crate) fn on_election(&mut self, at: usize, timer: u64) {
         if timer != self.candidacy(at).timer {
             return;
         }
-        let reign = self.candidacy(at).reign;
-        match reign {
-            Some(_) if !self.tenure_holds(at) => self.lose(at),
-            Some(Reign { lease, .. }) => {
+        let leadership = self.candidacy(at).leadership;
+        match leadership {
+            Some(_) if !self.lease_is_valid(at) => self.lose(at),
+            Some(Leadership { lease, .. }) => {
                 self.candidacy(at).asked_ms = self.read_ms(at);
                 self.elect(at, Step::Renew, Question::Renew { lease });
             }
@@ -158,11 +159,11 @@ impl World {
         }
     }
 
-    /// It does not lead any more.
+    /// Ends the lead.
     fn lose(&mut self, at: usize) {
         self.coverage.count("coordinator_stopped_leading");
         let candidacy = self.candidacy(at);
-        candidacy.reign = None;
+        candidacy.leadership = None;
         candidacy.electing = None;
         candidacy.storing = None;
         self.end_lead(at);
@@ -220,21 +221,21 @@ impl World {
                 let until_ms = self.end_of_lease_ms(at);
                 let candidacy = self.candidacy(at);
                 let lease = candidacy.lease.expect("the key hangs on it");
-                candidacy.reign = Some(Reign { term, lease, until_ms });
+                candidacy.leadership = Some(Leadership { term, lease, until_ms });
                 candidacy.behind = None;
                 self.renew_after(at, self.lease_us() / RENEWALS);
                 self.store(at, Storing::Load, Question::Load);
             }
             (Step::Renew, EtcdAnswer::Done) => {
-                if self.tenure_holds(at) {
+                if self.lease_is_valid(at) {
                     let until_ms = self.end_of_lease_ms(at);
-                    let reign = self.candidacy(at).reign.as_mut().expect("its tenure holds");
-                    reign.until_ms = reign.until_ms.max(until_ms);
+                    let leadership = self.candidacy(at).leadership.as_mut().expect("its tenure holds");
+                    leadership.until_ms = leadership.until_ms.max(until_ms);
                 }
                 self.renew_after(at, self.lease_us() / RENEWALS);
             }
             (Step::Renew, EtcdAnswer::Gone) => {
-                if self.tenure_holds(at) {
+                if self.lease_is_valid(at) {
                     self.coverage.count("coordinator_was_deposed_while_it_believed_that_it_led");
                 }
                 self.lose(at);
@@ -244,21 +245,21 @@ impl World {
         }
     }
 
-    /// At the end of the tenure at the latest.
+    /// Schedules the next renewal, at the end of the lease at the latest.
     fn renew_after(&mut self, at: usize, pause_us: u64) {
-        let until_ms = self.candidacy(at).reign.as_ref().map_or(0, |reign| reign.until_ms);
+        let until_ms = self.candidacy(at).leadership.as_ref().map_or(0, |leadership| leadership.until_ms);
         let end_us = self.coordinators[at].process.clock.true_us(until_ms);
         self.election_after(at, pause_us.min(end_us.saturating_sub(self.now_us)) + 1);
     }
 
-    /// The writer has something to write.
+    /// Sends the pending changes of the writer to etcd.
     pub(crate) fn commit(&mut self, at: usize) {
         let lead = self.coordinators[at].lead.as_ref().expect("it leads");
         let (term, fence, changes) = (lead.term, lead.writer.fence, lead.writer.batch());
         if changes.is_empty() {
             return self.on_written(at);
         }
-        if !self.tenure_holds(at) {
+        if !self.lease_is_valid(at) {
             return self.on_deposed_write(at);
         }
         match fence {
@@ -268,7 +269,7 @@ impl World {
     }
 
     fn stored(&mut self, at: usize, storing: Storing, answer: EtcdAnswer) {
-        let Some(Reign { term, .. }) = self.candidacy(at).reign else { return };
+        let Some(Leadership { term, .. }) = self.candidacy(at).leadership else { return };
         let fence = |world: &mut Self, fence| {
             world.coordinators[at].lead.as_mut().expect("it writes").writer.fence = fence;
         };
@@ -284,14 +285,14 @@ impl World {
                 self.on_written(at);
             }
             (Storing::Commit, EtcdAnswer::Unmet { term: held }) if held == Some(term) => {
-                // One that was given up was carried out after all.
+                // A write that was given up has been carried out after all.
                 self.store(at, Storing::Fence, Question::Fence);
             }
             (Storing::Commit, EtcdAnswer::Unmet { .. }) => {
-                if self.tenure_holds(at) {
+                if self.lease_is_valid(at) {
                     self.coverage.count("coordinator_was_deposed_while_it_believed_that_it_led");
                 }
-                self.candidacy(at).reign.as_mut().expect("it was just found").until_ms = 0;
+                self.candidacy(at).leadership.as_mut().expect("it was just found").until_ms = 0;
                 self.on_deposed_write(at);
             }
             _ => {

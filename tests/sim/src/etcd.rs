@@ -1,5 +1,5 @@
-//! etcd, as coordinators see it: leases, the leader's key, and writes on condition. What is asked may come late or never, and
-//! so may its answers; what was given up may be carried out all the same.
+//! A model of etcd as coordinators see it: leases, the leader's key, and conditional writes. Requests and answers may
+//! be late or lost, and a request that its sender gave up on may still be carried out.
 
 use std::collections::BTreeMap;
 
@@ -12,36 +12,37 @@ use crate::{
     world::{Event, Input, World},
 };
 
-/// How late it takes a lease for run out, and how long it takes with what it is asked.
+/// The longest delay before an expired lease is noticed, and the longest delay of a request or an answer on a normal
+/// path.
 const LATE_US: u64 = 1_000_000;
 const CALL_US: u64 = 4_000;
-/// The longest that a request or an answer is on its way.
+/// The longest delay of a request or an answer on a slow path.
 const SLOW_US: u64 = 9_000_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Etcd {
-    /// Counts its writes.
+    /// The number of writes.
     revision: u64,
     leader: Option<LeaderKey>,
-    /// When each runs out.
+    /// The expiry time of each lease.
     leases: BTreeMap<u64, u64>,
     granted: u64,
-    /// In which revision the state was last written.
+    /// The revision in which the state was last written.
     fence: u64,
     pub(crate) paths: Vec<Path>,
     pub(crate) away_until_us: u64,
 }
 
-/// The key of the coordinator that leads.
+/// The key of the leading coordinator.
 #[derive(Clone, Copy, Debug)]
 struct LeaderKey {
     holder: usize,
     lease: u64,
-    /// The revision in which it was made.
+    /// The revision in which the key was created.
     term: u64,
 }
 
-/// The way between a coordinator and etcd.
+/// The path between a coordinator and etcd.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Path {
     pub(crate) loses_questions_until_us: u64,
@@ -62,11 +63,11 @@ pub(crate) enum Question {
     Renew {
         lease: u64,
     },
-    /// All of the state.
+    /// Reads the whole state.
     Load,
-    /// In which revision the state was last written.
+    /// Reads the revision in which the state was last written.
     Fence,
-    /// On condition that the leader's key is of this term, and that the state was last written in that revision.
+    /// Writes changes if the leader's key is of this term and the state was last written in the revision `fence`.
     Commit {
         term: u64,
         fence: u64,
@@ -93,11 +94,11 @@ pub(crate) enum EtcdAnswer {
     Committed {
         fence: u64,
     },
-    /// A condition does not hold: the term of whoever leads.
+    /// A condition does not hold; `term` is that of the current leader.
     Unmet {
         term: Option<u64>,
     },
-    /// It takes no writes, or is not there.
+    /// etcd accepts no writes, or cannot be reached.
     Away,
 }
 
@@ -106,7 +107,7 @@ impl Etcd {
         Self { paths: vec![Path::default(); coordinators], ..Self::default() }
     }
 
-    /// Everything works again.
+    /// Ends all faults.
     pub(crate) fn mend(&mut self) {
         self.away_until_us = 0;
         self.paths.fill(Path::default());
@@ -119,7 +120,7 @@ impl Etcd {
         }
     }
 
-    /// Never early: it begins to count when it is asked, and after it was itself away.
+    /// Returns when a lease expires. Never early: the time counts from when the request arrives.
     fn expiry(now_us: u64, ttl_us: u64, dice: &mut Dice) -> u64 {
         now_us + ttl_us + dice.within(0, LATE_US)
     }
@@ -136,7 +137,7 @@ impl World {
         self.dice.within(100, if is_slow { SLOW_US } else { CALL_US })
     }
 
-    /// How long a question is on its way, sent or lost.
+    /// Sends a request to etcd, or loses it; returns its delay.
     pub(crate) fn send_to_etcd(&mut self, at: usize, call: u64, question: Question) -> u64 {
         let mut delay_us = self.etcd_delay_us(at);
         if matches!(question, Question::Commit { .. }) {
@@ -155,7 +156,7 @@ impl World {
         delay_us
     }
 
-    /// A question comes to etcd, whatever has become of whoever asked.
+    /// Handles a request that arrives at etcd, even if its sender has ended meanwhile.
     pub(crate) fn etcd_receives(&mut self, from: usize, life: u32, call: u64, question: Question) {
         let answer = self.etcd_answer(from, life, call, question);
         let delay_us = self.etcd_delay_us(from);

@@ -1,4 +1,4 @@
-//! What goes wrong, and how it ends.
+//! The faults: how they are injected and how they end.
 
 use spdl_wire::messages::Transport;
 
@@ -8,13 +8,13 @@ use crate::{
     writer::Disk,
 };
 
-/// A kind of fault. A seed has some of them, so that those it has meet often.
+/// A kind of fault. Each seed has only some kinds, so that those often coincide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     KillWorker,
     LeaveWorker,
     KillCoordinator,
-    /// While it writes changes that belong together.
+    /// While it writes several changes at once.
     KillCoordinatorWriting,
     StopCoordinatorInOrder,
     WipeCoordinator,
@@ -23,28 +23,28 @@ pub(crate) enum Fault {
     PauseClient,
     KillRank,
     Relaunch,
-    /// Another launch while the one before goes on.
+    /// Another launch while the current one continues.
     LaunchTwice,
     CutOneWay,
     CutBothWays,
     SlowPath,
     BreakConnection,
-    /// One end only: the other one is half-dead.
+    /// At one end only: the connection is half-open.
     BreakOneEnd,
     StoreAway,
     StoreSlow,
     StepClock,
     StepClockBack,
-    /// All processes of a host are stopped, and mostly their clocks with them.
+    /// All processes of a host are stopped, and usually their clocks too.
     SuspendHost,
     SlowDisk,
     /// Each write takes tens of seconds.
     StuckDisk,
-    /// It is full, for a while.
+    /// The disk is full for a while.
     FullDisk,
-    // Of etcd, where there is one.
+    // For a state in etcd only.
     EtcdAway,
-    /// A coordinator's way to it loses questions, or answers.
+    /// The path from a coordinator to etcd loses requests, answers or both.
     EtcdCut,
     EtcdSlow,
     RemoveJob,
@@ -83,13 +83,13 @@ impl Fault {
         Self::RemoveJob,
     ];
 
-    /// Whether there is what it befalls.
+    /// Returns whether the fault can occur in this scenario.
     pub(crate) const fn can_be(self, has_etcd: bool, jobs: usize) -> bool {
         match self {
             Self::EtcdAway | Self::EtcdCut | Self::EtcdSlow => has_etcd,
-            // That is etcd's own.
+            // A state in etcd is not the coordinator's to lose.
             Self::WipeCoordinator => !has_etcd,
-            // One of the folder would be there again at the next start.
+            // The job of the jobs directory would be created again at the next start.
             Self::RemoveJob => jobs > 1,
             _ => true,
         }
@@ -108,7 +108,7 @@ impl World {
         self.schedule(gap_us, Event::World(Action::Fault));
     }
 
-    /// How long something stays as it is: mostly short, sometimes longer than every timeout.
+    /// Returns the duration of a fault: usually short, sometimes longer than every timeout.
     fn while_us(&mut self) -> u64 {
         let most_us = self.dice.pick(&[50_000, 1_000_000, 7_000_000, 20_000_000]);
         self.dice.within(1_000, most_us)
@@ -179,7 +179,7 @@ impl World {
         }
     }
 
-    /// Mostly the one that leads.
+    /// Returns a random coordinator, usually the leader.
     fn some_coordinator(&mut self) -> usize {
         let any = self.dice.index(self.coordinators.len());
         self.latest_leader.filter(|_| self.dice.percent(60)).unwrap_or(any)
@@ -291,11 +291,11 @@ impl World {
         if let Some(since_us) = process.suspended_us.take() {
             process.clock.stand_still(now_us - since_us);
         }
-        // What waited is dealt with before anything that comes from now on.
+        // Held events are handled before any later ones.
         let held: Vec<Event> = process.held.drain(..).collect();
         for event in held {
             if matches!(target, Target::Coordinator(_)) {
-                // Requests are tasks of their own: those that waited together are dealt with in any order.
+                // Requests are tasks of their own: requests that were held together are handled in any order.
                 let is_question = matches!(event, Event::Packet { message: Some(_), .. });
                 let delay_us = if is_question { self.dice.within(0, 3_000) } else { 3_000 };
                 self.schedule(delay_us, event);
@@ -319,7 +319,7 @@ impl World {
         }
     }
 
-    /// Nothing more goes wrong; some of what did stays so, as long as there is a worker.
+    /// Begins the calm phase: no more faults. Some processes stay down or stopped, but at least one worker runs.
     fn calm(&mut self) {
         self.note(format_args!("calm"));
         self.is_calm = true;
@@ -335,7 +335,7 @@ impl World {
         for at in 0..self.coordinators.len() {
             self.coordinators[at].dies_writing = false;
             if self.etcd.is_none() {
-                // What is under way there is done, too.
+                // Writes in progress complete as well.
                 self.remind(1_000, Target::Coordinator(at), Input::Written);
             }
         }

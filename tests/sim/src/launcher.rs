@@ -1,9 +1,9 @@
-//! Who starts trainers: launches of a world of ranks, again after a failure, from a state, resumed or from the beginning,
-//! at other sizes.
+//! The launcher, which starts trainers: launches of a world of ranks, restarts after a failure, from a saved state,
+//! resumed or from the beginning, at other sizes.
 //!
-//! A launcher that gives its launches an id gives restarts the same, and a launch beside the current one another. One
-//! that gives none is somebody at a keyboard: who starts again what has ended, reads that the run is in use, and then
-//! starts once more, mostly taking over.
+//! A launcher with launch ids gives restarts the same id, and a launch beside the current one another id. A launcher
+//! without ids stands for a person at a keyboard, who restarts what has ended, reads that the run is in use, and then
+//! launches once more, usually with a takeover.
 
 use spdl_client::core::{Intent, Timing};
 use spdl_shard::{Position, Receipt};
@@ -17,24 +17,24 @@ use crate::{
     world::{Action, Event, Input, World},
 };
 
-/// The trainer's launches, one after the other.
+/// The launches of a run, one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Launcher {
     pub(crate) current: Launch,
-    /// When it last got further.
+    /// When its current launch last made progress.
     pub(crate) progress_us: u64,
-    /// Nothing is launched until its job was submitted.
+    /// Whether launches wait until the job was submitted.
     waits_for_job: bool,
-    /// Its job is gone for good, or has failed.
+    /// Whether the job is gone for good, or has failed.
     pub(crate) is_given_up: bool,
     launches: u64,
-    /// Positions that trainers have saved.
+    /// The positions that trainers have saved.
     states: Vec<Position>,
-    /// A launch is on its way.
+    /// Whether a launch is scheduled.
     is_pending: bool,
-    /// The current launch's id is one more than these; other launches had these.
+    /// The id of the current launch; smaller ids belong to other launches.
     ids: u64,
-    /// What the last refusals said: the run is in use, and it is finished.
+    /// The reasons of the last refusals: the run is in use, or it is finished.
     is_refused: bool,
     is_finished: bool,
 }
@@ -52,14 +52,14 @@ pub(crate) struct Launch {
 }
 
 impl Launcher {
-    /// Whether the last launch got to the end of all epochs, or none ever will.
+    /// Returns whether the last launch reached the end of all epochs, or no launch ever will.
     pub(crate) const fn is_done(&self) -> bool {
         self.current.is_over && !self.is_pending
     }
 }
 
 impl World {
-    /// The run's first launch, once its job is there.
+    /// Starts the run's first launch, once its job exists.
     pub(crate) fn begin_run(&mut self, launcher: usize) {
         match self.scenario.runs[launcher].0 {
             0 => self.launch(launcher),
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// A job was submitted.
+    /// Starts the launches that waited for a job, which was submitted.
     pub(crate) fn job_is_there(&mut self, job: usize) {
         for launcher in 0..self.launchers.len() {
             let is_its = self.scenario.runs[launcher].0 == job;
@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// A rank was told that its job is gone: it is submitted again, or given up.
+    /// Handles a rank that was told that its job is gone: the job is submitted again, or the run given up.
     pub(crate) fn job_gone(&mut self, client: usize) {
         let launcher = self.clients[client].launcher;
         let job = self.scenario.runs[launcher].0;
@@ -94,7 +94,7 @@ impl World {
         self.submit(job);
     }
 
-    /// The run comes to nothing: whoever started it ends what is left of it.
+    /// Gives up a run and ends its remaining ranks.
     pub(crate) fn give_up(&mut self, client: usize) {
         let launcher = self.clients[client].launcher;
         if self.clients[client].launch != self.launchers[launcher].current.number {
@@ -111,7 +111,7 @@ impl World {
         }
     }
 
-    /// Starts a launch; the one before, if it still runs, is left alone.
+    /// Starts a launch; if the previous one still runs, it is left alone.
     pub(crate) fn launch(&mut self, launcher: usize) {
         if self.launchers[launcher].waits_for_job || self.launchers[launcher].is_given_up {
             self.launchers[launcher].is_pending = false;
@@ -131,7 +131,8 @@ impl World {
             [] => Start::Beginning,
             states => Start::At(states[states.len() - 1 - dice.index(states.len().min(3))]),
         };
-        // Whoever reads that the run is in use ends what holds it, once nothing else goes wrong at the latest.
+        // After a refusal because the run is in use, the person takes over: sometimes during the fault phase, always in
+        // the calm phase.
         let state = &mut self.launchers[launcher];
         let takeover = std::mem::take(&mut state.is_refused) && (self.is_calm || dice.percent(50));
         state.is_finished = false;
@@ -161,7 +162,7 @@ impl World {
         }
         let client = self.clients.len();
         let host = (rank as usize + launch as usize) % self.workers.len();
-        // A state may be the end of the stream; with its fingerprint it is taken as what it is.
+        // A saved position may be the end of the stream; with the job's fingerprint it is accepted as a state.
         let (job, run) = &self.scenario.runs[launcher];
         let job = &self.scenario.jobs[*job].job;
         let fingerprint = matches!(start, Start::At(_)).then(|| job.fingerprint());
@@ -188,14 +189,14 @@ impl World {
         };
         let mut process = Process::new(host);
         process.start(self.now_us, self.scenario.drift, &mut self.dice);
-        // A coordinator that stays away for as long as it likes ends no launch here.
+        // Coordinators that are down for long must not end a launch in the simulation.
         let timing = Timing { join_timeout_ms: 10_000_000, ..Timing::default() };
         self.clients.push(ClientProcess::new(intent, timing, (launcher, launch), process, self.now_us));
         self.launchers[launcher].current.ranks[rank as usize] = Some(client);
         self.after_client(client);
     }
 
-    /// Whether the trainers have all done the step before this client's next.
+    /// Returns whether all trainers have done the step before this client's next one.
     pub(crate) fn may_step(&self, client: usize) -> bool {
         let state = &self.clients[client];
         let launch = &self.launchers[state.launcher].current;
@@ -209,7 +210,7 @@ impl World {
         })
     }
 
-    /// A rank has taken a batch, or the end.
+    /// Handles a rank that took a batch, or the end.
     pub(crate) fn rank_stepped(&mut self, client: usize) {
         let launcher = self.clients[client].launcher;
         if self.clients[client].launch == self.launchers[launcher].current.number {
@@ -235,7 +236,7 @@ impl World {
         }
     }
 
-    /// A rank has got to the end; when all have, they go.
+    /// Handles a rank that reached the end; when all ranks have, they exit.
     pub(crate) fn rank_ended(&mut self, client: usize) {
         let launcher = self.clients[client].launcher;
         let launch = &self.launchers[launcher].current;
@@ -269,7 +270,7 @@ impl World {
             self.remind(delay_us, Target::Client(rank), Input::Close);
         }
         if self.is_calm {
-            // Whoever is left of launches that nobody waits for would wait for the others of its launch.
+            // Ranks left over from older launches would wait for the other ranks of their launch.
             for client in 0..self.clients.len() {
                 if self.clients[client].launcher == launcher {
                     self.remind(10_000_000, Target::Client(client), Input::Exit);
@@ -281,7 +282,7 @@ impl World {
         }
     }
 
-    /// Another launch while the one before goes on.
+    /// Starts another launch while the current one continues.
     pub(crate) fn launch_beside(&mut self, launcher: usize) {
         if self.launchers[launcher].is_given_up {
             return;
@@ -290,7 +291,7 @@ impl World {
         self.launch_after(launcher, 1_000);
     }
 
-    /// A rank of a launch was refused, and the one who started it reads why.
+    /// Records that a rank of the current launch was refused, and why.
     pub(crate) fn refused(&mut self, client: usize, refusal: &Refusal) {
         let launcher = self.clients[client].launcher;
         if self.clients[client].launch == self.launchers[launcher].current.number {
@@ -307,7 +308,7 @@ impl World {
         }
     }
 
-    /// A rank's process has ended: too early, if it was to go on.
+    /// Handles the end of a rank's process; if that was too early, it is restarted.
     pub(crate) fn rank_gone(&mut self, client: usize) {
         let state = &self.clients[client];
         let launcher = state.launcher;
@@ -328,7 +329,7 @@ impl World {
                 if std::mem::take(&mut state.is_finished) {
                     state.current.start = Start::Beginning;
                 }
-                // It is started as it was before: by the script that has its arguments.
+                // It is restarted with its original arguments, as by a script.
                 let start = state.current.start;
                 self.schedule(delay_us, Event::World(Action::StartRank { launcher, launch: number, rank, start }));
             }

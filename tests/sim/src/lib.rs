@@ -1,7 +1,8 @@
-//! The cores of coordinator, workers and clients under virtual time, with faults, and an oracle that knows only the plan.
+//! Runs the cores of coordinator, workers and clients under virtual time, with faults, and checks them with an oracle
+//! that knows only the plan.
 //!
-//! [`run`] plays one seed. Everything is decided by the seed: the job, the cluster, what happens when, and what goes
-//! wrong. docs/spec/failures.md says what is covered and what is not.
+//! [`run`] runs one seed. The seed decides everything: the job, the cluster, when each event happens, and which faults
+//! occur. docs/spec/failures.md lists what is covered and what is not.
 
 mod admin;
 mod asking;
@@ -29,20 +30,20 @@ use std::{
 
 pub use coverage::{Coverage, EXPECTED};
 
-/// What came of a seed.
+/// The result of a seed.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Of everything that happened, in order: the same for the same seed.
+    /// A hash of all events in order: the same for the same seed.
     pub trace_hash: u64,
-    /// What happened how often.
+    /// How often each kind of event happened.
     pub coverage: Coverage,
-    /// Virtual time that passed.
+    /// The virtual time that passed, in milliseconds.
     pub virtual_ms: u64,
-    /// What is wrong.
+    /// Why the seed failed, if it did.
     pub failure: Option<String>,
 }
 
-/// Plays a seed; `is_shown` prints its trace. An assertion of a core that fails is a failure of the seed.
+/// Runs a seed; `is_shown` prints its trace. A failed assertion in a core fails the seed.
 #[must_use]
 pub fn run(seed: u64, is_shown: bool) -> Outcome {
     let mut world = world::World::new(seed, is_shown);
@@ -63,7 +64,7 @@ pub fn run(seed: u64, is_shown: bool) -> Outcome {
     }
 }
 
-/// A seed to begin with that nobody has chosen, short enough to be copied.
+/// Returns a random first seed, short enough to be copied by hand.
 #[must_use]
 pub fn any_seed() -> u64 {
     RandomState::new().hash_one(std::process::id()) % 1_000_000_000_000

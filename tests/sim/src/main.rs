@@ -1,4 +1,4 @@
-//! Plays seeds on all cores, and says what they met, or how to play the one that failed.
+//! Runs seeds on all CPU cores, and prints their coverage, or how to replay the seed that failed.
 
 use std::{
     process::ExitCode,
@@ -16,33 +16,33 @@ use spdl_sim::{Coverage, any_seed, run};
 #[cfg(feature = "mutations")]
 use spdl_wire::mutations::{Mutation, activate};
 
-/// Every so many seeds one is played twice, to see that it does the same again.
+/// One seed in this many is run twice, to check that it gives the same trace.
 const TWICE: u64 = 100;
-/// So many seeds meet everything that they are there for.
+/// This many seeds reach everything in the coverage list.
 const ENOUGH: u64 = 2_000;
 
-/// Plays the cluster under virtual time with faults, once per seed.
+/// Runs the cluster under virtual time with faults, once per seed.
 #[derive(Parser)]
 struct Arguments {
-    /// How many seeds; with --mutations, the most for each bug.
+    /// Number of seeds; with --mutations, the most for each mutation.
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     seeds: u64,
-    /// The first seed. Default: another one each time, which is printed.
+    /// The first seed. Default: a random one, which is printed.
     #[arg(long, value_name = "S")]
     from: Option<u64>,
-    /// Plays this seed only.
+    /// Runs only this seed.
     #[arg(long, value_name = "S", conflicts_with_all = ["from", "seeds"])]
     seed: Option<u64>,
-    /// Prints everything that happens. Wants --seed.
+    /// Prints every event. Requires --seed.
     #[arg(long, requires = "seed")]
     trace: bool,
-    /// Plants this bug, or each in turn, and wants it found.
+    /// Activates this mutation, or each in turn, and fails unless it is found.
     #[arg(long, value_name = "NAME|all")]
     mutations: Option<String>,
 }
 
 fn main() -> ExitCode {
-    // What an assertion says is printed with its seed.
+    // The text of a failed assertion is printed with its seed.
     std::panic::set_hook(Box::new(|_| {}));
     let arguments = Arguments::parse();
     let first = arguments.seed.or(arguments.from).unwrap_or_else(any_seed);

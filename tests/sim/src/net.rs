@@ -1,6 +1,6 @@
-//! Connections as they are: QUIC between hosts, which delivers, breaks after five silent seconds and notices a dead
-//! process within one; Unix sockets within a host, which notice at once. Single messages are delayed, never lost; with a
-//! connection goes everything that was on its way.
+//! A model of connections. QUIC between hosts delivers, breaks after five silent seconds and notices a dead process
+//! within about one second; Unix sockets within a host notice it at once. Single messages are delayed, never lost; when
+//! a connection ends, everything on its way is lost.
 
 use std::{collections::VecDeque, rc::Rc};
 
@@ -13,14 +13,14 @@ use crate::{
     world::{Event, World},
 };
 
-/// A connection that hears nothing for this long is dead.
+/// A connection that has been silent for this long is dead.
 const IDLE_US: u64 = 5_000_000;
 const KEEP_ALIVE_US: u64 = 1_000_000;
 
-/// One connection, ever.
+/// The id of a connection, never reused.
 pub(crate) type ConnId = u64;
 
-/// Which end of a connection: whoever opened it is 0.
+/// The end of a connection: 0 is the end that opened it.
 pub(crate) type Side = usize;
 
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub(crate) enum Message {
         id: u64,
         body: Box<ToCoordinator>,
     },
-    /// In which era of the coordinator's state it was given.
+    /// `era` is the era of the coordinator's state in which the answer was given.
     Answer {
         era: u32,
         id: u64,
@@ -41,12 +41,12 @@ pub(crate) enum Message {
         from: Position,
         slots: u32,
     },
-    /// On a Unix socket the slab comes with it.
+    /// On a Unix socket the slab is passed with this message.
     Attached {
         slots: u32,
         slab: Option<SharedSlab>,
     },
-    /// Over QUIC with the batch's bytes.
+    /// Over QUIC the batch's bytes come with this message.
     Filled {
         sequence: u64,
         slot: u32,
@@ -83,7 +83,7 @@ impl Message {
         }
     }
 
-    /// Requests and batches have streams of their own, and overtake each other.
+    /// Requests and batches have QUIC streams of their own, and can overtake each other.
     const fn has_own_stream(&self) -> bool {
         matches!(self, Self::Ask { .. } | Self::Answer { .. } | Self::Filled { .. })
     }
@@ -95,7 +95,7 @@ pub(crate) struct End {
     life: u32,
     pub(crate) is_open: bool,
     heard_us: u64,
-    /// Messages on their way to this end, in order.
+    /// The messages on their way to this end, in order.
     coming: VecDeque<Message>,
     last_us: u64,
 }
@@ -106,7 +106,7 @@ pub(crate) struct Conn {
     pub(crate) transport: Transport,
 }
 
-/// Between hosts: how often each path is cut, and what is added to its delay.
+/// The paths between hosts: how many cuts each has, and its additional delay.
 #[derive(Debug)]
 pub(crate) struct Paths {
     cuts: Vec<Vec<u32>>,
@@ -140,7 +140,7 @@ impl Paths {
 }
 
 impl World {
-    /// Opens a connection; whether anybody answers turns out later.
+    /// Opens a connection; whether the peer answers turns out later.
     pub(crate) fn connect(&mut self, from: Target, to: Target, transport: Transport) -> ConnId {
         let id = self.next_conn;
         self.next_conn += 1;
@@ -160,12 +160,12 @@ impl World {
         id
     }
 
-    /// Whether this process's end of it is open.
+    /// Returns whether this end of the connection is open.
     pub(crate) fn is_open(&self, conn: ConnId, side: Side) -> bool {
         self.conns.get(&conn).is_some_and(|conn| conn.ends[side].is_open)
     }
 
-    /// Sends to the other end.
+    /// Sends a message to the other end.
     pub(crate) fn send(&mut self, conn: ConnId, from: Side, message: Message) {
         if !self.is_open(conn, from) {
             return;
@@ -200,7 +200,7 @@ impl World {
         20 + self.dice.within(0, most_us) + self.dice.within(0, extra_us)
     }
 
-    /// Closes this end; the other one is told.
+    /// Closes this end and notifies the other one.
     pub(crate) fn close(&mut self, conn: ConnId, side: Side) {
         if self.is_open(conn, side) {
             self.send(conn, side, Message::Closed);
@@ -216,7 +216,8 @@ impl World {
         }
     }
 
-    /// A process is no more: the kernel closes its sockets, and its host refuses its UDP port, for whoever can ask.
+    /// Closes the connections of a process that has ended: the kernel closes its sockets, and its host then refuses
+    /// packets to its UDP port, which peers notice when they can reach the host.
     pub(crate) fn close_all(&mut self, target: Target) {
         let life = self.process(target).life;
         let of_it = |end: &End| end.target == target && end.life == life && end.is_open;
@@ -235,7 +236,7 @@ impl World {
         }
     }
 
-    /// The connection breaks under both ends, or under one while the other waits for the idle timeout.
+    /// Breaks the connection at both ends, or at one end while the other waits for the idle timeout.
     pub(crate) fn break_connection(&mut self, conn: ConnId, sides: &[Side]) {
         for side in sides {
             let Some(end) = self.conns.get(&conn).map(|conn| &conn.ends[*side]) else { return };
@@ -249,7 +250,7 @@ impl World {
                     self.shut(conn, *side);
                     self.lost(target, conn, "it was reset");
                 }
-                // It learns of it when it goes on.
+                // A stopped process learns of it when it resumes.
                 Running::Stopped => {
                     let closed = Event::Packet { conn, to: *side, message: Some(Message::Closed) };
                     self.process_mut(target).held.push_back(closed);
@@ -272,7 +273,7 @@ impl World {
         if self.paths.is_cut(sender.host, receiver.host) {
             self.coverage.count("packet_held_up_by_a_cut");
             if is_sender_there {
-                // Sent again and again until it arrives or the connection is given up.
+                // Retransmitted until it arrives or the connection is given up.
                 let again_us = self.dice.within(100_000, 600_000);
                 self.schedule(again_us, Event::Packet { conn, to, message });
             }

@@ -1,25 +1,26 @@
-//! What all processes have: a life, a host, a clock of their own, and what reaches them while they are stopped.
+//! What all processes have: an incarnation number, a host, a clock of their own, and the events held while they are
+//! stopped.
 
 use std::collections::VecDeque;
 
 use crate::{dice::Dice, world::Event};
 
-/// A process, whichever of its lives it is in.
+/// A process, independent of its incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Target {
     Coordinator(usize),
     Worker(usize),
     Client(usize),
-    /// Who submits jobs and removes them.
+    /// The process that submits and removes jobs.
     Admin,
 }
 
-/// What a process is doing.
+/// The run state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Running {
     Dead,
     Yes,
-    /// It got SIGSTOP: what reaches it waits.
+    /// Stopped by SIGSTOP: events for it are held.
     Stopped,
 }
 
@@ -29,9 +30,9 @@ pub(crate) struct Process {
     pub(crate) running: Running,
     pub(crate) host: usize,
     pub(crate) clock: Clock,
-    /// Since when its clock stands still with its host.
+    /// When its clock was suspended together with its host.
     pub(crate) suspended_us: Option<u64>,
-    /// What reached it while it was stopped, in order.
+    /// The events that arrived while it was stopped, in order.
     pub(crate) held: VecDeque<Event>,
 }
 
@@ -47,7 +48,7 @@ impl Process {
         }
     }
 
-    /// Begins another life.
+    /// Starts a new incarnation of the process.
     pub(crate) fn start(&mut self, now_us: u64, drift: u64, dice: &mut Dice) {
         self.life += 1;
         self.running = Running::Yes;
@@ -70,14 +71,14 @@ impl Process {
     }
 }
 
-/// A clock: another origin in each life, faster or slower than true time, and with steps. Those of the shells are monotonic;
-/// the cores bear with little steps back all the same.
+/// A clock with a new origin in each incarnation, which runs faster or slower than true time, and steps. The shells use
+/// monotonic clocks; the cores nevertheless tolerate small steps back.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     since_us: u64,
     base_ms: u64,
     permille: u64,
-    /// It has stood still or stepped back, as the clocks that leases are counted by do not.
+    /// Whether it has been suspended or stepped back, unlike the clocks that measure leases.
     pub(crate) is_off: bool,
 }
 
@@ -86,7 +87,7 @@ impl Clock {
         self.base_ms + now_us.saturating_sub(self.since_us) * self.permille / 1_000_000
     }
 
-    /// When it will read so much.
+    /// Returns the true time at which the clock will read `ms`.
     pub(crate) fn true_us(&self, ms: u64) -> u64 {
         let run_ms = ms.saturating_sub(self.base_ms);
         self.since_us + (run_ms * 1_000_000).div_ceil(self.permille)
@@ -101,7 +102,7 @@ impl Clock {
         self.is_off = true;
     }
 
-    /// It has stood still for so long.
+    /// Suspends the clock for this time.
     pub(crate) fn stand_still(&mut self, for_us: u64) {
         self.since_us += for_us;
         self.is_off = true;

@@ -1,4 +1,4 @@
-//! What a seed decides before anything happens: the job, the cluster, how fast everything is and what may go wrong.
+//! The constants of a seed: the job, the cluster, the speed of everything and the faults that may occur.
 
 use std::collections::BTreeSet;
 
@@ -12,27 +12,27 @@ use spdl_shard::{
 
 use crate::{dice::Dice, faults::Fault};
 
-/// Launches that there can be in calm, and what each may take besides its batches.
+/// The largest number of launches during the calm phase, and the time that each may take besides its batches.
 const CALM_LAUNCHES: u64 = 4;
 const CALM_US: u64 = 300_000_000;
-/// A slow fill takes so many times longer.
+/// The factor by which a slow fill takes longer.
 pub(crate) const SLOW_FILL: u64 = 10;
 
-/// How a failed trainer is started again.
+/// How a failed trainer is restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Restarts {
-    /// All ranks, from a state or without.
+    /// All ranks restart, with or without a saved state.
     Together,
-    /// Only the rank that failed, as it was started before.
+    /// Only the failed rank restarts, with its original arguments.
     Alone,
 }
 
-/// A job and what it reads.
+/// A job and the dataset that it reads.
 #[derive(Debug)]
 pub(crate) struct Dataset {
     pub(crate) job: Job,
     pub(crate) plan: Plan,
-    /// Samples whose bytes do not decode.
+    /// The samples whose bytes do not decode.
     pub(crate) bad: BTreeSet<u64>,
 }
 
@@ -41,7 +41,7 @@ impl Dataset {
         BatchParams { global_batch, ..(&self.job).into() }
     }
 
-    /// Whether its job fails once all its bad samples were met.
+    /// Returns whether the job fails once all its bad samples have been found.
     pub(crate) fn fails(&self) -> bool {
         let bad = self.bad.len() as f64;
         let is_strict = self.job.bad_samples == BadSamples::Fail && !self.bad.is_empty();
@@ -49,45 +49,47 @@ impl Dataset {
     }
 }
 
-/// A run's constants.
+/// The constants of a seed.
 #[derive(Debug)]
 pub(crate) struct Scenario {
-    /// The first is in the coordinators' folder of jobs; the others are submitted.
+    /// The first job is in the coordinators' jobs directory; the others are submitted.
     pub(crate) jobs: Vec<Dataset>,
-    /// What is trained at the same time: the number of the job, and the run's name.
+    /// The runs that train at the same time: the index of the job, and the run's name.
     pub(crate) runs: Vec<(usize, String)>,
-    /// Hosts with a worker each; ranks are spread over them. Coordinators have hosts of their own.
+    /// The number of hosts with a worker each; ranks are spread over them. Coordinators have hosts of their own.
     pub(crate) workers: usize,
     pub(crate) coordinators: usize,
-    /// The state is in etcd, and not in a file.
+    /// Whether the state is in etcd instead of a file.
     pub(crate) has_etcd: bool,
-    /// Of a leader.
+    /// The time of a leader's lease, in seconds.
     pub(crate) lease_s: u64,
-    /// Those that stand by say where the one is that leads.
+    /// Whether a standby reports the leader's address.
     pub(crate) advertises: bool,
     pub(crate) max_world: u32,
-    /// Ranks that a worker serves at once: enough for a launch, and not always for what is left of the one before.
+    /// The number of ranks that a worker serves at one time: enough for a launch, but not always for the remaining
+    /// ranks of the previous launch as well.
     pub(crate) max_ranks: usize,
-    /// Of a hundred ranks, those for which a worker has no memory.
+    /// The percentage of ranks for which a worker has no memory.
     pub(crate) refused_percent: u64,
     pub(crate) slots: u32,
-    /// Batches that the trainer keeps while it takes the next.
+    /// The number of batches that the trainer keeps while it takes the next.
     pub(crate) trainer_keeps: usize,
-    /// A rank takes a batch only when all have taken the one before.
+    /// Whether a rank takes a batch only after all ranks have taken the previous one.
     pub(crate) is_lockstep: bool,
     pub(crate) restarts: Restarts,
-    /// The launcher gives its launches ids. One that starts ranks again alone has to: the others are alive.
+    /// Whether the launcher gives its launches ids. A launcher that restarts ranks alone must do so, because the other
+    /// ranks are alive.
     pub(crate) has_launch_ids: bool,
-    /// The client hears of QUIC batches as they come, and not in order.
+    /// Whether the client reports QUIC batches to its core as they arrive instead of in order.
     pub(crate) is_unordered: bool,
     pub(crate) ways: AllowedTransports,
     pub(crate) config: Config,
     pub(crate) step_us: u64,
     pub(crate) fill_us: u64,
     pub(crate) disk_us: u64,
-    /// Beats, deviation of clocks in parts per thousand.
+    /// The drift of clocks, in parts per thousand.
     pub(crate) drift: u64,
-    /// How long things go wrong, how often, and which.
+    /// The length of the fault phase, the mean gap between faults, and their kinds.
     pub(crate) chaos_us: u64,
     pub(crate) fault_gap_us: u64,
     pub(crate) faults: Vec<Fault>,
@@ -151,13 +153,13 @@ impl Scenario {
         }
     }
 
-    /// The job of that name.
+    /// Returns the dataset of the job with that name.
     pub(crate) fn dataset(&self, name: &str) -> &Dataset {
         self.jobs.iter().find(|dataset| dataset.job.name == name).expect("there are no other jobs")
     }
 
-    /// When everything has to be done at the latest: so many launches from the beginning to the end, each batch of which
-    /// takes as long as any can. That the launches get on is judged apart.
+    /// Returns the latest time at which everything must be done: a number of launches from the beginning to the end,
+    /// with every batch as slow as it can be. Progress of the launches is checked separately.
     pub(crate) fn end_us(&self) -> u64 {
         let steps = |job: &Job| job.epochs * (job.samples / u64::from(job.global_batch.min(self.max_world)) + 2);
         let steps: u64 = self.runs.iter().map(|(job, _)| steps(&self.jobs[*job].job)).max().unwrap_or(0);
@@ -165,7 +167,7 @@ impl Scenario {
         self.chaos_us + 2 * self.fault_gap_us + CALM_LAUNCHES * (CALM_US + steps * step_us)
     }
 
-    /// B of a launch, where it is not the job's.
+    /// Returns the global batch of a launch, if it differs from the job's.
     pub(crate) fn other_batch(&self, dice: &mut Dice) -> Option<u32> {
         dice.percent(40).then(|| dice.within(u64::from(self.max_world), 16) as u32)
     }
@@ -190,7 +192,7 @@ fn dataset(number: usize, dice: &mut Dice) -> Dataset {
     } else {
         BTreeSet::new()
     };
-    // Most jobs bear with all of them.
+    // Most jobs tolerate all of their bad samples.
     let fails = !bad.is_empty() && dice.percent(12);
     let allowed = dice.index(bad.len().max(1)) as f64 / samples as f64;
     let policies = match fails && dice.percent(50) {

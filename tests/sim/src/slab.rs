@@ -1,4 +1,4 @@
-//! What a slot holds, so that a batch that changes under its reader's eyes is seen to.
+//! The content of a slot, with which the oracle detects a batch that changes while it is read.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -12,7 +12,7 @@ pub(crate) struct Entry {
     pub(crate) flags: u32,
 }
 
-/// A batch's bytes.
+/// The content of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) rank: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Content {
     pub(crate) entries: Vec<Entry>,
 }
 
-/// Slots; `None` where nothing, or half a batch, is.
+/// The slots; `None` where a slot is empty or only partly written.
 pub(crate) type Slab = Vec<Option<Rc<Content>>>;
 
 /// Memory that two processes may have mapped.

@@ -1,4 +1,4 @@
-//! A worker's shell: ranks that attach, a store that may be away, beats to the coordinator.
+//! A worker's shell: ranks that attach, a store that may be down, heartbeats to the coordinator.
 
 mod beats;
 
@@ -32,20 +32,20 @@ use crate::{
     world::{Action, Event, Input, World},
 };
 
-/// Bad samples that go with one beat: fewer than the shell's, so that they are split.
+/// The largest number of bad samples in a heartbeat: fewer than in the shell, so that they are split.
 const BAD_PER_BEAT: usize = 2;
-/// As the shell's: until the next beat where there are more of them, and after one that was refused.
+/// As in the shell: the pause until the next heartbeat if there are more bad samples, and after a refusal.
 const MORE_BAD_US: u64 = 20_000;
 const REFUSED_US: u64 = 500_000;
-/// As the shell's: pauses while nobody answers.
+/// As in the shell: the pauses while no coordinator answers.
 const FIRST_RETRY_US: u64 = 100_000;
 const MAX_RETRY_US: u64 = 2_000_000;
-/// When it leaves: how long the coordinator is waited for, how long clients are served on, and how long those have that
-/// found no other home.
+/// The phases of a shutdown: how long the worker waits for the coordinator, how long it continues to serve clients, and
+/// how long the clients remain that have found no other home.
 const NOTICE_US: u64 = 300_000;
 const DRAIN_US: u64 = 900_000;
 const CLOSE_US: u64 = 300_000;
-/// Attempts at a store that is away, each after a pause, before the rank is told.
+/// The number of attempts at a store that is down, with a pause after each, before the batch fails.
 const STORE_ATTEMPTS: u32 = 8;
 const STORE_PAUSE_US: u64 = 400_000;
 
@@ -55,64 +55,64 @@ pub(crate) struct WorkerProcess {
     id: WorkerId,
     feeds: BTreeMap<ConnId, Feed>,
     bad: BadLedger,
-    /// Bad samples that went with the open beat.
+    /// The bad samples in the heartbeat in progress.
     told: Vec<Told>,
     backoff_us: u64,
     beating: Beating,
     shutdown: Shutdown,
-    /// Only the last of its timers counts, of those for beats and of those for leaving.
+    /// Only the latest timer of each kind counts: one for heartbeats, one for leaving.
     beat_timer: u64,
     leave_timer: u64,
 }
 
-/// What the task that beats is doing. It does one thing at a time.
+/// The state of the task that sends heartbeats, one at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beating {
-    /// It waits for an answer.
+    /// A heartbeat was sent and not answered yet.
     Asking {
         is_draining: bool,
     },
-    /// It was answered: news, and the loss of its connection, make it beat at once.
+    /// The last heartbeat was answered: a change, or the loss of the connection, triggers the next one at once.
     Resting {
         is_draining: bool,
     },
-    /// Nobody answered.
+    /// No coordinator answered.
     BackingOff,
     Ended,
 }
 
-/// How far a worker is from leaving.
+/// How far the shutdown of a worker has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Shutdown {
     Running,
-    /// The coordinator is told.
+    /// The coordinator is being informed.
     Draining,
-    /// Its ranks are told, and served until they have gone.
+    /// The ranks were informed, and are served until they have left.
     Announced,
-    /// Who is still there is let go.
+    /// The remaining ranks are disconnected.
     Closing,
-    /// The coordinator is told.
+    /// The coordinator is being sent the leave request.
     Gone,
 }
 
 /// A rank that is served.
 struct Feed {
-    /// Once its dataset is open.
+    /// Present once the dataset is open.
     core: Option<FeedCore>,
     session: Session,
     rank: u32,
     from: Position,
     slots: u32,
     slab: SharedSlab,
-    /// What slots are being filled with.
+    /// The content that each slot is being filled with.
     filling: BTreeMap<u32, Rc<Content>>,
     transport: Transport,
     batches: u64,
-    /// Batches that cannot be made, and never can.
+    /// The batches that can never be made.
     failed: BTreeSet<u64>,
 }
 
-/// A store that all workers read.
+/// The store that all workers read.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     pub(crate) away_until_us: u64,
@@ -149,7 +149,7 @@ pub(crate) fn node_of(host: usize) -> NodeId {
     NodeId(format!("n{host}"))
 }
 
-/// The worker that a home's address belongs to.
+/// Returns the worker with a home's address.
 pub(crate) fn worker_at(home: &Home) -> usize {
     usize::from(home.quic.port() - 7500)
 }
@@ -176,7 +176,8 @@ impl World {
         self.close_all(Target::Worker(worker));
     }
 
-    /// SIGTERM: the coordinator is told, then the clients, who are served until they have gone or the time is up.
+    /// Begins a shutdown, as on SIGTERM: informs the coordinator, then the clients, which are served until they have
+    /// left or the time is up.
     pub(crate) fn leave_worker(&mut self, worker: usize) {
         if self.workers[worker].shutdown == Shutdown::Running {
             self.workers[worker].shutdown = Shutdown::Draining;
@@ -218,7 +219,7 @@ impl World {
         self.leave_when_served(worker);
     }
 
-    /// One whose ranks have all gone need not wait for the time to be up.
+    /// Continues the shutdown early if all ranks have left.
     fn leave_when_served(&mut self, worker: usize) {
         let state = &self.workers[worker];
         if state.feeds.is_empty() && (Shutdown::Announced..=Shutdown::Closing).contains(&state.shutdown) {
@@ -281,14 +282,14 @@ impl World {
         if self.workers[worker].shutdown >= Shutdown::Announced {
             return self.close(conn, 1);
         }
-        // In calm there is room for those, too, that nobody ends.
+        // In the calm phase there is also room for ranks of older launches that are still running.
         let is_full = !self.is_calm && self.workers[worker].feeds.len() >= self.scenario.max_ranks;
         if is_full || self.dice.percent(self.scenario.refused_percent) {
             self.coverage.count(if is_full { "rank_refused_at_the_limit" } else { "rank_refused_for_memory" });
             self.send(conn, 1, Message::Fault { message: "there is no room".into(), is_retryable: true });
             return self.close(conn, 1);
         }
-        // Fewer are given where memory is short.
+        // If memory is short, the rank gets fewer slots.
         let slots = if self.dice.percent(10) { slots.min(2) } else { slots };
         let transport = self.conns[&conn].transport;
         let slab = slab(slots);
@@ -317,7 +318,7 @@ impl World {
         }
         let Some(feed) = self.workers[worker].feeds.get_mut(&conn) else { return };
         let dataset = self.scenario.dataset(&feed.session.job.name);
-        // As the session has it: its run may have other epochs.
+        // The session's parameters: its run may have another number of epochs than the job.
         let params = dataset.batch_params(feed.session.global_batch);
         feed.core = Some(FeedCore::new(dataset.plan.samples(), params, feed.from, feed.slots));
         self.carry_out_feed(worker, conn);
@@ -351,7 +352,7 @@ impl World {
     fn fill(&mut self, worker: usize, conn: ConnId, sequence: u64, slot: u32, step: &Step) {
         let state = &mut self.workers[worker];
         let feed = state.feeds.get_mut(&conn).expect("its effects are carried out");
-        // From now on the slot's memory is written to.
+        // From now on the slot's memory is being written.
         feed.slab.borrow_mut()[slot as usize] = None;
         let mut items = Vec::new();
         let dataset = self.scenario.dataset(&feed.session.job.name);
@@ -418,7 +419,7 @@ impl World {
     }
 }
 
-/// An entry as the worker's policy for bad samples makes it; `None` where the job fails.
+/// Decodes an entry under the worker's policy for bad samples; returns `None` if the job fails.
 fn decode(item: &Item, dataset: &Dataset, ledger: &mut BadLedger) -> Option<Entry> {
     let mut flags = match item.kind {
         ItemKind::Sample => 0,
@@ -437,7 +438,7 @@ fn decode(item: &Item, dataset: &Dataset, ledger: &mut BadLedger) -> Option<Entr
         };
         let remedy = remedy(dataset.job.bad_samples, &dataset.plan, item.at, attempts);
         if remedy == Remedy::Fail {
-            // As in the worker, before it is noted.
+            // As in the worker: before the bad sample is recorded.
             return None;
         }
         ledger.record(&dataset.job, dataset.job.dataset_fingerprint, bad, &BadSampleKind::default()).ok()?;

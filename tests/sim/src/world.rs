@@ -24,21 +24,21 @@ use crate::{
     writer::State,
 };
 
-/// In calm the current launch takes a batch, or ends, or another one begins, at least this often.
+/// In the calm phase, the current launch must take a batch, end, or be replaced at least this often.
 const STILL_US: u64 = 30_000_000;
-/// More events than happen from one batch of the current launch to the next: something goes round in circles.
+/// More events than happen between two batches of the current launch: the world is in a loop.
 const STILL_EVENTS: u64 = 3_000_000;
 
-/// Something that happens at a time.
+/// A scheduled event.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// To a process, from itself; lost with its life, and held while it is stopped.
+    /// An event from a process to itself; dropped when the process ends, and held while it is stopped.
     Input {
         target: Target,
         life: u32,
         input: Input,
     },
-    /// A message arrives at an end of a connection; without one, the oldest that is on its way there.
+    /// A message arrives at an end of a connection; `None` stands for the oldest message on its way there.
     Packet {
         conn: ConnId,
         to: Side,
@@ -47,7 +47,7 @@ pub(crate) enum Event {
     KeepAlive {
         conn: ConnId,
     },
-    /// A coordinator's question comes to etcd.
+    /// A coordinator's request arrives at etcd.
     Etcd {
         from: usize,
         life: u32,
@@ -57,36 +57,36 @@ pub(crate) enum Event {
     World(Action),
 }
 
-/// What a process says to itself: timers, and channels between its tasks.
+/// An event from a process to itself: a timer, or a message between its tasks.
 #[derive(Debug)]
 pub(crate) enum Input {
     AnswerTimeout { id: u64 },
     Exit,
-    // The coordinator's.
+    // For a coordinator.
     Tick,
     Written,
     RetryWrite,
     DieWriting,
-    BeatPatience { conn: ConnId, id: u64 },
+    HeartbeatTimeout { conn: ConnId, id: u64 },
     Election { timer: u64 },
     EtcdAnswer { call: u64, answer: Box<EtcdAnswer> },
     EtcdTimeout { call: u64 },
-    // A worker's.
+    // For a worker.
     Beat { timer: u64 },
     Leave { timer: u64 },
     Opened { conn: ConnId },
     FillDone { conn: ConnId, sequence: u64, attempts: u32 },
-    // A client's.
+    // For a client.
     Wake,
     Core(Box<spdl_client::core::SessionEvent>),
     Filled { link: LinkId, sequence: u64, batch: Batch },
     Trained,
     Close,
-    // The admin's.
+    // For the admin.
     AskAgain,
 }
 
-/// What happens to the world.
+/// An action of the simulator on the world.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
     Fault,
@@ -117,7 +117,7 @@ impl PartialOrd for Scheduled {
     }
 }
 impl Ord for Scheduled {
-    /// The earliest is the greatest.
+    /// Orders by time, earliest first: the earliest is the greatest, because the queue is a max-heap.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (other.at_us, other.number).cmp(&(self.at_us, self.number))
     }
@@ -133,10 +133,10 @@ pub(crate) struct World {
     pub(crate) conns: BTreeMap<ConnId, Conn>,
     pub(crate) next_conn: ConnId,
     pub(crate) coordinators: Vec<CoordinatorProcess>,
-    /// Where the state is in one, for coordinators of which one leads.
+    /// The simulated etcd, if the state is in etcd.
     pub(crate) etcd: Option<Etcd>,
     pub(crate) state: State,
-    /// Who began to lead last, and its term.
+    /// The coordinator that became the leader last, and its term.
     pub(crate) latest_leader: Option<usize>,
     pub(crate) latest_term: u64,
     pub(crate) led_since_us: u64,
@@ -148,17 +148,17 @@ pub(crate) struct World {
     pub(crate) oracle: Oracle,
     pub(crate) coverage: Coverage,
     pub(crate) is_calm: bool,
-    /// When calm came.
+    /// When the calm phase began.
     pub(crate) calm_us: u64,
-    /// Events since a launch last got further.
+    /// The number of events since a launch last made progress.
     still_events: u64,
-    /// Workers and coordinators that calm does not bring back.
+    /// Workers and coordinators that are not restarted in the calm phase.
     pub(crate) stay_away: Vec<Target>,
     failure: Option<String>,
     trace: Trace,
 }
 
-/// A hash of everything that happened, and the lines for who wants to read them.
+/// A hash of all events, and the printing of their lines.
 struct Trace {
     hash: u64,
     line: String,
@@ -201,7 +201,7 @@ impl World {
         }
     }
 
-    /// Lets everything happen: the hash of the trace and the number of events, or what is wrong.
+    /// Runs the seed to its end; returns why it failed, if it did.
     pub(crate) fn run(&mut self) -> Result<(), String> {
         if self.trace.is_shown {
             println!("{:#?}", self.scenario);
@@ -245,14 +245,14 @@ impl World {
         }
     }
 
-    /// A run's current launch has got further.
+    /// Records progress of a run's current launch.
     pub(crate) fn progress(&mut self, launcher: usize) {
         self.launchers[launcher].progress_us = self.now_us;
         self.still_events = 0;
     }
 
-    /// For how long in calm the launch that waits for longest has not got further. An election takes up to two leases, and
-    /// launches count the time that they are refused from its end.
+    /// Returns for how long, in the calm phase, the slowest launch has made no progress. An election takes up to two
+    /// leases; the time counts from its end.
     fn still_us(&self) -> u64 {
         let busy = self.launchers.iter().filter(|launcher| !launcher.is_done());
         busy.map(|launcher| self.now_us - launcher.progress_us.max(self.calm_us).max(self.led_since_us))
@@ -264,7 +264,7 @@ impl World {
         self.trace.hash
     }
 
-    /// All ranks have ended and gone, and nobody is left of older launches.
+    /// Returns whether all ranks have ended, including those of older launches.
     fn is_over(&self) -> bool {
         self.is_calm
             && self.launchers.iter().all(Launcher::is_done)
@@ -272,7 +272,7 @@ impl World {
             && self.workers.iter().all(|worker| worker.serves() == 0 || !worker.process.is_running())
     }
 
-    /// Of the coordinator that leads.
+    /// Returns the status of the leading coordinator.
     fn status(&self) -> Option<spdl_coordinator::core::Status> {
         self.coordinators[self.latest_leader?].status()
     }
@@ -369,14 +369,14 @@ impl World {
         }
     }
 
-    /// Something is wrong; the first thing counts.
+    /// Records a failure; only the first one counts.
     pub(crate) fn fail(&mut self, problem: String) {
         self.note(format_args!("WRONG: {problem}"));
         let at_ms = self.now_us / 1_000;
         self.failure.get_or_insert_with(|| format!("at {at_ms} ms: {problem}"));
     }
 
-    /// A line of the trace.
+    /// Adds a line to the trace.
     pub(crate) fn note(&mut self, what: fmt::Arguments<'_>) {
         let Trace { hash, line, is_shown } = &mut self.trace;
         line.clear();

@@ -1,7 +1,7 @@
-//! The thread of a coordinator that makes changes durable, and the disk of one whose state is its own.
+//! The writer thread of a coordinator, and the disk of a coordinator whose state is a file.
 //!
-//! Changes that wait together are written together. What was refused is tried again after a while; in the meantime nothing
-//! is tried, and everyone is told so.
+//! Changes that wait together are written together. After a failed write the changes are retried after a pause; until
+//! then no write is attempted, and all pending requests get the failure.
 
 use std::collections::VecDeque;
 
@@ -20,29 +20,29 @@ use crate::{
     world::{Input, World},
 };
 
-/// How often a write is tried again.
+/// The pause before a failed write is retried.
 const RETRY_US: u64 = 1_000_000;
 
-/// The durable state: of the one coordinator, or what etcd holds.
+/// The durable state: that of the only coordinator, or the content of etcd.
 #[derive(Default)]
 pub(crate) struct State {
     memory: MemoryState,
-    /// As it was at some time before.
+    /// A copy of an earlier state.
     backup: MemoryState,
     pub(crate) disk: Disk,
 }
 
-/// What it is written to, and where there is one, etcd's.
+/// The disk below the state: the coordinator's or etcd's.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     pub(crate) slow_until_us: u64,
-    /// Each write takes tens of seconds.
+    /// Until then each write takes tens of seconds.
     pub(crate) stuck_until_us: u64,
-    /// It is full.
+    /// Until then the disk is full.
     pub(crate) refuses_until_us: u64,
 }
 
-/// Changes, and what is said once they are durable.
+/// Changes, and the reply to send once they are durable.
 pub(crate) struct Write {
     changes: Vec<Change>,
     reply: Option<Reply>,
@@ -56,27 +56,27 @@ pub(crate) struct Reply {
     pub(crate) asked: Asked,
 }
 
-/// What a reply answers, as far as it matters who is told.
+/// What a reply answers, as far as the oracle needs it.
 #[derive(Clone, Debug)]
 pub(crate) enum Asked {
-    /// Of a run of a job.
+    /// A join, with the names of job and run.
     Join(String, String),
     Submit(String),
     Remove(String),
     Other,
 }
 
-/// What a coordinator writes while it leads.
+/// The writer of a coordinator while it leads.
 #[derive(Default)]
 pub(crate) struct Writer {
     waiting: VecDeque<Write>,
-    /// All that is written together.
+    /// The writes in progress, which are one batch.
     writing: Vec<Write>,
-    /// Changes that were refused, and go before all others.
+    /// Changes of failed writes, which go before all others.
     refused: Vec<Change>,
     problem: Option<String>,
     rests_until_us: u64,
-    /// The last write that etcd has of this leader, where that is known.
+    /// The revision of this leader's last write in etcd, if known.
     pub(crate) fence: Option<u64>,
 }
 
@@ -99,7 +99,7 @@ impl Writer {
         Self { fence, ..Self::default() }
     }
 
-    /// Why nothing can be written, while that is so.
+    /// Returns why nothing can be written, while that is known.
     pub(crate) fn problem(&self) -> Option<String> {
         self.problem.clone()
     }
@@ -108,7 +108,7 @@ impl Writer {
         self.writing.into_iter().chain(self.waiting).filter_map(|write| write.reply)
     }
 
-    /// All that is to be written now.
+    /// Returns all changes to write now.
     pub(crate) fn batch(&self) -> Vec<Change> {
         let new = self.writing.iter().flat_map(|write| &write.changes);
         self.refused.iter().chain(new).cloned().collect()
@@ -152,7 +152,8 @@ impl World {
         self.may_die_writing(at, delay_us);
     }
 
-    /// Where it is to die while it writes changes that belong together, and does so.
+    /// Schedules the kill of a coordinator that is to be killed while it writes several changes at once, if this is
+    /// such a write.
     pub(crate) fn may_die_writing(&mut self, at: usize, delay_us: u64) {
         let belong_together = self.writer(at).writing.iter().any(|write| write.changes.len() > 1);
         if belong_together && std::mem::take(&mut self.coordinators[at].dies_writing) {
@@ -165,7 +166,7 @@ impl World {
         self.now_us < self.state.disk.refuses_until_us
     }
 
-    /// The disk is done, or refuses.
+    /// Handles the end of a write to the disk, which may have failed.
     pub(crate) fn on_file_written(&mut self, at: usize) {
         if self.is_refusing() {
             return self.on_refused_write(at, "the disk is full");
@@ -185,7 +186,7 @@ impl World {
         }
     }
 
-    /// What was being written is durable.
+    /// Handles a successful write.
     pub(crate) fn on_written(&mut self, at: usize) {
         let writer = self.writer(at);
         writer.refused.clear();
@@ -194,7 +195,7 @@ impl World {
         self.write_next(at);
     }
 
-    /// It was refused, and is tried again with all that comes later.
+    /// Handles a failed write, which is retried together with later changes.
     pub(crate) fn on_refused_write(&mut self, at: usize, cause: &str) {
         let now_us = self.now_us;
         let writer = self.writer(at);
@@ -211,14 +212,14 @@ impl World {
         self.settle_writes(at, Err(cause.to_owned()));
     }
 
-    /// Another coordinator leads, and goes on from what was written.
+    /// Handles a write that was rejected because another coordinator leads and continues from what was written.
     pub(crate) fn on_deposed_write(&mut self, at: usize) {
         self.writer(at).refused.clear();
         self.settle_writes(at, Err("another coordinator leads".to_owned()));
         self.write_next(at);
     }
 
-    /// Tells everyone what became of what was being written.
+    /// Completes the writes in progress and sends their replies.
     fn settle_writes(&mut self, at: usize, result: Result<(), String>) {
         let writes = std::mem::take(&mut self.writer(at).writing);
         for mut reply in writes.into_iter().filter_map(|write| write.reply) {
@@ -242,8 +243,8 @@ impl World {
         }
     }
 
-    /// A worker has waited long enough for its bad samples to be durable.
-    pub(crate) fn on_beat_patience(&mut self, at: usize, conn: ConnId, id: u64) {
+    /// Answers a worker's heartbeat whose bad samples could not be written in time.
+    pub(crate) fn on_heartbeat_timeout(&mut self, at: usize, conn: ConnId, id: u64) {
         if self.coordinators[at].lead.is_none() {
             return;
         }
@@ -258,7 +259,8 @@ impl World {
         }
     }
 
-    /// It is killed: what the disk was at may be there, all of it. What is on its way to etcd comes there by itself.
+    /// Handles the kill of a coordinator: its write to the disk may be complete or absent. Requests already sent to
+    /// etcd arrive on their own.
     pub(crate) fn kill_writer(&mut self, writer: Writer) {
         if writer.writing.is_empty() {
             return;
@@ -277,7 +279,7 @@ impl World {
         }
     }
 
-    /// Before it ends in order: everything is written, where that can be.
+    /// Writes all changes, if possible, before an orderly stop.
     pub(crate) fn flush_writer(&mut self, at: usize, changes: Vec<Change>) {
         let is_busy = !self.writer(at).writing.is_empty();
         let writer = self.writer(at);
@@ -297,14 +299,14 @@ impl World {
         }
     }
 
-    /// The disk of the one coordinator is lost; the file of its job is not.
+    /// Loses the disk of the only coordinator; the file of its job remains.
     pub(crate) fn wipe_coordinator(&mut self) {
         self.coverage.count("coordinator_lost_its_state");
         self.state.memory = MemoryState::default();
         self.oracle.coordinator_wiped();
     }
 
-    /// Its disk is replaced by a copy that was made earlier.
+    /// Replaces the disk of the only coordinator by an earlier copy.
     pub(crate) fn roll_back_coordinator(&mut self) {
         if self.state.backup.load().is_ok_and(|durable| !durable.sessions.is_empty()) {
             self.coverage.count("coordinator_rolled_back");

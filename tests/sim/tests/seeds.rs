@@ -1,16 +1,16 @@
-//! A few hundred seeds, other ones each time: nothing is wrong, and the same seed does the same again. That they meet what
-//! they are there for is checked by `tests/sim/run`, which plays thousands.
+//! Runs a few hundred seeds, different ones each time, and checks that none fails and that a seed is reproducible.
+//! `tests/sim/run`, which runs thousands, checks that the seeds reach the events in the coverage list.
 
 use spdl_sim::{any_seed, run};
 
-/// Raise it with `SPDL_SIM_SEEDS`, or use `tests/sim/run`.
+/// The number of seeds. Raise it with `SPDL_SIM_SEEDS`, or use `tests/sim/run`.
 const SEEDS: u64 = 400;
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|value| value.parse().ok())
 }
 
-/// Where to begin: anywhere, unless `SPDL_SIM_FROM` says where.
+/// Returns the first seed: a random one, unless `SPDL_SIM_FROM` sets it.
 fn from() -> u64 {
     let from = variable("SPDL_SIM_FROM").unwrap_or_else(any_seed);
     println!("again: SPDL_SIM_FROM={from}");

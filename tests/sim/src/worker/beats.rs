@@ -1,4 +1,4 @@
-//! A worker's beats to the coordinator: one question at a time.
+//! A worker's heartbeats to the coordinator: one request at a time.
 
 use spdl_wire::messages::{FromCoordinator, Home, RankStats, Refusal, ToCoordinator, WorkerHeartbeat};
 
@@ -19,7 +19,7 @@ impl World {
         self.remind(delay_us, Target::Worker(worker), Input::Beat { timer });
     }
 
-    /// There is news: that it drains.
+    /// Sends a heartbeat at once, because the worker began to drain.
     pub(super) fn beat_at_once(&mut self, worker: usize) {
         if self.workers[worker].beating == (Beating::Resting { is_draining: false }) {
             self.coverage.count("worker_beat_at_once");
@@ -27,7 +27,7 @@ impl World {
         }
     }
 
-    /// Its connection to the coordinator is gone, and it asked nothing.
+    /// Sends a heartbeat at once, because the connection to the coordinator was lost between requests.
     pub(crate) fn worker_alone(&mut self, worker: usize) {
         if matches!(self.workers[worker].beating, Beating::Resting { .. }) {
             self.coverage.count("worker_beat_at_once");
@@ -74,7 +74,7 @@ impl World {
     pub(crate) fn worker_answered(&mut self, worker: usize, answer: &FromCoordinator) {
         let state = &mut self.workers[worker];
         let Beating::Asking { is_draining } = state.beating else {
-            // The goodbye was heard.
+            // The leave request was answered.
             return self.leave_after(worker, 1);
         };
         let pause_us = match answer {
@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// The coordinator is away: connect again after a pause.
+    /// Schedules a reconnection after a pause, because no coordinator answered.
     pub(crate) fn worker_unanswered(&mut self, worker: usize) {
         let state = &mut self.workers[worker];
         if !matches!(state.beating, Beating::Asking { .. }) {
