@@ -122,7 +122,7 @@ impl World {
         self.close_all(Target::Coordinator(at));
     }
 
-    /// Stops a coordinator in order: it writes all changes if it can, and gives up its lease.
+    /// Stops a coordinator gracefully: it writes all changes if it can, and gives up its lease.
     pub(crate) fn stop_coordinator(&mut self, at: usize) {
         if self.coordinators[at].lead.is_some() {
             let ((), changes) = self.run_core(at, |core, _| core.flush());

@@ -337,7 +337,7 @@ impl World {
         }
     }
 
-    /// Ends all ranks, in order or not, and launches again.
+    /// Ends all ranks, gracefully or by a kill, and launches again.
     pub(crate) fn relaunch(&mut self, launcher: usize) {
         let state = &self.launchers[launcher];
         if state.is_pending || state.waits_for_job || state.is_given_up {
