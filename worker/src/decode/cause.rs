@@ -1,22 +1,22 @@
-//! What can be wrong with a sample whose bytes are the right ones.
+//! The errors of a sample whose bytes are right but cannot be decoded.
 
-/// Longest piece of a sample's own text that an error quotes, in bytes.
+/// Maximum bytes of a sample's own text that an error quotes.
 const QUOTED_BYTES: usize = 40;
-/// Longest message of a decoder that an error repeats, in bytes.
+/// Maximum bytes of a decoder's message that an error repeats.
 const REASON_BYTES: usize = 200;
 
-/// A sample that cannot be what the job wants it to be. Trying again gives the same.
+/// The error of a sample that cannot be decoded as the job requires. A retry gives the same error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("column `{column}`: {problem}")]
 pub struct BadSampleCause {
     /// The column.
     pub column: String,
-    /// What is wrong.
+    /// What is wrong with it.
     pub problem: BadSampleProblem,
 }
 
 impl BadSampleCause {
-    /// What other samples can have too: the cause without what is this sample's own.
+    /// Returns the cause without the details of this sample, so that equal faults of several samples have equal kinds.
     pub(crate) fn kind(&self) -> String {
         let Self { column, problem } = self;
         let (field, what) = match problem {
@@ -43,7 +43,7 @@ impl BadSampleCause {
     }
 }
 
-/// What is wrong with a field of a record.
+/// The fault in a field of a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -87,13 +87,13 @@ pub enum BadSampleProblem {
     Function { function: String, problem: String },
 }
 
-/// At most [`QUOTED_BYTES`] of a sample's own bytes, with what does not print escaped.
+/// Returns at most [`QUOTED_BYTES`] of a sample's own bytes, with unprintable ones escaped.
 pub(crate) fn quoted(bytes: &[u8]) -> String {
     let shown = bytes[..bytes.len().min(QUOTED_BYTES)].escape_ascii();
     if bytes.len() > QUOTED_BYTES { format!("{shown}...") } else { shown.to_string() }
 }
 
-/// A decoder's message on one line and of bounded length.
+/// Returns a decoder's message in one line of bounded length.
 pub(crate) fn reason(message: impl std::fmt::Display) -> String {
     let mut text = message.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     let mut end = text.len().min(REASON_BYTES);

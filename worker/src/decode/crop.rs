@@ -3,7 +3,7 @@
 
 use super::draw::{Draw, exp, ln};
 
-/// Tries before the middle of the picture is taken instead.
+/// Number of tries before the middle of the picture is taken.
 const ATTEMPTS: u32 = 10;
 
 /// A rectangle in whole pixels.
@@ -15,8 +15,8 @@ pub(crate) struct Rectangle {
     pub(crate) height: u32,
 }
 
-/// Draws a rectangle inside of `width` x `height`: its area uniform in `scale` times the picture's, the logarithm of
-/// its aspect ratio (width / height) uniform in that of `ratio`, its place uniform.
+/// Draws a rectangle inside `width` x `height`. Its area is uniform in `scale` times the picture's area, the logarithm
+/// of its aspect ratio (width / height) is uniform in the logarithms of `ratio`, and its position is uniform.
 pub(crate) fn random_resized_crop(
     [width, height]: [u32; 2],
     scale: [f32; 2],
@@ -42,7 +42,7 @@ pub(crate) fn random_resized_crop(
     middle([width, height], ratio_low, ratio_high)
 }
 
-/// The largest rectangle in the middle whose aspect ratio is allowed.
+/// Returns the largest rectangle in the middle with an allowed aspect ratio.
 fn middle([width, height]: [u32; 2], ratio_low: f64, ratio_high: f64) -> Rectangle {
     let aspect = f64::from(width) / f64::from(height);
     let (crop_width, crop_height) = if aspect < ratio_low {
@@ -98,7 +98,7 @@ mod tests {
         }
         assert!(areas.iter().all(|area| (0.078..=1.0).contains(area)));
         assert!(ratios.iter().all(|ratio| (0.745..=1.342).contains(ratio)));
-        // Tall and wide are as likely as each other: the ratio is uniform in its logarithm.
+        // Tall and wide crops are equally likely, as the logarithm of the ratio is uniform.
         let tall = ratios.iter().filter(|ratio| **ratio < 1.0).count();
         assert!((1850..2150).contains(&tall), "{tall} of 4000");
         assert!(areas.iter().any(|area| *area < 0.1) && areas.iter().any(|area| *area > 0.9));

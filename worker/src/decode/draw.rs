@@ -1,5 +1,5 @@
-//! Random draws for transforms, keyed by (seed, epoch, sample id) and nothing else. All arithmetic from the raw
-//! 64 bits on is ours and uses only operations that IEEE 754 rounds exactly, so that results depend neither on a
+//! Random numbers for transforms, which depend only on (seed, epoch, sample id). All arithmetic on the raw 64 bits is
+//! implemented here and uses only operations that IEEE 754 rounds exactly, so that results depend neither on a
 //! library's version nor on the machine.
 
 use rand_xoshiro::{
@@ -7,7 +7,7 @@ use rand_xoshiro::{
     rand_core::{Rng, SeedableRng},
 };
 
-/// A generator for one sample in one epoch.
+/// The random generator of one sample in one epoch.
 #[derive(Clone, Debug)]
 pub(crate) struct Draw(Xoshiro256PlusPlus);
 
@@ -30,24 +30,24 @@ impl Draw {
         Self(Xoshiro256PlusPlus::from_seed(bytes))
     }
 
-    /// Uniform in [0, 1), a multiple of 2^-53.
+    /// Draws uniformly from [0, 1), in multiples of 2^-53.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Uniform in [low, high).
+    /// Draws uniformly from [low, high).
     pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.unit()
     }
 
-    /// Uniform in 0..n, off by less than n / 2^64.
+    /// Draws uniformly from 0..n; probabilities are off by less than n / 2^64.
     pub(crate) fn below(&mut self, n: u32) -> u32 {
         ((u128::from(self.0.next_u64()) * u128::from(n)) >> 64) as u32
     }
 }
 
-/// Natural logarithm of a positive, normal number; good to a few units in the last place. The standard library's
-/// differs between platforms.
+/// Returns the natural logarithm of a positive, normal number, accurate to a few units in the last place. The standard
+/// library's result differs between platforms.
 pub(crate) fn ln(x: f64) -> f64 {
     const SQRT_2: f64 = std::f64::consts::SQRT_2;
     let bits = x.to_bits();
@@ -67,7 +67,7 @@ pub(crate) fn ln(x: f64) -> f64 {
     f64::from(exponent) * std::f64::consts::LN_2 + 2.0 * t * sum
 }
 
-/// e^x for |x| < 700; good to a few units in the last place.
+/// Returns e^x for |x| < 700, accurate to a few units in the last place.
 pub(crate) fn exp(x: f64) -> f64 {
     let exponent = (x / std::f64::consts::LN_2).round_ties_even();
     let rest = x - exponent * std::f64::consts::LN_2;
@@ -87,7 +87,7 @@ mod tests {
     fn the_draws_of_a_key_never_change() {
         let mut draw = Draw::new(17, 3, 1_281_166);
         let units: Vec<u64> = (0..3).map(|_| (draw.unit() * (1u64 << 53) as f64) as u64).collect();
-        // From a separate implementation in Python.
+        // Computed by a separate implementation in Python.
         assert_eq!(units, [3_828_994_841_440_935, 5_798_521_405_679_758, 8_079_250_157_201_010]);
         assert_eq!((0..4).map(|_| draw.below(1000)).collect::<Vec<_>>(), [963, 383, 336, 949]);
     }

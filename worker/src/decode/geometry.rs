@@ -1,31 +1,31 @@
-//! Where every pixel of the result comes from: a column's steps, planned on the picture's size before it is
-//! decoded. All steps are separable, so a plan is two [`ImageAxis`] values; however many steps there are, pixels are
-//! resampled once, from the part of the picture that is needed.
+//! Computes where every pixel of the result comes from: plans a column's steps from the picture's size, before it is
+//! decoded. All steps are separable, so a plan is two [`ImageAxis`] values. However many steps there are, pixels are
+//! resampled once, and only from the part of the picture that is needed.
 
 use spdl_shard::job::{ImageOp, Size};
 
 use super::{crop::random_resized_crop, draw::Draw};
 
-/// One dimension of the canvas that the steps work on, and how it maps to the picture.
+/// One dimension of the canvas that the steps work on, and its mapping to the picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ImageAxis {
-    /// Pixels of the canvas.
+    /// Size of the canvas in pixels.
     size: u32,
-    /// Place in the picture where the canvas begins; negative where it was padded.
+    /// Position in the picture where the canvas begins; negative if padding was added there.
     origin: f64,
     /// Length in the picture that the canvas covers.
     extent: f64,
-    /// What there is to see in the picture: beyond it the canvas is black.
+    /// Range of the picture that is visible; outside it the canvas is black.
     visible: (f64, f64),
-    /// Pixels of the picture that resampling may read. Cuts before the first resize bound it, so that nothing
-    /// from outside of a crop bleeds into its border.
+    /// Range of the picture's pixels that resampling may read. Crops before the first resize limit it, so that pixels
+    /// outside a crop do not blend into its border.
     readable: (u32, u32),
 }
 
-/// One dimension of what is to be resampled: `extent` from `from` on becomes `pixels` pixels at `place` of `size`.
+/// One dimension of a resampling: `extent` from `from` on becomes `pixels` pixels at `place` of `size`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AxisSpan {
-    /// Pixels of the picture that may be read: first and one past the last.
+    /// Pixels of the picture that may be read: the first one, and one past the last.
     pub(crate) readable: (u32, u32),
     /// Start in the picture.
     pub(crate) from: f64,
@@ -33,9 +33,9 @@ pub(crate) struct AxisSpan {
     pub(crate) extent: f64,
     /// First pixel of the result that shows the picture.
     pub(crate) place: u32,
-    /// Pixels of the result that show the picture; at least 1.
+    /// Number of pixels of the result that show the picture; at least 1.
     pub(crate) pixels: u32,
-    /// Pixels of the result.
+    /// Size of the result in pixels.
     pub(crate) size: u32,
 }
 
@@ -69,8 +69,8 @@ impl ImageAxis {
         self.size = size;
     }
 
-    /// torchvision's `center_crop`: pads by half the difference, rounded down; cuts at half of it, ties to even.
-    /// `mirrored` says that the canvas is seen from its end.
+    /// Crops like torchvision's `center_crop`: padding is half the difference, rounded down; cuts are at half of it,
+    /// ties to even. `mirrored` says that the canvas is read from its end.
     fn center(&mut self, size: u32, mirrored: bool) {
         if size <= self.size {
             let spare = self.size - size;
@@ -88,7 +88,7 @@ impl ImageAxis {
         self.size = size;
     }
 
-    /// `None` when nothing of the picture shows.
+    /// Returns the span to resample; `None` if no part of the picture is visible.
     fn span(&self) -> Option<AxisSpan> {
         let step = self.step();
         let seen = (self.visible.0.max(f64::from(self.readable.0)), self.visible.1.min(f64::from(self.readable.1)));
@@ -103,33 +103,33 @@ impl ImageAxis {
         } else {
             (self.origin + f64::from(place) * step, f64::from(pixels) * step)
         };
-        // Rounding may have moved an end by half a pixel of the result: stay inside of what may be read.
+        // Rounding may have moved an end by half a pixel of the result, so it is clamped to the readable range.
         let from = from.max(f64::from(self.readable.0));
         let extent = extent.min(f64::from(self.readable.1) - from);
         (extent > 0.0).then_some(AxisSpan { readable: self.readable, from, extent, place, pixels, size: self.size })
     }
 }
 
-/// A planned picture: where each pixel of the result comes from.
+/// The plan of a picture: where each pixel of the result comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ResamplePlan {
-    /// Across; `None` in either dimension means that the result is all black.
+    /// The horizontal span; `None` in either dimension means that the result is all black.
     pub(crate) x: Option<AxisSpan>,
-    /// Down.
+    /// The vertical span.
     pub(crate) y: Option<AxisSpan>,
-    /// The result is mirrored left to right.
+    /// Whether the result is mirrored left to right.
     pub(crate) mirrored: bool,
 }
 
-/// A sample's bounding box, in pixels of the picture as it is seen: left, top, right, bottom.
+/// A sample's bounding box, in pixels of the upright picture: left, top, right, bottom.
 pub(crate) type PixelBox = [f32; 4];
 
-/// A box that leaves nothing of the picture; holds the annotation's field.
+/// The error of a box that contains no part of the picture; holds the name of the annotation's field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EmptyBox(pub(crate) String);
 
-/// Plans the steps of a column for a picture of `width` x `height` pixels as it is seen, both at least 1.
-/// `box_of` gives the sample's bounding box by the annotation's field.
+/// Plans the steps of a column for a picture that is `width` x `height` pixels when upright, both at least 1. `box_of`
+/// returns the sample's bounding box for the annotation's field.
 pub(crate) fn plan<E: From<EmptyBox>>(
     [width, height]: [u32; 2],
     ops: &[ImageOp],
@@ -176,8 +176,8 @@ impl Geometry {
         self.y.resize(height);
     }
 
-    /// Cuts to a box, widened on each side by `margin` of its size, rounded outwards and clipped to the canvas; `None`
-    /// when nothing is left.
+    /// Crops to a box that is widened on each side by `margin` of its size, rounded outwards and clipped to the canvas.
+    /// Returns `None` if nothing is left.
     fn crop_box(&mut self, [left, top, right, bottom]: PixelBox, margin: f32) -> Option<()> {
         for (axis, low, high) in [(&mut self.x, left, right), (&mut self.y, top, bottom)] {
             let (low, high) = (f64::from(low), f64::from(high));
@@ -185,7 +185,7 @@ impl Geometry {
             let step = axis.step();
             let pixel = |place: f64| ((place - axis.origin) / step).clamp(0.0, f64::from(axis.size));
             let (start, end) = (pixel(low - wider).floor(), pixel(high + wider).ceil());
-            // Also refuses a box whose sides are no numbers.
+            // Also refuses a box with NaN coordinates.
             if !(low < high && start < end) {
                 return None;
             }
@@ -195,7 +195,7 @@ impl Geometry {
     }
 }
 
-/// torchvision's `resize` with one number: the longer side is rounded down.
+/// Computes the size that torchvision's `resize` gives for one number: the longer side is rounded down.
 fn shorter_side([width, height]: [u32; 2], short: u32) -> [u32; 2] {
     let long = |long: u32, side: u32| {
         let pixels = u64::from(short) * u64::from(long) / u64::from(side);
@@ -221,7 +221,7 @@ mod tests {
         let ops =
             [ImageOp::Resize { size: Size::Square(256) }, ImageOp::CenterCrop { size: Size::HeightWidth([224, 224]) }];
         let plan = planned([500, 375], &ops);
-        // 500x375 -> 341x256 -> 224x224: 58 and 16 pixels are cut, seen from the resized picture.
+        // 500x375 -> 341x256 -> 224x224: 58 and 16 pixels of the resized picture are cut off.
         let (x, y) = (plan.x.unwrap(), plan.y.unwrap());
         assert!((x.from - 58.0 * 500.0 / 341.0).abs() < 1e-9 && (x.extent - 224.0 * 500.0 / 341.0).abs() < 1e-9);
         assert!((y.from - 16.0 * 375.0 / 256.0).abs() < 1e-9 && (y.extent - 224.0 * 375.0 / 256.0).abs() < 1e-9);

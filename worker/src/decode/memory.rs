@@ -1,14 +1,14 @@
-//! Memory for decoding pictures: bounded, counted before it is taken, and given in the order in which it was asked for.
+//! The memory for decoding pictures: bounded, reserved before it is allocated, and granted in the order of requests.
 
 use std::{collections::VecDeque, fmt};
 
 use parking_lot::{Condvar, Mutex};
 
-/// Told how many bytes of decoding are above what is set aside for it, whenever that changes.
+/// Called with the number of bytes by which decoding exceeds its own memory, whenever that changes.
 type OnOverdraft = Box<dyn Fn(u64) + Send + Sync>;
 
-/// The memory that all decoding threads of a process share. A picture whose decoding does not fit beside the others' waits,
-/// and then those behind it do; one that does not fit by itself is refused.
+/// The memory that all decoding threads of a process share. A picture that does not fit beside the others waits, and
+/// later ones wait behind it. A picture that does not fit alone is refused.
 pub struct DecodeMemory {
     limits: DecodeLimits,
     state: Mutex<ShareState>,
@@ -16,14 +16,15 @@ pub struct DecodeMemory {
     on_overdraft: OnOverdraft,
 }
 
-/// How much.
+/// The limits of the memory for decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DecodeLimits {
-    /// Bytes for all pictures that are being decoded. Raised, larger pictures can be decoded, and less is cached meanwhile.
+    /// Maximum bytes for all pictures that are being decoded. When raised, larger pictures can be decoded, and less is
+    /// cached meanwhile.
     pub(crate) most_bytes: u64,
-    /// Bytes of these that nothing else is meant to use.
+    /// Part of these bytes that is reserved for decoding; the rest is lent by the cache.
     pub(crate) own_bytes: u64,
-    /// Bytes that a thread keeps from one picture to the next.
+    /// Maximum bytes that a thread keeps between pictures.
     pub(crate) kept_bytes: usize,
 }
 
@@ -31,25 +32,25 @@ pub(crate) struct DecodeLimits {
 struct ShareState {
     used_bytes: u64,
     next_ticket: u64,
-    /// Who waits, in order.
+    /// Tickets of the waiting requests, in order.
     waiting: VecDeque<u64>,
 }
 
-/// Memory that a picture is being decoded with; given back when dropped.
+/// Memory that is reserved for decoding a picture; given back when dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryPermit<'m> {
     memory: &'m DecodeMemory,
     bytes: u64,
 }
 
-/// More than there is, whoever else decodes.
+/// The error of a request for more than the total memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NeverFits {
     pub(crate) most_bytes: u64,
 }
 
 impl Default for DecodeMemory {
-    /// Without a bound.
+    /// Returns memory without a limit.
     fn default() -> Self {
         let limits = DecodeLimits { most_bytes: u64::MAX, own_bytes: u64::MAX, kept_bytes: 64 << 20 };
         Self::new(limits, Box::new(|_| ()))
@@ -65,7 +66,7 @@ impl DecodeMemory {
         self.limits.kept_bytes
     }
 
-    /// Takes so many bytes; blocks until they are there. A thread that has a permit must not ask for another.
+    /// Reserves `bytes`; blocks until they are free. A thread that holds a permit must not ask for another.
     pub(crate) fn take(&self, bytes: u64) -> Result<MemoryPermit<'_>, NeverFits> {
         let most_bytes = self.limits.most_bytes;
         if bytes > most_bytes {
@@ -75,14 +76,14 @@ impl DecodeMemory {
         Ok(MemoryPermit { memory: self, bytes })
     }
 
-    /// Takes all there is: nothing else is decoded meanwhile.
+    /// Reserves all memory, so that nothing else is decoded meanwhile.
     pub(crate) fn take_all(&self) -> MemoryPermit<'_> {
         let bytes = self.limits.most_bytes;
         self.wait(bytes);
         MemoryPermit { memory: self, bytes }
     }
 
-    /// As much memory for the one that has all of it.
+    /// Returns separate memory with the same limits, for the holder of [`take_all`](Self::take_all).
     pub(crate) fn of_its_own(&self) -> Self {
         Self::new(self.limits, Box::new(|_| ()))
     }
@@ -98,7 +99,7 @@ impl DecodeMemory {
                 self.freed.wait(&mut state);
             }
             state.waiting.pop_front();
-            // The next in the line may fit as well.
+            // The next request may fit as well.
             self.freed.notify_all();
         }
         self.change(&mut state, |used| used + bytes);

@@ -1,7 +1,9 @@
-//! From a record's fields to one sample of a batch, each column written straight into its place in the slot.
+//! Decodes the fields of a record into one sample of a batch, and writes each column straight into its place in the
+//! slot.
 //!
-//! Blocking work of a few milliseconds: it belongs on a pool of threads. The result depends on the job, the record and
-//! the [`SampleKey`] only, never on the thread, the machine's vector instructions or what was decoded before.
+//! Decoding a sample takes a few milliseconds of CPU time, so it belongs on a thread pool. The result depends only on
+//! the job, the record and the [`SampleKey`], never on the thread, the machine's vector instructions or earlier
+//! samples.
 
 mod cause;
 mod crop;
@@ -44,33 +46,33 @@ thread_local! {
     static SCRATCH: RefCell<DecodeScratch> = RefCell::default();
 }
 
-/// What a thread keeps from one sample to the next, so that it need not allocate.
+/// Buffers that a thread keeps between samples, to avoid allocations.
 #[derive(Default)]
 struct DecodeScratch {
     picture: picture::PictureScratch,
 }
 
-/// Which sample, in which epoch: together with the job's seed the key of all randomness.
+/// The sample and the epoch; together with the job's seed, the key of all randomness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleKey {
     /// The epoch.
     pub epoch: u64,
     /// The sample.
     pub id: SampleId,
-    /// Its number within its record, from 0: which bounding box it is.
+    /// Number of the sample within its record, from 0: which bounding box it is.
     pub sample_in_record: u32,
 }
 
-/// Where a column of the sample goes.
+/// The destination of one column of a sample.
 #[derive(Debug)]
 pub enum FieldTarget<'a> {
-    /// The sample's place in a fixed column: exactly the bytes of one sample.
+    /// The sample's place in a fixed column, of exactly the size of one sample.
     Fixed(&'a mut [u8]),
-    /// Takes the value of a ragged column, without a copy.
+    /// Receives the value of a ragged column, without a copy.
     Ragged(&'a mut Bytes),
 }
 
-/// A job that cannot be decoded with this dataset.
+/// The error of a job that cannot be decoded with its dataset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -81,14 +83,14 @@ pub enum DecoderError {
     ClassTwice { class: String },
 }
 
-/// Decodes the samples of one job. Cheap to clone; every thread can use the same one.
+/// Decodes the samples of one job. Cheap to clone; threads can share it.
 #[derive(Clone)]
 pub struct Decoder {
     inner: Arc<DecoderInner>,
     limits: PictureLimits,
     counts: Arc<PictureCounts>,
     memory: Arc<DecodeMemory>,
-    /// Where the job has functions to call.
+    /// The permission to call Python functions, if the job has any.
     transforms: Option<Arc<Lease>>,
 }
 
@@ -101,19 +103,19 @@ struct DecoderInner {
 struct Prepared {
     column: Column,
     decoded: Decoded,
-    /// Type of the elements that are decoded.
+    /// Type of the decoded elements, before any function.
     dtype: DType,
-    /// For pictures.
+    /// Set for pictures.
     writer: Option<PixelWriter>,
-    /// What is called with the decoded value.
+    /// The Python function that is called with the decoded value.
     function: Option<Function>,
 }
 
 impl Decoder {
-    /// A decoder for `job` on a dataset with these classes, in the order of their numbers.
+    /// Creates a decoder for `job` on a dataset with these classes, in the order of their numbers.
     ///
     /// # Errors
-    /// [`DecoderError`] when the job wants something that the dataset does not have.
+    /// [`DecoderError`] if the job needs something that the dataset does not have.
     pub fn new<'c>(job: &Job, classes: impl IntoIterator<Item = &'c str>) -> Result<Self, DecoderError> {
         let mut numbers = HashMap::new();
         for (number, class) in (0..).zip(classes) {
@@ -131,38 +133,38 @@ impl Decoder {
         Ok(Self { inner, limits, counts, memory, transforms: None })
     }
 
-    /// The same decoder with other limits on pictures.
+    /// Returns the same decoder with other limits on pictures.
     #[must_use]
     pub fn with_limits(self, limits: PictureLimits) -> Self {
         Self { limits, ..self }
     }
 
-    /// The same decoder, counting pictures there.
+    /// Returns the same decoder, which counts pictures in `counts`.
     #[must_use]
     pub fn with_counts(self, counts: Arc<PictureCounts>) -> Self {
         Self { counts, ..self }
     }
 
-    /// The same decoder, with a part in that memory.
+    /// Returns the same decoder, which takes its memory from `memory`.
     #[must_use]
     pub(crate) fn with_memory(self, memory: Arc<DecodeMemory>) -> Self {
         Self { memory, ..self }
     }
 
-    /// The same decoder with all memory for itself, so that no picture is decoded beside its own while the permit lives. Waits
-    /// for those that are.
+    /// Waits for all memory and returns the same decoder with that memory. While the permit lives, no other picture is
+    /// decoded.
     pub(crate) fn alone(&self) -> (MemoryPermit<'_>, Self) {
         let permit = self.memory.take_all();
         (permit, self.clone().with_memory(Arc::new(self.memory.of_its_own())))
     }
 
-    /// The same decoder, calling the job's functions there.
+    /// Returns the same decoder, which calls the job's functions through `transforms`.
     #[must_use]
     pub(crate) fn with_transforms(self, transforms: Option<Arc<Lease>>) -> Self {
         Self { transforms, ..self }
     }
 
-    /// Every field that a column may read: what a partial fetch of a record has to bring.
+    /// Returns every field that a column may read, which are the fields that a partial fetch of a record needs.
     pub fn field_names(&self) -> impl Iterator<Item = &str> {
         let mut names = BTreeSet::new();
         for Prepared { column, decoded, .. } in &self.inner.columns {
@@ -177,15 +179,16 @@ impl Decoder {
         names.into_iter()
     }
 
-    /// Decodes one sample. `field` gives the bytes of a field of its record, or `None` when there is none of that
-    /// name; `targets` has one entry per column of the job, in order. Columns with the same steps draw the same
-    /// random numbers, so that a picture and its mask stay together.
+    /// Decodes one sample. `field` returns the bytes of a field of its record, or `None` if the record has no such
+    /// field. `targets` has one entry per column of the job, in order. Columns with the same steps draw the same random
+    /// numbers, so that a picture and its mask are cut alike.
     ///
     /// # Errors
-    /// [`BadSampleCause`] for the first column that cannot be made; targets may then hold anything.
+    /// [`BadSampleCause`] for the first column that cannot be decoded; the targets may then hold anything.
     ///
     /// # Panics
-    /// When the targets are not the job's columns, or these have functions and the decoder is not one that a feed made.
+    /// If the targets do not match the job's columns, or if the job has functions and a feed did not create the
+    /// decoder.
     pub fn decode_sample(
         &self,
         key: SampleKey,

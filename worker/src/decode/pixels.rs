@@ -1,4 +1,5 @@
-//! The last pass over a picture: turned, in the column's type and layout, written once into its place in the slot.
+//! Converts pixels to the column's type and layout, turns the picture upright, and writes it once, into its place in
+//! the slot.
 
 use half::{bf16, f16};
 use spdl_jpeg::{Error, Output, OutputLayout, STRIP_PIXELS};
@@ -6,7 +7,7 @@ use spdl_shard::job::{DType, ImageColumn, ImageLayout};
 
 use super::picture::{CropRender, Orientation};
 
-/// What 8-bit values become, by channel and value, as the little-endian bytes of the column's type.
+/// Maps channel and 8-bit value to the little-endian bytes of the column's type.
 type Table<const N: usize> = Box<[[[u8; N]; 256]; 3]>;
 
 enum Encoding {
@@ -23,14 +24,14 @@ pub(crate) struct PixelWriter {
     size: [u32; 2],
 }
 
-/// Where resampled pixels go in the result.
+/// The position of resampled pixels in the result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     /// First column and row.
     pub(crate) place: [u32; 2],
-    /// Columns and rows, as seen.
+    /// Columns and rows of the upright picture.
     pub(crate) pixels: [u32; 2],
-    /// How the pixels lie before they are turned.
+    /// Orientation of the stored pixels.
     pub(crate) orientation: Orientation,
 }
 
@@ -51,7 +52,7 @@ impl PixelWriter {
         Self { layout: column.layout, encoding, size: [width, height] }
     }
 
-    /// Bytes of one sample.
+    /// Returns the bytes of one sample.
     pub(crate) fn bytes(&self) -> usize {
         let element = match self.encoding {
             Encoding::Bytes => 1,
@@ -61,7 +62,7 @@ impl PixelWriter {
         self.size[0] as usize * self.size[1] as usize * 3 * element
     }
 
-    /// Whether the resampled pixels are the result as they are.
+    /// Returns whether the resampled pixels are the result without any conversion.
     pub(crate) fn takes_as_is(&self, frame: &Frame) -> bool {
         matches!(self.encoding, Encoding::Bytes)
             && self.layout == ImageLayout::Nhwc
@@ -69,7 +70,7 @@ impl PixelWriter {
             && frame.orientation == Orientation::default()
     }
 
-    /// Writes resampled RGB pixels; what they do not cover becomes black.
+    /// Writes resampled RGB pixels; the rest of the result becomes black.
     pub(crate) fn write(&self, rgb: &[u8], frame: &Frame, out: &mut [u8]) {
         assert_eq!(out.len(), self.bytes(), "bytes of a sample");
         if frame.pixels != self.size {
@@ -82,7 +83,7 @@ impl PixelWriter {
         }
     }
 
-    /// Has a picture decoded straight into its place; what it does not cover becomes black.
+    /// Decodes a picture straight into its place; the rest of the result becomes black.
     pub(crate) fn render(&self, frame: &Frame, out: &mut [u8], picture: CropRender<'_, '_>) -> Result<(), Error> {
         assert_eq!(out.len(), self.bytes(), "bytes of a sample");
         if frame.pixels != self.size {
@@ -166,7 +167,7 @@ impl PixelWriter {
     }
 }
 
-/// Takes pixels one after the other.
+/// An output for interleaved channels.
 struct Pixels<'o, const N: usize, E> {
     elements: &'o mut [[u8; N]],
     row_elements: usize,
@@ -184,7 +185,7 @@ impl<const N: usize, E: Fn(usize, u8) -> [u8; N]> Output for Pixels<'_, N, E> {
                 *pixel = [(self.encode)(0, rgb[0]), (self.encode)(1, rgb[1]), (self.encode)(2, rgb[2])];
             }
         };
-        // A length that the compiler knows is worth a case of its own.
+        // The constant length lets the compiler optimise this case.
         if count == STRIP_PIXELS {
             put(&mut self.elements[start..start + 3 * STRIP_PIXELS], strip);
         } else {
@@ -193,7 +194,7 @@ impl<const N: usize, E: Fn(usize, u8) -> [u8; N]> Output for Pixels<'_, N, E> {
     }
 }
 
-/// Takes pixels one channel after the other.
+/// An output for planar channels.
 struct Planes<'o, const N: usize, E> {
     elements: &'o mut [[u8; N]],
     row_elements: usize,
@@ -230,14 +231,14 @@ fn table<const N: usize>(encode: impl Fn(usize, usize) -> [u8; N]) -> Table<N> {
     table
 }
 
-/// Where a row of the result lies among the resampled pixels: byte `first + x * step`.
+/// The place of a row of the result among the resampled pixels: byte `first + x * step`.
 struct OutputRow {
     first: isize,
     step: isize,
 }
 
 impl OutputRow {
-    /// Row `y` of a result of `width` x `height` pixels as seen.
+    /// Finds row `y` of a result that is `width` x `height` pixels when upright.
     fn new(orientation: Orientation, width: usize, height: usize, y: usize) -> Self {
         let [stored_width, stored_height] = if orientation.transposed { [height, width] } else { [width, height] };
         let column = |at: usize| if orientation.columns_reversed { stored_width - 1 - at } else { at };

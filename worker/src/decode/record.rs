@@ -1,4 +1,5 @@
-//! The fields of the record a sample lies in, and its bounding box; an annotation is parsed once per sample.
+//! The fields of the record that holds a sample, and the sample's bounding box. An annotation is parsed once per
+//! sample.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -9,7 +10,7 @@ use super::{
     geometry::{EmptyBox, PixelBox},
 };
 
-/// One record, seen from one of its samples.
+/// One record, from the view of one of its samples.
 pub(crate) struct SampleRecord<'r> {
     field: &'r dyn Fn(&str) -> Option<Bytes>,
     sample: u32,
@@ -21,7 +22,7 @@ impl<'r> SampleRecord<'r> {
         Self { field, sample, annotations: SmallVec::new() }
     }
 
-    /// The first of these fields that is there, with its name.
+    /// Returns the first of these fields that the record has, with its name.
     pub(crate) fn first_of<'n>(&self, names: &'n [String]) -> Result<(&'n str, Bytes), BadSampleProblem> {
         let found = names.iter().find_map(|name| Some((name.as_str(), (self.field)(name)?)));
         found.ok_or_else(|| {
@@ -30,7 +31,7 @@ impl<'r> SampleRecord<'r> {
         })
     }
 
-    /// The sample's object in the annotation that `name` holds.
+    /// Returns the sample's object in the annotation in field `name`.
     pub(crate) fn object(&mut self, name: &str) -> Result<&VocObject, BadSampleProblem> {
         let known = self.annotations.iter().position(|(field, _)| field == name);
         let at = match known {
@@ -51,7 +52,7 @@ impl<'r> SampleRecord<'r> {
         })
     }
 
-    /// The sample's bounding box in the annotation that `name` holds.
+    /// Returns the sample's bounding box in the annotation in field `name`.
     pub(crate) fn pixel_box(&mut self, name: &str) -> Result<PixelBox, BadSampleProblem> {
         let object = self.object(name)?;
         Ok([object.xmin, object.ymin, object.xmax, object.ymax])

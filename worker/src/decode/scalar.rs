@@ -1,11 +1,11 @@
-//! Numbers: decimal text and places in JSON documents, as the little-endian bytes of the column's type.
+//! Decodes numbers from decimal text and from JSON documents, into little-endian bytes of the column's type.
 
 use serde_json::Value;
 use spdl_shard::job::DType;
 
 use super::cause::{BadSampleProblem, quoted, reason};
 
-/// Writes a whole number of the field `field` to its place.
+/// Writes a whole number that field `field` contains.
 pub(crate) fn write_integer(
     value: i64,
     dtype: DType,
@@ -24,7 +24,7 @@ pub(crate) fn write_integer(
     Ok(())
 }
 
-/// A decimal integer in text, with white space around it.
+/// Parses a decimal integer from text, which may have white space around it.
 pub(crate) fn int(bytes: &[u8], dtype: DType, field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
     let text = bytes.trim_ascii();
     let digits = text.strip_prefix(b"-").or(text.strip_prefix(b"+")).unwrap_or(text);
@@ -37,7 +37,7 @@ pub(crate) fn int(bytes: &[u8], dtype: DType, field: &str, out: &mut [u8]) -> Re
     }
 }
 
-/// The number at `path` of a JSON document.
+/// Parses the number at `path` of a JSON document.
 pub(crate) fn json(
     bytes: &[u8],
     path: &[String],
@@ -101,7 +101,7 @@ fn write_number(
     }
 }
 
-/// A float that is a whole number which `f64` holds exactly, as `3.0` or `1e6`.
+/// Returns a float as an integer if it is a whole number that `f64` represents exactly, such as `3.0` or `1e6`.
 fn whole(value: f64) -> Option<i64> {
     (value.fract() == 0.0 && value.abs() <= (1u64 << 53) as f64).then_some(value as i64)
 }

@@ -1,21 +1,21 @@
-//! BMPs of runs (RLE4 and RLE8). Pixels that the runs leave out have the first colour of the palette, as Pillow and ImageMagick
-//! have it.
+//! Decodes run-length encoded BMPs (RLE4 and RLE8). Pixels that the runs skip get the first colour of the palette, as
+//! in Pillow and ImageMagick.
 
 use super::{Failure, PictureLimits, checked_size, other};
 
-/// Bytes in front of the header that says the size.
+/// Bytes before the header that contains the size.
 const FILE_HEADER_BYTES: usize = 14;
 
-/// A BMP of runs whose header is read.
+/// A run-length encoded BMP whose header has been read.
 pub(super) struct RunLengthBmp<'b> {
     palette: Vec<[u8; 3]>,
     runs: &'b [u8],
     size: [usize; 2],
-    /// Two pixels to a byte.
+    /// Whether a byte holds two pixels.
     is_rle4: bool,
 }
 
-/// `None` for whatever is no BMP of runs.
+/// Reads the header; returns `None` if the bytes are not a run-length encoded BMP.
 pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 2], RunLengthBmp<'_>)>, Failure> {
     let u32_at = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
     let header = |at: usize| u32_at(FILE_HEADER_BYTES + at);
@@ -45,7 +45,7 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 
 }
 
 impl RunLengthBmp<'_> {
-    /// Decodes to RGB.
+    /// Decodes the picture to RGB.
     pub(super) fn decode(self, pixels: &mut [u8]) -> Result<(), Failure> {
         let Self { palette, mut runs, size: [width, height], is_rle4 } = self;
         let colour = |index: u8| palette.get(usize::from(index)).copied().unwrap_or_default();
@@ -56,7 +56,7 @@ impl RunLengthBmp<'_> {
             runs = rest;
             Ok::<_, Failure>(taken)
         };
-        // Rows come from the bottom up; what reaches beyond a row is cut off.
+        // Rows are stored from the bottom up; pixels beyond the end of a row are dropped.
         let (mut x, mut row) = (0, 0);
         let mut put = |x: usize, row: usize, index: u8| {
             if x < width && row < height {
@@ -80,7 +80,7 @@ impl RunLengthBmp<'_> {
                     for at in 0..count {
                         put(x + at, row, if is_rle4 { nibble(indices[at / 2], at) } else { indices[at] });
                     }
-                    // Up to a word's end, where the file has one.
+                    // Skips the padding to a 16-bit boundary, if the file has it.
                     let _ = take(bytes % 2);
                     x += count;
                 }

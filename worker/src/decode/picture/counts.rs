@@ -1,4 +1,4 @@
-//! How many pictures went which way.
+//! Counts pictures by the decoder that decoded them, and by their deviations from the standard.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -6,10 +6,10 @@ use spdl_jpeg::Oddity;
 
 use super::Picture;
 
-/// Ways in which a picture can be odd, beside those of JPEGs.
+/// Name of the only deviation that is not specific to JPEGs.
 const BROKEN_EXIF: &str = "broken_exif";
 
-/// Pictures that were decoded, by decoder. Several threads count at once.
+/// The counts of decoded pictures. Several threads may count at once.
 #[derive(Debug, Default)]
 pub struct PictureCounts {
     cropped: AtomicU64,
@@ -19,20 +19,21 @@ pub struct PictureCounts {
 }
 
 impl PictureCounts {
-    /// Pictures of which no more was decoded than their crop needed.
+    /// Returns the number of pictures of which only the part needed for the crop was decoded.
     #[must_use]
     pub fn cropped(&self) -> u64 {
         self.cropped.load(Relaxed)
     }
 
-    /// Pictures that were decoded as a whole: what is no JPEG, or one that the crop decoder leaves to a library.
+    /// Returns the number of pictures that were decoded as a whole: all formats but JPEG, and JPEGs that the crop
+    /// decoder does not support.
     #[must_use]
     pub fn whole(&self) -> u64 {
         self.whole.load(Relaxed)
     }
 
-    /// Pictures that depart from the standard and were decoded all the same, by how they do; one picture can do so in
-    /// several ways.
+    /// Returns the number of pictures that deviate from the standard and were decoded, by the name of the deviation.
+    /// One picture can have several.
     pub fn odd(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let jpegs = Oddity::ALL.into_iter().zip(&self.odd).map(|(oddity, count)| (oddity.name(), count));
         jpegs.chain([(BROKEN_EXIF, &self.broken_exif)]).map(|(name, count)| (name, count.load(Relaxed)))

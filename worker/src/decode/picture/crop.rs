@@ -1,4 +1,4 @@
-//! JPEGs of which no more is decoded than what the plan needs.
+//! Decodes JPEGs with the crop decoder, which decodes no more than the plan needs.
 
 use spdl_jpeg::{Axis, Error, Jpeg, Limits, Oddities, Request, Scratch};
 
@@ -8,10 +8,10 @@ use crate::decode::{
     pixels::{Frame, PixelWriter},
 };
 
-/// Size, orientation and oddities with the picture.
+/// Size, orientation and oddities of a picture, and the picture.
 type Opened<'b> = ([u32; 2], Upright, Oddities, Jpeg<'b>);
 
-/// `None` for what a library has to decode.
+/// Reads the header; returns `None` if a library has to decode the picture.
 pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<Opened<'_>>, Failure> {
     if !super::jpeg::is_jpeg(bytes) {
         return Ok(None);
@@ -19,7 +19,7 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<Opened<
     let PictureLimits { side_pixels, pixels } = limits;
     let jpeg = match Jpeg::open(bytes, Limits { side_pixels, pixels }) {
         Ok(jpeg) => jpeg,
-        // Where a header is odd, the library has the last word.
+        // If the header is odd, the library decides whether the picture is bad.
         Err(Error::Unsupported(_) | Error::Corrupt(_)) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
@@ -36,7 +36,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Decodes, resamples and writes; `x` and `y` are in the picture as stored.
+/// Decodes, resamples and writes the picture; `x` and `y` refer to the picture as stored.
 pub(super) fn render(
     jpeg: &Jpeg<'_>,
     [x, y]: [AxisSpan; 2],
@@ -49,14 +49,14 @@ pub(super) fn render(
     Ok(writer.render(frame, out, Render { jpeg, request, scratch })?)
 }
 
-/// Bytes that decoding takes.
+/// Returns the bytes that decoding uses.
 pub(super) fn scratch_bytes(jpeg: &Jpeg<'_>, [x, y]: [AxisSpan; 2], frame: &Frame) -> u64 {
     let Orientation { transposed, columns_reversed, rows_reversed } = frame.orientation;
     jpeg.render_bytes(&Request { x: axis(x, columns_reversed), y: axis(y, rows_reversed), transposed })
 }
 
 fn axis(span: AxisSpan, reversed: bool) -> Axis {
-    // A span that was turned round can begin a rounding error before the picture.
+    // A reversed span can begin a rounding error before the picture.
     let from = span.from.max(f64::from(span.readable.0));
     Axis { readable: span.readable, from, extent: span.extent, pixels: span.pixels, reversed }
 }

@@ -1,4 +1,4 @@
-//! How a picture says that it has to be turned: the tag of EXIF, else that of XMP.
+//! Reads a picture's orientation from its EXIF, or else from its XMP.
 
 use std::ops::Range;
 
@@ -6,20 +6,20 @@ use image::metadata::Orientation as ExifOrientation;
 
 use super::Orientation;
 
-/// The tag of the first directory.
+/// The orientation tag in the first directory.
 const TAG: u16 = 0x0112;
-/// Entries of a directory that are looked at.
+/// Maximum number of entries of a directory that are read.
 const MAX_ENTRIES: u16 = 1024;
 
-/// What a picture's metadata say.
+/// The orientation of a picture according to its metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Upright {
     pub(crate) orientation: Orientation,
-    /// There is EXIF that cannot be read.
+    /// Whether there is EXIF that cannot be read.
     pub(crate) has_broken_exif: bool,
 }
 
-/// The turn that EXIF wants, else the one that XMP wants. EXIF may begin with `Exif\0\0`.
+/// Returns the orientation in EXIF, or else the one in XMP. EXIF may begin with `Exif\0\0`.
 pub(crate) fn upright(exif: Option<&[u8]>, xmp: Option<&[u8]>) -> Upright {
     let tag = exif.map(|exif| of_exif(exif.strip_prefix(b"Exif\0\0").unwrap_or(exif)));
     let has_broken_exif = tag == Some(Err(Broken));
@@ -28,16 +28,16 @@ pub(crate) fn upright(exif: Option<&[u8]>, xmp: Option<&[u8]>) -> Upright {
     Upright { orientation, has_broken_exif }
 }
 
-/// It is no EXIF, or ends before its first directory does.
+/// The error of bytes that are not EXIF, or that end within the first directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
-/// The number of the orientation, 1 to 8 in a sound picture; `None` where there is no such tag.
+/// Returns the number of the orientation, 1 to 8 in a valid picture; `None` if there is no such tag.
 fn of_exif(tiff: &[u8]) -> Result<Option<u8>, Broken> {
     Ok(first_value(tiff, TAG)?.map(|value| u8::try_from(value).unwrap_or(0)))
 }
 
-/// The first value of a tag in the first directory of a TIFF, where it is there and a whole number.
+/// Returns the first value of a tag in the first directory of a TIFF, if it is present and a whole number.
 pub(super) fn first_value(tiff: &[u8], tag: u16) -> Result<Option<u32>, Broken> {
     let Some(place) = first_place(tiff, tag)? else { return Ok(None) };
     let bytes = tiff.get(place).ok_or(Broken)?;
@@ -53,7 +53,7 @@ fn is_little(tiff: &[u8]) -> Result<bool, Broken> {
     }
 }
 
-/// Where the first value of a tag lies, in 1, 2 or 4 bytes; as [`first_value`].
+/// Returns where the first value of a tag lies, in 1, 2 or 4 bytes, under the same conditions as [`first_value`].
 pub(super) fn first_place(tiff: &[u8], tag: u16) -> Result<Option<Range<usize>>, Broken> {
     let is_little = is_little(tiff)?;
     let u16_at = |at: usize| {
@@ -73,7 +73,7 @@ pub(super) fn first_place(tiff: &[u8], tag: u16) -> Result<Option<Range<usize>>,
         }
         let (kind, count) = (u16_at(at + 2).ok_or(Broken)?, u32_at(at + 4).ok_or(Broken)?);
         let bytes = match kind {
-            // Whole numbers, with a sign or without.
+            // Whole numbers, unsigned or signed.
             1 | 6 => 1,
             3 | 8 => 2,
             4 | 9 => 4,
@@ -82,7 +82,7 @@ pub(super) fn first_place(tiff: &[u8], tag: u16) -> Result<Option<Range<usize>>,
         if count == 0 {
             return Ok(None);
         }
-        // What does not fit into the entry lies elsewhere.
+        // Values that do not fit into the entry lie elsewhere.
         let fits = u64::from(count) * bytes <= 4;
         let place = if fits { at + 8 } else { u32_at(at + 8).ok_or(Broken)? as usize };
         return Ok(Some(place..place.saturating_add(bytes as usize)));
@@ -90,7 +90,7 @@ pub(super) fn first_place(tiff: &[u8], tag: u16) -> Result<Option<Range<usize>>,
     Ok(None)
 }
 
-/// The first digit of `tiff:Orientation`, as an attribute or an element.
+/// Returns the first digit of `tiff:Orientation`, which may be an attribute or an element.
 fn of_xmp(xmp: &[u8]) -> Option<u8> {
     const NAME: &[u8] = b"tiff:Orientation";
     let found = xmp.windows(NAME.len()).enumerate().filter(|(_, window)| *window == NAME);

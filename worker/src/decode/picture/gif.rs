@@ -1,5 +1,5 @@
-//! The first frame of a GIF on its canvas, as Pillow has it: what the frame does not cover has its transparent colour, or the
-//! first of its palette, and a frame that reaches beyond the canvas makes it larger.
+//! Decodes the first frame of a GIF on its canvas, as Pillow does: the rest of the canvas gets the frame's transparent
+//! colour, or else the first of its palette; a frame that exceeds the canvas enlarges it.
 
 use std::io::Cursor;
 
@@ -7,12 +7,12 @@ use gif::{ColorOutput, DecodeOptions, Decoder};
 
 use super::{Failure, PictureLimits, Upright, checked_size, exif::upright, other};
 
-/// A GIF whose first frame's header is read.
+/// A GIF whose first frame header has been read.
 pub(super) struct Gif<'b> {
     decoder: Decoder<Cursor<&'b [u8]>>,
     width: usize,
     palette: [[u8; 3]; 256],
-    /// The colour of what the frame does not cover.
+    /// The colour of the canvas outside the frame.
     open_colour: u8,
     /// The frame's place on the canvas: left, top, width and height.
     frame: [usize; 4],
@@ -33,7 +33,7 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upr
     let frame = [frame.left, frame.top, frame.width, frame.height].map(u32::from);
     let [width, height] = [0, 1].map(|side| canvas[side].max(frame[side] + frame[2 + side]));
     let stored = checked_size(width, height, limits)?;
-    // Behind the end of a palette all is black.
+    // Colours past the end of the palette are black.
     let mut palette = [[0; 3]; 256];
     let colours = decoder.palette().map_err(other)?.as_chunks::<3>().0;
     palette.iter_mut().zip(colours).for_each(|(entry, colour)| *entry = *colour);
@@ -43,13 +43,13 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upr
 }
 
 impl Gif<'_> {
-    /// Bytes that decoding takes beside the RGB pixels.
+    /// Returns the bytes that decoding uses in addition to the RGB pixels.
     pub(super) const fn scratch_bytes(&self) -> u64 {
         let [_, _, width, height] = self.frame;
         width as u64 * height as u64
     }
 
-    /// Decodes to RGB.
+    /// Decodes the picture to RGB.
     pub(super) fn decode(mut self, pixels: &mut [u8]) -> Result<(), Failure> {
         let [left, top, width, height] = self.frame;
         let mut indices = vec![0; width * height];

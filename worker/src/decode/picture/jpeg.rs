@@ -1,5 +1,6 @@
-//! JPEGs of the kinds that the crop decoder leaves to a library, by zune-jpeg, strictly: what is cut off or broken is an
-//! error, never a picture with grey below. It gets them as the standard has them, whatever libjpeg passes over.
+//! Decodes the JPEGs that the crop decoder does not support, with zune-jpeg in strict mode: a truncated or broken
+//! picture is an error, never a picture that is grey at the bottom. `tidied` removes the deviations from the standard
+//! that libjpeg ignores.
 
 use spdl_jpeg::{Oddities, tidied};
 use zune_jpeg::{
@@ -9,7 +10,7 @@ use zune_jpeg::{
 
 use super::{Failure, PictureLimits, Upright, checked_size, exif::upright, other};
 
-/// A JPEG whose header is read.
+/// A JPEG whose header has been read.
 pub(super) struct JpegPicture {
     decoder: JpegDecoder<ZCursor<Vec<u8>>>,
     file_bytes: u64,
@@ -31,7 +32,7 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upr
     Ok((stored, upright, tidied.oddities, JpegPicture { decoder, file_bytes, kept_coefficients }))
 }
 
-/// The size is checked against our own limits, which name it.
+/// Disables the library's size limits, as our own limits are checked and their error names the size.
 fn options() -> DecoderOptions {
     DecoderOptions::default()
         .set_strict_mode(true)
@@ -41,9 +42,10 @@ fn options() -> DecoderOptions {
 }
 
 impl JpegPicture {
-    /// Bytes that decoding takes beside the RGB pixels: of a progressive picture all coefficients.
+    /// Returns the bytes that decoding uses in addition to the RGB pixels; for a progressive picture they include all
+    /// coefficients.
     pub(super) fn scratch_bytes(&self, [width, _]: [u32; 2]) -> u64 {
-        // Beside these the rows of a few MCUs, as coefficients and as samples.
+        // The last term is the rows of a few MCUs, as coefficients and as samples.
         self.file_bytes + self.kept_coefficients * 2 + u64::from(width.next_multiple_of(32)) * 32 * 4 * 4
     }
 

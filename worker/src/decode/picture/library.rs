@@ -1,5 +1,6 @@
-//! Every format but JPEG and PNG: by the crate `image`, whose pixel types become 8-bit RGB (alpha is dropped, 16 bits and
-//! floats are scaled to 8), and where it reads less than Pillow, or otherwise, by the modules beside this one.
+//! Decodes every format but JPEG and PNG. The crate `image` decodes most of them; its pixel types become 8-bit RGB
+//! (alpha is dropped, 16 bits and floats are scaled to 8). The modules beside this one decode what the crate does not
+//! support or decodes differently from Pillow.
 
 use std::io::Cursor;
 
@@ -7,19 +8,19 @@ use image::{ColorType, ImageDecoder, ImageReader, Limits};
 
 use super::{Failure, Orientation, PictureLimits, Upright, bmp, checked_size, exif::upright, gif, other, tiff};
 
-/// A picture whose header is read.
+/// A picture whose header has been read.
 pub(super) enum Library<'b> {
-    /// Of the crate `image`.
+    /// A picture that the crate `image` decodes.
     Image(Box<dyn ImageDecoder + 'b>),
-    /// A BMP of runs, of which the crate takes what is left out for black.
+    /// A run-length encoded BMP; the crate would make skipped pixels black.
     Runs(bmp::RunLengthBmp<'b>),
-    /// A GIF, whose canvas the crate leaves black.
+    /// A GIF; the crate would leave its canvas black.
     Gif(Box<gif::Gif<'b>>),
-    /// A TIFF of a kind that the crate refuses.
+    /// A TIFF of a kind that the crate does not support.
     Tiff(Box<tiff::Tiff>),
 }
 
-/// Bytes of a pixel while a decoder holds it in its own way, beside what it hands over.
+/// Bytes per pixel of a decoder's internal copy, in addition to its output.
 const INNER_PIXEL_BYTES: u64 = 4;
 
 pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upright, Library<'_>), Failure> {
@@ -38,7 +39,7 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upr
         return Err(other("the bytes are of no format that is known"));
     }
     let mut allowed = Limits::default();
-    // A decoder may hold the picture twice, and its pixels may have 16 bytes; what it takes is counted beforehand.
+    // A decoder may hold the picture twice, with up to 16 bytes per pixel. The actual memory is reserved beforehand.
     allowed.max_alloc = Some(limits.pixels.saturating_mul(32));
     reader.limits(allowed);
     let mut decoder = reader.into_decoder().map_err(other)?;
@@ -54,7 +55,7 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upr
 }
 
 impl Library<'_> {
-    /// Bytes that decoding takes beside the RGB pixels.
+    /// Returns the bytes that decoding uses in addition to the RGB pixels.
     pub(super) fn scratch_bytes(&self, [width, height]: [u32; 2]) -> u64 {
         let decoder = match self {
             Self::Image(decoder) => decoder,
@@ -66,7 +67,7 @@ impl Library<'_> {
         raw + u64::from(width) * u64::from(height) * INNER_PIXEL_BYTES
     }
 
-    /// Decodes to RGB.
+    /// Decodes the picture to RGB.
     pub(super) fn decode(self, pixels: &mut [u8]) -> Result<(), Failure> {
         let decoder = match self {
             Self::Image(decoder) => decoder,
@@ -106,12 +107,12 @@ fn convert<const N: usize>(raw: &[u8], pixels: &mut [u8], rgb: impl Fn([u8; N]) 
     }
 }
 
-/// The nearest 8-bit value of a 16-bit one in native byte order.
+/// Returns the nearest 8-bit value of a 16-bit one in native byte order.
 fn wide(bytes: &[u8]) -> u8 {
     super::nearest(u16::from_ne_bytes([bytes[0], bytes[1]]))
 }
 
-/// The nearest 8-bit value of a float in native byte order.
+/// Returns the nearest 8-bit value of a float in native byte order.
 fn float(bytes: &[u8]) -> u8 {
     super::nearest_of_float(f32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }

@@ -1,8 +1,9 @@
-//! From the bytes of a picture to the pixels that a plan wants. Two steps, so that a crop is planned on the header
-//! before anything is decoded: [`open`] reads the header, [`Picture::render`] writes the planned pixels in place.
+//! Decodes pictures into the pixels that a plan needs. There are two steps, so that a crop is planned from the header
+//! before any pixel is decoded: [`open`] reads the header, [`Picture::render`] writes the planned pixels in place.
 //!
-//! Most JPEGs go to the crop decoder, which decodes what the plan needs and no more. For all other pictures a library
-//! decodes the whole, and what the plan needs is resampled from that; a big PNG is never there as a whole.
+//! Most JPEGs are decoded by the crop decoder, which decodes no more than the plan needs. All other pictures are
+//! decoded as a whole by a library and then resampled; only a large PNG is resampled row by row and never held as a
+//! whole.
 
 mod bmp;
 mod counts;
@@ -32,13 +33,13 @@ use super::{
     pixels::{Frame, PixelWriter},
 };
 
-/// The largest picture that is decoded: a few bytes of a hostile one can claim gigabytes.
+/// The limits on pictures that are decoded: a few bytes of a hostile picture can claim gigabytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PictureLimits {
-    /// Pixels on a side; 16 384 by default. Raised, a broken header can cost more memory.
+    /// Maximum pixels on a side. Default: 16 384. When raised, a broken header can cost more memory.
     pub side_pixels: u32,
-    /// Pixels in all; 2^27 by default, 384 MiB as RGB. Raised, a picture that comes in rows can take longer; one that does not
-    /// is bounded by the memory for decoding.
+    /// Maximum pixels in all. Default: 2^27, which is 384 MiB as RGB. When raised, a picture that is decoded row by row
+    /// can take longer; all others are limited by the memory for decoding.
     pub pixels: u64,
 }
 
@@ -48,20 +49,20 @@ impl Default for PictureLimits {
     }
 }
 
-/// A picture whose header is read and whose pixels are not.
+/// A picture whose header has been read and whose pixels have not been decoded.
 pub(crate) struct Picture<'b> {
-    /// Where it departs from the standard, without harm.
+    /// Harmless deviations from the standard.
     oddities: Oddities,
-    /// Its EXIF says nothing, because it cannot be read.
+    /// Whether the picture has EXIF that cannot be read.
     has_broken_exif: bool,
     /// Width and height as stored, each at least 1 and within the limits.
     pub(crate) stored: [u32; 2],
-    /// How the stored picture has to be turned to be seen upright.
+    /// Orientation that turns the stored picture upright.
     pub(crate) orientation: Orientation,
     source: PixelSource<'b>,
 }
 
-/// The decoders.
+/// The decoder of a picture.
 enum PixelSource<'b> {
     Crop(Box<spdl_jpeg::Jpeg<'b>>),
     Jpeg(Box<jpeg::JpegPicture>),
@@ -69,7 +70,7 @@ enum PixelSource<'b> {
     Library(library::Library<'b>),
 }
 
-/// What a decoder says when it gives up.
+/// The error of a decoder.
 #[derive(Debug)]
 enum Failure {
     Truncated,
@@ -77,7 +78,7 @@ enum Failure {
     Other(String),
 }
 
-/// Memory that is used again for the next picture.
+/// Buffers that are reused for the next picture.
 #[derive(Default)]
 pub(crate) struct PictureScratch {
     crop: spdl_jpeg::Scratch,
@@ -86,11 +87,11 @@ pub(crate) struct PictureScratch {
     resampled: Vec<u8>,
 }
 
-/// A PNG of more bytes as RGB is resized while it is decoded. Where it is not, that is faster.
+/// A PNG that is larger than this as RGB is resized while it is decoded. For smaller ones, decoding first is faster.
 const ROWS_FROM_BYTES: u64 = 4 << 20;
 
 impl PictureScratch {
-    /// Keeps no more than about so many bytes for the next picture, so that one giant does not stay for ever.
+    /// Keeps at most about `bytes` for the next picture, so that one huge picture does not occupy memory for ever.
     fn shrink_to(&mut self, bytes: usize) {
         for buffer in [&mut self.pixels, &mut self.resampled] {
             if buffer.capacity() > bytes {
@@ -102,7 +103,7 @@ impl PictureScratch {
     }
 }
 
-/// Reads a picture's header.
+/// Reads the header of a picture.
 pub(crate) fn open<'b>(bytes: &'b [u8], field: &str, limits: PictureLimits) -> Result<Picture<'b>, BadSampleProblem> {
     let outcome = guarded(|| {
         let (stored, upright, oddities, source) =
@@ -143,7 +144,7 @@ impl Failure {
     }
 }
 
-/// A decoder that panics has met bytes it cannot cope with: the sample's fault, not ours.
+/// Runs a decoder and turns a panic into an error: the bytes of the sample caused it.
 fn guarded<T>(decode: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| Err(Failure::Other("the decoder panicked".to_owned())))
 }
@@ -160,12 +161,13 @@ fn checked_size(width: u32, height: u32, limits: PictureLimits) -> Result<[u32; 
 }
 
 impl Picture<'_> {
-    /// Width and height as seen.
+    /// Returns the width and height of the upright picture.
     pub(crate) fn seen(&self) -> [u32; 2] {
         self.orientation.seen(self.stored)
     }
 
-    /// Bytes that [`render`](Self::render) takes beside the result, estimated from the header and never much too low.
+    /// Returns the bytes that [`render`](Self::render) uses in addition to the result, estimated from the header and
+    /// never much too low.
     pub(crate) fn memory_bytes(&self, [x, y]: [AxisSpan; 2], (writer, frame): (&PixelWriter, &Frame)) -> u64 {
         let [width, height] = self.stored;
         let result = if writer.takes_as_is(frame) { 0 } else { u64::from(x.pixels) * u64::from(y.pixels) * 3 };
@@ -182,7 +184,7 @@ impl Picture<'_> {
         }
     }
 
-    /// Whether it is resized while it is decoded.
+    /// Returns whether the picture is resized while it is decoded.
     fn comes_in_rows(&self, y: AxisSpan) -> bool {
         let is_reduced = f64::from(y.pixels) <= y.extent;
         matches!(&self.source, PixelSource::Png(png) if !png.is_interlaced())
@@ -190,8 +192,8 @@ impl Picture<'_> {
             && rgb_bytes(self.stored) > ROWS_FROM_BYTES
     }
 
-    /// Decodes, resamples and writes the pixels of `frame` to a sample's place; `x` and `y` are in the picture as
-    /// stored. What the frame does not cover becomes black. No more than about `kept_bytes` of the scratch memory stay.
+    /// Decodes, resamples and writes the pixels of `frame` to a sample's place. `x` and `y` refer to the picture as
+    /// stored. The rest of the result becomes black. At most about `kept_bytes` of the scratch memory are kept.
     pub(crate) fn render(
         self,
         [x, y]: [AxisSpan; 2],
@@ -217,7 +219,7 @@ impl Picture<'_> {
         outcome.map_err(RenderError)
     }
 
-    /// Decodes and resamples it to `y.pixels` rows of `x.pixels` RGB pixels, without gaps.
+    /// Decodes and resamples the picture to `y.pixels` rows of `x.pixels` RGB pixels, without gaps.
     fn resampled(self, [x, y]: [AxisSpan; 2], scratch: &mut PictureScratch, out: &mut [u8]) -> Result<(), Failure> {
         let comes_in_rows = self.comes_in_rows(y);
         match self.source {
@@ -225,7 +227,7 @@ impl Picture<'_> {
                 guarded(|| rows::resample(&mut *png, self.stored, [x, y], &mut scratch.resampler, out))
             }
             source => {
-                // A decoder may leave gaps where a picture is odd: they are black, not what the last picture left there.
+                // A decoder may leave gaps in an odd picture: they must be black and not show the previous picture.
                 scratch.pixels.clear();
                 scratch.pixels.resize(rgb_bytes(self.stored) as usize, 0);
                 let pixels = &mut scratch.pixels;
@@ -241,28 +243,28 @@ impl Picture<'_> {
         }
     }
 
-    /// Whether the crop decoder decodes it.
+    /// Returns whether the crop decoder decodes the picture.
     pub(crate) fn is_cropped(&self) -> bool {
         matches!(self.source, PixelSource::Crop(_))
     }
 }
 
-/// Bytes of a picture as RGB.
+/// Returns the bytes of a picture as RGB.
 fn rgb_bytes([width, height]: [u32; 2]) -> u64 {
     u64::from(width) * u64::from(height) * 3
 }
 
-/// The nearest 8-bit value of a 16-bit one.
+/// Returns the nearest 8-bit value of a 16-bit one.
 fn nearest(value: u16) -> u8 {
     ((u32::from(value) + 128) / 257) as u8
 }
 
-/// The nearest 8-bit value of a float in 0..=1, clipped to that range; what is no number is 0.
+/// Returns the nearest 8-bit value of a float, clipped to 0..=1; NaN becomes 0.
 fn nearest_of_float(value: f32) -> u8 {
     (value.clamp(0.0, 1.0) * 255.0).round() as u8
 }
 
-/// Why [`Picture::render`] failed.
+/// The error of [`Picture::render`].
 #[derive(Debug)]
 pub(crate) struct RenderError(Failure);
 

@@ -1,17 +1,17 @@
-//! The eight ways a stored picture can lie, as EXIF numbers them.
+//! The eight orientations of a stored picture, as EXIF numbers them.
 
 use image::metadata::Orientation as ExifOrientation;
 
 use crate::decode::geometry::AxisSpan;
 
-/// How a stored picture is turned to be seen upright: its axes exchanged first, then read from their ends.
+/// The transformation that turns a stored picture upright: the axes are exchanged first, then read from their ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Orientation {
-    /// What is seen across is stored down.
+    /// Whether the upright picture's rows are the stored picture's columns.
     pub(crate) transposed: bool,
-    /// The stored picture's columns are read from the last.
+    /// Whether the stored picture's columns are read from the last one.
     pub(crate) columns_reversed: bool,
-    /// The stored picture's rows are read from the last.
+    /// Whether the stored picture's rows are read from the last one.
     pub(crate) rows_reversed: bool,
 }
 
@@ -32,12 +32,12 @@ impl From<ExifOrientation> for Orientation {
 }
 
 impl Orientation {
-    /// Width and height as seen, of a picture stored with these.
+    /// Returns the upright width and height of a picture with this stored width and height.
     pub(crate) const fn seen(self, [width, height]: [u32; 2]) -> [u32; 2] {
         if self.transposed { [height, width] } else { [width, height] }
     }
 
-    /// The same, seen in a mirror that stands left or right of it.
+    /// Returns the orientation of the picture mirrored left to right.
     pub(crate) const fn mirrored(mut self) -> Self {
         if self.transposed {
             self.rows_reversed = !self.rows_reversed;
@@ -47,8 +47,8 @@ impl Orientation {
         self
     }
 
-    /// Turns a plan for the picture as seen (across, down) into one for the picture as stored, whose width and height
-    /// are given. Places in the result stay places in the result as seen.
+    /// Converts a plan for the upright picture (horizontal, vertical) into one for the stored picture, whose width and
+    /// height are given. Places in the result still refer to the upright result.
     pub(crate) fn stored(self, [x, y]: [AxisSpan; 2], [width, height]: [u32; 2]) -> [AxisSpan; 2] {
         let [x, y] = if self.transposed { [y, x] } else { [x, y] };
         [

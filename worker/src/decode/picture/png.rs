@@ -1,4 +1,4 @@
-//! PNG, row by row, so that a big picture takes little memory; and where it says how it has to be turned.
+//! Decodes PNGs row by row, so that a large picture needs little memory, and reads their orientation.
 
 use std::io::{Cursor, Read};
 
@@ -8,10 +8,10 @@ use png::{BitDepth, ColorType, Transformations};
 use super::{Failure, PictureLimits, Upright, checked_size, exif::upright, other, rows::Rows};
 
 const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
-/// Text that is inflated to look for an orientation, in bytes.
+/// Maximum bytes of text that are inflated to look for an orientation.
 const MAX_TEXT_BYTES: u64 = 1 << 20;
 
-/// A PNG whose header is read.
+/// A PNG whose header has been read.
 pub(super) struct Png<'b> {
     reader: png::Reader<Cursor<&'b [u8]>>,
     channels: usize,
@@ -23,7 +23,8 @@ pub(super) fn is_png(bytes: &[u8]) -> bool {
 }
 
 pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upright, Png<'_>), Failure> {
-    // The decoder's own buffers: a few rows. What is as large as the picture is counted before it is taken.
+    // Limits the decoder's own buffers, which hold a few rows. Memory of the size of the picture is reserved separately
+    // before it is allocated.
     let allowed = usize::try_from(limits.pixels.saturating_mul(8)).unwrap_or(usize::MAX);
     let mut decoder = png::Decoder::new_with_limits(Cursor::new(bytes), png::Limits { bytes: allowed });
     decoder.set_ignore_text_chunk(true);
@@ -56,14 +57,14 @@ impl Png<'_> {
         self.channels * if self.is_wide { 2 } else { 1 }
     }
 
-    /// Bytes that decoding takes beside the RGB pixels: a row and the one before it, or all rows of a picture that comes in
-    /// seven passes.
+    /// Returns the bytes that decoding uses in addition to the RGB pixels: a few rows, or all rows of an interlaced
+    /// picture.
     pub(super) fn scratch_bytes(&self, [width, height]: [u32; 2]) -> u64 {
         let rows = if self.is_interlaced() { u64::from(height) } else { 4 };
         u64::from(width) * rows * self.pixel_bytes() as u64 + INFLATE_BYTES
     }
 
-    /// Decodes the whole to RGB.
+    /// Decodes the whole picture to RGB.
     pub(super) fn decode(mut self, pixels: &mut [u8]) -> Result<(), Failure> {
         if !self.is_interlaced() {
             let row_bytes = self.reader.info().width as usize * 3;
@@ -77,7 +78,7 @@ impl Png<'_> {
     }
 }
 
-/// What inflating takes: its window, and what is read ahead.
+/// Memory for inflating: its window and its input buffer.
 const INFLATE_BYTES: u64 = 256 << 10;
 
 impl Rows for Png<'_> {
@@ -89,7 +90,7 @@ impl Rows for Png<'_> {
     }
 }
 
-/// Samples of 16 bits are big-endian; alpha is dropped.
+/// Converts rows to RGB. Samples of 16 bits are big-endian; alpha is dropped.
 fn to_rgb(raw: &[u8], rgb: &mut [u8], channels: usize, is_wide: bool) {
     match (channels, is_wide) {
         (1, false) => convert(raw, rgb, |[l]: [u8; 1]| [l; 3]),
@@ -109,12 +110,13 @@ fn convert<const N: usize>(raw: &[u8], rgb: &mut [u8], of: impl Fn([u8; N]) -> [
     }
 }
 
-/// The nearest 8-bit value of a 16-bit one.
+/// Returns the nearest 8-bit value of a 16-bit one.
 fn narrow(bytes: [u8; 2]) -> u8 {
     super::nearest(u16::from_be_bytes(bytes))
 }
 
-/// Looks through all chunks, those behind the picture too: EXIF as the standard has it, as ImageMagick writes it, and XMP.
+/// Reads the orientation from all chunks, also those after the picture: from EXIF in the standard chunk, from EXIF as
+/// ImageMagick writes it, or from XMP.
 fn metadata(bytes: &[u8]) -> Upright {
     let (mut exif, mut profile, mut xmp) = (None, None, None);
     let mut at = SIGNATURE.len();
@@ -141,13 +143,13 @@ fn metadata(bytes: &[u8]) -> Upright {
     upright(exif.as_deref().or(profile.as_deref()), xmp.as_deref())
 }
 
-/// The text behind the keyword of a chunk, inflated.
+/// Returns the text after the keyword of a chunk, inflated if necessary.
 fn text_of(kind: &[u8], body: &[u8]) -> Option<Vec<u8>> {
     let (is_deflated, text) = match kind {
         b"tEXt" => (false, body),
         b"zTXt" => (true, body.get(1..)?),
         _ => {
-            // Whether it is deflated, how, language and translated keyword.
+            // Two bytes (whether the text is deflated, and how), then language and translated keyword.
             let (flags, mut text) = body.split_at_checked(2)?;
             for _ in 0..2 {
                 text = text.get(text.iter().position(|byte| *byte == 0)? + 1..)?;
@@ -163,7 +165,7 @@ fn text_of(kind: &[u8], body: &[u8]) -> Option<Vec<u8>> {
     Some(inflated)
 }
 
-/// The bytes of an ImageMagick profile: a newline, a name, a length, and hexadecimal digits in lines.
+/// Parses an ImageMagick profile: a newline, a name, a length, and lines of hexadecimal digits.
 fn raw_profile(text: &[u8]) -> Option<Vec<u8>> {
     let digits: Vec<u8> =
         text.splitn(4, |byte| *byte == b'\n').nth(3)?.iter().copied().filter(u8::is_ascii_hexdigit).collect();

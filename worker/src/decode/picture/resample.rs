@@ -1,4 +1,4 @@
-//! Cutting and resizing in one pass: antialiased bilinear, as PIL's (the triangle's support grows with the scale).
+//! Crops and resizes in one pass: antialiased bilinear as in PIL, where the triangle's support grows with the scale.
 
 use fast_image_resize::{
     FilterType, ResizeAlg, ResizeOptions, Resizer,
@@ -8,7 +8,7 @@ use fast_image_resize::{
 
 use crate::decode::geometry::AxisSpan;
 
-/// Resizes pictures; keeps its buffers from one to the next.
+/// Resizes pictures, and reuses its buffers.
 #[derive(Default)]
 pub(crate) struct Resampler(Resizer);
 
@@ -41,20 +41,20 @@ impl Resampler {
 }
 
 impl Resampler {
-    /// Writes one row of `x.pixels` RGB pixels to `out`, from one of `width`.
+    /// Writes one row of `x.pixels` RGB pixels to `out`, from a row of `width` pixels.
     pub(super) fn resample_row(&mut self, row: &[u8], width: u32, x: AxisSpan, out: &mut [u8]) {
         let whole = AxisSpan { readable: (0, 1), from: 0.0, extent: 1.0, place: 0, pixels: 1, size: 1 };
         self.resample(row, [width, 1], x, whole, out);
     }
 
-    /// Bytes that [`resample`](Self::resample) takes at once beside the picture and the result.
+    /// Returns the bytes that [`resample`](Self::resample) uses in addition to the picture and the result.
     pub(super) fn scratch_bytes([width, _]: [u32; 2], [x, y]: [AxisSpan; 2]) -> u64 {
         let weights =
             |span: AxisSpan| (span.extent.max(f64::from(span.pixels)) * 2.0 + 3.0 * f64::from(span.pixels)) as u64 * 10;
         u64::from(width) * u64::from(y.pixels) * 3 + weights(x) + weights(y)
     }
 
-    /// Keeps no more than so many bytes for the next picture.
+    /// Keeps at most `bytes` for the next picture.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
         if self.0.size_of_internal_buffers() > bytes {
             self.0.reset_internal_buffers();
@@ -62,12 +62,12 @@ impl Resampler {
     }
 }
 
-/// Start and length relative to what may be read; rounding never leads outside of it.
+/// Returns start and length relative to the readable range; rounding never exceeds that range.
 pub(super) fn within(span: AxisSpan, readable: u32) -> (f64, f64) {
     let limit = f64::from(readable);
     let from = (span.from - f64::from(span.readable.0)).clamp(0.0, limit);
     let mut extent = span.extent.min(limit - from);
-    // The difference can round up to where the sum is one unit too much.
+    // The difference can be rounded up so that the sum exceeds the limit by one unit in the last place.
     while from + extent > limit {
         extent = extent.next_down();
     }
@@ -78,12 +78,12 @@ pub(super) fn within(span: AxisSpan, readable: u32) -> (f64, f64) {
 pub(super) mod tests {
     use super::*;
 
-    /// The part of a side from `from` on, `extent` long, as `pixels` pixels.
+    /// Returns a span of `pixels` pixels for the part of a side that starts at `from` and is `extent` long.
     pub(in crate::decode::picture) fn span(readable: (u32, u32), from: f64, extent: f64, pixels: u32) -> AxisSpan {
         AxisSpan { readable, from, extent, place: 0, pixels, size: pixels }
     }
 
-    /// Without vector instructions.
+    /// Returns a resampler that uses no vector instructions.
     #[allow(unsafe_code)]
     fn portable() -> Resampler {
         let mut resizer = Resizer::new();

@@ -1,38 +1,39 @@
-//! Cutting and resizing a picture whose rows come one after the other: never more of it in memory than the rows that the
-//! rows of the result under way are made of. The result is, to the byte, that of [`Resampler`](super::Resampler) on the
-//! whole picture.
+//! Crops and resizes a picture that is decoded row by row. Memory holds only the rows of the result that are being
+//! computed, never the whole picture. The result is byte for byte that of [`Resampler`](super::Resampler) on the whole
+//! picture.
 
 use super::{Failure, Resampler, resample::within};
 use crate::decode::geometry::AxisSpan;
 
-/// A picture that is decoded from the top down.
+/// A picture that is decoded from top to bottom.
 pub(super) trait Rows {
     /// Writes the next row as RGB pixels.
     fn next_row(&mut self, rgb: &mut [u8]) -> Result<(), Failure>;
 }
 
-/// Bits of a value and of its sign that a sum of products has room for above a weight's, as `fast_image_resize` has it.
+/// Bits that a 32-bit sum leaves for a weight: 8 bits hold the value and 2 the sign and overflow, as in
+/// `fast_image_resize`.
 const PRECISION_BITS: u32 = 32 - 8 - 2;
 
-/// One row of the result: the rows of the picture that it is made of.
+/// The weights of one row of the result, from row `first` of the picture on.
 struct Weights {
     first: u32,
     values: Vec<i16>,
 }
 
-/// Weights down the picture, and how many bits of them stand behind the point.
+/// The weights of all rows of the result, and the number of their fractional bits.
 struct RowTaps {
     rows: Vec<Weights>,
     precision: u32,
 }
 
-/// A row of the result under way.
+/// A row of the result that is being computed.
 struct Sum {
     row: usize,
     values: Vec<i32>,
 }
 
-/// Bytes that [`resample`] takes at once.
+/// Returns the bytes that [`resample`] uses.
 pub(super) fn resample_bytes([width, _]: [u32; 2], y: AxisSpan) -> u64 {
     let scale = y.extent / f64::from(y.pixels);
     let sums = (2.0 * scale.max(1.0) / scale).ceil() as u64 + 1;
@@ -91,13 +92,14 @@ pub(super) fn resample(
     Ok(())
 }
 
-/// The triangle's weights, in the integers of `fast_image_resize`, which are those of Pillow-SIMD.
+/// Returns the triangle filter's weights, as integers like those of `fast_image_resize`, which are the same as in
+/// Pillow-SIMD.
 fn taps(y: AxisSpan) -> RowTaps {
     let size = y.readable.1 - y.readable.0;
     let (from, extent) = within(y, size);
     let scale = extent / f64::from(y.pixels);
     if extent == f64::from(y.pixels) && from == from.round() {
-        // Not resized down: what is written is what was read.
+        // Rows are not resized: each one is written as it was read.
         let first = y.readable.0 + from as u32;
         let rows = (0..y.pixels).map(|row| Weights { first: first + row, values: vec![1 << 8] }).collect();
         return RowTaps { rows, precision: 8 };

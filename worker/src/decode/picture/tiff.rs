@@ -1,5 +1,5 @@
-//! TIFFs that the crate `image` refuses and its decoder reads: with a palette, and grey ones with 2 or 4 bits, with floats or with
-//! a further channel.
+//! Decodes TIFFs that the crate `image` refuses although its decoder can read them: those with a palette, and grey ones
+//! with 2 or 4 bits, with floats or with an additional channel.
 
 use std::io::Cursor;
 
@@ -22,12 +22,12 @@ const SAMPLES_PER_PIXEL: u16 = 277;
 const PLANAR_CONFIGURATION: u16 = 284;
 const SAMPLE_FORMAT: u16 = 339;
 
-/// What is written of photometric interpretations.
+/// Values of the photometric interpretation.
 const WHITE_IS_0: u32 = 0;
 const BLACK_IS_0: u32 = 1;
 const PALETTE: u32 = 3;
 
-/// A TIFF whose header is read.
+/// A TIFF whose header has been read.
 pub(super) struct Tiff {
     decoder: Decoder<Cursor<Vec<u8>>>,
     file_bytes: u64,
@@ -37,13 +37,13 @@ pub(super) struct Tiff {
     values: Values,
 }
 
-/// What a pixel's first sample stands for.
+/// The meaning of a pixel's first sample.
 enum Values {
     Grey { is_inverted: bool },
     Colours(Vec<[u8; 3]>),
 }
 
-/// What decides how a picture is read.
+/// The tags that decide how a picture is decoded.
 struct Tags {
     photometric: u32,
     bits: u32,
@@ -68,7 +68,7 @@ impl Tags {
         })
     }
 
-    /// Whether it is read here and not by the crate `image`.
+    /// Returns whether this module decodes the picture, and not the crate `image`.
     fn are_ours(&self) -> bool {
         matches!(
             (self.photometric, self.bits, self.samples, self.is_float),
@@ -81,7 +81,7 @@ impl Tags {
     }
 }
 
-/// `None` for what the crate `image` reads, or refuses in its own words.
+/// Reads the header; returns `None` if the crate `image` decodes the picture, or refuses it with its own error.
 pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 2], Upright, Tiff)>, Failure> {
     let Ok(tags) = Tags::read(bytes) else { return Ok(None) };
     if tags.is_planar && tags.bits > 8 && tags.samples > 1 {
@@ -95,7 +95,7 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 
     if !tags.are_ours() || (tags.is_planar && tags.samples > 1) {
         return Ok(None);
     }
-    // The decoder knows no palettes, and reads samples of any other kind as they are where black is 0.
+    // The decoder does not support palettes. With the value "black is 0", it returns the samples of any kind unchanged.
     let mut file = bytes.to_vec();
     let place = first_place(bytes, PHOTOMETRIC).ok().flatten();
     let place = place.and_then(|place| file.get_mut(place)).ok_or_else(|| other("a TIFF that is cut off"))?;
@@ -103,7 +103,7 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 
     let lowest = if bytes.starts_with(b"II") { 0 } else { place.len() - 1 };
     place[lowest] = BLACK_IS_0 as u8;
     let file_bytes = file.len() as u64;
-    // What it takes is counted beforehand; this stops numbers that make no sense.
+    // Only stops absurd sizes, as the actual memory is reserved beforehand.
     let most = usize::try_from(limits.pixels.saturating_mul(16)).unwrap_or(usize::MAX);
     let mut allowed = Limits::default();
     (allowed.decoding_buffer_size, allowed.intermediate_buffer_size) = (most, most);
@@ -113,7 +113,7 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 
     let values = if tags.photometric == PALETTE {
         Values::Colours(colours(&decoder.get_tag_u16_vec(Tag::ColorMap).map_err(other)?, tags.bits)?)
     } else {
-        // Nobody inverts floats, whatever the tag.
+        // No other reader inverts floats, whatever the tag says.
         Values::Grey { is_inverted: tags.photometric == WHITE_IS_0 && !tags.is_float }
     };
     let orientation = tags.orientation.and_then(|number| image::metadata::Orientation::from_exif(number as u8));
@@ -123,7 +123,7 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 
     Ok(Some((stored, upright, Tiff { decoder, file_bytes, width: width as usize, bits, samples, values })))
 }
 
-/// A palette of 16-bit values, all reds first, of which Pillow takes the upper half.
+/// Converts a palette of 16-bit values, all reds first; like Pillow, takes their upper half.
 fn colours(map: &[u16], bits: u32) -> Result<Vec<[u8; 3]>, Failure> {
     let count = 1 << bits;
     if map.len() < 3 * count {
@@ -133,14 +133,14 @@ fn colours(map: &[u16], bits: u32) -> Result<Vec<[u8; 3]>, Failure> {
 }
 
 impl Tiff {
-    /// Bytes that decoding takes beside the RGB pixels.
+    /// Returns the bytes that decoding uses in addition to the RGB pixels.
     pub(super) fn scratch_bytes(&self, [width, height]: [u32; 2]) -> u64 {
         let decoded = (u64::from(width) * u64::from(self.bits)).div_ceil(8) * self.samples as u64 * u64::from(height);
-        // Once whole, and once more where all of it is one strip.
+        // Twice, as a picture of a single strip is held a second time.
         self.file_bytes + 2 * decoded
     }
 
-    /// Decodes to RGB.
+    /// Decodes the picture to RGB.
     pub(super) fn decode(mut self, pixels: &mut [u8]) -> Result<(), Failure> {
         let decoded = self.decoder.read_image().map_err(other)?;
         let pixels = pixels.as_chunks_mut::<3>().0;
@@ -164,7 +164,8 @@ impl Tiff {
         }
     }
 
-    /// Writes samples of 8 bits, or of fewer that lie several to a byte, the first in its upper bits; rows begin with a byte.
+    /// Writes samples of 8 bits or fewer. Several small ones share a byte, the first in its upper bits; each row begins
+    /// with a new byte.
     fn write(&self, raw: &[u8], pixels: &mut [[u8; 3]], colour: impl Fn(u8) -> [u8; 3]) -> Result<(), Failure> {
         if self.bits == 8 {
             return fill(pixels, raw.iter().step_by(self.samples).map(|value| colour(*value)));
@@ -180,7 +181,7 @@ impl Tiff {
     }
 }
 
-/// Fails where there are fewer colours than pixels.
+/// Fills the pixels; fails if there are fewer colours than pixels.
 fn fill(pixels: &mut [[u8; 3]], mut colours: impl Iterator<Item = [u8; 3]>) -> Result<(), Failure> {
     for pixel in pixels {
         *pixel = colours.next().ok_or_else(|| other("a TIFF that has fewer samples than pixels"))?;

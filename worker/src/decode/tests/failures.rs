@@ -1,4 +1,4 @@
-//! Every way in which a sample can be bad has an error that names the column, the field and the cause.
+//! Tests that every kind of bad sample has an error that names the column, the field and the cause.
 
 use image::{DynamicImage, ImageFormat};
 
@@ -26,7 +26,7 @@ fn a_jpeg_cut_anywhere_is_an_error() {
         let expected = format!("column `image`: field `jpg` is a JPEG that is cut off after {cut} bytes");
         assert_eq!(picture_error(&bytes[..cut]), expected, "{name}");
     }
-    // Whether the last of several scans is whole only its end says.
+    // Only the end marker shows that the last of several scans is complete.
     let bytes = COFFEE_PROGRESSIVE;
     assert!(picture_error(&bytes[..bytes.len() - 1]).contains("is a JPEG that is cut off"));
 }
@@ -80,7 +80,7 @@ fn bytes_changed_at_random_never_panic() {
 
 #[test]
 fn a_picture_that_claims_to_be_huge_is_refused_before_it_is_decoded() {
-    // Width and height lie behind the start-of-frame marker, its length and its precision.
+    // Width and height follow the start-of-frame marker, its length and its precision.
     let mut bytes = CAT.to_vec();
     let frame = bytes.windows(2).position(|pair| pair == [0xff, 0xc0]).unwrap();
     bytes[frame + 5..frame + 9].copy_from_slice(&[0xff; 4]);
@@ -111,7 +111,7 @@ fn a_picture_that_takes_more_memory_than_there_is_names_its_size_what_it_takes_a
         let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
         decoder.decode_sample(key(0), &field, &mut [FieldTarget::Fixed(&mut [0; 8 * 8 * 3])])
     };
-    // Whole: 240x160 pixels of 3 bytes as RGB, of 16 as they are stored, and of 4 on the way.
+    // As a whole: 240x160 pixels of 3 bytes as RGB, of 16 bytes as stored, and of 4 bytes in the decoder.
     let float = DynamicImage::ImageRgba32F(reference(CAT).to_rgba32f());
     let error = decode(&encoded(&float, ImageFormat::Tiff)).unwrap_err().to_string();
     let expected = "field `jpg` is a picture of 240x160 that takes 8";

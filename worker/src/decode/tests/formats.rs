@@ -1,4 +1,4 @@
-//! Every format and pixel type becomes the right RGB, upright.
+//! Tests that every format and pixel type is decoded to the right RGB, upright.
 
 use half::{bf16, f16};
 use image::{DynamicImage, ImageFormat, metadata::Orientation};
@@ -7,7 +7,7 @@ use super::*;
 
 #[test]
 fn jpegs_of_all_kinds_decode_as_they_are_seen() {
-    // Decoders differ in rounding, and in how they double chroma.
+    // Decoders differ in rounding, and in how they upsample chroma.
     for (name, bytes, size, least) in [
         ("baseline 4:2:0", CAT, [160, 240], 43.0),
         ("progressive", COFFEE_PROGRESSIVE, [133, 200], f64::INFINITY),
@@ -67,7 +67,8 @@ fn every_pixel_type_becomes_rgb() {
 
 #[test]
 fn a_palette_is_looked_up() {
-    // 3x2 pixels of 2 bits with a palette of red, green, blue: written by hand, as the encoder has no palettes.
+    // 3x2 pixels of 2 bits with a palette of red, green and blue; written by hand, as the encoder does not support
+    // palettes.
     let chunk = |kind: &[u8; 4], data: &[u8]| {
         let mut crc = !0u32;
         for byte in kind.iter().chain(data) {
@@ -98,7 +99,7 @@ fn a_palette_is_looked_up() {
 
 #[test]
 fn the_eight_orientations_are_turned_upright() {
-    // An EXIF segment with nothing but the orientation, put behind the start marker.
+    // An EXIF segment with only the orientation, inserted after the start marker.
     let with_orientation = |value: u8| {
         let tiff = [b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0".as_slice(), &[value, 0, 0, 0, 0, 0, 0]];
         let tiff = tiff.concat();
@@ -110,12 +111,12 @@ fn the_eight_orientations_are_turned_upright() {
         let mut upright = seen(ASTRONAUT, [177, 161]);
         upright.apply_orientation(Orientation::from_exif(value).unwrap());
         let size = [upright.height(), upright.width()];
-        // Where the axes are exchanged, the transform's two passes round in the other order.
+        // If the axes are exchanged, the two passes of the transform round in the other order.
         let least = if value >= 5 { 49.0 } else { f64::INFINITY };
         let ratio = psnr(&whole(&bytes, size), &upright.to_rgb8().into_raw());
         assert!(ratio >= least, "orientation {value}: {ratio} dB");
 
-        // Cutting the seen picture and cutting the stored one is the same; so is mirroring it.
+        // Cropping the upright picture gives the same as cropping the stored one; so does mirroring.
         let crop = "{ center_crop = { size = [61, 40] } }, { random_flip = { p = 1.0 } }";
         let [top, left] = [size[0] - 61, size[1] - 40].map(|spare| (f64::from(spare) / 2.0).round_ties_even() as u32);
         let expected = upright.crop_imm(left, top, 40, 61).fliph().to_rgb8().into_raw();

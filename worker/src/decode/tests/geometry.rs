@@ -1,8 +1,8 @@
-//! Cutting and resizing against plain references.
+//! Compares cropping and resizing with plain reference implementations.
 
 use super::*;
 
-/// Antialiased bilinear in `f64`, one pixel after the other: what PIL computes, without its integers.
+/// Resizes with antialiased bilinear filtering in `f64`, pixel by pixel: what PIL computes, without its integers.
 fn plain_resize(rgb: &image::RgbImage, [left, top, width, height]: [f64; 4], [rows, columns]: [u32; 2]) -> Vec<u8> {
     let weights = |from: f64, extent: f64, count: u32, limit: u32| -> Vec<Vec<(u32, f64)>> {
         let scale = extent / f64::from(count);
@@ -40,13 +40,13 @@ fn resizing_is_as_good_as_exact_arithmetic() {
     for size in [[64, 64], [224, 224], [31, 200], [320, 17], [160, 120], [1, 1]] {
         let exact = plain_resize(&cat.to_rgb8(), [0.0, 0.0, 240.0, 160.0], size);
         let steps = format!("{{ resize = {{ size = [{}, {}] }} }}", size[0], size[1]);
-        // At half its size or less, less of a JPEG is decoded.
+        // At half the size or less, less of a JPEG is decoded.
         let is_reduced = size[0] <= 80 && size[1] <= 120;
         for (bytes, least) in [(&png[..], 50.0), (CAT, if is_reduced { 36.0 } else { 50.0 })] {
             let ours = picture(&steps, "", bytes).unwrap();
             let ratio = psnr(&ours, &exact);
             assert!(ratio > least, "{size:?}: {ratio} dB");
-            // A JPEG's colours are clipped after they are resized, those of the exact picture before.
+            // A JPEG's colours are clipped after resizing, those of the exact picture before.
             let worst = ours.iter().zip(&exact).map(|(a, b)| a.abs_diff(*b)).max();
             assert!(worst <= Some(1) || bytes == CAT, "{size:?}: off by {worst:?}");
         }
@@ -98,7 +98,7 @@ fn epoch_id_and_seed_decide_the_crop_and_nothing_else_does() {
     let job = job(&[&column]);
     let run = |job: &Job, key| decode(job, key, &[("jpg", CAT)]).unwrap();
     let base = run(&job, key(5));
-    // A picture of another size in between leaves other bytes in the thread's scratch memory.
+    // Decodes a picture of another size in between, which leaves other bytes in the thread's scratch memory.
     run(&job, key(6));
     decode(&job, key(7), &[("jpg", ASTRONAUT)]).unwrap();
     assert_eq!(run(&job, key(5)), base);

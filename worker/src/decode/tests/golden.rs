@@ -1,5 +1,5 @@
-//! Digests of decoded samples. They are part of the contract: the same job gives the same bytes on every machine and
-//! in every version. A change here is a change of every user's data.
+//! Digests of decoded samples. They are part of the contract: a job gives the same bytes on every machine and in every
+//! version. A change here changes every user's data.
 
 use spdl_shard::Fingerprint;
 

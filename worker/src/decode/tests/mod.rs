@@ -1,4 +1,4 @@
-//! The decoder from outside: a job file and fields in, bytes of columns out.
+//! Tests of the public API of the decoder: from a job file and fields to the bytes of columns.
 
 mod failures;
 mod formats;
@@ -22,7 +22,7 @@ const ASTRONAUT_EXIF: &[u8] = include_bytes!("../../../tests/data/astronaut_exif
 
 const CLASSES: [&str; 2] = ["dog", "cat"];
 
-/// A job with these columns, given as lines of TOML tables.
+/// Returns a job with these columns, each given as the lines of a TOML table.
 fn job(columns: &[&str]) -> Job {
     let mut text = "name = \"test\"\ndataset = \"here\"\nseed = 17\nglobal_batch = 8\n".to_owned();
     for column in columns {
@@ -40,7 +40,7 @@ fn key(id: u64) -> SampleKey {
     SampleKey { epoch: 1, id: SampleId(id), sample_in_record: 0 }
 }
 
-/// Decodes a sample of a job whose columns are all fixed; gives each column's bytes.
+/// Decodes a sample of a job whose columns are all fixed, and returns each column's bytes.
 fn decode(job: &Job, key: SampleKey, fields: &[(&str, &[u8])]) -> Result<Vec<Vec<u8>>, BadSampleCause> {
     let decoder = Decoder::new(job, CLASSES).unwrap();
     let bytes_of = |column: &Column| {
@@ -55,23 +55,23 @@ fn decode(job: &Job, key: SampleKey, fields: &[(&str, &[u8])]) -> Result<Vec<Vec
     Ok(columns)
 }
 
-/// One picture through these steps.
+/// Decodes one picture through these steps.
 fn picture(ops: &str, more: &str, bytes: &[u8]) -> Result<Vec<u8>, BadSampleCause> {
     let mut columns = decode(&job(&[&image_column(ops, more)]), key(3), &[("jpg", bytes)])?;
     Ok(columns.remove(0))
 }
 
-/// The whole picture at its own size, as RGB.
+/// Decodes the whole picture at its own size, as RGB.
 fn whole(bytes: &[u8], [height, width]: [u32; 2]) -> Vec<u8> {
     picture(&format!("{{ resize = {{ size = [{height}, {width}] }} }}"), "", bytes).unwrap()
 }
 
-/// The same as a picture.
+/// Decodes the whole picture like [`whole`], as an image.
 fn seen(bytes: &[u8], [height, width]: [u32; 2]) -> DynamicImage {
     image::RgbImage::from_raw(width, height, whole(bytes, [height, width])).expect("bytes of that size").into()
 }
 
-/// The picture by the crate `image`, turned upright.
+/// Decodes the picture with the crate `image` and turns it upright.
 fn reference(bytes: &[u8]) -> DynamicImage {
     let reader = image::ImageReader::new(Cursor::new(bytes)).with_guessed_format().unwrap();
     let mut decoder = reader.into_decoder().unwrap();
@@ -87,7 +87,7 @@ fn encoded(picture: &DynamicImage, format: ImageFormat) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// Peak signal-to-noise ratio in dB.
+/// Returns the peak signal-to-noise ratio in dB.
 fn psnr(a: &[u8], b: &[u8]) -> f64 {
     assert_eq!(a.len(), b.len());
     let square = |(a, b): (&u8, &u8)| f64::from(a.abs_diff(*b)).powi(2);

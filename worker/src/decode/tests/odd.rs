@@ -1,8 +1,8 @@
-//! JPEGs that depart from the standard as many files do, and that libjpeg, and with it nearly everybody, reads.
+//! Tests of JPEGs with common deviations from the standard, which libjpeg and so nearly all software can read.
 
 use super::*;
 
-/// The segments before the first scan, and the rest.
+/// Returns the segments before the first scan, and the rest.
 fn segments(jpeg: &[u8]) -> (Vec<Vec<u8>>, Vec<u8>) {
     let (mut at, mut found) = (2, Vec::new());
     while jpeg[at + 1] != 0xda {
@@ -21,7 +21,7 @@ fn segment(marker: u8, body: &[u8]) -> Vec<u8> {
     [&[0xff, marker], &(body.len() as u16 + 2).to_be_bytes()[..], body].concat()
 }
 
-/// The pixels, where it is read.
+/// Returns the pixels, if the picture can be decoded.
 fn decoded(bytes: &[u8]) -> Option<Vec<u8>> {
     let job = job(&[&image_column("{ resize = { size = [40, 60] } }", "")]);
     let decoder = Decoder::new(&job, CLASSES).unwrap();
@@ -30,7 +30,7 @@ fn decoded(bytes: &[u8]) -> Option<Vec<u8>> {
     decoder.decode_sample(key(0), &field, &mut [FieldTarget::Fixed(&mut out)]).ok().map(|_| out)
 }
 
-/// The pixels, and the names of what was odd.
+/// Returns the pixels, and the names of the oddities.
 fn seen_as(bytes: &[u8]) -> (Vec<u8>, Vec<&'static str>) {
     let counts = Arc::new(PictureCounts::default());
     let job = job(&[&image_column("{ resize = { size = [40, 60] } }", "")]);
@@ -132,7 +132,7 @@ fn tables_that_are_left_out_are_the_standards() {
     assert_eq!(odd, ["no_huffman_tables"]);
 }
 
-/// A picture without an end marker is read where all of it is there, and bad in any other case: never one with grey in it.
+/// A picture without an end marker is decoded if it is complete, and bad otherwise: never decoded with a grey part.
 #[test]
 fn a_sequential_jpeg_of_any_kind_without_an_end_marker_is_read_and_no_part_of_one() {
     for (kind, plain) in [("colour", CAT), ("grey", ASTRONAUT_GREY), ("CMYK", COFFEE_CMYK)] {
@@ -146,10 +146,10 @@ fn a_sequential_jpeg_of_any_kind_without_an_end_marker_is_read_and_no_part_of_on
         }
         for cut in (3..200).chain((200..plain.len()).step_by(997)) {
             let found = decoded(&plain[..plain.len() - cut]);
-            // Nothing but bits that fill up the last byte.
+            // The missing bytes may only hold bits that pad the last byte.
             assert!(found.is_none_or(|found| found == expected && cut < 5), "{kind} without the last {cut} bytes");
         }
     }
-    // Of a progressive one it is not known whether another scan was to follow.
+    // For a progressive picture, it is unknown whether another scan should follow.
     assert_eq!(decoded(&COFFEE_PROGRESSIVE[..COFFEE_PROGRESSIVE.len() - 2]), None);
 }
