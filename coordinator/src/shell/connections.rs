@@ -38,7 +38,7 @@ const ROLES: [Role; 3] = [Role::Worker, Role::Client, Role::Admin];
 /// while `stopping` is set do not count as dead peers. Dropping the future closes all connections.
 pub(crate) async fn accept(endpoint: quinn::Endpoint, leadership: Arc<Leadership>, stopping: Arc<AtomicBool>) {
     let mut handshakes = PendingConnections::new(MAX_HANDSHAKES);
-    let (let_in, mut entered) = mpsc::channel(1);
+    let (ready_tx, mut ready_rx) = mpsc::channel(1);
     let limits = Arc::new(ConnectionLimits::default());
     let rejections = Arc::clone(leadership.rejections());
     let mut next_id = 0;
@@ -47,10 +47,10 @@ pub(crate) async fn accept(endpoint: quinn::Endpoint, leadership: Arc<Leadership
         tokio::select! {
             incoming = endpoint.accept() => {
                 let Some(incoming) = incoming else { break };
-                let (let_in, rejections) = (let_in.clone(), Arc::clone(&rejections));
+                let (ready_tx, rejections) = (ready_tx.clone(), Arc::clone(&rejections));
                 handshakes.admit(incoming.remote_address().ip(), async move {
                     match handshake(incoming, &ROLES, HANDSHAKE_TIMEOUT).await {
-                        Ok(peer) => drop(let_in.send(peer).await),
+                        Ok(peer) => drop(ready_tx.send(peer).await),
                         Err(error) => {
                             let text = || format!("a peer was not let in: {}", error_text(&error));
                             rejections.note(RejectionCause::from(&error), text);
@@ -58,7 +58,7 @@ pub(crate) async fn accept(endpoint: quinn::Endpoint, leadership: Arc<Leadership
                     }
                 });
             }
-            Some((connection, peer)) = entered.recv() => {
+            Some((connection, peer)) = ready_rx.recv() => {
                 let address = connection.remote_address();
                 let Some(permit) = ConnectionLimits::admit(&limits, address.ip()) else {
                     let reason = format!(

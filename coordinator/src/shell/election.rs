@@ -44,7 +44,7 @@ pub(crate) struct LeaseHolder {
     pub(crate) address: Option<String>,
 }
 
-/// The part of a coordinator that takes part in the election.
+/// The side of a coordinator that takes part in the election.
 pub(crate) struct Election {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) keys: EtcdKeys,
@@ -74,11 +74,11 @@ impl Election {
     /// Leads whenever it can. Runs until it is dropped.
     pub(crate) async fn run(self: Arc<Self>) {
         let pause = (Duration::from_secs(self.lease_s) / 10).clamp(Duration::from_millis(100), Duration::from_secs(1));
-        let mut said = None;
+        let mut last_logged = None;
         loop {
-            let place = match self.campaign().await {
+            let standby = match self.campaign().await {
                 Ok(Ok(won)) => {
-                    said = None;
+                    last_logged = None;
                     let cause = self.lead(won).await;
                     tracing::warn!("this coordinator does not lead any more: {cause}");
                     Standby::Leaderless { cause }
@@ -86,14 +86,14 @@ impl Election {
                 Ok(Err(holder)) => Standby::Behind { address: holder.address, name: holder.name },
                 Err(error) => Standby::Leaderless { cause: error_text(&error) },
             };
-            if said.as_ref() != Some(&place) {
-                match &place {
+            if last_logged.as_ref() != Some(&standby) {
+                match &standby {
                     Standby::Behind { name, .. } => tracing::info!("on stand-by: `{name}` leads"),
                     Standby::Leaderless { cause } => tracing::warn!("no coordinator leads: {cause}"),
                 }
-                said = Some(place.clone());
+                last_logged = Some(standby.clone());
             }
-            self.leadership.stand_by(place);
+            self.leadership.stand_by(standby);
             tokio::time::sleep(pause).await;
         }
     }

@@ -47,7 +47,7 @@ impl StateWriter {
         let (requests, inbox) = mpsc::channel();
         let problem = Arc::new(Mutex::new(None));
         let (ends, ended) = mpsc::channel();
-        let work = WriteJob { store, pending: Vec::new(), problem: Arc::clone(&problem), rest: None };
+        let work = WriteJob { store, pending: Vec::new(), problem: Arc::clone(&problem), backoff: None };
         let panicked = Arc::clone(&problem);
         std::thread::Builder::new()
             .name("spdl-state".to_owned())
@@ -93,16 +93,16 @@ struct WriteJob {
     pending: Vec<Change>,
     problem: Arc<Mutex<Option<String>>>,
     /// The end of the current pause after a failure, and the length of that pause.
-    rest: Option<(Instant, Duration)>,
+    backoff: Option<(Instant, Duration)>,
 }
 
 impl WriteJob {
     fn run(mut self, inbox: &mpsc::Receiver<WriteRequest>) {
         loop {
-            let rest = self.rest.map_or(IDLE, |(until, _)| until.saturating_duration_since(Instant::now()));
-            let first = match inbox.recv_timeout(rest) {
+            let backoff = self.backoff.map_or(IDLE, |(until, _)| until.saturating_duration_since(Instant::now()));
+            let first = match inbox.recv_timeout(backoff) {
                 Ok(request) => Some(request),
-                Err(mpsc::RecvTimeoutError::Timeout) if self.rest.is_none() => continue,
+                Err(mpsc::RecvTimeoutError::Timeout) if self.backoff.is_none() => continue,
                 Err(mpsc::RecvTimeoutError::Timeout) => None,
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
             };
@@ -117,14 +117,14 @@ impl WriteJob {
             }
         }
         if !self.pending.is_empty() {
-            self.rest = None;
+            self.backoff = None;
             let _ = self.write();
         }
     }
 
     fn write(&mut self) -> Result<(), String> {
         coalesce(&mut self.pending);
-        if self.rest.is_some_and(|(until, _)| Instant::now() < until)
+        if self.backoff.is_some_and(|(until, _)| Instant::now() < until)
             && let Some(problem) = self.problem.lock().clone()
         {
             return Err(problem);
@@ -132,7 +132,7 @@ impl WriteJob {
         match self.store.apply(&self.pending) {
             Ok(()) => {
                 self.pending.clear();
-                self.rest = None;
+                self.backoff = None;
                 if self.problem.lock().take().is_some() {
                     tracing::info!("the state is written again");
                 }
@@ -145,8 +145,8 @@ impl WriteJob {
                     self.pending.clear();
                     return Err(text);
                 }
-                let pause = self.rest.map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(MAX_RETRY));
-                self.rest = Some((Instant::now() + pause, pause));
+                let pause = self.backoff.map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(MAX_RETRY));
+                self.backoff = Some((Instant::now() + pause, pause));
                 if self.problem.lock().replace(text.clone()).is_none() {
                     let most = MAX_RETRY.as_secs();
                     tracing::error!("{text}; it is tried again every {most} s, and nothing new is taken on until then");

@@ -17,7 +17,7 @@ const RETRY_US: u64 = 100_000;
 /// Lower bound of the time limit for an answer of etcd.
 const MIN_TIMEOUT_US: u64 = 500_000;
 
-/// The part of a coordinator that takes part in the election.
+/// The side of a coordinator that takes part in the election.
 #[derive(Debug, Default)]
 pub(crate) struct Candidacy {
     /// The lease that it holds or may hold.
