@@ -1,6 +1,6 @@
-//! Whether it pays to read only the restart segments that a crop needs: bytes, reads and time for random resized crops
-//! of a crop-ready dataset on a local disk, block by block, picture by picture, and range by range, with the page cache
-//! cold and warm.
+//! Measures whether it pays to read only the restart segments that a crop needs: bytes, reads and time for random
+//! resized crops of a crop-ready dataset on a local disk, by block, by picture and by range, with a cold and a warm
+//! page cache.
 //!
 //! `cargo bench -p spdl-shard --features store --bench ranges -- DATASET [ROUNDS]`, where DATASET is a folder that `spdl-ctl pack --crop-ready` has written.
 
@@ -21,14 +21,14 @@ use crops::{Draw, random_resized_crop, request};
 use spdl_jpeg::{Jpeg, Limits, ranges};
 use spdl_shard::store::DatasetStore;
 
-/// Segments from one known place to the next.
+/// Number of segments from one recorded place to the next.
 const STEPS: [u32; 2] = [1, 8];
-/// Two ranges with no more than this between them are one read, in bytes.
+/// Two ranges with no more than this between them become one read, in bytes.
 const GAPS: [u64; 3] = [0, 4 << 10, 64 << 10];
-/// Reads on their way at once.
+/// Number of reads in flight at once.
 const READS_AT_ONCE: usize = 32;
 
-/// A read: which shard, and where.
+/// A read: number of the shard, and range of bytes.
 type Read = (usize, Range<u64>);
 
 fn main() {
@@ -64,7 +64,7 @@ fn main() {
     }
 }
 
-/// The shards, the reads of each way, and how many pictures there are.
+/// Returns the shards, the reads of each method, and the number of pictures.
 async fn ways(folder: &str) -> (Vec<File>, Vec<(String, Vec<Read>)>, usize) {
     let store = DatasetStore::open(folder).expect("a dataset");
     let manifest = store.manifest().await.expect("a manifest");
@@ -131,7 +131,7 @@ fn run(files: &[File], reads: &[Read]) {
     });
 }
 
-/// Drops the shards from the page cache, as far as the kernel does what it is asked.
+/// Drops the shards from the page cache, as far as the kernel complies.
 fn forget(files: &[File]) {
     for file in files {
         file.sync_all().expect("a file on a disk");

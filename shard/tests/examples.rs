@@ -1,4 +1,4 @@
-//! The example job files are valid, and the one that explains every key does.
+//! The example job files are valid, and one of them explains every key.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -15,7 +15,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// All job files that ship: path and text.
+/// Returns all job files that ship: path and text.
 fn job_files() -> Vec<(String, String)> {
     ["examples", "k8s/base/jobs", "k8s/overlays/s3/jobs"]
         .iter()
@@ -26,7 +26,7 @@ fn job_files() -> Vec<(String, String)> {
         .collect()
 }
 
-/// A job file with every key that there is: a new field has to be added here, and then explained.
+/// Returns a job file with every key that exists: a new field has to be added here, and then explained.
 fn with_every_key() -> JobFile {
     let size = Size::Square(1);
     let ops = vec![
@@ -75,7 +75,7 @@ fn collect_keys(value: &Value, keys: &mut BTreeSet<String>) {
     }
 }
 
-/// Whether `word` is in `text` with no letter, digit or underscore beside it.
+/// Returns whether `word` is in `text` with no letter, digit or underscore beside it.
 fn mentions(text: &str, word: &str) -> bool {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|part| part == word)
 }

@@ -7,14 +7,14 @@ use spdl_shard::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Without tables of segments, and with.
+/// The golden files without tables of segments, and with them.
 const GOLDEN: [&[u8]; 2] = [include_bytes!("golden/index-v1.idx"), include_bytes!("golden/index-v2.idx")];
 
 fn example() -> (RecordIndex, Fingerprint) {
     example_with([None; 2])
 }
 
-/// With tables of these segments for `jpg` of the first record and `seg.png` of the third.
+/// Builds an index with these tables of segments for `jpg` of the first record and `seg.png` of the third.
 fn example_with(tables: [Option<Segments<'_>>; 2]) -> (RecordIndex, Fingerprint) {
     let mut builder = IndexBuilder::new();
     builder.record("a/0001", 1, [("jpg", 512, 100, 7), ("cls", 1536, 1, 8)]).unwrap();
@@ -128,7 +128,7 @@ fn hostile_bytes_under_a_right_checksum_neither_panic_nor_slip_through() {
     }
 }
 
-/// What opens keeps its promises.
+/// Checks the guarantees that an index gives once it opens.
 fn walk(bytes: Vec<u8>) {
     let hash = Fingerprint::of(&bytes);
     let Ok(index) = RecordIndex::open(bytes, hash) else { return };

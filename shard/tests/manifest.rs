@@ -27,13 +27,13 @@ fn example() -> ManifestBuilder {
     builder
 }
 
-/// Makes `bytes` pass the checksum again, as a hostile writer would.
+/// Gives `bytes` a valid checksum again, as a hostile writer would.
 fn reseal(bytes: &mut [u8]) {
     let checksum = xxh3_128(&bytes[40..]);
     bytes[24..40].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Touches everything that a manifest can be asked.
+/// Reads everything that a manifest offers.
 fn read_all(manifest: &Manifest) {
     let _ = (manifest.name(), manifest.facts(), manifest.block_samples());
     for class in manifest.classes() {

@@ -1,5 +1,5 @@
-//! Order version 1 is frozen: the golden vectors of `tests/order/golden-v1.json` must come out for ever, and the
-//! second implementation in Python beside them must agree on them and on configurations drawn at random.
+//! Order version 1 is frozen: the golden vectors of `tests/order/golden-v1.json` must come out forever, and the second
+//! implementation, in Python beside them, must agree on them and on random configurations.
 
 use std::{
     io::Write,
@@ -29,9 +29,9 @@ struct Config {
     epoch_end: EpochEnd,
     world: u32,
     from: (u64, u64),
-    /// The most steps to take.
+    /// Upper limit of the steps to take.
     steps: usize,
-    /// Positions to look up by themselves.
+    /// Positions to look up individually.
     at: Vec<(u64, u64)>,
 }
 
@@ -103,7 +103,7 @@ fn python(configs: &[Config]) -> Vec<Value> {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Configurations from a fixed sequence (a linear congruential generator, Knuth's MMIX constants).
+/// Returns configurations from a fixed sequence (a linear congruential generator, Knuth's MMIX constants).
 fn random_configs(count: usize) -> Vec<Config> {
     let mut state = 1_u64;
     let mut below = move |n: u64| {
@@ -141,7 +141,8 @@ fn the_golden_vectors_come_out() {
     for end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact] {
         assert!(cases.iter().any(|case| case.config.epoch_end == end && case.config.shuffle), "{end:?} is not covered");
     }
-    // A permutation of fewer than 256 elements has more rounds: of windows, and of spans and blocks.
+    // A permutation of fewer than 256 elements has more rounds, so both sides of this limit are covered: by windows,
+    // and by spans and blocks.
     for n in [255, 256, 257] {
         assert!(cases.iter().any(|case| case.config.window == n && case.config.lanes == 1), "windows of {n}");
         assert!(cases.iter().any(|case| case.config.blocks == [(2, n as usize)]), "{n} blocks");

@@ -1,4 +1,4 @@
-//! What the order costs in storage traffic: a block is read by one node, and few blocks are alive at once.
+//! The cost of the order in storage traffic: one node reads a block, and few blocks are in use at once.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,7 +21,7 @@ const fn batch(global_batch: u32) -> BatchParams {
     BatchParams { global_batch, epochs: 1, epoch_end: EpochEnd::Drop }
 }
 
-/// Downloads per block when every rank is a node that reads each block it needs once.
+/// Returns the downloads per block if every rank is a node that reads each block it needs once.
 fn downloads_per_block(plan: &Plan, global_batch: u32, world: u32) -> f64 {
     let mut items = Vec::new();
     let mut downloads = HashSet::new();
@@ -34,7 +34,7 @@ fn downloads_per_block(plan: &Plan, global_batch: u32, world: u32) -> f64 {
     downloads.len() as f64 / f64::from(BLOCKS)
 }
 
-/// The same when the batch is sorted by lane, not by lane modulo gcd(L, B).
+/// Returns the downloads per block if the batch is sorted by lane, not by lane modulo gcd(L, B).
 fn downloads_per_block_by_lane(plan: &Plan, global_batch: u32, world: u32) -> f64 {
     let mut downloads = HashSet::new();
     let size = u64::from(global_batch);
@@ -53,7 +53,7 @@ fn downloads_per_block_by_lane(plan: &Plan, global_batch: u32, world: u32) -> f6
 #[test]
 fn the_gcd_rule_reads_a_block_once_where_slicing_by_lane_reads_it_twice() {
     let plan = plan(200);
-    // Every block once, and once more for each of the 23 that the lanes' borders may cut.
+    // Every block is read once, and once more for each of the 23 blocks that the lanes' borders may cut.
     let cut = 1.0 + f64::from(LANES - 1) / f64::from(BLOCKS);
     for (global_batch, world) in [(36, 12), (36, 6), (36, 4), (60, 12), (40, 8), (56, 8), (90, 6)] {
         let ruled = downloads_per_block(&plan, global_batch, world);
@@ -92,7 +92,7 @@ fn lanes_do_not_change_windows_all_at_the_same_step() {
     for offset in 0..plan.samples() {
         first_seen.entry(plan.at(0, offset).block).or_insert(offset);
     }
-    // New blocks that must be at hand, in eighths of a window over all lanes, the first and last window aside.
+    // New blocks that are needed in each eighth of a window over all lanes, without the first and the last window.
     let bin = window * u64::from(LANES) / 8;
     let bins = (plan.samples() / bin) as usize;
     let mut news = vec![0_u32; bins + 1];

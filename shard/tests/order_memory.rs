@@ -1,4 +1,5 @@
-//! A plan over 10^10 samples in 10^6 blocks stays small. Alone in its process, so that nothing else counts.
+//! A plan over 10^10 samples in 10^6 blocks stays small. The test has a process of its own, so that nothing else
+//! counts.
 
 use spdl_shard::{
     Fingerprint,
@@ -10,7 +11,7 @@ const SAMPLES_PER_BLOCK: u32 = 10_000;
 const BLOCKS: usize = 1_000_000;
 const LIMIT_BYTES: u64 = 200_000_000;
 
-/// The most memory this process ever had resident, in bytes.
+/// Returns the peak resident memory of this process, in bytes.
 fn peak_resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -24,7 +25,7 @@ fn ten_billion_samples_in_a_million_blocks_take_less_than_200_megabytes() {
     let order = OrderParams::default_for(&facts, 4096, true);
     let plan = Plan::new(&blocks, 1, order).unwrap();
     assert_eq!(plan.samples(), 10_000_000_000);
-    // Every lane in more epochs than are kept, so that all there is to build has been built.
+    // Uses every lane in more epochs than are cached, so that everything that can be built has been built.
     for epoch in 0..5 {
         for lane in 0..u64::from(plan.lanes()) {
             let located = plan.at(epoch, plan.samples() / 2 / u64::from(plan.lanes()) * u64::from(plan.lanes()) + lane);

@@ -1,4 +1,4 @@
-//! What the stream promises, on random datasets, order parameters, batches, worlds and resume points.
+//! Guarantees of the stream on random datasets, order parameters, batches, worlds and resume points.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ fn entries(plan: &Plan, step: &Step, world: u32) -> Vec<Item> {
     (0..world).flat_map(|r| rank(plan, step, r, world)).collect()
 }
 
-/// How often each position is delivered as a sample.
+/// Counts how often each position is delivered as a sample.
 fn delivered<'a>(items: impl Iterator<Item = &'a Item>) -> BTreeMap<Position, u32> {
     let mut counts = BTreeMap::new();
     for item in items.filter(|item| item.kind == ItemKind::Sample) {
@@ -53,7 +53,7 @@ fn delivered<'a>(items: impl Iterator<Item = &'a Item>) -> BTreeMap<Position, u3
     counts
 }
 
-/// `count` positions from `from` on, each once.
+/// Returns `count` positions from `from` on, each once.
 fn run_of(plan: &Plan, from: Position, count: u64) -> BTreeMap<Position, u32> {
     let n = plan.samples();
     (from.offset..from.offset + count).map(|g| (Position::new(from.epoch + g / n, g % n), 1)).collect()

@@ -1,4 +1,4 @@
-//! What the stream promises, on small datasets by hand: every sample once, ends of epochs, slices of ranks.
+//! Guarantees of the stream on small datasets written by hand: every sample once, ends of epochs, slices of ranks.
 
 use spdl_shard::{
     Position, Receipt,
@@ -16,7 +16,7 @@ fn batch(global_batch: u32, epochs: u64, epoch_end: EpochEnd) -> BatchParams {
     BatchParams { global_batch, epochs, epoch_end }
 }
 
-/// All entries of a run, step by step, in the order of ranks.
+/// Returns all entries of a run, step by step, in the order of ranks.
 fn run(plan: &Plan, from: Position, batch: &BatchParams, world: u32) -> Vec<Vec<Item>> {
     let mut items = Vec::new();
     plan.steps(from, batch)

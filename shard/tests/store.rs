@@ -1,4 +1,4 @@
-//! Opening datasets: folders, a web server and an S3 endpoint that are not what they should be, and their errors.
+//! Opening datasets, and the errors of folders, a web server and an S3 endpoint that are not what they should be.
 #![cfg(feature = "store")]
 
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use tokio::{
     net::TcpListener,
 };
 
-/// A server that gives every request the same answer, and what it was asked.
+/// Starts a server that gives every request the same answer. Returns its address and the requests that it received.
 async fn server(answer: String) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! Tar shards: our writer against Python's `tarfile`, `tarfile`'s formats against our reader, and bad tars.
+//! Tar shards: our writer against Python's `tarfile`, our reader against the formats of `tarfile`, and bad tars.
 
 use std::{path::Path, process::Command};
 
@@ -91,7 +91,7 @@ fn a_cut_anywhere_is_an_error_that_names_shard_and_byte() {
 #[test]
 fn a_header_that_is_hurt_is_an_error_at_its_place() {
     let bytes = tar(&[("a.jpg", b"x"), ("b.jpg", b"y")]);
-    // Byte 155 of a header follows the checksum's end and means nothing.
+    // Byte 155 of a header follows the checksum's end and has no meaning.
     for at in (1024..1536).filter(|at| *at != 1024 + 155) {
         let mut hurt = bytes.clone();
         hurt[at] ^= 0x41;

@@ -1,10 +1,11 @@
-//! Indexing a dataset that `pack` wrote: what its manifest knows is kept, or it is said what would be lost.
+//! Reindexing a dataset that `pack` wrote: the knowledge of its manifest is kept, or an error states what would be
+//! lost.
 
 use spdl_shard::dataset::Knowledge;
 
 use super::*;
 
-/// A crop-ready dataset of many small blocks.
+/// Packs a crop-ready dataset of many small blocks.
 async fn packed_dataset(folder: &Path) -> DatasetReport {
     let read = |path: &str| fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)).unwrap();
     for number in 0..6 {
@@ -20,7 +21,7 @@ async fn packed_dataset(folder: &Path) -> DatasetReport {
     packed(&options, &folder.join("set")).await.unwrap()
 }
 
-/// Every file of the dataset but its manifest, which notes etags.
+/// Returns every file of the dataset except its manifest, which records etags.
 fn indexes(folder: &Path) -> Vec<Vec<u8>> {
     let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.retain(|name| name.extension().is_some_and(|extension| extension == "idx"));
@@ -41,7 +42,7 @@ async fn indexing_again_keeps_what_pack_knows_so_that_jobs_and_checkpoints_go_on
     assert_eq!(indexes(&set), before);
     assert_eq!(verified(&set).await.crop_ready_pictures, 12);
 
-    // A shard that is another one is indexed anew; the others keep what is known of them.
+    // A changed shard is indexed from scratch; the knowledge of the others is kept.
     write(set.join("shard-000001.tar"), tar(&[("space/new.jpg", b"new"), ("space/new.cls", b"1")]));
     let report = indexed(&set, &again).await.unwrap();
     assert_ne!(report.fingerprint, made.fingerprint);

@@ -1,10 +1,10 @@
-//! Records of several files: what of a folder becomes which field, and what is left out.
+//! Records of several files: which files of a folder become which field, and which are left out.
 
 use spdl_shard::dataset::{Against, FieldChoice, LeftOut, LeftOutReason, VerifyOptions};
 
 use super::*;
 
-/// Pictures with a mask and a caption each, and what else lies about in such a folder.
+/// Writes pictures with a mask and a caption each, and other files that occur in such a folder.
 fn segmentation(root: &Path) {
     for (class, number) in [("cat", 0), ("cat", 1), ("dog", 0)] {
         write(root.join(class).join(format!("{number}.jpg")), format!("{class} {number}"));
@@ -72,7 +72,7 @@ async fn files_with_one_stem_are_one_record_that_keeps_every_field_and_the_repor
     assert!(compared.faults.len() == 1 && compared.faults[0].problem.starts_with("field `txt` has other bytes"));
 }
 
-/// What was packed before records could have several files is packed to the same bytes.
+/// A source that was packed before records could have several files is packed to the same bytes.
 #[tokio::test]
 async fn a_folder_of_pictures_alone_gives_the_bytes_that_it_always_gave() {
     let folder = tempfile::tempdir().unwrap();
@@ -207,14 +207,14 @@ async fn a_class_that_cannot_be_named_is_refused_before_anything_is_written() {
     let (root, to) = (folder.path().join("in"), folder.path().join("out"));
     image_folder(&root, 2);
     write(root.join("a\tb/1.jpg"), "picture");
-    // Nothing is read either: a user with a million pictures hears of it at once.
+    // The error comes before any file is read: a user with a million pictures sees it at once.
     let progress = |progress| panic!("{progress:?}");
     let error =
         pack(&at(&to), &PackOptions::new(PackSource::ImageFolder(root)), &progress).await.unwrap_err().to_string();
     assert!(error.contains("`a\\tb` cannot be a class's name"), "{error}");
     assert_eq!(fs::read_dir(&to).unwrap().count(), 0);
 
-    // One that comes up in an annotation is that record's fault.
+    // An invalid class in an annotation is the fault of that record only.
     write(folder.path().join("voc/x/1.jpg"), "picture");
     write(folder.path().join("voc/x/1.xml"), annotation(&["do\tg"]));
     write(folder.path().join("voc/x/2.jpg"), "picture");

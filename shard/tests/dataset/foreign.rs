@@ -1,5 +1,4 @@
-//! Tars as other programs write them: what is odd about them is counted and named, and what cannot be read is refused with
-//! a way out.
+//! Tars as other programs write them: oddities are counted and named, and what cannot be read is refused with a hint.
 
 use std::process::Command;
 
@@ -24,7 +23,7 @@ fn odd(report: &DatasetReport) -> Vec<(TarOddity, u64, &str, &str)> {
         .collect()
 }
 
-/// The error and the hint for a folder with these shards.
+/// Returns the error and the hint for a folder with these shards.
 async fn refused(folder: &Path) -> String {
     let error = indexed(folder, &Default::default()).await.unwrap_err();
     let left: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -53,7 +52,7 @@ async fn links_and_members_without_a_field_are_counted_and_named() {
     ];
     assert_eq!(odd(&report), expected);
 
-    // The keys begin with `./` and are unpacked as `tar` itself does.
+    // The keys begin with `./` and are unpacked as `tar` itself unpacks them.
     unpack(&at(&shards), &folder.path().join("out"), &quiet).await.unwrap();
     assert_eq!(fs::read(folder.path().join("out/a.cls")).unwrap(), b"a.cls");
     assert_eq!(fs::read_dir(folder.path().join("out")).unwrap().count(), 2);
@@ -78,8 +77,8 @@ async fn members_behind_the_end_of_joined_tars_are_counted_and_named() {
 #[tokio::test]
 async fn repeated_keys_and_torn_records_are_counted_and_named() {
     let folder = tempfile::tempdir().unwrap();
-    // All pictures and then all labels, as a tar sorted by extension has them; a key that is there twice; and a record that
-    // goes on in the next shard.
+    // All pictures and then all labels, as in a tar sorted by extension; a key that occurs twice; and a record that
+    // continues in the next shard.
     let members: [(&str, &[u8]); 6] =
         [("1.jpg", b"x"), ("2.jpg", b"x"), ("1.cls", b"1"), ("2.cls", b"1"), ("1.jpg", b"y"), ("9.jpg", b"x")];
     write(folder.path().join("a.tar"), tar(&members));
@@ -120,7 +119,7 @@ async fn names_in_latin_1_are_read_with_the_same_keys_everywhere() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let named = |name: &[u8]| path("data").join(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name));
-    // Once in the header, once in a long name of GNU's or a pax record.
+    // The name is once in the header, once in a GNU long name or a pax record.
     let long = [&[b'l'; 120][..], b"\xc4\xd6.jpg"].concat();
     write(named(b"caf\xe9.jpg"), "one");
     write(named(b"caf\xe9.cls"), "1");
@@ -165,7 +164,7 @@ async fn a_command_that_fails_leaves_nothing_behind() {
     write(path("shards/b.tar"), &tar(&[("2.jpg", b"two")])[..700]);
     refused(&path("shards")).await;
 
-    // Two records with one name: the second is found when the first is written.
+    // Two records have the same name: the second is detected when the first is written.
     write(path("twice/a.tar"), tar(&[("a.txt", b"1"), ("b.txt", b"2"), ("./a.txt", b"3")]));
     indexed(&path("twice"), &Default::default()).await.unwrap();
     let error = unpack(&at(&path("twice")), &path("out/deep"), &quiet).await.unwrap_err().to_string();

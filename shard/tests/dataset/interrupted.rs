@@ -1,4 +1,4 @@
-//! A store whose writes end at a chosen one, as those of a process do that is killed, or whose disk is full.
+//! A store whose writes stop at a chosen one, as if the process was killed or the disk was full.
 
 use std::{
     fmt,
@@ -18,11 +18,11 @@ use tokio::sync::Notify;
 /// What happens at the chosen write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interruption {
-    /// It is never done, and nothing that follows is: the process was killed.
+    /// Neither this write nor any later one is done: the process was killed.
     Kill,
-    /// It fails, and so does every one that follows, but for removals: the disk is full.
+    /// This write fails, and so does every later one except removals: the disk is full.
     FullDisk,
-    /// It alone fails.
+    /// Only this write fails.
     Once,
 }
 
@@ -40,7 +40,7 @@ impl Writes {
         Arc::new(Self { how, at, begun: AtomicUsize::new(0), killed: Notify::new() })
     }
 
-    /// Whether the chosen write was begun.
+    /// Returns whether the chosen write was begun.
     pub(super) fn were_interrupted(&self) -> bool {
         self.begun.load(Ordering::Relaxed) > self.at
     }
@@ -65,7 +65,7 @@ impl Writes {
     }
 }
 
-/// The store: `inner`, as long as `writes` lets it.
+/// The store, which passes to `inner` the operations that `writes` allows.
 #[derive(Debug)]
 pub(super) struct Interrupted {
     pub(super) inner: Arc<dyn ObjectStore>,

@@ -1,4 +1,4 @@
-//! Making datasets from folders, lists and tars, and verifying them: each byte is where the index says.
+//! Making datasets from folders, lists and tars, and verifying them: each byte is where the index places it.
 #![cfg(feature = "store")]
 
 mod again;
@@ -43,7 +43,7 @@ async fn verified(folder: &Path) -> VerifyReport {
     verify(&at(folder), &Default::default(), &quiet).await.unwrap()
 }
 
-/// A record: shard, key, samples, and the fields' content as the index finds it.
+/// A record as the index finds it: shard, key, samples, and the content of the fields.
 type Found = (String, String, u32, Vec<(String, Vec<u8>)>);
 
 async fn records(folder: &Path) -> Vec<Found> {
@@ -292,7 +292,7 @@ async fn annotated_pictures_have_a_sample_per_object() {
         assert_eq!(manifest.classes().collect::<Vec<_>>(), ["cat", "dog", "owl"]);
         assert_eq!(verified(&to).await.faults, []);
 
-        // The shards alone say the same: indexing them anew gives the same dataset.
+        // The shards alone give the same result: indexing them again gives the same dataset.
         let again = IndexOptions { boxes: Some("xml".into()), overwrite: Overwrite::Replace, ..Default::default() };
         assert_eq!(indexed(&to, &again).await.unwrap().fingerprint, report.fingerprint);
     }

@@ -1,4 +1,4 @@
-//! Datasets against what they were made of, and back as files.
+//! Comparing datasets with their originals, and writing them back as files.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use spdl_shard::{
 
 use super::*;
 
-/// Pictures of several kinds: baseline JPEGs from other programs, one that is progressive, one cut off, and a PNG.
+/// Writes pictures of several kinds: baseline JPEGs from other programs, a progressive one, a truncated one, and a PNG.
 fn photographs(root: &Path) {
     let read = |path: &str| fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)).unwrap();
     write(root.join("space/rocket.jpg"), read("assets/photos/rocket.jpg"));
@@ -35,7 +35,7 @@ fn told(report: &VerifyReport) -> Vec<String> {
     report.faults.iter().map(told).collect()
 }
 
-/// Every file under a folder, by its path in it.
+/// Returns every file under a folder, by its path in the folder.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let (mut found, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
     while let Some(open) = folders.pop() {
@@ -86,7 +86,8 @@ async fn what_differs_from_its_original_is_named() {
     photographs(&path("in"));
     packed(&crop_ready(PackSource::ImageFolder(path("in"))), &path("ready")).await.unwrap();
     let file = |name: &str| path("in").join(name);
-    // Other coefficients under a known name, a class that another takes the number of, one picture more, one less.
+    // Other coefficients under a known name, a class that takes the number of another, one picture more, one picture
+    // less.
     fs::copy(file("people/grace.hopper.jpeg"), file("space/rocket.jpg")).unwrap();
     fs::rename(file("people/astronaut.jpg"), file("things/astronaut.jpg")).unwrap();
     fs::copy(file("things/brick.png"), file("things/another.png")).unwrap();
@@ -218,7 +219,7 @@ async fn a_table_that_is_not_its_pictures_is_a_fault() {
     let shard = manifest.shard(0);
     let index = store.index(&shard).await.unwrap();
 
-    // The same index, but for one length of one table.
+    // The same index except for one length of one table.
     let mut builder = IndexBuilder::new();
     for record in index.records() {
         let fields = record.fields().map(|field| (field.name, field.offset, field.bytes, field.crc32c));

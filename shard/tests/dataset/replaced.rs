@@ -1,5 +1,5 @@
-//! Replacing a dataset, interrupted at every single write: the old one or the new one is there, whole, and the next run
-//! leaves nothing but its own.
+//! Replacing a dataset, interrupted at every single write: either the old or the new dataset exists as a whole, and the
+//! next run leaves nothing but its own objects.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,7 +10,7 @@ use super::{
     *,
 };
 
-/// Every file of a folder but its manifest, which notes other etags in every place.
+/// Returns every file of a folder except its manifest, which records different etags in every place.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     files.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(path).unwrap())).collect()
@@ -21,14 +21,15 @@ fn copied(from: &Path, to: &Path) {
     files(from).into_iter().for_each(|(name, bytes)| fs::write(to.join(name), bytes).unwrap());
 }
 
-/// The dataset's records, every byte of which is as its manifest says.
+/// Verifies the dataset, and returns its fingerprint and records.
 async fn whole(folder: &Path) -> (Fingerprint, Vec<(String, u32, Vec<(String, Vec<u8>)>)>) {
     assert_eq!(verified(folder).await.faults, [], "in {:?}", files(folder).keys());
     let records = records(folder).await.into_iter().map(|(_, key, samples, fields)| (key, samples, fields));
     (at(folder).manifest().await.unwrap().fingerprint(), records.collect())
 }
 
-/// Replaces the dataset in `old` by `replace`, interrupted in all ways at every write, and once more undisturbed.
+/// Replaces the dataset in `old` by `replace`, interrupted in all ways at every write, and then once without
+/// interruption.
 async fn replaced<R>(old: &Path, new: &Path, replace: impl Fn(DatasetStore) -> R)
 where
     R: Future<Output = Result<DatasetReport, DatasetError>>,
