@@ -15,7 +15,7 @@ use crate::decode::{BadSampleCause, BadSampleProblem};
 /// Maximum number of substitutes tried for one bad sample.
 const MAX_SUBSTITUTES: u32 = 64;
 /// Number of causes that the error about too many bad samples names.
-const TOLD_CAUSES: usize = 3;
+const NAMED_CAUSES: usize = 3;
 /// Maximum number of kinds of bad samples of a job that the log distinguishes.
 const MAX_KINDS: usize = 64;
 /// Maximum number of bad samples that are kept until the coordinator acknowledges them; any more are only counted.
@@ -149,7 +149,7 @@ impl BadLedger {
         if ledger.distinct.insert(sample.sample.0) {
             ledger.log(job, &sample, kind);
             let BadSample { shard, key, cause, .. } = &sample;
-            if ledger.first.len() < TOLD_CAUSES {
+            if ledger.first.len() < NAMED_CAUSES {
                 ledger.first.push(format!("record `{key}` of shard `{shard}`: {cause}"));
             }
             if self.unreported.len() < UNREPORTED_LIMIT {
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(ledger.unreported(usize::MAX).len(), UNREPORTED_LIMIT);
         let strict = Job { max_bad_fraction: 0.0, ..job };
         let error = ledger.record(&strict, Fingerprint(5), bad(0), &BadSampleKind::default()).unwrap_err();
-        assert_eq!(error.causes.matches("cut short").count(), TOLD_CAUSES);
+        assert_eq!(error.causes.matches("cut short").count(), NAMED_CAUSES);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub enum FeedEffect {
 
 /// The outcome of a batch that is done before the batches in front of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SampleOutcome {
+enum BatchOutcome {
     Filled,
     Failed,
 }
@@ -77,9 +77,9 @@ pub struct FeedCore {
     /// Sequence number of the next batch to start filling.
     next_fill: u64,
     /// Sequence number of the next batch to hand over.
-    next_turn: u64,
+    next_hand_over: u64,
     /// Batches that are done while an earlier one is not; never more than there are slots.
-    done: BTreeMap<u64, SampleOutcome>,
+    done: BTreeMap<u64, BatchOutcome>,
     is_over: bool,
     effects: VecDeque<FeedEffect>,
 }
@@ -97,7 +97,7 @@ impl FeedCore {
             ahead: VecDeque::new(),
             slots: vec![SlotUse::Free; slots as usize],
             next_fill: 0,
-            next_turn: 0,
+            next_hand_over: 0,
             done: BTreeMap::new(),
             is_over: false,
             effects: VecDeque::new(),
@@ -108,12 +108,12 @@ impl FeedCore {
 
     /// Reports that the slot of a batch is filled.
     pub fn handle_filled(&mut self, sequence: u64) {
-        self.take_outcome(sequence, SampleOutcome::Filled);
+        self.take_outcome(sequence, BatchOutcome::Filled);
     }
 
     /// Reports that a batch cannot be filled.
     pub fn handle_failed(&mut self, sequence: u64) {
-        self.take_outcome(sequence, SampleOutcome::Failed);
+        self.take_outcome(sequence, BatchOutcome::Failed);
     }
 
     /// Reports that the trainer is done with a slot. Returns false if the trainer did not have it.
@@ -132,7 +132,7 @@ impl FeedCore {
     /// Returns whether some batch is being filled, or is done and waits for an earlier one.
     #[must_use]
     pub const fn is_filling(&self) -> bool {
-        self.next_turn < self.next_fill
+        self.next_hand_over < self.next_fill
     }
 
     /// Returns the number of slots that the trainer has.
@@ -141,12 +141,12 @@ impl FeedCore {
         self.slots.iter().filter(|state| **state == SlotUse::Lent).count()
     }
 
-    fn take_outcome(&mut self, sequence: u64, outcome: SampleOutcome) {
-        let (next_turn, next_fill) = (self.next_turn, self.next_fill);
+    fn take_outcome(&mut self, sequence: u64, outcome: BatchOutcome) {
+        let (next_hand_over, next_fill) = (self.next_hand_over, self.next_fill);
         assert!(
-            (next_turn..next_fill).contains(&sequence) && !self.done.contains_key(&sequence)
+            (next_hand_over..next_fill).contains(&sequence) && !self.done.contains_key(&sequence)
                 || mutated(Mutation::HandOverUnordered),
-            "batch {sequence} is done where {next_turn} to {next_fill} are being filled"
+            "batch {sequence} is done where {next_hand_over} to {next_fill} are being filled"
         );
         if self.is_over {
             return;
@@ -154,14 +154,14 @@ impl FeedCore {
         self.done.insert(sequence, outcome);
         if mutated(Mutation::HandOverUnordered) {
             self.done.remove(&sequence);
-            return self.hand_over(sequence, self.next_turn);
+            return self.hand_over(sequence, self.next_hand_over);
         }
-        while let Some(outcome) = self.done.remove(&self.next_turn) {
-            if outcome == SampleOutcome::Failed {
+        while let Some(outcome) = self.done.remove(&self.next_hand_over) {
+            if outcome == BatchOutcome::Failed {
                 self.is_over = true;
-                return self.effects.push_back(FeedEffect::Fail { sequence: self.next_turn });
+                return self.effects.push_back(FeedEffect::Fail { sequence: self.next_hand_over });
             }
-            self.hand_over(self.next_turn, self.next_turn);
+            self.hand_over(self.next_hand_over, self.next_hand_over);
         }
         self.fill_free_slots();
     }
@@ -170,7 +170,7 @@ impl FeedCore {
         let slot = self.slots.iter().position(|state| *state == SlotUse::Filling { sequence: filled });
         let slot = slot.expect("a batch that is being filled has a slot");
         self.slots[slot] = if mutated(Mutation::ReuseLentSlot) { SlotUse::Free } else { SlotUse::Lent };
-        self.next_turn += 1;
+        self.next_hand_over += 1;
         self.effects.push_back(FeedEffect::HandOver { sequence, slot: slot as u32 });
         if mutated(Mutation::HandOverUnordered) {
             self.fill_free_slots();
@@ -192,7 +192,7 @@ impl FeedCore {
         let is_last_out = !self.is_filling() || mutated(Mutation::EndEarly);
         if !self.is_over && self.is_planned && self.ahead.is_empty() && is_last_out {
             self.is_over = true;
-            self.effects.push_back(FeedEffect::End { sequence: self.next_turn, position: self.planned_to });
+            self.effects.push_back(FeedEffect::End { sequence: self.next_hand_over, position: self.planned_to });
         }
     }
 

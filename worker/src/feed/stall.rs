@@ -8,7 +8,7 @@ use spdl_wire::messages::Stall;
 use super::view::FeedView;
 
 /// How often a rank's wait is checked.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// A wait is logged after this time, and again each time it has doubled.
 const FIRST_MS: u64 = 5_000;
 /// Longest time between two log lines about the same wait.
@@ -18,34 +18,34 @@ const MAX_GAP_MS: u64 = 600_000;
 #[derive(Debug, Default)]
 struct StallLog {
     /// Length of the wait when it was last logged; 0 if this wait was not logged.
-    told_ms: u64,
+    logged_ms: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Say {
-    Waits,
-    GoesOn { after_ms: u64 },
+enum LogEntry {
+    Waiting,
+    Resumed { after_ms: u64 },
 }
 
 impl StallLog {
     /// Takes what the rank waits for; `None` if a batch is ready. Returns the line to log, if any.
-    fn look(&mut self, stall: Option<&Stall>) -> Option<Say> {
+    fn check(&mut self, stall: Option<&Stall>) -> Option<LogEntry> {
         // Waits for the trainer are not the worker's fault, and waits for decoding end soon.
         let waited_ms = stall.filter(|stall| matches!(&*stall.stage, "fetch" | "open")).map(|stall| stall.waited_ms);
         match waited_ms {
-            None | Some(0..FIRST_MS) if self.told_ms > 0 => {
-                Some(Say::GoesOn { after_ms: std::mem::take(&mut self.told_ms) })
+            None | Some(0..FIRST_MS) if self.logged_ms > 0 => {
+                Some(LogEntry::Resumed { after_ms: std::mem::take(&mut self.logged_ms) })
             }
             Some(waited_ms) if waited_ms >= self.next_ms() => {
-                self.told_ms = waited_ms;
-                Some(Say::Waits)
+                self.logged_ms = waited_ms;
+                Some(LogEntry::Waiting)
             }
             _ => None,
         }
     }
 
     fn next_ms(&self) -> u64 {
-        if self.told_ms == 0 { FIRST_MS } else { (self.told_ms * 2).min(self.told_ms + MAX_GAP_MS) }
+        if self.logged_ms == 0 { FIRST_MS } else { (self.logged_ms * 2).min(self.logged_ms + MAX_GAP_MS) }
     }
 }
 
@@ -53,13 +53,13 @@ impl StallLog {
 pub(super) async fn watch(view: FeedView, rank: u32) {
     let mut log = StallLog::default();
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
         let stall = view.stall();
-        match (log.look(stall.as_ref()), stall) {
-            (Some(Say::Waits), Some(stall)) => {
+        match (log.check(stall.as_ref()), stall) {
+            (Some(LogEntry::Waiting), Some(stall)) => {
                 tracing::warn!(job = view.job(), rank, "no batch: {stall}");
             }
-            (Some(Say::GoesOn { after_ms }), _) => {
+            (Some(LogEntry::Resumed { after_ms }), _) => {
                 tracing::info!(job = view.job(), rank, waited_ms = after_ms, "batches come again");
             }
             _ => {}
@@ -80,14 +80,14 @@ mod tests {
         let mut log = StallLog::default();
         let told: Vec<u64> = (0..10_000)
             .map(|second| second * 1000)
-            .filter(|ms| log.look(Some(&stall("fetch", *ms))) == Some(Say::Waits))
+            .filter(|ms| log.check(Some(&stall("fetch", *ms))) == Some(LogEntry::Waiting))
             .collect();
         assert_eq!(told[..6], [5_000, 10_000, 20_000, 40_000, 80_000, 160_000]);
         assert!(told.windows(2).all(|pair| pair[1] - pair[0] <= MAX_GAP_MS), "{told:?}");
         let last = *told.last().unwrap();
-        assert_eq!(log.look(None), Some(Say::GoesOn { after_ms: last }));
-        assert_eq!(log.look(None), None);
-        assert_eq!(log.look(Some(&stall("fetch", 4_999))), None);
-        assert_eq!(log.look(Some(&stall("hand-over", 90_000))), None, "the trainer takes its time");
+        assert_eq!(log.check(None), Some(LogEntry::Resumed { after_ms: last }));
+        assert_eq!(log.check(None), None);
+        assert_eq!(log.check(Some(&stall("fetch", 4_999))), None);
+        assert_eq!(log.check(Some(&stall("hand-over", 90_000))), None, "the trainer takes its time");
     }
 }

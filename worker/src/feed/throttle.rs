@@ -15,9 +15,9 @@ const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// Lower bound of the cores that are left to decoding.
 const MIN_CORES: f64 = 0.01;
 /// How often a worker measures the CPU time of its other threads.
-const LOOK: Duration = Duration::from_millis(250);
+const MEASURE_INTERVAL: Duration = Duration::from_millis(250);
 /// Weight of the newest measurement in the average.
-const NEWEST: f64 = 0.25;
+const NEWEST_WEIGHT: f64 = 0.25;
 
 /// Computes the pauses that keep the decoding threads within the budget.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl CpuThrottle {
     /// decoding threads had to wait for a core, the value for the others is negative; the average evens this out.
     fn observe(&self, cpu: Duration, busy: Duration, over: Duration) {
         let others = (cpu.as_secs_f64() - busy.as_secs_f64()) / over.as_secs_f64();
-        let average = (1.0 - NEWEST).mul_add(self.others(), NEWEST * others);
+        let average = (1.0 - NEWEST_WEIGHT).mul_add(self.others(), NEWEST_WEIGHT * others);
         self.others.store(average.to_bits(), Relaxed);
     }
 
@@ -72,7 +72,7 @@ impl CpuThrottle {
         let now = || (Instant::now(), process_cpu_time(), decode.busy());
         let mut before = now();
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(MEASURE_INTERVAL).await;
             let after = now();
             self.observe(after.1.saturating_sub(before.1), after.2 - before.2, after.0 - before.0);
             before = after;

@@ -119,7 +119,7 @@ struct Load {
 enum LoadState {
     Pending,
     Ready(Pieces),
-    RequestError(FetchError),
+    Failed(FetchError),
 }
 
 /// Keeps a block in memory, or keeps its load going. A load is cancelled when its last hold is dropped.
@@ -151,7 +151,7 @@ impl BlockHold {
         let state = state.expect("the sender is held").clone();
         match state {
             LoadState::Ready(pieces) => Ok(BlockBytes { pieces, _guard: Guard::Held(self) }),
-            LoadState::RequestError(error) => Err(error),
+            LoadState::Failed(error) => Err(error),
             LoadState::Pending => unreachable!("waited for another state"),
         }
     }
@@ -266,29 +266,29 @@ impl Fetcher {
             Ok((pieces, from)) => {
                 load.state.send_replace(LoadState::Ready(pieces.clone()));
                 let hold = self.hold(&mut self.memory.lock(), place.key);
-                if let (ErrorSource::Store { discards }, Some(_hold)) = (from, hold) {
+                if let (BlockSource::Store { discards }, Some(_hold)) = (from, hold) {
                     self.keep_on_disk(&place, pieces, discards).await;
                 }
             }
             Err(error) => {
-                load.state.send_replace(LoadState::RequestError(error));
+                load.state.send_replace(LoadState::Failed(error));
                 self.memory.lock().retire_entry(&place.key, id);
             }
         }
     }
 
-    async fn whole(&self, place: &BlockPlace) -> Result<(Pieces, ErrorSource), FetchError> {
+    async fn whole(&self, place: &BlockPlace) -> Result<(Pieces, BlockSource), FetchError> {
         let mut discards = 0;
         if let Some(disk) = &self.disk {
             discards = disk.discards(&place.key);
             let (disk, key, range) = (disk.clone(), place.key, place.range.clone());
             let read = move || disk.read(&key, range.start, range.end - range.start);
             if let Ok(Some(pieces)) = tokio::task::spawn_blocking(read).await {
-                return Ok((pieces, ErrorSource::Disk));
+                return Ok((pieces, BlockSource::Disk));
             }
         }
         let pieces = place.shard.read(std::slice::from_ref(&place.range), &self.requests).await?;
-        Ok((pieces, ErrorSource::Store { discards }))
+        Ok((pieces, BlockSource::Store { discards }))
     }
 
     async fn keep_on_disk(&self, place: &BlockPlace, pieces: Pieces, discards: u32) {
@@ -335,7 +335,7 @@ impl Fetcher {
         let permit = self.transit.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed");
         let pieces = if through_disk {
             let (pieces, from) = self.whole(place).await?;
-            if let ErrorSource::Store { discards } = from {
+            if let BlockSource::Store { discards } = from {
                 self.keep_on_disk(place, pieces.clone(), discards).await;
             }
             pieces
@@ -356,7 +356,7 @@ impl Fetcher {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ErrorSource {
+enum BlockSource {
     Disk,
     Store {
         /// How often the block had been discarded from the disk cache before it was fetched.

@@ -58,20 +58,20 @@ impl Heartbeats {
     pub(super) async fn run(&self) {
         let mut coordinator_client = self.coordinator_client.lock().await;
         let mut backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
-        let mut was_told = false;
+        let mut is_loss_logged = false;
         let mut refused = None;
         let mut draining = self.draining.subscribe();
         loop {
             let beat = self.beat(*draining.borrow_and_update() != Draining::No);
             let is_draining = beat.draining;
-            let told = beat.bad_samples.len();
+            let bad_samples_sent = beat.bad_samples.len();
             match coordinator_client.ask(&ToCoordinator::WorkerHeartbeat(beat), TIMEOUT).await {
                 Ok(reply) => {
-                    if was_told {
+                    if is_loss_logged {
                         tracing::info!(coordinators = %coordinator_client.coordinators(), "reached a coordinator again");
                     }
-                    (backoff, was_told) = (Backoff::new(FIRST_RETRY, MAX_RETRY), false);
-                    let (pause, refusal) = self.heard(reply, told, is_draining);
+                    (backoff, is_loss_logged) = (Backoff::new(FIRST_RETRY, MAX_RETRY), false);
+                    let (pause, refusal) = self.handle_reply(reply, bad_samples_sent, is_draining);
                     if refusal != refused {
                         if let Some(cause) = &refusal {
                             tracing::warn!(coordinators = %coordinator_client.coordinators(), cause, "coordinator refuses our beats");
@@ -87,10 +87,10 @@ impl Heartbeats {
                 }
                 Err(error) => {
                     self.is_heard.send_replace(false);
-                    if !was_told {
+                    if !is_loss_logged {
                         let coordinators = coordinator_client.coordinators();
                         tracing::warn!(%coordinators, %error, "coordinator is away; serving goes on");
-                        was_told = true;
+                        is_loss_logged = true;
                     }
                     tokio::time::sleep(backoff.delay(rand::random())).await;
                 }
@@ -98,12 +98,17 @@ impl Heartbeats {
         }
     }
 
-    /// Handles the reply to a heartbeat that contained `told` bad samples. Returns the time until the next heartbeat,
-    /// and the reason if this one was refused.
-    fn heard(&self, reply: FromCoordinator, told: usize, is_draining: bool) -> (Duration, Option<String>) {
-        let Verdict { is_heard, are_bad_kept, pause_ms, refusal } = verdict(reply, told);
+    /// Handles the reply to a heartbeat that contained `bad_samples_sent` bad samples. Returns the time until the next
+    /// heartbeat, and the reason if this one was refused.
+    fn handle_reply(
+        &self,
+        reply: FromCoordinator,
+        bad_samples_sent: usize,
+        is_draining: bool,
+    ) -> (Duration, Option<String>) {
+        let HeartbeatReply { is_heard, are_bad_kept, pause_ms, refusal } = read_reply(reply, bad_samples_sent);
         if are_bad_kept {
-            self.resources.acknowledge_bad(told);
+            self.resources.acknowledge_bad(bad_samples_sent);
         }
         self.is_heard.send_replace(is_heard);
         if is_heard && is_draining {
@@ -143,20 +148,20 @@ impl Heartbeats {
 
 /// The meaning of a reply to a heartbeat.
 #[derive(Debug, PartialEq, Eq)]
-struct Verdict {
+struct HeartbeatReply {
     is_heard: bool,
     are_bad_kept: bool,
     pause_ms: u64,
     refusal: Option<String>,
 }
 
-fn verdict(reply: FromCoordinator, told: usize) -> Verdict {
+fn read_reply(reply: FromCoordinator, bad_samples_sent: usize) -> HeartbeatReply {
     let refused =
-        |is_heard, cause| Verdict { is_heard, are_bad_kept: false, pause_ms: REFUSED_MS, refusal: Some(cause) };
+        |is_heard, cause| HeartbeatReply { is_heard, are_bad_kept: false, pause_ms: REFUSED_MS, refusal: Some(cause) };
     match reply {
         FromCoordinator::Heard { beat_ms, .. } => {
-            let pause_ms = if told == BAD_PER_HEARTBEAT { *HEARTBEAT_MS.start() } else { beat_ms };
-            Verdict { is_heard: true, are_bad_kept: true, pause_ms, refusal: None }
+            let pause_ms = if bad_samples_sent == BAD_PER_HEARTBEAT { *HEARTBEAT_MS.start() } else { beat_ms };
+            HeartbeatReply { is_heard: true, are_bad_kept: true, pause_ms, refusal: None }
         }
         // The coordinator got the heartbeat but could not store the bad samples, so they are sent again.
         FromCoordinator::Refused(refusal @ (Refusal::Internal { .. } | Refusal::Unwritable { .. })) => {
@@ -173,10 +178,10 @@ mod tests {
     #[test]
     fn a_beat_is_heard_also_where_its_bad_samples_cannot_be_kept_and_these_are_told_again() {
         let full = FromCoordinator::Refused(Refusal::Unwritable { cause: "the disk is full".to_owned() });
-        let Verdict { is_heard, are_bad_kept, pause_ms, refusal } = verdict(full, 3);
+        let HeartbeatReply { is_heard, are_bad_kept, pause_ms, refusal } = read_reply(full, 3);
         assert!(is_heard && !are_bad_kept && pause_ms == REFUSED_MS, "a worker that ends need not wait");
         assert!(refusal.unwrap().contains("the disk is full"));
-        assert!(verdict(FromCoordinator::Heard { beat_ms: 7, liveness_ms: 9 }, 3).are_bad_kept);
-        assert!(!verdict(FromCoordinator::Done, 0).is_heard);
+        assert!(read_reply(FromCoordinator::Heard { beat_ms: 7, liveness_ms: 9 }, 3).are_bad_kept);
+        assert!(!read_reply(FromCoordinator::Done, 0).is_heard);
     }
 }

@@ -21,11 +21,11 @@ const LAST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 enum Ending {
     /// The client has left, in order or not.
-    Gone(Result<(), ChannelError>),
+    ClientLeft(Result<(), ChannelError>),
     /// The home ends the service with this last message.
-    Said(FromHome),
+    LastMessage(FromHome),
     /// The worker shuts down, and the client has not found another home in time.
-    Dismissed,
+    Disconnected,
 }
 
 /// Answers `request` and feeds the rank until the client leaves, the feed ends or fails, or the worker shuts down.
@@ -56,11 +56,11 @@ pub(super) async fn serve(
     };
     permit.serve(feed.view().clone(), transport);
     tracing::info!(job, rank, client, ?transport, "attached");
-    match converse(feed, &mut sender, receiver, shutdown).await {
-        Ending::Gone(Ok(()) | Err(ChannelError::Closed)) => tracing::info!(job, rank, client, "client left"),
-        Ending::Gone(Err(error)) => tracing::info!(job, rank, client, %error, "client is gone"),
-        Ending::Dismissed => tracing::warn!(job, rank, client, "left a rank that found no other home"),
-        Ending::Said(last) => {
+    match exchange(feed, &mut sender, receiver, shutdown).await {
+        Ending::ClientLeft(Ok(()) | Err(ChannelError::Closed)) => tracing::info!(job, rank, client, "client left"),
+        Ending::ClientLeft(Err(error)) => tracing::info!(job, rank, client, %error, "client is gone"),
+        Ending::Disconnected => tracing::warn!(job, rank, client, "left a rank that found no other home"),
+        Ending::LastMessage(last) => {
             if let FromHome::Fault { message, .. } = &last {
                 tracing::error!(job, rank, client, message, "rank cannot be fed any longer");
             }
@@ -74,7 +74,7 @@ pub(super) async fn serve(
 
 /// Sends and receives at once: a client that does not read is still heard, and a client that sends nothing is still
 /// served.
-async fn converse(
+async fn exchange(
     mut feed: RankFeed,
     sender: &mut HomeSender,
     receiver: HomeReceiver,
@@ -83,12 +83,12 @@ async fn converse(
     let (questions, asked) = mpsc::channel(QUESTIONS);
     let (freer, view) = (feed.freer(), feed.view().clone());
     tokio::select! {
-        ending = speak(&mut feed, sender, asked, shutdown) => ending,
-        ending = listen(receiver, freer, view, questions) => Ending::Gone(ending),
+        ending = send_messages(&mut feed, sender, asked, shutdown) => ending,
+        ending = receive_messages(receiver, freer, view, questions) => Ending::ClientLeft(ending),
     }
 }
 
-async fn speak(
+async fn send_messages(
     feed: &mut RankFeed,
     sender: &mut HomeSender,
     mut asked: mpsc::Receiver<FromHome>,
@@ -97,11 +97,11 @@ async fn speak(
     let mut is_over = false;
     let mut stage = Shutdown::Draining;
     loop {
-        let said = tokio::select! {
+        let sent = tokio::select! {
             biased;
             () = comes(&mut shutdown, stage) => {
                 if *shutdown.borrow() == Shutdown::Closing {
-                    return Ending::Dismissed;
+                    return Ending::Disconnected;
                 }
                 // The client is served until it has found another home.
                 stage = Shutdown::Closing;
@@ -118,17 +118,17 @@ async fn speak(
                 }
                 Err(error) => {
                     let (message, is_retryable) = (error.to_string(), error.is_retryable());
-                    return Ending::Said(FromHome::Fault { message, is_retryable });
+                    return Ending::LastMessage(FromHome::Fault { message, is_retryable });
                 }
             },
         };
-        if let Err(error) = said {
-            return Ending::Gone(Err(error));
+        if let Err(error) = sent {
+            return Ending::ClientLeft(Err(error));
         }
     }
 }
 
-async fn listen(
+async fn receive_messages(
     mut receiver: HomeReceiver,
     freer: SlotFreer,
     view: FeedView,

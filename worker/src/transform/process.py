@@ -45,7 +45,7 @@ class Function:
         if not callable(self.call):
             raise TypeError(f"it is a {type(self.call).__name__}, which cannot be called")
         self.takes, self.returns = Value(described["takes"]), Value(described["returns"])
-        self.is_told = False
+        self.is_reported = False
 
     def attach(self, memory: mmap.mmap) -> None:
         """Maps argument and returned value to the memory, if it has room for them."""
@@ -58,12 +58,12 @@ class Function:
         rng = numpy.random.Generator(numpy.random.PCG64([seed, epoch, sample]))
         return self.returns.put(self.call(self.takes.read(count), rng))
 
-    def tell(self, error: BaseException) -> str:
+    def describe(self, error: BaseException) -> str:
         """Describes an exception for the worker. The first one is also printed in full to standard error."""
         if isinstance(error, WrongReturn):
             return f"returned {error}"
-        if not self.is_told:
-            self.is_told = True
+        if not self.is_reported:
+            self.is_reported = True
             traceback.print_exception(type(error), error, error.__traceback__)
         return f"{self.place(error)}raised {last_line(error)}"
 
@@ -162,7 +162,7 @@ class Process:
         try:
             return b"K" + HALF.pack(function.run(*key, count))
         except BaseException as error:
-            return failure(function.tell(error))
+            return failure(function.describe(error))
 
 
 def last_line(error: BaseException) -> str:
@@ -200,10 +200,10 @@ def main() -> None:
 def hello(body: bytes) -> bytes:
     """Handles the first request: sets the module search path, and the program that `__main__` stands for."""
     global numpy, program
-    said = json.loads(body)
-    if said["path"] is not None:
-        sys.path[:] = said["path"]
-    program = said["program"]
+    settings = json.loads(body)
+    if settings["path"] is not None:
+        sys.path[:] = settings["path"]
+    program = settings["program"]
     numpy = importlib.import_module("numpy")
     return b"K"
 

@@ -69,7 +69,7 @@ pub(super) enum CallError<E> {
 }
 
 /// The reason why a request got no reply.
-enum Silence {
+enum NoReply {
     Closed,
     Slow,
 }
@@ -92,8 +92,8 @@ impl Process {
         match process.ask(b'H', hello.to_string().as_bytes(), None, LOAD_TIMEOUT) {
             Ok(Ok(_)) => Ok(process),
             Ok(Err(problem)) => Err(TransformError::Interpreter { python: python(), problem }),
-            Err(silence) => {
-                let problem = process.end_of(&silence);
+            Err(no_reply) => {
+                let problem = process.end_of(&no_reply);
                 Err(TransformError::Interpreter { python: python(), problem })
             }
         }
@@ -108,7 +108,7 @@ impl Process {
                 let failed = match self.ask(b'L', &described, None, LOAD_TIMEOUT) {
                     Ok(Ok(_)) => None,
                     Ok(Err(problem)) => Some(problem),
-                    Err(silence) => Some(self.end_of(&silence)),
+                    Err(no_reply) => Some(self.end_of(&no_reply)),
                 };
                 if let Some(problem) = failed {
                     let (function, python) = (function.name.clone(), settings.python.clone());
@@ -133,7 +133,7 @@ impl Process {
         match self.ask(b'M', &half, slab.fd(), LOAD_TIMEOUT) {
             Ok(Ok(_)) => {}
             Ok(Err(problem)) => return Err(memory(problem)),
-            Err(silence) => return Err(memory(self.end_of(&silence))),
+            Err(no_reply) => return Err(memory(self.end_of(&no_reply))),
         }
         self.memory = Some(Memory { slab, taken: slots.0, returned: slots.1 });
         Ok(())
@@ -174,8 +174,8 @@ impl Process {
                 }
             }
             Ok(Err(problem)) => Err(CallError::Failed(problem)),
-            Err(Silence::Slow) => Err(CallError::Slow),
-            Err(silence @ Silence::Closed) => Err(CallError::Lost(self.end_of(&silence))),
+            Err(NoReply::Slow) => Err(CallError::Slow),
+            Err(no_reply @ NoReply::Closed) => Err(CallError::Lost(self.end_of(&no_reply))),
         }
     }
 
@@ -186,7 +186,7 @@ impl Process {
         body: &[u8],
         fd: Option<BorrowedFd<'_>>,
         timeout: Duration,
-    ) -> Result<Result<Vec<u8>, String>, Silence> {
+    ) -> Result<Result<Vec<u8>, String>, NoReply> {
         let fds = fd.map(|fd| [fd]);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -195,30 +195,30 @@ impl Process {
         }
         let parts = [IoSlice::new(std::slice::from_ref(&kind)), IoSlice::new(body)];
         let sent = rustix::net::sendmsg(&self.socket, &parts, &mut control, SendFlags::NOSIGNAL);
-        sent.map_err(|_| Silence::Closed)?;
+        sent.map_err(|_| NoReply::Closed)?;
         let mut reply = vec![0; MAX_REPLY_BYTES];
         let count = self.receive(&mut reply, timeout)?;
         reply.truncate(count);
         match reply.split_first() {
             Some((b'K', body)) => Ok(Ok(body.to_vec())),
             Some((_, text)) => Ok(Err(String::from_utf8_lossy(text).into_owned())),
-            None => Err(Silence::Closed),
+            None => Err(NoReply::Closed),
         }
     }
 
-    fn receive(&self, reply: &mut [u8], timeout: Duration) -> Result<usize, Silence> {
+    fn receive(&self, reply: &mut [u8], timeout: Duration) -> Result<usize, NoReply> {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let left = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
             match rustix::event::poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)) {
-                Ok(0) => return Err(Silence::Slow),
+                Ok(0) => return Err(NoReply::Slow),
                 Ok(_) => {
                     let received = rustix::net::recv(&self.socket, &mut *reply, RecvFlags::DONTWAIT);
-                    return received.map(|(count, _)| count).map_err(|_| Silence::Closed);
+                    return received.map(|(count, _)| count).map_err(|_| NoReply::Closed);
                 }
                 Err(Errno::INTR) => {}
-                Err(_) => return Err(Silence::Closed),
+                Err(_) => return Err(NoReply::Closed),
             }
         }
     }
@@ -228,8 +228,8 @@ impl Process {
     }
 
     /// Ends the process and describes how it had ended.
-    fn end_of(&mut self, silence: &Silence) -> String {
-        if matches!(silence, Silence::Slow) {
+    fn end_of(&mut self, no_reply: &NoReply) -> String {
+        if matches!(no_reply, NoReply::Slow) {
             self.end();
             return format!("it says nothing within {} seconds", LOAD_TIMEOUT.as_secs());
         }
