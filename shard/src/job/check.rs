@@ -1,24 +1,24 @@
-//! What a job has to be, whether it was just written down or came from a peer: [`Job::check`].
+//! The rules that every job has to satisfy, whether a user wrote it or a peer sent it: [`Job::check`].
 
 use std::collections::HashSet;
 
 use super::{Column, ColumnKind, DType, Decoded, ImageColumn, ImageOp, Job, JobError, OrderFile, is_name};
 use crate::order::BatchParams;
 
-/// The most pixels on a side, and the most bytes of a ragged sample: both bound a slot.
+/// Upper limits of the pixels on a side and of the bytes of a ragged sample: both bound the size of a slot.
 pub(super) const MAX_SIDE: u32 = 16_384;
 pub(super) const MAX_RAGGED_BYTES: u32 = 1 << 30;
-/// The most columns of a job.
+/// Upper limit of the number of columns of a job.
 pub const MAX_COLUMNS: usize = 64;
-/// The most samples that a job delivers in all its epochs, so that sums of positions cannot overflow.
+/// Upper limit of the samples that a job delivers in all its epochs, so that sums of positions cannot overflow.
 const MAX_DELIVERED: u64 = 1 << 62;
 
-/// Reports a key of `job` whose value makes no sense.
+/// Returns the error for a key of `job` with an invalid value.
 pub(super) fn wrong(job: &str, key: impl Into<String>, problem: impl Into<String>) -> JobError {
     JobError::Key { job: job.to_owned(), key: key.into(), problem: problem.into() }
 }
 
-/// What can be checked without the dataset.
+/// The keys of a job that can be checked without the dataset.
 pub(super) struct JobKeys<'a> {
     pub(super) name: &'a str,
     pub(super) dataset: &'a str,
@@ -72,11 +72,11 @@ impl JobKeys<'_> {
 }
 
 impl Job {
-    /// Whether it is one that a job file can describe. A job that came from a peer may be anything else.
+    /// Checks that a job file can describe this job. A job that a peer sent may have any values.
     ///
     /// # Errors
-    /// [`JobError::Key`] for the first value that makes no sense, [`JobError::Empty`] without samples,
-    /// [`JobError::NoBatch`] where they never fill a batch.
+    /// [`JobError::Key`] for the first invalid value, [`JobError::Empty`] for a dataset without samples,
+    /// [`JobError::NoBatch`] if the samples never fill a batch.
     pub fn check(&self) -> Result<(), JobError> {
         let order = OrderFile { lanes: Some(self.order.lanes), window: Some(self.order.window) };
         let Self { name, dataset, global_batch, epochs, max_bad_fraction, columns, .. } = self;
@@ -109,7 +109,7 @@ impl Job {
 }
 
 impl Decoded {
-    /// The name of its decoder in a job file.
+    /// Returns the name of the decoder in a job file.
     pub(super) const fn decoder(&self) -> &'static str {
         match self {
             Self::Image(_) => "image",
@@ -121,7 +121,7 @@ impl Decoded {
         }
     }
 
-    /// The types its elements can have, the default first.
+    /// Returns the types that the elements can have, the default first.
     pub(super) const fn dtypes(&self) -> &'static [DType] {
         match self {
             Self::Image(_) => &[DType::U8, DType::F32, DType::F16, DType::Bf16],
@@ -153,7 +153,7 @@ impl Column {
 }
 
 impl Decoded {
-    /// Checks it in the column `name`, with elements of type `dtype`.
+    /// Checks the decoder of the column `name`, with elements of type `dtype`.
     fn check(&self, job: &str, name: &str, dtype: DType) -> Result<(), JobError> {
         let fail = |key: &str, problem: String| Err(wrong(job, format!("column `{name}`: `{key}`"), problem));
         if !self.dtypes().contains(&dtype) {
@@ -174,7 +174,7 @@ impl Decoded {
 }
 
 impl ImageColumn {
-    /// Height and width that `ops` give to every picture; `None` where pictures differ.
+    /// Returns the height and width that `ops` give to every picture; `None` if pictures differ in size.
     pub(super) fn final_size(ops: &[ImageOp]) -> Option<[u32; 2]> {
         ops.iter().fold(None, |size, op| op.output_size(size))
     }
@@ -202,7 +202,7 @@ impl ImageColumn {
 }
 
 impl ImageOp {
-    /// What is wrong with it: the key, and how.
+    /// Returns the key that is wrong, and what is wrong with it.
     fn check(&self) -> Result<(), (&'static str, String)> {
         match self {
             Self::RandomResizedCrop { scale, ratio, .. } => {
@@ -247,7 +247,7 @@ mod tests {
         JobFile::parse(text, "job.toml").unwrap().freeze(&facts).unwrap()
     }
 
-    /// A change to a job that a peer could make.
+    /// A change that a peer could make to a job.
     type Change = fn(&mut Job);
 
     #[test]
@@ -280,7 +280,8 @@ mod tests {
             let mut job = job();
             change(&mut job);
             let error = job.check().map_err(|error| error.to_string()).unwrap_err();
-            // Whole numbers may come from a document too.
+            // Case 9 has another error: integers may come from a JSON document too, so its type is valid, but its path
+            // is missing.
             assert!(error.contains(expected) || number == 9, "{expected}: {error}");
         }
     }

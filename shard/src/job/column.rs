@@ -23,7 +23,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// What it is called in a job file.
+    /// Returns the name of the type in a job file.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ impl DType {
         }
     }
 
-    /// Size of one element in bytes; also its alignment.
+    /// Returns the size of one element in bytes, which is also its alignment.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -132,7 +132,8 @@ mod defaults {
 }
 
 impl ImageOp {
-    /// Height and width after this step, given those before it (`None`: they differ from picture to picture).
+    /// Returns the height and width after this step, given those before it (`None` if they differ from picture to
+    /// picture).
     #[must_use]
     pub const fn output_size(&self, before: Option<[u32; 2]>) -> Option<[u32; 2]> {
         match self {
@@ -148,7 +149,7 @@ impl ImageOp {
 /// How a picture becomes a fixed-size array.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ImageColumn {
-    /// Steps, in order; the last size they give is the column's.
+    /// Steps, in order; the last size that they give is the column's.
     pub ops: Vec<ImageOp>,
     /// Order of dimensions.
     pub layout: ImageLayout,
@@ -158,7 +159,7 @@ pub struct ImageColumn {
     pub size: [u32; 2],
 }
 
-/// How a column is made of a record's field. `T` is [`Transform`], or [`Never`] for what goes into one.
+/// How a column is made from a record's field. `T` is [`Transform`], or [`Never`] for the input of a transform.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ColumnKind<T = Transform> {
@@ -168,7 +169,7 @@ pub enum ColumnKind<T = Transform> {
     Int,
     /// A number in a JSON document.
     Json {
-        /// Keys from the root to the number; list places are written as numbers.
+        /// Keys from the root to the number; places in a list are written as numbers.
         path: Vec<String>,
     },
     /// The field's bytes as they are: a ragged column.
@@ -178,19 +179,19 @@ pub enum ColumnKind<T = Transform> {
     },
     /// The class number of the sample's bounding box, by the dataset's class list.
     BoxClass,
-    /// Any of the others, and then a function in Python.
+    /// Any of the others, followed by a function in Python.
     Transformed(T),
 }
 
-/// What there is none of.
+/// A type without values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Never {}
 
-/// How a value is decoded; no function is called.
+/// How a value is decoded, without a function in Python.
 pub type Decoded = ColumnKind<Never>;
 
 impl Decoded {
-    /// Shape of one sample; `None` when ragged.
+    /// Returns the shape of one sample; `None` if it is ragged.
     #[must_use]
     pub fn sample_shape(&self) -> Option<Vec<u32>> {
         match self {
@@ -213,7 +214,7 @@ impl Decoded {
 pub struct Column {
     /// Name in the batch.
     pub name: String,
-    /// Fields of the record it can come from; the first that is there is taken.
+    /// Fields of the record that it can come from; the first that exists is used.
     pub from: Vec<String>,
     /// How it is decoded.
     pub kind: ColumnKind,
@@ -222,8 +223,8 @@ pub struct Column {
 }
 
 impl Column {
-    /// Shape of one sample: `[H, W, 3]` or `[3, H, W]` for a picture, empty for a scalar, what a function returns, `None`
-    /// when ragged.
+    /// Returns the shape of one sample: `[H, W, 3]` or `[3, H, W]` for a picture, empty for a scalar, the declared
+    /// shape for a function's result, and `None` if it is ragged.
     #[must_use]
     pub fn sample_shape(&self) -> Option<Vec<u32>> {
         match &self.kind {
@@ -233,7 +234,7 @@ impl Column {
         }
     }
 
-    /// The most bytes of one sample where the column is ragged.
+    /// Returns the upper limit of the bytes of one sample, if the column is ragged.
     #[must_use]
     pub const fn max_bytes(&self) -> Option<u32> {
         match &self.kind {
@@ -243,7 +244,7 @@ impl Column {
         }
     }
 
-    /// The function that makes its values, where there is one.
+    /// Returns the function that makes the column's values, if there is one.
     #[must_use]
     pub const fn transform(&self) -> Option<&Transform> {
         match &self.kind {

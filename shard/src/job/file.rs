@@ -11,7 +11,7 @@ use super::{
     reader, step,
 };
 
-/// Longest text of a job file, in bytes.
+/// Length of the longest text of a job file, in bytes.
 pub const MAX_JOB_FILE_BYTES: usize = 1 << 20;
 const DEFAULT_RAGGED_BYTES: u32 = 1 << 20;
 
@@ -125,13 +125,14 @@ const fn yes() -> bool {
     true
 }
 
-/// The fraction of bad samples that a job may have where it says none, and the number of them that it may have in any case: of a small dataset, one
-/// sample is more than the fraction.
+/// The fraction of bad samples that a job may have if its file gives none. [`DEFAULT_BAD_SAMPLES`] are allowed in any
+/// case, because in a small dataset one sample exceeds the fraction.
 pub const DEFAULT_BAD_FRACTION: f64 = 0.001;
-/// See [`DEFAULT_BAD_FRACTION`].
+/// The number of bad samples that a job may have in any case, if its file gives no fraction; see
+/// [`DEFAULT_BAD_FRACTION`].
 pub const DEFAULT_BAD_SAMPLES: u64 = 10;
 
-/// The default for a dataset of `samples`.
+/// Returns the default fraction for a dataset of `samples`.
 fn default_bad_fraction(samples: u64) -> f64 {
     let wanted = DEFAULT_BAD_SAMPLES.min(samples) as f64;
     let mut fraction = wanted / samples.max(1) as f64;
@@ -142,10 +143,10 @@ fn default_bad_fraction(samples: u64) -> f64 {
 }
 
 impl JobFile {
-    /// Reads the job file at `path`. A relative `dataset` in it is relative to the folder that it lies in.
+    /// Reads the job file at `path`. If its `dataset` is a relative path, it is relative to the folder of the file.
     ///
     /// # Errors
-    /// [`JobError::Unreadable`], and as [`parse`](Self::parse).
+    /// [`JobError::Unreadable`], and the errors of [`parse`](Self::parse).
     pub fn open(path: &Path) -> Result<Self, JobError> {
         let shown = path.display().to_string();
         let fail = |source| JobError::Unreadable { path: shown.clone(), source };
@@ -157,14 +158,14 @@ impl JobFile {
         Ok(Self::parse(&text, &shown)?.beside(path))
     }
 
-    /// The same job, with a relative `dataset` taken from the folder that the job file at `path` lies in.
+    /// Returns the same job, in which a relative `dataset` is resolved against the folder of the job file at `path`.
     #[must_use]
     pub fn beside(mut self, path: &Path) -> Self {
         let is_relative =
             !self.dataset.is_empty() && !self.dataset.contains("://") && Path::new(&self.dataset).is_relative();
         let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));
         if let Some(folder) = folder.filter(|_| is_relative) {
-            // `./data` and `data` are the same dataset to whoever compares them.
+            // `./data` and `data` must compare as the same dataset.
             let parts = folder.components().chain(Path::new(&self.dataset).components());
             let parts = parts.filter(|part| *part != Component::CurDir);
             self.dataset = parts.collect::<PathBuf>().display().to_string();
@@ -172,11 +173,11 @@ impl JobFile {
         self
     }
 
-    /// Reads a job file's text; `origin` names it in errors.
+    /// Reads the text of a job file; `origin` names the file in errors.
     ///
     /// # Errors
     /// [`JobError::TooLong`] beyond [`MAX_JOB_FILE_BYTES`], [`JobError::Syntax`] with line and column,
-    /// [`JobError::Value`] with the line, and with the key in words.
+    /// [`JobError::Value`] with the line, and a text that names the key.
     pub fn parse(text: &str, origin: &str) -> Result<Self, JobError> {
         if text.len() > MAX_JOB_FILE_BYTES {
             return Err(JobError::TooLong { origin: origin.to_owned(), bytes: text.len() });
@@ -189,10 +190,10 @@ impl JobFile {
         })
     }
 
-    /// Reads a job that is a table already, without a text; `origin` names it in errors.
+    /// Reads a job from a table that was parsed already; `origin` names the job in errors.
     ///
     /// # Errors
-    /// [`JobError::Value`] with the key in words.
+    /// [`JobError::Value`] with a text that names the key.
     pub fn from_table(table: &toml::Table, origin: &str) -> Result<Self, JobError> {
         reader::read(table).map_err(|fault| JobError::Value { origin: origin.to_owned(), problem: fault.problem })
     }
@@ -200,7 +201,8 @@ impl JobFile {
     /// Checks every key and freezes the order for a dataset.
     ///
     /// # Errors
-    /// [`JobError::Key`] for the first value that makes no sense, [`JobError::Empty`] for a dataset without samples.
+    /// [`JobError::Key`] for the first invalid value, [`JobError::Empty`] for a dataset without samples,
+    /// [`JobError::NoBatch`] if the samples never fill a batch.
     pub fn freeze(&self, facts: &DatasetFacts) -> Result<Job, JobError> {
         let columns = self.check()?;
         let mut order = OrderParams::default_for(facts, self.global_batch, self.shuffle);
@@ -225,10 +227,10 @@ impl JobFile {
         Ok(job)
     }
 
-    /// Checks all that can be checked without the dataset.
+    /// Checks everything that can be checked without the dataset.
     ///
     /// # Errors
-    /// [`JobError::Key`] for the first value that makes no sense.
+    /// [`JobError::Key`] for the first invalid value.
     pub fn check(&self) -> Result<Vec<Column>, JobError> {
         let columns = self.column.iter().map(|column| column.read(&self.name)).collect::<Result<Vec<_>, _>>()?;
         JobKeys {
@@ -246,7 +248,7 @@ impl JobFile {
 }
 
 impl ColumnFile {
-    /// The column as it is written, without a look at its values.
+    /// Converts the column as it is written, without checking its values.
     fn read(&self, job: &str) -> Result<Column, JobError> {
         let fail = |key: &str, problem: String| Err(wrong(job, format!("column `{}`: `{key}`", self.name), problem));
         for (key, set, decoder) in [
@@ -282,7 +284,7 @@ impl ColumnFile {
         Ok(Column { name: self.name.clone(), from, kind, dtype })
     }
 
-    /// How the field is decoded; `None` for pictures that the steps leave in different sizes.
+    /// Returns how the field is decoded; `None` if the steps leave pictures in different sizes.
     fn decoded(&self) -> Option<Decoded> {
         Some(match self.decode {
             DecodeFile::Image => {
@@ -412,7 +414,7 @@ mod tests {
         assert_eq!(error, "job file `job.toml`, line 4: there is no key `sede`; did you mean `seed`?");
     }
 
-    /// Each wrong piece of a job file with what is said of it.
+    /// Each wrong piece of a job file, with the error that it gives.
     const WRONG: [(&str, &str, &str); 24] = [
         (
             "global_batch = 2048",
@@ -480,7 +482,7 @@ mod tests {
             let error = error_of(&text);
             let (place, problem) = error.split_once(": ").unwrap();
             assert_eq!(problem, expected, "{to}");
-            // A key that is missing has the line of the table that lacks it, where it is not the whole file.
+            // For a missing key the line is that of the table that lacks it, unless that table is the whole file.
             let line = place.strip_prefix("job file `job.toml`, line ").and_then(|line| line.parse::<usize>().ok());
             let line = line.map(|line| text.lines().nth(line - 1).unwrap_or_default());
             match line {

@@ -1,7 +1,7 @@
 //! A job: dataset, columns, seed, order parameters and global batch, checked and frozen.
 //!
-//! [`JobFile`] is what a user wrote; [`Job`] is what is valid. A job is immutable: everything that decides
-//! the stream, the frozen order parameters included, is in its [fingerprint](Job::fingerprint).
+//! [`JobFile`] is what a user wrote; [`Job`] is the valid result. A job is immutable: everything that decides the
+//! stream, the frozen order parameters included, is in its [fingerprint](Job::fingerprint).
 
 mod check;
 mod column;
@@ -66,39 +66,39 @@ pub struct OrderParams {
     pub version: u32,
     /// L, the number of lanes; at least 1.
     pub lanes: u32,
-    /// M, samples of a lane that are shuffled among themselves; at least 1.
+    /// M, the number of samples of a lane that are shuffled among themselves; at least 1.
     pub window: u64,
     /// Whether blocks, spans and windows are permuted at all.
     pub shuffle: bool,
 }
 
-/// What creating a job has to know of its dataset: read from the manifest.
+/// The facts about a dataset that creating a job needs; they come from the manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatasetFacts {
     /// Fingerprint of the manifest.
     pub fingerprint: Fingerprint,
-    /// Samples in the dataset.
+    /// Number of samples in the dataset.
     pub samples: u64,
-    /// Blocks in the dataset.
+    /// Number of blocks in the dataset.
     pub blocks: u64,
 }
 
 /// A valid, frozen job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// The name users give it: 1 to 128 of `[A-Za-z0-9._-]`.
+    /// The name that users give it: 1 to 128 of `[A-Za-z0-9._-]`.
     pub name: String,
     /// URL or path of the dataset's folder, where the manifest lies.
     pub dataset: String,
     /// Fingerprint of the dataset's manifest.
     pub dataset_fingerprint: Fingerprint,
-    /// Samples in the dataset.
+    /// Number of samples in the dataset.
     pub samples: u64,
     /// Seed of the order and of the transforms.
     pub seed: u64,
-    /// B, samples per step over all ranks.
+    /// B, the number of samples per step over all ranks.
     pub global_batch: u32,
-    /// Epochs to deliver.
+    /// Number of epochs to deliver.
     pub epochs: u64,
     /// Policy at the end of an epoch.
     pub epoch_end: EpochEnd,
@@ -112,42 +112,42 @@ pub struct Job {
     pub columns: Vec<Column>,
 }
 
-/// A job file that cannot be a job.
+/// Why a job file or a job is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
     /// The text is longer than [`MAX_JOB_FILE_BYTES`].
     #[error("job file `{origin}` is {bytes} bytes, more than {MAX_JOB_FILE_BYTES}")]
     TooLong {
-        /// Where the text came from.
+        /// The origin of the text.
         origin: String,
-        /// Its length.
+        /// Its length in bytes.
         bytes: usize,
     },
     /// The text is not TOML.
     #[error("job file `{origin}`: {source}")]
     Syntax {
-        /// Where the text came from.
+        /// The origin of the text.
         origin: String,
-        /// What the parser said, with line and column.
+        /// The parser's error, with line and column.
         source: Box<toml::de::Error>,
     },
-    /// A key that no job has, one that is missing, or a value of the wrong type.
+    /// An unknown key, a missing key, or a value of the wrong type.
     #[error("{origin}: {problem}")]
     Value {
-        /// Where the job came from, with the line where it is a text: "job file `a.toml`, line 3".
+        /// The origin of the job, with the line if it is a text: "job file `a.toml`, line 3".
         origin: String,
-        /// Where in the job, and what is wrong: `column image, ops[0]: resize wants { size = 256 }`.
+        /// The place in the job, and what is wrong there: `column image, ops[0]: resize wants { size = 256 }`.
         problem: String,
     },
-    /// A key whose value makes no sense.
+    /// A key has an invalid value.
     #[error("job `{job}`: {key} {problem}")]
     Key {
         /// The job's name.
         job: String,
         /// The key in backticks, with the column it belongs to.
         key: String,
-        /// What is wrong with it and what would be right.
+        /// What is wrong with it, and what would be right.
         problem: String,
     },
     /// The dataset's samples never fill a batch.
@@ -155,7 +155,7 @@ pub enum JobError {
     NoBatch {
         /// The job's name.
         job: String,
-        /// How many there are, and how many are wanted.
+        /// The number of samples, and the number that would be needed.
         source: PlanError,
     },
     /// The job file cannot be read.
@@ -163,7 +163,7 @@ pub enum JobError {
     Unreadable {
         /// Its path.
         path: String,
-        /// Why not.
+        /// The error of the file system.
         source: std::io::Error,
     },
     /// The dataset has nothing to deliver.
@@ -177,9 +177,9 @@ pub enum JobError {
 }
 
 impl Job {
-    /// Fingerprint of everything that decides which samples come at which position and what their bytes
-    /// are: dataset, columns, seed, order, policy for bad samples. Batch size, epochs and name are left out,
-    /// so a resumed run may change them.
+    /// Returns the fingerprint of everything that decides which samples come at which position and what their bytes
+    /// are: dataset, columns, seed, order, policy for bad samples. Batch size, epochs and name are not part of it, so
+    /// that a resumed run may change them.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         let identity =
@@ -187,26 +187,27 @@ impl Job {
         Fingerprint::of(&serde_json::to_vec(&identity).expect("plain data serialises"))
     }
 
-    /// Whether it is an evaluation: every sample once and then no more, in the dataset's order. Whoever evaluates does so again and again.
+    /// Returns whether the job is an evaluation: it delivers every sample exactly once, in the dataset's order. Such a
+    /// job is run again and again.
     #[must_use]
     pub fn is_evaluation(&self) -> bool {
         !self.order.shuffle && self.epoch_end == EpochEnd::Exact && self.epochs == 1
     }
 
-    /// The most samples that one rank gets per step at `world` ranks.
+    /// Returns the largest number of samples that one rank gets per step, with `world` ranks.
     #[must_use]
     pub fn entries_per_rank(global_batch: u32, world: u32) -> u32 {
         global_batch.div_ceil(world)
     }
 }
 
-/// Blocks per lane that the default lane count leaves at least, so that a lane has something to permute.
+/// Lower bound of the blocks per lane that the default lane count leaves, so that a lane has something to permute.
 const MIN_BLOCKS_PER_LANE: u64 = 64;
 
 impl OrderParams {
-    /// The defaults for a dataset: L is the largest divisor of the global batch that leaves at least 64
-    /// blocks per lane; M is such that about one global batch of blocks is alive at once: the average block
-    /// times B/L blocks per lane.
+    /// Returns the defaults for a dataset. L is the largest divisor of the global batch that leaves at least 64 blocks
+    /// per lane. M is the average block times B/L blocks per lane, so that about one global batch of blocks is in use
+    /// at once.
     #[must_use]
     pub fn default_for(facts: &DatasetFacts, global_batch: u32, shuffle: bool) -> Self {
         let most = (facts.blocks / MIN_BLOCKS_PER_LANE).max(1);

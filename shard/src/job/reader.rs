@@ -1,5 +1,5 @@
-//! Reads a job file's keys, and says in its own words what is wrong with one and where: the parser's and serde's texts speak
-//! of Rust's types.
+//! Reads the keys of a job file, and reports in its own words which one is wrong and where, because the texts of the
+//! parser and of serde name Rust types.
 
 use serde::{
     Deserializer,
@@ -17,21 +17,21 @@ use toml::{
 
 use super::step;
 
-/// Longest text that an error repeats.
+/// Length of the longest text that an error repeats, in characters.
 const MAX_SHOWN: usize = 60;
-/// Letters in which a name may differ from the one that was meant.
+/// Number of letters in which a name may differ from the intended one.
 const MAX_TYPOS: usize = 2;
 
-/// A value that a job file cannot have.
+/// A value that is invalid in a job file.
 #[derive(Debug)]
 pub(super) struct JobFault {
-    /// Where it is and what is wrong with it, in words.
+    /// Where the value is and what is wrong with it, in words.
     pub(super) problem: String,
     path: Vec<String>,
 }
 
 impl JobFault {
-    /// Its line in the text that the table was read from, from 1.
+    /// Returns the value's line in the text that the table was read from, counted from 1.
     pub(super) fn line(&self, text: &str) -> Option<usize> {
         let parsed = DeTable::parse(text).ok()?;
         let mut start = None;
@@ -65,7 +65,7 @@ pub(super) fn read<T: DeserializeOwned>(table: &Table) -> Result<T, JobFault> {
         let mut path: Vec<Segment> = error.path().iter().cloned().collect();
         let wrong = error.into_inner();
         let key = if let Wrong::NoSuchKey { key, .. } = &wrong { Some(key) } else { None };
-        // The text names the key itself; the path may end in it.
+        // The text names the key itself, which may also be the end of the path.
         path.pop_if(|last| match last {
             Segment::Map { key: last } => Some(&*last) == key,
             Segment::Unknown => true,
@@ -93,7 +93,7 @@ enum Wrong {
 }
 
 impl Wrong {
-    /// The whole text: where in the job, and what.
+    /// Returns the whole text: the place in the job, and the problem.
     fn at(&self, path: &[Segment], job: &Table) -> String {
         let (places, text) = match path {
             [Segment::Map { key }, Segment::Seq { index }, rest @ ..] if key == "column" => {
@@ -118,20 +118,20 @@ impl Wrong {
         if places.is_empty() { text } else { format!("{}: {text}", places.join(", ")) }
     }
 
-    /// Whether it is about what is in the table at a path, and not about the value there.
+    /// Returns whether the problem is in the contents of the table at a path, and not in the value there.
     const fn is_within(&self) -> bool {
         matches!(self, Self::Missing(_) | Self::NoSuchKey { .. } | Self::Other(_))
     }
 
-    /// What is wrong at a path, and where that is.
+    /// Returns the place of a problem at `path`, and the problem.
     fn of_path(&self, path: &[Segment]) -> (Option<String>, String) {
-        // A list's entry is told with the list's name.
+        // The entry of a list is named together with its list.
         let own = path.iter().rposition(|part| !matches!(part, Segment::Seq { .. })).unwrap_or(0);
         let (parents, own) = if self.is_within() { (path, &[][..]) } else { path.split_at(own) };
         (Some(dotted(parents)).filter(|place| !place.is_empty()), self.text(&dotted(own)))
     }
 
-    /// The same for the step `place` of a column, or for what `path` leads to in it.
+    /// Returns the same for the step `place` of a column, or for a value at `path` within the step.
     fn of_step(&self, column: String, place: &str, path: &[Segment]) -> (Vec<String>, String) {
         match (self, path) {
             (Self::NoSuchName { name, known }, [] | [_]) => {
@@ -160,7 +160,7 @@ impl Wrong {
         }
     }
 
-    /// What is wrong with the value of `subject`.
+    /// Describes what is wrong with the value of `subject`.
     fn text(&self, subject: &str) -> String {
         match self {
             Self::Wants { found, .. } if subject == "column" && found == "a table" => {
@@ -182,7 +182,7 @@ impl Wrong {
     }
 }
 
-/// `a.b[0].c`.
+/// Writes a path as `a.b[0].c`.
 fn dotted(path: &[Segment]) -> String {
     let mut text = String::new();
     for part in path {
@@ -200,7 +200,7 @@ fn dotted(path: &[Segment]) -> String {
     text
 }
 
-/// The name that was meant by `name`, or all that there are.
+/// Suggests the known name closest to `name`, or lists all known names.
 fn meant(name: &str, known: &[&str], all: &str) -> String {
     let distance = |other: &&&str| strsim::osa_distance(name, other);
     match known.iter().min_by_key(distance).filter(|nearest| distance(nearest) <= MAX_TYPOS) {
@@ -209,7 +209,7 @@ fn meant(name: &str, known: &[&str], all: &str) -> String {
     }
 }
 
-/// Text of a user's, short enough for a line.
+/// Shortens a text of the user's to fit on a line.
 fn shown(text: &str) -> String {
     let mut short: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_SHOWN).collect();
     if short.len() < text.len() {
@@ -218,7 +218,7 @@ fn shown(text: &str) -> String {
     short
 }
 
-/// What was written, in words.
+/// Describes the value that was found.
 fn found(unexpected: Unexpected<'_>) -> String {
     match unexpected {
         Unexpected::Bool(flag) => flag.to_string(),
@@ -232,7 +232,7 @@ fn found(unexpected: Unexpected<'_>) -> String {
     }
 }
 
-/// What is wanted, in words; `is_range`: it is of the right type and out of range.
+/// Describes the value that is expected; `is_range` means that the type is right and the value out of range.
 fn wanted(expected: &dyn Expected, is_range: bool) -> String {
     let text = expected.to_string();
     let range = |most: u64| {
@@ -240,7 +240,7 @@ fn wanted(expected: &dyn Expected, is_range: bool) -> String {
     };
     match text.as_str() {
         "u32" => range(u32::MAX.into()),
-        // TOML has no larger ones.
+        // TOML has no larger integers.
         "u64" => range(i64::MAX.cast_unsigned()),
         "f32" | "f64" => "a number".to_owned(),
         "a boolean" => "true or false".to_owned(),
@@ -303,7 +303,7 @@ impl Error for Wrong {
     }
 }
 
-/// A table, as serde reads it.
+/// A table, as a serde deserializer.
 struct KnownJobKeys<'a>(&'a Table);
 
 impl<'de> Deserializer<'de> for KnownJobKeys<'de> {
@@ -322,7 +322,7 @@ impl<'de> Deserializer<'de> for KnownJobKeys<'de> {
     }
 }
 
-/// A value, as serde reads it.
+/// A value, as a serde deserializer.
 #[derive(Clone, Copy)]
 struct Node<'a>(&'a Value);
 
@@ -376,7 +376,7 @@ impl<'de> Deserializer<'de> for Node<'de> {
             }
             _ => {
                 let one_of = format!("one of {}", variants.join(", "));
-                // The visitor only knows the name of a Rust type.
+                // The visitor knows only the name of a Rust type.
                 Self::deserialize_any(self, NoName(&one_of)).map(|never: std::convert::Infallible| match never {})
             }
         }
@@ -388,7 +388,7 @@ impl<'de> Deserializer<'de> for Node<'de> {
     }
 }
 
-/// Refuses everything, as what `0` says is wanted.
+/// A visitor that refuses every value; its text is what the error says is expected.
 struct NoName<'a>(&'a str);
 
 impl<'de> Visitor<'de> for NoName<'_> {

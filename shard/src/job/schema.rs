@@ -1,5 +1,5 @@
-//! The JSON Schema of a job file, for editors: they complete keys and mark wrong ones. What a schema cannot say, as that a
-//! column's steps end in a fixed size, [`JobFile::check`] does.
+//! The JSON Schema of a job file, with which editors complete keys and mark wrong ones. [`JobFile::check`] covers what
+//! a schema cannot express, such as that a column's steps end in a fixed size.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, js
 
 use super::{ImageOp, JobFile, Size, step::Operation};
 
-/// The schema, as the text of a file.
+/// Returns the schema as the text of a file.
 #[must_use]
 pub fn job_file_schema() -> String {
     let schema = SchemaSettings::draft07().into_generator().into_root_schema_for::<JobFile>();

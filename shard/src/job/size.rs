@@ -1,4 +1,4 @@
-//! The size of a picture, as people write it and as the wire carries it.
+//! The size of a picture, as users write it and as messages carry it.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub enum Size {
 }
 
 impl Size {
-    /// Height and width in pixels.
+    /// Returns height and width in pixels.
     #[must_use]
     pub const fn height_width(self) -> [u32; 2] {
         match self {
@@ -26,7 +26,7 @@ impl Size {
     }
 }
 
-/// As in a message, whose format does not say what comes next.
+/// The form in messages, whose format does not describe itself.
 #[derive(Serialize, Deserialize)]
 enum Packed {
     Square(u32),
@@ -47,7 +47,7 @@ impl Serialize for Size {
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if deserializer.is_human_readable() {
-            // A number or a list: needs a format that describes itself.
+            // Telling a number from a list needs a format that describes itself.
             return deserializer.deserialize_any(SizeText);
         }
         Ok(match Packed::deserialize(deserializer)? {
@@ -57,7 +57,7 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// Reads what people write.
+/// Reads the form that users write.
 struct SizeText;
 
 impl<'de> Visitor<'de> for SizeText {

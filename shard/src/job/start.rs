@@ -1,10 +1,10 @@
-//! Where in a job's stream a launch can start, and how much of it is left from there.
+//! The positions in a job's stream where a launch can start, and the number of steps from there.
 
 use crate::Position;
 
 use super::{EpochEnd, Job};
 
-/// Whether a text can be the name of a job or of a run: 1 to 128 of `[A-Za-z0-9._-]`.
+/// Returns whether a text can be the name of a job or of a run: 1 to 128 of `[A-Za-z0-9._-]`.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
@@ -12,7 +12,8 @@ pub fn is_name(text: &str) -> bool {
 }
 
 impl Job {
-    /// Steps from `position` to the end of the last epoch, with batches of `global_batch`, which is not 0.
+    /// Returns the number of steps from `position` to the end of the last epoch, with batches of `global_batch`, which
+    /// must not be 0.
     #[must_use]
     pub fn steps_left(&self, global_batch: u32, position: Position) -> u64 {
         let batch = u64::from(global_batch);
@@ -30,7 +31,7 @@ impl Job {
         }
     }
 
-    /// What is wrong with a start that somebody asks for, in words that name the range; `None` where it can be one.
+    /// Explains why a launch cannot start at `start`, with the range that is possible; `None` if it can.
     #[must_use]
     pub fn start_problem(&self, global_batch: u32, start: Position) -> Option<String> {
         let Self { epochs, samples, .. } = self;

@@ -1,5 +1,5 @@
-//! A step of a column's `ops` as a job file may have it: in full, `{ resize = { size = 256 } }`, or short, with the value of
-//! its first key, `{ resize = 256 }`, or with its name where every key has a default, `"random_flip"`.
+//! A step of a column's `ops` in the forms that a job file allows: in full, `{ resize = { size = 256 } }`; short, with
+//! the value of its first key, `{ resize = 256 }`; or as its name if every key has a default, `"random_flip"`.
 
 use std::{fmt, iter, marker::PhantomData};
 
@@ -14,7 +14,7 @@ use serde::{
 
 use super::ImageOp;
 
-/// Every step by name, with its value as one might write it.
+/// Every step by name, with an example of its value.
 pub(super) const FORMS: [(&str, &str); 5] = [
     ("crop_box", "{ field = \"xml\", margin = 0.1 }"),
     ("random_resized_crop", "{ size = 224 }"),
@@ -23,7 +23,7 @@ pub(super) const FORMS: [(&str, &str); 5] = [
     ("random_flip", "{ p = 0.5 }"),
 ];
 
-/// What the step `name` wants, in words.
+/// Describes the value that the step `name` expects.
 pub(super) fn wants(name: &str) -> String {
     let form = FORMS.iter().find(|(of, _)| *of == name).map_or("a table", |(_, form)| form);
     format!("{name} wants {form}")
@@ -62,7 +62,7 @@ impl<'de> Visitor<'de> for StepVisitor {
     }
 }
 
-/// A step of which only the name is written.
+/// A step that is written as its name only.
 struct Named<'a, E>(&'a str, PhantomData<E>);
 
 impl<'de, E: Error> EnumAccess<'de> for Named<'_, E> {
@@ -95,7 +95,7 @@ impl<'de, E: Error> VariantAccess<'de> for Named<'_, E> {
     }
 }
 
-/// A step as a table of one key.
+/// A step that is written as a table of one key.
 struct StepTable<A>(A);
 
 impl<'de, A: MapAccess<'de>> EnumAccess<'de> for StepTable<A> {
@@ -139,12 +139,12 @@ impl<'de, A: MapAccess<'de>> VariantAccess<'de> for StepTable<A> {
     }
 }
 
-/// Every variant of [`ImageOp`] has keys.
+/// Every variant of [`ImageOp`] has keys, so this error cannot occur.
 fn not_a_step<E: Error>() -> E {
     E::custom("is no step with keys")
 }
 
-/// The value of a step: a table of its keys, or the value of the first one.
+/// The value of a step: a table of its keys, or the value of the first key.
 struct StepText<V> {
     first: &'static str,
     visitor: V,
@@ -199,7 +199,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for StepText<V> {
     }
 }
 
-/// A table of one key.
+/// A table of one key, made from a single value.
 struct OneKey<D> {
     key: Option<&'static str>,
     value: Option<D>,

@@ -1,4 +1,4 @@
-//! A function of the user's in Python that makes a column's values: which, what it takes and what it returns.
+//! A Python function of the user that makes a column's values: its name, its input and its result.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,9 +8,9 @@ use super::{
     column::{Decoded, Never},
 };
 
-/// Longest name of a function, in bytes.
+/// Length of the longest name of a function, in bytes.
 const MAX_FUNCTION_BYTES: usize = 256;
-/// The most dimensions of what a function returns.
+/// Upper limit of the dimensions of a function's result.
 const MAX_DIMENSIONS: usize = 8;
 
 /// The `returns` table of a column in a job file: what differs from what the function takes.
@@ -29,20 +29,20 @@ pub struct ReturnsFile {
     pub max_bytes: Option<u32>,
 }
 
-/// A function that is called with each sample's value, once it is decoded.
+/// A function that is called with each sample's value after decoding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Transform {
     /// `package.module:function`.
     pub function: String,
-    /// How what it takes is decoded.
+    /// How its input is decoded.
     pub decoded: Decoded,
-    /// Type of the elements that it takes.
+    /// Type of the elements of its input.
     pub takes: DType,
-    /// What it returns; the type of the elements is the column's.
+    /// Its result; the type of the result's elements is the column's.
     pub returns: Returns,
 }
 
-/// What a function gives for a sample.
+/// The result of a function for a sample.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Returns {
@@ -53,14 +53,14 @@ pub enum Returns {
     },
     /// Bytes.
     Ragged {
-        /// The most that there may be; more is a bad sample.
+        /// Upper limit of the bytes; a longer result is a bad sample.
         max_bytes: u32,
     },
 }
 
 impl Transform {
-    /// The kind and the type of a column that `function` makes of a `decoded` value with elements of type `takes`. The
-    /// error is a key, and what is wrong with it.
+    /// Returns the kind and the type of a column whose values `function` makes from a `decoded` value with elements of
+    /// type `takes`. The error is a key, and what is wrong with it.
     pub(super) fn read(
         function: &str,
         returns: ReturnsFile,
@@ -79,7 +79,8 @@ impl Transform {
         Ok((ColumnKind::Transformed(transform), dtype.unwrap_or(takes)))
     }
 
-    /// Checks it in the column `name` whose elements are of type `dtype`; what it takes is checked elsewhere.
+    /// Checks the function of the column `name` whose elements are of type `dtype`; the function's input is checked
+    /// elsewhere.
     pub(super) fn check(&self, job: &str, name: &str, dtype: DType) -> Result<(), JobError> {
         let fail = |key: &str, problem: String| Err(wrong(job, format!("column `{name}`: `{key}`"), problem));
         if !is_function(&self.function) {
@@ -114,7 +115,7 @@ impl Transform {
     }
 }
 
-/// Whether `name` has the form `package.module:function`.
+/// Returns whether `name` has the form `package.module:function`.
 fn is_function(name: &str) -> bool {
     let is_name = |part: &str| {
         let mut letters = part.chars();
@@ -140,7 +141,7 @@ impl From<Decoded> for ColumnKind {
 }
 
 impl ColumnKind {
-    /// How the value is decoded, before any function gets it.
+    /// Returns how the value is decoded, before any function gets it.
     #[must_use]
     pub fn decoded(&self) -> Decoded {
         match self {
