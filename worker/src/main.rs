@@ -1,4 +1,4 @@
-//! `spdl-worker`: a worker as a process.
+//! The binary `spdl-worker`, which runs one worker process.
 
 use std::{io::IsTerminal, process::ExitCode};
 

@@ -9,7 +9,7 @@ const REASON_BYTES: usize = 200;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("column `{column}`: {problem}")]
 pub struct BadSampleCause {
-    /// The column.
+    /// Name of the column.
     pub column: String,
     /// What is wrong with it.
     pub problem: BadSampleProblem,

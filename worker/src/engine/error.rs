@@ -22,7 +22,7 @@ pub enum PipelineError {
     /// An operation failed, and the policy of its stage is to fail. The pipeline has stopped.
     #[error("stage `{stage}` failed: {source}")]
     Failed {
-        /// The stage.
+        /// Name of the stage.
         stage: String,
         /// The error of the operation.
         source: OpError,
@@ -30,7 +30,7 @@ pub enum PipelineError {
     /// An operation or the source panicked. The pipeline has stopped.
     #[error("stage `{stage}` panicked: {message}")]
     Panicked {
-        /// The stage.
+        /// Name of the stage.
         stage: String,
         /// The panic message.
         message: String,
@@ -65,7 +65,7 @@ pub enum BuildError {
     /// Two stages have the same name; statistics and errors need distinct names.
     #[error("there are two stages `{stage}`")]
     NameTwice {
-        /// The name.
+        /// Name of the stages.
         stage: String,
     },
     /// The system starts no thread.

@@ -224,9 +224,9 @@ fn a_slow_consumer_holds_the_source_up() {
 }
 
 /// Sends a message when it is dropped.
-struct Goodbye(Sender<()>);
+struct DropSignal(Sender<()>);
 
-impl Drop for Goodbye {
+impl Drop for DropSignal {
     fn drop(&mut self) {
         let _ = self.0.send(());
     }
@@ -235,7 +235,7 @@ impl Drop for Goodbye {
 #[test]
 fn a_pipeline_dropped_in_the_middle_lets_go_of_everything() {
     let (sender, gone) = channel();
-    let [in_source, in_cpu, in_async] = [(); 3].map(|()| Goodbye(sender.clone()));
+    let [in_source, in_cpu, in_async] = [(); 3].map(|()| DropSignal(sender.clone()));
     drop(sender);
     let pipeline = Pipeline::builder()
         .source((0..).inspect(move |_: &usize| {
@@ -267,7 +267,7 @@ fn a_pipeline_dropped_in_the_middle_lets_go_of_everything() {
 fn stopping_waits_for_every_thread() {
     let (sender, gone) = channel();
     let (running, started) = channel();
-    let goodbye = Goodbye(sender);
+    let goodbye = DropSignal(sender);
     let op = cpu(move |item: usize| {
         let _ = (&goodbye, running.send(item));
         item

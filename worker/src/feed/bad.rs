@@ -51,7 +51,7 @@ pub fn remedy(policy: BadSamples, plan: &Plan, at: Position, attempts: u32) -> R
     "job `{job}` has {bad} bad samples of {samples}, more than `max_bad_fraction` = {max_fraction} allows; {causes}"
 )]
 pub struct TooManyBad {
-    /// The job.
+    /// Name of the job.
     pub job: String,
     /// Number of distinct bad samples found.
     pub bad: u64,

@@ -19,9 +19,9 @@ pub enum FeedError {
     /// The session is invalid.
     #[error("session of job `{job}`, rank {rank}: {problem}")]
     Session {
-        /// The job.
+        /// Name of the job.
         job: String,
-        /// The rank.
+        /// Number of the rank.
         rank: u32,
         /// What is wrong with it.
         problem: String,
@@ -33,9 +33,9 @@ pub enum FeedError {
          smaller"
     )]
     Memory {
-        /// The job.
+        /// Name of the job.
         job: String,
-        /// The rank.
+        /// Number of the rank.
         rank: u32,
         /// Bytes of one slot.
         slot_bytes: u64,
@@ -49,9 +49,9 @@ pub enum FeedError {
     /// The kernel refused the memory of the slab.
     #[error("slots for rank {rank} of job `{job}`: {source}")]
     Slab {
-        /// The job.
+        /// Name of the job.
         job: String,
-        /// The rank.
+        /// Number of the rank.
         rank: u32,
         /// The error of the kernel.
         source: Arc<SlabError>,
@@ -68,7 +68,7 @@ pub enum FeedError {
     /// The dataset lies in a store that this worker may not read.
     #[error("job `{job}`: {problem}")]
     Store {
-        /// The job.
+        /// Name of the job.
         job: String,
         /// Where the dataset lies, and which stores are allowed.
         problem: String,
@@ -76,7 +76,7 @@ pub enum FeedError {
     /// The dataset cannot be opened.
     #[error("dataset `{url}`: {source}")]
     Dataset {
-        /// Its URL.
+        /// URL of the dataset.
         url: String,
         /// The error of the store.
         source: Arc<StoreError>,
@@ -87,9 +87,9 @@ pub enum FeedError {
          the dataset its old content"
     )]
     DatasetDiffers {
-        /// Its URL.
+        /// URL of the dataset.
         url: String,
-        /// The job.
+        /// Name of the job.
         job: String,
         /// The fingerprint in the job.
         expected: Fingerprint,
@@ -99,7 +99,7 @@ pub enum FeedError {
     /// The job's order parameters do not fit the dataset.
     #[error("order of job `{job}`: {source}")]
     Order {
-        /// The job.
+        /// Name of the job.
         job: String,
         /// The error of the plan.
         source: Arc<PlanError>,
@@ -130,13 +130,13 @@ pub enum FeedError {
         block: u32,
         /// First byte of the record's field.
         start: u64,
-        /// The byte after its last.
+        /// One past its last byte.
         end: u64,
     },
     /// A bad sample, in a job with `bad_samples = "fail"`.
     #[error("job `{job}` fails at its first bad sample: record `{key}` of shard `{shard}`: {cause}")]
     BadSample {
-        /// The job.
+        /// Name of the job.
         job: String,
         /// URL of the shard.
         shard: String,
@@ -145,17 +145,17 @@ pub enum FeedError {
         /// What is wrong with it.
         cause: String,
     },
-    /// Too many bad samples.
+    /// The job has more bad samples than it allows.
     #[error(transparent)]
     TooManyBad(#[from] TooManyBad),
     /// All substitutes that were tried for a bad sample are bad.
     #[error("job `{job}`: {attempts} substitutes in a row for the sample at {position} are bad; the last: {cause}")]
     NoSubstitute {
-        /// The job.
+        /// Name of the job.
         job: String,
         /// Position of the bad sample in the stream.
         position: spdl_shard::Position,
-        /// How many were tried.
+        /// Number of substitutes that were tried.
         attempts: u32,
         /// What is wrong with the last one.
         cause: String,
@@ -169,7 +169,7 @@ pub enum FeedError {
     /// A decoding thread panicked; the log says where.
     #[error("a decoding thread panicked on a batch of job `{job}`; the worker's log says where")]
     Panicked {
-        /// The job.
+        /// Name of the job.
         job: String,
     },
 }

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_next_turn_begins_when_the_last_one_is_nearly_over() {
+    async fn the_next_permit_is_granted_when_the_last_one_is_nearly_used_up() {
         let scheduler = DecodeScheduler::new(4);
         let running = scheduler.take(with_lead(0), 10).await;
         let mut next = Box::pin(scheduler.take(with_lead(0), 10));

@@ -157,7 +157,7 @@ fn is_leftover(name: &str, modified: Option<SystemTime>) -> bool {
 #[derive(Debug, thiserror::Error)]
 #[error("disk cache `{}` is another worker's: give each worker a folder of its own", directory.display())]
 pub struct CacheInUse {
-    /// The folder.
+    /// The folder of the cache.
     pub directory: PathBuf,
 }
 

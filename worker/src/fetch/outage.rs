@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trouble_lasts_from_the_first_failure_to_the_end_of_the_last_request() {
+    fn an_outage_lasts_from_the_first_failure_to_the_end_of_the_last_request() {
         let outages = Arc::new(OutageTracker::default());
         let dataset: Arc<str> = "s3://b/d".into();
         let (one, other) = (Path::from("d/1.tar"), Path::from("d/2.tar"));

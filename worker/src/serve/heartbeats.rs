@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_beat_is_heard_also_where_its_bad_samples_cannot_be_kept_and_these_are_told_again() {
+    fn a_heartbeat_is_heard_even_if_its_bad_samples_cannot_be_kept_and_they_are_sent_again() {
         let full = FromCoordinator::Refused(Refusal::Unwritable { cause: "the disk is full".to_owned() });
         let HeartbeatReply { is_heard, are_bad_kept, pause_ms, refusal } = read_reply(full, 3);
         assert!(is_heard && !are_bad_kept && pause_ms == REFUSED_MS, "a worker that ends need not wait");

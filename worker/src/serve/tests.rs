@@ -136,7 +136,7 @@ async fn clients_on_both_transports_get_what_a_feed_in_process_gives() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_goes_gives_its_memory_back_and_one_that_hoards_costs_the_others_nothing() {
+async fn a_client_that_leaves_gives_its_memory_back_and_one_that_keeps_slots_costs_the_others_nothing() {
     let (cluster, scene) = (Cluster::new(), Scene::new(&[], JOB));
     let worker = cluster.worker().await;
     for node in ["here", "there"] {
@@ -242,7 +242,7 @@ impl Coordinator {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn beats_tell_of_ranks_and_tell_each_bad_sample_until_it_was_heard() {
+async fn heartbeats_report_ranks_and_each_bad_sample_until_it_is_acknowledged() {
     let (cluster, scene) = (Cluster::new(), Scene::new(&[5], JOB));
     let mut coordinator = Coordinator::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 3);
     let means = resources(PLENTY, None);

@@ -1,8 +1,8 @@
 """One process of a worker's pool: calls the user's functions.
 
-The worker runs this text with `python -c`, so that an interpreter needs nothing but numpy. Requests come as packets on a
-socket that takes the place of standard input; each gets one packet as its reply. Values lie in shared memory: the argument
-in the first half, the returned value in the second. `process.rs` is the other side.
+The worker runs this text with `python -c`, so that an interpreter needs nothing but numpy. Requests come as packets on
+a socket that takes the place of standard input; each gets one packet as its reply. Values lie in shared memory: the
+argument in the first half, the returned value in the second. `process.rs` is the other side.
 """
 
 from __future__ import annotations
@@ -209,14 +209,14 @@ def hello(body: bytes) -> bytes:
 
 
 def module(name: str) -> Any:
-    """Imports a module. `__main__` is the training program; it is imported under another name, as multiprocessing does, so
-    that the code under `if __name__ == "__main__"` does not run."""
+    """Imports a module. `__main__` is the training program; it is imported under another name, as multiprocessing does,
+    so that the code under `if __name__ == "__main__"` does not run."""
     if name != "__main__":
         return importlib.import_module(name)
     if program is None:
         raise ImportError("`__main__` is a program, and this process is none of its own; name the function by its module")
     if "__mp_main__" not in sys.modules:
-        # With this set, the package refuses to create a loader: a program without that line would train in each process.
+        # With this set, the package refuses to create a loader: a program without that line would train here too.
         os.environ["SPDL_CALLS_FUNCTIONS"] = "1"
         from multiprocessing import spawn
 

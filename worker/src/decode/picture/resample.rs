@@ -87,7 +87,7 @@ pub(super) mod tests {
     #[allow(unsafe_code)]
     fn portable() -> Resampler {
         let mut resizer = Resizer::new();
-        // SAFETY: every processor has no extensions.
+        // SAFETY: without extensions only baseline instructions are used, which every processor has.
         unsafe { resizer.set_cpu_extensions(fast_image_resize::CpuExtensions::None) };
         Resampler(resizer)
     }
