@@ -178,16 +178,22 @@ pub(super) struct Meter<'a> {
     records: AtomicU64,
     bytes: AtomicU64,
     total_bytes: u64,
-    tell: &'a (dyn Fn(DatasetProgress) + Send + Sync),
+    on_progress: &'a (dyn Fn(DatasetProgress) + Send + Sync),
 }
 
 impl<'a> Meter<'a> {
-    pub(super) fn new(total_bytes: u64, tell: &'a (dyn Fn(DatasetProgress) + Send + Sync)) -> Self {
-        Self { shards: AtomicU64::new(0), records: AtomicU64::new(0), bytes: AtomicU64::new(0), total_bytes, tell }
+    pub(super) fn new(total_bytes: u64, on_progress: &'a (dyn Fn(DatasetProgress) + Send + Sync)) -> Self {
+        Self {
+            shards: AtomicU64::new(0),
+            records: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            total_bytes,
+            on_progress,
+        }
     }
 
     pub(super) fn add(&self, shards: u64, records: u64, bytes: u64) {
-        (self.tell)(DatasetProgress {
+        (self.on_progress)(DatasetProgress {
             shards: self.shards.fetch_add(shards, Relaxed) + shards,
             records: self.records.fetch_add(records, Relaxed) + records,
             bytes: self.bytes.fetch_add(bytes, Relaxed) + bytes,

@@ -203,7 +203,7 @@ impl ShardCheck {
         match check.shard(dataset, number, &shard).await {
             Ok(()) => {}
             // The shard is at fault, not the connection to the store: the other shards can still be read.
-            Err(DatasetError::Store(error)) if !is_the_ways(&error) => check.fault(None, error.to_string()),
+            Err(DatasetError::Store(error)) if !is_connection_error(&error) => check.fault(None, error.to_string()),
             Err(error) => return Err(error),
         }
         if check.unlisted_faults > 0 {
@@ -375,6 +375,6 @@ async fn check_segments(segments: Segments<'_>, content: Bytes) -> Option<String
 }
 
 /// Returns whether an error may come from the connection to a store, in which case no shard is at fault.
-const fn is_the_ways(error: &StoreError) -> bool {
+const fn is_connection_error(error: &StoreError) -> bool {
     matches!(error, StoreError::Unreachable { .. } | StoreError::Failed { .. } | StoreError::Denied { .. })
 }

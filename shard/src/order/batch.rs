@@ -161,17 +161,17 @@ impl Plan {
         let classes = u64::from(gcd(self.lanes(), step.global_batch));
         let class_size = size / classes;
         let (start, end) = (u64::from(rank) * size / u64::from(world), (u64::from(rank) + 1) * size / u64::from(world));
-        let (mut class, mut turn) = (start / class_size, start % class_size);
+        let (mut class, mut index) = (start / class_size, start % class_size);
         let before = step.from.offset % classes;
         let mut lease = self.lease(step.from.epoch);
         items.clear();
         items.reserve((end - start) as usize);
         for _ in start..end {
             let first = if class >= before { class - before } else { class + classes - before };
-            items.push(self.item(step, step.from.offset + first + turn * classes, &mut lease));
-            turn += 1;
-            if turn == class_size {
-                (class, turn) = (class + 1, 0);
+            items.push(self.item(step, step.from.offset + first + index * classes, &mut lease));
+            index += 1;
+            if index == class_size {
+                (class, index) = (class + 1, 0);
             }
         }
     }

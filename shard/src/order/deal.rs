@@ -72,12 +72,12 @@ impl Deal {
     #[inline]
     pub(super) const fn lane_of(&self, offset: u64) -> (u32, u64) {
         let lanes = self.lanes as u64;
-        let (round, turn) = (offset / lanes, offset % lanes);
+        let (round, index) = (offset / lanes, offset % lanes);
         if round < self.samples / lanes {
-            return (turn as u32, round);
+            return (index as u32, round);
         }
         let longer = self.samples % lanes;
-        (((turn + 1) * lanes).div_ceil(longer) as u32 - 1, round)
+        (((index + 1) * lanes).div_ceil(longer) as u32 - 1, round)
     }
 
     /// Returns the dealt block that holds a place of the line; an empty block holds none.

@@ -107,16 +107,16 @@ impl StoreError {
         use object_store::Error as E;
         let url = url.to_owned();
         match &source {
-            E::NotFound { .. } if chain_says(&source, "NoSuchBucket") => Self::MissingBucket { url, source },
+            E::NotFound { .. } if chain_contains(&source, "NoSuchBucket") => Self::MissingBucket { url, source },
             E::NotFound { .. } => Self::Missing { url, source },
             E::PermissionDenied { .. } | E::Unauthenticated { .. } => Self::Denied { url, source },
             E::Precondition { .. } => {
                 Self::Changed { url, problem: "its etag is another one than when it was opened".to_owned() }
             }
-            _ if chain_says(&source, METADATA_SERVICE) => Self::Denied { url, source },
+            _ if chain_contains(&source, METADATA_SERVICE) => Self::Denied { url, source },
             _ => match io_kind(&source) {
                 Some(std::io::ErrorKind::PermissionDenied) => Self::Denied { url, source },
-                _ if is_connection_trouble(&source) => Self::Unreachable { url, source },
+                _ if is_connection_error(&source) => Self::Unreachable { url, source },
                 _ => Self::Failed { url, source },
             },
         }
@@ -144,7 +144,7 @@ impl StoreError {
             }
             Self::Missing { .. } => "check the path, and that the dataset was copied whole",
             Self::MissingBucket { .. } => "check the bucket's name, and AWS_REGION and AWS_ENDPOINT",
-            Self::Denied { source, .. } if chain_says(source, METADATA_SERVICE) => {
+            Self::Denied { source, .. } if chain_contains(source, METADATA_SERVICE) => {
                 "no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true"
             }
             Self::Denied { .. } => "check the credentials and what they allow",
@@ -173,8 +173,8 @@ pub fn is_refusal(error: &object_store::Error) -> bool {
     match error {
         E::JoinError { .. } => false,
         E::Generic { .. } => {
-            says_wrong_request(error)
-                || chain_says(error, METADATA_SERVICE)
+            is_wrong_request(error)
+                || chain_contains(error, METADATA_SERVICE)
                 || io_kind(error) == Some(std::io::ErrorKind::PermissionDenied)
         }
         _ => true,
@@ -183,7 +183,7 @@ pub fn is_refusal(error: &object_store::Error) -> bool {
 
 /// Returns whether the store answered that the request is wrong: a status of 4xx other than 408 and 429, which depend
 /// on time.
-fn says_wrong_request(error: &object_store::Error) -> bool {
+fn is_wrong_request(error: &object_store::Error) -> bool {
     chain(error).any(|error| {
         let text = error.to_string();
         let status = text.find(STATUS).and_then(|at| text.get(at + STATUS.len()..at + STATUS.len() + 3));
@@ -204,7 +204,7 @@ pub fn cause(error: &object_store::Error) -> String {
         innermost = source;
     }
     let text = innermost.to_string();
-    let told = match text.split_once(STATUS).or_else(|| text.split_once(RESPONSE)) {
+    let shown = match text.split_once(STATUS).or_else(|| text.split_once(RESPONSE)) {
         Some((before, answer)) => {
             let (status, body) = answer.split_once(": ").unwrap_or((answer, ""));
             let status = if text.contains(RESPONSE) { "an error" } else { status };
@@ -216,7 +216,7 @@ pub fn cause(error: &object_store::Error) -> String {
         }
         None => text,
     };
-    redact(&told).into_owned()
+    redact(&shown).into_owned()
 }
 
 /// Returns the code in an XML document that describes an error: `<Error><Code>AccessDenied</Code>...`.
@@ -232,7 +232,7 @@ pub(super) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item 
     })
 }
 
-fn chain_says(error: &object_store::Error, text: &str) -> bool {
+fn chain_contains(error: &object_store::Error, text: &str) -> bool {
     chain(error).any(|error| error.to_string().contains(text))
 }
 
@@ -240,7 +240,7 @@ fn io_kind(error: &object_store::Error) -> Option<std::io::ErrorKind> {
     chain(error).find_map(|error| error.downcast_ref::<std::io::Error>()).map(std::io::Error::kind)
 }
 
-fn is_connection_trouble(error: &object_store::Error) -> bool {
+fn is_connection_error(error: &object_store::Error) -> bool {
     use HttpErrorKind::{Connect, Interrupted, Request, Timeout};
     chain(error)
         .filter_map(|error| error.downcast_ref::<HttpError>())

@@ -54,7 +54,7 @@ pub(super) fn open(
         ObjectStoreScheme::Http => options.authorization(url.host_str().unwrap_or_default())?,
         _ => None,
     };
-    let object = remote(&scheme, &url, options, Manner::of(access, authorization));
+    let object = remote(&scheme, &url, options, ClientPolicy::of(access, authorization));
     let object = object.map_err(|error| bad(error.to_string()))?;
     let object = object.ok_or_else(|| bad(format!("there is no store for `{}`", url.scheme())))?;
     Ok(DatasetStore { object, folder: path, url: shown(url).into(), keeps_etags: true, local: None })
@@ -85,13 +85,13 @@ fn folder(path: &std::path::Path, given: &str, access: StoreAccess2) -> Result<D
 }
 
 /// The retry and HTTP settings of a remote store's client.
-struct Manner {
+struct ClientPolicy {
     retry: RetryConfig,
     client: ClientOptions,
     connector: Connector,
 }
 
-impl Manner {
+impl ClientPolicy {
     fn of(access: StoreAccess2, authorization: Option<Arc<str>>) -> Self {
         let backoff =
             BackoffConfig { init_backoff: Duration::from_millis(50), max_backoff: Duration::from_secs(2), base: 2.0 };
@@ -112,11 +112,11 @@ impl Manner {
 
 /// Applies the settings to the builder of any store.
 macro_rules! builder {
-    ($builder:ty, $manner:expr) => {
+    ($builder:ty, $policy:expr) => {
         <$builder>::new()
-            .with_retry($manner.retry)
-            .with_client_options($manner.client)
-            .with_http_connector($manner.connector)
+            .with_retry($policy.retry)
+            .with_client_options($policy.client)
+            .with_http_connector($policy.connector)
     };
 }
 
@@ -124,7 +124,7 @@ fn remote(
     scheme: &ObjectStoreScheme,
     url: &Url,
     options: &StoreOptions,
-    manner: Manner,
+    policy: ClientPolicy,
 ) -> object_store::Result<Option<Arc<dyn ObjectStore>>> {
     // `http` in a URL or endpoint means that the user accepts plain HTTP.
     let plain_http = |url: &str| url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http:"));
@@ -132,22 +132,22 @@ fn remote(
         ObjectStoreScheme::AmazonS3 => {
             let endpoint = ["AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"].into_iter();
             let allow_http = endpoint.filter_map(|name| options.value(name)).any(plain_http);
-            let builder = builder!(AmazonS3Builder, manner).with_url(url.as_str()).with_allow_http(allow_http);
+            let builder = builder!(AmazonS3Builder, policy).with_url(url.as_str()).with_allow_http(allow_http);
             Arc::new(with_options(builder, options.for_store("AWS_"), AmazonS3Builder::with_config).build()?)
         }
         ObjectStoreScheme::GoogleCloudStorage => {
-            let builder = builder!(GoogleCloudStorageBuilder, manner).with_url(url.as_str());
+            let builder = builder!(GoogleCloudStorageBuilder, policy).with_url(url.as_str());
             Arc::new(
                 with_options(builder, options.for_store("GOOGLE_"), GoogleCloudStorageBuilder::with_config).build()?,
             )
         }
         ObjectStoreScheme::MicrosoftAzure => {
-            let builder = builder!(MicrosoftAzureBuilder, manner).with_url(url.as_str());
+            let builder = builder!(MicrosoftAzureBuilder, policy).with_url(url.as_str());
             Arc::new(with_options(builder, options.for_store("AZURE_"), MicrosoftAzureBuilder::with_config).build()?)
         }
         ObjectStoreScheme::Http => {
             let allow_http = plain_http(url.as_str()).to_string();
-            let builder = builder!(HttpBuilder, manner).with_url(&url[..url::Position::BeforePath]);
+            let builder = builder!(HttpBuilder, policy).with_url(&url[..url::Position::BeforePath]);
             Arc::new(builder.with_config(ClientConfigKey::AllowHttp, allow_http).build()?)
         }
         _ => return Ok(None),

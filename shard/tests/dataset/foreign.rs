@@ -108,9 +108,9 @@ async fn a_tar_that_cannot_be_read_in_place_is_refused_with_a_way_out() {
         ("gzip", ["compressed with gzip", "decompress it (`gunzip`"]),
         ("sparse", ["`sparse.bin` is a sparse file", "without `--sparse`"]),
     ] {
-        let told = refused(&folder.path().join(name)).await;
-        assert!(expected.iter().all(|part| told.contains(part)), "{told}");
-        assert!(!told.contains("copy the shard once more"), "{told}");
+        let refusal = refused(&folder.path().join(name)).await;
+        assert!(expected.iter().all(|part| refusal.contains(part)), "{refusal}");
+        assert!(!refusal.contains("copy the shard once more"), "{refusal}");
     }
 }
 

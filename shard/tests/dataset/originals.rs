@@ -30,9 +30,9 @@ async fn compared(dataset: &Path, against: Against) -> VerifyReport {
     verify(&at(dataset), &options, &quiet).await.unwrap()
 }
 
-fn told(report: &VerifyReport) -> Vec<String> {
-    let told = |fault: &VerifyFault| format!("{}: {}", fault.record.as_deref().unwrap_or("-"), fault.problem);
-    report.faults.iter().map(told).collect()
+fn described(report: &VerifyReport) -> Vec<String> {
+    let described = |fault: &VerifyFault| format!("{}: {}", fault.record.as_deref().unwrap_or("-"), fault.problem);
+    report.faults.iter().map(described).collect()
 }
 
 /// Returns every file under a folder, by its path in the folder.
@@ -73,7 +73,7 @@ async fn a_crop_ready_dataset_has_the_coefficients_of_all_kinds_of_originals() {
         Against::Dataset(at(&path("plain"))),
     ] {
         let found = compared(&path("ready"), against.clone()).await;
-        assert_eq!(told(&found), [""; 0], "{against:?}");
+        assert_eq!(described(&found), [""; 0], "{against:?}");
         let pictures = if let Against::Dataset(_) = against { 5 } else { 6 };
         assert_eq!((found.same_pictures, found.same_pictures + found.same_fields), (pictures, 12), "{against:?}");
     }
@@ -94,8 +94,8 @@ async fn what_differs_from_its_original_is_named() {
     fs::remove_file(file("things/coffee.jpg")).unwrap();
     write(file("things/brick.png"), "another one");
     let found = compared(&path("ready"), Against::Files(PackSource::ImageFolder(path("in")))).await;
-    let mut told = told(&found);
-    told.sort();
+    let mut described = described(&found);
+    described.sort();
     let expected = [
         "people/astronaut: has no original",
         "space/rocket: field `jpg` has other coefficients than its original",
@@ -104,8 +104,11 @@ async fn what_differs_from_its_original_is_named() {
         "things/brick: field `png` has other bytes than its original",
         "things/coffee: has no original",
     ];
-    assert_eq!(told.len(), expected.len(), "{told:#?}");
-    assert!(told.iter().zip(expected).all(|(told, expected)| told.starts_with(expected)), "{told:#?}");
+    assert_eq!(described.len(), expected.len(), "{described:#?}");
+    assert!(
+        described.iter().zip(expected).all(|(described, expected)| described.starts_with(expected)),
+        "{described:#?}"
+    );
 
     let other = PackOptions {
         classes: Some(vec!["things".into(), "space".into(), "people".into()]),
@@ -252,5 +255,5 @@ async fn a_table_that_is_not_its_pictures_is_a_fault() {
 
     let found = verified(&path("ready")).await;
     let expected = "space/rocket: field `jpg` has restart segments that are not where its table has them";
-    assert_eq!((told(&found), found.crop_ready_pictures), (vec![expected.to_owned()], 2));
+    assert_eq!((described(&found), found.crop_ready_pictures), (vec![expected.to_owned()], 2));
 }
