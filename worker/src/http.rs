@@ -21,7 +21,7 @@ pub(crate) fn router(worker: Arc<Worker>) -> Router {
         .with_state(worker)
 }
 
-/// Fails when only a restart helps.
+/// Answers `/healthz` with an error if only a restart of the worker can help.
 async fn healthy(State(worker): State<Arc<Worker>>) -> Response {
     match worker.health().problem() {
         None => "ok\n".into_response(),

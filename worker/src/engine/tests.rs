@@ -267,9 +267,9 @@ fn a_pipeline_dropped_in_the_middle_lets_go_of_everything() {
 fn stopping_waits_for_every_thread() {
     let (sender, gone) = channel();
     let (running, started) = channel();
-    let goodbye = DropSignal(sender);
+    let drop_signal = DropSignal(sender);
     let op = cpu(move |item: usize| {
-        let _ = (&goodbye, running.send(item));
+        let _ = (&drop_signal, running.send(item));
         item
     });
     let pipeline = Pipeline::builder().source(0..).pipe("compute", op, 2).sink(1).build(2).unwrap();

@@ -165,12 +165,12 @@ impl Worker {
             is_heard: is_heard_out,
             draining: watch::Sender::default(),
         });
-        let (shutdown, departs) = watch::channel(Shutdown::Running);
+        let (shutdown, shutdown_stage) = watch::channel(Shutdown::Running);
         let listener = HomeListener::start(local, Some(endpoint.clone()));
         let (health, rejections) = (Arc::<Health>::default(), Arc::clone(listener.rejections()));
         let (served, is_served) = watch::channel(false);
         let serving = tokio::spawn({
-            let (health, serving) = (health.clone(), serve(listener, resources.clone(), ranks.clone(), departs));
+            let (health, serving) = (health.clone(), serve(listener, resources.clone(), ranks.clone(), shutdown_stage));
             async move {
                 health.watch(|| "the task that accepts ranks has panicked".to_owned(), serving).await;
                 served.send_replace(true);
@@ -235,9 +235,9 @@ impl Worker {
         // Peers that cannot be reached in time notice by themselves.
         let _ = tokio::time::timeout(NOTICE_TIMEOUT, self.heartbeats.drain()).await;
         let mut is_served = self.is_served.clone();
-        for (shutdown, patience) in [(Shutdown::Draining, DRAIN_TIMEOUT), (Shutdown::Closing, CLOSE_TIMEOUT)] {
+        for (shutdown, limit) in [(Shutdown::Draining, DRAIN_TIMEOUT), (Shutdown::Closing, CLOSE_TIMEOUT)] {
             self.shutdown.send_replace(shutdown);
-            let _ = tokio::time::timeout(patience, is_served.wait_for(|is_served| *is_served)).await;
+            let _ = tokio::time::timeout(limit, is_served.wait_for(|is_served| *is_served)).await;
         }
         self.heartbeat_task.abort();
         self.resources.close();
