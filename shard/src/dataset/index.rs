@@ -33,7 +33,7 @@ pub struct IndexOptions {
     pub classes: Vec<String>,
     /// Size at which blocks are cut, in bytes. Default: 8 MiB. See [`PackOptions`](super::PackOptions::block_bytes).
     pub block_bytes: Option<u64>,
-    /// Number of shards that are read at once. Default: 4. Each more uses 32 MiB more memory.
+    /// Number of shards that are read at once. Default: 4. Each uses 32 MiB of memory.
     pub shards_at_once: usize,
     /// What happens if there is a manifest. Default: refuse.
     pub overwrite: Overwrite,

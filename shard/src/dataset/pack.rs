@@ -25,7 +25,7 @@ use crate::{
     tar::append_member,
 };
 
-/// Number of records that are read at once. Each more takes the memory of one more record.
+/// Number of records that are read at once. Each takes the memory of one record.
 const FILES_AT_ONCE: usize = 16;
 /// Size of the largest file that is packed, in bytes: 1 GiB.
 const MAX_FILE_BYTES: u64 = 1 << 30;

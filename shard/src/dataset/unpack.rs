@@ -25,7 +25,7 @@ use crate::{
     store::{DatasetStore, StoreError},
 };
 
-/// Number of shards that are read at once. Each more uses 32 MiB more memory.
+/// Number of shards that are read at once. Each uses 32 MiB of memory.
 const SHARDS_AT_ONCE: usize = 4;
 
 /// The report about an unpacked dataset.

@@ -15,7 +15,7 @@ use crate::{
 
 /// Size of the parts in which shards are uploaded, in bytes.
 const PART_BYTES: usize = 8 << 20;
-/// Number of parts that are uploaded at once. Each more takes the memory of one more part.
+/// Number of parts that are uploaded at once. Each takes the memory of one part.
 const PARTS_AT_ONCE: usize = 4;
 
 /// A shard that is being written. It appears in the store as a whole when it is finished, or not at all.

@@ -34,7 +34,7 @@ const NO_PICTURES: [&str; 4] = [LABEL_FIELD, ANNOTATION_FIELD, "json", "txt"];
 /// How a dataset is verified.
 #[derive(Clone, Debug)]
 pub struct VerifyOptions {
-    /// Number of shards that are read at once. Default: 4. Each more uses 32 MiB more memory.
+    /// Number of shards that are read at once. Default: 4. Each uses 32 MiB of memory.
     pub shards_at_once: usize,
     /// What the records are compared with: every picture must have the coefficients of its original. Default: nothing.
     pub against: Option<Against>,

@@ -9,7 +9,7 @@ use crate::FormatError;
 
 /// Size of the ranges in which objects are read, in bytes.
 const RANGE_BYTES: u64 = 8 << 20;
-/// Number of ranges of one object that are fetched at once. Each more takes the memory of one more range.
+/// Number of ranges of one object that are fetched at once. Each takes the memory of one range.
 const RANGES_AT_ONCE: usize = 4;
 
 impl DatasetStore {
