@@ -119,7 +119,7 @@ pub enum DatasetError {
 }
 
 impl DatasetError {
-    /// Returns whether the same call can succeed later without any change by anyone.
+    /// Returns whether the same call can succeed later although nothing was changed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_retryable())

@@ -72,7 +72,7 @@ pub struct DatasetReport {
     pub crop_ready_source_bytes: u64,
     /// Bytes of these pictures after, with their tables of segments in the record indexes.
     pub crop_ready_bytes: u64,
-    /// The first hundred notes about odd things, which name them.
+    /// The first hundred oddities, each with the name of what is odd.
     pub notes: Vec<String>,
 }
 

@@ -122,7 +122,7 @@ impl StoreError {
         }
     }
 
-    /// Returns whether the same request can succeed later without any change by anyone.
+    /// Returns whether the same request can succeed later although nothing was changed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -9,7 +9,7 @@ use super::{
     unknown_class, wrong,
 };
 
-/// Upper limit of the depth of folders: a deeper one is a link to itself.
+/// Upper limit of the depth of folders: a deeper one is taken for a link to itself.
 const MAX_DEPTH: usize = 32;
 
 /// The kind of an entry of a folder.
