@@ -1,4 +1,4 @@
-"""Other people's pictures, as Pillow reads them; and a set of pictures of all kinds that Pillow and a few lines here can write.
+"""Reads pictures with Pillow; and writes a set of pictures of all kinds, with Pillow and a few lines of code here.
 
 usage: foreign.py reference < PATHS: for each path, one line of JSON, {"format", "width", "height"} or {"format", "error"}, followed by
            width * height RGB pixels: turned upright as EXIF or XMP say, alpha dropped, 16 bits and floats scaled to 8
@@ -16,13 +16,13 @@ import zlib
 
 from PIL import Image, ImageFile, ImageOps, PngImagePlugin
 
-# Above twice as many, about what we refuse too, Pillow raises an error instead of taking the memory.
+# Above twice as many pixels, about our own limit, Pillow raises an error instead of allocating the memory.
 Image.MAX_IMAGE_PIXELS = 1 << 26
 warnings.simplefilter("ignore")
 
 
 def scaled(picture: Image.Image) -> Image.Image:
-    """Pixels of more than 8 bits as 8-bit grey."""
+    """Converts pixels of more than 8 bits to 8-bit grey."""
     if picture.mode.startswith("I;16"):
         values = array.array("H", picture.tobytes())
         if picture.mode == "I;16B":
@@ -59,7 +59,7 @@ def reference() -> None:
         path = line.rstrip("\n")
         try:
             kind, picture = upright(path)
-        except Exception as error:  # whatever Pillow has against it
+        except Exception as error:  # any error of Pillow
             out.write(json.dumps({"format": None, "error": f"{type(error).__name__}: {error}"}).encode() + b"\n")
         else:
             out.write(json.dumps({"format": kind, "width": picture.width, "height": picture.height}).encode() + b"\n")
@@ -85,7 +85,7 @@ def jpegs(photo: Image.Image, save) -> None:
 
 
 def segments(jpeg: bytes) -> tuple[list[bytes], bytes]:
-    """The segments before the first scan, and the rest."""
+    """Returns the segments before the first scan, and the rest."""
     at, found = 2, []
     while jpeg[at + 1] != 0xDA:
         end = at + 2 + struct.unpack(">H", jpeg[at + 2 : at + 4])[0]
@@ -119,7 +119,7 @@ def odd_jpegs(folder: pathlib.Path) -> None:
         for name, jpeg in changed.items():
             (folder / f"odd-{name}-{kind}.jpg").write_bytes(jpeg)
     before, scan = segments((folder / "jpeg-420-baseline.jpg").read_bytes())
-    # Pillow reads no picture that ends right behind its last bits, as libjpeg, which it feeds, wants to look further.
+    # Pillow cannot read a picture that ends right after its last bits, because libjpeg reads ahead.
     (folder / "odd-no-end-420-baseline.jpg").write_bytes(b"\xff\xd8" + b"".join(before) + scan[:-2] + b"\0" * 64)
     cmyk = (folder / "jpeg-cmyk.jpg").read_bytes()
     (folder / "odd-no-end-cmyk.jpg").write_bytes(cmyk[:-2] + b"\0" * 64)
@@ -158,7 +158,7 @@ def pngs(photo: Image.Image, save, folder: pathlib.Path) -> None:
 
 
 def rle_bmp(photo: Image.Image, bits: int) -> bytes:
-    """A BMP of runs, with an absolute run, a jump and a short line in it."""
+    """Makes a run-length encoded BMP with an absolute run, a jump and a short line."""
     picture = photo.convert("L").quantize(16 if bits == 4 else 256)
     palette = (picture.getpalette() or []) + [0] * 768
     colours = 1 << bits
@@ -225,7 +225,7 @@ def others(photo: Image.Image, save, folder: pathlib.Path) -> None:
 
 
 def indexed_tiff(photo: Image.Image, bits: int, interpretation: int) -> bytes:
-    """A TIFF of few bits, grey (white or black is 0) or with a palette, in strips of 16 rows; big-endian where bits are 4."""
+    """Makes a TIFF of few bits, grey (0 is white or black) or with a palette, in strips of 16 rows; big-endian with 4 bits."""
     order = ">" if bits == 4 else "<"
     picture = photo.convert("L")
     pack = lambda row: bytes(
@@ -254,7 +254,7 @@ def indexed_tiff(photo: Image.Image, bits: int, interpretation: int) -> bytes:
 
 
 def gif_on_canvas(photo: Image.Image, at: int) -> bytes:
-    """A GIF whose frame leaves some of the canvas open, or reaches beyond it; with a transparent colour or a palette of its own."""
+    """Makes a GIF whose frame covers a part of the canvas or extends beyond it; with a transparent colour or its own palette."""
     out = io.BytesIO()
     photo.convert("P").save(out, "GIF")
     gif = out.getvalue()
@@ -273,7 +273,7 @@ def gif_on_canvas(photo: Image.Image, at: int) -> bytes:
 
 
 def planar_tiff(photo: Image.Image, bits: int) -> bytes:
-    """An RGB TIFF whose channels lie one behind the other."""
+    """Makes an RGB TIFF with separate planes for the channels."""
     channels = [channel.tobytes() for channel in photo.convert("RGB").split()]
     if bits == 16:
         channels = [b"".join(struct.pack("<H", value * 257) for value in channel) for channel in channels]

@@ -1,4 +1,4 @@
-"""Prints the values of each NumPy file named, as one JSON list of lists."""
+"""Prints the values of each NumPy file in the arguments, as one JSON list of lists."""
 
 import json
 import sys

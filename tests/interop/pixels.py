@@ -1,4 +1,4 @@
-"""Prints, for each picture named, its size and the SHA-256 of the pixels that Pillow decodes, as one JSON list."""
+"""Prints the size of each picture in the arguments and the SHA-256 of its pixels as Pillow decodes them, as one JSON list."""
 
 import hashlib
 import json

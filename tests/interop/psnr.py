@@ -1,4 +1,4 @@
-"""How far crops are from what Pillow makes of the whole picture: decode, crop, resize (antialiased bilinear).
+"""Measures the difference of crops from Pillow's: decode the whole picture, crop, resize (antialiased bilinear).
 
 usage: psnr.py CASES, a JSON list of {"jpeg", "rect": [left, top, width, height], "size", "ours"}, where `ours` holds the RGB
 pixels of the crop at size x size that another decoder made. For each case prints, in dB and as one JSON list, [ours, scaled, scale]:
@@ -39,7 +39,7 @@ def case(jpeg: str, rect: list, size: int, ours: str) -> list:
         picture.draft("RGB", tuple(side // scale for side in whole))
         reduced = picture.convert("RGB")
     assert reduced.size == tuple(-(-side // scale) for side in whole), "the scale that was asked for"
-    # The crop's edges lie between samples: those inside of it, and weights for their true places.
+    # The crop's edges may lie between samples: take the surrounding whole samples, and let `box` weight the edges.
     box = [left / scale, top / scale, (left + width) / scale, (top + height) / scale]
     inside = [math.floor(box[0]), math.floor(box[1]), math.ceil(box[2]), math.ceil(box[3])]
     placed = [box[0] - inside[0], box[1] - inside[1], box[2] - inside[0], box[3] - inside[1]]

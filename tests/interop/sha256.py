@@ -1,4 +1,4 @@
-"""Prints the SHA-256 of each file named, as one JSON list."""
+"""Prints the SHA-256 of each file in the arguments, as one JSON list."""
 
 import hashlib
 import json

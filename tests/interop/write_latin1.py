@@ -1,4 +1,4 @@
-"""Writes a shard as old programs did, whose names of files are Latin-1 and not UTF-8.
+"""Writes a shard as old programs did, with file names in Latin-1 and not in UTF-8.
 
 usage: write_latin1.py FORMAT SHARD.tar
 
@@ -15,7 +15,7 @@ KEYS = ["caf\u00e9/\u00dcbung", "plain", "\u00e9t\u00e9", "\u00f6" * 60]
 
 
 def main(format: str, shard: str) -> None:
-    # What is no text in UTF-8 makes a raw record in pax.
+    # In pax, a name that is not UTF-8 becomes a raw record.
     encoding = "latin-1" if format != "pax" else "utf-8"
     with tarfile.open(shard, "w", format=FORMATS[format], encoding=encoding, errors="surrogateescape") as tar:
         for key in KEYS:

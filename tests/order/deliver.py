@@ -1,4 +1,4 @@
-"""Reads a JSON list of configurations on stdin and writes what the order in `order.py` delivers for each to stdout."""
+"""Reads a JSON list of configurations from stdin and writes to stdout what the order in `order.py` delivers for each."""
 import itertools, json, sys
 
 from order import GAMMA, MASK, Plan, mix

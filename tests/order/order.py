@@ -1,4 +1,4 @@
-"""The order of spdl-cluster, version 1, a second time: docs/spec/order.md in plain Python, sharing nothing with the Rust code."""
+"""A second implementation of version 1 of the order: docs/spec/order.md in plain Python, independent of the Rust code."""
 from bisect import bisect_right
 from functools import cache, reduce
 from itertools import accumulate
@@ -44,7 +44,7 @@ class Plan:
         self.lane = cache(self.lane)
 
     def lane(self, epoch, lane):
-        """The lane's spans in this epoch's order, as (first place on the line, end), and where each starts in the lane."""
+        """Returns the lane's spans in this epoch's order, as (first place on the line, end), and the start of each in the lane."""
         first, end = self.cuts[lane], self.cuts[lane + 1]
         low, high = bisect_right(self.line, first) - 1, bisect_right(self.line, end - 1) - 1
         count, k = high - low + 1, key(self.seed, SPANS, epoch, lane)
@@ -79,7 +79,7 @@ class Plan:
         return first + (bad - first + 1 + below(k, size - 1)) % size if attempt < 8 and size > 1 else below(k, self.samples)
 
     def steps(self, epoch, offset, batch, epochs, end):
-        """(from, next, entries in batch order); an entry is (epoch, offset, id, kind)."""
+        """Yields (from, next, entries in batch order) for each step; an entry is (epoch, offset, id, kind)."""
         n, q = self.samples, gcd(self.lanes, batch)
         while True:
             if end == "drop" and offset + batch > n:

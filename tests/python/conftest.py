@@ -1,4 +1,4 @@
-"""What the tests of the Python package share: a packed dataset, jobs of it, and real servers on loopback.
+"""Fixtures of the Python package's tests: a packed dataset, jobs on it, and real servers on loopback.
 
 `SPDL_TEST_CTL` is the path of the `spdl-ctl` to use; `cargo test` sets it.
 """
@@ -18,7 +18,7 @@ import pytest
 import spdl_cluster
 from spdl_cluster.demo import pack_pictures
 
-#: No process lives longer than this, and nothing is waited for longer.
+#: Time limit of each process and of each wait.
 LIMIT_S = 120.0
 PICTURES = 200
 
@@ -27,7 +27,7 @@ for name in [name for name in os.environ if name.startswith("SPDL_") and not nam
 
 
 def ctl(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Runs `spdl-ctl` to its end, which has to be a good one."""
+    """Runs `spdl-ctl` to its end and asserts that it succeeded."""
     command = [os.environ["SPDL_TEST_CTL"], "--die-with-parent", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -35,12 +35,12 @@ def ctl(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def ctl_json(*arguments: object) -> Any:
-    """The last line that `spdl-ctl` prints, as JSON."""
+    """Runs `spdl-ctl` and returns the last line that it prints, as JSON."""
     return json.loads(ctl(*arguments, "--json").stdout.splitlines()[-1])
 
 
 def run_python(code: str, *arguments: object, **variables: str) -> subprocess.Popen[str]:
-    """Starts a Python of its own on this code."""
+    """Starts a new Python process that runs this code."""
     command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **variables}
@@ -49,7 +49,7 @@ def run_python(code: str, *arguments: object, **variables: str) -> subprocess.Po
 
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A dataset of the demo's pictures."""
+    """Packs a dataset of the demo's pictures."""
     folder = tmp_path_factory.mktemp("data") / "dataset"
     pack_pictures(folder, PICTURES, seed=7)
     return folder
@@ -60,7 +60,7 @@ MakeJob = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def job(dataset: pathlib.Path) -> MakeJob:
-    """Makes a job of the dataset, as a dict: small pictures and their class, batches of 24."""
+    """Returns a function that makes a job as a dict: small pictures and their class, batches of 24."""
 
     def make(*columns: dict[str, Any], **keys: Any) -> dict[str, Any]:
         crop = [{"random_resized_crop": {"size": 32}}, {"random_flip": {}}]
@@ -73,7 +73,7 @@ def job(dataset: pathlib.Path) -> MakeJob:
 
 
 def write_job(job: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
-    """Writes the job as a job file, for `spdl-ctl`."""
+    """Writes the job as a job file for `spdl-ctl`."""
 
     def value(item: Any) -> str:
         if isinstance(item, dict):
@@ -88,7 +88,7 @@ def write_job(job: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture
 def job_file(tmp_path: pathlib.Path) -> Callable[[dict[str, Any]], pathlib.Path]:
-    """Writes a job as a job file."""
+    """Returns a function that writes a job as a job file."""
     return lambda job: write_job(job, tmp_path / f"{job['name']}.toml")
 
 
@@ -120,13 +120,13 @@ class Cluster:
         return self.processes[-1]
 
     def submit(self, job: dict[str, Any]) -> str:
-        """Submits a job; gives its name."""
+        """Submits a job and returns its name."""
         path = write_job(job, self.folder / f"{job['name']}.toml")
         ctl("job", "submit", path, "--coord", self.coordinators, "--certs", self.folder / "certs/admin")
         return str(job["name"])
 
     def connect(self, rank: int, world: int, **settings: Any) -> spdl_cluster.Loader:
-        """A loader of this cluster."""
+        """Opens a loader of this cluster."""
         certs = self.folder / "certs/client"
         return spdl_cluster.connect(rank, world, coordinators=self.coordinators, certs=certs, **settings)
 
@@ -138,12 +138,12 @@ class Cluster:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A coordinator and a worker on loopback."""
+    """Starts a coordinator and a worker on loopback."""
     cluster = Cluster(tmp_path_factory.mktemp("cluster"))
     yield cluster
     cluster.stop()
 
 
 def add(receipts: list[str]) -> str:
-    """The sum of receipts, or of content digests."""
+    """Adds up receipts or content digests."""
     return f"{sum(int(receipt, 16) for receipt in receipts) % (1 << 128):032x}"

@@ -1,4 +1,4 @@
-"""What a program does whose driver is the stand-in: run by `test_device.py`, each scene in a process of its own.
+"""Programs whose driver is the stand-in. `test_device.py` runs each scene in a separate process.
 
 usage: device_scenes.py SCENE JOB.json [CLUSTER.json]
 """
@@ -21,7 +21,7 @@ HALF = Normalise(mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 1.0), dtype="f16", layou
 
 
 def on_host(job: Job, **settings: Any) -> list[tuple[Any, str, dict[str, bytes]]]:
-    """Position, digest and columns of every batch of an epoch."""
+    """Returns the position, digest and columns of each batch of an epoch."""
     with spdl_cluster.local(job, tensors="numpy", **settings) as loader:
         return [
             (batch.position, batch.content_digest(), {name: batch[name].tobytes() for name in ("image", "label")})
@@ -30,7 +30,7 @@ def on_host(job: Job, **settings: Any) -> list[tuple[Any, str, dict[str, bytes]]
 
 
 def arrays(job: Job) -> None:
-    """Capsules say where their tensors are, and there are the same bytes; on two devices at once."""
+    """Capsules name the device and address of their tensors, which have the host's bytes; on two devices at once."""
     driver, expected = Driver(), on_host(job)
     streams = [driver.stream(device) for device in (0, 1)]
     loaders = [spdl_cluster.local(job, tensors="dlpack", device=f"cuda:{device}") for device in (0, 1)]
@@ -65,7 +65,7 @@ def arrays(job: Job) -> None:
                 else:
                     raise AssertionError(gone)
             del column, raw, taken, ids, batch
-        # Nor is what the loader has copied ahead counted: the state is about what was handed over.
+        # The state covers only delivered batches, not those that the loader has copied ahead.
         for loader in loaders:
             state = loader.state_dict()
             assert (state["epoch"], state["offset"]) == (0, 24 * (step + 1))
@@ -87,14 +87,15 @@ def arrays(job: Job) -> None:
 
 
 def streams(job: Job) -> None:
-    """The consumer's stream waits for the batch, and the batch's memory for what was put there: at once and after the batch is dropped."""
+    """The consumer's stream waits for the batch, and the reuse of the batch's memory waits for the consumer's stream, also
+    after the batch is dropped."""
     driver, expected = Driver(), on_host(job)
     own, other = driver.stream(0), driver.stream(0)
     loader = spdl_cluster.local(job, tensors="dlpack", device="cuda:0", device_options=DeviceOptions(buffers=2))
     seen = []
     for step, batch in enumerate(loader):
         column = batch["image"]
-        # By turns: DLPack's way, the batch's own, and a consumer that has told the batch itself.
+        # In turn: DLPack's `stream`, the batch's `wait_on`, and a second stream that the consumer gives to the batch.
         if step % 3 == 0:
             taken = Taken(column.__dlpack__(stream=own))
         else:
@@ -130,7 +131,7 @@ def streams(job: Job) -> None:
         else:
             raise AssertionError(wrong)
     loader.close()
-    # It outlives its loader, and is given back at last.
+    # A capsule outlives its loader; its memory is freed at the end.
     value = column.__dlpack__(stream=own)
     del loader, column
     assert driver.report()["allocations"] == 1
@@ -141,7 +142,7 @@ def streams(job: Job) -> None:
 
 
 def hoard(job: Job) -> None:
-    """Who keeps every buffer is warned, told, and goes on when one is let go."""
+    """A loop that keeps all buffers gets a warning and then an error, and continues when it releases one."""
     driver = Driver()
     with spdl_cluster.local(
         job, tensors="dlpack", device="cuda:0", timeout=1.6, device_options=DeviceOptions(buffers=3)
@@ -168,7 +169,7 @@ def hoard(job: Job) -> None:
 
 
 def normalise(job: Job) -> None:
-    """Pictures are normalised to the same bits on the device and on the host, and as the options say."""
+    """Pictures are normalised to the same bits on the device and on the host, as the options define."""
     import numpy
 
     driver = Driver()
@@ -188,7 +189,7 @@ def normalise(job: Job) -> None:
             assert array.strides == ((3072, 1024, 32, 1) if by is plain else (3072, 1, 96, 3))
             assert array.dtype == ((2, 32, 1) if by is plain else (2, 16, 1))
             assert driver.read(stream, array.address, array.size) == (image if by is plain else image.transpose(0, 2, 3, 1)).tobytes()
-            # Tensors of pictures that were made lie beside the batch, all others in its slot.
+            # Normalised pictures are outside the batch's slot, all other tensors inside.
             start, size = host.slab
             assert start <= host["label"].ctypes.data < start + size and not start <= image.ctypes.data < start + size
             assert host.content_digest() == bytes_of.content_digest() == device.content_digest()
@@ -207,7 +208,7 @@ def normalise(job: Job) -> None:
 
 
 def fork(job: Job) -> None:
-    """A forked child cannot use the device, and lets go of nothing that is its parent's."""
+    """A forked child cannot use the device, and releases none of its parent's resources."""
     loader = spdl_cluster.local(job, tensors="dlpack", device="cuda:0")
     epoch = iter(loader)
     batch = next(epoch)
@@ -228,7 +229,7 @@ def fork(job: Job) -> None:
 
 
 def opens(job: Job) -> None:
-    """Prints where a loader for `device="cuda"` is, or why there is none, once it has been used."""
+    """Opens a loader for `DEVICE`, uses it, and prints its device or the error."""
     device: Any = os.environ.get("DEVICE", "cuda")
     loader: spdl_cluster.Loader | None = None
     try:
@@ -247,7 +248,7 @@ def opens(job: Job) -> None:
 
 
 def cluster(job: Job, served: dict[str, Any]) -> None:
-    """Batches of a cluster's worker, over both transports, on the device."""
+    """Batches of a cluster's worker reach the device over both transports."""
     driver, expected = Driver(), on_host(job)
     start = spdl_cluster.local(job).state_dict()
     for transport in ("local", "quic"):
@@ -262,7 +263,7 @@ def cluster(job: Job, served: dict[str, Any]) -> None:
 
 
 def torch(job: Job) -> None:
-    """torch's own tensors over the stand-in's memory. What torch asks its own runtime, which is not there, is answered for it."""
+    """torch's tensors use the stand-in's memory. torch's CUDA runtime is absent; patches answer in its place."""
     import torch
     from unittest.mock import patch
 
@@ -284,7 +285,7 @@ def torch(job: Job) -> None:
             assert image.shape == (24, 3, 32, 32) and image.is_contiguous(memory_format=torch.channels_last)
             assert label.device == image.device and label.dtype == torch.int64
             current[0] = other if step % 2 else own
-            # The label is used on the stream that was current when the batch came, ids where they are asked for.
+            # The label is used on the stream that was current when the batch was delivered; ids on the stream current at their use.
             seen.append((step, driver.put_digest(own if step == 0 or step % 2 else other, label.data_ptr(), 24 * 8)))
             assert batch.ids.device == image.device
             raw = batch["raw"]

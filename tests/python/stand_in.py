@@ -1,4 +1,4 @@
-"""The driver as a trainer on a GPU uses it, for programs whose driver is the stand-in, and DLPack capsules as a consumer reads them."""
+"""The driver calls of a trainer on a GPU, for programs whose driver is the stand-in, and a consumer of DLPack capsules."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-#: Nothing is waited for longer.
+#: Time limit of each wait.
 LIMIT_S = 60.0
 
 
 class Driver:
-    """A trainer's own calls. Memory of its devices is memory of this process."""
+    """The driver calls of a trainer. The memory of the stand-in's devices is memory of this process."""
 
     def __init__(self) -> None:
         self.library = ctypes.CDLL("libcuda.so.1")
-        #: Contexts of the devices of streams.
+        #: The device context of each stream.
         self.contexts: dict[int, int] = {}
         self.call("cuInit", 0)
 
@@ -32,7 +32,7 @@ class Driver:
         self.call("cuCtxPopCurrent_v2", ctypes.byref(popped))
 
     def stream(self, device: int) -> int:
-        """A new stream of a device, which stays in use."""
+        """Creates a stream on a device and retains the device's context."""
         context, stream = ctypes.c_size_t(), ctypes.c_size_t()
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self.call_in(context.value, "cuStreamCreate", ctypes.byref(stream), 1)
@@ -40,7 +40,7 @@ class Driver:
         return stream.value
 
     def end(self, stream: int, device: int) -> None:
-        """Gives a stream back, and the device."""
+        """Destroys a stream and releases the device's context."""
         self.synchronise(stream)
         self.call_in(self.contexts[stream], "cuStreamDestroy_v2", ctypes.c_size_t(stream))
         self.call("cuDevicePrimaryCtxRelease_v2", device)
@@ -49,12 +49,12 @@ class Driver:
         self.call_in(self.contexts[stream], "cuStreamSynchronize", ctypes.c_size_t(stream))
 
     def read(self, stream: int, address: int, size: int) -> bytes:
-        """Memory of a device, once the stream has come to here."""
+        """Returns bytes of a device's memory after all work on the stream so far."""
         self.synchronise(stream)
         return ctypes.string_at(address, size)
 
     def put_digest(self, stream: int, address: int, size: int) -> ctypes.c_uint64:
-        """Puts a look at memory on the stream, as a kernel would; what it saw is there when the stream has come to it."""
+        """Enqueues a digest of memory on the stream, as a kernel would run; the result is valid when the stream has executed it."""
         seen = ctypes.c_uint64()
         pointers = (ctypes.c_size_t(stream), ctypes.c_size_t(address), ctypes.c_size_t(size), ctypes.byref(seen))
         self.call_in(self.contexts[stream], "cuda_stand_in_digest", *pointers)
@@ -67,14 +67,14 @@ class Driver:
         return report
 
     def wait_for(self, is_right: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The report, once it is right."""
+        """Polls the report until `is_right` returns true, and returns it."""
         until = time.monotonic() + LIMIT_S
         while not is_right(report := self.report()):
             assert time.monotonic() < until, report
         return report
 
     def check_clean(self) -> dict[str, Any]:
-        """Everything was given back, and nothing was used that must not be."""
+        """Asserts that all resources were released and that no call was wrong."""
         left = ("allocations", "host_allocations", "registrations", "handles", "retained")
         report = self.wait_for(lambda report: not any(report[what] for what in left))
         assert report["wrong"] == [], report
@@ -82,7 +82,7 @@ class Driver:
 
 
 def digest(data: bytes) -> int:
-    """What `put_digest` sees: FNV-1a."""
+    """Returns the digest that `put_digest` computes: FNV-1a."""
     value = 0xCBF29CE484222325
     for byte in data:
         value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
@@ -90,7 +90,7 @@ def digest(data: bytes) -> int:
 
 
 class Array(NamedTuple):
-    """What a capsule says of its tensor."""
+    """The description of a tensor in a capsule."""
 
     address: int
     device: tuple[int, int]
@@ -101,7 +101,7 @@ class Array(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of all elements, which lie without gaps."""
+        """The bytes of all elements, without gaps."""
         size = self.dtype[1] // 8
         for side in self.shape:
             size *= side
@@ -148,7 +148,7 @@ _set_name.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 class Taken:
-    """A tensor that was taken out of its capsule, as a consumer does it: it lives until `let_go`."""
+    """A tensor that a consumer has taken from its capsule; it is alive until `let_go`."""
 
     def __init__(self, capsule: Any) -> None:
         self._is_versioned = "dltensor_versioned" in repr(capsule)
@@ -164,5 +164,5 @@ class Taken:
         self.array = Array(tensor.data, device, dtype, shape, strides)
 
     def let_go(self) -> None:
-        """The consumer's last tensor dies."""
+        """Calls the deleter, as when the consumer's last tensor is freed."""
         self._managed.deleter(self._address)

@@ -2,10 +2,10 @@
 
 usage: suite_venv.py FOLDER
 
-Where this Python has torch, the environment uses it. Otherwise torch's wheel from the package index is installed without the
-gigabytes of CUDA libraries that it names: on the CPU none of their functions is called, so that libraries whose functions all
-fail are enough to load it. Where there is no torch to be had, the reason is in the file `no-torch` of the environment; where there is none of the
-frameworks that the examples are for, it is in `no-frameworks`.
+If this Python has torch, the environment uses it. Otherwise torch's wheel is installed from the package index, without the
+gigabytes of CUDA libraries that it requires: on the CPU none of their functions is called, so libraries whose functions all
+fail are enough to load it. If torch cannot be installed, the environment's file `no-torch` has the reason; for the frameworks
+of the examples, the file is `no-frameworks`.
 """
 
 import pathlib
@@ -18,16 +18,17 @@ import venv
 
 PACKAGES = ["maturin==1.16.0", "ml_dtypes==0.5.4", "mypy==2.4.1", "numpy==2.4.6", "pytest==9.2.0"]
 TORCH = "torch==2.15.0"
-#: What torch imports, the CUDA libraries aside.
+#: The packages that torch imports, except the CUDA libraries.
 TORCH_IMPORTS = ["filelock", "fsspec", "jinja2", "networkx", "sympy", "typing-extensions"]
-#: What examples are for. They name torch, and through it the CUDA libraries, so what else they import is named here.
+#: The frameworks of the examples. They require torch, and so the CUDA libraries; to leave these out, their other imports are
+#: listed below.
 FRAMEWORKS = ["lightning==2.6.6", "torchmetrics==1.9.0", "accelerate==1.15.0", "spdl_core==0.8.0"]
 FRAMEWORKS_IMPORT = ["huggingface_hub", "lightning-utilities", "packaging", "psutil", "pyyaml", "safetensors", "tqdm"]
-#: Libraries that every system has.
+#: Libraries that are part of each system.
 SYSTEM = re.compile(r"(lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|z)|ld-linux.*)\.so")
-#: Symbol versions of those.
+#: Versions of the symbols of those libraries.
 SYSTEM_VERSIONS = ("GLIBC", "GCC", "CXXABI", "GOMP", "OMP", "GFORTRAN", "ZLIB")
-#: The version of a library's symbols, where it is not the library's own name.
+#: The version of a library's symbols, if it is not the library's name.
 VERSIONS = {"libnvshmem_host.so.3": "NVSHMEM", "libquadmath.so.0": "QUADMATH_1.0"}
 
 
@@ -46,7 +47,7 @@ def main(folder: str) -> None:
 
 
 def add_torch(home: pathlib.Path, absent: pathlib.Path) -> None:
-    """Installs torch, or says why not."""
+    """Installs torch, or writes the reason why it cannot."""
     absent.write_text("it is being installed")
     try:
         venv.pip(home, "--no-compile", *TORCH_IMPORTS)
@@ -60,7 +61,7 @@ def add_torch(home: pathlib.Path, absent: pathlib.Path) -> None:
 
 
 def add_frameworks(home: pathlib.Path, absent: pathlib.Path) -> None:
-    """Installs the frameworks, or says why not."""
+    """Installs the frameworks, or writes the reason why it cannot."""
     try:
         venv.pip(home, "--no-compile", *FRAMEWORKS_IMPORT)
         venv.pip(home, "--no-compile", "--no-deps", *FRAMEWORKS)
@@ -72,7 +73,7 @@ def add_frameworks(home: pathlib.Path, absent: pathlib.Path) -> None:
 
 
 def stand_in(libraries: pathlib.Path) -> None:
-    """Puts libraries of failing functions beside torch's own, in place of those that it needs and that are not there."""
+    """Replaces the missing libraries that torch requires by libraries of failing functions."""
     there = {path.name for path in libraries.iterdir()}
     needed: set[str] = set()
     symbols: dict[str, set[str]] = {}
@@ -83,7 +84,7 @@ def stand_in(libraries: pathlib.Path) -> None:
             name, _, version = symbol.partition("@")
             if kind == "U" and not name.startswith("_Z") and not version.lstrip("@").startswith(SYSTEM_VERSIONS):
                 symbols.setdefault(version.lstrip("@"), set()).add(name)
-    # Symbols without a version can be of any library; torch's own names among them are taken from torch first.
+    # Symbols without a version may be of any library. Where torch itself defines one of them, the loader finds torch's first.
     anyones = {name for name in symbols.get("", set()) if name.startswith(("cu", "nccl", "nv"))}
     for name in sorted(needed):
         if name not in there and not SYSTEM.match(name):
@@ -92,7 +93,7 @@ def stand_in(libraries: pathlib.Path) -> None:
 
 
 def build(library: pathlib.Path, functions: set[str], version: str | None) -> None:
-    """Compiles a library whose functions all return 100, which CUDA calls `cudaErrorNoDevice`."""
+    """Compiles a library whose functions all return 100, CUDA's `cudaErrorNoDevice`."""
     with tempfile.TemporaryDirectory() as folder:
         source, versions = pathlib.Path(folder, "stand-in.c"), pathlib.Path(folder, "versions")
         source.write_text("".join(f"long {function}(void) {{ return 100; }}\n" for function in sorted(functions)))
@@ -104,7 +105,7 @@ def build(library: pathlib.Path, functions: set[str], version: str | None) -> No
 
 
 def tool(*command: object) -> str:
-    """What a tool prints."""
+    """Runs a tool and returns its output."""
     return subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True).stdout
 
 

@@ -1,4 +1,4 @@
-"""Bad samples, as a trainer hears of them: counted in `stats()`, and logged by kind through Python's `logging`."""
+"""Reports of bad samples to a trainer: counts in `stats()`, and a log line for each kind through Python's `logging`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LACKS = {"name": "caption", "from": "nofield", "decode": "bytes"}
 
 
 def picky(**keys: Any) -> dict[str, Any]:
-    """A column whose function does not like the samples of one class."""
+    """Returns a column whose function fails for the samples of one class."""
     return {"name": "other", "from": "cls", "decode": "int", "transform": user_functions.Picky.raises, **keys}
 
 
 class Lines(logging.Handler):
-    """What is logged."""
+    """Collects the log records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Lines(logging.Handler):
 
 @pytest.fixture
 def lines() -> Iterator[Callable[[str], list[str]]]:
-    """Waits for a line of the log with this in it; gives all with it so far."""
+    """Waits for a log line that contains a text; returns all such lines so far."""
     handler, logger = Lines(), logging.getLogger("spdl_cluster")
 
     def wait(part: str) -> list[str]:
@@ -57,7 +57,7 @@ def test_substituted_samples_are_counted_and_logged_by_kind(job: MakeJob, lines:
     assert flagged > 3
     said = lines("bad sample")
     assert "class 3 is not" in said[0] and "key=" in said[0]
-    # The first, and one for ten times as many.
+    # One line for the first bad sample, and one at ten times as many.
     assert len(said) <= 2, said
 
 

@@ -1,4 +1,4 @@
-"""Loaders that are served by a cluster: both transports, several ranks, and what a coordinator refuses."""
+"""Loaders of a cluster: both transports, several ranks, and a coordinator's refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real DistributedDataParallel training under torchrun, on gloo: killed in the middle, resumed at other world sizes."""
+"""Real DistributedDataParallel training under torchrun with gloo: killed in the middle and resumed at other world sizes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXAMPLE = pathlib.Path(__file__).parents[2] / "python/examples/train_ddp.py"
 
 
 def torchrun(world: int, *arguments: object, **variables: str) -> subprocess.Popen[str]:
-    """Starts the example on `world` ranks, in a process group of its own."""
+    """Starts the example on `world` ranks, in a new process group."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
     return subprocess.Popen(
         [*command, str(EXAMPLE), *map(str, arguments)],
@@ -36,7 +36,7 @@ def torchrun(world: int, *arguments: object, **variables: str) -> subprocess.Pop
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    """Waits for its end, which has to be a good one; gives what it printed."""
+    """Waits for the end, asserts success, and returns the output."""
     try:
         output, errors = process.communicate(timeout=LIMIT_S)
     finally:
@@ -46,7 +46,7 @@ def finish(process: subprocess.Popen[str]) -> str:
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """`kill -9` for torchrun and all its ranks, which are in sessions of their own."""
+    """Kills torchrun and all its ranks, which are in separate sessions, with SIGKILL."""
     children = pathlib.Path(f"/proc/{process.pid}/task").glob("*/children")
     ranks = [int(rank) for text in children for rank in text.read_text().split()]
     for group in (process.pid, *ranks):
@@ -58,25 +58,26 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 def steps(text: str) -> list[dict[str, Any]]:
-    """The steps in a trace; a line that a kill cut off is none."""
+    """Returns the steps in a trace, without a last line that a kill has cut off."""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 class Gate:
-    """A pipe for the trace of rank 0: a rank that has traced a page more than was read waits, so it can be killed in the middle."""
+    """A pipe for the trace of rank 0. It holds a page: a rank that is a page ahead of the reader blocks, and so can be killed
+    in the middle."""
 
     PAGE = 4096
 
     def __init__(self, path: pathlib.Path) -> None:
         os.mkfifo(path)
-        # Without waiting for the rank, which then opens it without waiting for us.
+        # O_NONBLOCK: do not wait for the writer. The rank can then open the pipe without waiting too.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, self.PAGE)
         self.pipe = os.fdopen(descriptor, "rb", buffering=0)
         self.text = b""
 
     def pass_steps(self, process: subprocess.Popen[str], count: int) -> None:
-        """Reads so many steps."""
+        """Reads until the trace has `count` steps."""
         deadline = time.monotonic() + LIMIT_S
         while self.text.count(b"\n") < count:
             if select.select([self.pipe], [], [], 0.2)[0]:
@@ -84,7 +85,7 @@ class Gate:
             assert process.poll() is None and time.monotonic() < deadline, process.communicate()
 
     def rest(self) -> str:
-        """All that was traced: up to the end of the rank, which comes a little after that of torchrun."""
+        """Returns the whole trace. Reads to the end of the rank, which is a little later than torchrun's."""
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
             select.select([self.pipe], [], [], 0.2)
@@ -101,7 +102,7 @@ class Gate:
 def test_the_example_of_the_readme_trains_on_the_demos_data() -> None:
     said = finish(torchrun(2, "--demo", "--pictures", 96)).splitlines()
     assert said[-1].startswith("saw 192 samples in 2 epochs on 2 ranks, 0 of them twice; "), said
-    # The whole validation set after each epoch.
+    # Each epoch ends with the whole validation set.
     for epoch, line in enumerate(said[-3:-1]):
         assert line.startswith(f"epoch {epoch}: ") and " of 32 validation samples are right" in line, said
 
@@ -109,14 +110,14 @@ def test_the_example_of_the_readme_trains_on_the_demos_data() -> None:
 def test_training_killed_in_the_middle_goes_on_at_any_world_size(
     job: MakeJob, cluster: Cluster, tmp_path: pathlib.Path
 ) -> None:
-    # 200 steps and more, of which a page holds some 40.
+    # More than 200 steps; a page of the trace holds about 40.
     name = cluster.submit(job(name="ddp", global_batch=6, epochs=6, epoch_end="exact"))
     checkpoint = tmp_path / "checkpoint.pt"
     certs = str(cluster.folder / "certs/client")
     variables = {"SPDL_COORD": cluster.coordinators, "SPDL_JOB": name, "SPDL_CERTS": certs}
     trained: collections.Counter[tuple[int, int]] = collections.Counter()
     start, worlds = [0, 0], set()
-    # Two ranks, killed; one rank, killed; three ranks, to the end.
+    # Two ranks that are killed, one rank that is killed, and three ranks that run to the end.
     for launch, world in enumerate([2, 1, 3]):
         traces = tmp_path / f"trace-{launch}"
         traces.mkdir()
@@ -137,7 +138,7 @@ def test_training_killed_in_the_middle_goes_on_at_any_world_size(
         assert (reached < [6, 0]) == (gate is not None)
         for step in (step for text in texts for step in steps(text)):
             assert step["from"] >= start
-            # What came after the checkpoint is trained again by the next launch.
+            # The next launch trains the steps after the checkpoint again.
             if step["next"] <= reached:
                 trained.update((epoch, sample) for epoch, sample in step["seen"])
                 worlds.add(world)

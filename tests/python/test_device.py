@@ -1,4 +1,4 @@
-"""Batches on a GPU, by a stand-in for its driver: each scene is a process of its own, which is told how that driver behaves.
+"""Batches on a GPU, with a stand-in for its driver. Each scene is a separate process with its own settings of the stand-in.
 
 `SPDL_TEST_CUDA_STAND_IN` is the path of the stand-in; `cargo test` sets it.
 """
@@ -24,7 +24,7 @@ Play = Callable[..., str]
 
 @pytest.fixture
 def play(job: MakeJob, tmp_path: pathlib.Path) -> Play:
-    """Runs a scene on a driver that behaves as `settings` say; gives what it printed."""
+    """Returns a function that runs a scene, with `settings` for the stand-in, and returns its output."""
 
     def play(scene: str, settings: str = "", driver: str | None = None, served: Any = None, **variables: str) -> str:
         library = os.environ["SPDL_TEST_CUDA_STAND_IN"] if driver is None else driver
@@ -88,7 +88,7 @@ def test_torch_has_tensors_of_the_device_on_its_current_stream(play: Play) -> No
     [
         ("cuda", "devices=3", "", "cuda:0"),
         ("cuda", "devices=3", "2", "cuda:2"),
-        # A process that was given a device of its own.
+        # A process that sees only its own device.
         ("cuda", "devices=1", "2", "cuda:0"),
         ("cuda:1", "devices=3", "2", "cuda:1"),
         ("1", "devices=3", "", "cuda:1"),
@@ -103,7 +103,7 @@ def test_a_device_has_many_names(play: Play, device: str, settings: str, local_r
 @pytest.mark.parametrize(
     ("settings", "variables", "kind", "says", "hint"),
     [
-        # Those that are known at once, and then those that are when the loader is opened or used.
+        # First the errors that are known at once, then those at the opening or use of the loader.
         ("devices=2", {"DEVICE": "cuda:2"}, "DeviceError", "`cuda:2` does not exist: the driver shows 2 devices", "from 0"),
         ("devices=2", {"LOCAL_RANK": "4"}, "DeviceError", "`cuda:4` does not exist", "LOCAL_RANK"),
         ("devices=0", {}, "DeviceError", "the driver shows 0 devices", "CUDA_VISIBLE_DEVICES"),
@@ -122,7 +122,7 @@ def test_what_fails_is_told_by_kind_and_with_the_remedy(
     error = json.loads(told)
     assert error["kinds"][0] == kind and "SpdlError" in error["kinds"]
     assert says in error["text"] and (hint or "") in (error["hint"] or ""), error
-    # What is wrong with a device itself is told when the loader is made.
+    # Errors of the device itself are raised when the loader is made.
     assert bool(made) == any(late in settings for late in ("memory", "HtoD", "lose_at", "WaitEvent"))
 
 

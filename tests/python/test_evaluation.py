@@ -1,4 +1,4 @@
-"""Loops over a loader again and again: an evaluation gives the whole dataset at every `for`, and a loader that is finished says so."""
+"""Repeated loops over a loader: an evaluation gives the whole dataset in each `for`; a finished loader raises an error."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ EVERYTHING = list(range(PICTURES))
 
 
 def ids(loader: spdl_cluster.Loader) -> list[int]:
-    """The ids of one `for` that count."""
+    """Returns the ids of the valid entries of one `for`."""
     return [i for batch in loader for i, valid in zip(batch.ids.tolist(), batch.valid.tolist()) if valid]
 
 
 def take(loader: spdl_cluster.Loader, steps: int) -> None:
-    """A loop that is left after so many steps."""
+    """Runs a loop and leaves it after a number of steps."""
     for step, _ in enumerate(loader, 1):
         if step == steps:
             break
@@ -29,7 +29,7 @@ def take(loader: spdl_cluster.Loader, steps: int) -> None:
 
 @pytest.fixture(params=["local", "cluster"])
 def loader(request: pytest.FixtureRequest, job: MakeJob) -> Iterator[Callable[..., spdl_cluster.Loader]]:
-    """Makes loaders of a job, in this process or served by a cluster."""
+    """Returns a function that makes loaders of a job, in this process or of a cluster."""
     made: list[spdl_cluster.Loader] = []
     submitted: set[str] = set()
 
@@ -53,7 +53,7 @@ def test_an_evaluation_gives_the_whole_dataset_at_every_for_also_after_a_break(
     loader: Callable[..., spdl_cluster.Loader], job: MakeJob, tmp_path: pathlib.Path
 ) -> None:
     validation = loader(dict(EVALUATION))
-    # As Lightning's sanity check does.
+    # Like Lightning's sanity check.
     take(validation, 2)
     assert (validation.position, validation.repeat) == ((0, 48), True)
     receipts = []
@@ -64,7 +64,7 @@ def test_an_evaluation_gives_the_whole_dataset_at_every_for_also_after_a_break(
     take(validation, 3)
     partial = validation.receipt
     assert ids(validation) == EVERYTHING
-    # Whatever came before: that of one epoch, as the plan has it.
+    # The receipt is always that of one epoch of the plan, whatever loops came before.
     assert {*receipts, validation.receipt} == {receipts[0]}
     assert partial != receipts[0]
     assert validation.stats()["samples"] == 4 * PICTURES + 48 + 72

@@ -1,4 +1,4 @@
-"""The examples, run as their users start them: under torchrun, as a program that starts its own ranks, and alone."""
+"""Runs the examples as users do: under torchrun, as a program that starts its own ranks, and alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ABSENT = os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "it is not installed")
 
 
 def run(example: str, *arguments: object, ranks: int = 0) -> str:
-    """The last lines that an example prints."""
+    """Runs an example and returns the last lines of its output."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks else []
     command = [sys.executable, *launcher, EXAMPLES / example, *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -44,7 +44,7 @@ def test_the_example_for_spdl_goes_on_in_the_middle_of_an_epoch() -> None:
 def test_lightning_on_two_devices_trains_and_validates_on_everything_in_each_epoch() -> None:
     pytest.importorskip("lightning", reason=ABSENT)
     said = re.sub(r"\s*\n", "\n", run("train_lightning.py", "--devices", 2))
-    # Forty validation samples after the sanity check, after an epoch, and after the restart; an epoch of 128 on two ranks.
+    # 40 validation samples after the sanity check, after an epoch and after the restart; 128 samples in an epoch of two ranks.
     for epoch in (0, 1):
         assert f"epoch {epoch}: trained on 128 samples, validated on 40" in said, said
     assert "0 samples twice, on 2 ranks" in said, said

@@ -1,4 +1,4 @@
-"""A job that is a dict: what is wrong with it is told in the job's words, and nothing of TOML, Rust or a line that no file has."""
+"""A job that is a dict: its errors use the job's keys, and mention no TOML, Rust or line numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from conftest import MakeJob
 
 
 def told(job: Any) -> str:
-    """The error that this job is refused with."""
+    """Returns the error for this job."""
     with pytest.raises(spdl_cluster.SettingError) as error:
         spdl_cluster.local(job, tensors="numpy").__enter__()
     text = str(error.value)

@@ -1,4 +1,4 @@
-"""Launches after and beside each other, with the habits of a notebook: where they start, and who may start at all."""
+"""Launches one after another and at the same time, as in a notebook: where they start, and which are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from conftest import PICTURES, Cluster, MakeJob
 
 
 def take(loader: spdl_cluster.Loader, steps: int) -> list[int]:
-    """The ids of so many batches, copied."""
+    """Returns copies of the ids of a number of batches."""
     batches = (loader.next() for _ in range(steps))
     return [sample for batch in batches if batch is not None for sample in batch.ids.tolist()]
 

@@ -1,4 +1,4 @@
-"""The loader: epochs, positions, states, receipts, and what it refuses."""
+"""The loader: epochs, positions, states, receipts and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JobFile = Callable[[dict[str, Any]], pathlib.Path]
 
 
 def ids(loader: spdl_cluster.Loader) -> list[int]:
-    """The ids of one `for`, copied."""
+    """Returns copies of the ids of one `for`."""
     return [sample for batch in loader for sample in batch.ids.tolist()]
 
 
@@ -48,7 +48,7 @@ def test_every_sample_comes_once_an_epoch_however_epochs_end(job: MakeJob, epoch
             assert abs(len(entries) - len(loader)) <= (1 if epoch_end == "continuous" else 0)
     seen = [entry for epoch in epochs for entry in epoch]
     assert len(set(seen)) == len(seen)
-    # 600 samples are 25 whole batches.
+    # 600 samples are exactly 25 batches.
     assert len(seen) == 3 * PICTURES
     if epoch_end != "continuous":
         assert [{e for e, _ in epoch} for epoch in epochs] == [{0}, {1}, {2}]
@@ -75,7 +75,7 @@ def test_a_state_is_what_was_handed_over_and_resumes_at_any_world_size(job: Make
             before += batch.ids.tolist()
             if step == 2:
                 break
-        # Others are prefetched by now, and do not count.
+        # Batches that are prefetched but not delivered do not count.
         state = loader.state_dict()
         assert (state["epoch"], state["offset"]) == (0, 72)
         assert before == whole[:72]

@@ -1,4 +1,4 @@
-"""Habits of a DataLoader's users, each told what there is instead; and what loaders and batches show of themselves."""
+"""Habits of a DataLoader's users: each error names the replacement. Also the `repr` of loaders and batches."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_what_is_done_to_a_dataloader_is_answered_with_what_to_do(job: MakeJob) 
         refuses(AttributeError, "a loader has no `set_epoch`", "leave it out", lambda: untyped.set_epoch(1))
         refuses(AttributeError, "a loader has no `sampler`", "rank and world slice", lambda: untyped.sampler.set_epoch(1))
         refuses(TypeError, "a loader is no dataset", "`for batch in loader`", lambda: loader[0])
-        # Frameworks ask before they call.
+        # Frameworks check with `hasattr` before they call.
         assert not hasattr(loader, "set_epoch") and getattr(loader, "batch_size", None) is None
         with pytest.raises(AttributeError, match="a loader has no `lenght`"):
             untyped.lenght
@@ -60,7 +60,7 @@ def test_a_dataloader_of_a_loader_says_to_use_the_loader(job: MakeJob) -> None:
     with spdl_cluster.local(job()) as loader:
         wrapped: Any = torch.utils.data.DataLoader(loader)
         refuses(TypeError, "no DataLoader is made of it", "use it where the DataLoader was", lambda: next(iter(wrapped)))
-        # What Hugging Face's Trainer makes of its `train_dataset`.
+        # As Hugging Face's Trainer does with its `train_dataset`.
         shuffled: Any = torch.utils.data.DataLoader(loader, sampler=torch.utils.data.RandomSampler(loader))
         refuses(TypeError, "a loader is no dataset", "`get_train_dataloader`", lambda: next(iter(shuffled)))
 

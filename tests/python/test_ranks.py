@@ -1,4 +1,4 @@
-"""Which rank of how many a loader takes itself for, under every launcher: no two ranks load the same samples."""
+"""The rank and world that a loader finds under each launcher: no two ranks load the same samples."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def job_json(job: MakeJob, tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def check_shares(said: list[Any], world: int) -> None:
-    """Every rank has its own samples, and all together have the epoch's."""
+    """Asserts that no two ranks have the same sample and that all together have the epoch's."""
     assert sorted(rank for rank, _, _ in said) == list(range(world))
     assert {of for _, of, _ in said} == {world}
     everything = [sample for _, _, ids in said for sample in ids]
@@ -54,7 +54,7 @@ def decided(job: dict[str, Any], rank: int | None = None, world: int | None = No
 
 
 def group(monkeypatch: pytest.MonkeyPatch, rank: int, world: int) -> None:
-    """A program with a process group, as far as the package looks at it."""
+    """Patches torch so that the package sees a process group."""
     distributed = types.SimpleNamespace(
         is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: rank, get_world_size=lambda: world
     )
@@ -79,7 +79,7 @@ def test_the_variables_of_every_launcher_give_each_rank_its_share(job_json: path
 def test_ranks_of_mp_spawn_with_a_process_group_load_different_samples(job_json: pathlib.Path, tmp_path: pathlib.Path) -> None:
     pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
     program = tmp_path / "train.py"
-    # As PyTorch's tutorial of DistributedDataParallel has it; the loader is made before the group is there.
+    # As in PyTorch's tutorial of DistributedDataParallel; the loader is made before the process group.
     program.write_text(
         """
 import json, os, sys
@@ -133,7 +133,7 @@ def test_a_batch_script_of_slurm_without_tasks_is_a_world_of_one(job: MakeJob, m
     for name, value in {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0"}.items():
         monkeypatch.setenv(name, value)
     assert decided(job()) == (0, 1)
-    # The step has two of the job's four tasks.
+    # The Slurm step has two of the job's four tasks.
     for name, value in {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "2"}.items():
         monkeypatch.setenv(name, value)
     assert decided(job()) == (1, 2)

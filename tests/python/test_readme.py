@@ -1,4 +1,5 @@
-"""The commands and the Python of the README's section "From a folder to a batch", run as they stand there; and the guide's table of settings."""
+"""Runs the commands and the Python of the README's section "From a folder to a batch", and checks the guide's table of
+settings."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ README = pathlib.Path(__file__).parents[2] / "README.md"
 
 
 def blocks(language: str) -> list[str]:
-    """The section's code blocks in this language."""
+    """Returns the section's code blocks in a language."""
     section = README.read_text(encoding="utf-8").split("\n## From a folder to a batch\n", 1)[1].split("\n## ", 1)[0]
     return re.findall(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
 
@@ -33,7 +34,7 @@ def test_the_readme_leads_from_a_folder_to_batches(tmp_path: pathlib.Path) -> No
 
     commands = [shlex.split(line, comments=True) for line in blocks("sh")[0].splitlines() if line.startswith("spdl-ctl")]
     assert [command[:2] for command in commands] == [["spdl-ctl", "pictures"]]
-    # Fewer pictures than a newcomer makes.
+    # Fewer pictures than the README's command makes.
     run(*commands[0][:-1], str(PICTURES))
 
     [code] = blocks("python")

@@ -1,4 +1,4 @@
-"""Tensors share the memory that samples were decoded into, and hold its slot for as long as they live."""
+"""Tensors share the memory that samples were decoded into, and hold its slot as long as they are alive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RAW = {"name": "raw", "from": "jpg", "decode": "bytes", "max_bytes": 400_000}
 
 
 def half(name: str, dtype: str) -> dict[str, Any]:
-    """A normalised picture."""
+    """Returns a column of normalised pictures."""
     ops = [{"resize": {"size": 24}}, {"center_crop": {"size": 16}}]
     return {"name": name, "from": "jpg", "decode": "image", "dtype": dtype, "layout": "nchw", "ops": ops}
 
@@ -33,7 +33,7 @@ def test_tensors_of_the_local_queue_lie_in_the_workers_slab(job: MakeJob, cluste
                 bytes_of = (tensor.numel() - 1) * tensor.stride(-1) * tensor.element_size() + tensor.element_size()
                 assert start <= tensor.data_ptr() <= tensor.data_ptr() + bytes_of <= start + size
         assert loader.stats()["serving"]["transport"] == "local"
-        # The kernel agrees: this memory is the sealed file that the worker passed over its socket.
+        # The kernel's map shows that this memory is the sealed file which the worker passed over its socket.
         with open("/proc/self/maps") as maps:
             mapped = {int(line.split("-")[0], 16): line for line in maps}
         assert "/memfd:spdl-slab" in mapped[start]
@@ -130,7 +130,7 @@ def test_a_slot_goes_back_when_the_last_tensor_dies(job: MakeJob) -> None:
         del first
         gc.collect()
         assert gone() is None
-        # One tensor holds the slot: all that follows comes through the other one, and this one is not written to.
+        # One tensor holds its slot: all following batches use the other slot, and the held one is not overwritten.
         slots = []
         for batch in epoch:
             slots.append(batch.slot)
@@ -168,7 +168,7 @@ def test_an_exporter_refuses_what_it_cannot_do(job: MakeJob) -> None:
             with pytest.raises(BufferError):
                 column.__dlpack__(**wrong)
         for version, name in ((None, "dltensor"), ((0, 8), "dltensor"), ((1, 0), "dltensor_versioned")):
-            # A capsule that nobody takes gives back what it holds.
+            # A capsule that is not consumed releases what it holds.
             assert re.search(f'"{name}"', repr(column.__dlpack__(max_version=version)))
 
 

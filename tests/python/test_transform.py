@@ -1,4 +1,4 @@
-"""Functions of the user's: what they get, what becomes of what they return, and what happens when they fail."""
+"""User functions: their arguments, their return values, and their failures."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ SHIFTED = user_functions.shifted
 
 
 def column(name: str, function: str, **keys: Any) -> dict[str, Any]:
-    """A column of the class, with a function of ours."""
+    """Returns a column of the class with one of the functions in `user_functions`."""
     plain = {"name": name, "from": "cls", "decode": "int"}
     return {**plain, "transform": f"user_functions:{function}", **keys}
 
 
 def with_functions(job: MakeJob, **keys: Any) -> dict[str, Any]:
-    """A job whose columns have functions of every kind."""
+    """Returns a job whose columns have functions of all kinds."""
     made = job(
         column("means", "means", decode="image", returns={"dtype": "f32", "shape": [3]}),
         column("draws", "draws", decode="bytes", returns={"dtype": "i64", "shape": [3]}),
@@ -49,12 +49,12 @@ def digests(loader: spdl_cluster.Loader) -> list[tuple[Any, str]]:
 
 
 def with_process(job: MakeJob, **keys: Any) -> dict[str, Any]:
-    """A job with a column that tells the function's process."""
+    """Returns a job with a column of the ids of the functions' processes."""
     return job(column("process", "process"), **keys)
 
 
 def wait_for_the_end_of(process: int) -> None:
-    """Until the process has ended."""
+    """Waits until the process has ended."""
     try:
         descriptor = os.pidfd_open(process)
     except ProcessLookupError:
@@ -78,7 +78,7 @@ def test_functions_get_what_was_decoded_and_their_arrays_are_delivered(job: Make
     with spdl_cluster.local(with_functions(job), tensors="numpy") as loader:
         for batch in loader:
             for at, sample in enumerate(batch.ids.tolist()):
-                # The generator that docs/guide/python.md tells of.
+                # The generator that docs/guide/python.md documents.
                 rng = numpy.random.Generator(numpy.random.PCG64([5, 0, sample]))
                 noise = rng.integers(0, 100, (32, 32, 3), dtype=numpy.uint8)
                 assert (batch["image"][at] == pictures[sample] // 2 + noise).all()
@@ -90,7 +90,7 @@ def test_functions_get_what_was_decoded_and_their_arrays_are_delivered(job: Make
                 assert batch["shifted"][at] == label + 100
                 seen += 1
         stages = {stage["name"]: stage for stage in loader.stats()["stages"]}
-        # One for each of the five columns with a function.
+        # One call for each of the five columns with a function.
         assert stages["transform"]["items"] == 5 * stages["decode"]["items"]
     assert seen == PICTURES // 24 * 24
 
@@ -192,7 +192,7 @@ def test_a_process_that_is_killed_costs_no_sample(
                 wait_for_the_end_of(process)
             del batch
     assert len(seen) >= 4
-    # The last went with the job.
+    # The last process ended with the job.
     for process in seen:
         wait_for_the_end_of(process)
 
@@ -299,7 +299,7 @@ def test_a_function_of_the_program_itself_is_imported_as_multiprocessing_does(
 def test_a_function_of_a_notebook_gets_a_hint(job: MakeJob, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "job.json"
     path.write_text(json.dumps(job(column("other", "")), default=str))
-    # What is typed in has no file, as in a notebook.
+    # A program from standard input has no file, as in a notebook.
     program = f"""
 import json, spdl_cluster
 def f(label, rng):

@@ -1,4 +1,4 @@
-"""Types: mypy --strict on the package, its examples and these tests; stubtest on the native half."""
+"""Type checks: mypy --strict on the package, its examples and these tests; stubtest on the native module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def run(folder: pathlib.Path, *arguments: object) -> None:
-    """Runs a module of mypy."""
+    """Runs one of mypy's modules."""
     done = subprocess.run(
         [sys.executable, "-m", *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=2 * LIMIT_S
     )
@@ -24,7 +24,7 @@ def run(folder: pathlib.Path, *arguments: object) -> None:
 
 
 def test_package_examples_and_tests_are_typed(tmp_path: pathlib.Path) -> None:
-    # torch is not followed: its types are not ours, and take half a minute to read.
+    # mypy does not follow imports of torch: checking its types would take half a minute and find no errors of ours.
     lines = ["[mypy]", "strict = True", f"cache_dir = {tmp_path / 'cache'}"]
     lines += ["warn_unused_ignores = False", "disallow_subclassing_any = False"]
     for module in ("torch", "lightning", "accelerate", "spdl", "ml_dtypes"):

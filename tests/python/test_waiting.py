@@ -1,4 +1,4 @@
-"""Waiting: hoards, signals, forks, timeouts, slow consumers."""
+"""Waiting for batches: loops that keep all batches, signals, forks, timeouts, slow consumers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from conftest import LIMIT_S, Cluster, MakeJob, run_python
 
 
 def line(process: subprocess.Popen[str]) -> str:
-    """The next line that the process prints."""
+    """Reads the next line of the process's output."""
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -34,7 +34,7 @@ def test_a_loop_that_hoards_batches_is_warned_and_then_told(job: MakeJob) -> Non
         assert [warning.filename for warning in seen] == [__file__]
         assert isinstance(error.value, TimeoutError)
         hoard.clear()
-        # What it waited for comes now.
+        # The batch that the loop waited for is delivered now.
         assert loader.position == (0, 72)
         assert next(iter(loader)).position == (0, 72)
 
@@ -90,7 +90,7 @@ def test_other_threads_go_on_while_one_waits(job: MakeJob) -> None:
         positions: list[Any] = []
         waiter = threading.Thread(target=lambda: positions.append(next(epoch).position))
         waiter.start()
-        # This thread runs Python while that one waits for what this one holds.
+        # This thread runs Python while the other thread waits for the batch held here.
         assert sum(range(1000)) == 499_500
         assert positions == []
         held.clear()
@@ -154,7 +154,7 @@ def test_a_slow_consumer_gets_every_batch_whole(job: MakeJob) -> None:
         digests = []
         for _ in range(2):
             for batch in loader:
-                # Work that takes longer than a batch takes to be made: whoever fills slots has all the time to go wrong.
+                # The work takes longer than filling a batch, so an overwritten slot would be noticed.
                 before = batch.content_digest()
                 for _ in range(20):
                     assert batch["image"].astype("float64").mean() > 0

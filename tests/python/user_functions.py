@@ -1,4 +1,4 @@
-"""Functions of a user's, as jobs name them in `transform`."""
+"""Functions like a user's, which jobs name in `transform`."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ constant = 7
 
 
 def jitter(image: Image, rng: numpy.random.Generator) -> Image:
-    """Noise on a picture, in place."""
+    """Adds noise to a picture, in place."""
     image //= 2
     image += rng.integers(0, 100, image.shape, dtype=numpy.uint8)
     return image
 
 
 def means(image: Image, rng: numpy.random.Generator) -> NDArray[numpy.float32]:
-    """The mean of each channel."""
+    """Returns the mean of each channel."""
     return numpy.asarray(image.mean(axis=(0, 1)), numpy.float32)
 
 
 def draws(text: bytes, rng: numpy.random.Generator) -> NDArray[numpy.int64]:
-    """What is drawn first."""
+    """Returns the generator's first three numbers."""
     assert isinstance(text, bytes)
     return rng.integers(0, 1 << 60, 3)
 
 
 def twice(text: bytes, rng: numpy.random.Generator) -> bytes:
-    """Bytes of another length."""
+    """Returns bytes of another length."""
     return text + text
 
 
 def shifted(label: numpy.int64, rng: numpy.random.Generator) -> int:
-    """A number."""
+    """Returns a number."""
     return int(label) + 100
 
 
 def process(label: numpy.int64, rng: numpy.random.Generator) -> int:
-    """The process that it is called in."""
+    """Returns the id of the process that calls it."""
     return os.getpid()
 
 
 class Picky:
-    """Functions that do not like a class."""
+    """Functions that fail for a class."""
 
     @staticmethod
     def raises(label: numpy.int64, rng: numpy.random.Generator) -> numpy.int64:
@@ -59,7 +59,7 @@ class Picky:
 
     @staticmethod
     def one(label: numpy.int64, rng: numpy.random.Generator) -> numpy.int64:
-        # The same samples in every run: a draw below one in forty.
+        # Fails for about one sample in forty, the same ones in each run.
         if rng.random() < 0.025:
             raise ValueError("one of forty is not liked")
         return label
@@ -92,7 +92,7 @@ class Picky:
 
 
 def dies_once(label: numpy.int64, rng: numpy.random.Generator) -> numpy.int64:
-    """Kills its process, unless that was done before."""
+    """Kills its process, once only."""
     mark = os.environ["MARK_OF_DEATH"]
     if label == 3 and not os.path.exists(mark):
         os.close(os.open(mark, os.O_CREAT | os.O_EXCL))

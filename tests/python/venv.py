@@ -1,9 +1,9 @@
-"""Makes a virtual environment with the packages named, once, and prints the path of its Python.
+"""Makes a virtual environment with the given packages, once, and prints the path of its Python.
 
 usage: venv.py FOLDER REQUIREMENT... | venv.py FOLDER -r FILE
 
-An environment lives in FOLDER under a hash of the requirements and of this Python's version, and is used again by whoever
-asks for the same. Needs nothing beyond Python 3 with `venv` and a package index that pip can reach.
+An environment is stored in FOLDER under a hash of the requirements and of this Python's version, and is reused for the same
+requirements. Needs only Python 3 with `venv` and a package index that pip can reach.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ def main(folder: str, *requirements: str) -> None:
 
 
 def make(folder: str, *requirements: str, sees_system: bool = False) -> pathlib.Path:
-    """The environment with these packages; with `sees_system`, this Python's own packages too."""
+    """Makes or reuses the environment with these packages; with `sees_system`, also with this Python's own packages."""
     parts = [sys.version, *requirements, *(["sees system"] if sees_system else [])]
     if requirements[0] == "-r":
         parts.append(pathlib.Path(requirements[1]).read_text())
@@ -41,7 +41,7 @@ def make(folder: str, *requirements: str, sees_system: bool = False) -> pathlib.
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Alone in the folder. The lock is on the folder itself: it ends with the process, whatever becomes of it."""
+    """Locks a folder. The lock is on the folder itself, so it ends with the process, however that ends."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
@@ -51,12 +51,12 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
 
 
 def pip(venv: pathlib.Path, *arguments: str) -> None:
-    """Installs into the environment."""
+    """Installs packages into the environment."""
     run(str(venv / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments)
 
 
 def run(*command: str) -> None:
-    """Runs a command; what it prints goes to standard error, because standard output is for the path."""
+    """Runs a command. Its output goes to standard error, because standard output is for the path."""
     subprocess.run(command, check=True, stdout=sys.stderr)
 
 
