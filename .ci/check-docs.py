@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks what the Markdown pages of the repository point to, with the standard library alone.
+"""Checks the links and paths in the Markdown pages of the repository. Needs only the standard library.
 
 usage: check-docs.py
 
-- Each relative link leads to a file or folder that is there; where it has an anchor, the page has a heading of that name.
-- Each path in backticks that begins with a folder of the repository, as `shard/src/order`, is there. CHANGELOG.md is left out: it may
-  name what was removed.
+- Each relative link leads to an existing file or folder; if it has an anchor, the page has a heading of that name.
+- Each path in backticks that begins with a folder of the repository, such as `shard/src/order`, exists. CHANGELOG.md is
+  left out: it may name removed files.
 
 Prints each fault with its page and line, and fails if there is one. Links to other sites are not followed.
 """
@@ -31,14 +31,14 @@ METRIC_ROW = re.compile(r"^\| `(spdl_[a-z_]+)` \|", re.MULTILINE)
 
 
 def tracked() -> list[str]:
-    """Paths of all files that belong to the repository, with those that are new."""
+    """Returns the paths of all files of the repository, including new files that git does not ignore."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return [name for name in listed.split("\0") if name and (ROOT / name).exists()]
 
 
 def lines(page: pathlib.Path) -> list[tuple[int, str]]:
-    """The page's numbered lines, without those of code blocks."""
+    """Returns the page's lines with their numbers, without those of code blocks."""
     found, fenced = [], False
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         if FENCE.match(line):
@@ -49,7 +49,7 @@ def lines(page: pathlib.Path) -> list[tuple[int, str]]:
 
 
 def anchors(page: pathlib.Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Returns the anchors of a page's headings, as GitHub makes them."""
     found: set[str] = set()
     for _, line in lines(page):
         if heading := HEADING.match(line):
@@ -64,7 +64,7 @@ def anchors(page: pathlib.Path) -> set[str]:
 
 
 def faults(name: str, top: set[str]) -> list[str]:
-    """What is wrong with one page."""
+    """Returns the faults of a page."""
     page, wrong = ROOT / name, []
     for number, line in lines(page):
         for link in LINK.finditer(CODE_SPAN.sub("", line)):
@@ -85,7 +85,7 @@ def faults(name: str, top: set[str]) -> list[str]:
 
 
 def metric_faults(names: list[str]) -> list[str]:
-    """Metrics without a row on their page, and rows without a metric."""
+    """Returns the metrics without a row on their page, and the rows without a metric."""
     sources = [(ROOT / name).read_text(encoding="utf-8") for name in names if name.endswith("/metrics.rs")]
     metrics = {metric for text in sources for metric in METRIC.findall(text)}
     rows = set(METRIC_ROW.findall((ROOT / METRICS_PAGE).read_text(encoding="utf-8")))

@@ -1,9 +1,9 @@
-"""Validates the manifests beside this file against the current Kubernetes schemas, and the habits that we promise.
+"""Validates the manifests in this folder against the current Kubernetes schemas, and checks the promised security settings.
 
 usage: validate.py [FOLDER_OF_BINARIES]      needs the packages kubernetes-validate and jsonpatch
 
-Every resource is checked as it is written, then each overlay as it comes out with its patches. With the binaries, each
-flag that a manifest passes must be one that the binary has. Where kubectl is installed, its kustomize renders everything too.
+Checks each resource as it is written, then each overlay with its patches applied. With the binaries, checks that each flag in
+a manifest is a flag of the binary. If kubectl is installed, checks everything as its kustomize renders it, too.
 """
 
 import copy
@@ -43,7 +43,7 @@ def main(binaries: str | None = None) -> None:
 
 
 def render(folder: pathlib.Path) -> list[Resource]:
-    """The resources of a kustomization with its patches: the part of kustomize that decides what is valid."""
+    """Returns the resources of a kustomization with its patches applied: the part of kustomize that matters for validity."""
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
     resources: list[Resource] = []
     for entry in kustomization.get("resources", []):
