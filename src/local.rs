@@ -53,7 +53,7 @@ pub enum LocalError {
     /// The dataset cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The dataset cannot be ordered, or an epoch has fewer samples than a global batch.
+    /// The dataset cannot be ordered, or its epochs hold no batch of the requested size.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The budget is invalid.

@@ -46,7 +46,7 @@ enum JobAction {
         #[arg(long)]
         json: bool,
     },
-    /// Shows a job with all its parameters.
+    /// Shows the frozen parameters of a job.
     Show {
         /// Its name.
         name: String,
