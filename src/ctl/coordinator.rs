@@ -14,7 +14,7 @@ use spdl_wire::{
 
 use super::CtlError;
 
-/// How long a command retries while no coordinator can be reached: one may be starting.
+/// Time limit of an attempt to connect, and of the retries while no coordinator can be reached: one may be starting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit of a request. It is long because to create a job the coordinator reads a manifest from the store.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
