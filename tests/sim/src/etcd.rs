@@ -28,7 +28,7 @@ pub(crate) struct Etcd {
     leases: BTreeMap<u64, u64>,
     granted: u64,
     /// The revision in which the state was last written.
-    fence: u64,
+    pub(crate) fence: u64,
     pub(crate) paths: Vec<Path>,
     pub(crate) away_until_us: u64,
 }

@@ -153,6 +153,8 @@ impl Oracle {
             };
             view.known.insert(session.id, known);
         }
+        self.views.insert(at, view);
+        let view = &self.views[&at];
         for (id, (run, ..)) in &self.adopted {
             // The oldest sessions of a run may be gone.
             let oldest = view.known.iter().find(|(_, known)| known.run == *run).map(|(oldest, _)| oldest);
@@ -160,7 +162,6 @@ impl Oracle {
                 return Err(format!("session {} of {run:?} was answered and is not durable", id.0));
             }
         }
-        self.views.insert(at, view);
         for record in &state.jobs {
             let of_it = self.bad_heard.iter().filter(|(job, _)| *job == record.job.name);
             let allowed = record.job.max_bad_fraction * record.job.samples as f64;
