@@ -1,5 +1,5 @@
 //! Mutations for mutation testing: bugs that the simulator switches on one at a time and has to find. Without the
-//! feature `mutations`, which only the simulator enables, [`has`] is a constant `false`, and the compiler removes all of
+//! feature `mutations`, which only the simulator enables, [`mutated`] is a constant `false`, and the compiler removes all of
 //! them.
 
 /// A mutation of a core.
