@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// How long a wait lasts, while the caller holds every slot, before it warns.
-const HOARDING_GRACE: Duration = Duration::from_secs(1);
+const EXHAUSTED_GRACE: Duration = Duration::from_secs(1);
 
 /// The batches of one rank, in order. The loader is opened at the first use, so that a state can be set before.
 #[pyclass(frozen, module = "spdl_cluster._native")]
@@ -35,7 +35,7 @@ pub(crate) struct Feed {
     process: u32,
     /// Lock it only while detached from Python: the thread that holds it may wait for Python.
     phase: Mutex<OpenPhase>,
-    hoard: Mutex<Hoard>,
+    held_batches: Mutex<HeldBatches>,
 }
 
 enum OpenPhase {
@@ -48,7 +48,7 @@ enum OpenPhase {
 /// Counts the batches that the caller still holds. `slots` is the most that there can be: the slots of the newest slab,
 /// or the buffers on a device.
 #[derive(Default)]
-struct Hoard {
+struct HeldBatches {
     /// Address of the slab; 0 on a device.
     slab: usize,
     slots: u32,
@@ -56,7 +56,7 @@ struct Hoard {
     is_warned: bool,
 }
 
-impl Hoard {
+impl HeldBatches {
     fn is_all(&self) -> bool {
         self.slots > 0 && self.held.load(Ordering::Relaxed) >= self.slots
     }
@@ -78,7 +78,7 @@ impl Drop for Feed {
 impl Feed {
     fn new(config: LoaderConfig, ranks: Py<PyAny>) -> Self {
         let process = std::process::id();
-        Self { config, ranks, process, phase: Mutex::new(OpenPhase::Ahead(None)), hoard: Mutex::default() }
+        Self { config, ranks, process, phase: Mutex::new(OpenPhase::Ahead(None)), held_batches: Mutex::default() }
     }
 
     /// Fails in a forked child, whose copy of the loader has no threads.
@@ -119,10 +119,11 @@ impl Feed {
     /// Runs Python's signal handlers, and warns a caller that holds every slot.
     fn check(&self, waiting_since: Instant) -> PyResult<()> {
         let slots = {
-            let mut hoard = self.hoard.lock();
-            let is_first = hoard.is_all() && !hoard.is_warned && waiting_since.elapsed() >= HOARDING_GRACE;
-            hoard.is_warned |= is_first;
-            is_first.then_some((hoard.slots, hoard.slab == 0))
+            let mut held_batches = self.held_batches.lock();
+            let is_first =
+                held_batches.is_all() && !held_batches.is_warned && waiting_since.elapsed() >= EXHAUSTED_GRACE;
+            held_batches.is_warned |= is_first;
+            is_first.then_some((held_batches.slots, held_batches.slab == 0))
         };
         Python::attach(|py| {
             py.check_signals()?;
@@ -141,14 +142,14 @@ impl Feed {
     fn share(&self, batch: BatchMemory, ends_epoch: bool) -> Batch {
         let slab = batch.slot().map(|(slab, _)| (slab.as_ptr().addr(), slab.slots()));
         let (address, slots) = slab.unwrap_or_else(|| (0, self.config.buffers()));
-        let mut hoard = self.hoard.lock();
-        if hoard.slab != address || hoard.slots != slots {
+        let mut held_batches = self.held_batches.lock();
+        if held_batches.slab != address || held_batches.slots != slots {
             // Another home has another slab: batches that are held of the old slab do not block this one.
-            *hoard = Hoard { slab: address, slots, ..Hoard::default() };
+            *held_batches = HeldBatches { slab: address, slots, ..HeldBatches::default() };
         }
-        let shared = SharedBatch::new(batch, hoard.held.clone());
-        if hoard.held.load(Ordering::Relaxed) < slots {
-            hoard.is_warned = false;
+        let shared = SharedBatch::new(batch, held_batches.held.clone());
+        if held_batches.held.load(Ordering::Relaxed) < slots {
+            held_batches.is_warned = false;
         }
         Batch::new(Arc::new(shared), ends_epoch)
     }
@@ -237,11 +238,11 @@ impl Feed {
             Ok(taken.map(|batch| batch.map(|(batch, ends_epoch)| self.share(batch, ends_epoch))))
         })?;
         taken.map_err(|error| {
-            let hoard = self.hoard.lock();
-            let note = match (&error, hoard.is_all()) {
+            let held_batches = self.held_batches.lock();
+            let note = match (&error, held_batches.is_all()) {
                 // The error of a loader on a device already contains this note.
                 (ClientError::Timeout { .. }, true) if self.config.target.is_none() => {
-                    format!("; the caller keeps all {} batches that there are slots for", hoard.slots)
+                    format!("; the caller keeps all {} batches that there are slots for", held_batches.slots)
                 }
                 _ => String::new(),
             };

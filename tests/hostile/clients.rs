@@ -53,14 +53,14 @@ async fn attach(siege: &Siege, endpoint: &Endpoint, rank: u32, is_local: bool) -
 fn clients_that_only_take_cost_the_others_nothing() {
     let siege = Siege::start();
     let endpoint = siege.endpoint(&siege.identity(Role::Client));
-    let mut hoarders = Vec::new();
+    let mut holders = Vec::new();
     siege.runtime.block_on(async {
         // Two clients that never free a slot.
         for is_local in [true, false] {
-            let mut hoarder = attach(&siege, &endpoint, hoarders.len() as u32, is_local).await;
-            let first = within("a batch", hoarder.1.recv()).await.unwrap();
+            let mut holder = attach(&siege, &endpoint, holders.len() as u32, is_local).await;
+            let first = within("a batch", holder.1.recv()).await.unwrap();
             assert!(matches!(first, FromHome::Filled { sequence: 0, .. }), "{first:?}");
-            hoarders.push(hoarder);
+            holders.push(holder);
         }
         // A client that reads a byte a second, and one that sends requests without end and reads no answer.
         let slow = siege.connect(&endpoint).await;
@@ -99,7 +99,7 @@ fn clients_that_only_take_cost_the_others_nothing() {
     });
     siege.ranks_finish("takers");
     siege.runtime.block_on(async {
-        for (mut sender, mut receiver) in hoarders {
+        for (mut sender, mut receiver) in holders {
             // When all its slots are full, a client that frees none waits only for itself.
             let waits_for_itself = async {
                 sender.explain().await.unwrap();

@@ -226,7 +226,7 @@ impl Coordinator {
     /// again after a crash, and a trainer that replaces a dead one would receive the same batches again in the same
     /// session.
     fn add_rank(&mut self, id: SessionId, join: &Join) -> SessionId {
-        let session = self.sessions.get_mut(&id).expect("a session with a free seat is there");
+        let session = self.sessions.get_mut(&id).expect("a session with a free rank is there");
         let rank = RankState::joined(join, session.start, self.now_ms);
         session.ranks.insert(join.rank, rank);
         self.persist_session(id);

@@ -13,7 +13,7 @@ use super::{DatasetStore, StoreError, StoreOptions, no_retry::Connector, page_ca
 use crate::{redact, secret_in};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StoreAccess2 {
+pub(super) enum StoreMode {
     /// A few quick retries inside each request.
     Read,
     /// No retries, and no time-out but the one for connecting: the caller decides about both.
@@ -21,11 +21,7 @@ pub(super) enum StoreAccess2 {
     Write,
 }
 
-pub(super) fn open(
-    url_or_path: &str,
-    options: &StoreOptions,
-    access: StoreAccess2,
-) -> Result<DatasetStore, StoreError> {
+pub(super) fn open(url_or_path: &str, options: &StoreOptions, access: StoreMode) -> Result<DatasetStore, StoreError> {
     let bad = |problem: String| StoreError::BadLocation {
         url: redact(url_or_path).into_owned(),
         problem: redact(&problem).into_owned(),
@@ -42,7 +38,7 @@ pub(super) fn open(
         return folder(&path, url_or_path, access);
     }
     let (scheme, path) = ObjectStoreScheme::parse(&url).map_err(|error| bad(error.to_string()))?;
-    if access == StoreAccess2::Write && scheme == ObjectStoreScheme::Http {
+    if access == StoreMode::Write && scheme == ObjectStoreScheme::Http {
         return Err(bad("a web server can be read, not written; write to a folder or a bucket".to_owned()));
     }
     options.check()?;
@@ -60,11 +56,11 @@ pub(super) fn open(
     Ok(DatasetStore { object, folder: path, url: shown(url).into(), keeps_etags: true, local: None })
 }
 
-fn folder(path: &std::path::Path, given: &str, access: StoreAccess2) -> Result<DatasetStore, StoreError> {
+fn folder(path: &std::path::Path, given: &str, access: StoreMode) -> Result<DatasetStore, StoreError> {
     let generic = |source: std::io::Error| object_store::Error::Generic { store: "file", source: source.into() };
     let path = std::path::absolute(path).map_err(|source| StoreError::of(given, generic(source)))?;
     let url = path.to_string_lossy().trim_end_matches('/').to_owned();
-    if access == StoreAccess2::Write {
+    if access == StoreMode::Write {
         std::fs::create_dir_all(&path).map_err(|source| StoreError::of(&url, generic(source)))?;
     }
     match std::fs::metadata(&path) {
@@ -79,7 +75,7 @@ fn folder(path: &std::path::Path, given: &str, access: StoreAccess2) -> Result<D
         Err(source) => return Err(StoreError::of(&url, generic(source))),
     }
     let store = LocalFileSystem::new_with_prefix(&path).map_err(|source| StoreError::of(&url, source))?;
-    let object = PageCacheStore::over(store.with_fsync(access == StoreAccess2::Write), &path);
+    let object = PageCacheStore::over(store.with_fsync(access == StoreMode::Write), &path);
     let local = Some(path.into());
     Ok(DatasetStore { object, folder: Path::default(), url: url.into(), keeps_etags: false, local })
 }
@@ -92,16 +88,16 @@ struct ClientPolicy {
 }
 
 impl ClientPolicy {
-    fn of(access: StoreAccess2, authorization: Option<Arc<str>>) -> Self {
+    fn of(access: StoreMode, authorization: Option<Arc<str>>) -> Self {
         let backoff =
             BackoffConfig { init_backoff: Duration::from_millis(50), max_backoff: Duration::from_secs(2), base: 2.0 };
         let quick = RetryConfig { backoff, max_retries: 3, retry_timeout: Duration::from_secs(30) };
         match access {
-            StoreAccess2::Read | StoreAccess2::Write => {
+            StoreMode::Read | StoreMode::Write => {
                 let connector = Connector { asks_once: false, authorization };
                 Self { retry: quick, client: ClientOptions::new(), connector }
             }
-            StoreAccess2::ReadOnce => Self {
+            StoreMode::ReadOnce => Self {
                 retry: RetryConfig { max_retries: 0, ..quick },
                 client: ClientOptions::new().with_timeout_disabled(),
                 connector: Connector { asks_once: true, authorization },

@@ -56,7 +56,7 @@ impl DatasetStore {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_with(url_or_path: &str, options: &StoreOptions) -> Result<Self, StoreError> {
-        location::open(url_or_path, options, location::StoreAccess2::Read)
+        location::open(url_or_path, options, location::StoreMode::Read)
     }
 
     /// Opens the folder like [`open`](Self::open), for callers with a retry and time-out policy of their own: every
@@ -65,7 +65,7 @@ impl DatasetStore {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_once(url_or_path: &str) -> Result<Self, StoreError> {
-        location::open(url_or_path, &StoreOptions::from_env(), location::StoreAccess2::ReadOnce)
+        location::open(url_or_path, &StoreOptions::from_env(), location::StoreMode::ReadOnce)
     }
 
     /// Returns the same folder, read through the store that `wrap` makes from this one's store.
@@ -79,7 +79,7 @@ impl DatasetStore {
     /// # Errors
     /// As for [`open`](Self::open), and if the URL's scheme cannot be written to.
     pub fn create_with(url_or_path: &str, options: &StoreOptions) -> Result<Self, StoreError> {
-        location::open(url_or_path, options, location::StoreAccess2::Write)
+        location::open(url_or_path, options, location::StoreMode::Write)
     }
 
     /// Returns the folder's URL, without a trailing slash, a password or a query.

@@ -229,7 +229,7 @@ impl World {
             (Step::Renew, EtcdAnswer::Done) => {
                 if self.lease_is_valid(at) {
                     let until_ms = self.end_of_lease_ms(at);
-                    let leadership = self.candidacy(at).leadership.as_mut().expect("its tenure holds");
+                    let leadership = self.candidacy(at).leadership.as_mut().expect("its lease is valid");
                     leadership.until_ms = leadership.until_ms.max(until_ms);
                 }
                 self.renew_after(at, self.lease_us() / RENEWALS);

@@ -67,7 +67,7 @@ impl Ranks {
 impl RankPermit {
     /// Adds the rank to those that [`Ranks::stats`] reports.
     pub(crate) fn serve(&self, view: FeedView, transport: Transport) {
-        assert!(self.state.set((view, transport)).is_ok(), "a seat is taken once");
+        assert!(self.state.set((view, transport)).is_ok(), "a permit is used once");
     }
 }
 
@@ -88,6 +88,6 @@ mod tests {
         assert!(ranks.permit().is_none());
         drop(first);
         assert!(ranks.permit().is_some());
-        assert!(ranks.stats().is_empty(), "nobody sits there yet");
+        assert!(ranks.stats().is_empty(), "no rank is served yet");
     }
 }

@@ -130,7 +130,7 @@ async fn clients_on_both_transports_get_what_a_feed_in_process_gives() {
         let stats = worker.ranks().stats();
         assert_eq!((stats.len(), stats[0].rank, stats[0].batches), (1, rank, steps));
         drop(client);
-        until("the seat is free", || worker.ranks().stats().is_empty()).await;
+        until("the permit is free", || worker.ranks().stats().is_empty()).await;
     }
     assert!(seen == expected);
 }
@@ -140,24 +140,24 @@ async fn a_client_that_leaves_gives_its_memory_back_and_one_that_keeps_slots_cos
     let (cluster, scene) = (Cluster::new(), Scene::new(&[], JOB));
     let worker = cluster.worker().await;
     for node in ["here", "there"] {
-        let mut hoarder = cluster.attach(&worker, node, wish(scene.session(2), 0)).await.unwrap();
-        let first = hoarder.recv().await.unwrap();
+        let mut holder = cluster.attach(&worker, node, wish(scene.session(2), 0)).await.unwrap();
+        let first = holder.recv().await.unwrap();
         assert!(matches!(first, FromHome::Filled { sequence: 0, .. }), "{first:?}");
         until("all slots are lent", || worker.ranks().stats()[0].ready == worker.ranks().stats()[0].slots).await;
         let mut other = cluster.attach(&worker, node, wish(scene.session(2), 1)).await.unwrap();
         let mut seen = BTreeMap::new();
         other.drain(&mut seen).await;
         assert_eq!(seen.len() as u64, SAMPLES);
-        hoarder.sender.explain().await.unwrap();
+        holder.sender.explain().await.unwrap();
         let stall = loop {
-            match hoarder.recv().await.unwrap() {
+            match holder.recv().await.unwrap() {
                 FromHome::Filled { .. } => {}
                 FromHome::Explained(stall) => break stall.expect("it waits for the trainer"),
                 other => panic!("{other:?}"),
             }
         };
         assert_eq!(stall.stage, "hand-over");
-        drop((hoarder, other));
+        drop((holder, other));
         until("the memory is back", || worker.resources().memory_bytes().0 == 0).await;
     }
 }
@@ -183,7 +183,7 @@ async fn what_cannot_be_served_is_refused_with_the_values_named() {
     let FromHome::Fault { message, is_retryable: false } = fault else { panic!("{fault:?}") };
     let (ours, theirs) = (scene.job.dataset_fingerprint.to_string(), Fingerprint(7).to_string());
     assert!(message.contains(&ours) && message.contains(&theirs), "{message}");
-    until("the seat is free", || worker.ranks().permit().is_some()).await;
+    until("the permit is free", || worker.ranks().permit().is_some()).await;
 
     let _first = cluster.attach(&worker, "here", wish(scene.session(2), 0)).await.unwrap();
     let (message, is_retryable) = refusal(cluster.attach(&worker, "here", wish(scene.session(2), 1)).await);

@@ -87,7 +87,7 @@ fn a_restart_of_the_same_launch_needs_no_takeover_and_another_launch_does() {
     assert_eq!(world.join(of("a", join(1, 2, 31))), 2);
     assert!(
         in_use(&world.try_join(of("b", join(0, 2, 20)))),
-        "a free seat is that of the launch that opened the session"
+        "a free rank is that of the launch that opened the session"
     );
     assert_eq!(world.join(of("a", join(0, 2, 30))), 2);
 }
