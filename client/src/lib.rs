@@ -4,8 +4,7 @@
 //! # async fn train(checkpoint: Vec<u8>) -> Result<(), Box<dyn std::error::Error>> {
 //! use spdl_client::{Client, Settings, State};
 //!
-//! // SPDL_COORD, SPDL_JOB and SPDL_CERTS name the coordinator, the job and the certificates; the trainer sets rank and
-//! world.
+//! // SPDL_COORD, SPDL_JOB and SPDL_CERTS name coordinator, job and certificates; the trainer sets rank and world.
 //! let (rank, world) = (0, 8);
 //! let client = Client::builder().settings(Settings::from_env()?).state(State::from_bytes(&checkpoint)?);
 //! let mut client = client.connect(rank, world).await?;
