@@ -2,7 +2,12 @@
 
 use std::{fs, path::Path};
 
-use crate::processes::{ctl, run};
+use spdl_cluster::pictures::Pictures;
+
+use crate::{
+    processes::{ctl, run},
+    support::python::{python_with, run_script},
+};
 
 fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
     fs::create_dir_all(path.as_ref().parent().unwrap()).unwrap();
@@ -104,4 +109,32 @@ fn a_pack_that_fails_leaves_no_folder_behind() {
     write(path("in/x\ty/1.jpg"), photograph());
     run(ctl().arg("pack").arg(path("in")).arg(path("a/b"))).error(&["`x\\ty` cannot be a class's name"]);
     assert!(!path("a").exists());
+}
+
+/// A step of this example takes 600 MB, and one more is filled ahead.
+#[test]
+fn the_imagenet_example_is_replayed_as_it_stands_and_in_parts_where_memory_is_short() {
+    let python = python_with(&["numpy==2.4.6"]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    write(path("picture.jpg"), Pictures::new().picture(3, 0));
+    write(path("captions.py"), "import numpy\n\ndef tokens(text):\n    return numpy.resize(text, 77).astype('i4')\n");
+    fs::create_dir(path("dataset")).unwrap();
+    let arguments = [path("picture.jpg"), path("dataset/part-0.tar"), "2100".into()];
+    run_script(&python, "tests/interop/write_imagenet.py", arguments);
+    run(ctl().arg("index").arg(path("dataset")).arg("--json")).json();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/imagenet-train.toml");
+    let text = fs::read_to_string(example).unwrap();
+    assert!(text.contains("\"s3://bucket/imagenet/train\""));
+    write(path("job.toml"), text.replace("s3://bucket/imagenet/train", "dataset"));
+
+    let replay = |arguments: &[&str]| {
+        let mut command = ctl();
+        command.arg("replay").arg(path("job.toml")).arg("--python").arg(&python).arg("--json").args(arguments);
+        run(command.env("PYTHONPATH", folder.path())).json()
+    };
+    let whole = replay(&[]);
+    assert_eq!((&whole["samples"], &whole["substituted"]), (&2048.into(), &0.into()), "{whole}");
+    let part = replay(&["--memory", "1GiB", "--world", "4", "--rank", "1"]);
+    assert_eq!((&part["samples"], &part["substituted"]), (&512.into(), &0.into()), "{part}");
 }
