@@ -118,7 +118,10 @@ fn the_imagenet_example_is_replayed_as_it_stands_and_in_parts_where_memory_is_sh
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     write(path("picture.jpg"), Pictures::new().picture(3, 0));
-    write(path("captions.py"), "import numpy\n\ndef tokens(text, sample):\n    return numpy.resize(text, 77).astype('i4')\n");
+    write(
+        path("captions.py"),
+        "import numpy\n\ndef tokens(text, sample):\n    return numpy.resize(text, 77).astype('i4')\n",
+    );
     fs::create_dir(path("dataset")).unwrap();
     let arguments = [path("picture.jpg"), path("dataset/part-0.tar"), "2100".into()];
     run_script(&python, "tests/interop/write_imagenet.py", arguments);
