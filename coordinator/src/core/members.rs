@@ -144,9 +144,14 @@ impl Coordinator {
         choice.map(|id| self.workers[&id].home.clone())
     }
 
-    /// Returns a better home than `current` that has been present for long enough.
+    /// Returns a better home than `current` that has been present for long enough. A worker whose heartbeats are overdue may
+    /// be dead: it looks idle, as its ranks have left it, but is no reason to move.
     fn better(&self, rank: &RankState, current: WorkerId) -> Option<WorkerId> {
-        let is_there = |id: WorkerId| self.is_due(self.workers[&id].joined_ms) && self.is_within_reach(rank, id);
+        let is_punctual = |worker: &WorkerRecord| self.now_ms <= worker.heard_ms + 2 * self.config.beat_ms;
+        let is_there = |id: WorkerId| {
+            let worker = &self.workers[&id];
+            self.is_due(worker.joined_ms) && is_punctual(worker) && self.is_within_reach(rank, id)
+        };
         let candidates = self.candidates().into_iter().filter(|c| c.worker == current || is_there(c.worker));
         let candidates: Vec<Candidate<'_>> = candidates.collect();
         self.placement.better(&rank.node, current, &candidates)

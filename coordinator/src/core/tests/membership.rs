@@ -119,6 +119,21 @@ fn a_rank_is_not_moved_to_a_better_home_that_it_cannot_reach() {
 }
 
 #[test]
+fn a_rank_is_not_moved_to_a_worker_whose_heartbeats_are_overdue() {
+    let mut world = World::new();
+    world.worker(worker(1, "x"));
+    for rank in 0..2 {
+        world.join(join(rank, 2, 10 + u64::from(rank)));
+    }
+    let workers = [worker(1, "x"), worker(2, "y")];
+    seconds(&mut world, 2, &workers, 2);
+    let homes = seconds(&mut world, 4, &workers[..1], 2).concat();
+    assert!(homes.iter().all(|home| *home == 1), "it may be dead: {homes:?}");
+    let homes = seconds(&mut world, 12, &workers, 2).concat();
+    assert!(homes.contains(&2), "it is not: {homes:?}");
+}
+
+#[test]
 fn ranks_without_a_worker_on_their_node_spread_over_all() {
     let mut world = World::new();
     for id in 1..=3 {
