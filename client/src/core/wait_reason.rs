@@ -18,7 +18,7 @@ pub struct WaitReason {
 enum WaitedFor {
     /// The rank has not joined a session.
     Join { coordinators: String },
-    /// The coordinator knows no worker, or none but the one that was lost.
+    /// The coordinator knows no worker, or only the lost one.
     Worker { cause: Option<String> },
     /// No home serves the rank.
     Home { cause: Option<String> },

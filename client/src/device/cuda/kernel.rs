@@ -3,7 +3,7 @@
 //! It is PTX and not CUDA C, so that users need only the driver: no NVRTC, no toolkit, and no other library with a
 //! matching version. It does no arithmetic on pixels: it looks each byte up in a table of 256 entries per channel,
 //! which the host computes in the same way as a worker. The tables have 1.5 or 3 KiB and stay in the first-level
-//! cache, and the kernel is bound by memory, as one that computes would be.
+//! cache, and the kernel is bound by memory, as it would be if it computed the values.
 
 /// Threads of a block, which is also the number of pixels that a block processes at a time.
 pub(super) const BLOCK: u32 = 256;

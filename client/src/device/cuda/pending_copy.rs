@@ -28,7 +28,7 @@ impl PendingCopy {
     ) -> Result<Self, DeviceError> {
         // From here on, an error drops the flight, which waits for the work already on the stream.
         let pending = Self { batch: Some(batch), stream: stream.clone(), copied: copied.clone(), is_over: false };
-        // SAFETY: the batch keeps its slot, whose bytes nobody writes while it is being read, and lives in the flight
+        // SAFETY: the batch keeps its slot, whose bytes are not written while they are read, and lives in the flight
         // until the stream has passed the copy.
         unsafe { stream.copy(pending.batch().bytes(), to, 0)? };
         if let Some((flips, at)) = flips {
