@@ -41,6 +41,11 @@ impl Asking {
     pub(crate) fn is_idle(&self) -> bool {
         self.open.is_none()
     }
+
+    /// Returns whether the request in progress is request `id`.
+    pub(crate) fn awaits(&self, id: u64) -> bool {
+        self.open.as_ref().is_some_and(|open| open.id == id)
+    }
 }
 
 impl World {

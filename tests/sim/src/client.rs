@@ -32,8 +32,10 @@ pub(crate) struct ClientProcess {
     pub(crate) launch: u64,
     pub(crate) rank: u32,
     pub(crate) session: Option<Session>,
-    /// The era of the coordinator's state in which the session was given.
+    /// The era of the coordinator's state in which the core's session was given.
     era: u32,
+    /// The era of the last answer that gave a session; the core may not have read the answer yet.
+    answered_era: u32,
     links: BTreeMap<LinkId, LinkEnd>,
     /// Batches that arrived and are not handed over yet.
     pending: BTreeMap<(LinkId, u32), Batch>,
@@ -101,6 +103,7 @@ impl ClientProcess {
             rank,
             session: None,
             era: 0,
+            answered_era: 0,
             links: BTreeMap::new(),
             pending: BTreeMap::new(),
             ready: VecDeque::new(),
@@ -130,7 +133,13 @@ impl World {
                 state.armed_us = None;
                 state.core.handle_timeout(now_ms);
             }
-            Input::Core(event) => state.core.handle(now_ms, *event),
+            Input::Core(event) => {
+                if matches!(&*event, SessionEvent::Answered(answer) if matches!(**answer, FromCoordinator::Joined { .. }))
+                {
+                    state.era = state.answered_era;
+                }
+                state.core.handle(now_ms, *event);
+            }
             Input::Filled { link, sequence, batch } => {
                 let (slot, from, next) = (batch.slot, batch.content.from, batch.content.next);
                 state.pending.insert((link, slot), batch);
@@ -353,8 +362,9 @@ impl World {
 
     pub(crate) fn client_receives(&mut self, client: usize, conn: ConnId, message: Message) {
         if let Message::Answer { era, id, body } = message {
-            if matches!(*body, FromCoordinator::Joined { .. }) {
-                self.clients[client].era = era;
+            let state = &mut self.clients[client];
+            if state.asking.awaits(id) && matches!(*body, FromCoordinator::Joined { .. }) {
+                state.answered_era = era;
             }
             self.answered(Target::Client(client), id, *body);
             return self.after_client(client);

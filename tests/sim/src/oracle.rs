@@ -319,8 +319,7 @@ impl Oracle {
         let ((_, newest), since_us) = *newest;
         let Some(calm_us) = calm_us else { return Ok(()) };
         let is_settled = |since_us: u64| now_us > since_us.max(calm_us) + SETTLED_US;
-        // After a loss of the state session ids begin anew, and ranks that go on bring old sessions back: not judged here.
-        if self.era == 0 && newest > stream.1 && is_settled(since_us) {
+        if newest > stream.1 && is_settled(since_us) {
             return Err(format!("session {} goes on, and session {} took its place long ago", stream.1.0, newest.0));
         }
         match self.fate(job) {
