@@ -344,6 +344,8 @@ impl World {
             return;
         }
         let delay_us = self.dice.pick(&[100_000, 1_000_000, 4_000_000, 9_000_000]);
+        // The person's pause before the next launch is not the cluster's.
+        self.progress(launcher);
         self.launch_after(launcher, delay_us);
         let is_polite = self.dice.percent(40);
         self.end_ranks(launcher, is_polite);
