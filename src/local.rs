@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_client::{Batch, ClientError, FreeSlot, Serving, Source, SourceEvent, StartFrom, State, core::Progress};
+use spdl_client::{Batch, ClientError, FreeSlot, Progress, Serving, Source, SourceEvent, StartFrom, State};
 use spdl_shard::{
     Position,
     job::{Job, JobError, JobFile},
@@ -270,6 +270,7 @@ fn pipeline(error: FeedError) -> ClientError {
 
 impl Source for InProcess {
     type Batch = Batch;
+    type Error = ClientError;
 
     async fn next(&mut self) -> Result<SourceEvent, ClientError> {
         let feed = self.feed.as_mut().ok_or(ClientError::Closed)?;

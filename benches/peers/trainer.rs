@@ -8,7 +8,7 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
-use spdl_client::{Batch, Client, Loader, Settings, Source};
+use spdl_client::{Batch, Client, ClientError, Loader, Settings, Source};
 use spdl_cluster::local;
 use spdl_shard::job::JobFile;
 use spdl_worker::budget::Budget;
@@ -67,7 +67,7 @@ async fn main() -> Result<(), Failure> {
 }
 
 /// Takes batches until the time is over, and writes the record.
-async fn take<S: Source<Batch = Batch>>(cli: &Cli, mut loader: Loader<S>) -> Result<(), Failure> {
+async fn take<S: Source<Batch = Batch, Error = ClientError>>(cli: &Cli, mut loader: Loader<S>) -> Result<(), Failure> {
     let (mut times, mut waits) = (Vec::new(), Vec::new());
     let mut end = u128::MAX;
     while times.last().is_none_or(|last| *last < end) {

@@ -23,9 +23,9 @@ impl<S: Source> Blocking<S> {
     ///
     /// # Errors
     /// Returns the error of `make`, or [`ClientError::InsideRuntime`] when called inside an async runtime.
-    pub fn start<F>(make: F) -> Result<Self, ClientError>
+    pub fn start<F>(make: F) -> Result<Self, S::Error>
     where
-        F: Future<Output = Result<Loader<S>, ClientError>>,
+        F: Future<Output = Result<Loader<S>, S::Error>>,
     {
         match Self::start_checked(make, Duration::MAX, || Ok::<_, std::convert::Infallible>(())) {
             Ok(started) => started,
@@ -41,13 +41,13 @@ impl<S: Source> Blocking<S> {
         make: F,
         every: Duration,
         check: impl FnMut() -> Result<(), E>,
-    ) -> Result<Result<Self, ClientError>, E>
+    ) -> Result<Result<Self, S::Error>, E>
     where
-        F: Future<Output = Result<Loader<S>, ClientError>>,
+        F: Future<Output = Result<Loader<S>, S::Error>>,
     {
         let runtime = match refuse_runtime().and_then(|()| runtime()) {
             Ok(runtime) => runtime,
-            Err(error) => return Ok(Err(error)),
+            Err(error) => return Ok(Err(error.into())),
         };
         let loader = wait(&runtime, make, every, check)?;
         Ok(loader.map(|loader| Self { runtime: Some(runtime), loader: Some(loader) }))
@@ -57,7 +57,7 @@ impl<S: Source> Blocking<S> {
     ///
     /// # Errors
     /// As [`Loader::next`]; [`ClientError::InsideRuntime`] when called inside an async runtime.
-    pub fn next_batch(&mut self) -> Result<Option<S::Batch>, ClientError> {
+    pub fn next_batch(&mut self) -> Result<Option<S::Batch>, S::Error> {
         refuse_runtime()?;
         let (runtime, loader) = self.parts();
         runtime.block_on(loader.next())
@@ -67,7 +67,7 @@ impl<S: Source> Blocking<S> {
     ///
     /// # Errors
     /// As [`Blocking::next_batch`].
-    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<S::Batch>, ClientError> {
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<S::Batch>, S::Error> {
         refuse_runtime()?;
         let (runtime, loader) = self.parts();
         runtime.block_on(loader.next_within(timeout))
@@ -82,9 +82,9 @@ impl<S: Source> Blocking<S> {
         &mut self,
         every: Duration,
         check: impl FnMut() -> Result<(), E>,
-    ) -> Result<Result<Option<S::Batch>, ClientError>, E> {
+    ) -> Result<Result<Option<S::Batch>, S::Error>, E> {
         if let Err(error) = refuse_runtime() {
-            return Ok(Err(error));
+            return Ok(Err(error.into()));
         }
         let (runtime, loader) = self.parts();
         wait(runtime, loader.next(), every, check)
@@ -94,7 +94,7 @@ impl<S: Source> Blocking<S> {
     ///
     /// # Errors
     /// As [`Loader::restart`]; [`ClientError::InsideRuntime`] when called inside an async runtime.
-    pub fn restart(&mut self) -> Result<(), ClientError> {
+    pub fn restart(&mut self) -> Result<(), S::Error> {
         refuse_runtime()?;
         let (runtime, loader) = self.parts();
         runtime.block_on(loader.restart())
@@ -147,7 +147,7 @@ fn refuse_runtime() -> Result<(), ClientError> {
 
 /// The iteration ends after an error that ends the loader. After a timeout, the next step waits for the same batch.
 impl<S: Source> Iterator for Blocking<S> {
-    type Item = Result<S::Batch, ClientError>;
+    type Item = Result<S::Batch, S::Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.loader().is_failed() {

@@ -2,7 +2,7 @@
 
 use spdl_wire::{layout::LayoutError, messages::Refusal};
 
-use crate::{ColumnError, StateError, device::DeviceError};
+use crate::{ColumnError, StateError};
 
 /// An error of the loader. The texts name their subject; [`ClientError::hint`] gives a remedy where one is known.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -79,9 +79,6 @@ pub enum ClientError {
     /// The column does not exist, or has another type.
     #[error(transparent)]
     Column(#[from] ColumnError),
-    /// A device cannot hold the batches.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
     /// The state cannot be used as a start.
     #[error(transparent)]
     State(#[from] StateError),
@@ -118,7 +115,6 @@ impl ClientError {
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Device(error) => error.hint(),
             Self::Unreachable { .. } => Some(
                 "check that `spdl-coord` runs there, that SPDL_COORD names its QUIC (UDP) port, and that SPDL_CERTS \
                  holds a client certificate of its CA",

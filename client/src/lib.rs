@@ -21,15 +21,13 @@
 //! ```
 //!
 //! A [`Client`] is a [`Loader`] over a [`remote`] source; an in-process loader is the same [`Loader`] over a pipeline
-//! in the trainer's process. [`Loader::on_device`] copies the batches to a [`device`]. The state machine in [`core`]
-//! makes all decisions; [`remote`] does the I/O. Batches arrive over shared memory or QUIC; only [`Serving`] shows
-//! which.
+//! in the trainer's process. The state machine in [`core`] makes all decisions; [`remote`] does the I/O. Batches arrive
+//! over shared memory or QUIC; only [`Serving`] shows which.
 
 mod batch;
 mod blocking;
 mod column;
 pub mod core;
-pub mod device;
 mod digest;
 mod error;
 mod loader;
@@ -42,6 +40,7 @@ mod stats;
 mod steps;
 mod waits;
 
+pub use crate::core::Progress;
 pub use batch::{Batch, FreeSlot};
 pub use blocking::Blocking;
 pub use column::{Column, ColumnError, Element};

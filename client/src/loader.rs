@@ -67,8 +67,12 @@ impl<S: Source> Loader<S> {
         self
     }
 
-    /// Replaces the source by the result of `map`.
-    pub(crate) fn try_map_source<T: Source, E>(self, map: impl FnOnce(S) -> Result<T, E>) -> Result<Loader<T>, E> {
+    /// Replaces the source by the result of `map`, which passes on the same batches, for example from a device. Nothing
+    /// else changes. Call it before the first batch.
+    ///
+    /// # Errors
+    /// Returns the error of `map`.
+    pub fn try_map_source<T: Source, E>(self, map: impl FnOnce(S) -> Result<T, E>) -> Result<Loader<T>, E> {
         let Self { source, session, reason, rank, timeout, phase, position, receipt, tally } = self;
         let source = map(source)?;
         Ok(Loader { source, session, reason, rank, timeout, phase, position, receipt, tally })
@@ -79,7 +83,7 @@ impl<S: Source> Loader<S> {
     /// # Errors
     /// Returns [`ClientError::Timeout`], after which the next call waits for the same batch. Any other error ends the
     /// loader.
-    pub async fn next(&mut self) -> Result<Option<S::Batch>, ClientError> {
+    pub async fn next(&mut self) -> Result<Option<S::Batch>, S::Error> {
         self.next_within(self.timeout).await
     }
 
@@ -87,11 +91,11 @@ impl<S: Source> Loader<S> {
     ///
     /// # Errors
     /// As [`Loader::next`].
-    pub async fn next_within(&mut self, timeout: Duration) -> Result<Option<S::Batch>, ClientError> {
+    pub async fn next_within(&mut self, timeout: Duration) -> Result<Option<S::Batch>, S::Error> {
         match self.phase {
             LoaderPhase::Running => {}
             LoaderPhase::Ended => return Ok(None),
-            LoaderPhase::Failed => return Err(ClientError::Closed),
+            LoaderPhase::Failed => return Err(ClientError::Closed.into()),
         }
         let event = {
             let _wait = self.tally.clock().start();
@@ -112,7 +116,7 @@ impl<S: Source> Loader<S> {
                 self.phase = LoaderPhase::Failed;
                 Err(error)
             }
-            Err(_) => Err(self.timed_out().await),
+            Err(_) => Err(self.timed_out().await.into()),
         }
     }
 
@@ -122,9 +126,9 @@ impl<S: Source> Loader<S> {
     /// # Errors
     /// Returns [`ClientError`] when the source cannot start again, which ends the loader, and [`ClientError::Closed`]
     /// when an error has already ended it.
-    pub async fn restart(&mut self) -> Result<(), ClientError> {
+    pub async fn restart(&mut self) -> Result<(), S::Error> {
         if self.phase == LoaderPhase::Failed {
-            return Err(ClientError::Closed);
+            return Err(ClientError::Closed.into());
         }
         self.phase = LoaderPhase::Failed;
         self.source.restart(Position::START).await?;
@@ -177,7 +181,7 @@ impl<S: Source> Loader<S> {
 
     /// Returns the batches as a stream, which ends after the last batch or after an error that ends the loader. A
     /// timeout does not end it.
-    pub fn stream(&mut self) -> impl Stream<Item = Result<S::Batch, ClientError>> + Send + '_ {
+    pub fn stream(&mut self) -> impl Stream<Item = Result<S::Batch, S::Error>> + Send + '_ {
         futures::stream::unfold(self, |loader| async move {
             if loader.is_failed() {
                 return None;

@@ -1,6 +1,6 @@
 //! The source of a loader's batches: a home in another process, or a pipeline in this one.
 
-use std::future::Future;
+use std::{error::Error, future::Future};
 
 use serde::{Deserialize, Serialize};
 use spdl_shard::Position;
@@ -50,18 +50,20 @@ pub struct Serving {
 
 /// Yields the batches of one rank, in order, each exactly once. The loader hands each to the trainer unchanged.
 pub trait Source: Send + 'static {
-    /// A batch as the trainer gets it: in a slot or [on a device](crate::device).
+    /// A batch as the trainer gets it: in a slot, or copied to a device.
     type Batch: Delivery;
+    /// The error of the source, which includes every error of a [`Loader`](crate::Loader).
+    type Error: Error + From<ClientError> + Send + Sync + 'static;
 
     /// Waits for the next batch. Dropping the future loses nothing: the next call returns the same batch.
-    fn next(&mut self) -> impl Future<Output = Result<SourceEvent<Self::Batch>, ClientError>> + Send;
+    fn next(&mut self) -> impl Future<Output = Result<SourceEvent<Self::Batch>, Self::Error>> + Send;
 
     /// Explains in words why there is no batch, naming what it waits for. Answers within a few seconds.
     fn explain(&mut self) -> impl Future<Output = String> + Send;
 
     /// Starts the stream again at `from`, also after its end: the next batch is the one at `from`. Drops what was
     /// prefetched.
-    fn restart(&mut self, from: Position) -> impl Future<Output = Result<(), ClientError>> + Send;
+    fn restart(&mut self, from: Position) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// Records what the trainer has taken so far. The loader calls this after each batch and at the end.
     fn delivered(&mut self, progress: Progress);

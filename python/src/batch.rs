@@ -7,7 +7,7 @@ use pyo3::{
     prelude::*,
     types::{PyCapsule, PyDict},
 };
-use spdl_client::device::{BatchPlacement, StreamHandle};
+use spdl_gpu::{BatchPlacement, StreamHandle};
 use spdl_shard::job::DType;
 use spdl_wire::layout::{Entry, Header, entry_flags};
 
@@ -62,7 +62,7 @@ fn check_process(py: Python<'_>, shared: &SharedBatch) -> PyResult<()> {
 
 fn wait_on(py: Python<'_>, shared: &SharedBatch, stream: StreamHandle) -> PyResult<()> {
     check_process(py, shared)?;
-    shared.wait_on(stream).map_err(|error| errors::of_device(py, &error))
+    shared.wait_on(stream).map_err(|error| errors::of_device(py, &error, ""))
 }
 
 #[pymethods]
@@ -186,7 +186,7 @@ impl Batch {
     fn content_digest(&self, py: Python<'_>) -> PyResult<String> {
         check_process(py, &self.shared)?;
         let digest = py.detach(|| self.shared.content_digest());
-        digest.map(|digest| digest.to_string()).map_err(|error| errors::of_device(py, &error))
+        digest.map(|digest| digest.to_string()).map_err(|error| errors::of_device(py, &error, ""))
     }
 }
 

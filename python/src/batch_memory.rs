@@ -8,10 +8,8 @@ use std::{
     },
 };
 
-use spdl_client::{
-    ContentDigest,
-    device::{BatchPlacement, DeviceBatch, DeviceError, StreamHandle},
-};
+use spdl_client::ContentDigest;
+use spdl_gpu::{BatchPlacement, DeviceBatch, DeviceError, StreamHandle};
 use spdl_shard::{Position, Receipt, job::DType};
 use spdl_wire::slab::Slab;
 

@@ -1,7 +1,7 @@
 //! The device that batches are delivered to, and its options, as Python gives them.
 
 use pyo3::prelude::*;
-use spdl_client::device::{BatchPlacement, Device, DeviceError, DeviceOptions, Flip, NormaliseColumn};
+use spdl_gpu::{BatchPlacement, Device, DeviceOptions, Flip, NormaliseColumn};
 use spdl_shard::job::{DType, ImageLayout, Normalise};
 
 use crate::errors::{self, ErrorKind};
@@ -26,7 +26,7 @@ impl Target {
         let normalise = normalise.into_iter().map(|column| read(py, column)).collect::<PyResult<Vec<_>>>()?;
         let options = DeviceOptions { buffers, normalise, page_lock_max_bytes };
         let opened = options.check_values().and_then(|()| py.detach(|| Device::open(&name)));
-        let device = opened.map_err(|error| errors::of_device(py, &error))?;
+        let device = opened.map_err(|error| errors::of_device(py, &error, ""))?;
         let is_plain = device.placement() == BatchPlacement::Host && options.normalise.is_empty();
         Ok((!is_plain).then_some(Self { device, options }))
     }
@@ -70,14 +70,5 @@ fn read(py: Python<'_>, (column, mean, std, dtype, layout, flip, seed): Written)
 /// Counts the CUDA devices that the driver shows to this process.
 #[pyfunction]
 pub(crate) fn count_cuda_devices(py: Python<'_>) -> PyResult<u32> {
-    py.detach(Device::count_cuda).map_err(|error| errors::of_device(py, &error))
-}
-
-/// Whether a call failed because memory was exhausted.
-pub(crate) fn is_out_of_memory(error: &DeviceError) -> bool {
-    match error {
-        DeviceError::OutOfMemory { .. } => true,
-        DeviceError::Call { code, .. } => code == "CUDA_ERROR_OUT_OF_MEMORY",
-        _ => false,
-    }
+    py.detach(Device::count_cuda).map_err(|error| errors::of_device(py, &error, ""))
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use pyo3::{ffi, prelude::*, types::PyCapsule};
-use spdl_client::device::{StreamHandle, Tensor as DeviceTensor, dlpack_type};
+use spdl_gpu::{StreamHandle, Tensor as DeviceTensor, dlpack_type};
 use spdl_shard::job::DType;
 
 use crate::batch_memory::{BatchMemory, SharedBatch};

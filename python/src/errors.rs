@@ -5,11 +5,10 @@ use pyo3::{
     sync::PyOnceLock,
     types::{PyModule, PyType},
 };
-use spdl_client::{ClientError, device::DeviceError};
+use spdl_client::ClientError;
 use spdl_cluster::local::LocalError;
+use spdl_gpu::DeviceError;
 use spdl_wire::messages::Refusal;
-
-use crate::device::is_out_of_memory;
 
 /// The exceptions, by their names in Python.
 #[derive(Clone, Copy, Debug)]
@@ -64,9 +63,6 @@ impl ErrorKind {
 
 /// Converts a loader's error, with `note` appended to its text.
 pub(crate) fn of_client(py: Python<'_>, error: &ClientError, note: &str) -> PyErr {
-    if let ClientError::Device(error) = error {
-        return of_device(py, error);
-    }
     let kind = match error {
         ClientError::Setting { .. } => ErrorKind::Setting,
         ClientError::Certificates { .. } | ClientError::Unreachable { .. } => ErrorKind::Connect,
@@ -94,14 +90,15 @@ pub(crate) fn of_client(py: Python<'_>, error: &ClientError, note: &str) -> PyEr
     kind.error(py, &format!("{error}{note}"), hint)
 }
 
-/// Converts an error of a device.
-pub(crate) fn of_device(py: Python<'_>, error: &DeviceError) -> PyErr {
+/// Converts an error of a device or of its loader, with `note` appended to its text.
+pub(crate) fn of_device(py: Python<'_>, error: &DeviceError, note: &str) -> PyErr {
     let kind = match error {
+        DeviceError::Client(error) => return of_client(py, error, note),
         DeviceError::Name { .. } | DeviceError::Option { .. } | DeviceError::Column(_) => ErrorKind::Setting,
-        error if is_out_of_memory(error) => ErrorKind::DeviceMemory,
+        error if error.is_out_of_memory() => ErrorKind::DeviceMemory,
         _ => ErrorKind::Device,
     };
-    kind.error(py, &error.to_string(), error.hint())
+    kind.error(py, &format!("{error}{note}"), error.hint())
 }
 
 /// Converts an error from opening a loader in this process.

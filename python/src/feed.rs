@@ -11,7 +11,8 @@ use std::{
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use spdl_client::{ClientError, State, device::BatchPlacement};
+use spdl_client::{ClientError, State};
+use spdl_gpu::{BatchPlacement, DeviceError};
 use spdl_wire::messages::StartReason;
 
 use crate::{
@@ -241,19 +242,19 @@ impl Feed {
             let held_batches = self.held_batches.lock();
             let note = match (&error, held_batches.is_all()) {
                 // The error of a loader on a device already contains this note.
-                (ClientError::Timeout { .. }, true) if self.config.target.is_none() => {
+                (DeviceError::Client(ClientError::Timeout { .. }), true) if self.config.target.is_none() => {
                     format!("; the caller keeps all {} batches that there are slots for", held_batches.slots)
                 }
                 _ => String::new(),
             };
-            errors::of_client(py, &error, &note)
+            errors::of_device(py, &error, &note)
         })
     }
 
     /// Returns to the beginning of the stream.
     fn restart(&self, py: Python<'_>) -> PyResult<()> {
         let restarted = self.with_open(py, |loader, _| Ok(loader.restart()))?;
-        restarted.map_err(|error| errors::of_client(py, &error, ""))
+        restarted.map_err(|error| errors::of_device(py, &error, ""))
     }
 
     /// Takes `count` batches, drops them without making Python objects of them, and returns the nanoseconds that it
@@ -268,7 +269,7 @@ impl Feed {
             }
             Ok(Ok(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)))
         })?;
-        taken.map_err(|error| errors::of_client(py, &error, ""))
+        taken.map_err(|error| errors::of_device(py, &error, ""))
     }
 
     /// Returns the position after the last batch that was delivered, and the job it belongs to, as one line of JSON.

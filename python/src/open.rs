@@ -8,6 +8,7 @@ use spdl_client::{
     Batch, Blocking, Builder, Client, ClientError, Loader, Settings, Source, StartFrom, Started, State, Stats,
 };
 use spdl_cluster::local;
+use spdl_gpu::{DeviceError, LoaderExt};
 use spdl_shard::{Position, Receipt, job::JobFile};
 use spdl_worker::transform::{Program, ProgramCode, TransformSettings};
 
@@ -57,7 +58,7 @@ impl LoaderConfig {
                     None => builder,
                 };
                 let opened = self.start(builder.connect(rank, world), check)?;
-                opened.map_err(|error| Python::attach(|py| errors::of_client(py, &error, "")))
+                opened.map_err(|error| Python::attach(|py| errors::of_device(py, &error, "")))
             }
             BatchSource::Process(builder) => {
                 let builder = (**builder).clone().rank(rank, world);
@@ -77,7 +78,7 @@ impl LoaderConfig {
                 opened.map_err(|error| {
                     Python::attach(|py| match &refused {
                         Some(refused) => errors::of_local(py, refused),
-                        None => errors::of_client(py, &error, ""),
+                        None => errors::of_device(py, &error, ""),
                     })
                 })
             }
@@ -85,14 +86,14 @@ impl LoaderConfig {
     }
 
     /// Waits for a loader to open, and adds the copy to the device if there is one.
-    fn start<S: Source<Batch = Batch>>(
+    fn start<S: Source<Batch = Batch, Error = ClientError>>(
         &self,
         open: impl Future<Output = Result<Loader<S>, ClientError>>,
         check: impl FnMut() -> PyResult<()>,
-    ) -> PyResult<Result<Box<dyn AnyLoader>, ClientError>> {
+    ) -> PyResult<Result<Box<dyn AnyLoader>, DeviceError>> {
         let Some(Target { device, options }) = &self.target else {
             let opened = Blocking::start_checked(open, CHECK, check)?;
-            return Ok(opened.map(|loader| Box::new(loader) as Box<dyn AnyLoader>));
+            return Ok(opened.map(|loader| Box::new(loader) as Box<dyn AnyLoader>).map_err(DeviceError::from));
         };
         let open = async { open.await?.on_device(device, options.clone()) };
         let opened = Blocking::start_checked(open, CHECK, check)?;
@@ -137,8 +138,8 @@ pub(crate) trait AnyLoader: Send {
     fn next(
         &mut self,
         check: &mut dyn FnMut() -> PyResult<()>,
-    ) -> PyResult<Result<Option<(BatchMemory, bool)>, ClientError>>;
-    fn restart(&mut self) -> Result<(), ClientError>;
+    ) -> PyResult<Result<Option<(BatchMemory, bool)>, DeviceError>>;
+    fn restart(&mut self) -> Result<(), DeviceError>;
     fn world(&self) -> u32;
     fn position(&self) -> Position;
     fn state(&self) -> State;
@@ -150,12 +151,12 @@ pub(crate) trait AnyLoader: Send {
     fn facts(&self) -> Facts;
 }
 
-impl<S: Source<Batch: Into<BatchMemory>>> AnyLoader for Blocking<S> {
+impl<S: Source<Batch: Into<BatchMemory>, Error: Into<DeviceError>>> AnyLoader for Blocking<S> {
     fn next(
         &mut self,
         check: &mut dyn FnMut() -> PyResult<()>,
-    ) -> PyResult<Result<Option<(BatchMemory, bool)>, ClientError>> {
-        let taken = self.next_checked(CHECK, check)?;
+    ) -> PyResult<Result<Option<(BatchMemory, bool)>, DeviceError>> {
+        let taken = self.next_checked(CHECK, check)?.map_err(Into::into);
         Ok(taken.map(|batch| {
             batch.map(|batch| {
                 let ends_epoch = self.loader().ends_epoch(&batch);
@@ -164,8 +165,8 @@ impl<S: Source<Batch: Into<BatchMemory>>> AnyLoader for Blocking<S> {
         }))
     }
 
-    fn restart(&mut self) -> Result<(), ClientError> {
-        Self::restart(self)
+    fn restart(&mut self) -> Result<(), DeviceError> {
+        Self::restart(self).map_err(Into::into)
     }
 
     fn world(&self) -> u32 {

@@ -24,6 +24,7 @@ struct Fed {
 
 impl Source for Fed {
     type Batch = Batch;
+    type Error = ClientError;
 
     async fn next(&mut self) -> Result<SourceEvent, ClientError> {
         self.events.recv().await.expect("the test keeps the sender")

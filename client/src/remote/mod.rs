@@ -117,6 +117,7 @@ impl fmt::Debug for Remote {
 
 impl Source for Remote {
     type Batch = Batch;
+    type Error = ClientError;
 
     async fn next(&mut self) -> Result<SourceEvent, ClientError> {
         loop {

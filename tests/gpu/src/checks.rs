@@ -3,10 +3,7 @@
 
 use std::time::Duration;
 
-use spdl_client::{
-    ClientError,
-    device::{Device, DeviceBatch, DeviceOptions, Flip, NormaliseColumn},
-};
+use spdl_gpu::{Device, DeviceBatch, DeviceError, DeviceOptions, Flip, NormaliseColumn, Tensor};
 use spdl_shard::job::{DType, ImageLayout, Normalise};
 
 use crate::{
@@ -17,7 +14,7 @@ use crate::{
 /// The longest wait for a batch.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-fn words(error: ClientError) -> String {
+fn words(error: DeviceError) -> String {
     error.hint().map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"))
 }
 
@@ -35,7 +32,7 @@ fn pixels(batch: &DeviceBatch, sample_bytes: usize) -> Vec<u8> {
 /// A description of the first difference.
 pub fn compare(batch: &DeviceBatch) -> Result<(), String> {
     let column = |name| batch.column(name).map_err(|error| error.to_string());
-    let read = |tensor: &spdl_client::device::Tensor| tensor.to_host().map_err(|error| error.to_string());
+    let read = |tensor: &Tensor| tensor.to_host().map_err(|error| error.to_string());
     let ids = || batch.entries().iter().map(|entry| entry.id);
     let differs = |what: &str| Err(format!("{what} of the batch from {} differ", batch.from()));
     let image = column("image")?.values();

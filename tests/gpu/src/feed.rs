@@ -9,11 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_client::{
-    Batch, Blocking, ClientError, FreeSlot, Loader, Serving, Source, SourceEvent,
-    core::Progress,
-    device::{Device, DeviceOptions, OnDevice},
-};
+use spdl_client::{Batch, Blocking, ClientError, FreeSlot, Loader, Progress, Serving, Source, SourceEvent};
+use spdl_gpu::{Device, DeviceError, DeviceOptions, LoaderExt, OnDevice};
 use spdl_shard::{
     Fingerprint, Position,
     job::{BadSamples, Column, ColumnKind, DType, EpochEnd, ImageColumn, ImageLayout, Job, OrderParams},
@@ -132,18 +129,13 @@ impl FeedConfig {
         Session { id: SessionId(1), job, world: 1, global_batch: self.samples, start: Position::START }
     }
 
-    /// Starts a loader of these batches on `device`; returns it and the slab that they come from. `timeout` limits the
-    /// wait of one call.
+    /// Starts a loader of these batches; returns it and the slab that they come from. `timeout` limits the wait of one
+    /// call.
     ///
-    /// The device's error.
-    ///
-    /// If there is no memory for the slab.
-    pub fn start(
-        &self,
-        device: &Device,
-        options: DeviceOptions,
-        timeout: Duration,
-    ) -> Result<(Blocking<OnDevice<Maker>>, Slab), ClientError> {
+    /// # Panics
+    /// Panics when there is no memory for the slab.
+    #[must_use]
+    pub fn loader(&self, timeout: Duration) -> (Loader<Maker>, Slab) {
         let session = self.session();
         let layout = Arc::new(session.layout());
         let make = match self.slab {
@@ -152,7 +144,24 @@ impl FeedConfig {
         };
         let slab = make(self.slots, layout.slot_bytes()).expect("memory for a slab");
         let maker = Maker::start(*self, slab.clone(), layout);
-        let loader = Loader::new(maker, Arc::new(session), 0, timeout, Instant::now());
+        (Loader::new(maker, Arc::new(session), 0, timeout, Instant::now()), slab)
+    }
+
+    /// Starts a loader of these batches on `device`; returns it and the slab that they come from. `timeout` limits the
+    /// wait of one call.
+    ///
+    /// # Errors
+    /// Returns the device's error.
+    ///
+    /// # Panics
+    /// Panics when there is no memory for the slab.
+    pub fn start(
+        &self,
+        device: &Device,
+        options: DeviceOptions,
+        timeout: Duration,
+    ) -> Result<(Blocking<OnDevice<Maker>>, Slab), DeviceError> {
+        let (loader, slab) = self.loader(timeout);
         Ok((Blocking::start(async { loader.on_device(device, options) })?, slab))
     }
 }
@@ -255,6 +264,7 @@ fn fill(layout: &Layout, slot: &mut [u8], number: u64, first: u64, samples: u32,
 
 impl Source for Maker {
     type Batch = Batch;
+    type Error = ClientError;
 
     async fn next(&mut self) -> Result<SourceEvent, ClientError> {
         Ok(self.ready.recv().await.map_or(SourceEvent::End(self.end), SourceEvent::Batch))

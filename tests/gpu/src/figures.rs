@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use spdl_client::device::{Device, DeviceBatch, DeviceOptions, NormaliseColumn};
+use spdl_gpu::{Device, DeviceBatch, DeviceError, DeviceOptions, NormaliseColumn};
 use spdl_wire::layout::{Entry, Header};
 
 use crate::{
@@ -111,7 +111,7 @@ fn of_bare_copies(trainer: &Trainer, bytes: usize, batches: u64) -> f64 {
 fn of_loader(device: &Device, trainer: &Trainer, config: FeedConfig) -> Result<(usize, f64, f64), String> {
     let stream = trainer.stream();
     let config = FeedConfig { batches: config.batches + u64::from(config.slots) * 2, ..config };
-    let words = |error: spdl_client::ClientError| error.to_string();
+    let words = |error: DeviceError| error.to_string();
     let (mut loader, _slab) = config.start(device, DeviceOptions::default(), TIMEOUT).map_err(words)?;
     let (mut start, mut bytes, mut count) = (None, 0, 0u64);
     while let Some(batch) = loader.next_batch().map_err(words)? {
@@ -188,7 +188,7 @@ pub fn overlap(
     repeats: usize,
 ) -> Result<Overlap, String> {
     let config = FeedConfig { refill: Refill::Once, ..config };
-    let words = |error: spdl_client::ClientError| error.to_string();
+    let words = |error: DeviceError| error.to_string();
     let options = DeviceOptions { normalise: normalise.into_iter().collect(), ..DeviceOptions::default() };
     let (mut loader, _slab) = config.start(device, options.clone(), TIMEOUT).map_err(words)?;
     let cached = loader.next_batch().map_err(words)?.ok_or("no batch")?;
@@ -220,7 +220,7 @@ fn steps_with_loader(
     bytes: usize,
     rounds: u64,
 ) -> Result<f64, String> {
-    let words = |error: spdl_client::ClientError| error.to_string();
+    let words = |error: DeviceError| error.to_string();
     // The first batches are not timed, because pages are locked meanwhile.
     let first = u64::from(config.slots) + 2;
     let config = FeedConfig { batches: config.batches + first, ..config };

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde_json::{Value, json};
-use spdl_client::device::{Device, DeviceError};
+use spdl_gpu::{Device, DeviceError};
 use spdl_gpu_tests::{
     checks,
     feed::{FeedConfig, Refill, SlabKind},

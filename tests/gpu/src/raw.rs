@@ -7,7 +7,7 @@ use cudarc::driver::{
     DriverError,
     sys::{self, CUresult},
 };
-use spdl_client::device::StreamHandle;
+use spdl_gpu::StreamHandle;
 
 /// A device's primary context. It is current on the thread that made it, and must be used on that thread.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ macro_rules! call {
 }
 
 impl Trainer {
-    /// Uses the device of that number, which must have been opened with [`spdl_client::device::Device`] before.
+    /// Uses the device of that number, which must have been opened with [`spdl_gpu::Device`] before.
     ///
     /// If a call fails; the same holds for all methods.
     #[must_use]

@@ -1,9 +1,6 @@
 //! Tests of devices that cannot be opened and memory that cannot be allocated, and of the error texts.
 
-use spdl_client::{
-    ClientError,
-    device::{Device, DeviceError, DeviceOptions},
-};
+use spdl_gpu::{Device, DeviceError, DeviceOptions};
 use spdl_gpu_tests::{
     checks::{TIMEOUT, cases},
     feed::FeedConfig,
@@ -11,7 +8,7 @@ use spdl_gpu_tests::{
 
 use crate::scene::{check_clean, library_without, scene, with_library};
 
-fn start_error(options: DeviceOptions, config: FeedConfig) -> ClientError {
+fn start_error(options: DeviceOptions, config: FeedConfig) -> DeviceError {
     let device = Device::cuda(0).expect("the stand-in has this device");
     config.start(&device, options, TIMEOUT).expect_err("the device has no room")
 }
@@ -63,9 +60,7 @@ fn a_driver_that_is_too_old_is_told_with_what_it_lacks() {
 scene!(too_little_memory_is_told_in_bytes, "memory=100000", {
     let options = DeviceOptions { buffers: 3, ..DeviceOptions::default() };
     let error = start_error(options, FeedConfig { size: [40, 40], ..FeedConfig::default() });
-    let ClientError::Device(DeviceError::OutOfMemory { asked_bytes, free_bytes, total_bytes, .. }) = &error else {
-        panic!("{error}");
-    };
+    let DeviceError::OutOfMemory { asked_bytes, free_bytes, total_bytes, .. } = &error else { panic!("{error}") };
     assert_eq!((*total_bytes, *free_bytes), (100_000, 100_000 - 2 * asked_bytes));
     assert!(*asked_bytes > 38_400 && error.to_string().contains(&format!("no {asked_bytes} bytes for a batch")));
     assert!(error.hint().is_some_and(|hint| hint.contains("device buffers")));

@@ -2,10 +2,8 @@
 
 use std::{fs::File, os::unix::fs::FileExt, time::Duration};
 
-use spdl_client::{
-    ClientError,
-    device::{Device, DeviceError, DeviceOptions},
-};
+use spdl_client::ClientError;
+use spdl_gpu::{Device, DeviceError, DeviceOptions};
 use spdl_gpu_tests::{
     checks::{self, TIMEOUT, cases, compare},
     feed::FeedConfig,
@@ -14,7 +12,7 @@ use spdl_gpu_tests::{
 use crate::scene::{check_clean, report, scene, wait_for_report};
 
 /// Takes batches until an error comes, and returns how many came before it.
-fn until_error(options: DeviceOptions) -> (u64, ClientError) {
+fn until_error(options: DeviceOptions) -> (u64, DeviceError) {
     let device = Device::cuda(0).expect("the stand-in has this device");
     let (mut loader, slab) = FeedConfig::default().start(&device, options, TIMEOUT).unwrap();
     let mut count = 0;
@@ -27,7 +25,7 @@ fn until_error(options: DeviceOptions) -> (u64, ClientError) {
             Err(error) => break error,
         }
     };
-    assert_eq!(loader.next_batch().unwrap_err(), ClientError::Closed);
+    assert_eq!(loader.next_batch().unwrap_err(), ClientError::Closed.into());
     drop(loader);
     wait_for_slots(&slab);
     (count, error)
@@ -44,7 +42,7 @@ fn wait_for_slots(slab: &spdl_wire::slab::Slab) {
 
 scene!(a_device_that_is_lost_ends_the_loader_with_its_reason, "lose_at_copy=5,seed=3", {
     let (count, error) = until_error(DeviceOptions::default());
-    let ClientError::Device(DeviceError::Lost { device, code, .. }) = &error else { panic!("{error}") };
+    let DeviceError::Lost { device, code, .. } = &error else { panic!("{error}") };
     assert_eq!((device.as_str(), code.as_str()), ("cuda:0", "CUDA_ERROR_LAUNCH_FAILED"));
     assert!(error.to_string().contains("unspecified launch failure") && !error.is_retryable());
     assert!(error.hint().is_some_and(|hint| hint.contains("started again")));
@@ -62,13 +60,13 @@ scene!(a_kernel_that_cannot_be_started_ends_the_loader, "fail=cuLaunchKernel@3:7
 scene!(a_copy_that_cannot_be_started_ends_the_loader_and_gives_all_back, "fail=cuMemcpyHtoDAsync_v2@4:1", {
     let (count, error) = until_error(DeviceOptions::default());
     assert_eq!(count, 3);
-    assert!(matches!(error, ClientError::Device(DeviceError::Call { call: "cuMemcpyHtoDAsync", .. })), "{error}");
+    assert!(matches!(error, DeviceError::Call { call: "cuMemcpyHtoDAsync", .. }), "{error}");
     check_clean();
 });
 
 scene!(a_record_that_fails_after_its_copy_began_waits_for_the_copy, "delay_us=3000,fail=cuEventRecord@5:1", {
     let (_, error) = until_error(DeviceOptions::default());
-    assert!(matches!(error, ClientError::Device(DeviceError::Call { call: "cuEventRecord", .. })), "{error}");
+    assert!(matches!(error, DeviceError::Call { call: "cuEventRecord", .. }), "{error}");
     check_clean();
 });
 

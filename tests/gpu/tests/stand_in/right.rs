@@ -5,10 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_client::{
-    Blocking, ClientError,
-    device::{BatchPlacement, Device, DeviceBatch, DeviceOptions, OnDevice},
-};
+use spdl_client::{Blocking, ClientError};
+use spdl_gpu::{BatchPlacement, Device, DeviceBatch, DeviceError, DeviceOptions, OnDevice};
 use spdl_gpu_tests::{
     checks::{self, TIMEOUT, compare},
     feed::{FeedConfig, Maker, SlabKind},
@@ -98,7 +96,7 @@ scene!(a_trainer_that_holds_all_device_buffers_is_told_so_and_goes_on_when_it_dr
     let (mut loader, _slab) = FeedConfig::default().start(&device, options, TIMEOUT).unwrap();
     let mut kept = vec![next(&mut loader), next(&mut loader)];
     let error = loader.next_within(Duration::from_millis(20)).unwrap_err();
-    assert!(matches!(error, ClientError::Timeout { .. }), "{error}");
+    assert!(matches!(error, DeviceError::Client(ClientError::Timeout { .. })), "{error}");
     let text = error.to_string();
     assert!(text.contains("the trainer holds 2 batches, and there are 2 device buffers"), "{text}");
     let tensor = kept[0].column("label").unwrap().values().clone();

@@ -9,7 +9,7 @@ use std::{
 use cudarc::driver::sys::{self, CUresult};
 
 use super::{Context, DeviceMemory};
-use crate::device::DeviceError;
+use crate::DeviceError;
 
 /// A point in a stream that others can wait for.
 pub(crate) struct CudaEvent {

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use spdl_client::{Batch, ClientError, Progress, Serving, Source, SourceEvent};
 use spdl_shard::Position;
 use spdl_wire::{messages::StageStats, slab::Slab};
 use tokio::{
@@ -11,15 +12,11 @@ use tokio::{
 };
 
 use super::{
-    copy_stream::{Buffer, CopyStream},
+    copy_stream::{Buffer, CopiedBatch, CopyStream},
     driver::{Context, PageLock},
     pending_copy::PendingCopy,
 };
-use crate::{
-    Batch, ClientError, Serving, Source, SourceEvent,
-    core::Progress,
-    device::{DeviceBatch, DeviceError, DeviceOptions, outstanding::OutstandingBatches, tensor::Keeper},
-};
+use crate::{DeviceBatch, DeviceError, DeviceOptions, outstanding::OutstandingBatches};
 
 /// How often the task checks the events of pending copies. A slot is freed at most this much later.
 const POLL: Duration = Duration::from_millis(1);
@@ -28,7 +25,7 @@ const LAND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the task may take to answer a request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-type Ready = Result<SourceEvent<DeviceBatch>, ClientError>;
+type Ready = Result<SourceEvent<CopiedBatch>, DeviceError>;
 
 /// A message from the trainer to the task.
 enum PrefetchCommand {
@@ -50,16 +47,17 @@ pub(crate) struct Prefetcher {
 
 impl Prefetcher {
     /// Allocates the device's memory and starts the task.
-    pub(crate) fn start<S: Source<Batch = Batch>>(
+    pub(crate) fn start<S: Source<Batch = Batch, Error = ClientError>>(
         source: S,
         context: &Arc<Context>,
         layout: &spdl_wire::layout::Layout,
         options: DeviceOptions,
-    ) -> Result<Self, ClientError> {
+    ) -> Result<Self, DeviceError> {
         let buffers = options.buffers;
         let copy_stream = Arc::new(CopyStream::new(context, layout, options)?);
         // Ragged values need more room; a buffer that is too small is replaced.
-        let free = (0..buffers).map(|_| copy_stream.buffer(layout.fixed_bytes())).collect::<Result<_, _>>()?;
+        let free =
+            (0..buffers).map(|_| copy_stream.buffer(layout.fixed_bytes())).collect::<Result<_, DeviceError>>()?;
         let (to_ready, ready) = mpsc::unbounded_channel();
         let (commands, to_task) = mpsc::unbounded_channel();
         let (back, returned) = mpsc::unbounded_channel();
@@ -89,25 +87,23 @@ impl Prefetcher {
         })
     }
 
-    pub(crate) async fn next(&mut self) -> Ready {
+    pub(crate) async fn next(&mut self) -> Result<SourceEvent<DeviceBatch>, DeviceError> {
         self.outstanding.warn();
         let ready = loop {
             match self.ready.recv().await {
                 // A batch that was copied ahead before the stream was restarted.
                 Some((restarts, Ok(_))) if restarts < self.restarts => {}
                 Some((_, ready)) => break ready?,
-                None => return Err(ClientError::Closed),
+                None => return Err(ClientError::Closed.into()),
             }
         };
-        if let SourceEvent::Batch(batch) = &ready
-            && let Keeper::Cuda(held) = batch.keeper()
-        {
-            held.hand(self.outstanding.take());
-        }
-        Ok(ready)
+        Ok(match ready {
+            SourceEvent::Batch(copied) => SourceEvent::Batch(copied.hand(self.outstanding.take())),
+            SourceEvent::End(position) => SourceEvent::End(position),
+        })
     }
 
-    pub(crate) fn restart(&mut self, from: Position) -> Result<(), ClientError> {
+    pub(crate) fn restart(&mut self, from: Position) -> Result<(), DeviceError> {
         self.commands.send(PrefetchCommand::Restart(from)).map_err(|_| ClientError::Closed)?;
         self.restarts += 1;
         Ok(())
@@ -206,7 +202,7 @@ impl Locked {
     }
 }
 
-impl<S: Source<Batch = Batch>> PrefetchTask<S> {
+impl<S: Source<Batch = Batch, Error = ClientError>> PrefetchTask<S> {
     async fn run(mut self) {
         let done = loop {
             if let Err(error) = self.advance().await {
@@ -231,7 +227,7 @@ impl<S: Source<Batch = Batch>> PrefetchTask<S> {
                     match event {
                         Ok(SourceEvent::Batch(batch)) => self.waiting = Some(batch),
                         Ok(SourceEvent::End(position)) => self.end(Ok(SourceEvent::End(position))),
-                        Err(error) => self.end(Err(error)),
+                        Err(error) => self.end(Err(error.into())),
                     }
                 }
                 () = sleep(POLL), if polls => {}
@@ -253,14 +249,14 @@ impl<S: Source<Batch = Batch>> PrefetchTask<S> {
         self.restarts += 1;
         match self.source.restart(from).await {
             Ok(()) => self.is_over = false,
-            Err(error) => self.end(Err(error)),
+            Err(error) => self.end(Err(error.into())),
         }
     }
 
     fn fail(&mut self, error: DeviceError) {
         self.waiting = None;
         if !self.is_over {
-            self.end(Err(error.into()));
+            self.end(Err(error));
         }
     }
 
@@ -288,9 +284,9 @@ impl<S: Source<Batch = Batch>> PrefetchTask<S> {
         };
         let buffer = self.free.remove(at).expect("a place in the queue");
         let buffer = with_room(&self.copy_stream, buffer, batch.bytes().len()).await?;
-        let (pending, on_device) = self.copy_stream.put(batch, buffer, &self.back)?;
+        let (pending, copied) = self.copy_stream.put(batch, buffer, &self.back)?;
         self.pending_copies.push_back(pending);
-        let _ = self.ready.send((self.restarts, Ok(SourceEvent::Batch(on_device))));
+        let _ = self.ready.send((self.restarts, Ok(SourceEvent::Batch(copied))));
         Ok(())
     }
 

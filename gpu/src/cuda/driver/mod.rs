@@ -21,7 +21,7 @@ use cudarc::driver::{
 pub(super) use memory::{DeviceMemory, HostMemory, PageLock};
 pub(super) use stream::{Argument, CudaEvent, Kernel, Stream};
 
-use crate::device::{BatchPlacement, DeviceError, StreamHandle};
+use crate::{BatchPlacement, DeviceError, StreamHandle};
 
 /// Functions to look up before the first call, because cudarc panics when one is missing.
 const SYMBOLS: [&str; 33] = [

@@ -16,7 +16,7 @@ impl StreamHandle {
     ///
     /// # Safety
     /// The handle must belong to a live stream of the device that holds the batches. The stream must live until every
-    /// batch that [waits on](super::DeviceBatch::wait_on) it is dropped.
+    /// batch that [waits on](crate::DeviceBatch::wait_on) it is dropped.
     #[must_use]
     pub const unsafe fn from_raw(handle: usize) -> Self {
         if handle == 0 { Self::LEGACY } else { Self(handle) }

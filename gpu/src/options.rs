@@ -3,14 +3,14 @@
 use spdl_shard::job::{DType, ImageLayout, Normalise};
 use spdl_wire::layout::{ColumnLayout, Layout, Place};
 
-use super::DeviceError;
+use crate::DeviceError;
 
 /// The smallest number of device buffers: the trainer uses one while the other is filled.
 pub const MIN_BUFFERS: u32 = 2;
 /// The largest number of device buffers.
 pub const MAX_BUFFERS: u32 = 64;
 
-/// Options of a loader [on a device](crate::Loader::on_device).
+/// Options of a loader [on a device](crate::LoaderExt::on_device).
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceOptions {
     /// Number of batches that can be on the device at once: held by the trainer, ready, and being copied. Default 4:
@@ -160,7 +160,7 @@ pub(crate) fn picture(layout: &Layout, name: &str) -> Result<PictureColumn, Devi
     let columns = layout.columns();
     let Some(index) = columns.iter().position(|column| column.name == name) else {
         let known: Vec<_> = columns.iter().map(|column| format!("`{}`", column.name)).collect();
-        return Err(crate::ColumnError::Missing { column: name.to_owned(), known: known.join(", ") }.into());
+        return Err(spdl_client::ColumnError::Missing { column: name.to_owned(), known: known.join(", ") }.into());
     };
     match &columns[index] {
         ColumnLayout { dtype: DType::U8, place: Place::Fixed { shape, .. }, .. } if matches!(shape[..], [_, _, channels] if channels as usize == CHANNELS) => {

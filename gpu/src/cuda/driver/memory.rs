@@ -9,7 +9,7 @@ use cudarc::driver::sys::{self, CUresult};
 use spdl_wire::slab::Slab;
 
 use super::Context;
-use crate::device::DeviceError;
+use crate::DeviceError;
 
 /// Memory of the device.
 pub(crate) struct DeviceMemory {

@@ -5,7 +5,7 @@ use super::{
     driver::{Argument, Kernel, Stream},
     kernel::BLOCK,
 };
-use crate::device::DeviceError;
+use crate::DeviceError;
 
 /// Queues the kernel on `stream` for `entries` samples, with `rows` blocks for each. The addresses in the arguments
 /// must lie in one device buffer, which stays in use until the stream has passed the kernel.

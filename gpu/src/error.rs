@@ -1,7 +1,9 @@
 //! The errors of devices, in words that name what to install, change or free.
 
-/// An error of a device. [`DeviceError::hint`] gives a remedy where one is known.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+use spdl_client::{ClientError, ColumnError};
+
+/// An error of a device, or of the loader whose batches are put there. [`DeviceError::hint`] gives a remedy where one is known.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// The text is not the name of a device.
@@ -80,10 +82,29 @@ pub enum DeviceError {
     },
     /// The batch has no such column, or has it in another form.
     #[error(transparent)]
-    Column(#[from] crate::ColumnError),
+    Column(#[from] ColumnError),
+    /// The loader whose batches are put on the device failed.
+    #[error(transparent)]
+    Client(#[from] ClientError),
 }
 
 impl DeviceError {
+    /// Returns whether the same call on the same loader may succeed later.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::Client(error) if error.is_retryable())
+    }
+
+    /// Returns whether a call failed because the memory of the device, or memory for it on the host, was exhausted.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            Self::OutOfMemory { .. } => true,
+            Self::Call { code, .. } => code == "CUDA_ERROR_OUT_OF_MEMORY",
+            _ => false,
+        }
+    }
+
     /// Returns a line for people that says what to do, where that is known.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
@@ -103,6 +124,7 @@ impl DeviceError {
             Self::Lost { .. } => {
                 Some("the process has to be started again; the fault can be in any kernel that ran before")
             }
+            Self::Client(error) => error.hint(),
             _ => None,
         }
     }

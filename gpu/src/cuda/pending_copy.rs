@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
+use spdl_client::Batch;
+
 use super::driver::{CudaEvent, DeviceMemory, HostMemory, Stream};
-use crate::{Batch, device::DeviceError};
+use crate::DeviceError;
 
 /// A batch that is being copied to the device. Dropping this frees the batch's slot. The loader drops it when the copy
 /// is done; dropped earlier, it blocks until then.
@@ -26,9 +28,9 @@ impl PendingCopy {
         to: &DeviceMemory,
         copied: &Arc<CudaEvent>,
     ) -> Result<Self, DeviceError> {
-        // From here on, an error drops the flight, which waits for the work already on the stream.
+        // From here on, an error drops this, which waits for the work already on the stream.
         let pending = Self { batch: Some(batch), stream: stream.clone(), copied: copied.clone(), is_over: false };
-        // SAFETY: the batch keeps its slot, whose bytes are not written while they are read, and lives in the flight
+        // SAFETY: the batch keeps its slot, whose bytes are not written while they are read, and lives in this
         // until the stream has passed the copy.
         unsafe { stream.copy(pending.batch().bytes(), to, 0)? };
         if let Some((flips, at)) = flips {
@@ -41,7 +43,7 @@ impl PendingCopy {
     }
 
     pub(crate) const fn batch(&self) -> &Batch {
-        self.batch.as_ref().expect("a flight has its batch until it is dropped")
+        self.batch.as_ref().expect("a copy has its batch until it is dropped")
     }
 
     /// Returns whether the copy is done.

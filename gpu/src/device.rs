@@ -1,46 +1,8 @@
-//! Copies batches to the device that trains.
-//!
-//! ```no_run
-//! # async fn train() -> Result<(), Box<dyn std::error::Error>> {
-//! use spdl_client::{Client, device::{Device, DeviceOptions}};
-//!
-//! let device = Device::open("cuda:0")?;
-//! let client = Client::connect(0, 8).await?;
-//! let mut client = client.on_device(&device, DeviceOptions::default())?;
-//! while let Some(batch) = client.next().await? {
-//!     let images = batch.column("image")?.values();
-//!     println!("{:?} at {:#x}", images.shape(), images.address());
-//! }
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! [`Loader::on_device`](crate::Loader::on_device) turns any loader into one whose batches are [`DeviceBatch`]es. On
-//! the host they stay in their slots, without a copy. A CUDA device copies them to its memory by itself, ahead of the
-//! trainer, from page-locked slots and on streams of the loader's own. Before the trainer uses a batch, it makes its
-//! stream wait for the copy: [`DeviceBatch::wait_on`].
-//!
-//! The CUDA driver is loaded when a device is opened, so the same build runs with and without it. No other part of CUDA
-//! is needed.
-
-mod batch;
-mod cuda;
-mod error;
-mod host;
-mod options;
-mod outstanding;
-mod source;
-mod stream;
-mod tensor;
+//! The devices that batches can be on: the host, and CUDA devices by their numbers.
 
 use std::{str::FromStr, sync::Arc};
 
-pub use batch::{DeviceBatch, DeviceColumn};
-pub use error::DeviceError;
-pub use options::{DeviceOptions, Flip, MAX_BUFFERS, MIN_BUFFERS, NormaliseColumn};
-pub use source::OnDevice;
-pub use stream::StreamHandle;
-pub use tensor::{BatchPlacement, Tensor, dlpack_type};
+use crate::{BatchPlacement, DeviceError, cuda};
 
 /// A device that can hold batches. Cheap to clone.
 #[derive(Clone, Debug)]

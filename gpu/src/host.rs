@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
+use spdl_client::Batch;
 use spdl_shard::job::{DType, ImageLayout};
 use spdl_wire::{
     layout::{ColumnLayout, Place},
     slab::Slab,
 };
 
-use super::{
-    DeviceBatch, DeviceColumn, DeviceError, DeviceOptions, Tensor,
+use crate::{
+    BatchPlacement, DeviceBatch, DeviceColumn, DeviceError, DeviceOptions, StreamHandle, Tensor,
     options::{CHANNELS, NormaliseColumn, PictureColumn, picture, table},
     outstanding::{BatchHold, OutstandingBatches},
-    tensor::Keeper,
+    storage::{BatchStorage, Storage},
 };
-use crate::Batch;
 
-/// A batch in its slot, with the columns computed from it.
-pub(crate) struct HostBatch {
+/// A batch in its slot, with the columns computed from it. It is there as soon as it is handed over.
+struct HostBatch {
     batch: Batch,
     made: Vec<Made>,
     _hold: BatchHold,
@@ -32,20 +32,30 @@ impl Made {
     }
 }
 
-impl HostBatch {
-    /// Returns the slab that holds the batch, and the slot in it.
-    pub(crate) fn slot(&self) -> (&Slab, u32) {
-        (self.batch.slab(), self.batch.slot())
+impl BatchStorage for HostBatch {
+    fn placement(&self) -> BatchPlacement {
+        BatchPlacement::Host
     }
 
-    /// Returns a copy of `bytes` bytes at `address`, which must lie in a tensor of this batch.
-    pub(crate) fn read(&self, address: usize, bytes: usize) -> Vec<u8> {
+    fn slot(&self) -> Option<(&Slab, u32)> {
+        Some((self.batch.slab(), self.batch.slot()))
+    }
+
+    fn wait_on(&self, _: StreamHandle) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn synchronise(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn read(&self, address: usize, bytes: usize) -> Result<Vec<u8>, DeviceError> {
         let regions = std::iter::once(self.batch.bytes()).chain(self.made.iter().map(Made::bytes));
         let found = regions.into_iter().find_map(|region| {
             let from = address.checked_sub(region.as_ptr() as usize)?;
             region.get(from..from.checked_add(bytes)?)
         });
-        found.expect("a tensor lies in its batch").to_vec()
+        Ok(found.expect("a tensor lies in its batch").to_vec())
     }
 }
 
@@ -81,18 +91,18 @@ impl HostCopies {
         }
         let host = Arc::new(HostBatch { batch, made, _hold: self.outstanding.take() });
         let batch = &host.batch;
-        let keeper = Keeper::Host(host.clone());
+        let storage: Storage = host.clone();
         let columns = layout.columns().iter().enumerate().map(|(index, column)| {
             let at = made_of.iter().position(|(from, _)| from.index == index);
             match at {
                 Some(at) => {
                     let (from, by) = made_of[at];
-                    normalised(host.made[at].bytes().as_ptr() as usize, batch.len(), from, by, &keeper)
+                    normalised(host.made[at].bytes().as_ptr() as usize, batch.len(), from, by, &storage)
                 }
-                None => in_place(batch, index, column, batch.bytes().as_ptr() as usize, &keeper),
+                None => in_place(batch, index, column, batch.bytes().as_ptr() as usize, &storage),
             }
         });
-        Ok(DeviceBatch::new(batch, batch.bytes().as_ptr() as usize, columns.collect(), keeper.clone()))
+        Ok(DeviceBatch::new(batch, batch.bytes().as_ptr() as usize, columns.collect(), storage.clone()))
     }
 }
 
@@ -102,7 +112,7 @@ pub(crate) fn in_place(
     index: usize,
     column: &ColumnLayout,
     start: usize,
-    keeper: &Keeper,
+    storage: &Storage,
 ) -> DeviceColumn {
     let view = batch.view();
     let inside = |bytes: &[u8]| bytes.as_ptr() as usize - batch.bytes().as_ptr() as usize;
@@ -117,9 +127,9 @@ pub(crate) fn in_place(
         Place::Ragged { .. } => vec![elements],
     };
     let offsets = view.ragged_offset_bytes(index).map(|offsets| {
-        Tensor::dense(start + inside(offsets), DType::I64, vec![batch.len() as i64 + 1], keeper.clone())
+        Tensor::dense(start + inside(offsets), DType::I64, vec![batch.len() as i64 + 1], storage.clone())
     });
-    let values = Tensor::dense(address, column.dtype, shape, keeper.clone());
+    let values = Tensor::dense(address, column.dtype, shape, storage.clone());
     DeviceColumn { name: column.name.clone(), values, offsets }
 }
 
@@ -129,12 +139,12 @@ pub(crate) fn normalised(
     entries: usize,
     from: PictureColumn,
     by: &NormaliseColumn,
-    keeper: &Keeper,
+    storage: &Storage,
 ) -> DeviceColumn {
     let shape = [entries as i64, CHANNELS as i64, i64::from(from.height), i64::from(from.width)];
     let values = match by.layout {
-        ImageLayout::Nchw => Tensor::dense(address, by.dtype, shape.into(), keeper.clone()),
-        ImageLayout::Nhwc => Tensor::channels_last(address, by.dtype, shape, keeper.clone()),
+        ImageLayout::Nchw => Tensor::dense(address, by.dtype, shape.into(), storage.clone()),
+        ImageLayout::Nhwc => Tensor::channels_last(address, by.dtype, shape, storage.clone()),
     };
     DeviceColumn { name: by.column.clone(), values, offsets: None }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use spdl_client::Batch;
 use spdl_wire::{layout::Layout, slab::Slab};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -12,14 +13,11 @@ use super::{
     pending_copy::PendingCopy,
 };
 use crate::{
-    Batch,
-    device::{
-        BatchPlacement, DeviceBatch, DeviceError, DeviceOptions, StreamHandle,
-        host::{in_place, normalised, steps},
-        options::{Flip, NormaliseColumn, PictureColumn, picture, table},
-        outstanding::BatchHold,
-        tensor::Keeper,
-    },
+    BatchPlacement, DeviceBatch, DeviceError, DeviceOptions, StreamHandle,
+    host::{in_place, normalised, steps},
+    options::{Flip, NormaliseColumn, PictureColumn, picture, table},
+    outstanding::BatchHold,
+    storage::{BatchStorage, Storage},
 };
 
 /// Alignment of the parts of a buffer, in bytes: that of the device's own allocations.
@@ -163,7 +161,7 @@ impl CopyStream {
         batch: Batch,
         mut buffer: Buffer,
         back: &UnboundedSender<Buffer>,
-    ) -> Result<(PendingCopy, DeviceBatch), DeviceError> {
+    ) -> Result<(PendingCopy, CopiedBatch), DeviceError> {
         if let Some(flips) = &mut buffer.flips {
             let rows = flips.bytes_mut().chunks_exact_mut(self.capacity);
             for (each, row) in self.flipping().zip(rows) {
@@ -182,24 +180,24 @@ impl CopyStream {
         let made = self.make(pending.batch(), &buffer)?;
         let context = self.context.clone();
         let start = buffer.memory.address();
-        let held = Held {
+        let held = Arc::new(Held {
             context,
             buffer: Some(buffer),
             uses: Mutex::new(Vec::new()),
             back: back.clone(),
             hold: Mutex::new(None),
-        };
-        let keeper = Keeper::Cuda(Arc::new(held));
+        });
+        let storage: Storage = held.clone();
         let batch = pending.batch();
         let columns = batch.layout().columns().iter().enumerate().map(|(index, column)| {
             let made_of = self.normalise.iter().zip(&made).find(|(each, _)| each.from.index == index);
             match made_of {
-                Some((each, address)) => normalised(*address, batch.len(), each.from, &each.by, &keeper),
-                None => in_place(batch, index, column, start, &keeper),
+                Some((each, address)) => normalised(*address, batch.len(), each.from, &each.by, &storage),
+                None => in_place(batch, index, column, start, &storage),
             }
         });
-        let on_device = DeviceBatch::new(batch, start, columns.collect(), keeper.clone());
-        Ok((pending, on_device))
+        let batch = DeviceBatch::new(batch, start, columns.collect(), storage);
+        Ok((pending, CopiedBatch { batch, held }))
     }
 
     /// Queues the kernels, and records that the batch is ready. Returns the address of each computed column.
@@ -281,8 +279,22 @@ fn offset(batch: &Batch, index: usize) -> usize {
     }
 }
 
+/// A batch on the device that the trainer does not have yet.
+pub(crate) struct CopiedBatch {
+    batch: DeviceBatch,
+    held: Arc<Held>,
+}
+
+impl CopiedBatch {
+    /// Hands the batch over. It counts as held by the trainer until the last of its tensors is dropped.
+    pub(crate) fn hand(self, hold: BatchHold) -> DeviceBatch {
+        *self.held.hold.lock() = Some(hold);
+        self.batch
+    }
+}
+
 /// A batch on the device. It keeps its buffer until the last of its tensors is dropped.
-pub(crate) struct Held {
+struct Held {
     context: Arc<Context>,
     /// `None` only while this is being dropped.
     buffer: Option<Buffer>,
@@ -301,17 +313,18 @@ impl Held {
     fn buffer(&self) -> &Buffer {
         self.buffer.as_ref().expect("a batch has its buffer until it is dropped")
     }
+}
 
-    pub(crate) fn placement(&self) -> BatchPlacement {
+impl BatchStorage for Held {
+    fn placement(&self) -> BatchPlacement {
         self.context.placement()
     }
 
-    /// Counts the batch as held by the trainer.
-    pub(crate) fn hand(&self, hold: BatchHold) {
-        *self.hold.lock() = Some(hold);
+    fn slot(&self) -> Option<(&Slab, u32)> {
+        None
     }
 
-    pub(crate) fn wait_on(&self, stream: StreamHandle) -> Result<(), DeviceError> {
+    fn wait_on(&self, stream: StreamHandle) -> Result<(), DeviceError> {
         let mut uses = self.uses.lock();
         if uses.iter().any(|each| each.stream == stream) {
             return Ok(());
@@ -322,11 +335,11 @@ impl Held {
         Ok(())
     }
 
-    pub(crate) fn synchronise(&self) -> Result<(), DeviceError> {
+    fn synchronise(&self) -> Result<(), DeviceError> {
         self.buffer().ready.synchronise()
     }
 
-    pub(crate) fn read(&self, address: usize, bytes: usize) -> Result<Vec<u8>, DeviceError> {
+    fn read(&self, address: usize, bytes: usize) -> Result<Vec<u8>, DeviceError> {
         self.synchronise()?;
         self.buffer().memory.read(address, bytes)
     }

@@ -2,58 +2,62 @@
 
 use std::fmt;
 
+use spdl_client::{Batch, ClientError, Loader, Progress, Serving, Source, SourceEvent};
 use spdl_shard::Position;
 use spdl_wire::{layout::Layout, messages::StageStats};
 
-use super::{Device, DeviceBatch, DeviceOptions, cuda::Prefetcher, host::HostCopies};
-use crate::{Batch, ClientError, Loader, Serving, Source, SourceEvent, core::Progress};
+use crate::{Device, DeviceBatch, DeviceError, DeviceOptions, cuda::Prefetcher, device::DeviceKind, host::HostCopies};
 
-impl<S: Source<Batch = Batch>> Loader<S> {
+/// Puts the batches of a [`Loader`] on a device.
+pub trait LoaderExt<S: Source<Batch = Batch, Error = ClientError>> {
     /// Returns the same loader with its batches on `device`. Nothing else changes: position, state, receipt and
     /// statistics cover the batches that were handed over, not those that are only on the device.
     ///
     /// Allocates the device's buffers, which takes some milliseconds. Must be called in a tokio runtime.
     ///
     /// # Errors
-    /// Returns [`ClientError::Device`] when an option does not fit the job or the device fails.
-    pub fn on_device(self, device: &Device, options: DeviceOptions) -> Result<Loader<OnDevice<S>>, ClientError> {
+    /// Returns [`DeviceError`] when an option does not fit the job or the device fails.
+    fn on_device(self, device: &Device, options: DeviceOptions) -> Result<Loader<OnDevice<S>>, DeviceError>;
+}
+
+impl<S: Source<Batch = Batch, Error = ClientError>> LoaderExt<S> for Loader<S> {
+    fn on_device(self, device: &Device, options: DeviceOptions) -> Result<Loader<OnDevice<S>>, DeviceError> {
         let layout = self.session().layout();
         options.check(&layout)?;
         self.try_map_source(|source| OnDevice::new(source, device, &layout, options))
     }
 }
 
-/// The batches of another source, on a device. Created by [`Loader::on_device`].
-pub struct OnDevice<S: Source<Batch = Batch>> {
+/// The batches of another source, on a device. Created by [`LoaderExt::on_device`].
+pub struct OnDevice<S: Source<Batch = Batch, Error = ClientError>> {
     kind: OnDeviceKind<S>,
 }
 
 enum OnDeviceKind<S> {
-    Host { source: S, copy_stream: HostCopies },
+    Host { source: S, copies: HostCopies },
     Cuda(Prefetcher),
 }
 
-impl<S: Source<Batch = Batch>> OnDevice<S> {
-    fn new(source: S, device: &Device, layout: &Layout, options: DeviceOptions) -> Result<Self, ClientError> {
+impl<S: Source<Batch = Batch, Error = ClientError>> OnDevice<S> {
+    fn new(source: S, device: &Device, layout: &Layout, options: DeviceOptions) -> Result<Self, DeviceError> {
         let kind = match device.kind() {
-            super::DeviceKind::Host => OnDeviceKind::Host { source, copy_stream: HostCopies::new(options) },
-            super::DeviceKind::Cuda(context) => {
-                OnDeviceKind::Cuda(Prefetcher::start(source, context, layout, options)?)
-            }
+            DeviceKind::Host => OnDeviceKind::Host { source, copies: HostCopies::new(options) },
+            DeviceKind::Cuda(context) => OnDeviceKind::Cuda(Prefetcher::start(source, context, layout, options)?),
         };
         Ok(Self { kind })
     }
 }
 
-impl<S: Source<Batch = Batch>> Source for OnDevice<S> {
+impl<S: Source<Batch = Batch, Error = ClientError>> Source for OnDevice<S> {
     type Batch = DeviceBatch;
+    type Error = DeviceError;
 
-    async fn next(&mut self) -> Result<SourceEvent<DeviceBatch>, ClientError> {
+    async fn next(&mut self) -> Result<SourceEvent<DeviceBatch>, DeviceError> {
         match &mut self.kind {
-            OnDeviceKind::Host { source, copy_stream } => {
-                copy_stream.outstanding().warn();
+            OnDeviceKind::Host { source, copies } => {
+                copies.outstanding().warn();
                 match source.next().await? {
-                    SourceEvent::Batch(batch) => Ok(SourceEvent::Batch(copy_stream.take(batch)?)),
+                    SourceEvent::Batch(batch) => Ok(SourceEvent::Batch(copies.take(batch)?)),
                     SourceEvent::End(position) => Ok(SourceEvent::End(position)),
                 }
             }
@@ -63,7 +67,7 @@ impl<S: Source<Batch = Batch>> Source for OnDevice<S> {
 
     async fn explain(&mut self) -> String {
         match &mut self.kind {
-            OnDeviceKind::Host { source, copy_stream } => match copy_stream.outstanding().exhausted_reason() {
+            OnDeviceKind::Host { source, copies } => match copies.outstanding().exhausted_reason() {
                 Some(reason) => reason,
                 None => source.explain().await,
             },
@@ -71,9 +75,9 @@ impl<S: Source<Batch = Batch>> Source for OnDevice<S> {
         }
     }
 
-    async fn restart(&mut self, from: Position) -> Result<(), ClientError> {
+    async fn restart(&mut self, from: Position) -> Result<(), DeviceError> {
         match &mut self.kind {
-            OnDeviceKind::Host { source, .. } => source.restart(from).await,
+            OnDeviceKind::Host { source, .. } => Ok(source.restart(from).await?),
             OnDeviceKind::Cuda(prefetcher) => prefetcher.restart(from),
         }
     }
@@ -107,11 +111,8 @@ impl<S: Source<Batch = Batch>> Source for OnDevice<S> {
     }
 }
 
-impl<S: Source<Batch = Batch>> fmt::Debug for OnDevice<S> {
+impl<S: Source<Batch = Batch, Error = ClientError>> fmt::Debug for OnDevice<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OnDevice").field("serving", &self.serving()).finish_non_exhaustive()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -2,14 +2,14 @@
 
 use std::{fmt, sync::Arc};
 
+use spdl_client::{Batch, ColumnError, ContentDigest, Delivery};
 use spdl_shard::{Position, Receipt, job::DType};
 use spdl_wire::{
     layout::{BatchView, Entry, Header, Layout},
     slab::Slab,
 };
 
-use super::{BatchPlacement, DeviceError, StreamHandle, Tensor, tensor::Keeper};
-use crate::{Batch, ColumnError, ContentDigest, Delivery};
+use crate::{BatchPlacement, DeviceError, StreamHandle, Tensor, storage::Storage};
 
 /// A batch whose columns lie on a device. Its memory is reused when the batch and all its [tensors](Tensor) are dropped
 /// and the work that the trainer had started on them is done.
@@ -22,7 +22,7 @@ pub struct DeviceBatch {
     columns: Vec<DeviceColumn>,
     bytes: Tensor,
     layout: Arc<Layout>,
-    keeper: Keeper,
+    storage: Storage,
 }
 
 /// A column of a [`DeviceBatch`].
@@ -57,26 +57,22 @@ impl DeviceColumn {
 
 impl DeviceBatch {
     /// Creates a batch whose bytes lie at `start`, in the same arrangement as in its slot.
-    pub(crate) fn new(batch: &Batch, start: usize, columns: Vec<DeviceColumn>, keeper: Keeper) -> Self {
+    pub(crate) fn new(batch: &Batch, start: usize, columns: Vec<DeviceColumn>, storage: Storage) -> Self {
         let length = i64::try_from(batch.bytes().len()).expect("a batch is smaller than 2^40 bytes");
         Self {
             header: *batch.header(),
             entries: batch.entries().collect(),
             columns,
-            bytes: Tensor::dense(start, DType::U8, vec![length], keeper.clone()),
+            bytes: Tensor::dense(start, DType::U8, vec![length], storage.clone()),
             layout: batch.layout().clone(),
-            keeper,
+            storage,
         }
-    }
-
-    pub(crate) const fn keeper(&self) -> &Keeper {
-        &self.keeper
     }
 
     /// Returns where the batch lies.
     #[must_use]
     pub fn placement(&self) -> BatchPlacement {
-        self.keeper.placement()
+        self.storage.placement()
     }
 
     /// Returns the batch's header.
@@ -152,10 +148,7 @@ impl DeviceBatch {
     /// Returns the slab and the slot that hold the batch, or `None` when it was copied to a device.
     #[must_use]
     pub fn slot(&self) -> Option<(&Slab, u32)> {
-        match &self.keeper {
-            Keeper::Host(batch) => Some(batch.slot()),
-            Keeper::Cuda(_) => None,
-        }
+        self.storage.slot()
     }
 
     /// Returns the digest of the contents as delivered, without the columns computed from them. Copies every byte to
@@ -176,7 +169,7 @@ impl DeviceBatch {
     /// # Errors
     /// Returns [`DeviceError`] when the driver fails.
     pub fn wait_on(&self, stream: StreamHandle) -> Result<(), DeviceError> {
-        self.keeper.wait_on(stream)
+        self.storage.wait_on(stream)
     }
 
     /// Blocks this thread until the batch is on the device. Does nothing on the host.
@@ -184,7 +177,7 @@ impl DeviceBatch {
     /// # Errors
     /// Returns [`DeviceError`] when the driver fails.
     pub fn synchronise(&self) -> Result<(), DeviceError> {
-        self.keeper.synchronise()
+        self.storage.synchronise()
     }
 }
 

@@ -1,42 +1,10 @@
 //! An array of a batch, described for in-place use by other libraries: the fields of DLPack in plain Rust.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use spdl_shard::job::DType;
 
-use super::{DeviceError, StreamHandle, cuda, host::HostBatch};
-
-/// Where an array lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BatchPlacement {
-    /// In this process's memory.
-    Host,
-    /// In the memory of a CUDA device.
-    Cuda {
-        /// The device's number in CUDA's order.
-        ordinal: u32,
-    },
-}
-
-impl BatchPlacement {
-    /// Returns DLPack's device type and number: `(1, 0)` for the host, `(2, N)` for `cuda:N`.
-    #[must_use]
-    pub const fn dlpack_device(self) -> (i32, i32) {
-        match self {
-            Self::Host => (1, 0),
-            Self::Cuda { ordinal } => (2, ordinal.cast_signed()),
-        }
-    }
-}
-
-impl fmt::Display for BatchPlacement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Host => f.write_str("cpu"),
-            Self::Cuda { ordinal } => write!(f, "cuda:{ordinal}"),
-        }
-    }
-}
+use crate::{BatchPlacement, DeviceError, StreamHandle, storage::Storage};
 
 /// Returns DLPack's type code and number of bits of a type, always with one lane.
 #[must_use]
@@ -56,13 +24,6 @@ pub const fn dlpack_type(dtype: DType) -> (u8, u8) {
     }
 }
 
-/// Keeps a batch's memory alive: a slot, or a device buffer.
-#[derive(Clone)]
-pub(crate) enum Keeper {
-    Host(Arc<HostBatch>),
-    Cuda(Arc<cuda::Held>),
-}
-
 /// An array of a batch. It keeps the memory of the whole batch: the slot or buffer is freed when the last tensor of the
 /// batch is dropped. Cheap to clone.
 #[derive(Clone)]
@@ -71,24 +32,24 @@ pub struct Tensor {
     dtype: DType,
     shape: Vec<i64>,
     strides: Vec<i64>,
-    keeper: Keeper,
+    storage: Storage,
 }
 
 impl Tensor {
     /// Creates a dense array in row-major order.
-    pub(crate) fn dense(address: usize, dtype: DType, shape: Vec<i64>, keeper: Keeper) -> Self {
+    pub(crate) fn dense(address: usize, dtype: DType, shape: Vec<i64>, storage: Storage) -> Self {
         let mut strides = vec![1; shape.len()];
         for axis in (1..shape.len()).rev() {
             strides[axis - 1] = strides[axis] * shape[axis].max(1);
         }
-        Self { address, dtype, shape, strides, keeper }
+        Self { address, dtype, shape, strides, storage }
     }
 
     /// Creates an array of pictures with shape `[n, 3, height, width]` that lies in memory as `[n, height, width, 3]`.
-    pub(crate) fn channels_last(address: usize, dtype: DType, shape: [i64; 4], keeper: Keeper) -> Self {
+    pub(crate) fn channels_last(address: usize, dtype: DType, shape: [i64; 4], storage: Storage) -> Self {
         let [_, channels, height, width] = shape;
         let strides = vec![channels * height * width, 1, channels * width, channels];
-        Self { address, dtype, shape: shape.into(), strides, keeper }
+        Self { address, dtype, shape: shape.into(), strides, storage }
     }
 
     /// Returns the address of the first element in the memory of its device. Read it only there, after
@@ -131,15 +92,15 @@ impl Tensor {
     /// Returns where the array lies.
     #[must_use]
     pub fn placement(&self) -> BatchPlacement {
-        self.keeper.placement()
+        self.storage.placement()
     }
 
-    /// Makes `stream` wait for the batch; see [`DeviceBatch::wait_on`](super::DeviceBatch::wait_on).
+    /// Makes `stream` wait for the batch; see [`DeviceBatch::wait_on`](crate::DeviceBatch::wait_on).
     ///
     /// # Errors
     /// Returns [`DeviceError`] when the driver fails.
     pub fn wait_on(&self, stream: StreamHandle) -> Result<(), DeviceError> {
-        self.keeper.wait_on(stream)
+        self.storage.wait_on(stream)
     }
 
     /// Returns a copy of the bytes in this process's memory, in memory order. Waits for the batch and for the copy, so
@@ -148,37 +109,7 @@ impl Tensor {
     /// # Errors
     /// Returns [`DeviceError`] when the driver fails; never on the host.
     pub fn to_host(&self) -> Result<Vec<u8>, DeviceError> {
-        self.keeper.read(self.address, self.bytes())
-    }
-}
-
-impl Keeper {
-    pub(crate) fn placement(&self) -> BatchPlacement {
-        match self {
-            Self::Host(_) => BatchPlacement::Host,
-            Self::Cuda(held) => held.placement(),
-        }
-    }
-
-    pub(crate) fn wait_on(&self, stream: StreamHandle) -> Result<(), DeviceError> {
-        match self {
-            Self::Host(_) => Ok(()),
-            Self::Cuda(held) => held.wait_on(stream),
-        }
-    }
-
-    pub(crate) fn synchronise(&self) -> Result<(), DeviceError> {
-        match self {
-            Self::Host(_) => Ok(()),
-            Self::Cuda(held) => held.synchronise(),
-        }
-    }
-
-    fn read(&self, address: usize, bytes: usize) -> Result<Vec<u8>, DeviceError> {
-        match self {
-            Self::Host(batch) => Ok(batch.read(address, bytes)),
-            Self::Cuda(held) => held.read(address, bytes),
-        }
+        self.storage.read(self.address, self.bytes())
     }
 }
 
