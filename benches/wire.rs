@@ -16,6 +16,7 @@ use spdl_shard::{
     job::{BadSamples, EpochEnd, Job, OrderParams},
 };
 use spdl_wire::{
+    Stage,
     certs::{ClusterCa, Identity, LEAF_VALIDITY, Role},
     codec,
     frame::{self, Message},
@@ -65,7 +66,7 @@ fn round_trip<M: Message>(message: &M, bytes: &mut Vec<u8>) -> M {
 }
 
 fn codecs(criterion: &mut Criterion) {
-    let stages = vec![StageStats { name: "decode".into(), items: 1 << 40, ..StageStats::default() }; 8];
+    let stages = vec![StageStats { items: 1 << 40, ..StageStats::new(Stage::Decode) }; 8];
     let home = Home {
         worker: WorkerId(1),
         name: "worker-0".into(),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use spdl_wire::{layout::entry_flags, messages::StageStats};
+use spdl_wire::{Stage, layout::entry_flags, messages::StageStats};
 
 use crate::{Serving, WaitClock};
 
@@ -66,8 +66,8 @@ impl Stats {
         }
         let slow =
             format!("the loader sets the pace: the trainer waited for batches {:.0} % of its time", 100.0 * waited);
-        let stage = |name: &str| self.stages.iter().find(|stage| stage.name == name);
-        match (stage("decode"), stage("fetch"), &self.serving.home) {
+        let stats = |stage: Stage| self.stages.iter().find(|stats| stats.stage == stage);
+        match (stats(Stage::Decode), stats(Stage::Fetch), &self.serving.home) {
             (Some(decode), Some(fetch), _) => format!(
                 "{slow}; decoding kept {:.1} cores busy, half of the fetches took more than {:.1} ms",
                 decode.busy_ns as f64 / 1e9 / self.elapsed_s,
@@ -263,9 +263,8 @@ mod tests {
         let serving = Serving { home: Some("node-0".to_owned()), ..Serving::default() };
         let served = Stats { serving, ..stats(4.0) };
         assert_eq!(served.verdict(), format!("{slow}; what its home `node-0` is short of is in `spdl-ctl status`"));
-        let stage =
-            |name: &str, busy_ns, p50_ns| StageStats { name: name.into(), busy_ns, p50_ns, ..Default::default() };
-        let stages = vec![stage("fetch", 5, 1_500_000), stage("decode", 18_000_000_000, 7)];
+        let stage = |stage, busy_ns, p50_ns| StageStats { busy_ns, p50_ns, ..StageStats::new(stage) };
+        let stages = vec![stage(Stage::Fetch, 5, 1_500_000), stage(Stage::Decode, 18_000_000_000, 7)];
         let verdict = Stats { stages, ..stats(4.0) }.verdict();
         assert!(
             verdict.ends_with("decoding kept 1.5 cores busy, half of the fetches took more than 1.5 ms"),

@@ -12,7 +12,10 @@ use cluster::{
 };
 use spdl_client::{Client, ClientError, ContentDigest, State, core::AllowedTransports};
 use spdl_shard::{Fingerprint, Position, Receipt};
-use spdl_wire::messages::{Refusal, RunName, SessionId, Stall, Start, Transport};
+use spdl_wire::{
+    Stage,
+    messages::{Refusal, RunName, SessionId, Stall, Start, Transport},
+};
 
 fn script(thens: impl IntoIterator<Item = (u64, Then)>) -> Script {
     Script { thens: VecDeque::from_iter(thens), ..Script::default() }
@@ -177,12 +180,8 @@ async fn a_fault_that_no_home_can_mend_comes_after_the_batches_before_it() {
 
 #[tokio::test]
 async fn a_wait_that_is_too_long_says_which_stage_waits_for_what() {
-    let stall = Stall {
-        worker: "w1".into(),
-        stage: "fetch".into(),
-        waiting_for: "shard `train-3.tar`".into(),
-        waited_ms: 4000,
-    };
+    let stall =
+        Stall { worker: "w1".into(), stage: Stage::Fetch, waiting_for: "shard `train-3.tar`".into(), waited_ms: 4000 };
     for (answer, expected) in [(Some(stall), "stage `fetch` of worker `w1`"), (None, "is about to come")] {
         let cluster = Cluster::new();
         let home = TestHome::start(&cluster, 1, script([(1, Then::Stall(answer))]));

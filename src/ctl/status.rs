@@ -4,7 +4,10 @@ use std::process::ExitCode;
 
 use spdl_coordinator::core::{JobStatus, RankStatus, RunStatus, SessionStatus, StageRate, Status, WorkerStatus};
 use spdl_shard::Position;
-use spdl_wire::messages::{FromCoordinator, StoreStats, ToCoordinator};
+use spdl_wire::{
+    Stage,
+    messages::{FromCoordinator, StoreStats, ToCoordinator},
+};
 
 use super::{
     CtlError, Outcome,
@@ -232,7 +235,7 @@ fn session_rows(session: &SessionStatus, is_live: bool, table: &mut Table<5>) {
 
 fn worker_rows(worker: &WorkerStatus, details: bool, table: &mut Table<5>) {
     let state = if worker.draining { "draining" } else { "ready" };
-    let decode = worker.rates.iter().find(|stage| stage.name == "decode");
+    let decode = worker.rates.iter().find(|rate| rate.stage == Stage::Decode);
     let cores = decode
         .map_or_else(|| cores(worker.cores), |decode| format!("{:.1} of {} decode", decode.busy, cores(worker.cores)));
     let ranks = report::count(worker.ranks.len() as u64, "rank", "ranks");
@@ -246,15 +249,15 @@ fn worker_rows(worker: &WorkerStatus, details: bool, table: &mut Table<5>) {
         worker.socket.as_ref().map_or_else(|| worker.quic.clone(), |socket| format!("{}, {socket}", worker.quic));
     StatusRow::new("  address".to_owned(), "").push(table, place);
     for stage in &worker.stages {
-        let none =
-            StageRate { name: String::new(), items_per_s: 0.0, bytes_per_s: 0.0, failures_per_s: 0.0, busy: 0.0 };
-        let rate = worker.rates.iter().find(|rate| rate.name == stage.name).unwrap_or(&none);
-        let mut rest = format!("{}/s, {:.1} busy", report::bytes(rate.bytes_per_s as u64), rate.busy);
+        let rate = worker.rates.iter().find(|rate| rate.stage == stage.stage);
+        let of = |figure: fn(&StageRate) -> f64| rate.map_or(0.0, figure);
+        let mut rest =
+            format!("{}/s, {:.1} busy", report::bytes(of(|rate| rate.bytes_per_s) as u64), of(|rate| rate.busy));
         if stage.failures > 0 {
             rest.push_str(&format!(", {}", report::count(stage.failures, "failure", "failures")));
         }
         rest.push_str(&format!(", p99 {:.1} ms", stage.p99_ns as f64 / 1e6));
-        StatusRow::new(format!("  {}", stage.name), "").rate(Some(rate.items_per_s)).push(table, rest);
+        StatusRow::new(format!("  {}", stage.stage), "").rate(Some(of(|rate| rate.items_per_s))).push(table, rest);
     }
     let StoreStats { requests, retries, hedges, hedge_wins, wrong_bytes, cache_faults, .. } = worker.store;
     let mut rest = report::count(requests, "request", "requests");

@@ -6,6 +6,7 @@ use futures::FutureExt;
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
 use spdl_shard::job::DType;
 use spdl_wire::{
+    Stage,
     certs::Role,
     frame::{self, MAGIC},
     home::{self, Attach, ClientReceiver, ClientSender},
@@ -105,7 +106,7 @@ fn clients_that_only_take_cost_the_others_nothing() {
                 sender.explain().await.unwrap();
                 loop {
                     match receiver.recv().await.unwrap() {
-                        FromHome::Explained(Some(stall)) if stall.stage == "hand-over" => return,
+                        FromHome::Explained(Some(stall)) if stall.stage == Stage::HandOver => return,
                         FromHome::Explained(_) => sender.explain().await.unwrap(),
                         FromHome::Filled { .. } => {}
                         other => panic!("{other:?}"),

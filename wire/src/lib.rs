@@ -25,5 +25,7 @@ pub mod quic;
 pub mod rejections;
 mod session;
 pub mod slab;
+mod stage;
 
 pub use session::{MAX_BATCH_BYTES, SessionError};
+pub use stage::Stage;

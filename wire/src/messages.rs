@@ -9,6 +9,7 @@ use std::{fmt, net::SocketAddr};
 use serde::{Deserialize, Serialize};
 use spdl_shard::{Fingerprint, Position, Receipt, SampleId, job::Job};
 
+use crate::Stage;
 pub use crate::launch::{Holder, RunName, Start, StartReason};
 
 /// The version of all messages. A peer with another version is refused with an error that names both.
@@ -168,7 +169,7 @@ pub struct Stall {
     /// The worker's name.
     pub worker: String,
     /// The stage.
-    pub stage: String,
+    pub stage: Stage,
     /// What the stage waits for, with the shard if there is one.
     pub waiting_for: String,
     /// How long it has waited, in milliseconds.
@@ -176,10 +177,11 @@ pub struct Stall {
 }
 
 /// What one stage of a pipeline has done since it started. Durations are summed over its concurrent tasks.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct StageStats {
-    pub name: String,
+    #[serde(rename = "name")]
+    pub stage: Stage,
     pub items: u64,
     pub bytes: u64,
     pub failures: u64,
@@ -188,6 +190,14 @@ pub struct StageStats {
     pub p50_ns: u64,
     pub p90_ns: u64,
     pub p99_ns: u64,
+}
+
+impl StageStats {
+    /// Returns the statistics of a stage that has done nothing.
+    #[must_use]
+    pub const fn new(stage: Stage) -> Self {
+        Self { stage, items: 0, bytes: 0, failures: 0, busy_ns: 0, p50_ns: 0, p90_ns: 0, p99_ns: 0 }
+    }
 }
 
 /// Counts a worker's requests to stores, and the faults of stores and disk cache that it recovered from, since it

@@ -68,6 +68,19 @@ proptest! {
 }
 
 #[test]
+fn a_stage_travels_as_its_name_even_if_only_the_sender_knows_it() {
+    for name in ["fetch", "hand-over", "a stage of a newer worker"] {
+        let mut as_text = Vec::new();
+        codec::encode(&("w", name, "x", 5_u64), &mut as_text).unwrap();
+        let stall: Stall = codec::decode(&as_text).unwrap();
+        assert_eq!(stall.stage.name(), name);
+        let mut bytes = Vec::new();
+        codec::encode(&stall, &mut bytes).unwrap();
+        assert_eq!(bytes, as_text);
+    }
+}
+
+#[test]
 fn left_over_bytes_are_refused() {
     let mut bytes = Vec::new();
     codec::encode(&ToHome::Explain, &mut bytes).unwrap();

@@ -14,6 +14,7 @@ use spdl_shard::{
     job::{BadSamples, EpochEnd, Job, OrderParams},
 };
 use spdl_wire::{
+    Stage,
     certs::Role,
     frame,
     home::{self, Attach, AttachRequest, ChannelError, ClientReceiver, ClientSender, HomeListener},
@@ -177,7 +178,7 @@ async fn explains(over: Transport) {
     let (mut sender, mut receiver) = attaching.await.unwrap().unwrap();
     sender.explain().await.unwrap();
     assert_eq!(heard.recv().await.unwrap(), Some(ToHome::Explain));
-    let stall = Stall { worker: "w".into(), stage: "decode".into(), waiting_for: "shard `a`".into(), waited_ms: 5 };
+    let stall = Stall { worker: "w".into(), stage: Stage::Decode, waiting_for: "shard `a`".into(), waited_ms: 5 };
     out.send(&FromHome::Explained(Some(stall.clone()))).await.unwrap();
     assert_eq!(receiver.recv().await.unwrap(), FromHome::Explained(Some(stall)));
     out.send(&FromHome::Leaving).await.unwrap();

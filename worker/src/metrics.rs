@@ -122,7 +122,7 @@ fn stages(registry: &mut Registry, stages: &[StageStats]) {
     let mut counter = |name: &str, help: &str, value: &dyn Fn(&StageStats) -> f64| {
         let family = Family::<StageLabels, RealCounter>::default();
         for stage in stages {
-            family.get_or_create(&StageLabels { stage: stage.name.clone() }).inc_by(value(stage));
+            family.get_or_create(&StageLabels { stage: stage.stage.to_string() }).inc_by(value(stage));
         }
         registry.register(name, help, family);
     };
@@ -133,7 +133,7 @@ fn stages(registry: &mut Registry, stages: &[StageStats]) {
     let family = Family::<QuantileLabels, Real>::default();
     for stage in stages {
         for (quantile, ns) in [("0.5", stage.p50_ns), ("0.9", stage.p90_ns), ("0.99", stage.p99_ns)] {
-            family.get_or_create(&QuantileLabels { stage: stage.name.clone(), quantile }).set(seconds(ns));
+            family.get_or_create(&QuantileLabels { stage: stage.stage.to_string(), quantile }).set(seconds(ns));
         }
     }
     registry.register("spdl_worker_stage_item_seconds", "Time of one item, by quantile", family);

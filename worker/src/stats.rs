@@ -1,5 +1,5 @@
 //! Counts what a stage does: items, bytes, failures, and where its time goes. Lock-free, and without an allocation per
-//! item. The callers of [`Stage`] pass durations; only [`StageRecorder`] reads the clock.
+//! item. The callers of [`StageCounters`] pass durations; only [`StageRecorder`] reads the clock.
 
 use std::{
     sync::{
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_wire::messages::StageStats;
+use spdl_wire::{Stage, messages::StageStats};
 
 /// Log2 of the buckets per doubling of the time per item: a quantile is off by at most 1/32.
 const SUB_BITS: u32 = 4;
@@ -31,8 +31,8 @@ pub struct StageWaits {
 
 /// The counters of one stage, shared by all its tasks.
 #[derive(Debug)]
-pub struct Stage {
-    name: String,
+pub struct StageCounters {
+    stage: Stage,
     items: AtomicU64,
     bytes: AtomicU64,
     failures: AtomicU64,
@@ -43,12 +43,12 @@ pub struct Stage {
     latency: Box<[AtomicU64; BUCKETS]>,
 }
 
-impl Stage {
-    /// Creates a stage with all counters at zero.
+impl StageCounters {
+    /// Creates the counters of a stage, all at zero.
     #[must_use]
-    pub fn new(name: impl Into<String>) -> Self {
+    pub fn new(stage: impl Into<Stage>) -> Self {
         Self {
-            name: name.into(),
+            stage: stage.into(),
             items: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -63,7 +63,7 @@ impl Stage {
     /// Returns the stage's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        self.stage.name()
     }
 
     /// Counts an item of `bytes` that took `busy`.
@@ -127,7 +127,7 @@ impl Stage {
     pub fn stats(&self) -> StageStats {
         let counts: Vec<u64> = self.latency.iter().map(|bucket| bucket.load(Relaxed)).collect();
         StageStats {
-            name: self.name.clone(),
+            stage: self.stage.clone(),
             items: self.items.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
             failures: self.failures.load(Relaxed),
@@ -181,20 +181,20 @@ fn quantile(counts: &[u64], percent: u64) -> u64 {
 /// waiting for input or as waiting for output.
 #[derive(Debug)]
 pub struct StageRecorder {
-    stage: Arc<Stage>,
+    stage: Arc<StageCounters>,
     since: Instant,
 }
 
 impl StageRecorder {
     /// Creates a recorder for a task of `stage` that starts to wait for its first input.
     #[must_use]
-    pub fn new(stage: Arc<Stage>) -> Self {
+    pub fn new(stage: Arc<StageCounters>) -> Self {
         Self { stage, since: Instant::now() }
     }
 
     /// Returns the stage.
     #[must_use]
-    pub const fn stage(&self) -> &Arc<Stage> {
+    pub const fn stage(&self) -> &Arc<StageCounters> {
         &self.stage
     }
 
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn quantiles_follow_the_items() {
-        let stage = Stage::new("decode");
+        let stage = StageCounters::new(Stage::Decode);
         for ms in 1..=1000 {
             stage.item(Duration::from_millis(ms), 10);
         }
@@ -267,13 +267,12 @@ mod tests {
 
     #[test]
     fn a_stage_that_did_nothing_shows_zeros() {
-        let name = "decode".to_owned();
-        assert_eq!(Stage::new("decode").stats(), StageStats { name, ..StageStats::default() });
+        assert_eq!(StageCounters::new(Stage::Decode).stats(), StageStats::new(Stage::Decode));
     }
 
     #[test]
     fn a_recorder_leaves_no_time_unaccounted() {
-        let stage = Arc::new(Stage::new("decode"));
+        let stage = Arc::new(StageCounters::new(Stage::Decode));
         let before = Instant::now();
         let mut recorder = StageRecorder::new(stage.clone());
         for item in 0..100 {
@@ -295,7 +294,7 @@ mod tests {
 
     #[test]
     fn the_queue_is_counted_up_and_down() {
-        let stage = Stage::new("fetch");
+        let stage = StageCounters::new(Stage::Fetch);
         stage.queued(5);
         stage.dequeued(2);
         assert_eq!(stage.waits().queue_depth, 3);

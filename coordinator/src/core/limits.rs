@@ -30,9 +30,9 @@ pub(super) fn check_beat(beat: &WorkerHeartbeat) -> Result<(), Refusal> {
     if beat.stages.len() > MAX_STAGES {
         return Err(over_limit("the number of a worker's stages", beat.stages.len(), MAX_STAGES));
     }
-    beat.stages.iter().try_for_each(|stage| text("a stage's name", &stage.name))?;
+    beat.stages.iter().try_for_each(|stage| text("a stage's name", stage.stage.name()))?;
     for stall in beat.ranks.iter().filter_map(|rank| rank.stall.as_ref()) {
-        let texts = [&stall.worker, &stall.stage, &stall.waiting_for];
+        let texts = [&stall.worker, stall.stage.name(), &stall.waiting_for];
         texts.into_iter().try_for_each(|part| text("a stall's reason", part))?;
     }
     Ok(())

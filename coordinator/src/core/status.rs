@@ -6,7 +6,10 @@ use spdl_shard::{
     job::{BadSamples, EpochEnd, Job, OrderParams},
     redact,
 };
-use spdl_wire::messages::{PROTOCOL_VERSION, StageStats, Stall, StartReason, StoreStats, Transport, WorkerId};
+use spdl_wire::{
+    Stage,
+    messages::{PROTOCOL_VERSION, StageStats, Stall, StartReason, StoreStats, Transport, WorkerId},
+};
 
 use super::{Coordinator, jobs::JobState, members::WorkerRecord, session::SessionState};
 
@@ -176,7 +179,8 @@ pub struct WorkerStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct StageRate {
-    pub name: String,
+    #[serde(rename = "name")]
+    pub stage: Stage,
     pub items_per_s: f64,
     pub bytes_per_s: f64,
     pub failures_per_s: f64,
@@ -377,11 +381,11 @@ impl Coordinator {
 fn rates(worker: &WorkerRecord) -> Vec<StageRate> {
     let Some((seconds, before)) = worker.recent.before(worker.heard_ms) else { return Vec::new() };
     let rate = |stage: &StageStats| {
-        let none = StageStats::default();
-        let before = before.iter().find(|before| before.name == stage.name).unwrap_or(&none);
+        let none = StageStats::new(stage.stage.clone());
+        let before = before.iter().find(|before| before.stage == stage.stage).unwrap_or(&none);
         let per_s = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
         StageRate {
-            name: stage.name.clone(),
+            stage: stage.stage.clone(),
             items_per_s: per_s(stage.items, before.items),
             bytes_per_s: per_s(stage.bytes, before.bytes),
             failures_per_s: per_s(stage.failures, before.failures),

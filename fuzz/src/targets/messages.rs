@@ -9,7 +9,7 @@ use std::{
 use futures::FutureExt;
 use spdl_shard::{Position, Receipt, SampleId};
 use spdl_wire::{
-    codec,
+    Stage, codec,
     frame::{self, FrameReader, Message},
     messages::*,
 };
@@ -128,7 +128,7 @@ fn home() -> Home {
 }
 
 fn stall() -> Stall {
-    Stall { worker: "w".into(), stage: "fetch".into(), waiting_for: "shard `a.tar`".into(), waited_ms: 5 }
+    Stall { worker: "w".into(), stage: Stage::Fetch, waiting_for: "shard `a.tar`".into(), waited_ms: 5 }
 }
 
 fn rank_beat() -> RankHeartbeat {
@@ -180,7 +180,7 @@ pub(super) fn requests() -> Vec<ToCoordinator> {
         client: "process 1".into(),
         nonce: 9,
     };
-    let stages = vec![StageStats { name: "decode".into(), items: 1, ..StageStats::default() }];
+    let stages = vec![StageStats { items: 1, ..StageStats::new(Stage::Decode) }];
     vec![
         ToCoordinator::SubmitJob { toml: super::texts::JOB.into(), origin: "job.toml".into() },
         ToCoordinator::WorkerHeartbeat(WorkerHeartbeat {

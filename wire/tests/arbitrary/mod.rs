@@ -8,7 +8,7 @@ use spdl_shard::{
         OrderParams, Returns, Size, Transform,
     },
 };
-use spdl_wire::messages::*;
+use spdl_wire::{Stage, messages::*};
 
 fn text() -> impl Strategy<Value = String> {
     "\\PC{0,24}"
@@ -132,8 +132,12 @@ fn home() -> impl Strategy<Value = Home> {
     )
 }
 
+fn stage() -> impl Strategy<Value = Stage> {
+    prop_oneof![proptest::sample::select(Stage::KNOWN), text().prop_map(Stage::from)]
+}
+
 fn stall() -> impl Strategy<Value = Stall> {
-    (text(), text(), text(), any::<u64>()).prop_map(|(worker, stage, waiting_for, waited_ms)| Stall {
+    (text(), stage(), text(), any::<u64>()).prop_map(|(worker, stage, waiting_for, waited_ms)| Stall {
         worker,
         stage,
         waiting_for,
@@ -160,8 +164,8 @@ fn rank_figures() -> impl Strategy<Value = RankStats> {
 }
 
 fn stage_figures() -> impl Strategy<Value = StageStats> {
-    (text(), any::<[u64; 7]>()).prop_map(|(name, n)| StageStats {
-        name,
+    (stage(), any::<[u64; 7]>()).prop_map(|(stage, n)| StageStats {
+        stage,
         items: n[0],
         bytes: n[1],
         failures: n[2],

@@ -8,7 +8,7 @@ use std::sync::{
 use tokio::sync::{Notify, mpsc};
 
 use super::error::PipelineError;
-use crate::stats::Stage;
+use crate::stats::StageCounters;
 
 /// A message between stages. An error takes the place of its item, so that the items before it still arrive.
 pub(super) type Message<T> = Result<T, PipelineError>;
@@ -16,14 +16,14 @@ pub(super) type Message<T> = Result<T, PipelineError>;
 /// The counters of a running stage.
 #[derive(Debug)]
 pub(super) struct Live {
-    pub(super) stage: Arc<Stage>,
+    pub(super) stage: Arc<StageCounters>,
     /// Number of items that are being processed.
     pub(super) working: AtomicUsize,
 }
 
 impl Live {
     pub(super) fn new(name: &str) -> Arc<Self> {
-        Arc::new(Self { stage: Arc::new(Stage::new(name)), working: AtomicUsize::new(0) })
+        Arc::new(Self { stage: Arc::new(StageCounters::new(name)), working: AtomicUsize::new(0) })
     }
 }
 

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::{runtime::Handle, sync::OwnedSemaphorePermit, task::AbortHandle};
 
 use super::{error::PipelineError, queue::Message};
-use crate::stats::Stage;
+use crate::stats::StageCounters;
 
 /// A message to the consumer; the permit is the item's place in the sink's buffer.
 pub(super) type Delivery<T> = (Message<T>, Option<OwnedSemaphorePermit>);
@@ -39,7 +39,7 @@ impl<T: Send + 'static> Tasks<T> {
     }
 
     /// Runs a task of `stage`. If it panics, the pipeline stops with an error that names the stage.
-    pub(super) fn spawn(&self, stage: &Arc<Stage>, task: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn(&self, stage: &Arc<StageCounters>, task: impl Future<Output = ()> + Send + 'static) {
         let (tasks, stage) = (self.clone(), stage.clone());
         let mut state = self.state.lock();
         if state.consumer.is_none() {

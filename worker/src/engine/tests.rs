@@ -110,7 +110,7 @@ fn lists_are_made_and_taken_apart() {
         .unwrap();
     let expected: Vec<usize> = (0..104).map(|at| at / 8 * 8 + 7 - at % 8).collect();
     assert_eq!(numbers(&pipeline)[..96], expected[..96]);
-    let names: Vec<String> = pipeline.stats().into_iter().map(|stage| stage.name).collect();
+    let names: Vec<String> = pipeline.stats().into_iter().map(|stats| stats.stage.to_string()).collect();
     let all = ["source", "aggregate", "reverse", "disaggregate", "aggregate-2", "disaggregate-2", "sink"];
     assert_eq!(names, all);
 }

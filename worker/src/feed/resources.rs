@@ -7,6 +7,7 @@ use std::{
 
 use parking_lot::Mutex;
 use spdl_wire::{
+    Stage,
     layout::Layout,
     messages::{BadSample, Session, StageStats, StoreStats},
     slab::slot_stride,
@@ -24,7 +25,7 @@ use crate::{
     budget::{Budget, MemoryShares},
     decode::{DecodeMemory, PictureCounts},
     fetch::{FetchSettings, Fetcher},
-    stats::Stage,
+    stats::StageCounters,
     transform::{TransformSettings, Transforms},
 };
 
@@ -96,9 +97,9 @@ pub struct Access {
 /// The statistics of the stages of a batch.
 #[derive(Debug)]
 pub(crate) struct FeedStages {
-    pub(crate) fetch: Arc<Stage>,
-    pub(crate) decode: Arc<Stage>,
-    pub(crate) batch: Arc<Stage>,
+    pub(crate) fetch: Arc<StageCounters>,
+    pub(crate) decode: Arc<StageCounters>,
+    pub(crate) batch: Arc<StageCounters>,
 }
 
 impl Resources {
@@ -127,7 +128,7 @@ impl Resources {
             .build()
             .map_err(|error| FeedError::Threads { cause: error.to_string() })?;
         let shares = budget.shares();
-        let fetch = Arc::new(Stage::new("fetch"));
+        let fetch = Arc::new(StageCounters::new(Stage::Fetch));
         let settings = FetchSettings {
             retry: access.retry.clone(),
             ..FetchSettings::new(shares.pool_bytes, shares.transit_bytes)
@@ -149,7 +150,11 @@ impl Resources {
             datasets: Datasets::new(shares.index_bytes, fetcher.requests().clone(), access),
             fetcher,
             bad: Mutex::default(),
-            stages: FeedStages { fetch, decode: Arc::new(Stage::new("decode")), batch: Arc::new(Stage::new("batch")) },
+            stages: FeedStages {
+                fetch,
+                decode: Arc::new(StageCounters::new(Stage::Decode)),
+                batch: Arc::new(StageCounters::new(Stage::Batch)),
+            },
             pictures: Arc::default(),
             transforms: Transforms::new(transforms),
             budget,

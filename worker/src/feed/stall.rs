@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use spdl_wire::messages::Stall;
+use spdl_wire::{Stage, messages::Stall};
 
 use super::view::FeedView;
 
@@ -31,7 +31,8 @@ impl StallLog {
     /// Takes what the rank waits for; `None` if a batch is ready. Returns the line to log, if any.
     fn check(&mut self, stall: Option<&Stall>) -> Option<LogEntry> {
         // Waits for the trainer are not the worker's fault, and waits for decoding end soon.
-        let waited_ms = stall.filter(|stall| matches!(&*stall.stage, "fetch" | "open")).map(|stall| stall.waited_ms);
+        let waited_ms =
+            stall.filter(|stall| matches!(stall.stage, Stage::Fetch | Stage::Open)).map(|stall| stall.waited_ms);
         match waited_ms {
             None | Some(0..FIRST_MS) if self.logged_ms > 0 => {
                 Some(LogEntry::Resumed { after_ms: std::mem::take(&mut self.logged_ms) })
@@ -71,8 +72,8 @@ pub(super) async fn watch(view: FeedView, rank: u32) {
 mod tests {
     use super::*;
 
-    fn stall(stage: &str, waited_ms: u64) -> Stall {
-        Stall { worker: "w".into(), stage: stage.into(), waiting_for: "x".into(), waited_ms }
+    fn stall(stage: Stage, waited_ms: u64) -> Stall {
+        Stall { worker: "w".into(), stage, waiting_for: "x".into(), waited_ms }
     }
 
     #[test]
@@ -80,14 +81,14 @@ mod tests {
         let mut log = StallLog::default();
         let told: Vec<u64> = (0..10_000)
             .map(|second| second * 1000)
-            .filter(|ms| log.check(Some(&stall("fetch", *ms))) == Some(LogEntry::Waiting))
+            .filter(|ms| log.check(Some(&stall(Stage::Fetch, *ms))) == Some(LogEntry::Waiting))
             .collect();
         assert_eq!(told[..6], [5_000, 10_000, 20_000, 40_000, 80_000, 160_000]);
         assert!(told.windows(2).all(|pair| pair[1] - pair[0] <= MAX_GAP_MS), "{told:?}");
         let last = *told.last().unwrap();
         assert_eq!(log.check(None), Some(LogEntry::Resumed { after_ms: last }));
         assert_eq!(log.check(None), None);
-        assert_eq!(log.check(Some(&stall("fetch", 4_999))), None);
-        assert_eq!(log.check(Some(&stall("hand-over", 90_000))), None, "the trainer takes its time");
+        assert_eq!(log.check(Some(&stall(Stage::Fetch, 4_999))), None);
+        assert_eq!(log.check(Some(&stall(Stage::HandOver, 90_000))), None, "the trainer takes its time");
     }
 }

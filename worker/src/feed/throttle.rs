@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     budget::Budget,
-    stats::{Stage, nanoseconds},
+    stats::{StageCounters, nanoseconds},
 };
 
 /// Shortest pause; shorter ones are added up, as the kernel adds 50 us to each.
@@ -68,7 +68,7 @@ impl CpuThrottle {
 
     /// Measures for ever what the process uses besides `decode`. Only for a process that does nothing else: in a
     /// training process, the trainer's own CPU time must not slow down the loader.
-    pub(crate) async fn watch(&self, decode: &Stage) -> std::convert::Infallible {
+    pub(crate) async fn watch(&self, decode: &StageCounters) -> std::convert::Infallible {
         let now = || (Instant::now(), process_cpu_time(), decode.busy());
         let mut before = now();
         loop {
@@ -87,6 +87,8 @@ fn process_cpu_time() -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use spdl_wire::Stage;
+
     use super::*;
 
     const SAMPLE: Duration = Duration::from_micros(900);
@@ -145,7 +147,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_that_works_besides_decoding_is_seen_to() {
-        let (throttle, decode) = (throttle(1.0), Stage::new("decode"));
+        let (throttle, decode) = (throttle(1.0), StageCounters::new(Stage::Decode));
         let working = async {
             while throttle.others() < 0.05 {
                 std::hint::black_box((0..1_000_000u64).sum::<u64>());

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use spdl_shard::manifest::MANIFEST_NAME;
-use spdl_wire::messages::{RankStats, Session, SessionId, Stall, Transport};
+use spdl_wire::{
+    Stage,
+    messages::{RankStats, Session, SessionId, Stall, Transport},
+};
 
 use super::{
     Resources,
@@ -67,23 +70,23 @@ impl FeedView {
         };
         let (stage, waiting_for) = match (phase, wait) {
             (FeedPhase::Over, _) | (FeedPhase::Filling, None) => return None,
-            (_, Some(Wait::Decode)) => ("decode", format!("samples of rank {rank} of job `{job}` to be decoded")),
+            (_, Some(Wait::Decode)) => (Stage::Decode, format!("samples of rank {rank} of job `{job}` to be decoded")),
             (_, Some(Wait::Block { block, shard, others })) => {
                 let others = if others > 0 { format!(" and {others} others") } else { String::new() };
                 let outage = outage(&shard);
                 let what = format!("block {block} of shard `{shard}`{others} for rank {rank} of job `{job}`{outage}");
-                ("fetch", what)
+                (Stage::Fetch, what)
             }
             (FeedPhase::Opening, None) => {
                 let outage = outage(MANIFEST_NAME);
-                ("open", format!("dataset `{dataset}` to be opened for rank {rank} of job `{job}`{outage}"))
+                (Stage::Open, format!("dataset `{dataset}` to be opened for rank {rank} of job `{job}`{outage}"))
             }
             (FeedPhase::NoSlot, None) => {
-                ("hand-over", format!("the trainer to give back one of {slots} slots of rank {rank}"))
+                (Stage::HandOver, format!("the trainer to give back one of {slots} slots of rank {rank}"))
             }
         };
         let waited_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
-        Some(Stall { worker: worker.clone(), stage: stage.to_owned(), waiting_for, waited_ms })
+        Some(Stall { worker: worker.clone(), stage, waiting_for, waited_ms })
     }
 
     /// Returns the statistics of the rank.

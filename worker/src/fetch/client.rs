@@ -23,7 +23,7 @@ use super::{
     hedge::HedgePolicy,
     outage::{Outage, OutageTracker},
 };
-use crate::stats::Stage;
+use crate::stats::StageCounters;
 
 /// The retry policy of reads. A store that is away, fails or is slow is retried for ever; only what it refuses ends a
 /// job.
@@ -67,7 +67,7 @@ pub(crate) struct StoreClient {
     /// One permit for each concurrent request.
     permits: Semaphore,
     retry: RetrySettings,
-    stage: Arc<Stage>,
+    stage: Arc<StageCounters>,
     policy: Mutex<HedgePolicy>,
     outages: Arc<OutageTracker>,
     counts: Counts,
@@ -97,7 +97,7 @@ struct Counts {
 }
 
 impl StoreClient {
-    pub(crate) fn new(at_once: usize, retry: RetrySettings, stage: Arc<Stage>) -> Self {
+    pub(crate) fn new(at_once: usize, retry: RetrySettings, stage: Arc<StageCounters>) -> Self {
         let policy = Mutex::new(HedgePolicy::new(retry.hedge_percent));
         let permits = Semaphore::new(at_once.max(1));
         Self {

@@ -44,7 +44,7 @@ use pieces::Pieces;
 pub(crate) use retrying::RetryingStore;
 use spdl_wire::messages::StoreStats;
 
-use crate::{budget::DiskBudget, stats::Stage};
+use crate::{budget::DiskBudget, stats::StageCounters};
 
 /// A block that is not in memory is fetched whole if at least one part in this many of it is wanted.
 const WHOLE_FRACTION: u64 = 4;
@@ -185,7 +185,11 @@ impl Fetcher {
     ///
     /// # Errors
     /// [`CacheInUse`] if another worker uses the disk cache.
-    pub fn new(settings: FetchSettings, disk: Option<&DiskBudget>, stage: Arc<Stage>) -> Result<Arc<Self>, CacheInUse> {
+    pub fn new(
+        settings: FetchSettings,
+        disk: Option<&DiskBudget>,
+        stage: Arc<StageCounters>,
+    ) -> Result<Arc<Self>, CacheInUse> {
         let disk = disk.map(DiskCache::open).transpose()?.flatten().map(Arc::new);
         let transit_kib = u32::try_from(settings.transit_bytes / KIB).unwrap_or(u32::MAX >> 4).max(1);
         Ok(Arc::new(Self {

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+use spdl_wire::Stage;
 
 use super::{
     flaky::{FlakyStore, StoreFault},
@@ -54,7 +55,7 @@ impl Scene {
         Fetcher::new(
             FetchSettings { retry, ..FetchSettings::new(memory_bytes, 4 << 10) },
             disk,
-            Arc::new(Stage::new("fetch")),
+            Arc::new(StageCounters::new(Stage::Fetch)),
         )
         .unwrap()
     }

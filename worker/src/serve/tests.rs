@@ -8,6 +8,7 @@ use std::{
 
 use spdl_shard::{Fingerprint, Position};
 use spdl_wire::{
+    Stage,
     certs::{ClusterCa, LEAF_VALIDITY},
     home::{self, Attach, ChannelError, ClientReceiver, ClientSender},
     layout::Layout,
@@ -156,7 +157,7 @@ async fn a_client_that_leaves_gives_its_memory_back_and_one_that_keeps_slots_cos
                 other => panic!("{other:?}"),
             }
         };
-        assert_eq!(stall.stage, "hand-over");
+        assert_eq!(stall.stage, Stage::HandOver);
         drop((holder, other));
         until("the memory is back", || worker.resources().memory_bytes().0 == 0).await;
     }
@@ -254,7 +255,10 @@ async fn heartbeats_report_ranks_and_each_bad_sample_until_it_is_acknowledged() 
     until("it was heard", || means.bad_samples(1).is_empty()).await;
     let beat = coordinator.beat_with(|beat| beat.bad_samples.is_empty()).await;
     assert_eq!((beat.ranks.len(), beat.ranks[0].transport), (1, Transport::Local));
-    assert_eq!(beat.stages.iter().map(|stage| stage.name.as_str()).collect::<Vec<_>>(), ["fetch", "decode", "batch"]);
+    assert_eq!(
+        beat.stages.iter().map(|stats| &stats.stage).collect::<Vec<_>>(),
+        [&Stage::Fetch, &Stage::Decode, &Stage::Batch]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -20,14 +20,14 @@ use std::{
 use parking_lot::Mutex;
 use serde::Serialize;
 use spdl_shard::job::Job;
-use spdl_wire::messages::StageStats;
+use spdl_wire::{Stage, messages::StageStats};
 
 pub use error::TransformError;
 pub(crate) use function::Function;
 pub(crate) use process::CallKey;
 use process::{CallError, Process};
 
-use crate::stats::Stage;
+use crate::stats::StageCounters;
 
 /// How often a sample is tried if the process dies on it.
 const MAX_TRIES: u32 = 2;
@@ -80,7 +80,7 @@ pub(crate) struct Transforms {
     /// `None` if functions may not be called.
     settings: Option<TransformSettings>,
     pool: Mutex<Pool>,
-    stage: Stage,
+    stage: StageCounters,
 }
 
 #[derive(Debug, Default)]
@@ -91,7 +91,7 @@ struct Pool {
 
 impl Transforms {
     pub(crate) fn new(settings: Option<TransformSettings>) -> Arc<Self> {
-        Arc::new(Self { settings, pool: Mutex::default(), stage: Stage::new("transform") })
+        Arc::new(Self { settings, pool: Mutex::default(), stage: StageCounters::new(Stage::Transform) })
     }
 
     /// Returns the statistics of the calls, whose time is also part of decoding; `None` if there were none.

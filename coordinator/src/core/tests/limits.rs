@@ -1,7 +1,8 @@
 //! Peers that report more about themselves than the limits allow.
 
-use spdl_wire::messages::{
-    FromCoordinator, NodeId, RankStats, Refusal, SessionId, StageStats, Transport, WorkerHeartbeat,
+use spdl_wire::{
+    Stage,
+    messages::{FromCoordinator, NodeId, RankStats, Refusal, SessionId, StageStats, Transport, WorkerHeartbeat},
 };
 
 use crate::core::{
@@ -26,8 +27,8 @@ fn a_worker_that_says_too_much_is_refused_with_the_limit() {
         (&|beat| beat.home.name = long(), "a worker's name"),
         (&|beat| beat.home.socket = Some(long()), "a socket's path"),
         (&|beat| beat.ranks = vec![stats.clone(); MAX_RANKS_OF_WORKER + 1], "a worker's ranks"),
-        (&|beat| beat.stages = vec![StageStats::default(); MAX_STAGES + 1], "a worker's stages"),
-        (&|beat| beat.stages = vec![StageStats { name: long(), ..StageStats::default() }], "a stage's name"),
+        (&|beat| beat.stages = vec![StageStats::new(Stage::Fetch); MAX_STAGES + 1], "a worker's stages"),
+        (&|beat| beat.stages = vec![StageStats::new(Stage::Other(long()))], "a stage's name"),
     ];
     for (change, subject) in changes {
         let mut beat = worker(1, "a");

@@ -7,7 +7,7 @@ use std::{fs, sync::Arc};
 use object_store::ObjectStore;
 use scene::{SAMPLES, Scene, Seen, drain, resources, run, start, text};
 use spdl_shard::Position;
-use spdl_wire::layout::entry_flags;
+use spdl_wire::{Stage, layout::entry_flags};
 
 use super::*;
 use crate::{
@@ -190,7 +190,7 @@ async fn nothing_is_filled_without_a_free_slot_and_the_stall_says_so() {
         tokio::task::yield_now().await;
     }
     let stall = feed.stall().unwrap();
-    assert_eq!((stall.worker.as_str(), stall.stage.as_str()), ("test", "hand-over"));
+    assert_eq!((stall.worker.as_str(), &stall.stage), ("test", &Stage::HandOver));
     assert!(stall.waiting_for.contains("one of 4 slots of rank 0"), "{stall}");
     assert!(matches!(feed.free(9), Err(FeedError::NotLent { slot: 9 })));
     feed.free(slots[0]).unwrap();
@@ -208,7 +208,7 @@ async fn a_fetch_that_hangs_is_what_the_stall_names() {
     let feed = start(&resources, &scene.session(1), 0, Position::START);
     let stall = loop {
         match feed.stall() {
-            Some(stall) if stall.stage == "fetch" => break stall,
+            Some(stall) if stall.stage == Stage::Fetch => break stall,
             _ => tokio::task::yield_now().await,
         }
     };
