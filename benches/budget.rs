@@ -4,17 +4,14 @@
 //! `cargo bench --bench budget [-- --seconds N]`
 
 mod arguments;
-#[path = "../tests/support/processes.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
-mod processes;
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-use processes::{Cluster, Dataset, Process};
 use rustix::process::Signal;
+use spdl_testkit::processes::{self, Cluster, Dataset, Process};
 
 /// The time until memory and slots are filled.
 const SETTLE: Duration = Duration::from_secs(3);

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use spdl_cluster::pictures::Pictures;
+use spdl_cli::pictures::Pictures;
 use spdl_shard::{
     Fingerprint, SampleId,
     job::{DatasetFacts, Job, JobFile},

@@ -7,21 +7,15 @@
 //! `cargo bench --bench faults -- [--images N] [--rounds N] [--latency-ms N]`
 
 mod arguments;
-#[path = "../tests/support/processes.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
-mod processes;
-#[path = "../tests/storage/stored.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
-mod stored;
-#[path = "../tests/support/mod.rs"]
-mod support;
 
 use std::{path::Path, time::Duration};
 
-use processes::{Cluster, run};
 use serde_json::Value;
-use stored::Stored;
-use support::proxy::{Fault, Script};
+use spdl_testkit::{
+    processes::{Cluster, run},
+    proxy::{Fault, Script},
+    stored::Stored,
+};
 
 /// The number of pictures in a shard: an object of some 350 kB.
 const PER_SHARD: u64 = 8;

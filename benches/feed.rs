@@ -18,7 +18,7 @@ use std::{
 };
 
 use bare::Bare;
-use spdl_cluster::pictures::write_image_folder;
+use spdl_cli::pictures::write_image_folder;
 use spdl_shard::{
     Position,
     dataset::{PackOptions, PackSource, pack},

@@ -6,9 +6,6 @@
 
 mod arguments;
 mod bare;
-#[path = "../tests/support/processes.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
-mod processes;
 
 use std::{
     path::{Path, PathBuf},
@@ -16,8 +13,8 @@ use std::{
 };
 
 use bare::Bare;
-use processes::{Cluster, Dataset, Process};
 use spdl_shard::{job::JobFile, store::DatasetStore};
+use spdl_testkit::processes::{self, Cluster, Dataset, Process};
 
 /// How often the ranks' progress is read.
 const LOOK: Duration = Duration::from_millis(250);

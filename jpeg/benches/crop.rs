@@ -7,21 +7,19 @@
 //! `cargo bench -p spdl-jpeg --features turbo --bench crop -- FOLDER [ROUNDS [PART]]`. PART selects the decoders whose
 //! names contain it.
 
-mod crops;
-
 use std::{
     fs,
     path::Path,
     time::{Duration, Instant},
 };
 
-use crops::{Draw, Rect, TARGET, random_resized_crop, request};
 use fast_image_resize::{
     FilterType, ResizeAlg, ResizeOptions, Resizer,
     images::{TypedCroppedImage, TypedImage, TypedImageRef},
     pixels::U8x3,
 };
 use spdl_jpeg::{Floor, Jpeg, Limits, Rgb, Scratch, SegmentTable, floor, rewrite};
+use spdl_testkit::crops::{Draw, Rect, TARGET, random_resized_crop, request};
 use zune_jpeg::{
     JpegDecoder,
     zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions},

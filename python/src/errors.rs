@@ -6,7 +6,7 @@ use pyo3::{
     types::{PyModule, PyType},
 };
 use spdl_client::ClientError;
-use spdl_cluster::local::LocalError;
+use spdl_cli::local::LocalError;
 use spdl_gpu::DeviceError;
 use spdl_wire::messages::Refusal;
 

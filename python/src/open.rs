@@ -4,10 +4,10 @@
 use std::{future::Future, time::Duration};
 
 use pyo3::prelude::*;
+use spdl_cli::local;
 use spdl_client::{
     Batch, Blocking, Builder, Client, ClientError, Loader, Settings, Source, StartFrom, Started, State, Stats,
 };
-use spdl_cluster::local;
 use spdl_gpu::{DeviceError, LoaderExt};
 use spdl_shard::{Position, Receipt, job::JobFile};
 use spdl_worker::transform::{Program, ProgramCode, TransformSettings};

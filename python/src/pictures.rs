@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use spdl_cluster::pictures::write_image_folder;
+use spdl_cli::pictures::write_image_folder;
 use spdl_shard::{
     dataset::{PackOptions, PackSource, pack},
     store::{DatasetStore, StoreOptions},
@@ -17,7 +17,7 @@ use crate::errors::ErrorKind;
 #[pyo3(signature = (folder, count, seed=0))]
 pub(crate) fn pack_pictures(py: Python<'_>, folder: PathBuf, count: u64, seed: u64) -> PyResult<usize> {
     py.detach(|| write(&folder, count, seed)).map_err(|problem| ErrorKind::Data.error(py, &problem, None))?;
-    Ok(spdl_cluster::pictures::Pictures::classes().count())
+    Ok(spdl_cli::pictures::Pictures::classes().count())
 }
 
 fn write(folder: &std::path::Path, count: u64, seed: u64) -> Result<(), String> {

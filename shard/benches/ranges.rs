@@ -4,9 +4,6 @@
 //!
 //! `cargo bench -p spdl-shard --features store --bench ranges -- DATASET [ROUNDS]`, where DATASET is a folder that `spdl-ctl pack --crop-ready` has written.
 
-#[path = "../../jpeg/benches/crops/mod.rs"]
-mod crops;
-
 use std::{
     fs::File,
     ops::Range,
@@ -17,9 +14,9 @@ use std::{
     time::Instant,
 };
 
-use crops::{Draw, random_resized_crop, request};
 use spdl_jpeg::{Jpeg, Limits, ranges};
 use spdl_shard::store::DatasetStore;
+use spdl_testkit::crops::{Draw, random_resized_crop, request};
 
 /// Number of segments from one recorded place to the next.
 const STEPS: [u32; 2] = [1, 8];

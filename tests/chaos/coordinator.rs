@@ -1,12 +1,9 @@
 //! The coordinator is unavailable for a while: killed, or suspended.
 
 use rustix::process::Signal;
+use spdl_testkit::processes::{Cluster, run};
 
-use super::{
-    BEYOND_SLOTS, end_and_compare, endless, home, only_rank,
-    processes::{Cluster, run},
-    rank_status,
-};
+use super::{BEYOND_SLOTS, end_and_compare, endless, home, only_rank, rank_status};
 
 #[test]
 fn a_coordinator_that_is_killed_and_away_stops_no_rank_and_comes_back_knowing() {

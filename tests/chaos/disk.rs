@@ -6,9 +6,9 @@ use std::{
     process::Command,
 };
 
-use super::{
+use spdl_testkit::{
     processes::{Cluster, Dataset, undisturbed},
-    support::s3::S3Server,
+    s3::S3Server,
 };
 
 /// A file system of two megabytes, unmounted when dropped.

@@ -4,21 +4,15 @@
 mod coordinator;
 mod disk;
 mod network;
-#[path = "../support/processes.rs"]
-#[allow(dead_code, reason = "other test programs use the rest")]
-mod processes;
 mod rank;
 mod reliability;
 mod resume;
 mod signals;
-#[path = "../support/mod.rs"]
-mod support;
 mod worker;
 
 use rustix::process::Signal;
 use serde_json::Value;
-
-use processes::{Cluster, Dataset, Process, undisturbed};
+use spdl_testkit::processes::{Cluster, Dataset, Process, undisturbed};
 
 /// Samples per second of a rank: a slow training run.
 const RATE: &str = "150";

@@ -9,11 +9,9 @@ use std::{
 };
 
 use serde_json::Value;
+use spdl_testkit::processes::{Process, ctl, limit, run};
 
-use super::{
-    BEYOND_SLOTS, RATE, end_and_compare, endless, home,
-    processes::{Process, ctl, limit, run},
-};
+use super::{BEYOND_SLOTS, RATE, end_and_compare, endless, home};
 
 /// The hosts by number: the coordinator's, two workers', a rank's. Their addresses begin at 10.77.0.1.
 const HOSTS: [&str; 4] = ["coord", "worker-0", "worker-1", "rank"];

@@ -1,12 +1,9 @@
 //! A rank is killed or suspended.
 
 use rustix::process::Signal;
+use spdl_testkit::processes::{Cluster, Dataset, Process, sum, undisturbed};
 
-use super::{
-    RATE,
-    processes::{Cluster, Dataset, Process, sum, undisturbed},
-    rank_status,
-};
+use super::{RATE, rank_status};
 
 /// Returns the state in a rank's report, as an argument for `--state`.
 fn state_of(report: &serde_json::Value) -> String {

@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use spdl_testkit::root;
+
 /// Collects all Rust files of the workspace except build outputs.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder of the source").flatten() {
@@ -22,7 +24,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 /// Returns the names of all tests: functions right after an attribute that ends in `test`, with or without arguments.
 fn tests() -> BTreeSet<String> {
     let mut files = Vec::new();
-    sources(Path::new(env!("CARGO_MANIFEST_DIR")), &mut files);
+    sources(root(), &mut files);
     let mut names = BTreeSet::new();
     for file in files {
         let text = fs::read_to_string(&file).expect("source is text");
@@ -42,7 +44,7 @@ fn tests() -> BTreeSet<String> {
 
 #[test]
 fn every_test_that_the_table_of_failures_names_is_there() {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/spec/failures.md")).expect("a page");
+    let page = fs::read_to_string(root().join("docs/spec/failures.md")).expect("a page");
     let mut lists_tests = false;
     let mut rows = Vec::new();
     for line in page.lines() {

@@ -1,8 +1,7 @@
 //! Resuming from a state: at another world size, with another batch size; and states of other jobs, which are refused.
 
 use rustix::process::Signal;
-
-use super::processes::{Cluster, Dataset, Process, ctl, run, sum, undisturbed};
+use spdl_testkit::processes::{Cluster, Dataset, Process, ctl, run, sum, undisturbed};
 
 #[test]
 fn world_batch_and_workers_can_change_in_the_middle_of_an_epoch() {

@@ -12,11 +12,9 @@ use std::{
 };
 
 use rustix::process::Signal;
+use spdl_testkit::processes::{Cluster, Dataset, Process, ctl, limit};
 
-use super::{
-    endless, only_rank,
-    processes::{Cluster, Dataset, Process, ctl, limit},
-};
+use super::{endless, only_rank};
 
 /// Asserts that a process exited by itself, not by the signal, with the code that shells use: 130 after Ctrl-C.
 #[track_caller]

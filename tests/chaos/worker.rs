@@ -1,11 +1,9 @@
 //! A worker is killed, suspended, joined by another, or asked to end.
 
 use rustix::process::Signal;
+use spdl_testkit::processes::{Cluster, Dataset, Process, sum, undisturbed};
 
-use super::{
-    BEYOND_SLOTS, RATE, end_and_compare, endless, home, only_rank,
-    processes::{Cluster, Dataset, Process, sum, undisturbed},
-};
+use super::{BEYOND_SLOTS, RATE, end_and_compare, endless, home, only_rank};
 
 #[test]
 fn a_worker_killed_again_and_again_costs_its_ranks_nothing() {

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use crate::processes::{Cluster, Dataset, ctl, run};
+use spdl_testkit::processes::{Cluster, Dataset, ctl, run};
 
 /// Makes a dataset of 60 records with 25 bad ones: more than the status lists.
 fn mostly_good() -> Dataset {
-    let picture = spdl_cluster::pictures::Pictures::new().picture(3, 0);
+    let picture = spdl_cli::pictures::Pictures::new().picture(3, 0);
     Dataset::of_records((0..60).map(|index| {
         let is_bad = index % 2 == 1 && index < 50;
         (picture.clone(), if is_bad { "dog".to_owned() } else { (index % 7).to_string() })

@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use crate::processes::{Cluster, Dataset, ctl, run};
+use spdl_testkit::{
+    processes::{Cluster, Dataset, ctl, run},
+    root,
+};
 
 #[test]
 fn a_wrong_job_file_is_explained_in_words_by_every_command_that_reads_one() {
@@ -82,9 +85,9 @@ fn jobs_are_listed_shown_and_told_apart_in_words() {
 #[test]
 fn the_schema_beside_the_examples_is_the_one_that_the_command_prints() {
     let printed = run(ctl().args(["job", "schema"])).stdout;
-    let kept = fs::read_to_string("examples/job.schema.json").expect("the schema is kept");
+    let kept = fs::read_to_string(root().join("examples/job.schema.json")).expect("the schema is kept");
     assert_eq!(printed, kept, "`spdl-ctl job schema >examples/job.schema.json` makes it current");
-    for example in fs::read_dir("examples").expect("the examples").map(|entry| entry.expect("an entry").path()) {
+    for example in fs::read_dir(root().join("examples")).expect("the examples").map(|entry| entry.expect("an entry").path()) {
         if example.extension().is_some_and(|kind| kind == "toml") {
             let text = fs::read_to_string(&example).expect("text");
             assert!(text.starts_with("#:schema job.schema.json\n"), "{} names it for editors", example.display());

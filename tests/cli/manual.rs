@@ -1,10 +1,12 @@
 //! Help, completions and man pages.
 
-use std::{collections::BTreeSet, fs, path::Path, process::Command};
+use std::{collections::BTreeSet, fs, process::Command};
 
 use serde_json::Value;
-
-use crate::processes::{ctl, run};
+use spdl_testkit::{
+    processes::{ctl, run},
+    root,
+};
 
 #[test]
 fn completions_are_scripts_that_a_shell_can_read() {
@@ -76,9 +78,8 @@ fn words_of(schema: &Value, keys: &mut BTreeSet<String>, words: &mut BTreeSet<St
 
 #[test]
 fn the_page_about_job_files_has_a_row_for_each_key_and_word_of_the_schema_and_no_other_key() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let schema = fs::read_to_string(root.join("examples/job.schema.json")).expect("a schema");
-    let page = fs::read_to_string(root.join("docs/guide/job.md")).expect("a page");
+    let schema = fs::read_to_string(root().join("examples/job.schema.json")).expect("a schema");
+    let page = fs::read_to_string(root().join("docs/guide/job.md")).expect("a page");
     let (mut keys, mut words) = (BTreeSet::new(), BTreeSet::new());
     words_of(&serde_json::from_str(&schema).expect("JSON"), &mut keys, &mut words);
     // The first cell of each row, if it is code.

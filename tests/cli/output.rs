@@ -7,8 +7,7 @@ use std::{
 };
 
 use rustix::process::Signal;
-
-use crate::processes::{Cluster, Dataset, Process, ctl};
+use spdl_testkit::processes::{Cluster, Dataset, Process, ctl};
 
 /// Returns a command's standard error and exit code.
 fn end_of(child: Child) -> (String, Option<i32>) {

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fs, os::unix::process::ExitStatusExt, path::Path, process::Command};
 
-use crate::processes::{ctl, run};
+use spdl_testkit::{
+    processes::{ctl, run},
+    root,
+};
 
 /// The largest file that a command may write, in units of 512 bytes.
 const LIMIT: u64 = 2048;
@@ -30,7 +33,7 @@ fn limited(before: &str, command: &Command) -> Command {
 fn pack_with_force_that_is_killed_or_finds_the_disk_full_leaves_the_old_dataset_and_the_next_one_cleans_up() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
-    let photograph = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/photos/rocket.jpg")).expect("a file");
+    let photograph = fs::read(root().join("assets/photos/rocket.jpg")).expect("a file");
     for number in 0..3 {
         write(path(&format!("old/a/{number}.jpg")), &photograph);
         write(path(&format!("new/a/{number}.jpg")), &photograph[..1000 + number]);

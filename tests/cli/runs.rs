@@ -1,6 +1,6 @@
 //! The output and the errors of `run list` and `run reset`.
 
-use crate::processes::{Cluster, Dataset, Process, run};
+use spdl_testkit::processes::{Cluster, Dataset, Process, run};
 
 #[test]
 fn runs_are_listed_with_who_holds_them_and_one_that_nobody_trains_begins_again() {

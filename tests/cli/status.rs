@@ -1,6 +1,6 @@
 //! The output of `status`.
 
-use crate::processes::{Cluster, Dataset, Process, run};
+use spdl_testkit::processes::{Cluster, Dataset, Process, run};
 
 #[test]
 fn status_is_one_table_that_fits_a_terminal_and_hides_what_is_over() {

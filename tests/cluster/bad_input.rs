@@ -2,7 +2,7 @@
 
 use std::{fs, net::UdpSocket};
 
-use crate::processes::{Cluster, Dataset, ctl, run};
+use spdl_testkit::processes::{Cluster, Dataset, ctl, run};
 
 #[test]
 fn a_tar_that_is_cut_in_the_middle_is_refused_by_name() {

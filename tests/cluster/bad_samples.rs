@@ -1,12 +1,11 @@
 //! Bad samples: with each policy, all ranks still get the same number of batches.
 
 use serde_json::Value;
-
-use crate::processes::{Cluster, Dataset, ctl, run};
+use spdl_testkit::processes::{Cluster, Dataset, ctl, run};
 
 /// Makes a dataset of 48 pictures, of which four are bad, each in a different way.
 fn dataset_with_four_bad_records() -> Dataset {
-    let pictures = spdl_cluster::pictures::Pictures::new();
+    let pictures = spdl_cli::pictures::Pictures::new();
     Dataset::of_records((0..48).map(|index| {
         let mut picture = pictures.picture(3, index);
         let mut label = (index % 7).to_string();
@@ -61,7 +60,7 @@ fn bad_samples_are_masked_where_the_job_says_so() {
 
 #[test]
 fn a_bad_sample_fails_the_job_for_all_its_ranks_where_the_job_says_so() {
-    let pictures = spdl_cluster::pictures::Pictures::new();
+    let pictures = spdl_cli::pictures::Pictures::new();
     let dataset = Dataset::of_records((0..48).map(|index| {
         let picture = pictures.picture(3, index);
         let bytes = if index == 5 { picture.len() / 2 } else { picture.len() };

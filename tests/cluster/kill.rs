@@ -3,8 +3,7 @@
 use std::{collections::BTreeSet, fs, time::Duration};
 
 use rustix::process::Signal;
-
-use crate::processes::{Cluster, Dataset, Process, resident_bytes, run, sum};
+use spdl_testkit::processes::{Cluster, Dataset, Process, resident_bytes, run, sum};
 
 fn shared_memory() -> BTreeSet<String> {
     let names = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
@@ -66,7 +65,7 @@ fn a_second_worker_on_a_socket_in_use_is_refused_by_name() {
 #[test]
 fn a_second_coordinator_on_a_state_in_use_is_refused_by_name() {
     let cluster = Cluster::start(0);
-    let mut second = crate::processes::ctl();
+    let mut second = spdl_testkit::processes::ctl();
     second.args(["coord", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--state"]).arg(cluster.path("state"));
     run(&mut second).error(&["state", "hint:"]);
 }

@@ -3,8 +3,7 @@
 use std::{fs, io::Write};
 
 use flate2::{Compression, write::ZlibEncoder};
-
-use crate::processes::{Cluster, Dataset};
+use spdl_testkit::processes::{Cluster, Dataset};
 
 /// Width and height of pictures that take half a megabyte as files and half a gigabyte as pixels.
 const SIDE: u32 = 11_580;
@@ -48,7 +47,7 @@ fn peak_bytes(pid: u32) -> u64 {
 
 #[test]
 fn valid_pictures_of_half_a_gigabyte_pass_through_a_worker_of_a_quarter_and_one_that_cannot_is_named() {
-    let (pictures, png) = (spdl_cluster::pictures::Pictures::new(), large_png());
+    let (pictures, png) = (spdl_cli::pictures::Pictures::new(), large_png());
     let picture = |index| match index {
         3 | 17 => png.clone(),
         11 => large_progressive(),

@@ -4,8 +4,7 @@
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-
-use crate::processes::{Cluster, Dataset, Process, run};
+use spdl_testkit::processes::{Cluster, Dataset, Process, run};
 
 fn cluster(name: &str, keys: &str) -> (Dataset, Cluster) {
     let dataset = Dataset::of_pictures(60, 20);

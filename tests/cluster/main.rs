@@ -5,7 +5,4 @@ mod bad_samples;
 mod kill;
 mod large_pictures;
 mod launches;
-#[path = "../support/processes.rs"]
-#[allow(dead_code, reason = "the benches use the rest")]
-mod processes;
 mod same_stream;

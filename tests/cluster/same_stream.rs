@@ -2,8 +2,7 @@
 //! workers.
 
 use serde_json::Value;
-
-use crate::processes::{Cluster, Dataset, ctl, run, sum};
+use spdl_testkit::processes::{Cluster, Dataset, ctl, run, sum};
 
 fn digests(reports: &[Value]) -> (String, String) {
     (sum(reports, "receipt"), sum(reports, "content_digest"))

@@ -3,11 +3,9 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use spdl_testkit::processes::{Dataset, Process, ctl, run, sum};
 
-use crate::{
-    coordinators::{Coordinators, get, has_workers, wait_until},
-    processes::{Dataset, Process, ctl, run, sum},
-};
+use crate::coordinators::{Coordinators, get, has_workers, wait_until};
 
 fn away() -> Duration {
     let seconds = std::env::var("SPDL_TEST_ETCD_AWAY_S").ok();

@@ -9,8 +9,7 @@ use std::{
 
 use rustix::process::Signal;
 use serde_json::Value;
-
-use crate::{
+use spdl_testkit::{
     etcd::Etcd,
     processes::{Cluster, LIMIT, Process, ctl, run},
 };

@@ -1,11 +1,9 @@
 //! The leading coordinator is killed again and again while ranks pull.
 
 use serde_json::Value;
+use spdl_testkit::processes::{Dataset, Process, ctl, run, sum};
 
-use crate::{
-    coordinators::{Coordinators, has_workers},
-    processes::{Dataset, Process, ctl, run, sum},
-};
+use crate::coordinators::{Coordinators, has_workers};
 
 /// Number of kills, unless the ranks end earlier.
 const KILLS: usize = 4;

@@ -3,12 +3,7 @@
 
 mod away;
 mod coordinators;
-#[path = "../support/etcd.rs"]
-mod etcd;
 mod killed;
 mod moved;
-#[path = "../support/processes.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod processes;
 mod signals;
 mod stopped;

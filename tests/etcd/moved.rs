@@ -1,6 +1,6 @@
 //! A state is moved from one coordinator's disk into etcd.
 
-use crate::{
+use spdl_testkit::{
     etcd::Etcd,
     processes::{Cluster, Dataset, Process, ctl, run},
 };

@@ -2,11 +2,9 @@
 
 use rustix::process::Signal;
 use serde_json::Value;
+use spdl_testkit::processes::Dataset;
 
-use crate::{
-    coordinators::{Coordinator, Coordinators, get, wait_until},
-    processes::Dataset,
-};
+use crate::coordinators::{Coordinator, Coordinators, get, wait_until};
 
 impl Coordinator {
     fn ends_with(&mut self) -> Option<i32> {

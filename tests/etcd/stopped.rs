@@ -1,16 +1,14 @@
 //! A leader that is suspended until after its lease has expired, and then continues.
 
 use rustix::process::Signal;
+use spdl_testkit::processes::{Dataset, LIMIT};
 use spdl_wire::{
     certs::{Identity, Role},
     messages::{FromCoordinator, Join, NodeId, Refusal, Start, ToCoordinator},
     quic::{self, QuicSettings},
 };
 
-use crate::{
-    coordinators::{Coordinators, get},
-    processes::{Dataset, LIMIT},
-};
+use crate::coordinators::{Coordinators, get};
 
 fn join(nonce: u64) -> ToCoordinator {
     ToCoordinator::Join(Join {

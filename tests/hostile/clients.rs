@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
 use spdl_shard::job::DType;
+use spdl_testkit::processes::LIMIT;
 use spdl_wire::{
     Stage,
     certs::Role,
@@ -15,7 +16,7 @@ use spdl_wire::{
 };
 use tokio::{io::AsyncReadExt, io::AsyncWriteExt, net::UnixStream};
 
-use crate::{processes::LIMIT, siege::Siege};
+use crate::siege::Siege;
 
 /// Returns a frame's head that claims a message of 4 GiB.
 fn oversized_head() -> Vec<u8> {

@@ -11,13 +11,11 @@ use std::{
 };
 
 use quinn::Endpoint;
+use spdl_testkit::processes::{LIMIT, run};
 use spdl_wire::certs::Role;
 use tokio::{net::UdpSocket, sync::watch};
 
-use crate::{
-    processes::{LIMIT, run},
-    siege::Siege,
-};
+use crate::siege::Siege;
 
 /// Number of connections of each kind: more than the servers keep.
 const CONNECTIONS: usize = 300;

@@ -2,17 +2,10 @@
 //! ranks must finish with the plan's receipt.
 
 mod clients;
-#[path = "../../fuzz/src/heap.rs"]
-mod heap;
 mod listeners;
-#[path = "../support/processes.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod processes;
 mod replay;
 mod roles;
 mod siege;
-#[path = "../../fuzz/src/targets/mod.rs"]
-mod targets;
 
 #[global_allocator]
-static HEAP: heap::Counting = heap::Counting;
+static HEAP: spdl_fuzz_targets::heap::Counting = spdl_fuzz_targets::heap::Counting;

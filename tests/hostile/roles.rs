@@ -1,12 +1,13 @@
 //! Valid certificates of the wrong role or the wrong cluster.
 
+use spdl_testkit::processes::LIMIT;
 use spdl_wire::{
     certs::{ClusterCa, LEAF_VALIDITY, Role},
     messages::{FromCoordinator, ToCoordinator, WorkerId},
     quic::{self, QuicError},
 };
 
-use crate::{processes::LIMIT, siege::Siege};
+use crate::siege::Siege;
 
 #[test]
 fn a_certificate_of_the_wrong_role_or_cluster_is_refused_by_name() {

@@ -11,14 +11,13 @@ use spdl_shard::{
     job::JobFile,
     manifest::{MANIFEST_NAME, Manifest},
 };
+use spdl_testkit::processes::{Cluster, Dataset, LIMIT, ctl, resident_bytes, run};
 use spdl_wire::{
     certs::{ClusterCa, Identity, LEAF_VALIDITY, Role},
     messages::{Session, SessionId, ToHome},
     quic::{self, QuicSettings},
 };
 use tokio::runtime::Runtime;
-
-use crate::processes::{Cluster, Dataset, LIMIT, ctl, resident_bytes, run};
 
 /// Limit of the worker's memory: 256 MiB for slots and cache, and more for its code, stacks, the decoders' scratch and
 /// connections that are not authenticated.

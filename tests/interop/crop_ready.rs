@@ -1,12 +1,12 @@
 //! Crop-ready datasets: packed, verified, unpacked, and decoded by Pillow.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use serde_json::Value;
-
-use super::{
+use spdl_testkit::{
     processes::{ctl, run},
-    support::python::{python_with, run_script},
+    python::{python_with, run_script},
+    root,
 };
 
 pub(super) const PILLOW: &[&str] = &["pillow==13.0.0"];
@@ -29,7 +29,7 @@ fn what_is_packed_crop_ready_is_proved_and_unpacked_to_pictures_that_pillow_sees
     for picture in PICTURES {
         let (to, from) = picture.split_once(':').unwrap();
         fs::create_dir_all(path("photos").join(to).parent().unwrap()).unwrap();
-        fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(from), path("photos").join(to)).unwrap();
+        fs::copy(root().join(from), path("photos").join(to)).unwrap();
     }
     let packed = run(ctl().arg("pack").arg(path("photos")).arg(path("ready")).args(["--crop-ready", "--json"])).json();
     assert_eq!((&packed["records"], &packed["crop_ready_pictures"]), (&6.into(), &4.into()));

@@ -2,11 +2,11 @@
 
 use std::{fs, path::Path};
 
-use spdl_cluster::pictures::Pictures;
-
-use crate::{
+use spdl_cli::pictures::Pictures;
+use spdl_testkit::{
     processes::{ctl, run},
-    support::python::{python_with, run_script},
+    python::{python_with, run_script},
+    root,
 };
 
 fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
@@ -15,7 +15,7 @@ fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
 }
 
 fn photograph() -> Vec<u8> {
-    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/photos/rocket.jpg")).unwrap()
+    fs::read(root().join("assets/photos/rocket.jpg")).unwrap()
 }
 
 #[test]
@@ -53,10 +53,7 @@ fn a_picture_that_is_cut_off_is_found_by_decoding_and_verify_says_whether_it_dec
     let path = |name: &str| folder.path().join(name);
     write(path("in/a/whole.jpg"), photograph());
     write(path("in/a/cut.jpg"), &photograph()[..500]);
-    write(
-        path("in/a/mask.png"),
-        fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/photos/brick.png")).unwrap(),
-    );
+    write(path("in/a/mask.png"), fs::read(root().join("assets/photos/brick.png")).unwrap());
     run(ctl().arg("pack").arg(path("in")).arg(path("set")).args(["--fields", "jpg=picture,png=mask", "--json"])).json();
     let plain = run(ctl().arg("verify").arg(path("set")));
     assert!(plain.status.success() && plain.stdout.contains("pictures were not decoded"), "{}", plain.stdout);
@@ -126,7 +123,7 @@ fn the_imagenet_example_is_replayed_as_it_stands_and_in_parts_where_memory_is_sh
     let arguments = [path("picture.jpg"), path("dataset/part-0.tar"), "2100".into()];
     run_script(&python, "tests/interop/write_imagenet.py", arguments);
     run(ctl().arg("index").arg(path("dataset")).arg("--json")).json();
-    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/imagenet-train.toml");
+    let example = root().join("examples/imagenet-train.toml");
     let text = fs::read_to_string(example).unwrap();
     assert!(text.contains("\"s3://bucket/imagenet/train\""));
     write(path("job.toml"), text.replace("s3://bucket/imagenet/train", "dataset"));

@@ -19,12 +19,13 @@ use spdl_shard::{
     Fingerprint, SampleId,
     job::{DatasetFacts, JobFile},
 };
+use spdl_testkit::{
+    python::{python_with, run_script},
+    root,
+};
 use spdl_worker::decode::{Decoder, FieldTarget, SampleKey};
 
-use super::{
-    crop_ready::PILLOW,
-    support::python::{python_with, run_script},
-};
+use super::crop_ready::PILLOW;
 
 const SCRIPT: &str = "tests/interop/foreign.py";
 /// Names of the pictures written by Pillow that our decoder refuses: TIFF with separate planes of 16-bit channels.
@@ -51,7 +52,7 @@ struct Pillow {
 
 impl Pillow {
     fn start(python: &Path) -> Self {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(SCRIPT);
+        let script = root().join(SCRIPT);
         let mut command = Command::new(python);
         command.arg(script).arg("reference").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("a Python that runs");
@@ -184,7 +185,7 @@ fn pictures_of_all_kinds_are_read_as_pillow_reads_them() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let photo = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/photos/coffee.png");
+    let photo = root().join("assets/photos/coffee.png");
     run_script(&python, SCRIPT, ["generate".as_ref(), photo.as_os_str(), folder.path().as_os_str()]);
     let (formats, unread) = compare(&python, folder.path());
     print(&formats, &unread, folder.path());

@@ -1,14 +1,15 @@
 //! Compares crops with Pillow's decode and resize, and with libjpeg-turbo's scaled decoding.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs};
 
 use serde_json::{Value, json};
 use spdl_jpeg::{Axis, Jpeg, Limits, Request, Rgb, Scratch};
-
-use super::{
-    crop_ready::PILLOW,
-    support::python::{python_with, run_script},
+use spdl_testkit::{
+    python::{python_with, run_script},
+    root,
 };
+
+use super::crop_ready::PILLOW;
 
 /// The photographs, with the left, top, width and height of a crop of each, which is scaled by 1, 1/2 and less.
 const CROPS: [(&str, [u32; 4]); 9] = [
@@ -26,7 +27,7 @@ const SIZES: [u32; 4] = [224, 112, 64, 24];
 
 /// Returns the bytes of a bundled JPEG, or of another photograph encoded as one.
 fn jpeg(name: &str) -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/photos").join(name);
+    let path = root().join("assets/photos").join(name);
     if name.ends_with(".jpg") {
         return fs::read(path).unwrap();
     }

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use super::{
+use spdl_testkit::{
     processes::{Cluster, Dataset, Process},
-    support::python::python_with,
+    python::python_with,
 };
 
 /// A function that kills its parent, the worker, as the out-of-memory killer of a cgroup does.
@@ -21,7 +21,7 @@ def look(label, rng):
 #[test]
 fn a_sample_that_was_being_decoded_at_three_deaths_of_its_worker_is_left_out_and_named() {
     let python = python_with(&["numpy==2.4.6"]);
-    let pictures = spdl_cluster::pictures::Pictures::new();
+    let pictures = spdl_cli::pictures::Pictures::new();
     let label = |index| if index == 17 { 77 } else { index % 7 };
     let dataset = Dataset::of_records((0..24).map(|index| (pictures.picture(3, index), label(index).to_string())));
     fs::write(dataset.path("deadly.py"), MODULE).unwrap();

@@ -3,11 +3,10 @@
 use std::{fs, path::Path, process::Command};
 
 use object_store::ObjectStoreExt;
-use spdl_cluster::pictures::write_image_folder;
-
-use super::{
+use spdl_cli::pictures::write_image_folder;
+use spdl_testkit::{
     processes::{ctl, run},
-    support::s3::S3Server,
+    s3::S3Server,
 };
 
 const PICTURES: u64 = 48;

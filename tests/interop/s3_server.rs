@@ -1,8 +1,7 @@
 //! Checks the server of the S3 tests itself: it keeps objects, serves ranges and checks signatures.
 
 use object_store::{Error, ObjectStoreExt};
-
-use super::support::s3::S3Server;
+use spdl_testkit::s3::S3Server;
 
 #[tokio::test]
 async fn the_test_server_serves_ranges_and_refuses_a_wrong_secret() {

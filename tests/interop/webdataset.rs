@@ -7,11 +7,10 @@ use std::{
 };
 
 use serde_json::Value;
-use spdl_cluster::pictures::{Pictures, write_image_folder};
-
-use super::{
+use spdl_cli::pictures::{Pictures, write_image_folder};
+use spdl_testkit::{
     processes::{ctl, run},
-    support::python::{python_with, run_script},
+    python::{python_with, run_script},
 };
 
 const WEBDATASET: &[&str] = &["webdataset==1.0.2"];

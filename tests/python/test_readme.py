@@ -24,7 +24,9 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_readme_leads_from_a_folder_to_batches(tmp_path: pathlib.Path) -> None:
-    programs = pathlib.Path(os.environ["SPDL_TEST_CTL"]).parent
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "spdl-ctl").symlink_to(os.environ["SPDL_TEST_CTL"])
     variables = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
 
     def run(*command: str) -> str:

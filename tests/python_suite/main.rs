@@ -2,10 +2,12 @@
 
 use std::{
     env, fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
     sync::LazyLock,
 };
+
+use spdl_testkit::{processes::program, root, target};
 
 /// The virtual environment of the tests.
 struct Environment {
@@ -18,9 +20,8 @@ struct Environment {
 
 /// The environment with the package installed; created once.
 static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(|| {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../test-venv");
     let mut make = Command::new("python3");
-    make.arg(root().join("tests/python/suite_venv.py")).arg(folder).stderr(Stdio::inherit());
+    make.arg(root().join("tests/python/suite_venv.py")).arg(target().join("test-venv")).stderr(Stdio::inherit());
     let output = make.output().expect("the tests need python3 on the path");
     assert!(output.status.success(), "{make:?}: {}", output.status);
     let path = String::from_utf8(output.stdout).expect("the path of a Python is UTF-8");
@@ -47,10 +48,6 @@ fn cuda_stand_in() -> PathBuf {
     places.find(|path| path.exists()).expect("the stand-in is built before this test")
 }
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
 /// Runs a command to its end and prints its output in the test's.
 fn run(command: &mut Command) {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -62,7 +59,7 @@ fn run(command: &mut Command) {
 fn pytest(arguments: &[&str]) {
     let mut command = Command::new(&ENVIRONMENT.python);
     command.args(["-m", "pytest", "-q", "-rs", "--durations=5", "-p", "no:cacheprovider"]).args(arguments);
-    command.current_dir(root()).env("SPDL_TEST_CTL", env!("CARGO_BIN_EXE_spdl-ctl"));
+    command.current_dir(root()).env("SPDL_TEST_CTL", program());
     command.env("SPDL_TEST_CUDA_STAND_IN", cuda_stand_in());
     if let Some(reason) = &ENVIRONMENT.no_torch {
         eprintln!("the tests with torch are skipped: {reason}");

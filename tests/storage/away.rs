@@ -6,12 +6,13 @@ use std::{
     time::Instant,
 };
 
-use crate::{
+use spdl_testkit::{
     processes::{Cluster, LIMIT, Process, ctl, run},
-    scene::{Scene, Settings},
+    proxy::Fault,
     stored::Stored,
-    support::proxy::Fault,
 };
+
+use crate::scene::{Scene, Settings};
 
 const FOR_EVER: u64 = 1 << 40;
 const BUSY: Fault = Fault::Status(503, None);

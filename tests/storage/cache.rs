@@ -15,9 +15,8 @@ async fn garbage_that_a_crash_left_in_the_cache_is_fetched_again_and_no_sample_i
     assert_eq!(scene.run(1, &settings).await.unwrap().batches, expected);
     let asked = scene.proxy.requests().len();
     assert_eq!(scene.run(1, &settings).await.unwrap().batches, expected);
-    let blocks = |paths: &[super::support::proxy::Request]| {
-        paths.iter().filter(|request| request.path.ends_with(".tar")).count()
-    };
+    let blocks =
+        |paths: &[spdl_testkit::proxy::Request]| paths.iter().filter(|request| request.path.ends_with(".tar")).count();
     assert_eq!(blocks(&scene.proxy.requests()[asked..]), 0, "all blocks came from the disk");
 
     let asked = scene.proxy.requests().len();

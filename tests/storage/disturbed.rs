@@ -3,14 +3,11 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use serde_json::Value;
-
-use crate::{
+use spdl_testkit::{
     processes::{Cluster, Dataset, ctl, run, sum},
+    proxy::{Fault, Proxy, Script},
+    s3::S3Server,
     stored::Stored,
-    support::{
-        proxy::{Fault, Proxy, Script},
-        s3::S3Server,
-    },
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

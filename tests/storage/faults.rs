@@ -2,12 +2,10 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use spdl_testkit::proxy::Fault;
 use spdl_worker::fetch::RetrySettings;
 
-use crate::{
-    scene::{Delivered, Scene, Settings},
-    support::proxy::Fault,
-};
+use crate::scene::{Delivered, Scene, Settings};
 
 const MANIFEST: &str = "manifest.spdl";
 

@@ -1,12 +1,12 @@
 //! A shard that was replaced after the manifest was made is refused by name.
 
 use object_store::{ObjectStoreExt, WriteMultipart};
-
-use crate::{
+use spdl_testkit::{
     processes::{ctl, run},
-    scene::{Scene, Settings},
-    support::proxy::Fault,
+    proxy::Fault,
 };
+
+use crate::scene::{Scene, Settings};
 
 impl Scene {
     /// Indexes the dataset on the server, so that the manifest has the store's etags.

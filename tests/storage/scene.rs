@@ -9,16 +9,16 @@ use std::{
 };
 
 use spdl_shard::{Position, job::JobFile, store::DatasetStore};
+use spdl_testkit::{
+    processes::{ctl, run},
+    proxy::Proxy,
+    s3::S3Server,
+};
 use spdl_wire::messages::{Session, SessionId, StoreStats};
 use spdl_worker::{
     budget::{Budget, DiskBudget},
     feed::{Access, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, StoreAccess},
     fetch::RetrySettings,
-};
-
-use crate::{
-    processes::{ctl, run},
-    support::{proxy::Proxy, s3::S3Server},
 };
 
 /// The longest time that a batch may take with any fault of the store.

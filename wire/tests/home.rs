@@ -1,17 +1,18 @@
 //! Tests of the channel between a home and its clients, the same over shared memory and over QUIC.
 
-mod cluster;
-
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
-use cluster::{Cluster, LONG, server_address};
 use quinn::Endpoint;
 use spdl_shard::{
     Fingerprint, Position,
     job::{BadSamples, EpochEnd, Job, OrderParams},
+};
+use spdl_testkit::{
+    LONG,
+    certs::{ClusterCerts, server_address},
 };
 use spdl_wire::{
     Stage,
@@ -50,7 +51,7 @@ fn attach_with(slots: u32) -> Attach {
 
 /// A home that listens on both transports.
 struct TestHome {
-    cluster: Cluster,
+    cluster: ClusterCerts,
     listener: HomeListener,
     home: Home,
     client: Endpoint,
@@ -60,7 +61,7 @@ struct TestHome {
 
 impl TestHome {
     fn new() -> Self {
-        let cluster = Cluster::new();
+        let cluster = ClusterCerts::default();
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("run/worker.sock");
         let local = LocalListener::bind(&socket, Allow::default()).unwrap();

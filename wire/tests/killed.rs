@@ -1,7 +1,5 @@
 //! Tests how a peer that was killed with -9 is noticed over a QUIC connection.
 
-mod cluster;
-
 use std::{
     io::BufRead,
     net::{Ipv4Addr, SocketAddr},
@@ -9,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use cluster::LONG;
+use spdl_testkit::LONG;
 use spdl_wire::{
     certs::{ClusterCa, Identity, LEAF_VALIDITY, Role},
     messages::ToCoordinator,

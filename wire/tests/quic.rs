@@ -1,14 +1,15 @@
 //! Tests of QUIC over loopback with real sockets: roles, clusters, ports, requests, batches.
 
-mod cluster;
-
 use std::{
     net::{Ipv4Addr, SocketAddr},
     time::Duration,
 };
 
-use cluster::{Cluster, LONG, server_address};
 use quinn::{Connection, Endpoint};
+use spdl_testkit::{
+    LONG,
+    certs::{ClusterCerts, server_address},
+};
 use spdl_wire::{
     certs::Role,
     frame::{self, FrameError},
@@ -33,7 +34,7 @@ fn coordinate(endpoint: &Endpoint) -> tokio::task::JoinHandle<Result<Peer, QuicE
     })
 }
 
-async fn pair(cluster: &Cluster) -> (Connection, Connection, [Endpoint; 2]) {
+async fn pair(cluster: &ClusterCerts) -> (Connection, Connection, [Endpoint; 2]) {
     let worker = cluster.server(Role::Worker);
     let client = cluster.client(Role::Client);
     let address = server_address(&worker);
@@ -45,7 +46,7 @@ async fn pair(cluster: &Cluster) -> (Connection, Connection, [Endpoint; 2]) {
 
 #[tokio::test]
 async fn requests_are_answered_and_each_side_knows_the_other() {
-    let cluster = Cluster::new();
+    let cluster = ClusterCerts::default();
     let coordinator = cluster.server(Role::Coordinator);
     let served = coordinate(&coordinator);
     let worker = cluster.client(Role::Worker);
@@ -72,7 +73,7 @@ async fn futures_join(connection: &Connection) -> Vec<FromCoordinator> {
 
 #[tokio::test]
 async fn a_certificate_of_another_cluster_is_refused_with_advice() {
-    let (ours, theirs) = (Cluster::new(), Cluster::new());
+    let (ours, theirs) = (ClusterCerts::default(), ClusterCerts::default());
     let coordinator = theirs.server(Role::Coordinator);
     let served = coordinate(&coordinator);
     let error = quic::connect(&ours.client(Role::Worker), server_address(&coordinator), Role::Coordinator, LONG).await;
@@ -85,7 +86,7 @@ async fn a_certificate_of_another_cluster_is_refused_with_advice() {
 #[tokio::test]
 async fn a_client_whose_ca_the_server_does_not_know_is_told() {
     // The client trusts the server's cluster, and presents a certificate of its own cluster.
-    let (ours, theirs) = (Cluster::new(), Cluster::new());
+    let (ours, theirs) = (ClusterCerts::default(), ClusterCerts::default());
     let coordinator = theirs.server(Role::Coordinator);
     let served = coordinate(&coordinator);
     let mixed = ours.identity_trusting(&theirs, Role::Worker);
@@ -97,7 +98,7 @@ async fn a_client_whose_ca_the_server_does_not_know_is_told() {
 
 #[tokio::test]
 async fn a_server_of_the_wrong_role_is_refused() {
-    let cluster = Cluster::new();
+    let cluster = ClusterCerts::default();
     let worker = cluster.server(Role::Worker);
     let served = coordinate(&worker);
     let error = quic::connect(&cluster.client(Role::Client), server_address(&worker), Role::Coordinator, LONG).await;
@@ -109,7 +110,7 @@ async fn a_server_of_the_wrong_role_is_refused() {
 
 #[tokio::test]
 async fn a_client_certificate_cannot_stand_for_a_server() {
-    let cluster = Cluster::new();
+    let cluster = ClusterCerts::default();
     let posing = cluster.server(Role::Client);
     let served = coordinate(&posing);
     let error = quic::connect(&cluster.client(Role::Client), server_address(&posing), Role::Worker, LONG).await;
@@ -119,7 +120,7 @@ async fn a_client_certificate_cannot_stand_for_a_server() {
 
 #[tokio::test]
 async fn a_client_of_a_role_that_is_not_allowed_is_told_which_are() {
-    let cluster = Cluster::new();
+    let cluster = ClusterCerts::default();
     let coordinator = cluster.server(Role::Coordinator);
     let served = coordinate(&coordinator);
     let admin = cluster.client(Role::Admin);
@@ -133,7 +134,7 @@ async fn a_client_of_a_role_that_is_not_allowed_is_told_which_are() {
 
 #[tokio::test]
 async fn a_closed_port_is_noticed_without_waiting() {
-    let cluster = Cluster::new();
+    let cluster = ClusterCerts::default();
     let free = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let error = quic::connect(&cluster.client(Role::Client), free, Role::Worker, LONG).await.unwrap_err();
     assert!(matches!(error, QuicError::PortClosed { .. }) && error.is_retryable(), "{error:?}");
@@ -141,7 +142,7 @@ async fn a_closed_port_is_noticed_without_waiting() {
 
 #[tokio::test]
 async fn a_silent_port_times_out_with_advice() {
-    let cluster = Cluster::new();
+    let cluster = ClusterCerts::default();
     let silent = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = silent.local_addr().unwrap();
     let error = quic::connect(&cluster.client(Role::Client), address, Role::Worker, Duration::from_millis(200)).await;
@@ -151,7 +152,7 @@ async fn a_silent_port_times_out_with_advice() {
 
 #[tokio::test]
 async fn a_taken_port_is_named() {
-    let cluster = Cluster::new();
+    let cluster = ClusterCerts::default();
     let worker = cluster.server(Role::Worker);
     let address = server_address(&worker);
     let identity = cluster.identity(Role::Worker);
@@ -161,7 +162,7 @@ async fn a_taken_port_is_named() {
 
 #[tokio::test]
 async fn a_host_that_does_not_resolve_is_named() {
-    let cluster = Cluster::new();
+    let cluster = ClusterCerts::default();
     let client = cluster.client(Role::Client);
     let error = quic::connect_host(&client, "no-such-host.invalid:1", Role::Coordinator, LONG).await.unwrap_err();
     assert!(matches!(error, QuicError::Resolve { .. }), "{error:?}");
@@ -169,7 +170,7 @@ async fn a_host_that_does_not_resolve_is_named() {
 
 #[tokio::test]
 async fn a_request_of_another_version_closes_the_connection_with_both_versions() {
-    let cluster = Cluster::new();
+    let cluster = ClusterCerts::default();
     let coordinator = cluster.server(Role::Coordinator);
     let served = coordinate(&coordinator);
     let worker = cluster.client(Role::Worker);
@@ -186,7 +187,7 @@ async fn a_request_of_another_version_closes_the_connection_with_both_versions()
 
 #[tokio::test]
 async fn a_request_longer_than_allowed_is_not_read() {
-    let cluster = Cluster::new();
+    let cluster = ClusterCerts::default();
     let coordinator = cluster.server(Role::Coordinator);
     let served = coordinate(&coordinator);
     let worker = cluster.client(Role::Worker);
@@ -202,7 +203,7 @@ async fn a_request_longer_than_allowed_is_not_read() {
 
 #[tokio::test]
 async fn a_cut_connection_ends_a_waiting_request() {
-    let cluster = Cluster::new();
+    let cluster = ClusterCerts::default();
     let coordinator = cluster.server(Role::Coordinator);
     let accepting = tokio::spawn({
         let coordinator = coordinator.clone();
@@ -223,7 +224,7 @@ async fn a_cut_connection_ends_a_waiting_request() {
 #[tokio::test]
 async fn batches_arrive_in_the_slots_they_name() {
     let (home, far, _endpoints) = {
-        let cluster = Cluster::new();
+        let cluster = ClusterCerts::default();
         let (near, far, endpoints) = pair(&cluster).await;
         (far, near, endpoints)
     };
@@ -254,7 +255,7 @@ async fn batches_arrive_in_the_slots_they_name() {
 
 #[tokio::test]
 async fn a_batch_for_a_slot_that_is_not_free_or_too_small_is_refused() {
-    let cluster = Cluster::new();
+    let cluster = ClusterCerts::default();
     let (far, home, _endpoints) = pair(&cluster).await;
     let mine = Slab::private(1, 4096).unwrap();
     let filled = |slot, used_bytes| FromHome::Filled { sequence: 0, slot, used_bytes };
@@ -282,7 +283,7 @@ async fn a_batch_for_a_slot_that_is_not_free_or_too_small_is_refused() {
 
 #[tokio::test]
 async fn a_peer_that_never_finishes_its_handshake_is_dropped() {
-    let cluster = Cluster::new();
+    let cluster = ClusterCerts::default();
     let coordinator = cluster.server(Role::Coordinator);
     let address: SocketAddr = server_address(&coordinator);
     let client = cluster.client(Role::Client);

@@ -3,12 +3,7 @@
 pub(crate) mod coordinator;
 pub(crate) mod home;
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use parking_lot::Mutex;
 use spdl_client::{Batch, Builder, Client};
@@ -16,15 +11,13 @@ use spdl_shard::{
     Fingerprint, Position,
     job::{BadSamples, Column, ColumnKind, DType, EpochEnd, ImageColumn, ImageLayout, ImageOp, Job, OrderParams, Size},
 };
+pub(crate) use spdl_testkit::LONG;
+use spdl_testkit::certs::{ClusterCerts, server_address};
 use spdl_wire::{
-    certs::{ClusterCa, LEAF_VALIDITY, Role},
+    certs::Role,
     messages::{Session, SessionId},
-    quic::{self, QuicSettings},
 };
 use tokio::sync::watch;
-
-/// A timeout that is longer than any test takes.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// A job of 50 samples per epoch, two epochs, batches of 8: 6 steps per epoch, 12 in total.
 pub(crate) fn job() -> Job {
@@ -97,28 +90,25 @@ impl<T> Watched<T> {
 }
 
 /// The certificates and sockets of a cluster.
+#[derive(Default)]
 pub(crate) struct Cluster {
-    ca: ClusterCa,
-    folder: tempfile::TempDir,
+    certs: ClusterCerts,
 }
 
 impl Cluster {
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let ca = ClusterCa::open_or_create(&folder.path().join("ca")).unwrap();
-        ca.issue(Role::Client, "trainer", &[], LEAF_VALIDITY).unwrap().write(&folder.path().join("client")).unwrap();
-        Self { ca, folder }
+        let cluster = Self::default();
+        cluster.certs.write(Role::Client, "client");
+        cluster
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.certs.path(name)
     }
 
     pub(crate) fn server(&self, role: Role) -> (quinn::Endpoint, SocketAddr) {
-        let identity = self.ca.issue(role, "server", &[], LEAF_VALIDITY).unwrap().identity().unwrap();
-        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let endpoint = quic::server_endpoint(any, &identity, &QuicSettings::default()).unwrap();
-        let address = endpoint.local_addr().unwrap();
+        let endpoint = self.certs.server(role);
+        let address = server_address(&endpoint);
         (endpoint, address)
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::processes::Cluster;
+use spdl_testkit::processes::Cluster;
 
 const WORKER_EVERY: Duration = Duration::from_secs(3);
 const COORDINATOR_EVERY: Duration = Duration::from_secs(10);

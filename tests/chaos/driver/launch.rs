@@ -9,11 +9,9 @@ use std::{
 
 use rustix::process::Signal;
 use serde_json::Value;
+use spdl_testkit::processes::{Cluster, Process};
 
-use super::{
-    faults::{Faults, Random},
-    processes::{Cluster, Process},
-};
+use super::faults::{Faults, Random};
 
 /// Nodes of the ranks: those of the workers, and one without a worker.
 const NODES: [&str; 4] = ["node-0", "node-1", "elsewhere", "node-2"];

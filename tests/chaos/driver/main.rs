@@ -4,9 +4,6 @@
 mod accounts;
 mod faults;
 mod launch;
-#[path = "../../support/processes.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
-mod processes;
 mod surroundings;
 
 use std::{
@@ -17,9 +14,9 @@ use std::{
 use accounts::Accounts;
 use faults::{Faults, Random};
 use launch::{Ended, Launch};
-use processes::{Cluster, Dataset, ctl, run, set_limit, sum, undisturbed};
 use serde::Serialize;
 use serde_json::Value;
+use spdl_testkit::processes::{Cluster, Dataset, ctl, run, set_limit, sum, undisturbed};
 use surroundings::Surroundings;
 
 const WORKERS: usize = 3;

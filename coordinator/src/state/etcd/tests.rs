@@ -1,15 +1,12 @@
 //! The state in a real etcd: the conformance suite, long values, and former leaders.
 
-#[path = "../../../../tests/support/etcd.rs"]
-mod server;
-
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
-use server::Etcd;
 use spdl_shard::Position;
+use spdl_testkit::etcd::Etcd;
 use spdl_wire::{
     certs::{ClusterCa, LEAF_VALIDITY, Role},
     messages::{NodeId, SessionId, StartReason},

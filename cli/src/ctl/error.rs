@@ -1,0 +1,130 @@
+//! The errors of the subcommands, and hints on what to do about them.
+
+use std::{io, path::PathBuf};
+
+use crate::local::LocalError;
+use spdl_client::ClientError;
+use spdl_coordinator::StartError;
+use spdl_shard::{Fingerprint, dataset::DatasetError, job::JobError, order::PlanError, store::StoreError};
+use spdl_wire::{certs::CertError, coordinators::CoordinatorError, messages::Refusal, quic::QuicError};
+
+/// An error that a command prints on standard error. The text names the subject; [`CtlError::hint`] suggests a remedy.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CtlError {
+    #[error("cannot start the runtime: {0}")]
+    Runtime(io::Error),
+    #[error("interrupted")]
+    Interrupted,
+    #[error("cannot write to standard output: {0}")]
+    Output(io::Error),
+    #[error("cannot read `{}`: {source}", path.display())]
+    ReadFile { path: PathBuf, source: io::Error },
+    #[error("cannot write `{}`: {source}", path.display())]
+    WriteFile { path: PathBuf, source: io::Error },
+    #[error("{name} did not start: {cause}")]
+    Start { name: String, cause: String },
+    #[error("the coordinator answered a request for {request} with something else")]
+    Reply { request: &'static str },
+    #[error("rank {rank} is not below world {world}")]
+    RankOutOfRange { rank: u32, world: u32 },
+    #[error("`{flag}` is {value}, {problem}")]
+    Beyond { flag: &'static str, value: u64, problem: String },
+    #[error("dataset `{dataset}` has fingerprint {theirs}; job `{job}` was created with {ours}")]
+    DatasetDiffers { dataset: String, theirs: Fingerprint, job: String, ours: Fingerprint },
+    #[error("no job has had a run `{run}`; known are: {known}")]
+    NoRun { run: String, known: String },
+    #[error("several jobs have a run `{run}`: {known}")]
+    ManyRuns { run: String, known: String },
+    #[error("run `{run}` is kept: nothing was confirmed")]
+    NotConfirmed { run: String },
+    #[error("run `{run}` is not reset: {cause}")]
+    RunHeld { run: String, cause: Box<Refusal> },
+    #[error("world {world} is more than the global batch of {global_batch}")]
+    WorldTooLarge { world: u32, global_batch: u32 },
+    #[error(transparent)]
+    Job(Box<JobError>),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    Store(Box<StoreError>),
+    #[error(transparent)]
+    Dataset(Box<DatasetError>),
+    #[error(transparent)]
+    Cert(Box<CertError>),
+    #[error(transparent)]
+    Quic(Box<QuicError>),
+    #[error(transparent)]
+    Ask(Box<CoordinatorError>),
+    #[error(transparent)]
+    Client(Box<ClientError>),
+    #[error(transparent)]
+    Local(Box<LocalError>),
+    #[error(transparent)]
+    Refused(Box<Refusal>),
+    #[error("{}", spdl_coordinator::error_text(.0.as_ref()))]
+    Coordinator(Box<StartError>),
+    #[error(transparent)]
+    Worker(Box<spdl_worker::cli::CliError>),
+}
+
+impl CtlError {
+    /// Returns what the user can do about the error, where that is known.
+    pub(crate) fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Client(error) => return error.hint().map(str::to_owned),
+            Self::Store(error) => return error.hint().map(str::to_owned),
+            Self::Local(error) => match error.as_ref() {
+                LocalError::Client(error) => return error.hint().map(str::to_owned),
+                LocalError::Store(error) => return error.hint().map(str::to_owned),
+                _ => return None,
+            },
+            Self::Coordinator(error) => return error.hint(),
+            Self::Worker(error) => return error.hint().map(str::to_owned),
+            Self::Dataset(error) => return error.hint().map(str::to_owned),
+            Self::Refused(refusal) => return ClientError::Refused((**refusal).clone()).hint().map(str::to_owned),
+            Self::Beyond { .. } => "epochs and offsets count from 0",
+            Self::RankOutOfRange { .. } => "ranks are 0 to world - 1",
+            Self::DatasetDiffers { .. } => {
+                "the dataset has changed since, or another one is at that place on this machine"
+            }
+            Self::NoRun { .. } => "`spdl-ctl run list` lists the runs",
+            Self::ManyRuns { .. } => "write JOB/RUN",
+            Self::NotConfirmed { .. } => "answer `y` on a terminal, or write `--yes`",
+            Self::RunHeld { .. } => "end that launch first; one that was just killed looks alive for some seconds",
+            Self::WorldTooLarge { .. } => "every rank must get a sample per step: raise the batch or use fewer ranks",
+            Self::Cert(_) => "`spdl-ctl cert` issues certificates from the CA in the coordinator's state folder",
+            Self::Ask(error) if error.is_leaderless() => {
+                "no coordinator leads: see their logs, and whether etcd answers them"
+            }
+            Self::Ask(_) | Self::Quic(_) => "check the address (UDP) and that the certificates are of the same cluster",
+            Self::Reply { .. } => "use the same version of spdl-ctl and spdl-coord",
+            _ => return None,
+        };
+        Some(hint.to_owned())
+    }
+}
+
+/// Implements `From` for errors that are boxed, so that a command's result stays small.
+macro_rules! from_boxed {
+    ($($variant:ident: $error:ty,)*) => {$(
+        impl From<$error> for CtlError {
+            fn from(error: $error) -> Self {
+                Self::$variant(Box::new(error))
+            }
+        }
+    )*};
+}
+
+from_boxed! {
+    Job: JobError,
+    Dataset: DatasetError,
+    Store: StoreError,
+    Cert: CertError,
+    Quic: QuicError,
+    Ask: CoordinatorError,
+    Client: ClientError,
+    Local: LocalError,
+    Refused: Refusal,
+    Coordinator: StartError,
+    Worker: spdl_worker::cli::CliError,
+}

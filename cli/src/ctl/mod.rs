@@ -1,0 +1,214 @@
+//! The program `spdl-ctl`: packs datasets, shows plans, pulls and replays batches, audits runs and shows the cluster's
+//! state. One file for each subcommand, and what they share. `spdl-ctl coord` and `spdl-ctl worker` run the same code as
+//! `spdl-coord` and `spdl-worker`.
+
+mod audit;
+mod cert;
+mod coordinator;
+mod demo;
+mod error;
+mod examples;
+mod index;
+mod interrupt;
+mod job;
+mod job_file;
+mod manual;
+mod output;
+mod pack;
+mod pictures;
+mod plan;
+mod progress;
+mod pull;
+mod replay;
+mod report;
+mod run;
+mod status;
+mod table;
+mod tally;
+mod unpack;
+mod verify;
+
+use std::{
+    io::{self, IsTerminal, Write},
+    process::ExitCode,
+};
+
+use clap::{Parser, Subcommand};
+
+pub(crate) use error::CtlError;
+
+/// The result of a subcommand: its exit code, or an error to print on standard error.
+pub(crate) type Outcome = Result<ExitCode, CtlError>;
+
+/// A distributed data loader for multi-node training: packs datasets, runs and inspects the cluster, and proves what
+/// was delivered.
+#[derive(Debug, Parser)]
+#[command(name = "spdl-ctl", bin_name = "spdl-ctl", version, propagate_version = true)]
+pub(crate) struct CtlCli {
+    /// Ends this process when its parent process ends.
+    #[arg(long, global = true, hide = true)]
+    pub(crate) die_with_parent: bool,
+    /// Logs more to standard error: -v for info, -vv for debug. SPDL_LOG takes filters (`spdl_client=debug`).
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    #[command(subcommand)]
+    pub(crate) command: CtlCommand,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CtlCommand {
+    /// Runs a complete example: makes pictures, packs them, starts a cluster of real processes on loopback and pulls
+    /// all batches.
+    #[command(after_help = examples::DEMO)]
+    Demo(demo::DemoArgs),
+    /// Writes the demo's pictures, to try the other commands with.
+    #[command(after_help = examples::PICTURES)]
+    Pictures(pictures::PicturesArgs),
+    /// Writes shards from a folder of class folders, or from a text file that lists files.
+    #[command(after_help = examples::PACK)]
+    Pack(pack::PackArgs),
+    /// Makes a manifest for existing WebDataset shards, without rewriting them.
+    #[command(after_help = examples::INDEX)]
+    Index(index::IndexArgs),
+    /// Reads a whole dataset and checks every byte against its manifest, and every picture against its original.
+    #[command(after_help = examples::VERIFY)]
+    Verify(verify::VerifyArgs),
+    /// Writes the records of a dataset back as files.
+    #[command(after_help = examples::UNPACK)]
+    Unpack(unpack::UnpackArgs),
+    /// Shows the order of the samples, and its cost in cache and downloads.
+    #[command(after_help = examples::PLAN)]
+    Plan(plan::PlanArgs),
+    /// Pulls batches as a trainer does, without training, and shows figures.
+    #[command(after_help = examples::PULL)]
+    Pull(pull::PullArgs),
+    /// Makes the exact batches of a position again, without a cluster, and writes them to files.
+    #[command(after_help = examples::REPLAY)]
+    Replay(replay::ReplayArgs),
+    /// Checks that every sample was delivered once: recomputes receipts from the plan and names the first difference.
+    #[command(after_help = examples::AUDIT)]
+    Audit(audit::AuditArgs),
+    /// Shows the state of a running cluster.
+    #[command(after_help = examples::STATUS)]
+    Status(status::StatusArgs),
+    /// Submits, lists, shows and removes jobs.
+    #[command(after_help = examples::JOB)]
+    Job(job::JobArgs),
+    /// Lists runs, and resets a run to the beginning.
+    #[command(after_help = examples::RUN)]
+    Run(run::RunArgs),
+    /// Issues certificates from the cluster's CA.
+    #[command(after_help = examples::CERT)]
+    Cert(cert::CertArgs),
+    /// Prints a completion script for a shell.
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions(manual::CompletionArgs),
+    /// Writes man pages, one for each subcommand.
+    #[command(after_help = examples::MAN)]
+    Man(manual::ManArgs),
+    /// Runs the coordinator; the same as `spdl-coord`.
+    #[command(after_help = examples::COORD)]
+    Coord(spdl_coordinator::cli::CoordArgs),
+    /// Runs a worker; the same as `spdl-worker`.
+    #[command(after_help = examples::WORKER)]
+    Worker(spdl_worker::cli::WorkerArgs),
+}
+
+/// Runs the program `spdl-ctl`: parses the arguments, sets up logging and runs one subcommand.
+pub fn main() -> ExitCode {
+    let cli = match CtlCli::read() {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
+    if cli.die_with_parent {
+        // Fails only on kernels without this call. There, only the parent's own clean-up ends this process.
+        let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
+    }
+    trace(cli.verbose);
+    cli.run()
+}
+
+impl CtlCli {
+    /// Parses the command line. Prints help, the version or a usage error itself and then returns the exit code.
+    pub(crate) fn read() -> Result<Self, ExitCode> {
+        Self::try_parse().map_err(|error| match error.print() {
+            Ok(()) => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1)),
+            Err(error) => fail(&CtlError::Output(error)),
+        })
+    }
+
+    /// Runs the command and prints its error, if any.
+    pub(crate) fn run(self) -> ExitCode {
+        self.command.run(self.verbose).unwrap_or_else(|error| fail(&error))
+    }
+}
+
+/// Prints on standard error why a command failed, and returns its exit code.
+fn fail(error: &CtlError) -> ExitCode {
+    if matches!(error, CtlError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {
+        return output::BROKEN_PIPE.into();
+    }
+    // Standard error may be closed too; then only the exit code reports the failure.
+    let mut stderr = io::stderr().lock();
+    let _ = writeln!(stderr, "error: {error}");
+    if let Some(hint) = error.hint() {
+        let _ = writeln!(stderr, "hint: {hint}");
+    }
+    interrupt::exit_code().map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+impl CtlCommand {
+    /// Runs the subcommand.
+    pub(crate) fn run(self, verbose: u8) -> Outcome {
+        match self {
+            Self::Demo(args) => demo::run(&args),
+            Self::Pictures(args) => pictures::run(&args),
+            Self::Pack(args) => pack::run(args),
+            Self::Index(args) => index::run(args),
+            Self::Verify(args) => verify::run(&args),
+            Self::Unpack(args) => unpack::run(&args),
+            Self::Plan(args) => plan::run(&args),
+            Self::Pull(args) => pull::run(args),
+            Self::Replay(args) => replay::run(&args),
+            Self::Audit(args) => audit::run(&args),
+            Self::Status(args) => status::run(&args, verbose > 0),
+            Self::Job(args) => job::run(args),
+            Self::Run(args) => run::run(args),
+            Self::Cert(args) => cert::run(&args),
+            Self::Completions(args) => manual::completions(&args),
+            Self::Man(args) => manual::man(&args),
+            Self::Coord(args) => {
+                let runtime = runtime()?;
+                let result = runtime.block_on(spdl_coordinator::cli::run(args));
+                // Do not wait for blocking calls: a name server or a disk may hang.
+                runtime.shutdown_background();
+                result?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Self::Worker(args) => {
+                runtime()?.block_on(spdl_worker::cli::run(args))?;
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+/// Sets up logging to standard error: warnings by default, more with `-v` or `SPDL_LOG`.
+pub(crate) fn trace(verbose: u8) {
+    let default = ["warn", "info", "debug"][usize::from(verbose.min(2))];
+    let filter = tracing_subscriber::EnvFilter::try_from_env("SPDL_LOG").unwrap_or_else(|_| default.into());
+    // No colours in files and pipes.
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colours)
+        .log_internal_errors(false)
+        .init();
+}
+
+/// Creates a runtime of two threads: enough for commands that do one thing at a time.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, CtlError> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(CtlError::Runtime)
+}

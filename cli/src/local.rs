@@ -1,0 +1,313 @@
+//! The loader in one process, without network and certificates. It delivers the same samples, bytes and receipts as a
+//! cluster.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use spdl_cli::local;
+//! use spdl_shard::job::JobFile;
+//!
+//! let job = JobFile::open("job.toml".as_ref())?;
+//! let mut loader = local::builder(job).open().await?;
+//! while let Some(batch) = loader.next().await? {
+//!     let images = batch.column("image")?;
+//!     println!("{} {:?}", batch.from(), images.shape());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use spdl_client::{Batch, ClientError, FreeSlot, Progress, Serving, Source, SourceEvent, StartFrom, State};
+use spdl_shard::{
+    Position,
+    job::{Job, JobError, JobFile},
+    order::{BatchParams, Plan, PlanError},
+    store::{DatasetStore, StoreError},
+};
+use spdl_wire::messages::{Refusal, Session, SessionId, StageStats, StartReason, Transport};
+use spdl_worker::{
+    budget::{Budget, BudgetError},
+    feed::{Access, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, SlotFreer},
+    transform::TransformSettings,
+};
+
+/// Default time that a call waits for a batch.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Default number of slots: batches that are being filled, are ready, or are held by the trainer.
+const DEFAULT_SLOTS: u32 = 4;
+
+/// A loader whose pipeline runs in this process.
+pub type Loader = spdl_client::Loader<InProcess>;
+
+/// The reason why a loader cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LocalError {
+    /// The job is invalid, by itself or with this dataset.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// The dataset cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The dataset cannot be ordered, or its epochs hold no batch of the requested size.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The budget is invalid.
+    #[error(transparent)]
+    Budget(#[from] BudgetError),
+    /// The rank, the world or the state does not match the job.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The pipeline cannot start.
+    #[error(transparent)]
+    Feed(#[from] FeedError),
+}
+
+/// Settings of a [`Loader`].
+#[derive(Clone, Debug)]
+pub struct LocalBuilder {
+    job: JobFile,
+    rank: u32,
+    world: u32,
+    start: StartFrom,
+    epochs: Option<u64>,
+    global_batch: Option<u32>,
+    slots: u32,
+    timeout: Duration,
+    budget: Budget,
+    transforms: TransformSettings,
+}
+
+/// Returns a builder for a loader of this job.
+#[must_use]
+pub fn builder(job: JobFile) -> LocalBuilder {
+    LocalBuilder::new(job)
+}
+
+impl LocalBuilder {
+    /// Creates settings for the only rank of a world of one, from the beginning, with the default budget.
+    fn new(job: JobFile) -> Self {
+        Self {
+            job,
+            rank: 0,
+            world: 1,
+            start: StartFrom::Beginning,
+            epochs: None,
+            global_batch: None,
+            slots: DEFAULT_SLOTS,
+            timeout: DEFAULT_TIMEOUT,
+            budget: Budget::default(),
+            transforms: TransformSettings::default(),
+        }
+    }
+
+    /// Sets the rank and the world, and so the share of each global batch that this process takes. Default 0 of 1.
+    #[must_use]
+    pub const fn rank(mut self, rank: u32, world: u32) -> Self {
+        (self.rank, self.world) = (rank, world);
+        self
+    }
+
+    /// Sets where to start. Default: at the beginning. A loader in one process stores no positions, so it refuses
+    /// `StartFrom::Resume`: give it a state instead.
+    #[must_use]
+    pub fn start(mut self, start: impl Into<StartFrom>) -> Self {
+        self.start = start.into();
+        self
+    }
+
+    /// Sets the number of epochs. Default: the job's.
+    #[must_use]
+    pub const fn epochs(mut self, epochs: u64) -> Self {
+        self.epochs = Some(epochs);
+        self
+    }
+
+    /// Starts from a checkpoint; [`open`](Self::open) refuses a checkpoint of another job.
+    #[must_use]
+    pub const fn state(mut self, state: State) -> Self {
+        self.start = StartFrom::State(state);
+        self
+    }
+
+    /// Sets the number of samples of a step over all ranks. Default: the job's.
+    #[must_use]
+    pub const fn global_batch(mut self, global_batch: u32) -> Self {
+        self.global_batch = Some(global_batch);
+        self
+    }
+
+    /// Sets the number of slots: batches that are being filled, are ready, or are held by the caller. Default 4; each
+    /// slot costs the memory of one batch.
+    #[must_use]
+    pub const fn slots(mut self, slots: u32) -> Self {
+        self.slots = slots;
+        self
+    }
+
+    /// Sets how long a call waits for a batch before it returns an error that explains the wait. Default 60 s.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets the cores, memory and disk that the pipeline may use. Default 40 % of the cores, 1 GiB, no disk cache.
+    #[must_use]
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = budget;
+        self
+    }
+
+    /// Sets the number of processor cores that the pipeline may use. Default 40 % of them.
+    #[must_use]
+    pub const fn cores(mut self, cores: f64) -> Self {
+        self.budget.cores = cores;
+        self
+    }
+
+    /// Sets how the job's Python functions are called. Default: with `python3`, and 30 s at most for a sample.
+    #[must_use]
+    pub fn transforms(mut self, transforms: TransformSettings) -> Self {
+        self.transforms = transforms;
+        self
+    }
+
+    /// Opens the dataset and starts the pipeline. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// [`LocalError`]; its text names the job, dataset or setting at fault.
+    pub async fn open(self) -> Result<Loader, LocalError> {
+        let started = Instant::now();
+        self.budget.check()?;
+        self.job.check()?;
+        let manifest = DatasetStore::open(&self.job.dataset)?.manifest().await?;
+        let mut job = self.job.freeze(&manifest.facts())?;
+        if let Some(epochs) = self.epochs {
+            job.epochs = epochs;
+            job.check()?;
+        }
+        let global_batch = self.global_batch.unwrap_or(job.global_batch);
+        let (rank, world) = (self.rank, self.world);
+        if rank >= world {
+            return Err(ClientError::from(Refusal::RankOutOfRange { rank, world }).into());
+        }
+        if world > global_batch {
+            return Err(ClientError::from(Refusal::WorldTooLarge { world, global_batch }).into());
+        }
+        let (start, reason) = start_of(self.start, &job, global_batch)?;
+        let batches = BatchParams { global_batch, epochs: job.epochs, epoch_end: job.epoch_end };
+        Plan::new(&manifest.block_samples(), job.seed, job.order)?.check(&batches)?;
+        let session = Session { id: SessionId(0), job, world, global_batch, start };
+        // The job's functions may run: the caller chose the job, and they run with the caller's rights.
+        let access = Access { transforms: Some(self.transforms), ..Access::default() };
+        let resources = Resources::with_access("in-process", self.budget, access)?;
+        let request =
+            FeedRequest { session: session.clone(), rank, from: start, slots: self.slots, slab: SlabKind::Private };
+        let source = InProcess::start(&resources, request)?;
+        let loader = spdl_client::Loader::new(source, Arc::new(session), rank, self.timeout, started);
+        Ok(loader.with_reason(reason))
+    }
+}
+
+/// Returns where a loader of `job` starts, by the coordinator's rules.
+fn start_of(from: StartFrom, job: &Job, global_batch: u32) -> Result<(Position, StartReason), ClientError> {
+    let (start, cause) = match from {
+        StartFrom::Beginning => return Ok((Position::START, StartReason::Beginning)),
+        StartFrom::Resume => {
+            let problem = "is `resume`, and a loader in this process keeps no position to go on from; give it a state";
+            return Err(ClientError::Setting { name: "start", problem: problem.to_owned() });
+        }
+        StartFrom::At(start) => (start, job.start_problem(global_batch, start)),
+        StartFrom::State(state) if state.fingerprint() == job.fingerprint() => (state.position(), None),
+        StartFrom::State(state) => {
+            let (theirs, ours) = (state.fingerprint(), job.fingerprint());
+            return Err(Refusal::FingerprintDiffers { job: job.name.clone(), theirs, ours }.into());
+        }
+    };
+    match cause {
+        None => Ok((start, StartReason::Given)),
+        Some(cause) => Err(Refusal::StartOutOfRange { job: job.name.clone(), start, cause }.into()),
+    }
+}
+
+/// A source of batches that a pipeline in this process fills.
+#[derive(Debug)]
+pub struct InProcess {
+    /// `None` after a restart that failed.
+    feed: Option<RankFeed>,
+    free: Arc<Freer>,
+    request: FeedRequest,
+    resources: Arc<Resources>,
+}
+
+/// Gives a slot back to the feed when its batch is dropped.
+#[derive(Debug)]
+struct Freer(SlotFreer);
+
+impl FreeSlot for Freer {
+    fn free(&self, slot: u32) {
+        // Fails only after the feed has ended; its slots no longer exist then.
+        let _ = self.0.free(slot);
+    }
+}
+
+impl InProcess {
+    fn start(resources: &Arc<Resources>, request: FeedRequest) -> Result<Self, FeedError> {
+        let feed = RankFeed::start(resources, request.clone())?;
+        let free = Arc::new(Freer(feed.freer()));
+        Ok(Self { feed: Some(feed), free, request, resources: resources.clone() })
+    }
+}
+
+fn pipeline(error: FeedError) -> ClientError {
+    ClientError::Pipeline { message: error.to_string() }
+}
+
+impl Source for InProcess {
+    type Batch = Batch;
+    type Error = ClientError;
+
+    async fn next(&mut self) -> Result<SourceEvent, ClientError> {
+        let feed = self.feed.as_mut().ok_or(ClientError::Closed)?;
+        match feed.next().await.map_err(pipeline)? {
+            FeedEvent::Filled { slot, used_bytes, .. } => {
+                let slot = feed.slab().read(slot).expect("the feed published this slot");
+                let batch = Batch::new(slot, used_bytes, feed.layout().clone(), self.free.clone())?;
+                Ok(SourceEvent::Batch(batch))
+            }
+            FeedEvent::End { position, .. } => Ok(SourceEvent::End(position)),
+        }
+    }
+
+    async fn explain(&mut self) -> String {
+        let stall = self.feed.as_ref().and_then(RankFeed::stall);
+        stall.map_or_else(|| "a batch is about to be there".to_owned(), |stall| stall.to_string())
+    }
+
+    async fn restart(&mut self, from: Position) -> Result<(), ClientError> {
+        self.request.from = from;
+        // Drop the old feed first: the budget may not have room for the slots of two feeds.
+        drop(self.feed.take());
+        let feed = RankFeed::start(&self.resources, self.request.clone()).map_err(pipeline)?;
+        self.free = Arc::new(Freer(feed.freer()));
+        self.feed = Some(feed);
+        Ok(())
+    }
+
+    fn delivered(&mut self, _: Progress) {}
+
+    fn serving(&self) -> Serving {
+        Serving { transport: Some(Transport::InProcess), home: None }
+    }
+
+    fn stages(&self) -> Vec<StageStats> {
+        self.resources.stages()
+    }
+
+    async fn close(&mut self) {}
+}

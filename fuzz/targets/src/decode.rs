@@ -1,0 +1,122 @@
+//! Records with pictures, annotations and numbers, through the decoder into the columns of a batch.
+
+use std::io::Cursor;
+
+use bytes::Bytes;
+use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
+use spdl_shard::{Fingerprint, SampleId, job::DatasetFacts, job::JobFile};
+use spdl_worker::decode::{Decoder, FieldTarget, PictureLimits, SampleKey};
+
+use crate::{
+    input::{Input, append_piece},
+    texts::ANNOTATION,
+};
+
+const LIMITS: PictureLimits = PictureLimits { side_pixels: 1024, pixels: 1 << 18 };
+
+const COLUMNS: [&str; 6] = [
+    "decode = \"image\"\nops = [{ random_resized_crop = { size = 16 } }, { random_flip = {} }]",
+    "decode = \"image\"\nops = [{ resize = { size = 20 } }, { center_crop = { size = [9, 31] } }]\ndtype = \"f16\"\n\
+     layout = \"nchw\"\nnormalise = { mean = [0.5, 0.4, 0.3], std = [0.2, 0.2, 0.2] }",
+    "decode = \"image\"\nops = [{ crop_box = { margin = 0.3 } }, { resize = { size = [8, 8] } }]",
+    "decode = \"int\"\ndtype = \"i32\"",
+    "decode = \"json\"\npath = \"a.0\"",
+    "decode = \"box_class\"",
+];
+
+/// Decodes a record in which every field has the input's bytes, except the annotation, which has its own. Checks that a
+/// sample either decodes, and then every byte of it is written, or has a cause; and that it decodes the same way twice.
+pub(crate) fn read(data: &[u8]) {
+    let mut input = Input(data);
+    input.byte();
+    input.piece();
+    if !is_tiff(input.0) {
+        decode(data);
+    }
+}
+
+/// The same, for TIFF only.
+pub(crate) fn tiff(data: &[u8]) {
+    if is_tiff(data) {
+        decode(&[&[0, 0, 0], data].concat());
+    }
+}
+
+fn is_tiff(field: &[u8]) -> bool {
+    field.starts_with(b"II") || field.starts_with(b"MM")
+}
+
+fn decode(data: &[u8]) {
+    let mut input = Input(data);
+    let column = COLUMNS[usize::from(input.byte()) % COLUMNS.len()];
+    let annotation = Bytes::copy_from_slice(input.piece());
+    let field = Bytes::copy_from_slice(input.0);
+    let from = if column.contains("box_class") { "xml" } else { "jpg" };
+    let text = format!(
+        "name = \"a\"\ndataset = \"b\"\nseed = 17\nglobal_batch = 1\n[[column]]\nname = \"c\"\nfrom = \"{from}\"\n{column}"
+    );
+    let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1, blocks: 1 };
+    let job = JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts)).expect("a valid job");
+    let decoder = Decoder::new(&job, ["cat", "dog"]).expect("a valid job").with_limits(LIMITS);
+    let shape = job.columns[0].sample_shape().expect("a fixed column");
+    let sample_bytes = shape.iter().product::<u32>() as usize * job.columns[0].dtype.bytes();
+    let decode = |before: u8| {
+        let mut sample = vec![before; sample_bytes];
+        let fields = |name: &str| Some(if name == "xml" { annotation.clone() } else { field.clone() });
+        let key = SampleKey { epoch: 1, id: SampleId(3), sample_in_record: 0 };
+        decoder.decode_sample(key, &fields, &mut [FieldTarget::Fixed(&mut sample)]).map(|()| sample)
+    };
+    match (decode(0), decode(0xff)) {
+        (Ok(first), Ok(second)) => assert!(first == second, "it decodes differently, or not all of it is written"),
+        (Err(first), Err(second)) => assert_eq!(first.to_string(), second.to_string()),
+        (first, second) => panic!("once {first:?}, once {second:?}"),
+    }
+}
+
+/// Returns a picture of a few pixels in each format that is read.
+fn pictures() -> Vec<Vec<u8>> {
+    let picture = RgbImage::from_fn(24, 16, |x, y| Rgb([x as u8 * 10, y as u8 * 15, (x * y) as u8]));
+    let formats =
+        [ImageFormat::Png, ImageFormat::WebP, ImageFormat::Bmp, ImageFormat::Gif, ImageFormat::Tiff, ImageFormat::Pnm];
+    let mut pictures: Vec<Vec<u8>> = formats
+        .into_iter()
+        .map(|format| {
+            let mut bytes = Cursor::new(Vec::new());
+            picture.write_to(&mut bytes, format).expect("a picture can be written");
+            bytes.into_inner()
+        })
+        .collect();
+    let mut wide = Cursor::new(Vec::new());
+    let grey = DynamicImage::from(picture.clone()).into_luma16();
+    grey.write_to(&mut wide, ImageFormat::Png).expect("a picture can be written");
+    pictures.push(wide.into_inner());
+    for is_progressive in [false, true] {
+        let mut bytes = Vec::new();
+        let mut encoder = jpeg_encoder::Encoder::new(&mut bytes, 80);
+        encoder.set_progressive(is_progressive);
+        encoder.encode(&picture, 24, 16, jpeg_encoder::ColorType::Rgb).expect("a picture can be written");
+        pictures.push(bytes);
+    }
+    pictures
+}
+
+pub(crate) fn tiff_seeds() -> Vec<Vec<u8>> {
+    pictures().into_iter().filter(|picture| is_tiff(picture)).collect()
+}
+
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let seed = |column: u8, annotation: &str, field: &[u8]| {
+        let mut bytes = vec![column];
+        append_piece(&mut bytes, annotation.as_bytes());
+        bytes.extend(field);
+        bytes
+    };
+    let pictures = pictures();
+    let mut seeds: Vec<Vec<u8>> =
+        pictures.iter().zip((0..2).cycle()).map(|(picture, column)| seed(column, "", picture)).collect();
+    seeds.push(seed(2, ANNOTATION, &pictures[0]));
+    seeds.push(seed(3, "", b" -17\n"));
+    seeds.push(seed(4, "", b"{\"a\": [1.5, 2]}"));
+    seeds.push(seed(5, ANNOTATION, b""));
+    seeds
+}

@@ -1,0 +1,69 @@
+//! The fuzz targets: one for each reader of untrusted bytes. The fuzzer and the replay test in `tests/hostile` run the
+//! same functions.
+//!
+//! A target panics when a property does not hold. Beyond "no panic" the properties are: a value that was read can be
+//! written, and reads back equal; the result does not depend on how the bytes are split; accepted input can be read
+//! from end to end; and at most a small multiple of the input plus a stated limit is allocated.
+
+mod coordinator;
+mod decode;
+mod files;
+pub mod heap;
+mod input;
+mod layout;
+mod messages;
+mod pem;
+mod session;
+mod tar;
+mod texts;
+
+/// A reader of untrusted bytes.
+pub struct FuzzTarget {
+    /// The name of the target and of its folder of inputs.
+    pub name: &'static str,
+    read: fn(&[u8]),
+    /// Makes valid inputs, from which the fuzzer starts. They are made anew each time, so that they follow the formats.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// The most bytes that it may have in use at once for an empty input.
+    most_bytes: u64,
+    /// The most further bytes for each byte of the input.
+    most_bytes_per_byte: u64,
+}
+
+impl FuzzTarget {
+    /// Reads `data`. [`heap::Counting`] has to be the global allocator.
+    ///
+    /// # Panics
+    /// If a property does not hold.
+    pub fn run(&self, data: &[u8]) {
+        let used = heap::most_bytes(|| (self.read)(data));
+        let most = self.most_bytes + self.most_bytes_per_byte * data.len() as u64;
+        assert!(used <= most, "`{}` had {used} bytes in use, {most} are allowed for {} bytes", self.name, data.len());
+    }
+}
+
+const fn target(name: &'static str, read: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>) -> FuzzTarget {
+    FuzzTarget { name, read, seeds, most_bytes: 4 << 20, most_bytes_per_byte: 128 }
+}
+
+/// All targets.
+pub const ALL: &[FuzzTarget] = &[
+    target("to_coordinator", messages::to_coordinator, messages::to_coordinator_seeds),
+    target("from_coordinator", messages::from_coordinator, messages::from_coordinator_seeds),
+    target("to_home", messages::to_home, messages::to_home_seeds),
+    target("from_home", messages::from_home, messages::from_home_seeds),
+    target("frames", messages::frames, messages::frames_seeds),
+    target("session", session::read, session::seeds),
+    target("coordinator", coordinator::read, coordinator::seeds),
+    target("layout", layout::read, layout::seeds),
+    target("manifest", files::manifest, files::manifest_seeds),
+    target("index", files::index, files::index_seeds),
+    target("tar", tar::read, tar::seeds),
+    target("job", texts::job, texts::job_seeds),
+    target("voc", texts::voc, texts::voc_seeds),
+    target("texts", texts::texts, texts::texts_seeds),
+    target("pem", pem::read, pem::seeds),
+    FuzzTarget { most_bytes: 16 << 20, ..target("decode", decode::read, decode::seeds) },
+    // The TIFF reader applies our limits only after it has read its directories, for which it takes up to 256 MiB.
+    FuzzTarget { most_bytes: 272 << 20, ..target("tiff", decode::tiff, decode::tiff_seeds) },
+];

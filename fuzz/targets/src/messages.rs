@@ -1,0 +1,260 @@
+//! Messages between processes, and the frames around them.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use futures::FutureExt;
+use spdl_shard::{Position, Receipt, SampleId};
+use spdl_wire::{
+    Stage, codec,
+    frame::{self, FrameReader, Message},
+    messages::*,
+};
+use tokio::io::{AsyncRead, ReadBuf};
+
+use crate::{input::Input, session};
+
+/// Checks that a message that was read can be written, and reads back the same. It compares bytes and not values,
+/// because a float may be NaN.
+fn message<M: Message>(data: &[u8]) {
+    let Ok(message) = codec::decode::<M>(data) else { return };
+    let mut framed = Vec::new();
+    if frame::append_frame(&message, &mut framed).is_err() {
+        assert!(data.len() > M::MAX_BYTES / 2, "a short message can be written");
+        return;
+    }
+    let mut left = framed.clone();
+    let again = frame::take_frame::<M>(&mut left).expect("what was written is valid").expect("and whole");
+    assert!(left.is_empty());
+    let mut twice = Vec::new();
+    frame::append_frame(&again, &mut twice).expect("it was written before");
+    assert!(framed == twice, "a {} changes on its way", M::NAME);
+}
+
+pub(crate) fn to_coordinator(data: &[u8]) {
+    message::<ToCoordinator>(data);
+}
+
+pub(crate) fn from_coordinator(data: &[u8]) {
+    message::<FromCoordinator>(data);
+}
+
+pub(crate) fn to_home(data: &[u8]) {
+    message::<ToHome>(data);
+}
+
+pub(crate) fn from_home(data: &[u8]) {
+    message::<FromHome>(data);
+}
+
+/// Checks that a stream of frames gives the same messages however its bytes are split.
+pub(crate) fn frames(data: &[u8]) {
+    let mut input = Input(data);
+    match input.byte() % 4 {
+        0 => stream::<ToCoordinator>(input),
+        1 => stream::<FromCoordinator>(input),
+        2 => stream::<ToHome>(input),
+        _ => stream::<FromHome>(input),
+    }
+}
+
+fn stream<M: Message>(mut input: Input<'_>) {
+    let most = usize::from(input.byte()) + 1;
+    let bytes = input.0;
+    let mut whole = bytes.to_vec();
+    let mut reader = FrameReader::new(Pieces { bytes, most }, Vec::new());
+    let mut one_by_one = bytes;
+    loop {
+        let taken = outcome(frame::take_frame::<M>(&mut whole));
+        let read = outcome(reader.next::<M>().now_or_never().expect("bytes are always ready"));
+        let alone = outcome(frame::read_frame::<M>(&mut one_by_one).now_or_never().expect("bytes are always ready"));
+        match taken {
+            // `take_frame` may still get the rest of a frame; for the other readers the stream has ended.
+            Ok(None) if !whole.is_empty() => assert!(read.is_err() && alone.is_err(), "{read:?}, {alone:?}"),
+            _ => assert!(taken == read && read == alone, "{taken:?}, {read:?}, {alone:?}"),
+        }
+        if !matches!(taken, Ok(Some(_))) {
+            return;
+        }
+    }
+}
+
+/// Returns the message as bytes, or the error as text.
+fn outcome<M: Message>(read: Result<Option<M>, frame::FrameError>) -> Result<Option<Vec<u8>>, String> {
+    let message = read.map_err(|error| error.to_string())?;
+    Ok(message.map(|message| {
+        let mut bytes = Vec::new();
+        codec::encode(&message, &mut bytes).expect("what was read can be written");
+        bytes
+    }))
+}
+
+/// Bytes that arrive in pieces of at most `most` bytes.
+struct Pieces<'a> {
+    bytes: &'a [u8],
+    most: usize,
+}
+
+impl AsyncRead for Pieces<'_> {
+    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let count = self.most.min(buf.remaining()).min(self.bytes.len());
+        let (piece, rest) = self.bytes.split_at(count);
+        buf.put_slice(piece);
+        self.bytes = rest;
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn encoded<M: Message>(messages: &[M]) -> Vec<Vec<u8>> {
+    let encode = |message| {
+        let mut bytes = Vec::new();
+        codec::encode(message, &mut bytes).expect("a seed can be written");
+        bytes
+    };
+    messages.iter().map(encode).collect()
+}
+
+fn home() -> Home {
+    Home {
+        worker: WorkerId(7),
+        name: "worker-0".into(),
+        node: NodeId("node-0".into()),
+        quic: "127.0.0.1:7402".parse().expect("an address"),
+        socket: Some("/run/spdl/worker.sock".into()),
+    }
+}
+
+fn stall() -> Stall {
+    Stall { worker: "w".into(), stage: Stage::Fetch, waiting_for: "shard `a.tar`".into(), waited_ms: 5 }
+}
+
+fn rank_beat() -> RankHeartbeat {
+    RankHeartbeat {
+        session: SessionId(1),
+        job: "train".into(),
+        rank: 0,
+        nonce: 9,
+        acknowledged: Position::new(0, 8),
+        receipt: Receipt(3),
+        unreachable: Some(WorkerId(7)),
+        waited_ms: 2,
+        transport: Some(Transport::Quic),
+    }
+}
+
+/// Returns one request of each kind, in an order that a coordinator can follow.
+pub(crate) fn requests() -> Vec<ToCoordinator> {
+    let figures = RankStats {
+        session: SessionId(1),
+        rank: 0,
+        transport: Transport::Local,
+        batches: 4,
+        ready: 1,
+        slots: 4,
+        stall: Some(stall()),
+    };
+    let bad = BadSample {
+        job: "train".into(),
+        sample: SampleId(4),
+        shard: "a.tar".into(),
+        key: "n01/4".into(),
+        cause: "cut".into(),
+    };
+    let join = Join {
+        job: "train".into(),
+        run: "train".into(),
+        rank: 0,
+        world: 1,
+        global_batch: None,
+        epochs: Some(2),
+        start: Start::At(Position::START),
+        fingerprint: None,
+        launch: Some("1234.0".into()),
+        takeover: true,
+        session: Some(SessionId(1)),
+        since_unix_s: 1_795_309_262,
+        node: NodeId("node-0".into()),
+        client: "process 1".into(),
+        nonce: 9,
+    };
+    let stages = vec![StageStats { items: 1, ..StageStats::new(Stage::Decode) }];
+    vec![
+        ToCoordinator::SubmitJob { toml: crate::texts::JOB.into(), origin: "job.toml".into() },
+        ToCoordinator::WorkerHeartbeat(WorkerHeartbeat {
+            home: home(),
+            cores: 4.0,
+            draining: false,
+            ranks: vec![figures],
+            stages,
+            store: StoreStats::default(),
+            bad_samples: vec![bad],
+        }),
+        ToCoordinator::Join(join),
+        ToCoordinator::RankHeartbeat(rank_beat()),
+        ToCoordinator::RankLeave(rank_beat()),
+        ToCoordinator::DescribeJob { name: "train".into() },
+        ToCoordinator::Status,
+        ToCoordinator::BadSamples { job: "train".into(), after: Some(SampleId(7)) },
+        ToCoordinator::ResetRun(RunName { job: "train".into(), run: "lr-3e-4".into() }),
+        ToCoordinator::RemoveJob { name: "train".into() },
+        ToCoordinator::WorkerLeave { worker: WorkerId(7) },
+    ]
+}
+
+pub(crate) fn to_coordinator_seeds() -> Vec<Vec<u8>> {
+    encoded(&requests())
+}
+
+fn replies() -> Vec<FromCoordinator> {
+    let session = session::session();
+    vec![
+        FromCoordinator::Heard { beat_ms: 1000, liveness_ms: 5000 },
+        FromCoordinator::Joined {
+            session: Box::new(session.clone()),
+            reason: StartReason::Beginning,
+            home: Some(home()),
+            beat_ms: 1000,
+        },
+        FromCoordinator::RankHeard { home: None, beat_ms: 1000 },
+        FromCoordinator::Job(Box::new(session.job)),
+        FromCoordinator::Status("{}".into()),
+        FromCoordinator::Done,
+        FromCoordinator::Refused(Refusal::UnknownJob { job: "a".into(), known: "b".into() }),
+    ]
+}
+
+pub(crate) fn from_coordinator_seeds() -> Vec<Vec<u8>> {
+    encoded(&replies())
+}
+
+pub(crate) fn to_home_seeds() -> Vec<Vec<u8>> {
+    encoded(&[session::attach(), ToHome::Freed { slot: 3 }, ToHome::Explain])
+}
+
+fn replies_of_home() -> Vec<FromHome> {
+    vec![
+        FromHome::Attached { slots: 4, slot_stride: 8192 },
+        FromHome::Filled { sequence: 0, slot: 1, used_bytes: 5000 },
+        FromHome::End { sequence: 1, position: Position::new(2, 0) },
+        FromHome::Leaving,
+        FromHome::Fault { message: "gone".into(), is_retryable: true },
+        FromHome::Explained(Some(stall())),
+    ]
+}
+
+pub(crate) fn from_home_seeds() -> Vec<Vec<u8>> {
+    encoded(&replies_of_home())
+}
+
+pub(crate) fn frames_seeds() -> Vec<Vec<u8>> {
+    fn framed<M: Message>(kind: u8, messages: &[M]) -> Vec<u8> {
+        let mut bytes = vec![kind, 6];
+        messages.iter().for_each(|message| frame::append_frame(message, &mut bytes).expect("a seed can be written"));
+        bytes
+    }
+    let to_home = [session::attach(), ToHome::Freed { slot: 3 }, ToHome::Explain];
+    vec![framed(0, &requests()), framed(1, &replies()), framed(2, &to_home), framed(3, &replies_of_home())]
+}

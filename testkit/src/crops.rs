@@ -1,0 +1,52 @@
+//! The crops of the benchmarks: random resized crops, as in training.
+
+use spdl_jpeg::{Axis, Request};
+
+/// Pixels along one side of the result.
+pub const TARGET: u32 = 224;
+
+/// Left, top, width and height.
+pub type Rect = [u32; 4];
+
+/// Returns the request for the whole rectangle, resized.
+pub fn request([left, top, width, height]: Rect) -> Request {
+    let axis = |from: u32, length: u32| {
+        let readable = (from, from + length);
+        Axis { readable, from: f64::from(from), extent: f64::from(length), pixels: TARGET, reversed: false }
+    };
+    Request { x: axis(left, width), y: axis(top, height), transposed: false }
+}
+
+/// Pseudo-random numbers (xorshift).
+pub struct Draw(u64);
+
+impl Default for Draw {
+    fn default() -> Self {
+        Self(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+impl Draw {
+    fn unit(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn below(&mut self, n: u32) -> u32 {
+        (self.unit() * f64::from(n)) as u32
+    }
+}
+
+/// Draws a crop as torchvision's `RandomResizedCrop` does with its defaults.
+pub fn random_resized_crop([width, height]: [u32; 2], draw: &mut Draw) -> Rect {
+    loop {
+        let area = f64::from(width) * f64::from(height) * (0.08 + 0.92 * draw.unit());
+        let aspect = ((draw.unit() * 2.0 - 1.0) * (4.0f64 / 3.0).ln()).exp();
+        let [across, down] = [area * aspect, area / aspect].map(|square| square.sqrt().round() as u32);
+        if (1..=width).contains(&across) && (1..=height).contains(&down) {
+            return [draw.below(width - across + 1), draw.below(height - down + 1), across, down];
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What the tests and benchmarks of several crates share: real processes, stores that fail on purpose, an S3 server, an
+//! etcd, and Python.
+//!
+//! It depends on no crate whose unit tests use it.
+
+#[cfg(feature = "certs")]
+pub mod certs;
+#[cfg(feature = "crops")]
+pub mod crops;
+pub mod etcd;
+pub mod processes;
+#[cfg(feature = "s3")]
+pub mod proxy;
+pub mod python;
+#[cfg(feature = "s3")]
+pub mod s3;
+#[cfg(feature = "s3")]
+pub mod stored;
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// A time limit that no test reaches: it only matters when something hangs.
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// Returns the root of the repository.
+///
+/// # Panics
+/// Never: this crate is in a folder of it.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this crate is in a folder of the repository")
+}
+
+/// Returns the folder that cargo builds into.
+///
+/// # Panics
+/// If the running test lies in no such folder.
+pub fn target() -> PathBuf {
+    let test = env::current_exe().expect("this program has a path");
+    test.ancestors().nth(3).expect("a test lies in a build directory").to_owned()
+}

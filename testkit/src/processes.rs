@@ -1,0 +1,489 @@
+//! Real processes on loopback: a packed dataset, a coordinator, workers, and ranks that pull batches.
+
+use std::{
+    env,
+    ffi::OsStr,
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+/// Time limit of each process that a test starts, and of each wait.
+pub const LIMIT: Duration = Duration::from_secs(120);
+static LIMIT_S: AtomicU64 = AtomicU64::new(LIMIT.as_secs());
+
+/// Returns the time limit: [`LIMIT`], or the one set by [`set_limit`].
+pub fn limit() -> Duration {
+    Duration::from_secs(LIMIT_S.load(Ordering::Relaxed))
+}
+
+/// Sets the time limit of processes and waits that start after this call.
+pub fn set_limit(limit: Duration) {
+    LIMIT_S.store(limit.as_secs(), Ordering::Relaxed);
+}
+
+/// Returns the path of the program `spdl-ctl` of the package under test. Cargo builds it before the package's tests and
+/// benchmarks.
+///
+/// # Panics
+/// If the package has no such program, or this process was not started by cargo.
+pub fn program() -> PathBuf {
+    let is_program = |name: &OsStr| name.to_string_lossy().starts_with("CARGO_BIN_EXE_spdl-ctl");
+    let (_, path) = env::vars_os().find(|(name, _)| is_program(name)).expect(
+        "no variable `CARGO_BIN_EXE_spdl-ctl*`: start tests by `cargo test` and benchmarks by `cargo bench`, in a \
+         package with a program of such a name",
+    );
+    path.into()
+}
+
+/// Returns a command for `spdl-ctl` that ends with this test process and inherits no `SPDL_*` variables.
+pub fn ctl() -> Command {
+    let mut command = Command::new(program());
+    command.arg("--die-with-parent").stdin(Stdio::null());
+    for (name, _) in env::vars_os() {
+        if name.to_string_lossy().starts_with("SPDL_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// The output and exit status of a finished command.
+pub struct Finished {
+    /// The exit status.
+    pub status: ExitStatus,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Finished {
+    /// Returns the last line of standard output as JSON; panics when the command failed.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        assert!(self.status.success(), "{}\n{}\n{}", self.status, self.stdout, self.stderr);
+        let line = self.stdout.lines().last().unwrap_or_default();
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: `{line}`\n{}", self.stderr))
+    }
+
+    /// Returns standard error; panics when the command succeeded or standard error lacks one of `parts`.
+    #[track_caller]
+    pub fn error(&self, parts: &[&str]) -> &str {
+        assert!(!self.status.success(), "it should fail, but printed {}", self.stdout);
+        for part in parts {
+            assert!(self.stderr.contains(part), "`{part}` is not in:\n{}", self.stderr);
+        }
+        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
+        &self.stderr
+    }
+}
+
+/// Runs a command to its end; kills it at the time limit.
+#[track_caller]
+pub fn run(command: &mut Command) -> Finished {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let watchdog = Watchdog::over(child.id());
+    let Output { status, stdout, stderr } = child.wait_with_output().expect("the program can be waited for");
+    assert!(!watchdog.has_fired(), "{command:?} did not end within {:?}", limit());
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Finished { status, stdout: text(stdout), stderr: text(stderr) }
+}
+
+/// Kills a process at the time limit, unless dropped before.
+struct Watchdog {
+    fired: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+    done: std::sync::mpsc::Sender<()>,
+}
+
+impl Watchdog {
+    fn over(pid: u32) -> Self {
+        let fired = Arc::new(AtomicBool::new(false));
+        let (done, ended) = std::sync::mpsc::channel();
+        let thread = {
+            let fired = fired.clone();
+            thread::spawn(move || {
+                if ended.recv_timeout(limit()) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                    fired.store(true, Ordering::Relaxed);
+                    signal(pid, rustix::process::Signal::KILL);
+                }
+            })
+        };
+        Self { fired, thread: Some(thread), done }
+    }
+
+    fn has_fired(&self) -> bool {
+        self.fired.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        let _ = self.done.send(());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Sends a signal to a process that may have ended.
+pub fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a process id is not zero");
+    let _ = rustix::process::kill_process(pid, signal);
+}
+
+/// A running server or rank; killed when dropped.
+pub struct Process {
+    /// The process.
+    pub child: Child,
+    /// Its standard output.
+    pub output: BufReader<ChildStdout>,
+    _watchdog: Watchdog,
+}
+
+impl Process {
+    /// Starts a process whose standard output is read by the test.
+    pub fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
+        let output = BufReader::new(child.stdout.take().expect("a pipe"));
+        Self { _watchdog: Watchdog::over(child.id()), child, output }
+    }
+
+    /// Returns the process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Reads the next line of standard output as JSON.
+    #[track_caller]
+    pub fn line(&mut self) -> Value {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("standard output is text");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: `{line}`"))
+    }
+
+    /// Waits for the end and returns the last line of standard output as JSON; panics when the process failed.
+    #[track_caller]
+    pub fn finish(mut self) -> Value {
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).expect("standard output is text");
+        let status = self.child.wait().expect("the process can be waited for");
+        assert!(status.success(), "{status}: {rest}");
+        serde_json::from_str(rest.lines().last().unwrap_or_default()).unwrap_or_else(|error| panic!("{error}: {rest}"))
+    }
+
+    /// Reads lines of progress until they report `samples` or more.
+    #[track_caller]
+    pub fn progress_to(&mut self, samples: u64) -> u64 {
+        loop {
+            let progress = self.line()["progress"].as_u64().expect("a line of progress");
+            if progress >= samples {
+                return progress;
+            }
+        }
+    }
+
+    /// Sends a signal to the process.
+    pub fn signal(&self, which: rustix::process::Signal) {
+        signal(self.pid(), which);
+    }
+
+    /// Waits until the process has ended.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().expect("the process can be waited for")
+    }
+
+    /// Kills the process with SIGKILL and waits until it has ended.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Writes `count` of the demo's pictures into folders of classes.
+#[track_caller]
+pub fn write_pictures(folder: &Path, count: u64) {
+    let mut pictures = ctl();
+    pictures.arg("pictures").arg(folder).args(["--count", &count.to_string(), "--seed", "7", "--quiet"]);
+    let Finished { status, stderr, .. } = run(&mut pictures);
+    assert!(status.success(), "{stderr}");
+}
+
+/// A folder with a dataset and a job file.
+pub struct Dataset {
+    /// The folder; removed when dropped.
+    pub folder: tempfile::TempDir,
+}
+
+impl Dataset {
+    /// Packs `count` of the demo's pictures into shards of `records` records.
+    pub fn of_pictures(count: u64, records: u64) -> Self {
+        let dataset = Self { folder: tempfile::tempdir().expect("a temporary folder") };
+        let source = dataset.path("pictures");
+        write_pictures(&source, count);
+        let mut pack = ctl();
+        pack.arg("pack").arg(&source).arg(dataset.path("dataset"));
+        pack.args(["--records-per-shard", &records.to_string(), "--block-size", "512KiB", "--json"]);
+        run(&mut pack).json();
+        dataset
+    }
+
+    /// Indexes a WebDataset shard that `tar` makes from pictures and labels.
+    pub fn of_records(records: impl IntoIterator<Item = (Vec<u8>, String)>) -> Self {
+        let dataset = Self { folder: tempfile::tempdir().expect("a temporary folder") };
+        let files = dataset.path("records");
+        fs::create_dir_all(&files).expect("a folder is made");
+        fs::create_dir_all(dataset.path("dataset")).expect("a folder is made");
+        for (index, (picture, label)) in records.into_iter().enumerate() {
+            fs::write(files.join(format!("{index:04}.jpg")), picture).expect("a picture is written");
+            fs::write(files.join(format!("{index:04}.cls")), label).expect("a label is written");
+        }
+        let mut tar = Command::new("tar");
+        tar.arg("-cf").arg(dataset.path("dataset/part-0.tar")).args(["--sort=name", "-C"]).arg(&files).arg(".");
+        assert!(run(&mut tar).status.success());
+        run(ctl().arg("index").arg(dataset.path("dataset")).arg("--json")).json();
+        dataset
+    }
+
+    /// Returns the path of a file in the folder.
+    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a job file for this dataset: pictures of 64 pixels, their class, and their raw bytes.
+    pub fn job(&self, name: &str, keys: &str) -> PathBuf {
+        let raw = "[[column]]\nname = \"raw\"\nfrom = \"jpg\"\ndecode = \"bytes\"\nmax_bytes = 400000\n";
+        self.write_job(name, &format!("global_batch = 24\n{keys}"), 64, raw)
+    }
+
+    /// Writes a job file like that of a training: pictures of 224 pixels and their class, batches of 64.
+    pub fn training_job(&self, name: &str, epochs: u64) -> PathBuf {
+        self.write_job(name, &format!("global_batch = 64\nepochs = {epochs}"), 224, "")
+    }
+
+    fn write_job(&self, name: &str, keys: &str, size: u32, columns: &str) -> PathBuf {
+        let dataset = self.path("dataset");
+        let text = format!(
+            "name = \"{name}\"\ndataset = {dataset:?}\nseed = 5\n{keys}\n\
+             [[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\n\
+             ops = [{{ random_resized_crop = {{ size = {size} }} }}, {{ random_flip = {{}} }}]\n\
+             [[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"\n{columns}"
+        );
+        let path = self.path(format!("{name}.toml"));
+        fs::write(&path, text).expect("a job file is written");
+        path
+    }
+}
+
+/// A coordinator and its workers.
+pub struct Cluster {
+    /// The folder of the cluster's files; removed when dropped.
+    pub folder: tempfile::TempDir,
+    /// The coordinator, if it runs.
+    pub coordinator: Option<Process>,
+    /// The coordinator's QUIC address.
+    pub address: String,
+    /// The coordinator's HTTP address.
+    pub http: String,
+    /// The workers, in the order in which they were started.
+    pub workers: Vec<Worker>,
+    /// Additional arguments of the coordinator.
+    pub coordinator_args: Vec<String>,
+    /// Additional environment variables of all processes.
+    pub environment: Vec<(String, String)>,
+}
+
+/// A worker and the arguments that it was started with.
+pub struct Worker {
+    /// The process.
+    pub process: Process,
+    /// The node that it is on.
+    pub node: String,
+    /// The path of its socket.
+    pub socket: PathBuf,
+    args: Vec<String>,
+    /// The line that it printed when it was ready.
+    pub ready: Value,
+}
+
+impl Cluster {
+    /// Starts a coordinator and `workers` workers, each on a node of its own: `node-0`, `node-1`, ...
+    pub fn start(workers: usize) -> Self {
+        Self::start_with(workers, &[], Vec::new())
+    }
+
+    /// Starts a cluster with additional arguments of the coordinator and environment variables of all processes.
+    pub fn start_with(workers: usize, coordinator_args: &[&str], environment: Vec<(String, String)>) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut cluster = Self {
+            folder,
+            coordinator: None,
+            address: "127.0.0.1:0".into(),
+            http: "127.0.0.1:0".into(),
+            workers: vec![],
+            coordinator_args: coordinator_args.iter().map(|arg| (*arg).to_owned()).collect(),
+            environment,
+        };
+        cluster.start_coordinator();
+        for role in ["worker", "client", "admin"] {
+            let mut cert = ctl();
+            cert.arg("cert").arg("--ca").arg(cluster.path("state/ca")).arg("--out").arg(cluster.certs(role));
+            run(cert.args(["--role", role, "--name", "test", "--json"])).json();
+        }
+        for index in 0..workers {
+            cluster.start_worker(&format!("node-{index}"), &[]);
+        }
+        cluster
+    }
+
+    /// Returns the path of a file in the folder.
+    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Returns the folder with the certificate of `role`.
+    pub fn certs(&self, role: &str) -> PathBuf {
+        self.path("certs").join(role)
+    }
+
+    /// Starts the coordinator; a restart uses the same addresses.
+    pub fn start_coordinator(&mut self) {
+        let mut command = self.command();
+        command.args(["coord", "--listen", &self.address, "--http", &self.http, "--state"]).arg(self.path("state"));
+        command.args(&self.coordinator_args);
+        let mut process = Process::spawn(&mut command);
+        let ready = process.line();
+        self.address = ready["quic"].as_str().expect("an address").to_owned();
+        self.http = ready["http"].as_str().expect("an address").to_owned();
+        self.coordinator = Some(process);
+    }
+
+    /// Starts a worker on `node`, with one core and 256 MiB; `further` arguments override these.
+    pub fn start_worker(&mut self, node: &str, further: &[&str]) -> &mut Worker {
+        let socket = self.path(format!("{}.sock", self.workers.len()));
+        self.start_worker_on(node, &socket, further)
+    }
+
+    /// Starts a worker as [`start_worker`](Self::start_worker) does, with its socket at a given path.
+    pub fn start_worker_on(&mut self, node: &str, socket: &Path, further: &[&str]) -> &mut Worker {
+        let args: Vec<String> = further.iter().map(|arg| (*arg).to_owned()).collect();
+        let (process, ready) = self.worker_process(node, socket, &args);
+        self.workers.push(Worker { process, node: node.to_owned(), socket: socket.to_owned(), args, ready });
+        self.workers.last_mut().expect("one was pushed")
+    }
+
+    /// Starts a worker that has ended again, with the same arguments.
+    pub fn restart_worker(&mut self, index: usize) {
+        let Worker { node, socket, args, .. } = &self.workers[index];
+        let (process, ready) = self.worker_process(node, socket, args);
+        let worker = &mut self.workers[index];
+        (worker.process, worker.ready) = (process, ready);
+    }
+
+    /// Returns a command for `spdl-ctl` with this cluster's environment variables.
+    fn command(&self) -> Command {
+        let mut command = ctl();
+        command.envs(self.environment.iter().cloned());
+        command
+    }
+
+    fn worker_process(&self, node: &str, socket: &Path, further: &[String]) -> (Process, Value) {
+        let mut command = self.command();
+        command.args(["worker", "--coord", &self.address, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+        command.args(["--name", node]).env("SPDL_WORKER_CORES", "1").env("SPDL_WORKER_MEMORY", "256MiB");
+        command.arg("--certs").arg(self.certs("worker")).arg("--socket").arg(socket).args(further);
+        command.env("SPDL_NODE", node);
+        let mut process = Process::spawn(&mut command);
+        let ready = process.line();
+        (process, ready)
+    }
+
+    /// Returns a command for `spdl-ctl` with this cluster's address and the certificates of `role`.
+    pub fn ctl<I: AsRef<OsStr>>(&self, role: &str, args: impl IntoIterator<Item = I>) -> Command {
+        let mut command = self.command();
+        command.args(args).args(["--coord", &self.address]).arg("--certs").arg(self.certs(role));
+        command
+    }
+
+    /// Submits a job file.
+    #[track_caller]
+    pub fn submit(&self, job: &Path) {
+        run(self.ctl("admin", ["job", "submit"]).arg(job).arg("--json")).json();
+    }
+
+    /// Returns a command for a rank on `node` that pulls `job`. All ranks have the same launch id, as under a launcher
+    /// that restarts the trainer.
+    pub fn pull(&self, job: &str, rank: u32, world: u32, node: &str, further: &[&str]) -> Command {
+        let mut command = self.ctl("client", ["pull", "--json", "--digest", "--job", job]);
+        command.args(["--rank", &rank.to_string(), "--world", &world.to_string()]).args(further).env("SPDL_NODE", node);
+        command.env("SPDL_LAUNCH_ID", "test");
+        command
+    }
+
+    /// Runs all ranks of one launch to their end and returns their reports.
+    #[track_caller]
+    pub fn pull_all(&self, job: &str, world: u32, nodes: &[&str], further: &[&str]) -> Vec<Value> {
+        let start = |rank: u32| {
+            let node = nodes[rank as usize % nodes.len()];
+            Process::spawn(&mut self.pull(job, rank, world, node, further))
+        };
+        let ranks: Vec<Process> = (0..world).map(start).collect();
+        ranks.into_iter().map(Process::finish).collect()
+    }
+
+    /// Returns the status that the coordinator reports.
+    #[track_caller]
+    pub fn status(&self) -> Value {
+        run(self.ctl("admin", ["status"]).arg("--json")).json()
+    }
+
+    /// Polls the status until `holds` returns true for it.
+    #[track_caller]
+    pub fn wait_for(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let started = Instant::now();
+        loop {
+            let status = self.status();
+            if holds(&status) {
+                return status;
+            }
+            assert!(started.elapsed() < limit(), "{what} did not come about: {status}");
+        }
+    }
+}
+
+/// Replays the first steps of a job without a cluster and returns the report: what a run without faults delivers.
+pub fn undisturbed(job: &Path, steps: u64, further: &[&str]) -> Value {
+    let mut replay = ctl();
+    replay.arg("replay").arg(job).args(["--from", "0:0", "--steps", &steps.to_string(), "--json"]).args(further);
+    run(&mut replay).json()
+}
+
+/// Returns the resident memory of a process, in bytes.
+pub fn resident_bytes(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
+    let line = text.lines().find(|line| line.starts_with("VmRSS:")).expect("a line for resident memory");
+    line.split_whitespace().nth(1).expect("a number").parse::<u64>().expect("a number") * 1024
+}
+
+/// Adds up a 128-bit digest over the ranks' reports.
+#[track_caller]
+pub fn sum(reports: &[Value], field: &str) -> String {
+    let digest = |report: &Value| u128::from_str_radix(report[field].as_str().expect("a digest"), 16).expect("hex");
+    format!("{:032x}", reports.iter().map(digest).fold(0, u128::wrapping_add))
+}
