@@ -8,8 +8,8 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
-use spdl_client::{Batch, Client, ClientError, Loader, Settings, Source};
 use spdl_cli::local;
+use spdl_client::{Batch, Client, ClientError, Loader, Settings, Source};
 use spdl_shard::job::JobFile;
 use spdl_worker::budget::Budget;
 

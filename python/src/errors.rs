@@ -5,8 +5,8 @@ use pyo3::{
     sync::PyOnceLock,
     types::{PyModule, PyType},
 };
-use spdl_client::ClientError;
 use spdl_cli::local::LocalError;
+use spdl_client::ClientError;
 use spdl_gpu::DeviceError;
 use spdl_wire::messages::Refusal;
 

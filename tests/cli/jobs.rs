@@ -87,7 +87,9 @@ fn the_schema_beside_the_examples_is_the_one_that_the_command_prints() {
     let printed = run(ctl().args(["job", "schema"])).stdout;
     let kept = fs::read_to_string(root().join("examples/job.schema.json")).expect("the schema is kept");
     assert_eq!(printed, kept, "`spdl-ctl job schema >examples/job.schema.json` makes it current");
-    for example in fs::read_dir(root().join("examples")).expect("the examples").map(|entry| entry.expect("an entry").path()) {
+    for example in
+        fs::read_dir(root().join("examples")).expect("the examples").map(|entry| entry.expect("an entry").path())
+    {
         if example.extension().is_some_and(|kind| kind == "toml") {
             let text = fs::read_to_string(&example).expect("text");
             assert!(text.starts_with("#:schema job.schema.json\n"), "{} names it for editors", example.display());
