@@ -4,7 +4,7 @@
 usage: check-docs.py
 
 - Each relative link leads to an existing file or folder; if it has an anchor, the page has a heading of that name.
-- Each path in backticks that begins with a folder of the repository, such as `shard/src/order`, exists. CHANGELOG.md is
+- Each path in backticks that begins with a folder of the repository, such as `core/src/order`, exists. CHANGELOG.md is
   left out: it may name removed files.
 
 Prints each fault with its page and line, and fails if there is one. Links to other sites are not followed.

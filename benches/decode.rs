@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use spdl_cli::pictures::Pictures;
-use spdl_shard::{
+use spdl_core::{
     Fingerprint, SampleId,
     job::{DatasetFacts, Job, JobFile},
 };

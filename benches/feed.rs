@@ -19,13 +19,15 @@ use std::{
 
 use bare::Bare;
 use spdl_cli::pictures::write_image_folder;
-use spdl_shard::{
+use spdl_core::{
     Position,
-    dataset::{PackOptions, PackSource, pack},
     job::{Job, JobFile},
+    messages::{Session, SessionId},
+};
+use spdl_shard::{
+    dataset::{PackOptions, PackSource, pack},
     store::DatasetStore,
 };
-use spdl_wire::messages::{Session, SessionId};
 use spdl_worker::{
     budget::Budget,
     feed::{FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},

@@ -13,7 +13,8 @@ use std::{
 };
 
 use bare::Bare;
-use spdl_shard::{job::JobFile, store::DatasetStore};
+use spdl_core::job::JobFile;
+use spdl_shard::store::DatasetStore;
 use spdl_testkit::processes::{self, Cluster, Dataset, Process};
 
 /// How often the ranks' progress is read.

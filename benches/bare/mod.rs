@@ -5,7 +5,8 @@ use std::{ops::Range, time::Instant};
 
 use bytes::Bytes;
 use rayon::prelude::*;
-use spdl_shard::{SampleId, job::Job, store::DatasetStore};
+use spdl_core::{SampleId, job::Job};
+use spdl_shard::store::DatasetStore;
 use spdl_worker::decode::{Decoder, FieldTarget, SampleKey};
 
 /// The samples of a dataset, and their decoder.

@@ -4,9 +4,9 @@
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use spdl_cli::local;
-//! use spdl_shard::job::JobFile;
+//! use spdl_core::job::JobFile;
 //!
-//! let job = JobFile::open("job.toml".as_ref())?;
+//! let job = read_job_file("job.toml".as_ref())?;
 //! let mut loader = local::builder(job).open().await?;
 //! while let Some(batch) = loader.next().await? {
 //!     let images = batch.column("image")?;
@@ -22,13 +22,13 @@ use std::{
 };
 
 use spdl_client::{Batch, ClientError, FreeSlot, Progress, Serving, Source, SourceEvent, StartFrom, State};
-use spdl_shard::{
+use spdl_core::{
     Position,
     job::{Job, JobError, JobFile},
+    messages::{Refusal, Session, SessionId, StageStats, StartReason, Transport},
     order::{BatchParams, Plan, PlanError},
-    store::{DatasetStore, StoreError},
 };
-use spdl_wire::messages::{Refusal, Session, SessionId, StageStats, StartReason, Transport};
+use spdl_shard::store::{DatasetStore, StoreError};
 use spdl_worker::{
     budget::{Budget, BudgetError},
     feed::{Access, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, SlotFreer},

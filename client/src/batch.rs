@@ -2,11 +2,11 @@
 
 use std::{fmt, sync::Arc};
 
-use spdl_shard::{Position, Receipt};
-use spdl_wire::{
+use spdl_core::{
+    Position, Receipt,
     layout::{BatchView, Entry, Header, Layout, LayoutError},
-    slab::{Slab, SlotRef},
 };
+use spdl_wire::slab::{Slab, SlotRef};
 
 use crate::{Column, ColumnError, ContentDigest};
 

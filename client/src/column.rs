@@ -2,8 +2,10 @@
 
 use bytemuck::Pod;
 use half::{bf16, f16};
-use spdl_shard::job::DType;
-use spdl_wire::layout::{BatchView, ColumnLayout, Place};
+use spdl_core::{
+    job::DType,
+    layout::{BatchView, ColumnLayout, Place},
+};
 
 /// A type that the elements of a column can have.
 pub trait Element: Pod + sealed::Sealed {

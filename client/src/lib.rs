@@ -21,13 +21,13 @@
 //! ```
 //!
 //! A [`Client`] is a [`Loader`] over a [`remote`] source; an in-process loader is the same [`Loader`] over a pipeline
-//! in the trainer's process. The state machine in [`core`] makes all decisions; [`remote`] does the I/O. Batches arrive
+//! in the trainer's process. The state machine in
+//! [`spdl_core::client`] makes all decisions; [`remote`] does the I/O. Batches arrive
 //! over shared memory or QUIC; only [`Serving`] shows which.
 
 mod batch;
 mod blocking;
 mod column;
-pub mod core;
 mod digest;
 mod error;
 mod loader;
@@ -40,7 +40,6 @@ mod stats;
 mod steps;
 mod waits;
 
-pub use crate::core::Progress;
 pub use batch::{Batch, FreeSlot};
 pub use blocking::Blocking;
 pub use column::{Column, ColumnError, Element};
@@ -50,7 +49,8 @@ pub use loader::Loader;
 pub use remote::{Builder, Client};
 pub use settings::Settings;
 pub use source::{Delivery, Serving, Source, SourceEvent};
-pub use start::{StartFrom, Started};
+pub use spdl_core::{client::Progress, messages::Started};
+pub use start::StartFrom;
 pub use state::{State, StateError};
 pub use stats::Stats;
 pub use waits::WaitClock;

@@ -6,15 +6,16 @@ use std::{
 };
 
 use futures::Stream;
-use spdl_shard::{Position, Receipt, job::Job};
-use spdl_wire::{
+use spdl_core::{
+    Position, Receipt,
+    client::Progress,
+    job::Job,
     layout::Entry,
     messages::{Session, StartReason, Transport},
 };
 
 use crate::{
     ClientError, Delivery, Source, SourceEvent, Started, State, Stats,
-    core::Progress,
     stats::LoaderTally,
     steps::{ends_epoch, epoch, steps_per_epoch},
 };

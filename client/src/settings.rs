@@ -2,10 +2,14 @@
 
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
-use spdl_shard::job::is_name;
-use spdl_wire::{coordinators::Addresses, slab::MAX_SLOTS};
+use spdl_core::{
+    client::{AllowedTransports, ParseTransportsError},
+    coordinators::Addresses,
+    job::is_name,
+};
+use spdl_wire::slab::MAX_SLOTS;
 
-use crate::{ClientError, StartFrom, core::AllowedTransports};
+use crate::{ClientError, StartFrom};
 
 /// The default of [`Settings::slots`].
 const DEFAULT_SLOTS: u32 = 4;
@@ -73,6 +77,16 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Reads the value of `SPDL_TRANSPORT`.
+    ///
+    /// # Errors
+    /// [`ClientError::Setting`] if it is none of `auto`, `local` and `quic`.
+    pub fn parse_transports(text: &str) -> Result<AllowedTransports, ClientError> {
+        let error =
+            |error: ParseTransportsError| ClientError::Setting { name: "SPDL_TRANSPORT", problem: error.to_string() };
+        text.parse().map_err(error)
+    }
+
     /// Reads the settings from this process's environment.
     ///
     /// # Errors
@@ -92,7 +106,7 @@ impl Settings {
             takeover: variable("SPDL_TAKEOVER").map_or(Ok(false), |text| flag("SPDL_TAKEOVER", &text))?,
             launch: launch_id(&variable),
             certs: variable("SPDL_CERTS").map(PathBuf::from).unwrap_or_default(),
-            ways: variable("SPDL_TRANSPORT").map_or(Ok(default.ways), |text| text.parse())?,
+            ways: variable("SPDL_TRANSPORT").map_or(Ok(default.ways), |text| Self::parse_transports(&text))?,
             slots: number("SPDL_SLOTS", variable("SPDL_SLOTS"), default.slots)?,
             timeout: Duration::from_secs(number("SPDL_TIMEOUT_S", variable("SPDL_TIMEOUT_S"), DEFAULT_TIMEOUT_S)?),
             socket: variable("SPDL_SOCKET"),
@@ -105,7 +119,7 @@ impl Settings {
     /// # Errors
     /// Returns [`ClientError::Setting`] when they are missing or invalid.
     pub fn addresses(&self) -> Result<Addresses, ClientError> {
-        let wrong = |error: spdl_wire::coordinators::AddressError| ClientError::Setting {
+        let wrong = |error: spdl_core::coordinators::AddressError| ClientError::Setting {
             name: "SPDL_COORD",
             problem: error.to_string(),
         };
@@ -165,22 +179,6 @@ fn launch_id(variable: impl Fn(&'static str) -> Option<String>) -> Option<String
         Some(variable("SLURM_STEP_ID").map_or(job.clone(), |step| format!("{job}.{step}")))
     };
     variable("SPDL_LAUNCH_ID").or_else(torchrun).or_else(slurm)
-}
-
-impl FromStr for AllowedTransports {
-    type Err = ClientError;
-
-    fn from_str(text: &str) -> Result<Self, ClientError> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "local" => Ok(Self::Local),
-            "quic" => Ok(Self::Quic),
-            other => Err(ClientError::Setting {
-                name: "SPDL_TRANSPORT",
-                problem: format!("is `{other}`, not auto, local or quic"),
-            }),
-        }
-    }
 }
 
 #[cfg(test)]

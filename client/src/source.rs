@@ -3,13 +3,14 @@
 use std::{error::Error, future::Future};
 
 use serde::{Deserialize, Serialize};
-use spdl_shard::Position;
-use spdl_wire::{
+use spdl_core::{
+    Position,
+    client::Progress,
     layout::{Entry, Header},
     messages::{StageStats, Transport},
 };
 
-use crate::{Batch, ClientError, WaitClock, core::Progress};
+use crate::{Batch, ClientError, WaitClock};
 
 /// What a loader must know of a batch to count it, wherever the batch's bytes are.
 pub trait Delivery: Send + 'static {

@@ -1,9 +1,8 @@
-//! Where a launch starts: as users write it, and where the loader then did start and why.
+//! Where a launch starts, as users write it.
 
-use std::{fmt, str::FromStr};
+use std::str::FromStr;
 
-use spdl_shard::{Fingerprint, Position};
-use spdl_wire::messages::{Start, StartReason};
+use spdl_core::{Fingerprint, Position, messages::Start};
 
 use crate::{ClientError, State};
 
@@ -71,26 +70,6 @@ impl FromStr for StartFrom {
     }
 }
 
-/// Where a loader started, and why there. Prints as `at 1:80, where all ranks of session 3 had got to`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Started {
-    /// The start position.
-    pub position: Position,
-    /// Why the loader started there.
-    pub reason: StartReason,
-}
-
-impl fmt::Display for Started {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "at {}, ", self.position)?;
-        match self.reason {
-            StartReason::Beginning => f.write_str("the beginning"),
-            StartReason::Resumed { session } => write!(f, "where all ranks of {session} had got to"),
-            StartReason::Given => f.write_str("as its launch says"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,15 +91,5 @@ mod tests {
             assert!(error.contains(&format!("`{bad}`")) && error.contains("`resume`"), "{error}");
         }
         assert!("{\"spdl_state\":9}".parse::<StartFrom>().unwrap_err().to_string().contains("state"));
-    }
-
-    #[test]
-    fn where_a_loader_started_is_said_with_the_reason() {
-        use spdl_wire::messages::SessionId;
-
-        let started = |reason| Started { position: Position::new(1, 80), reason }.to_string();
-        let resumed = started(StartReason::Resumed { session: SessionId(3) });
-        assert_eq!(resumed, "at 1:80, where all ranks of session 3 had got to");
-        assert_eq!(started(StartReason::Given), "at 1:80, as its launch says");
     }
 }

@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
-use spdl_shard::{Fingerprint, Position};
+use spdl_core::{Fingerprint, Position};
 
 /// The version of the text that [`State`] writes.
 const STATE_VERSION: u32 = 1;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use spdl_wire::{Stage, layout::entry_flags, messages::StageStats};
+use spdl_core::{Stage, layout::entry_flags, messages::StageStats};
 
 use crate::{Serving, WaitClock};
 

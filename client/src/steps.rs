@@ -1,6 +1,6 @@
 //! Counts the steps of a job and of an epoch with arithmetic alone, without the job's plan.
 
-use spdl_shard::{
+use spdl_core::{
     Position,
     job::{EpochEnd, Job},
 };
@@ -36,7 +36,7 @@ fn rest_is_dropped(job: &Job, global_batch: u32, position: Position) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::tests::job;
+    use spdl_core::client::testing::job;
 
     #[test]
     fn steps_follow_the_policy_at_the_end_of_an_epoch() {

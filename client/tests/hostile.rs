@@ -12,14 +12,17 @@ use cluster::{
     job, session, take,
 };
 use quinn::{Connection, SendStream};
-use spdl_client::{Client, ClientError, core::AllowedTransports};
-use spdl_shard::{Position, job::DType};
+use spdl_client::{Client, ClientError};
+use spdl_core::{
+    Position, Role,
+    client::AllowedTransports,
+    job::DType,
+    messages::{FromCoordinator, FromHome, Home, NodeId, PROTOCOL_VERSION, Session, StartReason, ToHome, WorkerId},
+};
 use spdl_wire::{
-    certs::Role,
     codec,
     frame::{self, FrameReader, MAGIC},
     local,
-    messages::{FromCoordinator, FromHome, Home, NodeId, PROTOCOL_VERSION, Session, StartReason, ToHome, WorkerId},
     quic::{HANDSHAKE_TIMEOUT, handshake},
     slab::Slab,
 };

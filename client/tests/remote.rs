@@ -10,10 +10,10 @@ use cluster::{
     home::{Script, TestHome, Then},
     job, take,
 };
-use spdl_client::{Client, ClientError, ContentDigest, State, core::AllowedTransports};
-use spdl_shard::{Fingerprint, Position, Receipt};
-use spdl_wire::{
-    Stage,
+use spdl_client::{Client, ClientError, ContentDigest, State};
+use spdl_core::{
+    Fingerprint, Position, Receipt, Stage,
+    client::{AllowedTransports, RankError},
     messages::{Refusal, RunName, SessionId, Stall, Start, Transport},
 };
 
@@ -246,7 +246,7 @@ async fn heartbeats_and_the_last_message_carry_what_the_trainer_has_taken() {
     let coordinator = Coordinator::start(&cluster, 1, vec![home.home.clone()]);
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     take(&mut client, 2, |_| ()).await;
-    let acknowledged = |beat: &&spdl_wire::messages::RankHeartbeat| beat.acknowledged == Position::new(0, 16);
+    let acknowledged = |beat: &&spdl_core::messages::RankHeartbeat| beat.acknowledged == Position::new(0, 16);
     let beat = coordinator.record.wait("the beat", |record| record.beats.iter().find(acknowledged).cloned()).await;
     assert_eq!((beat.receipt, beat.transport, beat.session), (client.receipt(), Some(Transport::Local), SessionId(7)));
     take(&mut client, 1, |_| ()).await;
@@ -291,7 +291,7 @@ async fn a_superseded_session_ends_the_loader_with_who_took_over() {
     };
     coordinator.record.change(|record| record.refusal = Some(refusal.clone()));
     let error = client.next().await.unwrap_err();
-    assert_eq!(error, ClientError::Refused(refusal));
+    assert_eq!(error, ClientError::from(refusal));
     assert!(error.hint().is_some());
 }
 
@@ -306,14 +306,14 @@ async fn joining_fails_with_what_is_wrong() {
     assert!(matches!(error, ClientError::Certificates { .. }) && error.hint().is_some(), "{error}");
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = short().coordinator(&nobody.to_string()).connect(0, 1).await.unwrap_err();
-    assert!(matches!(error, ClientError::Unreachable { .. }) && error.hint().is_some(), "{error}");
+    assert!(matches!(error, ClientError::Rank(RankError::Unreachable { .. })) && error.hint().is_some(), "{error}");
     assert!(error.to_string().contains(&format!("`{nobody}`")), "{error}");
     let other = Cluster::new();
     let error = short().certs(other.path("client")).connect(0, 1).await.unwrap_err().to_string();
     assert!(error.contains("cluster"), "{error}");
     let unknown = Refusal::UnknownJob { job: "train".into(), known: "none".into() };
     coordinator.record.change(|record| record.refusal = Some(unknown.clone()));
-    assert_eq!(short().connect(0, 1).await.unwrap_err(), ClientError::Refused(unknown));
+    assert_eq!(short().connect(0, 1).await.unwrap_err(), ClientError::from(unknown));
 }
 
 #[tokio::test]

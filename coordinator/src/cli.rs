@@ -11,10 +11,10 @@ use std::{
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
-    core::Config,
     shell::{Authority, CoordinatorSettings, DatasetLimits, Server, StartError},
     state::StateLocation,
 };
+use spdl_core::coordinator::Config;
 
 pub use state::{StateAction, StateArgs};
 

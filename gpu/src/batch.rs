@@ -3,11 +3,12 @@
 use std::{fmt, sync::Arc};
 
 use spdl_client::{Batch, ColumnError, ContentDigest, Delivery};
-use spdl_shard::{Position, Receipt, job::DType};
-use spdl_wire::{
+use spdl_core::{
+    Position, Receipt,
+    job::DType,
     layout::{BatchView, Entry, Header, Layout},
-    slab::Slab,
 };
+use spdl_wire::slab::Slab;
 
 use crate::{BatchPlacement, DeviceError, StreamHandle, Tensor, storage::Storage};
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use spdl_client::Batch;
-use spdl_shard::job::{DType, ImageLayout};
-use spdl_wire::{
+use spdl_core::{
+    job::{DType, ImageLayout},
     layout::{ColumnLayout, Place},
-    slab::Slab,
 };
+use spdl_wire::slab::Slab;
 
 use crate::{
     BatchPlacement, DeviceBatch, DeviceColumn, DeviceError, DeviceOptions, StreamHandle, Tensor,

@@ -3,8 +3,7 @@
 use std::fmt;
 
 use spdl_client::{Batch, ClientError, Loader, Progress, Serving, Source, SourceEvent};
-use spdl_shard::Position;
-use spdl_wire::{layout::Layout, messages::StageStats};
+use spdl_core::{Position, layout::Layout, messages::StageStats};
 
 use crate::{Device, DeviceBatch, DeviceError, DeviceOptions, cuda::Prefetcher, device::DeviceKind, host::HostCopies};
 

@@ -1,7 +1,9 @@
 //! The options of a loader on a device: the number of buffers, and how pictures are normalised.
 
-use spdl_shard::job::{DType, ImageLayout, Normalise};
-use spdl_wire::layout::{ColumnLayout, Layout, Place};
+use spdl_core::{
+    job::{DType, ImageLayout, Normalise},
+    layout::{ColumnLayout, Layout, Place},
+};
 
 use crate::DeviceError;
 
@@ -197,7 +199,7 @@ pub(crate) fn table(column: &NormaliseColumn) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spdl_shard::job::{Column, ColumnKind, ImageColumn};
+    use spdl_core::job::{Column, ColumnKind, ImageColumn};
 
     fn layout() -> Layout {
         let image = |layout| ColumnKind::Image(ImageColumn { ops: vec![], layout, normalise: None, size: [4, 5] });

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use spdl_shard::job::DType;
+use spdl_core::job::DType;
 
 use crate::{BatchPlacement, DeviceError, StreamHandle, storage::Storage};
 

@@ -7,9 +7,11 @@ use pyo3::{
     prelude::*,
     types::{PyCapsule, PyDict},
 };
+use spdl_core::{
+    job::DType,
+    layout::{Entry, Header, entry_flags},
+};
 use spdl_gpu::{BatchPlacement, StreamHandle};
-use spdl_shard::job::DType;
-use spdl_wire::layout::{Entry, Header, entry_flags};
 
 use crate::{
     batch_memory::SharedBatch,

@@ -9,8 +9,8 @@ use std::{
 };
 
 use spdl_client::ContentDigest;
+use spdl_core::{Position, Receipt, job::DType};
 use spdl_gpu::{BatchPlacement, DeviceBatch, DeviceError, StreamHandle};
-use spdl_shard::{Position, Receipt, job::DType};
 use spdl_wire::slab::Slab;
 
 use crate::dlpack::View;

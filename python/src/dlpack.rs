@@ -11,8 +11,8 @@ use std::{
 };
 
 use pyo3::{ffi, prelude::*, types::PyCapsule};
+use spdl_core::job::DType;
 use spdl_gpu::{StreamHandle, Tensor as DeviceTensor, dlpack_type};
-use spdl_shard::job::DType;
 
 use crate::batch_memory::{BatchMemory, SharedBatch};
 

@@ -7,8 +7,9 @@ use pyo3::{
 };
 use spdl_cli::local::LocalError;
 use spdl_client::ClientError;
+use spdl_core::client::RankError;
+use spdl_core::messages::Refusal;
 use spdl_gpu::DeviceError;
-use spdl_wire::messages::Refusal;
 
 /// The exceptions, by their names in Python.
 #[derive(Clone, Copy, Debug)]
@@ -65,19 +66,22 @@ impl ErrorKind {
 pub(crate) fn of_client(py: Python<'_>, error: &ClientError, note: &str) -> PyErr {
     let kind = match error {
         ClientError::Setting { .. } => ErrorKind::Setting,
-        ClientError::Certificates { .. } | ClientError::Unreachable { .. } => ErrorKind::Connect,
-        ClientError::State(_) | ClientError::Refused(Refusal::FingerprintDiffers { .. }) => ErrorKind::State,
-        ClientError::Refused(
+        ClientError::Certificates { .. } | ClientError::Rank(RankError::Unreachable { .. }) => ErrorKind::Connect,
+        ClientError::State(_) | ClientError::Rank(RankError::Refused(Refusal::FingerprintDiffers { .. })) => {
+            ErrorKind::State
+        }
+        ClientError::Rank(RankError::Refused(
             Refusal::RankOutOfRange { .. }
             | Refusal::WorldTooLarge { .. }
             | Refusal::StartOutOfRange { .. }
             | Refusal::RunName { .. },
-        ) => ErrorKind::Setting,
-        ClientError::Refused(_) | ClientError::SessionDiffers { .. } => ErrorKind::Refused,
+        )) => ErrorKind::Setting,
+        ClientError::Rank(RankError::Refused(_) | RankError::SessionDiffers { .. }) => ErrorKind::Refused,
         ClientError::Timeout { .. } => ErrorKind::Timeout,
-        ClientError::Fault { .. } | ClientError::Pipeline { .. } | ClientError::Layout(_) | ClientError::Column(_) => {
-            ErrorKind::Data
-        }
+        ClientError::Rank(RankError::Fault { .. })
+        | ClientError::Pipeline { .. }
+        | ClientError::Layout(_)
+        | ClientError::Column(_) => ErrorKind::Data,
         ClientError::Closed => ErrorKind::Closed,
         _ => ErrorKind::System,
     };

@@ -12,8 +12,8 @@ use std::{
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use spdl_client::{ClientError, State};
+use spdl_core::messages::StartReason;
 use spdl_gpu::{BatchPlacement, DeviceError};
-use spdl_wire::messages::StartReason;
 
 use crate::{
     batch::Batch,

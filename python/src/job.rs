@@ -1,13 +1,14 @@
 //! A job as Python gives it: the path of a job file, or a dict with the same keys. A relative `dataset` is relative to
 //! the job file, or for a dict to the current folder.
 
+use spdl_shard::read_job_file;
 use std::path::PathBuf;
 
 use pyo3::{
     prelude::*,
     types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple},
 };
-use spdl_shard::job::JobFile;
+use spdl_core::job::JobFile;
 
 use crate::errors::ErrorKind;
 
@@ -21,7 +22,7 @@ pub(crate) fn read(job: &Bound<'_, PyAny>) -> PyResult<JobFile> {
         let path: PathBuf = job
             .extract()
             .map_err(|_| wrong(format!("job is {}, neither a dict nor the path of a job file", kind(job))))?;
-        JobFile::open(&path)
+        read_job_file(&path)
     };
     file.map_err(|error| wrong(error.to_string()))
 }

@@ -8,8 +8,8 @@ use spdl_cli::local;
 use spdl_client::{
     Batch, Blocking, Builder, Client, ClientError, Loader, Settings, Source, StartFrom, Started, State, Stats,
 };
+use spdl_core::{Position, Receipt, job::JobFile};
 use spdl_gpu::{DeviceError, LoaderExt};
-use spdl_shard::{Position, Receipt, job::JobFile};
 use spdl_worker::transform::{Program, ProgramCode, TransformSettings};
 
 use crate::{batch_memory::BatchMemory, device::Target, errors};
@@ -254,7 +254,7 @@ impl ClusterOptions {
         settings.epochs = epochs.or(settings.epochs);
         settings.coordinators = self.coordinators.unwrap_or(settings.coordinators);
         settings.certs = self.certs.unwrap_or(settings.certs);
-        settings.ways = self.transport.map_or(Ok(settings.ways), |text| text.parse())?;
+        settings.ways = self.transport.map_or(Ok(settings.ways), |text| Settings::parse_transports(&text))?;
         settings.slots = self.slots.unwrap_or(settings.slots);
         settings.timeout = self.timeout.unwrap_or(settings.timeout);
         settings.socket = self.socket.or(settings.socket);

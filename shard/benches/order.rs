@@ -6,7 +6,7 @@
 use std::{hint::black_box, time::Duration};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use spdl_shard::{
+use spdl_core::{
     Fingerprint, Position,
     job::{DatasetFacts, EpochEnd, OrderParams},
     order::{BatchParams, Plan},

@@ -54,9 +54,9 @@ pub enum FormatError {
         /// `record index`.
         kind: &'static str,
         /// Hash of the file.
-        found: crate::Fingerprint,
+        found: spdl_core::Fingerprint,
         /// Hash in the manifest.
-        expected: crate::Fingerprint,
+        expected: spdl_core::Fingerprint,
     },
     /// The checksum matches but the content contradicts itself.
     #[error("makes no sense: {0}")]

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use serde_json::Value;
-use spdl_shard::{
+use spdl_core::{
     Fingerprint,
     job::{
         BadSamples, ColumnFile, ColumnKind, DEFAULT_BAD_FRACTION, DType, DatasetFacts, DecodeFile, EpochEnd,

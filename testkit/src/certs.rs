@@ -6,8 +6,9 @@ use std::{
 };
 
 use quinn::Endpoint;
+use spdl_core::Role;
 use spdl_wire::{
-    certs::{ClusterCa, Identity, LEAF_VALIDITY, Role},
+    certs::{ClusterCa, Identity, LEAF_VALIDITY},
     quic::{self, QuicSettings},
 };
 

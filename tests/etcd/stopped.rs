@@ -1,10 +1,13 @@
 //! A leader that is suspended until after its lease has expired, and then continues.
 
 use rustix::process::Signal;
+use spdl_core::{
+    Role,
+    messages::{FromCoordinator, Join, NodeId, Refusal, Start, ToCoordinator},
+};
 use spdl_testkit::processes::{Dataset, LIMIT};
 use spdl_wire::{
-    certs::{Identity, Role},
-    messages::{FromCoordinator, Join, NodeId, Refusal, Start, ToCoordinator},
+    certs::Identity,
     quic::{self, QuicSettings},
 };
 

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
-use spdl_shard::job::DType;
+use spdl_core::{
+    Role, Stage,
+    job::DType,
+    messages::{FromHome, PROTOCOL_VERSION, ToHome},
+};
 use spdl_testkit::processes::LIMIT;
 use spdl_wire::{
-    Stage,
-    certs::Role,
     frame::{self, MAGIC},
     home::{self, Attach, ClientReceiver, ClientSender},
-    messages::{FromHome, PROTOCOL_VERSION, ToHome},
     quic::{self, QuicError},
 };
 use tokio::{io::AsyncReadExt, io::AsyncWriteExt, net::UnixStream};

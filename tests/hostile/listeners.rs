@@ -11,8 +11,8 @@ use std::{
 };
 
 use quinn::Endpoint;
+use spdl_core::Role;
 use spdl_testkit::processes::{LIMIT, run};
-use spdl_wire::certs::Role;
 use tokio::{net::UdpSocket, sync::watch};
 
 use crate::siege::Siege;

@@ -1,9 +1,12 @@
 //! Valid certificates of the wrong role or the wrong cluster.
 
+use spdl_core::{
+    Role,
+    messages::{FromCoordinator, ToCoordinator, WorkerId},
+};
 use spdl_testkit::processes::LIMIT;
 use spdl_wire::{
-    certs::{ClusterCa, LEAF_VALIDITY, Role},
-    messages::{FromCoordinator, ToCoordinator, WorkerId},
+    certs::{ClusterCa, LEAF_VALIDITY},
     quic::{self, QuicError},
 };
 

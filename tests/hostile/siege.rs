@@ -6,15 +6,15 @@ use std::{
 };
 
 use quinn::{Connection, Endpoint};
-use spdl_shard::{
-    Position,
+use spdl_core::{
+    Position, Role,
     job::JobFile,
-    manifest::{MANIFEST_NAME, Manifest},
+    messages::{Session, SessionId, ToHome},
 };
+use spdl_shard::manifest::{MANIFEST_NAME, Manifest};
 use spdl_testkit::processes::{Cluster, Dataset, LIMIT, ctl, resident_bytes, run};
 use spdl_wire::{
-    certs::{ClusterCa, Identity, LEAF_VALIDITY, Role},
-    messages::{Session, SessionId, ToHome},
+    certs::{ClusterCa, Identity, LEAF_VALIDITY},
     quic::{self, QuicSettings},
 };
 use tokio::runtime::Runtime;

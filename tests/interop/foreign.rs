@@ -15,7 +15,7 @@ use std::{
 
 use bytes::Bytes;
 use serde::Deserialize;
-use spdl_shard::{
+use spdl_core::{
     Fingerprint, SampleId,
     job::{DatasetFacts, JobFile},
 };

@@ -8,13 +8,17 @@ use std::{
     time::Duration,
 };
 
-use spdl_shard::{Position, job::JobFile, store::DatasetStore};
+use spdl_core::{
+    Position,
+    job::JobFile,
+    messages::{Session, SessionId, StoreStats},
+};
+use spdl_shard::store::DatasetStore;
 use spdl_testkit::{
     processes::{ctl, run},
     proxy::Proxy,
     s3::S3Server,
 };
-use spdl_wire::messages::{Session, SessionId, StoreStats};
 use spdl_worker::{
     budget::{Budget, DiskBudget},
     feed::{Access, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, StoreAccess},
@@ -133,7 +137,7 @@ pub(crate) struct Fed {
 }
 
 impl Fed {
-    fn start(job: spdl_shard::job::Job, settings: &Settings) -> Self {
+    fn start(job: spdl_core::job::Job, settings: &Settings) -> Self {
         let budget = Budget { cores: 1.0, memory_bytes: MEMORY_BYTES, disk: settings.disk.clone() };
         let stores = StoreAccess { retry: settings.retry.clone(), ..StoreAccess::default() };
         let access = Access { stores, ..Access::default() };

@@ -11,20 +11,19 @@ use std::{
 
 use bytes::Bytes;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime};
-use spdl_shard::{
-    Fingerprint, Position,
+use spdl_core::{
+    Fingerprint, Position, Role, Stage,
     job::{BadSamples, EpochEnd, Job, OrderParams},
+    messages::{
+        FromHome, Home, NodeId, Session, SessionId, StageStats, ToCoordinator, ToHome, WorkerHeartbeat, WorkerId,
+    },
 };
 use spdl_wire::{
-    Stage,
-    certs::{ClusterCa, Identity, LEAF_VALIDITY, Role},
+    certs::{ClusterCa, Identity, LEAF_VALIDITY},
     codec,
     frame::{self, Message},
     home::{self, Attach, ClientReceiver, ClientSender, HomeListener, HomeReceiver, HomeSender},
     local::{Allow, LocalListener},
-    messages::{
-        FromHome, Home, NodeId, Session, SessionId, StageStats, ToCoordinator, ToHome, WorkerHeartbeat, WorkerId,
-    },
     quic::{self, QuicSettings},
     slab::Slab,
 };

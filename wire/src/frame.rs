@@ -12,10 +12,8 @@ use std::io;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::{
-    codec::{self, CodecError, MAX_MESSAGE_BYTES},
-    messages::{FromCoordinator, FromHome, PROTOCOL_VERSION, ToCoordinator, ToHome},
-};
+use crate::codec::{self, CodecError, MAX_MESSAGE_BYTES};
+use spdl_core::messages::{FromCoordinator, FromHome, PROTOCOL_VERSION, ToCoordinator, ToHome};
 
 /// The first bytes of every frame.
 pub const MAGIC: [u8; 2] = *b"SP";

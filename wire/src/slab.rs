@@ -18,12 +18,10 @@ use rustix::{
     fs::{MemfdFlags, SealFlags},
     mm::{MapFlags, ProtFlags},
 };
+use spdl_core::MAX_SLAB_BYTES;
 
 /// The most slots of a slab.
 pub const MAX_SLOTS: u32 = 4096;
-/// The most bytes of a slab. Pages that no batch touches take no memory, so this limit prevents overflows; it does not
-/// limit memory.
-pub const MAX_SLAB_BYTES: u64 = 1 << 40;
 /// Slots start on a page boundary, so that a slot can be page-locked or freed alone.
 const PAGE_BYTES: usize = 4096;
 /// The seals that keep a peer from changing the size of the region: an access past the end of a mapped file raises

@@ -2,7 +2,8 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
-use spdl_wire::certs::{CertError, ClusterCa, Identity, LEAF_VALIDITY, Role};
+use spdl_core::Role;
+use spdl_wire::certs::{CertError, ClusterCa, Identity, LEAF_VALIDITY};
 
 fn mode(path: &std::path::Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777

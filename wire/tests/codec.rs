@@ -5,10 +5,10 @@ mod arbitrary;
 use std::fmt::Debug;
 
 use proptest::{prelude::*, test_runner::TestCaseResult};
+use spdl_core::messages::*;
 use spdl_wire::{
     codec::{self, CodecError},
     frame::{self, FrameError, FrameReader, FrameWriter, HEAD_BYTES, Message},
-    messages::*,
 };
 
 fn framed<M: Message>(message: &M) -> Vec<u8> {

@@ -6,21 +6,19 @@ use std::{
 };
 
 use quinn::Endpoint;
-use spdl_shard::{
-    Fingerprint, Position,
+use spdl_core::{
+    Fingerprint, Position, Role, Stage,
     job::{BadSamples, EpochEnd, Job, OrderParams},
+    messages::*,
 };
 use spdl_testkit::{
     LONG,
     certs::{ClusterCerts, server_address},
 };
 use spdl_wire::{
-    Stage,
-    certs::Role,
     frame,
     home::{self, Attach, AttachRequest, ChannelError, ClientReceiver, ClientSender, HomeListener},
     local::{Allow, LocalChannelError, LocalListener},
-    messages::*,
     quic::{self, QuicError},
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

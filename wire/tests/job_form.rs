@@ -5,7 +5,7 @@
 
 use std::{fs, path::PathBuf};
 
-use spdl_shard::{
+use spdl_core::{
     Fingerprint,
     job::{DatasetFacts, Job, JobFile},
 };

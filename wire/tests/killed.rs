@@ -7,10 +7,10 @@ use std::{
     process::{Command, Stdio},
 };
 
+use spdl_core::{Role, messages::ToCoordinator};
 use spdl_testkit::LONG;
 use spdl_wire::{
-    certs::{ClusterCa, Identity, LEAF_VALIDITY, Role},
-    messages::ToCoordinator,
+    certs::{ClusterCa, Identity, LEAF_VALIDITY},
     quic::{self, QuicError, QuicSettings},
 };
 

@@ -7,10 +7,10 @@ use std::{
 };
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use spdl_core::messages::FromHome;
 use spdl_wire::{
     frame,
     local::{self, LocalChannelError},
-    messages::FromHome,
     slab::Slab,
 };
 use tokio::net::UnixStream;

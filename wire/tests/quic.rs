@@ -6,14 +6,13 @@ use std::{
 };
 
 use quinn::{Connection, Endpoint};
+use spdl_core::{Role, messages::*};
 use spdl_testkit::{
     LONG,
     certs::{ClusterCerts, server_address},
 };
 use spdl_wire::{
-    certs::Role,
     frame::{self, FrameError},
-    messages::*,
     quic::{self, Peer, QuicError, QuicSettings},
     slab::Slab,
 };

@@ -8,10 +8,8 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
-use spdl_wire::{
-    messages::{RankStats, StageStats, StoreStats},
-    rejections::Rejections,
-};
+use spdl_core::messages::{RankStats, StageStats, StoreStats};
+use spdl_wire::rejections::Rejections;
 
 use crate::{decode::PictureCounts, feed::Resources};
 

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_wire::{Stage, messages::StageStats};
+use spdl_core::{Stage, messages::StageStats};
 
 /// Log2 of the buckets per doubling of the time per item: a quantile is off by at most 1/32.
 const SUB_BITS: u32 = 4;

@@ -10,7 +10,8 @@ use std::{
     time::Duration,
 };
 
-use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY, Role};
+use spdl_core::Role;
+use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
 
 const LONG: Duration = Duration::from_secs(60);
 

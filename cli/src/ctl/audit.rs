@@ -11,12 +11,12 @@ use std::{
 };
 
 use serde::Serialize;
-use spdl_shard::{
+use spdl_core::{
     Position, Receipt, SampleId,
+    coordinators::Addresses,
     job::BadSamples,
     order::{BatchParams, Item, ItemKind},
 };
-use spdl_wire::coordinators::Addresses;
 
 use super::{
     CtlError, Outcome,

@@ -5,7 +5,8 @@ use std::{
     process::ExitCode,
 };
 
-use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY, Role};
+use spdl_core::Role;
+use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
 
 use super::{CtlError, Outcome, output::outln, report};
 

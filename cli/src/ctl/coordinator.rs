@@ -5,10 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use spdl_core::{
+    coordinators::{Addresses, LeaderDiscovery},
+    messages::{FromCoordinator, ToCoordinator},
+};
 use spdl_wire::{
     certs::Identity,
-    coordinators::{Addresses, CoordinatorClient, CoordinatorError, LeaderDiscovery},
-    messages::{FromCoordinator, ToCoordinator},
+    coordinators::{CoordinatorClient, CoordinatorError},
     quic::{self, QuicSettings},
 };
 

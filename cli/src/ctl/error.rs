@@ -1,12 +1,14 @@
 //! The errors of the subcommands, and hints on what to do about them.
 
+use spdl_core::client::RankError;
 use std::{io, path::PathBuf};
 
 use crate::local::LocalError;
 use spdl_client::ClientError;
 use spdl_coordinator::StartError;
-use spdl_shard::{Fingerprint, dataset::DatasetError, job::JobError, order::PlanError, store::StoreError};
-use spdl_wire::{certs::CertError, coordinators::CoordinatorError, messages::Refusal, quic::QuicError};
+use spdl_core::{Fingerprint, job::JobError, messages::Refusal, order::PlanError};
+use spdl_shard::{dataset::DatasetError, store::StoreError};
+use spdl_wire::{certs::CertError, coordinators::CoordinatorError, quic::QuicError};
 
 /// An error that a command prints on standard error. The text names the subject; [`CtlError::hint`] suggests a remedy.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +83,7 @@ impl CtlError {
             Self::Coordinator(error) => return error.hint(),
             Self::Worker(error) => return error.hint().map(str::to_owned),
             Self::Dataset(error) => return error.hint().map(str::to_owned),
-            Self::Refused(refusal) => return ClientError::Refused((**refusal).clone()).hint().map(str::to_owned),
+            Self::Refused(refusal) => return RankError::Refused((**refusal).clone()).hint().map(str::to_owned),
             Self::Beyond { .. } => "epochs and offsets count from 0",
             Self::RankOutOfRange { .. } => "ranks are 0 to world - 1",
             Self::DatasetDiffers { .. } => {

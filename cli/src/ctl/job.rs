@@ -6,9 +6,11 @@ use std::{
 };
 
 use clap::Subcommand;
-use spdl_coordinator::core::JobStatus;
-use spdl_shard::job::{Column, EpochEnd, Job, job_file_schema};
-use spdl_wire::messages::{FromCoordinator, ToCoordinator};
+use spdl_core::{
+    coordinator::JobStatus,
+    job::{Column, EpochEnd, Job, job_file_schema},
+    messages::{FromCoordinator, ToCoordinator},
+};
 
 use super::{
     CtlError, Outcome,

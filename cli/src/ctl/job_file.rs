@@ -1,16 +1,16 @@
 //! Opens a job file and its dataset, for `plan`, `replay` and `audit`.
 
+use spdl_shard::read_job_file;
 use std::path::{Path, PathBuf};
 
-use spdl_shard::{
+use spdl_core::{
     Position,
     job::{Job, JobFile},
-    manifest::Manifest,
+    messages::Refusal,
     order::{BatchParams, Plan},
     redact,
-    store::DatasetStore,
 };
-use spdl_wire::messages::Refusal;
+use spdl_shard::{manifest::Manifest, store::DatasetStore};
 
 use super::CtlError;
 
@@ -30,7 +30,7 @@ pub(crate) struct OpenJob {
 
 /// Reads a job file.
 pub(crate) fn read(path: &Path) -> Result<JobFile, CtlError> {
-    Ok(JobFile::open(path)?)
+    Ok(read_job_file(path)?)
 }
 
 /// Opens a job file's dataset and freezes the job.

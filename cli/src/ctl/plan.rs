@@ -3,7 +3,7 @@
 use std::{collections::HashMap, process::ExitCode};
 
 use serde::Serialize;
-use spdl_shard::{
+use spdl_core::{
     Position,
     order::{BatchParams, ItemKind, Step},
 };

@@ -7,7 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_client::{Builder, Client, Settings, StartFrom, State, core::AllowedTransports};
+use spdl_client::{Builder, Client, Settings, StartFrom, State};
+use spdl_core::client::AllowedTransports;
 
 use super::{
     CtlError, Outcome,

@@ -7,8 +7,10 @@ use std::{
 
 use clap::Subcommand;
 use serde::Serialize;
-use spdl_coordinator::core::{JobStatus, RunStatus, Status};
-use spdl_wire::messages::{Refusal, RunName, ToCoordinator};
+use spdl_core::{
+    coordinator::{JobStatus, RunStatus, Status},
+    messages::{Refusal, RunName, ToCoordinator},
+};
 
 use super::{
     CtlError, Outcome,

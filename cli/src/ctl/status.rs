@@ -2,10 +2,9 @@
 
 use std::process::ExitCode;
 
-use spdl_coordinator::core::{JobStatus, RankStatus, RunStatus, SessionStatus, StageRate, Status, WorkerStatus};
-use spdl_shard::Position;
-use spdl_wire::{
-    Stage,
+use spdl_core::{
+    Position, Stage,
+    coordinator::{JobStatus, RankStatus, RunStatus, SessionStatus, StageRate, Status, WorkerStatus},
     messages::{FromCoordinator, StoreStats, ToCoordinator},
 };
 

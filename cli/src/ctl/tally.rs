@@ -9,8 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use spdl_client::{Batch, ContentDigest, Loader, Source, State, Stats};
-use spdl_shard::Receipt;
-use spdl_wire::{layout::entry_flags, messages::Transport};
+use spdl_core::{Receipt, layout::entry_flags, messages::Transport};
 
 use super::{CtlError, output::outln, plan::StepLine, report};
 

@@ -3,10 +3,12 @@
 
 use std::{path::Path, process::ExitCode};
 
-use spdl_shard::{
+use spdl_core::{
     Fingerprint, SampleId,
-    dataset::{Against, FieldChoice, PackSource, PictureCheck, VerifyOptions, VerifyReport, verify},
     job::{DatasetFacts, JobFile},
+};
+use spdl_shard::{
+    dataset::{Against, FieldChoice, PackSource, PictureCheck, VerifyOptions, VerifyReport, verify},
     manifest::MANIFEST_NAME,
     store::DatasetStore,
 };

@@ -1,11 +1,11 @@
 //! Tests of batches in the slots of a real slab.
 
 use parking_lot::Mutex;
-use spdl_shard::job::{Column, ColumnKind, DType, ImageColumn, ImageLayout};
-use spdl_wire::{
+use spdl_core::{
+    job::{Column, ColumnKind, DType, ImageColumn, ImageLayout},
     layout::{Place, entry_flags},
-    slab::Slab,
 };
+use spdl_wire::slab::Slab;
 
 use super::*;
 

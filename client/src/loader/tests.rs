@@ -1,17 +1,17 @@
 //! Tests of the loader over a source that the test fills.
 
 use futures::StreamExt;
-use spdl_wire::{
+use spdl_core::{
+    client::testing::job,
     messages::{SessionId, Transport},
-    slab::Slab,
 };
+use spdl_wire::slab::Slab;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
 use crate::{
     Batch, Blocking, ContentDigest, Serving, WaitClock,
     batch::tests::{Filler, columns},
-    core::tests::job,
 };
 
 /// A source that yields what the test sends, and reports the calls of its methods to the test.
@@ -126,7 +126,8 @@ async fn a_wait_that_is_too_long_is_explained_and_loses_nothing() {
 #[tokio::test]
 async fn an_error_of_the_source_ends_the_loader() {
     let (bench, mut loader) = Bench::new();
-    let error = ClientError::Fault { home: "w1".into(), message: "no such shard".into() };
+    let error =
+        ClientError::from(spdl_core::client::RankError::Fault { home: "w1".into(), message: "no such shard".into() });
     bench.events.send(Err(error.clone())).unwrap();
     assert_eq!(loader.next().await.unwrap_err(), error);
     assert_eq!(loader.next().await.unwrap_err(), ClientError::Closed);

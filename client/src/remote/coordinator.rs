@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use quinn::Endpoint;
-use spdl_wire::{
-    coordinators::{Addresses, CoordinatorClient, LeaderDiscovery},
+use spdl_core::{
+    client::SessionEvent,
+    coordinators::{Addresses, LeaderDiscovery},
     messages::ToCoordinator,
 };
+use spdl_wire::coordinators::CoordinatorClient;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use super::Input;
-use crate::core::SessionEvent;
 
 /// How long connecting to one address may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);

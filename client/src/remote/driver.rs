@@ -4,12 +4,13 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use quinn::Endpoint;
-use spdl_wire::{
+use spdl_core::{
+    client::{LinkId, SessionCore, SessionEffect, SessionEvent},
     coordinators::Addresses,
-    home::Attach,
     layout::Layout,
     messages::{Session, Stall, StartReason, ToCoordinator},
 };
+use spdl_wire::home::Attach;
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
@@ -17,10 +18,7 @@ use tokio::{
 };
 
 use super::{CLOSE_TIMEOUT, Explanation, Input, Joining, Ready, Remote, coordinator, link};
-use crate::{
-    Batch, Serving, WaitClock,
-    core::{LinkId, SessionCore, SessionEffect, SessionEvent},
-};
+use crate::{Batch, Serving, WaitClock};
 
 /// How long the endpoint may take to send its last packets.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
@@ -204,8 +202,8 @@ impl SessionDriver {
             SessionEffect::End { position } => drop(self.ready.send(Ready::End(position))),
             SessionEffect::Fail(error) => {
                 match self.joined.take() {
-                    Some(joined) => drop(joined.send(Err(error))),
-                    None => drop(self.ready.send(Ready::Failed(error))),
+                    Some(joined) => drop(joined.send(Err(error.into()))),
+                    None => drop(self.ready.send(Ready::Failed(error.into()))),
                 }
                 self.end = LinkEnded::Over;
             }

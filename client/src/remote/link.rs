@@ -3,20 +3,20 @@
 use std::{sync::Arc, time::Duration};
 
 use quinn::Endpoint;
-use spdl_wire::{
-    certs::Role,
-    home::{Attach, ChannelError, ClientReceiver, ClientSender, attach_local, attach_quic},
+use spdl_core::{
+    Role,
+    client::{HomeTransport, LinkId, SessionEvent},
     layout::Layout,
     messages::{FromHome, Home, Stall},
+};
+use spdl_wire::{
+    home::{Attach, ChannelError, ClientReceiver, ClientSender, attach_local, attach_quic},
     quic::connect,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use super::Input;
-use crate::{
-    Batch, FreeSlot,
-    core::{HomeTransport, LinkId, SessionEvent},
-};
+use crate::{Batch, FreeSlot};
 
 /// A message to the task of a link.
 pub(super) enum LinkCommand {

@@ -1,6 +1,6 @@
 //! The remote session: gets batches from a home that the coordinator assigns.
 //!
-//! One task drives the [core](crate::core), one sends requests to the coordinator, and one per link talks to a home.
+//! One task drives the [core](spdl_core::client), one sends requests to the coordinator, and one per link talks to a home.
 //! They communicate only by messages.
 
 mod builder;
@@ -16,10 +16,13 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_shard::Position;
+use spdl_core::{
+    Position,
+    client::{Intent, LinkId, Progress, SessionCore, SessionEvent, Timing},
+    messages::{Session, Stall, StartReason},
+};
 use spdl_wire::{
     certs::Identity,
-    messages::{Session, Stall, StartReason},
     node::this_node,
     quic::{QuicSettings, client_endpoint},
 };
@@ -27,10 +30,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use builder::Builder;
 
-use crate::{
-    Batch, Blocking, ClientError, Loader, Serving, Settings, Source, SourceEvent, WaitClock,
-    core::{Intent, LinkId, Progress, SessionCore, SessionEvent, Timing},
-};
+use crate::{Batch, Blocking, ClientError, Loader, Serving, Settings, Source, SourceEvent, WaitClock};
 use driver::SessionDriver;
 
 /// The loader of a rank whose batches come from a cluster.
@@ -183,7 +183,7 @@ async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientE
     let Builder { settings, global_batch } = builder;
     settings.check()?;
     if rank >= world {
-        return Err(spdl_wire::messages::Refusal::RankOutOfRange { rank, world }.into());
+        return Err(spdl_core::messages::Refusal::RankOutOfRange { rank, world }.into());
     }
     let addresses = settings.addresses()?;
     let endpoint = endpoint(&settings)?;

@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use spdl_wire::{
-    certs::Role,
+use spdl_core::{
+    Role,
     messages::{FromCoordinator, Home, Join, RankHeartbeat, Refusal, Session, StartReason, ToCoordinator},
-    quic::{HANDSHAKE_TIMEOUT, handshake, serve_requests},
 };
+use spdl_wire::quic::{HANDSHAKE_TIMEOUT, handshake, serve_requests};
 use tokio::task::JoinHandle;
 
 use super::{Cluster, Watched, session};

@@ -2,13 +2,16 @@
 
 use std::{collections::VecDeque, net::SocketAddr};
 
-use spdl_shard::{Position, job::DType, order::BatchParams};
-use spdl_wire::{
-    certs::Role,
-    home::{AttachRequest, ChannelError, HomeListener, HomeReceiver, HomeSender},
+use spdl_core::{
+    Position, Role,
+    job::DType,
     layout::{Entry, Header, Layout, Place},
-    local::{Allow, LocalListener},
     messages::{FromHome, Home, NodeId, Stall, ToHome, Transport, WorkerId},
+    order::BatchParams,
+};
+use spdl_wire::{
+    home::{AttachRequest, ChannelError, HomeListener, HomeReceiver, HomeSender},
+    local::{Allow, LocalListener},
     slab::{Slab, SlotMut},
 };
 use tokio::task::JoinHandle;

@@ -7,16 +7,13 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use parking_lot::Mutex;
 use spdl_client::{Batch, Builder, Client};
-use spdl_shard::{
-    Fingerprint, Position,
+use spdl_core::{
+    Fingerprint, Position, Role,
     job::{BadSamples, Column, ColumnKind, DType, EpochEnd, ImageColumn, ImageLayout, ImageOp, Job, OrderParams, Size},
+    messages::{Session, SessionId},
 };
 pub(crate) use spdl_testkit::LONG;
 use spdl_testkit::certs::{ClusterCerts, server_address};
-use spdl_wire::{
-    certs::Role,
-    messages::{Session, SessionId},
-};
 use tokio::sync::watch;
 
 /// A job of 50 samples per epoch, two epochs, batches of 8: 6 steps per epoch, 12 in total.

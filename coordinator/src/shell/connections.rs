@@ -10,8 +10,11 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use spdl_core::{
+    Role,
+    coordinator::{ConnectionId, RequestPeer},
+};
 use spdl_wire::{
-    certs::Role,
     pending::PendingConnections,
     quic::{self, Close, HANDSHAKE_TIMEOUT, handshake, serve_requests},
     rejections::RejectionCause,
@@ -19,10 +22,7 @@ use spdl_wire::{
 use tokio::{sync::mpsc, task::JoinSet};
 
 use super::leadership::Leadership;
-use crate::{
-    core::{ConnectionId, RequestPeer},
-    error_text,
-};
+use crate::error_text;
 
 /// The largest number of connections: roughly two for every rank and worker that a coordinator can have.
 const MAX_CONNECTIONS: usize = 100_000;

@@ -6,13 +6,16 @@ use std::{
     time::Duration,
 };
 
-use spdl_shard::{
-    FormatError, Stores,
+use spdl_core::{
+    Stores,
     job::{DatasetFacts, Job, JobError, JobFile},
+    messages::Refusal,
     redact,
+};
+use spdl_shard::{
+    FormatError,
     store::{DatasetStore, StoreError},
 };
-use spdl_wire::messages::Refusal;
 use tokio::{
     sync::Semaphore,
     task::{JoinError, JoinHandle},

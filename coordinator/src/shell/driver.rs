@@ -6,21 +6,20 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_shard::job::Job;
-use spdl_wire::messages::{FromCoordinator, Refusal, ToCoordinator};
+use spdl_core::{
+    coordinator::{
+        Answer, Config, ConnectionId, Coordinator, Durability, Durable, Effect, LogLevel, LogLine,
+        NearestThenLeastLoaded, RequestPeer, Status,
+    },
+    job::Job,
+    messages::{FromCoordinator, Refusal, ToCoordinator},
+};
 
 use super::{
     dataset::{DatasetChecks, DatasetLimits},
     writer::{StateWriter, Written},
 };
-use crate::{
-    core::{
-        Answer, Config, ConnectionId, Coordinator, Durability, Durable, Effect, LogLevel, LogLine,
-        NearestThenLeastLoaded, RequestPeer, Status,
-    },
-    error_text,
-    state::StateStore,
-};
+use crate::{error_text, state::StateStore};
 
 /// How long the answer to a worker's heartbeat waits until the changes it confirms are durable. A worker without an
 /// answer for three seconds reconnects, and a worker whose connection is closed counts as dead.
@@ -169,13 +168,13 @@ fn print(LogLine { level, text }: &LogLine) {
 #[cfg(test)]
 mod tests {
     use parking_lot::Condvar;
-    use spdl_wire::messages::WorkerHeartbeat;
+    use spdl_core::{
+        coordinator::{Change, MemoryState, Role, testing},
+        messages::WorkerHeartbeat,
+    };
 
     use super::*;
-    use crate::{
-        core::{Change, Role, testing},
-        state::{MemoryState, StateStoreError},
-    };
+    use crate::state::StateStoreError;
 
     #[derive(Clone, Copy, Default, PartialEq)]
     enum Disk {
@@ -215,7 +214,7 @@ mod tests {
                 let source = std::io::Error::other("disk full").into();
                 return Err(StateStoreError::Io { path: "state".into(), action: "written", source });
             }
-            self.state.lock().apply(changes)
+            StateStore::apply(&mut *self.state.lock(), changes)
         }
     }
 

@@ -20,12 +20,12 @@ use super::{
     spawn_leader_tasks,
 };
 use crate::{
-    core::Config,
     error_text,
     state::{
         Committed, Condition, EtcdError, EtcdKeys, EtcdState, Gateway, Granted, LeaseDeadline, StateStoreError, TxnOp,
     },
 };
+use spdl_core::coordinator::Config;
 
 /// The number of renewals within the time of one lease.
 const RENEWALS: u32 = 5;

@@ -8,8 +8,12 @@ use std::{
     time::Duration,
 };
 
-use spdl_shard::job::{JobFile, MAX_JOB_FILE_BYTES};
-use spdl_wire::messages::FromCoordinator;
+use spdl_core::{
+    job::{JobFile, MAX_JOB_FILE_BYTES},
+    messages::FromCoordinator,
+};
+
+use spdl_shard::resolve_dataset;
 
 use super::driver::Driver;
 use crate::error_text;
@@ -83,7 +87,7 @@ async fn load(driver: &Driver, file: &Path) -> Result<(), String> {
     let text = read.await.map_err(|error| format!("job file `{origin}` cannot be read: {}", error_text(&error)))?;
     // Text that cannot be parsed is refused below, with the same error as any other job file.
     let text = match JobFile::parse(&text, &origin) {
-        Ok(job) => toml::to_string(&job.beside(file)).unwrap_or(text),
+        Ok(job) => toml::to_string(&resolve_dataset(job, file)).unwrap_or(text),
         Err(_) => text,
     };
     match driver.create_job(&text, &origin).await {

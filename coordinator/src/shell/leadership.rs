@@ -3,20 +3,17 @@
 use std::{sync::Arc, time::Instant};
 
 use parking_lot::RwLock;
-use spdl_wire::{
-    health::Health,
+use spdl_core::{
+    coordinator::{ConnectionId, RequestPeer, Status},
     messages::{FromCoordinator, Refusal, ToCoordinator},
-    rejections::Rejections,
 };
+use spdl_wire::{health::Health, rejections::Rejections};
 
 use super::{
     driver::Driver,
     metrics::{Requests, request_name},
 };
-use crate::{
-    core::{ConnectionId, RequestPeer, Status},
-    state::LeaseDeadline,
-};
+use crate::state::LeaseDeadline;
 
 /// What a standby knows about the leader.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,12 +7,11 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use spdl_wire::{
+use spdl_core::{
+    coordinator::Status,
     messages::{FromCoordinator, ToCoordinator},
-    rejections::Rejections,
 };
-
-use crate::core::Status;
+use spdl_wire::rejections::Rejections;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {

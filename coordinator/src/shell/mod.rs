@@ -22,10 +22,10 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use spdl_core::{Role, coordinator::Config, coordinators::Addresses};
 use spdl_shard::store::{StoreError, StoreOptions};
 use spdl_wire::{
-    certs::{CertError, ClusterCa, Identity, LEAF_VALIDITY, Role},
-    coordinators::Addresses,
+    certs::{CertError, ClusterCa, Identity, LEAF_VALIDITY},
     http::HttpListener,
     quic::{QuicError, QuicSettings, server_endpoint},
 };
@@ -37,12 +37,8 @@ use self::{
     election::{Election, LeaseHolder},
     leadership::Leadership,
 };
-use crate::{
-    core::Config,
-    state::{
-        EmbeddedState, EtcdError, EtcdKeys, Gateway, LeaseDeadline, StateLocation, StateStore, StateStoreError,
-        Timeouts,
-    },
+use crate::state::{
+    EmbeddedState, EtcdError, EtcdKeys, Gateway, LeaseDeadline, StateLocation, StateStore, StateStoreError, Timeouts,
 };
 
 /// The interval at which the core gets the time; a fraction of any sensible liveness timeout.

@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::{
-    core::Change,
     error_text,
     state::{StateStore, StateStoreError},
 };
+use spdl_core::coordinator::Change;
 
 /// The pause before the first retry of a failed write; it doubles with each retry, up to `MAX_RETRY`.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -181,10 +181,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::{
-        core::{Durable, JobRecord, testing},
-        state::{MemoryState, StateStoreError},
-    };
+    use crate::state::StateStoreError;
+    use spdl_core::coordinator::{Durable, JobRecord, MemoryState, testing};
 
     /// A state in memory that the test can also read, with a disk that can refuse writes.
     #[derive(Clone, Default)]
@@ -200,7 +198,7 @@ mod tests {
                 let source = std::io::Error::other("disk full").into();
                 return Err(StateStoreError::Io { path: "state".into(), action: "written", source });
             }
-            self.0.lock().apply(changes)
+            StateStore::apply(&mut *self.0.lock(), changes)
         }
     }
 

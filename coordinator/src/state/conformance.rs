@@ -1,13 +1,16 @@
 //! The conformance suite for every [`StateStore`], run by each implementation's tests.
 
-use spdl_shard::{Fingerprint, Position, Receipt, SampleId, job::Job};
-use spdl_wire::messages::{FromCoordinator, Join, NodeId, SessionId, Start, StartReason, ToCoordinator};
+use spdl_core::{
+    Fingerprint, Position, Receipt, SampleId,
+    coordinator::{
+        Answer, BadSampleRecord, BadSampleReport, Change, Config, ConnectionId, Coordinator, Durable, JobRecord,
+        NearestThenLeastLoaded, RankRecord, RequestPeer, Role, SessionRecord, Successor, testing,
+    },
+    job::Job,
+    messages::{FromCoordinator, Join, NodeId, SessionId, Start, StartReason, ToCoordinator},
+};
 
 use super::StateStore;
-use crate::core::{
-    Answer, BadSampleRecord, BadSampleReport, Change, Config, ConnectionId, Coordinator, Durable, JobRecord,
-    NearestThenLeastLoaded, RankRecord, RequestPeer, Role, SessionRecord, Successor, testing,
-};
 
 fn job(name: &str) -> JobRecord {
     // A fraction that short decimal text does not reproduce, and a fingerprint that needs all 128 bits.

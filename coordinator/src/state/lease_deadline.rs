@@ -6,7 +6,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_wire::mutations::{Mutation, mutated};
+use spdl_core::coordinator::usable_lease;
 
 /// The time, by this coordinator's own clock, until which it is certain to lead. Shared by the task that renews the
 /// lease and all code that relies on it.
@@ -27,11 +27,10 @@ impl LeaseDeadline {
     }
 
     /// Returns when to stop relying on a lease of `ttl` that was requested at `asked`. etcd counts from a later moment,
-    /// so no other coordinator can hold the lease before `asked + ttl`. The last quarter is not used, as a margin for
-    /// clock drift and for operations in progress.
+    /// so no other coordinator can hold the lease before `asked + ttl`. [`usable_lease`] is earlier.
     #[must_use]
     pub fn end_of_lease(asked: Instant, ttl: Duration) -> Instant {
-        if mutated(Mutation::IgnoreLease) { asked + ttl * 10 } else { asked + ttl * 3 / 4 }
+        asked + usable_lease(ttl)
     }
 
     /// Returns whether the deadline has not passed.

@@ -1,78 +1,21 @@
-//! The durable state in memory: for tests and simulation, where "durable" means that it outlives a coordinator's core.
+//! The store whose state is in memory, for tests.
 
-use std::collections::BTreeMap;
-
-use spdl_shard::SampleId;
-use spdl_wire::messages::SessionId;
+use spdl_core::coordinator::{Change, Durable, MemoryState};
 
 use super::{StateStore, StateStoreError};
-use crate::core::{BadSampleRecord, Change, Durable, JobRecord, SessionRecord};
-
-/// A state that lives as long as this value.
-#[derive(Clone, Debug, Default)]
-pub struct MemoryState {
-    jobs: BTreeMap<String, JobRecord>,
-    sessions: BTreeMap<SessionId, SessionRecord>,
-    bad_samples: BTreeMap<(String, SampleId), BadSampleRecord>,
-    last_session: u64,
-}
-
-impl From<Durable> for MemoryState {
-    fn from(durable: Durable) -> Self {
-        let Durable { jobs, sessions, bad_samples, last_session } = durable;
-        Self {
-            jobs: jobs.into_iter().map(|record| (record.job.name.clone(), record)).collect(),
-            sessions: sessions.into_iter().map(|record| (record.id, record)).collect(),
-            bad_samples: bad_samples.into_iter().map(|record| ((record.job.clone(), record.sample), record)).collect(),
-            last_session,
-        }
-    }
-}
 
 impl StateStore for MemoryState {
     fn load(&self) -> Result<Durable, StateStoreError> {
-        Ok(Durable {
-            jobs: self.jobs.values().cloned().collect(),
-            sessions: self.sessions.values().cloned().collect(),
-            bad_samples: self.bad_samples.values().cloned().collect(),
-            last_session: self.last_session,
-        })
+        Ok(self.durable())
     }
 
     fn apply(&mut self, changes: &[Change]) -> Result<(), StateStoreError> {
-        for change in changes.iter().cloned() {
-            match change {
-                Change::PutJob(record) => {
-                    self.jobs.insert(record.job.name.clone(), record);
-                }
-                Change::PutSession(record) => {
-                    self.last_session = self.last_session.max(record.id.0);
-                    self.sessions.insert(record.id, record);
-                }
-                Change::PutBadSample(record) => {
-                    self.bad_samples.insert((record.job.clone(), record.sample), record);
-                }
-                Change::DeleteSession(id) => {
-                    self.sessions.remove(&id);
-                }
-                Change::DeleteJob(name) => {
-                    self.jobs.remove(&name);
-                    self.sessions.retain(|_, session| session.job != name);
-                    self.bad_samples.retain(|(job, _), _| *job != name);
-                }
-            }
-        }
+        Self::apply(self, changes);
         Ok(())
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::state::conformance;
-
-    #[test]
-    fn state_in_memory_conforms() {
-        conformance::run(|state: Option<MemoryState>| state.unwrap_or_default());
-    }
+#[test]
+fn state_in_memory_conforms() {
+    super::conformance::run(|state: Option<MemoryState>| state.unwrap_or_default());
 }

@@ -4,10 +4,12 @@ use std::path::Path;
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableError};
 use serde::{Serialize, de::DeserializeOwned};
-use spdl_shard::SampleId;
+use spdl_core::{
+    SampleId,
+    coordinator::{BadSampleRecord, BadSampleReport, Change, Durable, JobRecord, SessionRecord},
+};
 
 use super::{Dump, FORMAT, StateStoreError, is_readable, restored};
-use crate::core::{BadSampleRecord, BadSampleReport, Change, Durable, JobRecord, SessionRecord};
 
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 pub(super) const JOBS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("jobs");

@@ -10,15 +10,15 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use spdl_shard::{
-    Fingerprint, Position, Receipt,
-    manifest::{BlockFacts, MANIFEST_NAME, ManifestBuilder, ShardFacts},
-};
-use spdl_wire::{
-    certs::{ClusterCa, LEAF_VALIDITY, Role},
+use spdl_core::{
+    Fingerprint, Position, Receipt, Role,
     messages::{
         FromCoordinator, Home, Join, NodeId, RankHeartbeat, SessionId, Start, ToCoordinator, WorkerHeartbeat, WorkerId,
     },
+};
+use spdl_shard::manifest::{BlockFacts, MANIFEST_NAME, ManifestBuilder, ShardFacts};
+use spdl_wire::{
+    certs::{ClusterCa, LEAF_VALIDITY},
     quic::{self, QuicError, QuicSettings},
 };
 

@@ -8,8 +8,8 @@ use std::{
     process::{Command, Output},
 };
 
-use spdl_wire::{
-    certs::Role,
+use spdl_core::{
+    Role,
     messages::{FromCoordinator, Join, Refusal, ToCoordinator},
 };
 

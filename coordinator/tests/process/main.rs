@@ -9,11 +9,11 @@ use std::{ffi::OsStr, fs, path::Path};
 
 use cluster::{Coordinator, RequestPeer, beat, command, dataset, job_text, join, refused, worker};
 use rustix::process::Signal;
-use spdl_shard::Position;
-use spdl_wire::{
-    certs::{ClusterCa, LEAF_VALIDITY, Role},
+use spdl_core::{
+    Position, Role,
     messages::{FromCoordinator, Home, Refusal, Session, ToCoordinator, WorkerId},
 };
+use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
 
 async fn joined(peer: &RequestPeer, request: ToCoordinator) -> (Session, Option<Home>) {
     match peer.ask(request).await {

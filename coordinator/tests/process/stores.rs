@@ -7,8 +7,8 @@ use std::{
     path::Path,
 };
 
-use spdl_wire::{
-    certs::Role,
+use spdl_core::{
+    Role,
     messages::{FromCoordinator, ToCoordinator},
 };
 

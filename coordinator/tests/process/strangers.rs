@@ -2,7 +2,7 @@
 
 use std::{fs, net::UdpSocket};
 
-use spdl_wire::certs::Role;
+use spdl_core::Role;
 
 use crate::cluster::Coordinator;
 

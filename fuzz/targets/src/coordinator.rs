@@ -1,17 +1,15 @@
 //! The coordinator's core: any peer with a valid certificate can send it anything, at any time, in any order.
 
-use spdl_coordinator::core::{
-    Answer, Config, ConnectionId, Coordinator, Durable, Effect, MAX_JOBS, MAX_WORKERS, NearestThenLeastLoaded,
-    RequestPeer, Role,
-};
-use spdl_shard::{
+use spdl_core::{
     Fingerprint,
+    coordinator::{
+        Answer, Config, ConnectionId, Coordinator, Durable, Effect, MAX_JOBS, MAX_WORKERS, NearestThenLeastLoaded,
+        RequestPeer, Role,
+    },
     job::{DatasetFacts, JobFile},
-};
-use spdl_wire::{
-    codec,
     messages::{FromCoordinator, Refusal, ToCoordinator},
 };
+use spdl_wire::codec;
 
 use crate::{
     input::{Input, append_piece},

@@ -4,7 +4,10 @@ use std::io::Cursor;
 
 use bytes::Bytes;
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
-use spdl_shard::{Fingerprint, SampleId, job::DatasetFacts, job::JobFile};
+use spdl_core::{
+    Fingerprint, SampleId,
+    job::{DatasetFacts, JobFile},
+};
 use spdl_worker::decode::{Decoder, FieldTarget, PictureLimits, SampleKey};
 
 use crate::{

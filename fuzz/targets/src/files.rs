@@ -1,11 +1,9 @@
 //! Manifests and record indexes. The checksums are corrected first, because otherwise hardly any input would pass them.
 
+use spdl_core::{Fingerprint, SampleId, job::OrderParams, order::Plan};
 use spdl_shard::{
-    Fingerprint, SampleId,
     index::{IndexBuilder, RecordIndex, Segments},
-    job::OrderParams,
     manifest::{BlockFacts, Manifest, ManifestBuilder, ShardFacts},
-    order::Plan,
 };
 use xxhash_rust::xxh3::xxh3_128;
 

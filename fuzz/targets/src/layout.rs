@@ -1,10 +1,10 @@
 //! The region of a batch, as a client receives it from its home.
 
-use spdl_shard::job::{Column, ColumnKind, DType, ImageColumn, ImageLayout, ImageOp, Size};
-use spdl_wire::{
+use spdl_core::{
+    job::{Column, ColumnKind, DType, ImageColumn, ImageLayout, ImageOp, Size},
     layout::{BatchView, Header, Layout},
-    slab::Slab,
 };
+use spdl_wire::slab::Slab;
 
 use crate::input::Input;
 

@@ -7,11 +7,10 @@ use std::{
 };
 
 use futures::FutureExt;
-use spdl_shard::{Position, Receipt, SampleId};
+use spdl_core::{Position, Receipt, SampleId, Stage, messages::*};
 use spdl_wire::{
-    Stage, codec,
+    codec,
     frame::{self, FrameReader, Message},
-    messages::*,
 };
 use tokio::io::{AsyncRead, ReadBuf};
 

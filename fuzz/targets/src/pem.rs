@@ -17,7 +17,8 @@ pub(crate) fn read(data: &[u8]) {
 
 /// Makes a cluster for the seed, so that its certificates are valid on the day of the run.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY, Role};
+    use spdl_core::Role;
+    use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
 
     let folder =
         std::env::temp_dir().join(format!("spdl-fuzz-{}-{:?}", std::process::id(), std::thread::current().id()));

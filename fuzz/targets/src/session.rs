@@ -1,15 +1,13 @@
 //! A session that a client sends to a worker, or a coordinator to a client: everything that is done with it before any
 //! data.
 
-use spdl_shard::{
+use spdl_core::{
     Fingerprint, Position,
     job::{DatasetFacts, Job, JobFile},
+    messages::{Session, SessionId, ToHome},
     order::BatchParams,
 };
-use spdl_wire::{
-    codec,
-    messages::{Session, SessionId, ToHome},
-};
+use spdl_wire::codec;
 use spdl_worker::decode::Decoder;
 
 /// Checks that a session that passes its check can be laid out, stepped through and decoded for.
@@ -19,7 +17,7 @@ pub(crate) fn read(data: &[u8]) {
         return;
     }
     let layout = session.layout();
-    assert!(layout.slot_bytes() as u64 <= spdl_wire::MAX_BATCH_BYTES, "{} bytes", layout.slot_bytes());
+    assert!(layout.slot_bytes() as u64 <= spdl_core::MAX_BATCH_BYTES, "{} bytes", layout.slot_bytes());
     assert!(layout.fixed_bytes() <= layout.slot_bytes());
     let batch = BatchParams { global_batch: session.global_batch, ..(&session.job).into() };
     for start in [from, session.start, Position::START] {

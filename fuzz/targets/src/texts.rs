@@ -1,15 +1,12 @@
 //! Text that comes from people, other tools and checkpoints: job files, annotations, trainer states, short words.
 
 use spdl_client::State;
-use spdl_shard::{
-    Fingerprint, Position, Receipt,
+use spdl_core::{
+    Fingerprint, Position, Receipt, Role,
     job::{DatasetFacts, Job, JobFile},
-    voc::Annotation,
-};
-use spdl_wire::{
-    certs::Role,
     messages::{Session, SessionId},
 };
+use spdl_shard::voc::Annotation;
 
 use crate::input::{Input, append_piece};
 
@@ -68,7 +65,7 @@ pub(crate) fn job(data: &[u8]) {
         let session =
             Session { id: SessionId(1), world: 1, global_batch: job.global_batch, start: Position::START, job };
         if session.check(0).is_ok() {
-            assert!(session.layout().slot_bytes() as u64 <= spdl_wire::MAX_BATCH_BYTES);
+            assert!(session.layout().slot_bytes() as u64 <= spdl_core::MAX_BATCH_BYTES);
         }
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use spdl_client::Batch;
-use spdl_wire::{layout::Layout, slab::Slab};
+use spdl_core::layout::Layout;
+use spdl_wire::slab::Slab;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
@@ -274,8 +275,8 @@ fn grid_rows(from: PictureColumn) -> u32 {
 /// Returns the offset of a column of pictures in its batch.
 fn offset(batch: &Batch, index: usize) -> usize {
     match batch.layout().columns()[index].place {
-        spdl_wire::layout::Place::Fixed { offset, .. } => offset,
-        spdl_wire::layout::Place::Ragged { .. } => unreachable!("pictures have one size"),
+        spdl_core::layout::Place::Fixed { offset, .. } => offset,
+        spdl_core::layout::Place::Ragged { .. } => unreachable!("pictures have one size"),
     }
 }
 

@@ -4,8 +4,8 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use spdl_client::{Batch, ClientError, Progress, Serving, Source, SourceEvent};
-use spdl_shard::Position;
-use spdl_wire::{messages::StageStats, slab::Slab};
+use spdl_core::{Position, messages::StageStats};
+use spdl_wire::slab::Slab;
 use tokio::{
     sync::{mpsc, oneshot},
     time::{sleep, timeout},
@@ -50,7 +50,7 @@ impl Prefetcher {
     pub(crate) fn start<S: Source<Batch = Batch, Error = ClientError>>(
         source: S,
         context: &Arc<Context>,
-        layout: &spdl_wire::layout::Layout,
+        layout: &spdl_core::layout::Layout,
         options: DeviceOptions,
     ) -> Result<Self, DeviceError> {
         let buffers = options.buffers;

@@ -8,12 +8,12 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{DatasetError, blocks::BlockCutter};
 use crate::{
-    Fingerprint,
     index::{IndexBuilder, Segments},
     manifest::{BlockFacts, ShardFacts, is_class_name},
     tar::{OddTally, RecordReader, ScannedRecord, TarEnd, TarOddity},
     voc::{Annotation, MAX_ANNOTATION_BYTES, VocError},
 };
+use spdl_core::Fingerprint;
 
 /// Upper limit of the notes that a report keeps; more are only counted.
 pub(super) const MAX_NOTES: usize = 100;

@@ -12,11 +12,11 @@ use super::{
     catalog::{Catalogued, DatasetOddities, MAX_NOTES, Outline},
 };
 use crate::{
-    Fingerprint,
     index::Segments,
     manifest::Manifest,
     tar::{OddMembers, TarOddity},
 };
+use spdl_core::Fingerprint;
 
 /// Progress of the work. The total of records is known when packing, the total of bytes otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

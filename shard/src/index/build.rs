@@ -3,10 +3,8 @@
 use std::collections::HashMap;
 
 use super::{IndexError, KIND, MAX_NAMES, RECORD_BYTES, RecordIndex, Segments, VERSION_WITHOUT_TABLES};
-use crate::{
-    Fingerprint,
-    envelope::{HEAD_BYTES, seal, u32_at},
-};
+use crate::envelope::{HEAD_BYTES, seal, u32_at};
+use spdl_core::Fingerprint;
 
 /// Collects the records of a shard in order and writes its record index.
 #[derive(Debug, Default)]

@@ -8,10 +8,8 @@ use super::{
     FIELD_BYTES, HEADER_BYTES, IndexError, KIND, MAX_NAMES, RECORD_BYTES, RecordIndex, TABLE_BYTES, TABLE_COUNT_BYTES,
     VERSION_WITHOUT_TABLES,
 };
-use crate::{
-    Fingerprint,
-    envelope::{check, section_offsets, u32_at, u64_at},
-};
+use crate::envelope::{check, section_offsets, u32_at, u64_at};
+use spdl_core::Fingerprint;
 
 impl RecordIndex {
     /// Opens the record index whose hash in the manifest is `expected`.

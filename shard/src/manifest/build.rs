@@ -3,10 +3,8 @@
 use std::collections::HashSet;
 
 use super::{BLOCK_BYTES, HEADER_BYTES, KIND, Manifest, ManifestError, SHARD_BYTES, open};
-use crate::{
-    Fingerprint,
-    envelope::{HEAD_BYTES, seal},
-};
+use crate::envelope::{HEAD_BYTES, seal};
+use spdl_core::Fingerprint;
 
 /// The manifest's entry for one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,11 +18,8 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
-use crate::{
-    Fingerprint,
-    envelope::{FileKind, text, u32_at, u64_at, u128_at},
-    job::DatasetFacts,
-};
+use crate::envelope::{FileKind, text, u32_at, u64_at, u128_at};
+use spdl_core::{Fingerprint, job::DatasetFacts};
 
 /// Name of the manifest in a dataset's folder.
 pub const MANIFEST_NAME: &str = "manifest.spdl";

@@ -4,7 +4,8 @@ use std::error::Error;
 
 use object_store::client::{HttpError, HttpErrorKind};
 
-use crate::{FormatError, manifest::MANIFEST_NAME, redact};
+use crate::{FormatError, manifest::MANIFEST_NAME};
+use spdl_core::redact;
 
 /// Why a dataset's folder or something in it cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -10,7 +10,7 @@ use object_store::{
 use url::Url;
 
 use super::{DatasetStore, StoreError, StoreOptions, no_retry::Connector, page_cache::PageCacheStore};
-use crate::{redact, secret_in};
+use spdl_core::{redact, secret_in};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoreMode {

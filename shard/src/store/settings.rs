@@ -7,7 +7,7 @@ use object_store::{aws::AmazonS3ConfigKey, azure::AzureConfigKey, gcp::GoogleCon
 use url::Url;
 
 use super::StoreError;
-use crate::redact;
+use spdl_core::redact;
 
 /// The variable that names a netrc file.
 const NETRC: &str = "NETRC";

@@ -3,7 +3,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use spdl_shard::{Fingerprint, dataset::Knowledge};
+use spdl_core::Fingerprint;
+use spdl_shard::dataset::Knowledge;
 
 use super::{
     interrupted::{Interrupted, Interruption, Writes},

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use spdl_core::job::{DType, ImageLayout, Normalise};
 use spdl_gpu::{Device, DeviceBatch, DeviceError, DeviceOptions, Flip, NormaliseColumn, Tensor};
-use spdl_shard::job::{DType, ImageLayout, Normalise};
 
 use crate::{
     feed::{FeedConfig, Refill, SlabKind, label, text, write_pixels},

@@ -10,16 +10,14 @@ use std::{
 };
 
 use spdl_client::{Batch, Blocking, ClientError, FreeSlot, Loader, Progress, Serving, Source, SourceEvent};
-use spdl_gpu::{Device, DeviceError, DeviceOptions, LoaderExt, OnDevice};
-use spdl_shard::{
+use spdl_core::{
     Fingerprint, Position,
     job::{BadSamples, Column, ColumnKind, DType, EpochEnd, ImageColumn, ImageLayout, Job, OrderParams},
-};
-use spdl_wire::{
     layout::{Entry, Header, Layout},
     messages::{Session, SessionId},
-    slab::Slab,
 };
+use spdl_gpu::{Device, DeviceError, DeviceOptions, LoaderExt, OnDevice};
+use spdl_wire::slab::Slab;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// The parameters of the batches.

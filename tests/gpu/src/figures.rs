@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 
+use spdl_core::layout::{Entry, Header};
 use spdl_gpu::{Device, DeviceBatch, DeviceError, DeviceOptions, NormaliseColumn};
-use spdl_wire::layout::{Entry, Header};
 
 use crate::{
     checks::TIMEOUT,

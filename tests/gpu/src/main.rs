@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde_json::{Value, json};
+use spdl_core::job::DType;
 use spdl_gpu::{Device, DeviceError};
 use spdl_gpu_tests::{
     checks,
@@ -11,7 +12,6 @@ use spdl_gpu_tests::{
     figures,
     raw::Trainer,
 };
-use spdl_shard::job::DType;
 
 /// Checks copies and the kernel, and measures bandwidth and overlap on a GPU.
 #[derive(Parser)]

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use spdl_wire::{
+use spdl_core::{
     coordinators::LeaderDiscovery,
     messages::{FromCoordinator, Refusal, ToCoordinator, Transport},
 };

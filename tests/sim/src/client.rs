@@ -2,12 +2,9 @@
 
 use std::{collections::BTreeMap, collections::VecDeque, rc::Rc};
 
-use spdl_client::{
-    ClientError,
-    core::{HomeTransport, Intent, LinkId, Progress, SessionCore, SessionEffect, SessionEvent, Timing},
-};
-use spdl_shard::{Position, Receipt, SampleId};
-use spdl_wire::{
+use spdl_core::{
+    Position, Receipt, SampleId,
+    client::{HomeTransport, Intent, LinkId, Progress, RankError, SessionCore, SessionEffect, SessionEvent, Timing},
     layout::entry_flags,
     messages::{FromCoordinator, Home, Refusal, Session, Transport},
 };
@@ -264,23 +261,23 @@ impl World {
         }
     }
 
-    fn on_failed(&mut self, client: usize, error: &ClientError) {
+    fn on_failed(&mut self, client: usize, error: &RankError) {
         self.note(format_args!("client {client} fails: {error}"));
         match error {
-            ClientError::Refused(Refusal::SessionSuperseded { .. }) => self.coverage.count("client_failed_superseded"),
-            ClientError::Refused(refusal @ (Refusal::SessionDisagrees { .. } | Refusal::RunInUse { .. })) => {
+            RankError::Refused(Refusal::SessionSuperseded { .. }) => self.coverage.count("client_failed_superseded"),
+            RankError::Refused(refusal @ (Refusal::SessionDisagrees { .. } | Refusal::RunInUse { .. })) => {
                 self.coverage.count("launch_refused_while_another_lives");
                 self.refused(client, refusal);
             }
-            ClientError::Refused(refusal @ Refusal::RunFinished { .. }) => {
+            RankError::Refused(refusal @ Refusal::RunFinished { .. }) => {
                 self.coverage.count("finished_run_not_resumed");
                 self.refused(client, refusal);
             }
-            ClientError::Refused(Refusal::UnknownJob { .. }) => {
+            RankError::Refused(Refusal::UnknownJob { .. }) => {
                 self.coverage.count("rank_ended_as_its_job_is_gone");
                 self.job_gone(client);
             }
-            ClientError::Refused(Refusal::JobFailed { .. }) | ClientError::Fault { .. } => {
+            RankError::Refused(Refusal::JobFailed { .. }) | RankError::Fault { .. } => {
                 let job = self.scenario.runs[self.clients[client].launcher].0;
                 if !self.scenario.jobs[job].fails() {
                     self.fail(format!("client {client} fails though its job bears with all bad samples: {error}"));

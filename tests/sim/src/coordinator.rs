@@ -1,9 +1,10 @@
 //! A coordinator's shell: handles requests, writes changes to a slow state, and sends replies once they are durable.
 
-use spdl_coordinator::core::{
-    Answer, Change, ConnectionId, Coordinator, Durability, Durable, Effect, NearestThenLeastLoaded, RequestPeer, Role,
-};
-use spdl_wire::{
+use spdl_core::{
+    coordinator::{
+        Answer, Change, ConnectionId, Coordinator, Durability, Durable, Effect, NearestThenLeastLoaded, RequestPeer,
+        Role,
+    },
     messages::{FromCoordinator, Refusal, ToCoordinator},
     mutations::{Mutation, mutated},
 };
@@ -46,7 +47,7 @@ impl CoordinatorProcess {
         Self { process: Process::new(host), lead: None, candidacy: Candidacy::default(), dies_writing: false }
     }
 
-    pub(crate) fn status(&self) -> Option<spdl_coordinator::core::Status> {
+    pub(crate) fn status(&self) -> Option<spdl_core::coordinator::Status> {
         self.lead.as_ref().map(|lead| lead.core.status())
     }
 }

@@ -1,9 +1,9 @@
 //! The election of a leading coordinator: mirrors `coordinator/src/shell/election.rs`, with its requests to etcd and
 //! its time limits.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use spdl_coordinator::state::LeaseDeadline;
+use spdl_core::coordinator::usable_lease;
 
 use crate::{
     etcd::{EtcdAnswer, Question},
@@ -99,10 +99,7 @@ impl World {
 
     /// Returns until when to rely on the lease that was requested last, computed as in the shell.
     fn end_of_lease_ms(&self, at: usize) -> u64 {
-        let asked_ms = self.coordinators[at].candidacy.asked_ms;
-        let origin = Instant::now();
-        let end = LeaseDeadline::end_of_lease(origin, self.lease());
-        asked_ms + (end - origin).as_millis() as u64
+        self.coordinators[at].candidacy.asked_ms + usable_lease(self.lease()).as_millis() as u64
     }
 
     fn election_after(&mut self, at: usize, delay_us: u64) {

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use spdl_coordinator::core::{Change, Durable};
-use spdl_wire::mutations::{Mutation, mutated};
+use spdl_core::{
+    coordinator::{Change, Durable},
+    mutations::{Mutation, mutated},
+};
 
 use crate::{
     dice::Dice,

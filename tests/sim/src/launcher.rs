@@ -5,9 +5,11 @@
 //! without ids stands for a person at a keyboard, who restarts what has ended, reads that the run is in use, and then
 //! launches once more, usually with a takeover.
 
-use spdl_client::core::{Intent, Timing};
-use spdl_shard::{Position, Receipt};
-use spdl_wire::messages::{Refusal, Start};
+use spdl_core::{
+    Position, Receipt,
+    client::{Intent, Timing},
+    messages::{Refusal, Start},
+};
 
 use crate::{
     client::ClientProcess,

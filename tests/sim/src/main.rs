@@ -11,10 +11,10 @@ use std::{
 
 use clap::Parser;
 #[cfg(feature = "mutations")]
+use spdl_core::mutations::{Mutation, activate};
+#[cfg(feature = "mutations")]
 use spdl_sim::Outcome;
 use spdl_sim::{Coverage, any_seed, run};
-#[cfg(feature = "mutations")]
-use spdl_wire::mutations::{Mutation, activate};
 
 /// One seed in this many is run twice, to check that it gives the same trace.
 const TWICE: u64 = 100;

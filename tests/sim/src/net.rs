@@ -4,8 +4,10 @@
 
 use std::{collections::VecDeque, rc::Rc};
 
-use spdl_shard::Position;
-use spdl_wire::messages::{FromCoordinator, Session, ToCoordinator, Transport};
+use spdl_core::{
+    Position,
+    messages::{FromCoordinator, Session, ToCoordinator, Transport},
+};
 
 use crate::{
     process::{Running, Target},

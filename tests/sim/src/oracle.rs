@@ -6,9 +6,12 @@ mod batches;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use spdl_coordinator::core::{Change, Durable};
-use spdl_shard::{Position, order::BatchParams};
-use spdl_wire::messages::{Session, SessionId};
+use spdl_core::{
+    Position,
+    coordinator::{Change, Durable},
+    messages::{Session, SessionId},
+    order::BatchParams,
+};
 
 /// The longest time for which ranks may continue before they learn that they must stop.
 const SETTLED_US: u64 = 30_000_000;

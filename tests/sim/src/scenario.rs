@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use spdl_client::core::AllowedTransports;
-use spdl_coordinator::core::Config;
-use spdl_shard::{
+use spdl_core::{
     Fingerprint,
+    client::AllowedTransports,
+    coordinator::Config,
     job::{BadSamples, Column, ColumnKind, DType, EpochEnd, Job, OrderParams},
     order::{BatchParams, Plan},
 };

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, rc::Rc};
 
-use spdl_shard::Position;
+use spdl_core::Position;
 
 /// An entry of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,19 +7,13 @@ use std::{
     rc::Rc,
 };
 
-use spdl_shard::{
+use spdl_core::{
     Position, SampleId,
+    feed::{BadLedger, BadSampleKind, FeedCore, FeedEffect, Remedy, remedy},
     job::BadSamples,
-    order::{Item, ItemKind, Step},
-};
-use spdl_wire::{
     layout::entry_flags,
     messages::{BadSample, Home, NodeId, Session, ToCoordinator, Transport, WorkerId},
-};
-use spdl_worker::feed::{
-    BadLedger, BadSampleKind, Remedy,
-    core::{FeedCore, FeedEffect},
-    remedy,
+    order::{Item, ItemKind, Step},
 };
 
 use crate::{
@@ -441,7 +435,7 @@ fn decode(item: &Item, dataset: &Dataset, ledger: &mut BadLedger) -> Option<Entr
             // As in the worker: before the bad sample is recorded.
             return None;
         }
-        ledger.record(&dataset.job, dataset.job.dataset_fingerprint, bad, &BadSampleKind::default()).ok()?;
+        ledger.record(&dataset.job, dataset.job.dataset_fingerprint, bad, &BadSampleKind::default()).verdict.ok()?;
         match remedy {
             Remedy::Substitute(located) => {
                 id = located.id.0;

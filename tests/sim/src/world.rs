@@ -5,8 +5,7 @@ use std::{
     fmt::{self, Write as _},
 };
 
-use spdl_client::core::LinkId;
-use spdl_wire::messages::Start;
+use spdl_core::{client::LinkId, messages::Start};
 
 use crate::{
     admin::Admin,
@@ -78,7 +77,7 @@ pub(crate) enum Input {
     FillDone { conn: ConnId, sequence: u64, attempts: u32 },
     // For a client.
     Wake,
-    Core(Box<spdl_client::core::SessionEvent>),
+    Core(Box<spdl_core::client::SessionEvent>),
     Filled { link: LinkId, sequence: u64, batch: Batch },
     Trained,
     Close,
@@ -273,7 +272,7 @@ impl World {
     }
 
     /// Returns the status of the leading coordinator.
-    fn status(&self) -> Option<spdl_coordinator::core::Status> {
+    fn status(&self) -> Option<spdl_core::coordinator::Status> {
         self.coordinators[self.latest_leader?].status()
     }
 
@@ -282,7 +281,7 @@ impl World {
         let Some(status) = self.status() else {
             return if self.etcd.is_some() { Ok(()) } else { Err("the coordinator is gone".into()) };
         };
-        if status.sessions.len() > self.launchers.len() * (spdl_coordinator::core::SUPERSEDED_SESSIONS + 1) {
+        if status.sessions.len() > self.launchers.len() * (spdl_core::coordinator::SUPERSEDED_SESSIONS + 1) {
             return Err(format!("{} sessions are remembered", status.sessions.len()));
         }
         if status.workers.len() > 2 * self.workers.len() {

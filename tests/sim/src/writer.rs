@@ -5,11 +5,8 @@
 
 use std::collections::VecDeque;
 
-use spdl_coordinator::{
-    core::{Change, Durable, Terms},
-    state::{MemoryState, StateStore},
-};
-use spdl_wire::{
+use spdl_core::{
+    coordinator::{Change, Durable, MemoryState, Terms},
     messages::FromCoordinator,
     mutations::{Mutation, mutated},
 };
@@ -82,11 +79,11 @@ pub(crate) struct Writer {
 
 impl State {
     pub(crate) fn durable(&self) -> Durable {
-        self.memory.load().expect("memory does not fail")
+        self.memory.durable()
     }
 
     pub(crate) fn apply(&mut self, changes: &[Change]) {
-        self.memory.apply(changes).expect("memory does not fail");
+        self.memory.apply(changes);
     }
 
     pub(crate) fn back_up(&mut self) {
@@ -308,7 +305,7 @@ impl World {
 
     /// Replaces the disk of the only coordinator by an earlier copy.
     pub(crate) fn roll_back_coordinator(&mut self) {
-        if self.state.backup.load().is_ok_and(|durable| !durable.sessions.is_empty()) {
+        if !self.state.backup.durable().sessions.is_empty() {
             self.coverage.count("coordinator_rolled_back");
         }
         self.state.memory = self.state.backup.clone();

@@ -14,7 +14,9 @@ use rcgen::{
 };
 use rustix::fs::FlockOperation;
 
-use super::{CA_FILE, CA_KEY_FILE, CERTIFICATE_FILE, CertError, Identity, KEY_FILE, Role};
+use spdl_core::Role;
+
+use super::{CA_FILE, CA_KEY_FILE, CERTIFICATE_FILE, CertError, Identity, KEY_FILE};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// How long a CA is valid.

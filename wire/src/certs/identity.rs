@@ -12,7 +12,9 @@ use rustls::{
 };
 use x509_parser::{extensions::GeneralName, prelude::X509Certificate};
 
-use super::{CA_FILE, CERTIFICATE_FILE, CertError, KEY_FILE, Role};
+use spdl_core::Role;
+
+use super::{CA_FILE, CERTIFICATE_FILE, CertError, KEY_FILE};
 
 /// The protocol name that both sides must offer. The version is in the frames, where an error can name both versions.
 const ALPN: &[u8] = b"spdl";

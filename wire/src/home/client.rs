@@ -3,15 +3,16 @@
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use quinn::{Connection, Endpoint};
-use spdl_shard::Position;
+use spdl_core::{
+    Position, Role,
+    messages::{FromHome, Home, NodeId, Session, ToHome, Transport},
+};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{ChannelError, Inbound, Outbound, ended};
 use crate::{
-    certs::Role,
     frame::{FrameError, FrameReader, FrameWriter},
     local::{self, Allow, LocalChannelError},
-    messages::{FromHome, Home, NodeId, Session, ToHome, Transport},
     quic::{self, Close, QuicError},
     slab::{self, Slab},
 };

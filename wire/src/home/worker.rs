@@ -4,7 +4,10 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use quinn::{Connection, Endpoint};
-use spdl_shard::Position;
+use spdl_core::{
+    Position, Role,
+    messages::{FromHome, Session, ToHome, Transport},
+};
 use tokio::{
     net::UnixStream,
     sync::{mpsc, oneshot},
@@ -14,11 +17,9 @@ use tracing::warn;
 
 use super::{ATTACH_TIMEOUT, CLOSE_TIMEOUT, ChannelError, Inbound, Outbound, ended};
 use crate::{
-    certs::Role,
     frame::{FrameError, FrameReader, FrameWriter},
     local::{self, LocalListener},
     log_limit::LogLimit,
-    messages::{FromHome, Session, ToHome, Transport},
     pending::PendingConnections,
     quic::{self, Close, HANDSHAKE_TIMEOUT},
     rejections::{RejectionCause, Rejections},

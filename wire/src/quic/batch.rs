@@ -7,9 +7,9 @@ use tokio::sync::oneshot;
 use super::QuicError;
 use crate::{
     frame::{self, FrameError},
-    messages::FromHome,
     slab::{Slab, SlotRef},
 };
+use spdl_core::messages::FromHome;
 
 /// A slot that the connection reads from until the bytes are acknowledged.
 struct Lent {

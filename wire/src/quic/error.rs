@@ -5,7 +5,8 @@ use std::{io, net::SocketAddr};
 use quinn::{Connection, ConnectionError};
 
 use super::varint;
-use crate::{certs::Role, frame::FrameError, slab::SlabError};
+use crate::{frame::FrameError, slab::SlabError};
+use spdl_core::Role;
 
 /// Why a side closes a connection: QUIC's application error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,9 +20,10 @@ use quinn::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    certs::{self, Identity, Role},
+    certs::{self, Identity},
     frame::{self, FrameError, Message},
 };
+use spdl_core::Role;
 
 pub use batch::{receive_batch, send_batch};
 pub use error::{Close, QuicError};

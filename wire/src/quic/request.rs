@@ -6,10 +6,8 @@ use quinn::{Connection, RecvStream, SendStream};
 use tokio::task::JoinSet;
 
 use super::{Close, QuicError, until_gone};
-use crate::{
-    frame::{self, FrameError},
-    messages::{FromCoordinator, Refusal, ToCoordinator},
-};
+use crate::frame::{self, FrameError};
+use spdl_core::messages::{FromCoordinator, Refusal, ToCoordinator};
 
 /// The default limit for one request; on the server, the limit for a request to arrive once its stream is open.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

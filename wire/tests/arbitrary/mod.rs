@@ -1,14 +1,14 @@
 //! Proptest strategies for every message.
 
 use proptest::{collection::vec, option, prelude::*};
-use spdl_shard::{
-    Fingerprint, Position, Receipt, SampleId,
+use spdl_core::{
+    Fingerprint, Position, Receipt, SampleId, Stage,
     job::{
         BadSamples, Column, ColumnKind, DType, Decoded, EpochEnd, ImageColumn, ImageLayout, ImageOp, Job, Normalise,
         OrderParams, Returns, Size, Transform,
     },
+    messages::*,
 };
-use spdl_wire::{Stage, messages::*};
 
 fn text() -> impl Strategy<Value = String> {
     "\\PC{0,24}"

@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
+use spdl_core::coordinators::Addresses;
 use spdl_shard::store::{StoreError, StoreOptions};
 use spdl_wire::{
     certs::{CertError, Identity},
-    coordinators::Addresses,
     http::HttpListener,
     local::{Allow, private_folder},
     node::this_node,

@@ -1,5 +1,7 @@
 //! The errors of a sample whose bytes are right but cannot be decoded.
 
+use spdl_core::feed::BadSampleKind;
+
 /// Maximum bytes of a sample's own text that an error quotes.
 const QUOTED_BYTES: usize = 40;
 /// Maximum bytes of a decoder's message that an error repeats.
@@ -16,8 +18,19 @@ pub struct BadSampleCause {
 }
 
 impl BadSampleCause {
-    /// Returns the cause without the details of this sample, so that equal faults of several samples have equal kinds.
-    pub(crate) fn kind(&self) -> String {
+    /// Returns the kind of the fault, without the details of this sample, so that equal faults of several samples have equal
+    /// kinds. `has_good` says whether the feed has decoded any good sample.
+    pub(crate) fn kind(&self, has_good: bool) -> BadSampleKind {
+        let question = match &self.problem {
+            BadSampleProblem::Missing { fields } if !has_good => {
+                Some(format!("every sample so far lacks {fields}: is `from` of column `{}` right?", self.column))
+            }
+            _ => None,
+        };
+        BadSampleKind::new(self.kind_text(), question)
+    }
+
+    fn kind_text(&self) -> String {
         let Self { column, problem } = self;
         let (field, what) = match problem {
             BadSampleProblem::Missing { .. } | BadSampleProblem::Empty { .. } | BadSampleProblem::BoxEmpty { .. } => {
@@ -116,5 +129,25 @@ mod tests {
         assert_eq!(long, format!("{}...", "x".repeat(40)));
         assert_eq!(reason("two\n  lines"), "two lines");
         assert_eq!(reason("é".repeat(300)).len(), 200);
+    }
+
+    #[test]
+    fn a_field_that_every_sample_lacks_is_asked_about() {
+        let problem = BadSampleProblem::Missing { fields: "`nofield`".into() };
+        let cause = BadSampleCause { column: "caption".into(), problem };
+        let question = "every sample so far lacks `nofield`: is `from` of column `caption` right?";
+        let text = "column `caption`: record has no field `nofield`".to_owned();
+        assert_eq!(cause.kind(false), BadSampleKind::new(text.clone(), Some(question.to_owned())));
+        assert_eq!(cause.kind(true), BadSampleKind::new(text, None));
+    }
+
+    #[test]
+    fn causes_of_one_kind_differ_in_what_is_the_samples_own() {
+        let kind = |bytes| {
+            let problem = BadSampleProblem::Truncated { field: "jpg".into(), bytes };
+            BadSampleCause { column: "image".into(), problem }.kind(true)
+        };
+        assert_eq!(kind(12), kind(500));
+        assert_eq!(kind(12), BadSampleKind::new("column `image`: field `jpg` is cut off".to_owned(), None));
     }
 }

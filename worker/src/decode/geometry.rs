@@ -2,7 +2,7 @@
 //! decoded. All steps are separable, so a plan is two [`ImageAxis`] values. However many steps there are, pixels are
 //! resampled once, and only from the part of the picture that is needed.
 
-use spdl_shard::job::{ImageOp, Size};
+use spdl_core::job::{ImageOp, Size};
 
 use super::{crop::random_resized_crop, draw::Draw};
 

@@ -25,7 +25,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use spdl_shard::{
+use spdl_core::{
     SampleId,
     job::{Column, ColumnKind, DType, Decoded, ImageColumn, ImageOp, Job},
 };

@@ -2,8 +2,8 @@
 //! the slot.
 
 use half::{bf16, f16};
+use spdl_core::job::{DType, ImageColumn, ImageLayout};
 use spdl_jpeg::{Error, Output, OutputLayout, STRIP_PIXELS};
-use spdl_shard::job::{DType, ImageColumn, ImageLayout};
 
 use super::picture::{CropRender, Orientation};
 

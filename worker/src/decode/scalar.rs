@@ -1,7 +1,7 @@
 //! Decodes numbers from decimal text and from JSON documents, into little-endian bytes of the column's type.
 
 use serde_json::Value;
-use spdl_shard::job::DType;
+use spdl_core::job::DType;
 
 use super::cause::{BadSampleProblem, quoted, reason};
 

@@ -37,7 +37,7 @@ use std::{
     time::Duration,
 };
 
-use spdl_wire::messages::StageStats;
+use spdl_core::messages::StageStats;
 use tokio::runtime::Runtime;
 
 pub use builder::{PipelineBuilder, PipelinePlan, Stages};

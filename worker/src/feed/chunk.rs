@@ -7,11 +7,12 @@ use bytes::Bytes;
 use crossbeam_deque::{Steal, Worker};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use spdl_shard::{Position, SampleId, index::Record};
-use spdl_wire::{
+use spdl_core::{
+    Position, SampleId,
     layout::{Entry, Layout, entry_flags},
-    slab::SlotMut,
 };
+use spdl_shard::index::Record;
+use spdl_wire::slab::SlotMut;
 
 use super::{Feed, dataset::IndexHold, journal::Suspicion, scheduler::DecodePermit};
 use crate::{

@@ -4,12 +4,14 @@ use std::{collections::HashMap, fmt, sync::Arc};
 
 use object_store::ObjectStore;
 use parking_lot::Mutex;
-use spdl_shard::{
+use spdl_core::{
     Fingerprint, SampleId, Stores,
-    index::RecordIndex,
     job::{Job, OrderParams},
-    manifest::{Block, Manifest},
     order::Plan,
+};
+use spdl_shard::{
+    index::RecordIndex,
+    manifest::{Block, Manifest},
     store::{DatasetStore, StoreError},
 };
 use tokio::sync::OnceCell;

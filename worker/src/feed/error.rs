@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use spdl_shard::{Fingerprint, order::PlanError, store::StoreError};
+use spdl_core::{Fingerprint, order::PlanError};
+use spdl_shard::store::StoreError;
 use spdl_wire::slab::SlabError;
 
-use super::bad::TooManyBad;
 use crate::{
     decode::DecoderError,
     fetch::{CacheInUse, FetchError},
     transform::TransformError,
 };
+use spdl_core::feed::TooManyBad;
 
 /// The error of a rank that gets no more batches.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -154,7 +155,7 @@ pub enum FeedError {
         /// Name of the job.
         job: String,
         /// Position of the bad sample in the stream.
-        position: spdl_shard::Position,
+        position: spdl_core::Position,
         /// Number of substitutes that were tried.
         attempts: u32,
         /// What is wrong with the last one.

@@ -11,19 +11,17 @@ use std::{
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use smallvec::{SmallVec, smallvec};
-use spdl_shard::{
+use spdl_core::feed::{BadSampleKind, BadSampleNote, Remedy, remedy};
+use spdl_core::{
     Position,
-    order::{Item, ItemKind, Located, Step},
-};
-use spdl_wire::{
     layout::{Header, Place, entry_flags},
     messages::BadSample,
-    slab::SlotMut,
+    order::{Item, ItemKind, Located, Step},
 };
+use spdl_wire::slab::SlotMut;
 
 use super::{
     Feed, FeedError,
-    bad::{BadSampleKind, Remedy, remedy},
     chunk::{BatchBuffer, Fetched, Reason, SampleTask, Tasks, Unfinished, WrongFetches, decode_chunk, locate_in},
     dataset::IndexHold,
     progress::Wait,
@@ -229,12 +227,12 @@ impl Filling {
                 Ok(Some(task))
             }
             Reason::Bad(cause) => {
-                let kind = BadSampleKind::of(&cause, self.feed.has_good.load(Ordering::Relaxed));
+                let kind = cause.kind(self.feed.has_good.load(Ordering::Relaxed));
                 self.settle_bad(task, shard, key, cause.to_string(), &kind).map(|()| None)
             }
             Reason::Quarantined { deaths } => {
                 let cause = format!("the worker died {deaths} times in a row while it was being decoded");
-                self.settle_bad(task, shard, key, cause, &BadSampleKind::quarantined()).map(|()| None)
+                self.settle_bad(task, shard, key, cause, &quarantined()).map(|()| None)
             }
         }
     }
@@ -253,11 +251,14 @@ impl Filling {
         let (name, sample) = (job.name.clone(), task.id);
         let bad = BadSample { job: name, sample, shard: shard.clone(), key: key.clone(), cause: cause.clone() };
         let recorded = feed.resources.bad.lock().record(job, feed.job_fingerprint, bad, kind);
+        if let Some((note, bad)) = recorded.line {
+            log_bad_sample(&note, &bad);
+        }
         if remedy == Remedy::Fail {
             // Recorded before: the coordinator has to hear of it, so that the job fails for its other ranks, too.
             return Err(FeedError::BadSample { job: job.name.clone(), shard, key, cause });
         }
-        recorded?;
+        recorded.verdict?;
         let Located { id, block, .. } = match remedy {
             Remedy::Substitute(located) => located,
             Remedy::Mask => return Ok(()),
@@ -356,5 +357,26 @@ impl Feed {
             used_bytes: 0,
             reserved: [0; 8],
         }
+    }
+}
+
+/// The kind of samples that are quarantined because they ended the worker.
+fn quarantined() -> BadSampleKind {
+    BadSampleKind::new("the worker died while it was being decoded".to_owned(), None)
+}
+
+/// Writes the line about a distinct bad sample.
+fn log_bad_sample(note: &BadSampleNote, bad: &BadSample) {
+    let BadSample { job, sample, shard, key, cause } = bad;
+    let sample = sample.0;
+    match note {
+        BadSampleNote::First => tracing::warn!(job, sample, shard, key, cause, "bad sample"),
+        BadSampleNote::Question { count, question } => {
+            tracing::warn!(job, samples = count, "bad samples: {question}");
+        }
+        BadSampleNote::Many { count } => {
+            tracing::warn!(job, samples = count, shard, key, cause, "bad samples of one kind, this one the last");
+        }
+        BadSampleNote::Another => tracing::debug!(job, sample, shard, key, cause, "bad sample"),
     }
 }

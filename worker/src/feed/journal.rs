@@ -15,7 +15,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_shard::{Fingerprint, SampleId};
+use spdl_core::{Fingerprint, SampleId};
 
 /// Number of deaths in a row after which a sample is quarantined. After its first death a sample is decoded alone:
 /// either it is cleared, or the next death cannot be caused by another sample.

@@ -4,9 +4,7 @@
 //! parallel straight into a slot, and publishes the slots in order. The consumer sets the speed: while no slot is free,
 //! the feed does nothing.
 
-mod bad;
 mod chunk;
-pub mod core;
 mod dataset;
 mod error;
 mod fill;
@@ -26,24 +24,19 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
-use spdl_shard::{
+use spdl_core::feed::{FeedCore, FeedEffect};
+use spdl_core::{
     Fingerprint, Position,
-    order::{BatchParams, Plan},
-};
-use spdl_wire::{
     layout::Layout,
     messages::{Session, Stall},
-    slab::Slab,
+    order::{BatchParams, Plan},
 };
+use spdl_wire::slab::Slab;
 use tokio::{
     sync::{mpsc, oneshot},
     task::AbortHandle,
 };
 
-pub use bad::TooManyBad;
-#[doc(hidden)]
-pub use bad::{BadLedger, BadSampleKind, Remedy, remedy};
-use core::{FeedCore, FeedEffect};
 use dataset::OpenDataset;
 pub use dataset::{StoreAccess, WrapStore};
 pub use error::FeedError;

@@ -6,16 +6,16 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_wire::{
+use spdl_core::feed::BadLedger;
+use spdl_core::{
     Stage,
     layout::Layout,
     messages::{BadSample, Session, StageStats, StoreStats},
-    slab::slot_stride,
 };
+use spdl_wire::slab::slot_stride;
 
 use super::{
     FeedError,
-    bad::BadLedger,
     dataset::{Datasets, StoreAccess},
     journal::Journal,
     scheduler::DecodeScheduler,

@@ -6,8 +6,7 @@ use std::sync::{
 };
 
 use parking_lot::Mutex;
-use spdl_shard::Position;
-use spdl_wire::messages::SessionId;
+use spdl_core::{Position, messages::SessionId};
 use tokio::sync::oneshot;
 
 use super::progress::FeedProgress;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use spdl_wire::{Stage, messages::Stall};
+use spdl_core::{Stage, messages::Stall};
 
 use super::view::FeedView;
 

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use smallvec::SmallVec;
-use spdl_shard::order::{Item, ItemKind, Plan, Step};
+use spdl_core::order::{Item, ItemKind, Plan, Step};
 
 use super::dataset::OpenDataset;
 use crate::fetch::{BlockHold, Fetcher};
@@ -80,7 +80,7 @@ fn group(items: &[Item]) -> Vec<Group> {
 
 #[cfg(test)]
 mod tests {
-    use spdl_shard::{Position, order::BatchParams};
+    use spdl_core::{Position, order::BatchParams};
 
     use super::*;
     use crate::feed::tests::scene::{Scene, resources};

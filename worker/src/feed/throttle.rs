@@ -87,7 +87,7 @@ fn process_cpu_time() -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use spdl_wire::Stage;
+    use spdl_core::Stage;
 
     use super::*;
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use spdl_shard::manifest::MANIFEST_NAME;
-use spdl_wire::{
+use spdl_core::{
     Stage,
     messages::{RankStats, Session, SessionId, Stall, Transport},
 };
+use spdl_shard::manifest::MANIFEST_NAME;
 
 use super::{
     Resources,

@@ -14,7 +14,7 @@ use std::{
 use futures::future::{Either, select};
 use object_store::{GetOptions, path::Path};
 use parking_lot::Mutex;
-use spdl_wire::messages::StoreStats;
+use spdl_core::messages::StoreStats;
 use tokio::sync::Semaphore;
 
 use super::{

@@ -19,7 +19,7 @@ use std::{
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use spdl_shard::Fingerprint;
+use spdl_core::Fingerprint;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{BlockKey, pieces::Pieces};

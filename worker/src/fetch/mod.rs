@@ -25,7 +25,7 @@ use std::{
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use spdl_shard::Fingerprint;
+use spdl_core::{Fingerprint, messages::StoreStats};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::AbortHandle,
@@ -42,7 +42,6 @@ use memory::Released;
 pub use object::ShardObject;
 use pieces::Pieces;
 pub(crate) use retrying::RetryingStore;
-use spdl_wire::messages::StoreStats;
 
 use crate::{budget::DiskBudget, stats::StageCounters};
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
-use spdl_wire::Stage;
+use spdl_core::Stage;
 
 use super::{
     flaky::{FlakyStore, StoreFault},

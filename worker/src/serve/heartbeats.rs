@@ -4,10 +4,11 @@
 use std::{sync::Arc, time::Duration};
 
 use quinn::Endpoint;
-use spdl_wire::{
-    coordinators::{Addresses, CoordinatorClient, LeaderDiscovery},
+use spdl_core::{
+    coordinators::{Addresses, LeaderDiscovery},
     messages::{FromCoordinator, Home, Refusal, ToCoordinator, WorkerHeartbeat},
 };
+use spdl_wire::coordinators::CoordinatorClient;
 use tokio::sync::{Mutex, watch};
 
 use super::ranks::Ranks;

@@ -19,13 +19,16 @@ use std::{
 use heartbeats::Heartbeats;
 use quinn::Endpoint;
 use ranks::Ranks;
-use spdl_wire::{
-    certs::{Identity, Role},
+use spdl_core::{
+    Role,
     coordinators::Addresses,
+    messages::{Home, NodeId, WorkerId},
+};
+use spdl_wire::{
+    certs::Identity,
     health::Health,
     home::HomeListener,
     local::{Allow, LocalChannelError, LocalListener},
-    messages::{Home, NodeId, WorkerId},
     quic::{self, QuicError, QuicSettings},
     rejections::Rejections,
 };

@@ -2,10 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use spdl_wire::{
-    home::{AttachRequest, ChannelError, HomeReceiver, HomeSender},
-    messages::{FromHome, ToHome, Transport},
-};
+use spdl_core::messages::{FromHome, ToHome, Transport};
+use spdl_wire::home::{AttachRequest, ChannelError, HomeReceiver, HomeSender};
 use tokio::sync::{mpsc, watch};
 
 use super::{Shutdown, comes, ranks::Ranks};

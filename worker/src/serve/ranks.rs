@@ -6,7 +6,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_wire::messages::{RankStats, Transport};
+use spdl_core::messages::{RankStats, Transport};
 
 use crate::feed::FeedView;
 

@@ -6,13 +6,14 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use spdl_shard::{Fingerprint, Position};
-use spdl_wire::{
-    Stage,
-    certs::{ClusterCa, LEAF_VALIDITY},
-    home::{self, Attach, ChannelError, ClientReceiver, ClientSender},
+use spdl_core::{
+    Fingerprint, Position, Stage,
     layout::Layout,
     messages::{FromCoordinator, FromHome, Session, ToCoordinator, Transport, WorkerHeartbeat},
+};
+use spdl_wire::{
+    certs::{ClusterCa, LEAF_VALIDITY},
+    home::{self, Attach, ChannelError, ClientReceiver, ClientSender},
 };
 use tokio::sync::mpsc;
 

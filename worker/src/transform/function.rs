@@ -1,7 +1,7 @@
 //! The description of a function that a Python process gets.
 
 use serde::Serialize;
-use spdl_shard::job::{Column, DType, Returns, Transform};
+use spdl_core::job::{Column, DType, Returns, Transform};
 
 /// A Python function, with the values that it takes and returns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -34,7 +34,7 @@ impl Function {
     pub(crate) fn of(column: &Column) -> Option<Self> {
         let Transform { function, decoded, takes, returns } = column.transform()?;
         let longest = match decoded {
-            spdl_shard::job::Decoded::Bytes { max_bytes } => *max_bytes,
+            spdl_core::job::Decoded::Bytes { max_bytes } => *max_bytes,
             _ => 0,
         };
         let returns = match returns {

@@ -19,8 +19,7 @@ use std::{
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use spdl_shard::job::Job;
-use spdl_wire::{Stage, messages::StageStats};
+use spdl_core::{Stage, job::Job, messages::StageStats};
 
 pub use error::TransformError;
 pub(crate) use function::Function;

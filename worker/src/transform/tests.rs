@@ -1,7 +1,7 @@
 //! Tests that need no numpy: interpreters that cannot call functions, and jobs that may not. The rest is in
 //! `tests/python`.
 
-use spdl_shard::{
+use spdl_core::{
     Fingerprint,
     job::{DatasetFacts, JobFile},
 };

@@ -4,13 +4,13 @@
 use std::{collections::HashSet, process::ExitCode, time::Duration};
 
 use serde::Serialize;
-use spdl_coordinator::core::{LEDGER_SAMPLES, SessionStatus};
-use spdl_shard::{
+use spdl_core::{
     Position, Receipt, SampleId,
+    coordinator::{LEDGER_SAMPLES, SessionStatus},
     job::{BadSamples, Job},
+    messages::{FromCoordinator, ToCoordinator},
     order::{BatchParams, ItemKind},
 };
-use spdl_wire::messages::{FromCoordinator, ToCoordinator};
 
 use super::delivered_id;
 use crate::ctl::{
@@ -166,7 +166,7 @@ fn batches(open: &OpenJob, session: &SessionStatus) -> BatchParams {
 /// rank's.
 fn rejudge(open: &OpenJob, known: &KnownBadSamples, session: &SessionStatus) -> SessionVerdict {
     let batches = batches(open, session);
-    let rank = |rank: &spdl_coordinator::core::RankStatus| RankVerdict {
+    let rank = |rank: &spdl_core::coordinator::RankStatus| RankVerdict {
         rank: rank.rank,
         position: rank.position,
         samples: 0,

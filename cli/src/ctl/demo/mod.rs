@@ -10,11 +10,8 @@ use std::{path::Path, process::ExitCode};
 
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use serde::Serialize;
-use spdl_shard::{
-    Position, Receipt,
-    dataset::{PackOptions, PackSource},
-};
-use spdl_wire::certs::Role;
+use spdl_core::{Position, Receipt, Role};
+use spdl_shard::dataset::{PackOptions, PackSource};
 
 use super::{
     CtlError, Outcome, cert, interrupt::Interrupt, job, job_file, output::outln, pictures, progress::samples_bar,

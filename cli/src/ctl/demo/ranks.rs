@@ -5,11 +5,10 @@ use std::time::Instant;
 use futures::future::try_join_all;
 use indicatif::{MultiProgress, ProgressBar};
 use serde::{Deserialize, Serialize};
-use spdl_shard::{
-    Position,
+use spdl_core::{
+    Position, Role,
     order::{BatchParams, Plan},
 };
-use spdl_wire::certs::Role;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     sync::watch,

@@ -7,8 +7,10 @@ use std::{
 };
 
 use serde::Serialize;
-use spdl_shard::job::{Column, ColumnKind, DType, ImageLayout};
-use spdl_wire::layout::{BatchView, ColumnLayout, Place, entry_flags};
+use spdl_core::{
+    job::{Column, ColumnKind, DType, ImageLayout},
+    layout::{BatchView, ColumnLayout, Place, entry_flags},
+};
 
 use crate::ctl::CtlError;
 

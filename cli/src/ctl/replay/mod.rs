@@ -5,7 +5,7 @@ mod files;
 use std::{fs, path::PathBuf, process::ExitCode, time::Instant};
 
 use crate::local;
-use spdl_shard::Position;
+use spdl_core::Position;
 use spdl_worker::{
     budget::{Budget, DEFAULT_MEMORY_BYTES},
     size::parse_bytes,

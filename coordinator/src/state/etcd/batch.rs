@@ -17,7 +17,7 @@ use super::{
     gateway::TxnOp,
     keys::{EtcdKeys, end_of},
 };
-use crate::core::Change;
+use spdl_core::coordinator::Change;
 
 /// The largest number of steps in a transaction.
 const MAX_OPS: usize = 100;
@@ -227,11 +227,13 @@ fn json(record: &impl Serialize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use spdl_shard::SampleId;
-    use spdl_wire::messages::SessionId;
+    use spdl_core::{
+        SampleId,
+        coordinator::{BadSampleRecord, JobRecord, testing},
+        messages::SessionId,
+    };
 
     use super::*;
-    use crate::core::{BadSampleRecord, JobRecord, testing};
 
     fn keys() -> EtcdKeys {
         EtcdKeys::new("p".to_owned())

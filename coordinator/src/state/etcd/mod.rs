@@ -16,7 +16,10 @@ mod tests;
 use std::{path::PathBuf, sync::Arc};
 
 use serde::de::DeserializeOwned;
-use spdl_shard::SampleId;
+use spdl_core::{
+    SampleId,
+    coordinator::{BadSampleRecord, Change, Durable, MemoryState},
+};
 use tokio::runtime::Handle;
 
 pub use self::gateway::EtcdError;
@@ -29,8 +32,7 @@ pub(crate) use self::{
     gateway::{Committed, Condition, Gateway, Granted, Timeouts, TxnOp},
     keys::EtcdKeys,
 };
-use super::{FORMAT, LeaseDeadline, MemoryState, StateStore, StateStoreError, is_readable, restored};
-use crate::core::{BadSampleRecord, Change, Durable};
+use super::{FORMAT, LeaseDeadline, StateStore, StateStoreError, is_readable, restored};
 
 /// The number of values read per page: 1,000 where values are small, 4 where they may be large.
 const SMALL_PAGE: usize = 1_000;
@@ -129,7 +131,7 @@ impl EtcdState {
             durable.jobs.push(restored(record).map_err(|cause| self.damaged(&format!("job `{key}`"), cause))?);
         }
         for (key, value) in self.values(&self.keys.sessions(), LARGE_PAGE, &mut known).await? {
-            let record: crate::core::SessionRecord = self.parse(&format!("session {key}"), &value)?;
+            let record: spdl_core::coordinator::SessionRecord = self.parse(&format!("session {key}"), &value)?;
             known.sessions.insert(record.id.0, record.job.clone());
             durable.sessions.push(record);
         }
@@ -145,8 +147,8 @@ impl EtcdState {
         durable.last_session = known.last_session;
         if let Some(changes) = self.journal(&mut known).await? {
             let mut whole = MemoryState::from(durable);
-            whole.apply(&changes)?;
-            durable = whole.load()?;
+            whole.apply(&changes);
+            durable = whole.durable();
         }
         Ok((durable, known))
     }

@@ -5,19 +5,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_shard::Position;
-use spdl_testkit::etcd::Etcd;
-use spdl_wire::{
-    certs::{ClusterCa, LEAF_VALIDITY, Role},
+use spdl_core::{
+    Position, Role,
+    coordinator::{JobRecord, RankRecord, SessionRecord, Successor},
     messages::{NodeId, SessionId, StartReason},
 };
+use spdl_testkit::etcd::Etcd;
+use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
 use tokio::runtime::Runtime;
 
 use super::{batch::PART_BYTES, *};
-use crate::{
-    core::{JobRecord, RankRecord, SessionRecord, Successor},
-    state::conformance,
-};
+use crate::state::conformance;
 
 const TIMEOUTS: Timeouts = Timeouts { answer: Duration::from_secs(1), commit: Duration::from_secs(2) };
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -129,7 +127,7 @@ fn a_session_too_long_for_one_request_is_kept_whole_and_leaves_nothing_behind() 
 fn a_leader_that_is_killed_between_two_transactions_leaves_all_of_a_change_or_nothing() {
     let Some(clusters) = Clusters::start() else { return };
     let job = {
-        let job = crate::core::testing::job("j");
+        let job = spdl_core::coordinator::testing::job("j");
         JobRecord {
             fingerprint: job.fingerprint(),
             max_bad_fraction_bits: job.max_bad_fraction.to_bits(),
@@ -261,7 +259,7 @@ fn a_state_written_before_there_were_runs_is_read_and_its_sessions_are_of_the_ru
     let Some(clusters) = Clusters::start() else { return };
     let keys = clusters.fresh();
     let mut state = clusters.lead(&keys);
-    let job = crate::core::testing::job("j");
+    let job = spdl_core::coordinator::testing::job("j");
     let max_bad_fraction_bits = job.max_bad_fraction.to_bits();
     let record = JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits, failed: None, job };
     state.apply(&[Change::PutJob(record)]).unwrap();
@@ -302,7 +300,7 @@ fn an_import_replaces_all_of_a_state_or_nothing_and_only_where_nobody_leads_and_
     let Some(clusters) = Clusters::start() else { return };
     let keys = clusters.fresh();
     let record = |name: &str| {
-        let job = crate::core::testing::job(name);
+        let job = spdl_core::coordinator::testing::job(name);
         let max_bad_fraction_bits = job.max_bad_fraction.to_bits();
         JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits, failed: None, job }
     };

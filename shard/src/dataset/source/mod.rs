@@ -22,7 +22,8 @@ use super::{
     DatasetError,
     pack::{ANNOTATION_FIELD, LABEL_FIELD},
 };
-use crate::{Fingerprint, manifest::check_names};
+use crate::manifest::check_names;
+use spdl_core::Fingerprint;
 
 /// Where the records come from.
 #[derive(Clone, Debug, PartialEq, Eq)]

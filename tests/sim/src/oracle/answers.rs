@@ -1,7 +1,9 @@
 //! Checks of the coordinators' answers.
 
-use spdl_shard::Position;
-use spdl_wire::messages::{FromCoordinator, Join, RankHeartbeat, Refusal, Session, SessionId, Start, ToCoordinator};
+use spdl_core::{
+    Position,
+    messages::{FromCoordinator, Join, RankHeartbeat, Refusal, Session, SessionId, Start, ToCoordinator},
+};
 
 use super::{Known, Oracle, RunKey};
 use crate::coverage::Coverage;

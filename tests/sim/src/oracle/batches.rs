@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use spdl_shard::{
+use spdl_core::{
     Position, Receipt, SampleId,
     job::{BadSamples, EpochEnd},
+    layout::entry_flags,
+    messages::Session,
     order::ItemKind,
 };
-use spdl_wire::{layout::entry_flags, messages::Session};
 
 use super::{Cursor, Oracle};
 use crate::{

@@ -1,6 +1,6 @@
 //! A worker's heartbeats to the coordinator: one request at a time.
 
-use spdl_wire::messages::{FromCoordinator, Home, RankStats, Refusal, ToCoordinator, WorkerHeartbeat};
+use spdl_core::messages::{FromCoordinator, Home, RankStats, Refusal, ToCoordinator, WorkerHeartbeat};
 
 use super::{
     BAD_PER_BEAT, Beating, FIRST_RETRY_US, Feed, MAX_RETRY_US, MORE_BAD_US, REFUSED_US, Shutdown, node_of, socket_of,

@@ -9,7 +9,10 @@ mod odd;
 use std::io::Cursor;
 
 use image::{DynamicImage, ImageFormat};
-use spdl_shard::{Fingerprint, job::DatasetFacts, job::JobFile};
+use spdl_core::{
+    Fingerprint,
+    job::{DatasetFacts, JobFile},
+};
 
 use super::*;
 

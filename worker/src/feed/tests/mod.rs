@@ -6,8 +6,7 @@ use std::{fs, sync::Arc};
 
 use object_store::ObjectStore;
 use scene::{SAMPLES, Scene, Seen, drain, resources, run, start, text};
-use spdl_shard::Position;
-use spdl_wire::{Stage, layout::entry_flags};
+use spdl_core::{Position, Stage, layout::entry_flags};
 
 use super::*;
 use crate::{

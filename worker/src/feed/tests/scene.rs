@@ -2,18 +2,18 @@
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 
-use spdl_shard::{
+use spdl_core::{
     Fingerprint, Position,
-    index::IndexBuilder,
     job::{Job, JobFile},
+    layout::{Entry, Layout},
+    messages::{Session, SessionId},
+};
+use spdl_shard::{
+    index::IndexBuilder,
     manifest::{BlockFacts, ManifestBuilder, ShardFacts},
     tar::{TAR_END, append_member},
 };
-use spdl_wire::{
-    layout::{Entry, Layout},
-    messages::{Session, SessionId},
-    slab::Slab,
-};
+use spdl_wire::slab::Slab;
 
 use crate::{
     budget::Budget,
@@ -78,7 +78,7 @@ impl Scene {
     }
 }
 
-fn write_dataset(directory: &Path, bad: &[u64]) -> spdl_shard::job::DatasetFacts {
+fn write_dataset(directory: &Path, bad: &[u64]) -> spdl_core::job::DatasetFacts {
     let mut manifest = ManifestBuilder::new("small");
     for shard in 0..SHARDS {
         let (mut tar, mut index, mut blocks) = (Vec::new(), IndexBuilder::new(), Vec::new());

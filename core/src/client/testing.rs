@@ -1,0 +1,30 @@
+//! A job for tests.
+
+use crate::{
+    Fingerprint,
+    job::{BadSamples, Column, ColumnKind, DType, EpochEnd, Job, OrderParams},
+};
+
+/// Returns a job of 100 samples with one column.
+#[must_use]
+pub fn job() -> Job {
+    Job {
+        name: "train".into(),
+        dataset: "data".into(),
+        dataset_fingerprint: Fingerprint(1),
+        samples: 100,
+        seed: 0,
+        global_batch: 24,
+        epochs: 2,
+        epoch_end: EpochEnd::Drop,
+        bad_samples: BadSamples::Substitute,
+        max_bad_fraction: 0.001,
+        order: OrderParams { version: 1, lanes: 1, window: 10, shuffle: true },
+        columns: vec![Column {
+            name: "label".into(),
+            from: vec!["cls".into()],
+            kind: ColumnKind::Int,
+            dtype: DType::I64,
+        }],
+    }
+}

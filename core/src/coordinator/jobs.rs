@@ -1,0 +1,222 @@
+//! Jobs: created once, never changed, failed by too many bad samples, removed by an admin.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    Fingerprint,
+    job::{Column, Job},
+    messages::{BadSample, FromCoordinator, Refusal, SessionId},
+    mutations::{Mutation, mutated},
+    redact,
+};
+
+use super::{Change, Coordinator, Effect, JobRecord, LogLevel, MAX_JOBS, NAMED_SAMPLES, ledger::Ledger, over_limit};
+
+/// The largest number of job files whose problems are kept for the status.
+const MAX_PROBLEMS: usize = 1_000;
+
+/// A job and its state.
+#[derive(Clone, Debug)]
+pub(super) struct JobState {
+    pub(super) job: Job,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) failed: Option<String>,
+    pub(super) ledger: Ledger,
+    /// The runs, by name.
+    pub(super) runs: BTreeMap<String, RunState>,
+}
+
+/// A run of a job: one training, in one launch or several.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RunState {
+    /// The sessions, newest last; all but the newest are superseded.
+    pub(super) sessions: Vec<SessionId>,
+}
+
+impl JobState {
+    fn created(job: Job) -> Self {
+        let fingerprint = job.fingerprint();
+        Self { job, fingerprint, failed: None, ledger: Ledger::default(), runs: BTreeMap::new() }
+    }
+
+    pub(super) fn restored(record: JobRecord) -> Self {
+        let mut state = Self::created(record.job);
+        state.failed = record.failed;
+        state
+    }
+
+    fn record(&self) -> JobRecord {
+        JobRecord {
+            job: self.job.clone(),
+            fingerprint: self.fingerprint,
+            max_bad_fraction_bits: self.job.max_bad_fraction.to_bits(),
+            failed: self.failed.clone(),
+        }
+    }
+}
+
+impl Coordinator {
+    /// Handles the outcome of [`Answer::CreateJob`](super::Answer::CreateJob): a valid job, or the reason why there is
+    /// none.
+    pub fn handle_job(&mut self, now_ms: u64, job: Result<Job, Refusal>) -> FromCoordinator {
+        self.advance(now_ms);
+        job.and_then(|job| self.create_job(job)).unwrap_or_else(FromCoordinator::Refused)
+    }
+
+    /// Sets, or with `None` clears, the problem that the status shows for a file in the jobs directory.
+    pub fn set_problem(&mut self, origin: &str, problem: Option<String>) {
+        match problem {
+            None => {
+                self.problems.remove(origin);
+            }
+            Some(problem) if self.problems.len() < MAX_PROBLEMS || self.problems.contains_key(origin) => {
+                self.problems.insert(origin.to_owned(), problem);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn create_job(&mut self, job: Job) -> Result<FromCoordinator, Refusal> {
+        if let Some(existing) = self.jobs.get(&job.name) {
+            return if existing.job == job { Ok(FromCoordinator::Done) } else { Err(differs(existing, &job)) };
+        }
+        if self.jobs.len() >= MAX_JOBS {
+            return Err(over_limit("the number of jobs", self.jobs.len() + 1, MAX_JOBS));
+        }
+        let name = job.name.clone();
+        let state = JobState::created(job);
+        let text = format!(
+            "job `{name}` created: {} samples of `{}`, fingerprint {}",
+            state.job.samples,
+            redact(&state.job.dataset),
+            state.fingerprint
+        );
+        self.effects.push_back(Effect::Persist(Change::PutJob(state.record())));
+        self.log(LogLevel::Info, text);
+        self.jobs.insert(name, state);
+        Ok(FromCoordinator::Done)
+    }
+
+    pub(super) fn remove_job(&mut self, name: &str) -> Result<FromCoordinator, Refusal> {
+        self.job_or_failed(name)?;
+        let state = self.jobs.remove(name).expect("it was found");
+        for session in state.runs.into_values().flat_map(|run| run.sessions) {
+            self.sessions.remove(&session);
+        }
+        if !mutated(Mutation::ForgetRemoval) {
+            self.effects.push_back(Effect::Persist(Change::DeleteJob(name.to_owned())));
+        }
+        self.log(LogLevel::Info, format!("job `{name}` removed"));
+        Ok(FromCoordinator::Done)
+    }
+
+    /// Returns the job of that name, even if it has failed.
+    pub(super) fn job_or_failed(&self, name: &str) -> Result<&JobState, Refusal> {
+        self.jobs.get(name).ok_or_else(|| {
+            let mut known: Vec<&str> = self.jobs.keys().take(10).map(String::as_str).collect();
+            if self.jobs.len() > known.len() {
+                known.push("...");
+            }
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            Refusal::UnknownJob { job: name.to_owned(), known }
+        })
+    }
+
+    /// Returns the job of that name, or a refusal if it has failed.
+    pub(super) fn job(&self, name: &str) -> Result<&JobState, Refusal> {
+        let state = self.job_or_failed(name)?;
+        match &state.failed {
+            None => Ok(state),
+            Some(cause) => Err(Refusal::JobFailed { job: name.to_owned(), cause: cause.clone() }),
+        }
+    }
+
+    /// Counts a bad sample that a worker reported, and fails the job when there are too many.
+    pub(super) fn record_bad_sample(&mut self, worker: &str, bad: BadSample) {
+        let Some(state) = self.jobs.get_mut(&bad.job) else { return };
+        if bad.sample.0 >= state.job.samples {
+            let text =
+                format!("worker `{worker}` reports sample {} of job `{}`, which has no such", bad.sample, bad.job);
+            return self.log(LogLevel::Warn, text);
+        }
+        let name = bad.job.clone();
+        let Some(record) = state.ledger.record(bad) else { return };
+        let mut lines = Vec::new();
+        if let Some(named) = &record.named {
+            // If a dataset lacks a field, every sample of it is bad: log the first, and then each tenfold count.
+            let alike = state.ledger.named().iter().filter(|(_, bad)| bad.cause == named.cause).count();
+            let so_far = if alike > 1 { format!(" ({alike} samples so far)") } else { String::new() };
+            if [1, 10, 100, 1000].contains(&alike) {
+                lines.push((
+                    LogLevel::Warn,
+                    format!(
+                        "bad sample {} of job `{name}` in shard `{}`, key `{}`: {}{so_far}",
+                        record.sample, named.shard, named.key, named.cause
+                    ),
+                ));
+            }
+            if state.ledger.named().len() == NAMED_SAMPLES {
+                let text = format!("job `{name}` has {NAMED_SAMPLES} bad samples; more are counted and not logged");
+                lines.push((LogLevel::Warn, text));
+            }
+        }
+        if !mutated(Mutation::ForgetBadSamples) {
+            self.effects.push_back(Effect::Persist(Change::PutBadSample(record)));
+        }
+        if state.failed.is_none() {
+            state.failed = state.ledger.verdict(&state.job);
+            if let Some(cause) = &state.failed {
+                lines.push((LogLevel::Error, format!("job `{name}` has failed: {cause}")));
+                if !mutated(Mutation::ForgetVerdict) {
+                    self.effects.push_back(Effect::Persist(Change::PutJob(state.record())));
+                }
+            }
+        }
+        for (level, text) in lines {
+            self.log(level, text);
+        }
+    }
+}
+
+/// Lists how the columns of a submitted job differ from those of the existing job.
+fn column_differences(ours: &[Column], theirs: &[Column]) -> Vec<String> {
+    let names = |columns: &[Column]| columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>().join(", ");
+    let (old, new) = (names(ours), names(theirs));
+    if old != new {
+        return vec![format!("its columns ({new}, was {old})")];
+    }
+    let differing = ours.iter().zip(theirs).filter(|(old, new)| old != new);
+    differing.map(|(old, _)| format!("column `{}`", old.name)).collect()
+}
+
+/// Builds the refusal for a submitted job that differs from the existing job of the same name.
+fn differs(existing: &JobState, submitted: &Job) -> Refusal {
+    let ours = &existing.job;
+    let word = |variant: String| variant.to_lowercase();
+    let pairs = [
+        ("dataset", redact(&ours.dataset).into_owned(), redact(&submitted.dataset).into_owned()),
+        (
+            "the dataset's content",
+            format!("fingerprint {}", ours.dataset_fingerprint),
+            format!("fingerprint {}", submitted.dataset_fingerprint),
+        ),
+        ("seed", ours.seed.to_string(), submitted.seed.to_string()),
+        ("shuffle", ours.order.shuffle.to_string(), submitted.order.shuffle.to_string()),
+        ("order.lanes", ours.order.lanes.to_string(), submitted.order.lanes.to_string()),
+        ("order.window", ours.order.window.to_string(), submitted.order.window.to_string()),
+        ("bad_samples", word(format!("{:?}", ours.bad_samples)), word(format!("{:?}", submitted.bad_samples))),
+        ("global_batch", ours.global_batch.to_string(), submitted.global_batch.to_string()),
+        ("epochs", ours.epochs.to_string(), submitted.epochs.to_string()),
+        ("epoch_end", word(format!("{:?}", ours.epoch_end)), word(format!("{:?}", submitted.epoch_end))),
+        ("max_bad_fraction", ours.max_bad_fraction.to_string(), submitted.max_bad_fraction.to_string()),
+    ];
+    let mut differences: Vec<String> = pairs
+        .iter()
+        .filter(|(_, ours, theirs)| ours != theirs)
+        .map(|(key, ours, theirs)| format!("`{key}` ({theirs}, was {ours})"))
+        .collect();
+    differences.extend(column_differences(&ours.columns, &submitted.columns));
+    let mut cause = format!("it is there already, and this one differs in {}", differences.join(", "));
+    cause.push_str("; jobs do not change: give this one another name, or remove the other");
+    Refusal::JobInvalid { job: submitted.name.clone(), cause }
+}

@@ -1,0 +1,47 @@
+//! Limits on what a peer may report about itself, so that what is kept of each worker and rank, and shown in the
+//! status, stays small.
+
+use crate::messages::{Join, Refusal, WorkerHeartbeat};
+
+use super::over_limit;
+
+/// The largest length of a name, a path or a reason, in bytes.
+pub(super) const MAX_TEXT_BYTES: usize = 4096;
+/// The largest number of ranks that one worker serves.
+pub(super) const MAX_RANKS_OF_WORKER: usize = 4096;
+/// The largest number of stages that a worker reports.
+pub(super) const MAX_STAGES: usize = 64;
+
+fn text(subject: &str, text: &str) -> Result<(), Refusal> {
+    match text.len() {
+        0..=MAX_TEXT_BYTES => Ok(()),
+        bytes => Err(over_limit(&format!("the length of {subject}"), bytes, MAX_TEXT_BYTES)),
+    }
+}
+
+/// Checks that a worker's heartbeat is within the limits.
+pub(super) fn check_beat(beat: &WorkerHeartbeat) -> Result<(), Refusal> {
+    text("a worker's name", &beat.home.name)?;
+    text("a node's name", &beat.home.node.0)?;
+    text("a socket's path", beat.home.socket.as_deref().unwrap_or_default())?;
+    if beat.ranks.len() > MAX_RANKS_OF_WORKER {
+        return Err(over_limit("the number of a worker's ranks", beat.ranks.len(), MAX_RANKS_OF_WORKER));
+    }
+    if beat.stages.len() > MAX_STAGES {
+        return Err(over_limit("the number of a worker's stages", beat.stages.len(), MAX_STAGES));
+    }
+    beat.stages.iter().try_for_each(|stage| text("a stage's name", stage.stage.name()))?;
+    for stall in beat.ranks.iter().filter_map(|rank| rank.stall.as_ref()) {
+        let texts = [&stall.worker, stall.stage.name(), &stall.waiting_for];
+        texts.into_iter().try_for_each(|part| text("a stall's reason", part))?;
+    }
+    Ok(())
+}
+
+/// Checks that a rank's join is within the limits.
+pub(super) fn check_join(join: &Join) -> Result<(), Refusal> {
+    text("a job's name", &join.job)?;
+    text("a node's name", &join.node.0)?;
+    text("a launch's id", join.launch.as_deref().unwrap_or_default())?;
+    text("a client's name", &join.client)
+}

@@ -1,0 +1,397 @@
+//! The status of the cluster as `/status` and `spdl-ctl status` show it: plain data, written as JSON.
+
+use crate::{
+    Position, Receipt, SampleId, Stage,
+    job::{BadSamples, EpochEnd, Job, OrderParams},
+    messages::{PROTOCOL_VERSION, StageStats, Stall, StartReason, StoreStats, Transport, WorkerId},
+    redact,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Coordinator, jobs::JobState, members::WorkerRecord, session::SessionState};
+
+/// The number of bad samples that are shown per job.
+const SHOWN_BAD_SAMPLES: usize = 20;
+
+/// The status of the cluster. Durations are in milliseconds. Ids and fingerprints are text, because JSON readers differ
+/// in how large a number they can hold.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Status {
+    pub version: String,
+    pub protocol_version: u16,
+    /// Whether this coordinator leads. A standby reports nothing of what follows except `leader`.
+    pub leads: bool,
+    /// The address of the leader, if it is another coordinator and known.
+    pub leader: Option<String>,
+    /// Time since this coordinator started or, if it leads among several, since it became the leader.
+    pub uptime_ms: u64,
+    pub jobs: Vec<JobStatus>,
+    /// Files of the jobs directory from which no job could be created.
+    pub job_problems: Vec<JobProblem>,
+    pub sessions: Vec<SessionStatus>,
+    pub workers: Vec<WorkerStatus>,
+}
+
+/// A job file from which no job could be created, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct JobProblem {
+    pub origin: String,
+    pub problem: String,
+}
+
+/// The status of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct JobStatus {
+    pub name: String,
+    pub dataset: String,
+    pub fingerprint: String,
+    pub dataset_fingerprint: String,
+    pub samples: u64,
+    pub seed: u64,
+    pub global_batch: u32,
+    pub epochs: u64,
+    pub epoch_end: EpochEnd,
+    pub bad_samples: BadSamples,
+    pub max_bad_fraction: f64,
+    pub order: OrderParams,
+    /// Why the job failed, if it has.
+    pub failed: Option<String>,
+    /// The newest session of all runs.
+    pub session: Option<u64>,
+    /// The position that all ranks of that session have acknowledged.
+    pub acknowledged: Position,
+    /// The runs, by name.
+    pub runs: Vec<RunStatus>,
+    pub bad_sample_count: u64,
+    pub bad_fraction: f64,
+    /// The first bad samples.
+    pub bad_sample_list: Vec<BadSampleStatus>,
+}
+
+/// The status of a run of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct RunStatus {
+    pub name: String,
+    /// The number of epochs that the run is to have.
+    pub epochs: u64,
+    /// The run's newest session.
+    pub session: u64,
+    /// The position where a launch that resumes the run would start.
+    pub acknowledged: Position,
+    /// Whether no batch is left after that position.
+    pub is_finished: bool,
+    /// The number of ranks of the newest session that are alive.
+    pub ranks_alive: u32,
+    /// The holder of the run and since when, if any rank is alive.
+    pub holder: Option<String>,
+    /// The sum of the receipts of the newest session's ranks, if all are known.
+    pub receipt: Option<String>,
+}
+
+/// A bad sample, with its place and its cause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct BadSampleStatus {
+    pub sample: SampleId,
+    pub shard: String,
+    pub key: String,
+    pub cause: String,
+}
+
+/// The status of a session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct SessionStatus {
+    pub session: u64,
+    pub job: String,
+    pub run: String,
+    pub world: u32,
+    pub global_batch: u32,
+    pub epochs: u64,
+    pub start: Position,
+    /// Why the session started there.
+    pub reason: StartReason,
+    /// The id of the launch, if the launcher provided one.
+    pub launch: Option<String>,
+    pub acknowledged: Position,
+    /// The session that superseded this one.
+    pub superseded_by: Option<u64>,
+    /// Whether the run was reset since.
+    pub is_reset: bool,
+    pub ranks: Vec<RankStatus>,
+}
+
+/// The status of a rank.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct RankStatus {
+    pub rank: u32,
+    pub client: String,
+    pub node: String,
+    pub is_alive: bool,
+    pub left: bool,
+    pub position: Position,
+    /// The receipt of the rank; unknown for ranks from the records of an earlier build, until their first heartbeat.
+    pub receipt: Option<String>,
+    /// The name of the rank's home.
+    pub home: Option<String>,
+    /// The worker id of the rank's home.
+    pub home_worker: Option<String>,
+    pub transport: Option<Transport>,
+    /// How long the trainer has waited for batches, the wait in progress included.
+    pub waited_ms: u64,
+    /// The samples per second that the whole job took lately, as this rank observed it.
+    pub job_samples_per_s: Option<f64>,
+    /// The fraction of the last seconds in which the trainer waited for batches.
+    pub waiting: Option<f64>,
+    pub heard_ms_ago: u64,
+}
+
+/// The status of a worker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct WorkerStatus {
+    pub worker: String,
+    pub name: String,
+    pub node: String,
+    pub quic: String,
+    pub socket: Option<String>,
+    pub cores: f64,
+    pub draining: bool,
+    pub heard_ms_ago: u64,
+    /// The ranks that the worker serves, as it reports them.
+    pub ranks: Vec<ServedRank>,
+    /// The totals of the stages since the worker started.
+    pub stages: Vec<StageStats>,
+    /// The rates of the stages in the last seconds.
+    pub rates: Vec<StageRate>,
+    pub store: StoreStats,
+}
+
+/// The rates of a stage in the last seconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct StageRate {
+    #[serde(rename = "name")]
+    pub stage: Stage,
+    pub items_per_s: f64,
+    pub bytes_per_s: f64,
+    pub failures_per_s: f64,
+    /// Seconds of work per second, summed over all tasks of the stage.
+    pub busy: f64,
+}
+
+/// The progress of a worker with one of its ranks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct ServedRank {
+    pub session: u64,
+    pub rank: u32,
+    pub transport: Transport,
+    pub batches: u64,
+    pub ready: u32,
+    pub slots: u32,
+    pub stall: Option<Stall>,
+}
+
+impl Status {
+    /// Returns the status of a standby coordinator, which knows at most the leader.
+    #[must_use]
+    pub fn stand_by(leader: Option<String>, uptime_ms: u64) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol_version: PROTOCOL_VERSION,
+            leads: false,
+            leader,
+            uptime_ms,
+            jobs: Vec::new(),
+            job_problems: Vec::new(),
+            sessions: Vec::new(),
+            workers: Vec::new(),
+        }
+    }
+
+    /// Returns the status as one JSON object.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("plain data serialises")
+    }
+}
+
+impl Coordinator {
+    /// Returns the status of the cluster at the time of the last event.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol_version: PROTOCOL_VERSION,
+            leads: true,
+            leader: None,
+            uptime_ms: self.now_ms - self.started_ms,
+            jobs: self.jobs.values().map(|state| self.job_status(state)).collect(),
+            job_problems: self
+                .problems
+                .iter()
+                .map(|(origin, problem)| JobProblem { origin: origin.clone(), problem: problem.clone() })
+                .collect(),
+            sessions: self.sessions.values().map(|session| self.session_status(session)).collect(),
+            workers: self.workers.keys().map(|id| self.worker_status(*id)).collect(),
+        }
+    }
+
+    fn job_status(&self, state: &JobState) -> JobStatus {
+        let job = state.job.clone();
+        let newest = state.runs.values().filter_map(|run| run.sessions.last()).max();
+        JobStatus {
+            fingerprint: state.fingerprint.to_string(),
+            dataset_fingerprint: job.dataset_fingerprint.to_string(),
+            failed: state.failed.clone(),
+            session: newest.map(|id| id.0),
+            acknowledged: newest.and_then(|id| self.sessions[id].resumes_at()).unwrap_or(Position::START),
+            runs: state
+                .runs
+                .values()
+                .filter_map(|run| run.sessions.last())
+                .map(|id| self.run_status(state, &self.sessions[id]))
+                .collect(),
+            bad_sample_count: state.ledger.count(),
+            bad_fraction: state.ledger.fraction(&job),
+            bad_sample_list: state
+                .ledger
+                .named()
+                .iter()
+                .take(SHOWN_BAD_SAMPLES)
+                .cloned()
+                .map(|(sample, bad)| BadSampleStatus { sample, shard: bad.shard, key: bad.key, cause: bad.cause })
+                .collect(),
+            name: job.name,
+            dataset: redact(&job.dataset).into_owned(),
+            samples: job.samples,
+            seed: job.seed,
+            global_batch: job.global_batch,
+            epochs: job.epochs,
+            epoch_end: job.epoch_end,
+            bad_samples: job.bad_samples,
+            max_bad_fraction: job.max_bad_fraction,
+            order: job.order,
+        }
+    }
+
+    fn run_status(&self, state: &JobState, session: &SessionState) -> RunStatus {
+        let acknowledged = session.resumes_at().unwrap_or(Position::START);
+        let job = Job { epochs: session.epochs, ..state.job.clone() };
+        let liveness_ms = self.config.liveness_ms;
+        let is_over = session.is_over(self.now_ms, liveness_ms);
+        let alive = session.ranks.values().filter(|rank| !is_over && rank.is_alive(self.now_ms, liveness_ms)).count();
+        let receipt: Option<Receipt> =
+            session.ranks.values().map(|rank| rank.receipt.filter(|_| !session.is_reset)).sum();
+        RunStatus {
+            name: session.run.clone(),
+            epochs: session.epochs,
+            session: session.id.0,
+            acknowledged,
+            is_finished: job.steps_left(session.global_batch, acknowledged) == 0,
+            ranks_alive: u32::try_from(alive).unwrap_or(u32::MAX),
+            holder: (!is_over).then(|| session.holder(self.now_ms, liveness_ms).to_string()),
+            receipt: receipt.map(|receipt| receipt.to_string()),
+        }
+    }
+
+    fn session_status(&self, session: &SessionState) -> SessionStatus {
+        let samples = self.jobs.get(&session.job).map_or(0, |state| state.job.samples);
+        let ranks = session.ranks.iter().map(|(&rank, state)| RankStatus {
+            job_samples_per_s: state.recent.before(state.heard_ms).map(|(seconds, (position, _))| {
+                let at = |position: &Position| position.epoch as f64 * samples as f64 + position.offset as f64;
+                (at(&state.acknowledged) - at(position)).max(0.0) / seconds
+            }),
+            waiting: state.recent.before(state.heard_ms).map(|(seconds, (_, waited_ms))| {
+                (state.waited_ms.saturating_sub(*waited_ms) as f64 / 1e3 / seconds).min(1.0)
+            }),
+            rank,
+            client: state.client.clone(),
+            node: state.node.0.clone(),
+            is_alive: session.superseded_by.is_none()
+                && !session.is_reset
+                && state.is_alive(self.now_ms, self.config.liveness_ms),
+            left: state.left,
+            position: state.acknowledged,
+            receipt: state.receipt.map(|receipt| receipt.to_string()),
+            home: state.home.and_then(|id| self.workers.get(&id)).map(|worker| worker.home.name.clone()),
+            home_worker: state.home.map(worker_text),
+            transport: state.transport,
+            waited_ms: state.waited_ms,
+            heard_ms_ago: self.now_ms.saturating_sub(state.heard_ms),
+        });
+        SessionStatus {
+            session: session.id.0,
+            job: session.job.clone(),
+            run: session.run.clone(),
+            world: session.world,
+            global_batch: session.global_batch,
+            epochs: session.epochs,
+            start: session.start,
+            reason: session.reason,
+            launch: session.launch.clone(),
+            acknowledged: session.acknowledged(),
+            superseded_by: session.superseded_by.as_ref().map(|successor| successor.session.0),
+            is_reset: session.is_reset,
+            ranks: ranks.collect(),
+        }
+    }
+
+    fn worker_status(&self, id: WorkerId) -> WorkerStatus {
+        let worker = &self.workers[&id];
+        WorkerStatus {
+            worker: worker_text(id),
+            name: worker.home.name.clone(),
+            node: worker.home.node.0.clone(),
+            quic: worker.home.quic.to_string(),
+            socket: worker.home.socket.clone(),
+            cores: worker.cores,
+            draining: worker.draining,
+            heard_ms_ago: self.now_ms.saturating_sub(worker.heard_ms),
+            ranks: worker
+                .ranks
+                .iter()
+                .cloned()
+                .map(|stats| ServedRank {
+                    session: stats.session.0,
+                    rank: stats.rank,
+                    transport: stats.transport,
+                    batches: stats.batches,
+                    ready: stats.ready,
+                    slots: stats.slots,
+                    stall: stats.stall,
+                })
+                .collect(),
+            stages: worker.stages.clone(),
+            rates: rates(worker),
+            store: worker.store,
+        }
+    }
+}
+
+fn rates(worker: &WorkerRecord) -> Vec<StageRate> {
+    let Some((seconds, before)) = worker.recent.before(worker.heard_ms) else { return Vec::new() };
+    let rate = |stage: &StageStats| {
+        let none = StageStats::new(stage.stage.clone());
+        let before = before.iter().find(|before| before.stage == stage.stage).unwrap_or(&none);
+        let per_s = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        StageRate {
+            stage: stage.stage.clone(),
+            items_per_s: per_s(stage.items, before.items),
+            bytes_per_s: per_s(stage.bytes, before.bytes),
+            failures_per_s: per_s(stage.failures, before.failures),
+            busy: per_s(stage.busy_ns, before.busy_ns) / 1e9,
+        }
+    };
+    worker.stages.iter().map(rate).collect()
+}
+
+fn worker_text(id: WorkerId) -> String {
+    format!("{:016x}", id.0)
+}

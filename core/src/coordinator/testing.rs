@@ -1,0 +1,102 @@
+//! A job, and the messages of workers and ranks, for tests.
+
+use crate::{
+    Fingerprint, Position, Receipt,
+    job::{BadSamples, Column, ColumnKind, DType, EpochEnd, Job, OrderParams},
+    messages::{BadSample, Home, Join, NodeId, RankHeartbeat, SessionId, Start, WorkerHeartbeat, WorkerId},
+};
+
+/// Returns a job of 10,000 samples with one column.
+#[must_use]
+pub fn job(name: &str) -> Job {
+    Job {
+        name: name.to_owned(),
+        dataset: "/data/pictures".to_owned(),
+        dataset_fingerprint: Fingerprint(0xfeed),
+        samples: 10_000,
+        seed: 17,
+        global_batch: 96,
+        epochs: 3,
+        epoch_end: EpochEnd::Drop,
+        bad_samples: BadSamples::Substitute,
+        max_bad_fraction: 0.001,
+        order: OrderParams { version: 1, lanes: 4, window: 100, shuffle: true },
+        columns: vec![Column {
+            name: "label".to_owned(),
+            from: vec!["cls".to_owned()],
+            kind: ColumnKind::Int,
+            dtype: DType::I64,
+        }],
+    }
+}
+
+/// Returns the join of a rank whose launch resumes the run with the job's name. All such launches have one id, so they
+/// are restarts.
+#[must_use]
+pub fn join(rank: u32, world: u32, nonce: u64) -> Join {
+    Join {
+        job: "j".to_owned(),
+        run: "j".to_owned(),
+        rank,
+        world,
+        global_batch: None,
+        epochs: None,
+        start: Start::Resume,
+        fingerprint: None,
+        launch: Some("launch".to_owned()),
+        takeover: false,
+        session: None,
+        since_unix_s: 0,
+        node: NodeId(format!("node-{rank}")),
+        client: format!("client-{nonce}"),
+        nonce,
+    }
+}
+
+/// Returns the heartbeat of a rank that has acknowledged `offset` samples of the first epoch.
+#[must_use]
+pub fn beat(session: u64, rank: u32, nonce: u64, offset: u64) -> RankHeartbeat {
+    RankHeartbeat {
+        session: SessionId(session),
+        job: "j".to_owned(),
+        rank,
+        nonce,
+        acknowledged: Position::new(0, offset),
+        receipt: Receipt(u128::from(offset)),
+        unreachable: None,
+        waited_ms: 0,
+        transport: None,
+    }
+}
+
+/// Returns the heartbeat of a worker without ranks.
+#[must_use]
+pub fn worker(id: u64, node: &str) -> WorkerHeartbeat {
+    WorkerHeartbeat {
+        home: Home {
+            worker: WorkerId(id),
+            name: format!("worker-{id}"),
+            node: NodeId(node.to_owned()),
+            quic: ([10, 0, (id >> 8) as u8, id as u8], 7500).into(),
+            socket: None,
+        },
+        cores: 4.0,
+        draining: false,
+        ranks: Vec::new(),
+        stages: Vec::new(),
+        store: Default::default(),
+        bad_samples: Vec::new(),
+    }
+}
+
+/// Returns a bad sample of the job `j`.
+#[must_use]
+pub fn bad_sample(sample: u64) -> BadSample {
+    BadSample {
+        job: "j".to_owned(),
+        sample: crate::SampleId(sample),
+        shard: "train-0.tar".to_owned(),
+        key: format!("n01/{sample}"),
+        cause: "ends after 12 bytes".to_owned(),
+    }
+}

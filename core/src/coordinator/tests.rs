@@ -1,0 +1,14 @@
+//! The rules of the coordinator, one test each, in virtual time.
+
+mod bad_samples;
+mod heartbeats;
+mod jobs;
+mod launches;
+mod limits;
+mod membership;
+mod random;
+mod restart;
+mod roles;
+mod runs;
+mod sessions;
+mod world;

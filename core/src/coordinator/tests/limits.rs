@@ -1,0 +1,48 @@
+//! Peers that report more about themselves than the limits allow.
+
+use crate::{
+    Stage,
+    coordinator::{
+        limits::{MAX_RANKS_OF_WORKER, MAX_STAGES, MAX_TEXT_BYTES},
+        testing::{join, worker},
+        tests::world::World,
+    },
+    messages::{FromCoordinator, NodeId, RankStats, Refusal, SessionId, StageStats, Transport, WorkerHeartbeat},
+};
+
+#[test]
+fn a_worker_that_says_too_much_is_refused_with_the_limit() {
+    let stats = RankStats {
+        session: SessionId(1),
+        rank: 0,
+        transport: Transport::Local,
+        batches: 0,
+        ready: 0,
+        slots: 1,
+        stall: None,
+    };
+    let long = || "x".repeat(MAX_TEXT_BYTES + 1);
+    type Change<'a> = &'a dyn Fn(&mut WorkerHeartbeat);
+    let changes: [(Change<'_>, &str); 5] = [
+        (&|beat| beat.home.name = long(), "a worker's name"),
+        (&|beat| beat.home.socket = Some(long()), "a socket's path"),
+        (&|beat| beat.ranks = vec![stats.clone(); MAX_RANKS_OF_WORKER + 1], "a worker's ranks"),
+        (&|beat| beat.stages = vec![StageStats::new(Stage::Fetch); MAX_STAGES + 1], "a worker's stages"),
+        (&|beat| beat.stages = vec![StageStats::new(Stage::Other(long()))], "a stage's name"),
+    ];
+    for (change, subject) in changes {
+        let mut beat = worker(1, "a");
+        change(&mut beat);
+        let reply = World::new().worker(beat);
+        let FromCoordinator::Refused(refusal @ Refusal::OverLimit { .. }) = reply else { panic!("{reply:?}") };
+        assert!(refusal.to_string().contains(subject), "{refusal}");
+    }
+}
+
+#[test]
+fn a_rank_with_a_long_name_is_refused() {
+    let mut long = join(0, 1, 1);
+    long.node = NodeId("x".repeat(MAX_TEXT_BYTES + 1));
+    let refusal = World::new().try_join(long).unwrap_err();
+    assert!(refusal.to_string().contains("a node's name"), "{refusal}");
+}

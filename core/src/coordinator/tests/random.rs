@@ -1,0 +1,145 @@
+//! Random sequences of events, and the invariants that must hold after each event.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    Position,
+    coordinator::testing::{beat, join, worker},
+    coordinator::tests::world::World,
+    messages::{Join, RankHeartbeat, Start, WorkerHeartbeat, WorkerId},
+};
+use proptest::prelude::*;
+
+/// A random event. The session of a heartbeat or a leave counts back from the newest.
+#[derive(Clone, Debug)]
+enum Event {
+    Worker { id: u64, draining: bool },
+    Close { id: u64 },
+    Join { rank: u32, world: u32, nonce: u64, start: Option<u64> },
+    Beat { session: u64, rank: u32, nonce: u64, offset: u64, unreachable: Option<u64> },
+    Leave { session: u64, rank: u32, nonce: u64 },
+    Pass { ms: u64 },
+    Restart,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    // Few enough ids that joins and heartbeats often meet: two launches of up to three ranks.
+    let ranks = || (0..3u32, 0..2u64);
+    prop_oneof![
+        4 => (0..4u64, any::<bool>()).prop_map(|(id, draining)| Event::Worker { id, draining }),
+        1 => (0..4u64).prop_map(|id| Event::Close { id }),
+        4 => (ranks(), 1..4u32, proptest::option::weighted(0.1, 0..5u64))
+            .prop_map(|((rank, nonce), world, start)| Event::Join { rank, world, nonce, start }),
+        8 => (0..2u64, ranks(), 0..100u64, proptest::option::of(0..4u64)).prop_map(
+            |(session, (rank, nonce), offset, unreachable)| Event::Beat { session, rank, nonce, offset, unreachable }
+        ),
+        1 => (0..2u64, ranks()).prop_map(|(session, (rank, nonce))| Event::Leave { session, rank, nonce }),
+        2 => (0..7_000u64).prop_map(|ms| Event::Pass { ms }),
+        1 => Just(Event::Restart),
+    ]
+}
+
+/// What an outside observer can know: the world and start of each session, and what was acknowledged in it.
+#[derive(Default)]
+struct Oracle {
+    sessions: BTreeMap<u64, (u32, Position)>,
+    acknowledged: BTreeMap<u64, BTreeMap<u32, Position>>,
+    newest: u64,
+}
+
+impl Oracle {
+    /// Returns the furthest position at which a session without a given start may begin.
+    fn last_acknowledged(&self) -> Position {
+        let Some((world, start)) = self.sessions.get(&self.newest) else { return Position::START };
+        let ranks = &self.acknowledged[&self.newest];
+        (0..*world).map(|rank| ranks.get(&rank).copied().unwrap_or(*start).max(*start)).min().unwrap_or(*start)
+    }
+}
+
+fn apply(world: &mut World, oracle: &mut Oracle, event: Event) -> Result<(), TestCaseError> {
+    match event {
+        Event::Worker { id, draining } => {
+            world.worker(WorkerHeartbeat { draining, ..worker(id, &format!("node-{id}")) });
+        }
+        Event::Close { id } => world.close(id),
+        Event::Pass { ms } => world.pass_ms(ms),
+        Event::Restart => world.restart(),
+        Event::Leave { session, rank, nonce } => {
+            let session = oracle.newest.saturating_sub(session);
+            let request = crate::messages::ToCoordinator::RankLeave(beat(session, rank, nonce, 0));
+            world.send_as(crate::coordinator::Role::Client, 99, request);
+        }
+        Event::Join { rank, world: size, nonce, start } => {
+            let start = start.map(|offset| Position::new(0, offset));
+            let asked = start.map_or(Start::Resume, Start::At);
+            if let Ok((session, home)) = world.try_join(Join { start: asked, ..join(rank, size, nonce) }) {
+                prop_assert_eq!(session.world, size);
+                if session.id.0 > oracle.newest {
+                    let furthest = start.unwrap_or_else(|| oracle.last_acknowledged());
+                    prop_assert!(session.start <= furthest, "{} is past {furthest}", session.start);
+                    oracle.sessions.insert(session.id.0, (size, session.start));
+                    oracle.acknowledged.insert(session.id.0, BTreeMap::new());
+                    oracle.newest = session.id.0;
+                }
+                let given = oracle.sessions[&session.id.0];
+                prop_assert_eq!(given, (session.world, session.start), "the first join fixes world and start");
+                prop_assert_eq!(session.id.0, oracle.newest, "nobody joins a session that has a successor");
+                prop_assert!(start.is_none_or(|start| start == session.start));
+                check_home(world, home)?;
+            }
+        }
+        Event::Beat { session, rank, nonce, offset, unreachable } => {
+            let session = oracle.newest.saturating_sub(session);
+            let said = RankHeartbeat { unreachable: unreachable.map(WorkerId), ..beat(session, rank, nonce, offset) };
+            if let Ok(home) = world.beat(said) {
+                prop_assert_eq!(session, oracle.newest);
+                let ranks = oracle.acknowledged.get_mut(&session).unwrap();
+                let furthest = ranks.entry(rank).or_default();
+                *furthest = (*furthest).max(Position::new(0, offset));
+                check_home(world, home)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_home(world: &World, home: Option<u64>) -> Result<(), TestCaseError> {
+    let status = world.core.status();
+    let living: Vec<&str> = status.workers.iter().map(|worker| worker.worker.as_str()).collect();
+    if let Some(home) = home {
+        prop_assert!(living.contains(&format!("{home:016x}").as_str()), "home {home} is not among {living:?}");
+    }
+    Ok(())
+}
+
+/// Checks that the status is consistent with itself.
+fn check_status(world: &World) -> Result<(), TestCaseError> {
+    let status = world.core.status();
+    let living: Vec<&String> = status.workers.iter().map(|worker| &worker.worker).collect();
+    for session in &status.sessions {
+        prop_assert!(session.ranks.len() <= session.world as usize);
+        prop_assert!(session.acknowledged >= session.start);
+        for rank in &session.ranks {
+            prop_assert!(rank.rank < session.world);
+            prop_assert!(rank.home_worker.as_ref().is_none_or(|home| living.contains(&home)));
+            prop_assert!(session.superseded_by.is_none() || rank.home_worker.is_none());
+        }
+    }
+    let current = status.sessions.iter().filter(|session| session.superseded_by.is_none()).count();
+    prop_assert!(current <= 1, "one job has one session");
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_homes_are_alive_sessions_are_fixed_and_no_start_is_unacknowledged(
+        events in proptest::collection::vec(event(), 1..120),
+    ) {
+        let mut world = World::new();
+        let mut oracle = Oracle::default();
+        for event in events {
+            apply(&mut world, &mut oracle, event)?;
+            check_status(&world)?;
+        }
+    }
+}

@@ -1,0 +1,500 @@
+//! A job as a user writes it (TOML, unknown keys refused), and the step from there to a valid [`Job`].
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    BadSamples, Column, DType, DatasetFacts, Decoded, EpochEnd, ImageColumn, ImageLayout, ImageOp, Job, JobError,
+    Normalise, OrderParams, ReturnsFile, Transform,
+    check::{JobKeys, wrong},
+    reader, step,
+};
+
+/// Length of the longest text of a job file, in bytes.
+pub const MAX_JOB_FILE_BYTES: usize = 1 << 20;
+const DEFAULT_RAGGED_BYTES: u32 = 1 << 20;
+
+/// A job file. Every key is explained in `examples/imagenet-train.toml`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", schemars(title = "A job of spdl-cluster"))]
+pub struct JobFile {
+    /// Name by which trainers ask for it: 1 to 128 of A-Z a-z 0-9 . _ -
+    pub name: String,
+    /// Folder or URL of the dataset, where `manifest.spdl` lies.
+    pub dataset: String,
+    /// Decides the order and every random crop and flip.
+    #[serde(default)]
+    pub seed: u64,
+    /// Samples of one step over all ranks.
+    pub global_batch: u32,
+    /// How often the dataset is gone through.
+    #[serde(default = "one")]
+    pub epochs: u64,
+    /// What happens when fewer samples than a global batch are left in an epoch.
+    #[serde(default)]
+    pub epoch_end: EpochEnd,
+    /// What happens to a sample that does not decode or lacks a field.
+    #[serde(default)]
+    pub bad_samples: BadSamples,
+    /// Distinct bad samples, as a fraction of the dataset, above which the job fails. Without it 0.001, and at least ten samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bad_fraction: Option<f64>,
+    /// Whether samples are shuffled; without, they come in the order of the manifest.
+    #[serde(default = "yes")]
+    pub shuffle: bool,
+    /// How well samples are shuffled, against what it costs to read them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<OrderFile>,
+    /// The columns of a batch, in order: a [[column]] table for each, 1 to 64 of them.
+    pub column: Vec<ColumnFile>,
+}
+
+/// The `[order]` table of a job file.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct OrderFile {
+    /// Virtual streams that the dataset is dealt to; a batch takes the same number of samples from each.
+    pub lanes: Option<u32>,
+    /// Consecutive samples of a lane that are shuffled among themselves.
+    pub window: Option<u64>,
+}
+
+/// One `[[column]]` of a job file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ColumnFile {
+    /// Name in the batch.
+    pub name: String,
+    /// Field of the record; several with bars between, as `jpg|png`: the first that is there.
+    pub from: String,
+    /// How the field becomes an array.
+    pub decode: DecodeFile,
+    /// For images: steps from the picture to the array, in order. The last has to give a fixed size.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "step::read_all")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<step::Operation>"))]
+    pub ops: Vec<ImageOp>,
+    /// Type of the elements.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<DType>,
+    /// For images: order of the dimensions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<ImageLayout>,
+    /// For images of a float type: (value / 255 - mean) / std of each channel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub normalise: Option<Normalise>,
+    /// For json: the keys from the root to the number, with dots between.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// For bytes: the most of one sample; a longer one is a bad sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u32>,
+    /// A function in Python that makes the value: `package.module:function`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transform: Option<String>,
+    /// What the function returns, where it differs from what it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returns: Option<ReturnsFile>,
+}
+
+/// The decoders a job file can name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum DecodeFile {
+    /// A picture, as RGB.
+    Image,
+    /// A decimal number in text.
+    Int,
+    /// A number in a JSON document.
+    Json,
+    /// The bytes as they are, of any length.
+    Bytes,
+    /// The class number of the sample's bounding box.
+    BoxClass,
+}
+
+const fn one() -> u64 {
+    1
+}
+const fn yes() -> bool {
+    true
+}
+
+/// The fraction of bad samples that a job may have if its file gives none. [`DEFAULT_BAD_SAMPLES`] are allowed in any
+/// case, because in a small dataset one sample exceeds the fraction.
+pub const DEFAULT_BAD_FRACTION: f64 = 0.001;
+/// The number of bad samples that a job may have in any case, if its file gives no fraction; see
+/// [`DEFAULT_BAD_FRACTION`].
+pub const DEFAULT_BAD_SAMPLES: u64 = 10;
+
+/// Returns the default fraction for a dataset of `samples`.
+fn default_bad_fraction(samples: u64) -> f64 {
+    let wanted = DEFAULT_BAD_SAMPLES.min(samples) as f64;
+    let mut fraction = wanted / samples.max(1) as f64;
+    while fraction * (samples as f64) < wanted {
+        fraction = fraction.next_up();
+    }
+    fraction.clamp(DEFAULT_BAD_FRACTION, 1.0)
+}
+
+impl JobFile {
+    /// Reads the text of a job file; `origin` names the file in errors.
+    ///
+    /// # Errors
+    /// [`JobError::TooLong`] beyond [`MAX_JOB_FILE_BYTES`], [`JobError::Syntax`] with line and column,
+    /// [`JobError::Value`] with the line, and a text that names the key.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, JobError> {
+        if text.len() > MAX_JOB_FILE_BYTES {
+            return Err(JobError::TooLong { origin: origin.to_owned(), bytes: text.len() });
+        }
+        let table: toml::Table = toml::from_str(text)
+            .map_err(|source| JobError::Syntax { origin: origin.to_owned(), source: Box::new(source) })?;
+        reader::read(&table).map_err(|fault| {
+            let line = fault.line(text).map_or_else(String::new, |line| format!(", line {line}"));
+            JobError::Value { origin: format!("job file `{origin}`{line}"), problem: fault.problem }
+        })
+    }
+
+    /// Reads a job from a table that was parsed already; `origin` names the job in errors.
+    ///
+    /// # Errors
+    /// [`JobError::Value`] with a text that names the key.
+    pub fn from_table(table: &toml::Table, origin: &str) -> Result<Self, JobError> {
+        reader::read(table).map_err(|fault| JobError::Value { origin: origin.to_owned(), problem: fault.problem })
+    }
+
+    /// Checks every key and freezes the order for a dataset.
+    ///
+    /// # Errors
+    /// [`JobError::Key`] for the first invalid value, [`JobError::Empty`] for a dataset without samples,
+    /// [`JobError::NoBatch`] if the samples never fill a batch.
+    pub fn freeze(&self, facts: &DatasetFacts) -> Result<Job, JobError> {
+        let columns = self.check()?;
+        let mut order = OrderParams::default_for(facts, self.global_batch, self.shuffle);
+        let written = self.order.unwrap_or_default();
+        order.lanes = written.lanes.unwrap_or(order.lanes);
+        order.window = written.window.unwrap_or(order.window);
+        let job = Job {
+            name: self.name.clone(),
+            dataset: self.dataset.clone(),
+            dataset_fingerprint: facts.fingerprint,
+            samples: facts.samples,
+            seed: self.seed,
+            global_batch: self.global_batch,
+            epochs: self.epochs,
+            epoch_end: self.epoch_end,
+            bad_samples: self.bad_samples,
+            max_bad_fraction: self.max_bad_fraction.unwrap_or_else(|| default_bad_fraction(facts.samples)),
+            order,
+            columns,
+        };
+        job.check()?;
+        Ok(job)
+    }
+
+    /// Checks everything that can be checked without the dataset.
+    ///
+    /// # Errors
+    /// [`JobError::Key`] for the first invalid value.
+    pub fn check(&self) -> Result<Vec<Column>, JobError> {
+        let columns = self.column.iter().map(|column| column.read(&self.name)).collect::<Result<Vec<_>, _>>()?;
+        JobKeys {
+            name: &self.name,
+            dataset: &self.dataset,
+            global_batch: self.global_batch,
+            epochs: self.epochs,
+            max_bad_fraction: self.max_bad_fraction.unwrap_or(DEFAULT_BAD_FRACTION),
+            order: self.order.unwrap_or_default(),
+            columns: &columns,
+        }
+        .check()?;
+        Ok(columns)
+    }
+}
+
+impl ColumnFile {
+    /// Converts the column as it is written, without checking its values.
+    fn read(&self, job: &str) -> Result<Column, JobError> {
+        let fail = |key: &str, problem: String| Err(wrong(job, format!("column `{}`: `{key}`", self.name), problem));
+        for (key, set, decoder) in [
+            ("ops", !self.ops.is_empty(), DecodeFile::Image),
+            ("layout", self.layout.is_some(), DecodeFile::Image),
+            ("normalise", self.normalise.is_some(), DecodeFile::Image),
+            ("path", self.path.is_some(), DecodeFile::Json),
+            ("max_bytes", self.max_bytes.is_some(), DecodeFile::Bytes),
+        ] {
+            if set && self.decode != decoder {
+                return fail(key, format!("is only for decode = \"{}\"", decoder.name()));
+            }
+        }
+        if self.returns.is_some() && self.transform.is_none() {
+            return fail("returns", "is only for a column with `transform`".to_owned());
+        }
+        let Some(decoded) = self.decoded() else {
+            let problem = "leave pictures of different sizes; end with random_resized_crop, center_crop or \
+                           resize = { size = [height, width] }";
+            return fail("ops", problem.to_owned());
+        };
+        let from = self.from.split('|').map(|field| field.trim().to_owned()).collect();
+        let dtype = self.dtype.unwrap_or(decoded.dtypes()[0]);
+        let (kind, dtype) = match &self.transform {
+            None => (decoded.into(), dtype),
+            Some(function) => {
+                match Transform::read(function, self.returns.clone().unwrap_or_default(), decoded, dtype) {
+                    Ok(made) => made,
+                    Err((key, problem)) => return fail(key, problem.to_owned()),
+                }
+            }
+        };
+        Ok(Column { name: self.name.clone(), from, kind, dtype })
+    }
+
+    /// Returns how the field is decoded; `None` if the steps leave pictures in different sizes.
+    fn decoded(&self) -> Option<Decoded> {
+        Some(match self.decode {
+            DecodeFile::Image => {
+                let size = ImageColumn::final_size(&self.ops)?;
+                let (ops, layout) = (self.ops.clone(), self.layout.unwrap_or_default());
+                Decoded::Image(ImageColumn { ops, layout, normalise: self.normalise, size })
+            }
+            DecodeFile::Int => Decoded::Int,
+            DecodeFile::BoxClass => Decoded::BoxClass,
+            DecodeFile::Json => {
+                let path = self.path.as_deref().filter(|path| !path.is_empty());
+                Decoded::Json { path: path.into_iter().flat_map(|path| path.split('.')).map(str::to_owned).collect() }
+            }
+            DecodeFile::Bytes => Decoded::Bytes { max_bytes: self.max_bytes.unwrap_or(DEFAULT_RAGGED_BYTES) },
+        })
+    }
+}
+
+impl DecodeFile {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Image => "image",
+            Self::Int => "int",
+            Self::Json => "json",
+            Self::Bytes => "bytes",
+            Self::BoxClass => "box_class",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Fingerprint;
+
+    const FACTS: DatasetFacts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1_281_167, blocks: 14_000 };
+
+    fn example() -> String {
+        r#"
+            name = "imagenet-train"
+            dataset = "s3://bucket/imagenet/train"
+            seed = 17
+            global_batch = 2048
+            epochs = 90
+            [[column]]
+            name = "image"
+            from = "jpg|png"
+            decode = "image"
+            ops = [{ random_resized_crop = { size = 224 } }, { random_flip = {} }]
+            layout = "nhwc"
+            [[column]]
+            name = "label"
+            from = "cls"
+            decode = "int"
+        "#
+        .to_owned()
+    }
+
+    fn error_of(text: &str) -> String {
+        JobFile::parse(text, "job.toml").and_then(|file| file.freeze(&FACTS)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_example_of_the_design_is_valid() {
+        let job = JobFile::parse(&example(), "job.toml").unwrap().freeze(&FACTS).unwrap();
+        assert_eq!(job.order.lanes, 128, "the largest divisor of 2048 that leaves 64 of 14000 blocks per lane");
+        assert_eq!(job.columns[0].from, ["jpg", "png"]);
+        assert_eq!(job.columns[0].sample_shape(), Some(vec![224, 224, 3]));
+        assert_eq!(job.columns[1].dtype, DType::I64);
+    }
+
+    #[test]
+    fn a_job_survives_its_own_serialisation() {
+        let job = JobFile::parse(&example(), "job.toml").unwrap().freeze(&FACTS).unwrap();
+        let back: Job = serde_json::from_slice(&serde_json::to_vec(&job).unwrap()).unwrap();
+        assert_eq!(back, job);
+        assert_eq!(back.fingerprint(), job.fingerprint());
+    }
+
+    #[test]
+    fn the_fingerprint_follows_the_stream_and_nothing_else() {
+        let job = JobFile::parse(&example(), "job.toml").unwrap().freeze(&FACTS).unwrap();
+        let same = Job { name: "other".into(), global_batch: 64, epochs: 3, ..job.clone() };
+        assert_eq!(same.fingerprint(), job.fingerprint());
+        let other = Job { seed: 18, ..job.clone() };
+        assert_ne!(other.fingerprint(), job.fingerprint());
+    }
+
+    #[test]
+    fn where_the_job_says_nothing_ten_bad_samples_are_not_too_many_of_any_dataset() {
+        for (samples, most) in [(1, 1), (7, 7), (215, 10), (9_999, 10), (1_281_167, 1281)] {
+            let facts = DatasetFacts { samples, blocks: 1, ..FACTS };
+            let exact = example().replace("seed = 17", "epoch_end = \"exact\"");
+            let job = JobFile::parse(&exact, "job.toml").unwrap().freeze(&facts).unwrap();
+            job.check().unwrap();
+            assert_eq!((job.max_bad_fraction * samples as f64) as u64, most, "of {samples}");
+            let written = exact.replace("epochs = 90", "max_bad_fraction = 0.001");
+            let job = JobFile::parse(&written, "job.toml").unwrap().freeze(&facts).unwrap();
+            assert_eq!(job.max_bad_fraction, 0.001, "what is written holds");
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_is_named() {
+        let error = error_of(&example().replace("seed = 17", "sede = 17"));
+        assert_eq!(error, "job file `job.toml`, line 4: there is no key `sede`; did you mean `seed`?");
+    }
+
+    /// Each wrong piece of a job file, with the error that it gives.
+    const WRONG: [(&str, &str, &str); 24] = [
+        (
+            "global_batch = 2048",
+            "global_batch = \"64\"",
+            "global_batch wants a whole number, not the text \"64\"; leave out the quotes",
+        ),
+        ("global_batch = 2048", "global_batch = -1", "global_batch wants a whole number from 0 to 4294967295, not -1"),
+        ("global_batch = 2048", "global_batch = 64.0", "global_batch wants a whole number, not 64.0"),
+        ("global_batch = 2048", "", "`global_batch` is missing"),
+        ("seed = 17", "shuffle = \"no\"", "shuffle wants true or false, not the text \"no\""),
+        ("seed = 17", "seed = 2026-11-22", "seed wants a whole number, not a date"),
+        ("seed = 17", "epoch_end = \"dorp\"", "epoch_end cannot be `dorp`; did you mean `drop`?"),
+        ("seed = 17", "epoch_end = \"never\"", "epoch_end cannot be `never`; it can be drop, pad, continuous, exact"),
+        ("seed = 17", "epoch_end = 3", "epoch_end wants one of drop, pad, continuous, exact, not 3"),
+        ("seed = 17", "order = { lane = 3 }", "order: there is no key `lane`; did you mean `lanes`?"),
+        ("seed = 17", "order = 3", "order wants a table of keys, not 3"),
+        ("seed = 17", "order = { lanes = \"all\" }", "order: lanes wants a whole number, not the text \"all\""),
+        ("from = \"cls\"", "", "column label: `from` is missing"),
+        ("from = \"cls\"", "form = \"cls\"", "column label: there is no key `form`; did you mean `from`?"),
+        ("from = \"cls\"", "from = [\"cls\"]", "column label: from wants a text in quotes, not a list"),
+        (
+            "decode = \"int\"",
+            "decode = \"integer\"",
+            "column label: decode cannot be `integer`; it can be image, int, json, bytes, box_class",
+        ),
+        (
+            "layout = \"nhwc\"",
+            "normalise = { mean = [0.5], std = [1, 1, 1] }",
+            "column image, normalise: mean wants a list of 3 numbers, not 1 entry",
+        ),
+        (
+            "{ random_flip = {} }",
+            "7",
+            "column image: ops[1] wants a step, such as { resize = { size = 256 } } or \"random_flip\", not 7",
+        ),
+        (
+            "{ random_flip = {} }",
+            "{ resise = 256 }",
+            "column image, ops[1]: there is no step `resise`; did you mean `resize`?",
+        ),
+        ("{ random_flip = {} }", "\"resize\"", "column image, ops[1]: resize wants { size = 256 }"),
+        (
+            "{ random_flip = {} }",
+            "{ resize = {} }",
+            "column image, ops[1]: resize wants { size = 256 }; `size` is missing",
+        ),
+        ("{ random_flip = {} }", "{ resize = true }", "column image, ops[1]: resize wants { size = 256 }, not true"),
+        (
+            "{ random_flip = {} }",
+            "{ resize = \"224\" }",
+            "column image, ops[1]: resize wants { size = 256 }, not the text \"224\"",
+        ),
+        (
+            "{ random_flip = {} }",
+            "{ resize = { size = \"224\" } }",
+            "column image, ops[1].resize: size wants a number of pixels or [height, width], not the text \"224\"; leave out the quotes",
+        ),
+    ];
+
+    #[test]
+    fn what_is_wrong_with_a_key_is_said_in_words_with_its_column_and_its_line() {
+        for (from, to, expected) in WRONG {
+            let text = example().replacen(from, to, 1);
+            assert_ne!(text, example(), "{from}");
+            let error = error_of(&text);
+            let (place, problem) = error.split_once(": ").unwrap();
+            assert_eq!(problem, expected, "{to}");
+            // For a missing key the line is that of the table that lacks it, unless that table is the whole file.
+            let line = place.strip_prefix("job file `job.toml`, line ").and_then(|line| line.parse::<usize>().ok());
+            let line = line.map(|line| text.lines().nth(line - 1).unwrap_or_default());
+            match line {
+                Some(line) => {
+                    assert!(to.is_empty() || line.contains(to) || to.contains(line.trim()), "{line} for {to}")
+                }
+                None => assert_eq!(place, "job file `job.toml`", "{to}"),
+            }
+        }
+        let one_table = example().replacen("[[column]]", "[column]", 1);
+        let one_table = &one_table[..one_table.rfind("[[column]]").unwrap()];
+        let expected = "job file `job.toml`, line 7: write [[column]] with two brackets: a job has a list of columns";
+        assert_eq!(error_of(one_table), expected);
+        let two = example().replace("{ random_flip = {} }", "{ resize = 9, random_flip = {} }");
+        assert!(error_of(&two).contains("ops[1]: has two steps in one table"), "{}", error_of(&two));
+    }
+
+    #[test]
+    fn a_job_without_a_text_is_told_of_its_keys_and_of_no_line() {
+        for (from, to, expected) in WRONG {
+            let table: toml::Table = toml::from_str(&example().replacen(from, to, 1)).unwrap();
+            assert_eq!(JobFile::from_table(&table, "job").unwrap_err().to_string(), format!("job: {expected}"));
+        }
+        let table: toml::Table = toml::from_str(&example()).unwrap();
+        assert!(JobFile::from_table(&table, "job").is_ok());
+    }
+
+    #[test]
+    fn what_is_no_toml_is_shown_with_the_parser_s_view_of_it() {
+        let error = error_of(&example().replace("seed = 17", "seed = "));
+        assert!(error.contains("line 4") && error.contains("seed ="), "{error}");
+    }
+
+    #[test]
+    fn a_step_can_be_short_and_is_the_same_step() {
+        let ops = |ops: &str| {
+            let text =
+                example().replacen("ops = [{ random_resized_crop = { size = 224 } }, { random_flip = {} }]", ops, 1);
+            JobFile::parse(&text, "job.toml").unwrap_or_else(|error| panic!("{error}")).column[0].ops.clone()
+        };
+        let short = ops(
+            "ops = [{ crop_box = \"xml\" }, \"crop_box\", { random_resized_crop = 224 }, { resize = [256, 300] }, { center_crop = 9 }, \"random_flip\", { random_flip = 0.25 }, { random_flip = 1 }]",
+        );
+        let full = ops(
+            "ops = [{ crop_box = { field = \"xml\" } }, { crop_box = {} }, { random_resized_crop = { size = 224 } }, { resize = { size = [256, 300] } }, { center_crop = { size = 9 } }, { random_flip = {} }, { random_flip = { p = 0.25 } }, { random_flip = { p = 1.0 } }]",
+        );
+        assert_eq!(short, full);
+    }
+
+    #[test]
+    fn a_value_that_makes_no_sense_is_named_with_what_would_be_right() {
+        for (from, to, expected) in [
+            ("global_batch = 2048", "global_batch = 0", "`global_batch`"),
+            ("epochs = 90", "epochs = 0", "`epochs`"),
+            ("imagenet-train", "image net", "`name`"),
+            ("size = 224", "size = 0", "`size`"),
+            ("ops = [{ random_resized_crop = { size = 224 } }, ", "ops = [", "different sizes"),
+            ("name = \"label\"", "name = \"image\"", "twice"),
+            ("decode = \"int\"", "decode = \"int\"\ndtype = \"u8\"", "dtype"),
+            ("decode = \"int\"", "decode = \"json\"", "`path`"),
+            ("layout = \"nhwc\"", "normalise = { mean = [0.5,0.5,0.5], std = [1,1,1] }", "float type"),
+            ("seed = 17", "order = { lanes = 0 }", "`order.lanes`"),
+        ] {
+            let error = error_of(&example().replace(from, to));
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+    }
+}

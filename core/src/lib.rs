@@ -1,0 +1,40 @@
+//! The pure half of the system: data and functions without I/O, clock, thread or environment.
+//!
+//! - What a job is and in which [`order`] its samples come: [`job`], [`Position`], [`Receipt`], [`Fingerprint`].
+//! - What the processes send each other: [`messages`], the [`layout`] of a batch, and how a client finds the leading
+//!   coordinator among several ([`coordinators`]).
+//! - The state machines that decide: [`coordinator`], [`client`] and [`feed`]. A shell in the crate of the same name does
+//!   the I/O: it passes events and the time in, and carries out the effects that come out. The simulator in `tests/sim`
+//!   is another shell of the same state machines.
+//!
+//! CI checks that no dependency of this crate is a runtime, opens sockets or files, or reads a clock.
+
+pub mod client;
+pub mod coordinator;
+pub mod coordinators;
+pub mod feed;
+mod fingerprint;
+pub mod hex128;
+pub mod job;
+mod launch;
+pub mod layout;
+pub mod messages;
+#[doc(hidden)]
+pub mod mutations;
+pub mod order;
+mod position;
+mod receipt;
+mod redact;
+mod role;
+mod session;
+mod stage;
+mod stores;
+
+pub use fingerprint::Fingerprint;
+pub use position::{ParsePositionError, Position, SampleId};
+pub use receipt::Receipt;
+pub use redact::{redact, secret_in};
+pub use role::{ParseRoleError, Role};
+pub use session::{MAX_BATCH_BYTES, MAX_SLAB_BYTES, SessionError};
+pub use stage::Stage;
+pub use stores::Stores;

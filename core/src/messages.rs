@@ -1,0 +1,477 @@
+//! The messages between processes. Plain data; the codec encodes it and limits its size.
+//!
+//! There are two protocols: with the coordinator (request and reply, each pair on its own stream: [`ToCoordinator`],
+//! [`FromCoordinator`]), and between a client and its home (one ordered channel each way, beside the batches
+//! themselves: [`ToHome`], [`FromHome`]).
+
+use std::{fmt, net::SocketAddr};
+
+use crate::{Fingerprint, Position, Receipt, SampleId, Stage, job::Job};
+use serde::{Deserialize, Serialize};
+
+pub use crate::launch::{Holder, RunName, Start, StartReason, Started};
+
+/// The version of all messages. A peer with another version is refused with an error that names both.
+pub const PROTOCOL_VERSION: u16 = 4;
+
+/// A session: the ranks of one launch of a trainer on a run of a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SessionId(pub u64);
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "session {}", self.0)
+    }
+}
+
+/// The id of one worker process. It is random, so a restarted worker has a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct WorkerId(pub u64);
+
+/// The id of a node: one kernel boot, unless `SPDL_NODE` sets another id. Processes with the same id can share memory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeId(pub String);
+
+/// Everything that a worker must know to serve a rank of a session. With it any worker can serve the rank, without the
+/// coordinator.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    /// The session's id.
+    pub id: SessionId,
+    /// The job, with the epochs of this launch.
+    pub job: Job,
+    /// W, the number of ranks.
+    pub world: u32,
+    /// B for this launch: the job's, unless the first join set another one.
+    pub global_batch: u32,
+    /// The position where the session started.
+    pub start: Position,
+}
+
+/// The addresses of a home.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Home {
+    /// The worker process.
+    pub worker: WorkerId,
+    /// The worker's name, for logs and the status.
+    pub name: String,
+    /// The node it runs on.
+    pub node: NodeId,
+    /// The QUIC address.
+    pub quic: SocketAddr,
+    /// The path of its Unix socket, if it has one.
+    pub socket: Option<String>,
+}
+
+/// A request to the coordinator.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ToCoordinator {
+    /// A worker is alive. Sent at once after the start and then at every heartbeat; each one carries the full state.
+    WorkerHeartbeat(WorkerHeartbeat),
+    /// A worker shuts down.
+    WorkerLeave {
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// A rank asks to take part in a run of a job.
+    Join(Join),
+    /// A rank is alive, and has reached this position.
+    RankHeartbeat(RankHeartbeat),
+    /// A rank leaves its session.
+    RankLeave(RankHeartbeat),
+    /// Creates a job; has no effect if the same job exists.
+    SubmitJob {
+        /// The job file's text.
+        toml: String,
+        /// The source of the text, for errors.
+        origin: String,
+    },
+    /// Removes a job and all state that belongs to it.
+    RemoveJob {
+        /// The job's name.
+        name: String,
+    },
+    /// Requests one job.
+    DescribeJob {
+        /// The job's name.
+        name: String,
+    },
+    /// Requests the state of the whole cluster.
+    Status,
+    /// Requests a page of the ids of a job's bad samples, in ascending order.
+    BadSamples {
+        /// The job's name.
+        job: String,
+        /// The last id of the previous page; `None` for the first page.
+        after: Option<SampleId>,
+    },
+    /// Resets a run: its next launch starts at the beginning, even if it asks to resume. Refused while the run's ranks
+    /// are alive.
+    ResetRun(RunName),
+}
+
+/// A worker's heartbeat.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkerHeartbeat {
+    /// How to reach the worker.
+    pub home: Home,
+    /// The number of processor cores that it may use.
+    pub cores: f64,
+    /// Whether it drains: it accepts no new ranks, and its ranks are to move to other workers.
+    pub draining: bool,
+    /// The ranks that it serves.
+    pub ranks: Vec<RankStats>,
+    /// The statistics of its stages.
+    pub stages: Vec<StageStats>,
+    /// The faults of its stores.
+    pub store: StoreStats,
+    /// Samples found bad since the last heartbeat that was answered.
+    pub bad_samples: Vec<BadSample>,
+}
+
+/// A worker's statistics of one of its ranks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct RankStats {
+    pub session: SessionId,
+    pub rank: u32,
+    pub transport: Transport,
+    /// Batches delivered.
+    pub batches: u64,
+    /// Batches that are filled and that the trainer has not taken yet.
+    pub ready: u32,
+    /// The number of slots.
+    pub slots: u32,
+    /// What the next batch waits for, if it waits.
+    pub stall: Option<Stall>,
+}
+
+/// How batches travel from a home to a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    /// Shared memory on one node.
+    Local,
+    /// A QUIC connection.
+    Quic,
+    /// The loader runs in the trainer's process.
+    InProcess,
+}
+
+/// The reason why a batch is late.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("stage `{stage}` of worker `{worker}` has waited {waited_ms} ms for {waiting_for}")]
+pub struct Stall {
+    /// The worker's name.
+    pub worker: String,
+    /// The stage.
+    pub stage: Stage,
+    /// What the stage waits for, with the shard if there is one.
+    pub waiting_for: String,
+    /// How long it has waited, in milliseconds.
+    pub waited_ms: u64,
+}
+
+/// What one stage of a pipeline has done since it started. Durations are summed over its concurrent tasks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct StageStats {
+    #[serde(rename = "name")]
+    pub stage: Stage,
+    pub items: u64,
+    pub bytes: u64,
+    pub failures: u64,
+    pub busy_ns: u64,
+    /// Percentiles of the time per item.
+    pub p50_ns: u64,
+    pub p90_ns: u64,
+    pub p99_ns: u64,
+}
+
+impl StageStats {
+    /// Returns the statistics of a stage that has done nothing.
+    #[must_use]
+    pub const fn new(stage: Stage) -> Self {
+        Self { stage, items: 0, bytes: 0, failures: 0, busy_ns: 0, p50_ns: 0, p90_ns: 0, p99_ns: 0 }
+    }
+}
+
+/// Counts a worker's requests to stores, and the faults of stores and disk cache that it recovered from, since it
+/// started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreStats {
+    /// Requests, including hedges.
+    pub requests: u64,
+    /// Requests repeated because the previous one failed.
+    pub retries: u64,
+    /// Requests abandoned because the store was silent or took too long.
+    pub timeouts: u64,
+    /// Requests that the store refused.
+    pub refusals: u64,
+    /// Hedges: second requests beside a slow first one.
+    pub hedges: u64,
+    /// Hedges that were answered before the first request.
+    pub hedge_wins: u64,
+    /// Blocks, indexes and manifests that came with wrong bytes.
+    pub wrong_bytes: u64,
+    /// Entries of the disk cache that were damaged or could not be written.
+    pub cache_faults: u64,
+    /// The longest time over all objects for which requests for an object have been failing, in milliseconds; 0 if none
+    /// fails.
+    pub trouble_ms: u64,
+}
+
+/// A sample whose bytes are intact but do not decode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BadSample {
+    /// The job that found it.
+    pub job: String,
+    /// The sample's id.
+    pub sample: SampleId,
+    /// The shard that it lies in.
+    pub shard: String,
+    /// The key of its record.
+    pub key: String,
+    /// The error.
+    pub cause: String,
+}
+
+/// A rank's request to take part in a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Join {
+    /// The job's name.
+    pub job: String,
+    /// The run's name among those of the job.
+    pub run: String,
+    /// r.
+    pub rank: u32,
+    /// W.
+    pub world: u32,
+    /// B for this launch, if it differs from the job's.
+    pub global_batch: Option<u32>,
+    /// The epochs of the run from this launch on; `None` for as many as the run's last session had, or else as the job
+    /// has.
+    pub epochs: Option<u64>,
+    /// Where to start.
+    pub start: Start,
+    /// The fingerprint in the state that the start comes from, if there is one.
+    pub fingerprint: Option<Fingerprint>,
+    /// The launcher's id: all ranks of a launch share it, restarts included, and no other launch has it.
+    pub launch: Option<String>,
+    /// Whether to supersede a session of the run whose ranks are alive. The same on all ranks of a launch.
+    pub takeover: bool,
+    /// The session that the rank already takes part in, if the coordinator no longer knows it.
+    pub session: Option<SessionId>,
+    /// The rank's node.
+    pub node: NodeId,
+    /// Process id and host of the client, for errors.
+    pub client: String,
+    /// When the client was started, by its own clock: seconds since 1970.
+    pub since_unix_s: u64,
+    /// Random for each client, so that a repeated join of the same client is not mistaken for a restart.
+    pub nonce: u64,
+}
+
+/// A rank's heartbeat.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RankHeartbeat {
+    /// The session that the rank takes part in.
+    pub session: SessionId,
+    /// The job's name, so that a coordinator that forgot the session can name it in its error.
+    pub job: String,
+    /// r.
+    pub rank: u32,
+    /// The nonce of its join.
+    pub nonce: u64,
+    /// The position after the last batch that the trainer has taken.
+    pub acknowledged: Position,
+    /// The receipt of the batches that the trainer has taken.
+    pub receipt: Receipt,
+    /// A home that the client cannot reach.
+    pub unreachable: Option<WorkerId>,
+    /// Milliseconds that the trainer has waited for batches so far.
+    pub waited_ms: u64,
+    /// How batches reach the rank.
+    pub transport: Option<Transport>,
+}
+
+/// A reply of the coordinator.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum FromCoordinator {
+    /// The heartbeat was received.
+    Heard {
+        /// Send the next heartbeat within this many milliseconds.
+        beat_ms: u64,
+        /// A worker, client or session without a heartbeat for this long is considered dead.
+        liveness_ms: u64,
+    },
+    /// The rank takes part in a session.
+    Joined {
+        /// The session.
+        session: Box<Session>,
+        /// Why the session starts where it does.
+        reason: StartReason,
+        /// The rank's home; `None` while there is no worker: send heartbeats until there is one.
+        home: Option<Home>,
+        /// Send the first heartbeat within this many milliseconds.
+        beat_ms: u64,
+    },
+    /// The rank's heartbeat was received.
+    RankHeard {
+        /// The rank's home; `None` while there is no worker.
+        home: Option<Home>,
+        /// Send the next heartbeat within this many milliseconds.
+        beat_ms: u64,
+    },
+    /// The job.
+    Job(Box<Job>),
+    /// The state of the whole cluster, as the JSON that `/status` shows.
+    Status(String),
+    /// The request was carried out.
+    Done,
+    /// The request was refused.
+    Refused(Refusal),
+    /// A page of the ids of a job's bad samples.
+    BadSamples {
+        /// Ids above the requested one, in ascending order; at most [`BAD_SAMPLES_PAGE`].
+        samples: Vec<SampleId>,
+        /// Whether this is the last page.
+        is_last: bool,
+    },
+}
+
+/// The most ids in one page of bad samples: 590 kB at most.
+pub const BAD_SAMPLES_PAGE: usize = 1 << 16;
+
+/// Why the coordinator or a home refused a request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum Refusal {
+    #[error("job `{job}` is unknown; known are: {known}")]
+    UnknownJob { job: String, known: String },
+    #[error("job `{job}` cannot be created: {cause}")]
+    JobInvalid { job: String, cause: String },
+    #[error("job `{job}` has failed: {cause}")]
+    JobFailed { job: String, cause: String },
+    #[error("rank {rank} is not below world {world}")]
+    RankOutOfRange { rank: u32, world: u32 },
+    #[error("`{run}` is no name for a run of job `{job}`; write 1 to 128 of A-Z a-z 0-9 . _ -")]
+    RunName { job: String, run: String },
+    /// Resolves itself once that launch has ended, or its processes were silent for the liveness timeout.
+    #[error("{run} is in use: {session} is held by {holder}")]
+    RunInUse { run: Box<RunName>, session: SessionId, holder: Box<Holder>, liveness_ms: u64 },
+    #[error("{run} is finished: {session} got to {position}, the end of {epochs} epoch(s)")]
+    RunFinished { run: Box<RunName>, session: SessionId, position: Position, epochs: u64 },
+    #[error("start {start} of job `{job}`: {cause}")]
+    StartOutOfRange { job: String, start: Position, cause: String },
+    /// May resolve itself, like [`Refusal::RunInUse`]: the session may belong to a launch that was just killed.
+    #[error(
+        "rank {rank} says {field} is {theirs}; {session} of {run} was started with {ours}, and is held by {holder}"
+    )]
+    SessionDisagrees {
+        run: Box<RunName>,
+        session: SessionId,
+        rank: u32,
+        field: String,
+        theirs: String,
+        ours: String,
+        holder: Box<Holder>,
+        liveness_ms: u64,
+    },
+    #[error("state has fingerprint {theirs}; job `{job}` has {ours}")]
+    FingerprintDiffers { job: String, theirs: Fingerprint, ours: Fingerprint },
+    #[error("{session} of {run} was superseded: rank {rank} joined again from {client}")]
+    SessionSuperseded { run: Box<RunName>, session: SessionId, rank: u32, client: String },
+    #[error("{session} is unknown; join again")]
+    UnknownSession { session: SessionId },
+    #[error("world {world} is more than the global batch of {global_batch}")]
+    WorldTooLarge { world: u32, global_batch: u32 },
+    #[error("a {role} may not send {request}")]
+    Role { role: String, request: String },
+    #[error("{subject} is {actual}; the most is {limit}")]
+    OverLimit { subject: String, actual: String, limit: String },
+    #[error("internal: {cause}")]
+    Internal { cause: String },
+    #[error("coordinator does not lead: {cause}")]
+    NotLeader {
+        /// The address of the leader, if it is known.
+        leader: Option<String>,
+        cause: String,
+    },
+    #[error("job `{job}` cannot be run like this: {cause}")]
+    NoBatch { job: String, cause: String },
+    #[error("the coordinator cannot write its state, and takes on nothing new until it can: {cause}")]
+    Unwritable { cause: String },
+    #[error("job `{job}` has no run `{run}`; known are: {known}")]
+    UnknownRun { job: String, run: String, known: String },
+    #[error("{session} of {run} is over: the run was reset, and begins again at the beginning")]
+    RunReset { run: Box<RunName>, session: SessionId },
+}
+
+/// A message of a client to its home.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ToHome {
+    /// The first message: asks the home to serve this rank.
+    Attach {
+        /// The session.
+        session: Box<Session>,
+        /// r.
+        rank: u32,
+        /// The position where the first batch starts.
+        from: Position,
+        /// The number of slots that the client wants.
+        slots: u32,
+        /// The client's process id and host, for the status.
+        client: String,
+    },
+    /// The client no longer uses a slot.
+    Freed {
+        /// The slot.
+        slot: u32,
+    },
+    /// Asks why there is no batch.
+    Explain,
+}
+
+/// A message of a home to its client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum FromHome {
+    /// The home serves the rank. On the local channel the slab's descriptor comes with this message.
+    Attached {
+        /// The number of slots, at most as many as the client wanted.
+        slots: u32,
+        /// Distance from one slot to the next, in bytes.
+        slot_stride: u64,
+    },
+    /// A slot holds the next batch. On QUIC the same message begins the stream that carries the bytes.
+    Filled {
+        /// The number of the batch since the attach, from 0: streams may overtake each other.
+        sequence: u64,
+        /// The slot.
+        slot: u32,
+        /// The bytes of the batch.
+        used_bytes: u64,
+    },
+    /// All epochs are delivered.
+    End {
+        /// The number of batches since the attach.
+        sequence: u64,
+        /// The position after the last batch.
+        position: Position,
+    },
+    /// The worker shuts down; the client has to find another home and continue from its position.
+    Leaving,
+    /// The home can no longer serve the rank.
+    Fault {
+        /// The reason, which names its subject.
+        message: String,
+        /// Whether another worker may succeed.
+        is_retryable: bool,
+    },
+    /// The reply to [`ToHome::Explain`]; `None` if a batch is about to arrive.
+    Explained(Option<Stall>),
+}
