@@ -324,6 +324,11 @@ impl World {
         match self.scenario.restarts {
             Restarts::Alone => {
                 let delay_us = self.dice.within(100_000, 3_000_000);
+                let state = &self.launchers[launcher];
+                if state.is_refused || state.is_finished {
+                    // The person's reaction to a refusal is not a stall of the cluster.
+                    self.progress(launcher);
+                }
                 let state = &mut self.launchers[launcher];
                 if std::mem::take(&mut state.is_refused) && (self.is_calm || self.dice.percent(50)) {
                     state.current.takeover = true;
