@@ -26,7 +26,7 @@ use spdl_core::{
     Position,
     job::{Job, JobError, JobFile},
     messages::{Refusal, Session, SessionId, StageStats, StartReason, Transport},
-    order::{BatchParams, Plan, PlanError},
+    order::{Plan, PlanError},
 };
 use spdl_shard::store::{DatasetStore, StoreError};
 use spdl_worker::{
@@ -200,8 +200,7 @@ impl LocalBuilder {
             return Err(ClientError::from(Refusal::WorldTooLarge { world, global_batch }).into());
         }
         let (start, reason) = start_of(self.start, &job, global_batch)?;
-        let batches = BatchParams { global_batch, epochs: job.epochs, epoch_end: job.epoch_end };
-        Plan::new(&manifest.block_samples(), job.seed, job.order)?.check(&batches)?;
+        Plan::new(&manifest.block_samples(), job.seed, job.order)?.check(&job.batches(global_batch))?;
         let session = Session { id: SessionId(0), job, world, global_batch, start };
         // The job's functions may run: the caller chose the job, and they run with the caller's rights.
         let access = Access { transforms: Some(self.transforms), ..Access::default() };

@@ -37,7 +37,6 @@ mod source;
 mod start;
 mod state;
 mod stats;
-mod steps;
 mod waits;
 
 pub use batch::{Batch, FreeSlot};

@@ -14,11 +14,7 @@ use spdl_core::{
     messages::{Session, StartReason, Transport},
 };
 
-use crate::{
-    ClientError, Delivery, Source, SourceEvent, Started, State, Stats,
-    stats::LoaderTally,
-    steps::{ends_epoch, epoch, steps_per_epoch},
-};
+use crate::{ClientError, Delivery, Source, SourceEvent, Started, State, Stats, stats::LoaderTally};
 
 /// Gives a trainer the batches of one rank. Its position, state and receipt cover the batches that it has *handed to
 /// the caller*, never those that are only prefetched.
@@ -225,26 +221,33 @@ impl<S: Source> Loader<S> {
     /// Returns the number of steps in an epoch, or `None` where a batch can span two epochs (`continuous`).
     #[must_use]
     pub fn steps_per_epoch(&self) -> Option<u64> {
-        steps_per_epoch(&self.session.job, self.session.global_batch)
+        self.session.batches().steps_per_epoch(self.session.job.samples)
+    }
+
+    /// Returns the largest number of steps that start in an epoch: [`Loader::steps_per_epoch`], or that of the longest
+    /// epoch where a batch can span two epochs.
+    #[must_use]
+    pub fn max_steps_per_epoch(&self) -> u64 {
+        self.session.batches().max_steps_per_epoch(self.session.job.samples)
     }
 
     /// Returns the number of steps from [`Loader::position`] to the end of the last epoch.
     #[must_use]
     pub fn steps_left(&self) -> u64 {
-        self.session.job.steps_left(self.session.global_batch, self.position)
+        self.session.batches().steps_left(self.session.job.samples, self.position)
     }
 
     /// Returns the epoch in which the next batch starts, or the job's number of epochs when all are delivered.
     #[must_use]
     pub fn epoch(&self) -> u64 {
-        epoch(&self.session.job, self.session.global_batch, self.position)
+        self.session.batches().epoch_at(self.session.job.samples, self.position)
     }
 
     /// Returns whether `batch`, a batch of this loader, is the last one that starts in its epoch.
     #[must_use]
     pub fn ends_epoch(&self, batch: &S::Batch) -> bool {
         let header = batch.header();
-        ends_epoch(&self.session.job, self.session.global_batch, header.from(), header.next())
+        self.session.batches().ends_epoch(self.session.job.samples, header.from(), header.next())
     }
 
     /// Returns the statistics so far.

@@ -1,9 +1,10 @@
 //! Checks whether a session that a peer sent can be served, and computes the layout of its batches.
 
 use crate::{
-    job::{Job, JobError},
+    job::JobError,
     layout::{ALIGN, Entry, Layout},
     messages::Session,
+    order::BatchParams,
 };
 
 /// The most bytes of a slab. Pages that no batch touches take no memory, so this limit prevents overflows; it does not
@@ -29,6 +30,12 @@ pub enum SessionError {
 }
 
 impl Session {
+    /// Returns how the session's stream is cut into steps.
+    #[must_use]
+    pub const fn batches(&self) -> BatchParams {
+        self.job.batches(self.global_batch)
+    }
+
     /// Checks that `rank` can take part in the session. Any peer with a certificate may have sent it, so every number
     /// is checked before it is used to compute or allocate anything.
     ///
@@ -42,7 +49,7 @@ impl Session {
             return Err(SessionError::World { world: *world, global_batch: *global_batch });
         }
         job.check()?;
-        let entries = Job::entries_per_rank(*global_batch, *world);
+        let entries = self.batches().entries_per_rank(*world);
         let per_sample: u128 = job.columns.iter().map(|column| sample_bytes(column) + 8).sum();
         let per_column = 4 * ALIGN as u128;
         let bytes = u128::from(entries) * (per_sample + size_of::<Entry>() as u128)
@@ -56,7 +63,7 @@ impl Session {
     /// Returns the layout of the session's batches. The session must have been [checked](Self::check).
     #[must_use]
     pub fn layout(&self) -> Layout {
-        Layout::new(&self.job.columns, Job::entries_per_rank(self.global_batch, self.world))
+        Layout::new(&self.job.columns, self.batches().entries_per_rank(self.world))
     }
 }
 

@@ -72,7 +72,7 @@ fn deliver(config: &Config) -> Value {
             json!({"from": position(step.from), "next": position(step.next), "ranks": ranks})
         })
         .collect();
-    let substitutes = |&(epoch, offset): &(u64, u64)| [0, 7, 8].map(|i| plan.substitute(epoch, offset, i).id);
+    let substitutes = |&(epoch, offset): &(u64, u64)| [0, 7, 8].map(|i| plan.substitute(epoch, offset, i).unwrap().id);
     json!({
         "at": config.at.iter().map(|&(epoch, offset)| plan.at(epoch, offset).id).collect::<Vec<_>>(),
         "substitutes": config.at.iter().flat_map(substitutes).collect::<Vec<_>>(),

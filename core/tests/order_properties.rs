@@ -157,7 +157,7 @@ proptest! {
     #[test]
     fn a_substitute_is_a_sample_of_the_dataset(plan in plans(), epoch in 0_u64..5, attempt in 0_u32..64) {
         for offset in 0..plan.samples() {
-            let found = plan.substitute(epoch, offset, attempt);
+            let found = plan.substitute(epoch, offset, attempt).unwrap();
             prop_assert_eq!(plan.locate(found.id), found);
         }
     }

@@ -164,12 +164,12 @@ fn a_substitute_is_another_sample_and_comes_from_the_same_block_at_first() {
     let plan = plan(&[9, 1, 30, 60], 4, 10);
     for offset in 0..100 {
         let bad = plan.at(1, offset);
-        let near = plan.substitute(1, offset, 0);
+        let near = plan.substitute(1, offset, 0).unwrap();
         assert!(near.id != bad.id);
         assert!(near.block == bad.block || bad.block == 1, "only a block of one sample has no other");
-        let far: Vec<_> = (8..40).map(|attempt| plan.substitute(1, offset, attempt).block).collect();
+        let far: Vec<_> = (8..40).map(|attempt| plan.substitute(1, offset, attempt).unwrap().block).collect();
         assert!(far.iter().any(|block| *block != bad.block));
-        assert_eq!(near, plan.substitute(1, offset, 0));
+        assert_eq!(Some(near), plan.substitute(1, offset, 0));
     }
 }
 

@@ -203,14 +203,13 @@ impl<S: Source<Batch: Into<BatchMemory>, Error: Into<DeviceError>>> AnyLoader fo
 
     fn facts(&self) -> Facts {
         let (job, session) = (self.loader().job(), self.loader().session());
-        let batch = u64::from(session.global_batch);
         let columns = job.columns.iter().map(|column| (column.name.clone(), column.dtype.name()));
         Facts {
             job: job.name.clone(),
             samples: job.samples,
             epochs: job.epochs,
             global_batch: session.global_batch,
-            steps: self.loader().steps_per_epoch().unwrap_or_else(|| job.samples.div_ceil(batch)),
+            steps: self.loader().max_steps_per_epoch(),
             is_evaluation: job.is_evaluation(),
             columns: columns.collect(),
         }

@@ -27,9 +27,6 @@ use super::{
     report,
 };
 
-/// Number of substitutes tried for one sample; the worker's limit is the same.
-const MOST_ATTEMPTS: u32 = 64;
-
 /// Arguments of `audit`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuditArgs {
@@ -88,7 +85,35 @@ struct AuditOutcome {
 }
 
 /// The sorted sample ids of each step, by the step's position.
-type Steps = BTreeMap<Position, Vec<u64>>;
+type StepIds = BTreeMap<Position, Vec<u64>>;
+
+/// What a run of the plan delivers when substitutes take the place of bad samples.
+#[derive(Debug, Default)]
+struct PlannedDelivery {
+    samples: u64,
+    substituted: u64,
+    receipt: Receipt,
+}
+
+impl PlannedDelivery {
+    /// Counts an entry of a batch, and returns the id of the sample that it holds; `None` if it holds none.
+    fn add(&mut self, open: &OpenJob, item: &Item, bad: &HashSet<SampleId>) -> Option<SampleId> {
+        if item.kind == ItemKind::Invalid {
+            return None;
+        }
+        let planned = item.located.id;
+        let id = match open.job.bad_samples {
+            BadSamples::Substitute => open.plan.delivered(item, |id| bad.contains(&id)).map_or(planned, |at| at.id),
+            BadSamples::Mask | BadSamples::Fail => planned,
+        };
+        if item.kind == ItemKind::Sample {
+            self.receipt.add_sample(item.at, id);
+            self.samples += 1;
+            self.substituted += u64::from(id != planned);
+        }
+        Some(id)
+    }
+}
 
 /// Runs `audit`.
 pub(crate) fn run(args: &AuditArgs) -> Outcome {
@@ -136,50 +161,28 @@ pub(crate) fn run(args: &AuditArgs) -> Outcome {
 }
 
 /// Walks the plan, replaces each bad sample by its substitute, and returns the plan's receipt and steps.
-fn expected(open: &OpenJob, args: &AuditArgs, batches: &BatchParams) -> (AuditOutcome, Steps) {
+fn expected(open: &OpenJob, args: &AuditArgs, batches: &BatchParams) -> (AuditOutcome, StepIds) {
     let bad: HashSet<SampleId> = args.bad_samples.iter().copied().map(SampleId).collect();
-    let mut verdict = AuditOutcome::default();
-    let mut steps = Steps::new();
-    let mut position = args.from;
+    let mut planned = PlannedDelivery::default();
+    let mut steps = 0;
+    let mut step_ids = StepIds::new();
     let mut items = Vec::new();
-    while args.steps.is_none_or(|most| verdict.steps < most)
-        && let Some(step) = open.plan.step(position, batches)
-    {
+    let limit = args.steps.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    for step in open.plan.steps(args.from, batches).take(limit) {
         open.plan.rank_items(&step, 0, 1, &mut items);
-        let mut ids = Vec::with_capacity(items.len());
-        for item in items.iter().filter(|item| item.kind != ItemKind::Invalid) {
-            let id = delivered_id(open, item, &bad);
-            if item.kind == ItemKind::Sample {
-                verdict.plan_receipt.add_sample(item.at, id);
-                verdict.samples += 1;
-                verdict.substituted += u64::from(id != item.located.id);
-            }
-            ids.push(id.0);
-        }
-        ids.sort_unstable();
+        let mut ids: Vec<u64> = items.iter().filter_map(|item| planned.add(open, item, &bad)).map(|id| id.0).collect();
         if !args.traces.is_empty() {
-            steps.insert(step.from, ids);
+            ids.sort_unstable();
+            step_ids.insert(step.from, ids);
         }
-        verdict.steps += 1;
-        position = step.next;
+        steps += 1;
     }
-    (verdict, steps)
+    let PlannedDelivery { samples, substituted, receipt } = planned;
+    (AuditOutcome { steps, samples, substituted, plan_receipt: receipt, ..AuditOutcome::default() }, step_ids)
 }
 
-/// Returns the sample that is delivered for an item: the planned one, or its first substitute that is not bad.
-fn delivered_id(open: &OpenJob, item: &Item, bad: &HashSet<SampleId>) -> SampleId {
-    let planned = item.located.id;
-    if open.job.bad_samples != BadSamples::Substitute || !bad.contains(&planned) {
-        return planned;
-    }
-    (0..MOST_ATTEMPTS)
-        .map(|attempt| open.plan.substitute(item.at.epoch, item.at.offset, attempt).id)
-        .find(|id| !bad.contains(id))
-        .unwrap_or(planned)
-}
-
-fn delivered(traces: &[PathBuf]) -> Result<Steps, CtlError> {
-    let mut steps = Steps::new();
+fn delivered(traces: &[PathBuf]) -> Result<StepIds, CtlError> {
+    let mut steps = StepIds::new();
     for path in traces {
         read_trace(path, &mut steps)?;
     }
@@ -187,7 +190,7 @@ fn delivered(traces: &[PathBuf]) -> Result<Steps, CtlError> {
     Ok(steps)
 }
 
-fn read_trace(path: &Path, steps: &mut Steps) -> Result<(), CtlError> {
+fn read_trace(path: &Path, steps: &mut StepIds) -> Result<(), CtlError> {
     let failed = |source| CtlError::ReadFile { path: path.to_owned(), source };
     let file = std::fs::File::open(path).map_err(failed)?;
     for line in BufReader::new(file).lines() {
@@ -198,7 +201,7 @@ fn read_trace(path: &Path, steps: &mut Steps) -> Result<(), CtlError> {
 }
 
 /// Describes the first step whose delivered samples are not the planned ones.
-fn difference(expected: &Steps, delivered: &Steps) -> Option<String> {
+fn difference(expected: &StepIds, delivered: &StepIds) -> Option<String> {
     for (position, ids) in expected {
         let Some(got) = delivered.get(position) else {
             return Some(format!("the step at {position} was not delivered"));
@@ -230,7 +233,7 @@ fn without(a: &[u64], b: &[u64]) -> Vec<u64> {
 mod tests {
     use super::*;
 
-    fn steps(list: &[(u64, &[u64])]) -> Steps {
+    fn steps(list: &[(u64, &[u64])]) -> StepIds {
         list.iter().map(|(offset, ids)| (Position::new(0, *offset), ids.to_vec())).collect()
     }
 

@@ -69,10 +69,6 @@ impl OpenJob {
 
     /// Returns how the job cuts its stream into steps.
     pub(crate) fn batches(&self, global_batch: Option<u32>) -> BatchParams {
-        BatchParams {
-            global_batch: global_batch.unwrap_or(self.job.global_batch),
-            epochs: self.job.epochs,
-            epoch_end: self.job.epoch_end,
-        }
+        self.job.batches(global_batch.unwrap_or(self.job.global_batch))
     }
 }

@@ -137,16 +137,12 @@ pub(crate) fn ranks(rank: Option<u32>, world: u32, batches: &BatchParams) -> Res
 }
 
 /// Iterates over `--steps` steps, or without `--steps` over the steps to the end of the first epoch.
-fn steps<'a>(open: &'a OpenJob, args: &PlanArgs, batches: &'a BatchParams) -> impl Iterator<Item = Step> + 'a {
-    let (first_epoch, most) = (args.epoch, args.steps);
-    let mut position = Position::new(args.epoch, args.from);
-    std::iter::from_fn(move || {
-        let step = open.plan.step(position, batches)?;
-        position = step.next;
-        Some(step)
-    })
-    .take_while(move |step| most.is_some() || step.from.epoch == first_epoch)
-    .take(most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX)))
+fn steps<'a>(open: &'a OpenJob, args: &PlanArgs, batches: &BatchParams) -> impl Iterator<Item = Step> + 'a {
+    let (first_epoch, limit) = (args.epoch, args.steps);
+    open.plan
+        .steps(Position::new(args.epoch, args.from), batches)
+        .take_while(move |step| limit.is_some() || step.from.epoch == first_epoch)
+        .take(limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX)))
 }
 
 fn print_ids(

@@ -128,7 +128,7 @@ async fn serve_rank(request: AttachRequest, script: &Watched<Script>) -> Result<
     let slab = request.new_slab(request.slots, layout.slot_bytes()).unwrap();
     let offset = from.offset - early_steps * u64::from(session.global_batch);
     let mut rank = Rank {
-        params: BatchParams { global_batch: session.global_batch, ..(&session.job).into() },
+        params: session.batches(),
         samples: session.job.samples,
         rank: request.rank,
         world: session.world,

@@ -37,7 +37,7 @@ pub(super) struct ExpectedStream {
 
 impl ExpectedStream {
     pub(super) fn new(job: &Job, global_batch: u32, start: Position) -> Self {
-        Self { samples: job.samples, batch: BatchParams { global_batch, ..job.into() }, expected: start }
+        Self { samples: job.samples, batch: job.batches(global_batch), expected: start }
     }
 
     /// Returns the position after the next step.

@@ -5,7 +5,6 @@ use crate::{
     job::{Job, is_name},
     messages::{FromCoordinator, Join, RankHeartbeat, Refusal, RunName, Session, SessionId, Start, StartReason},
     mutations::{Mutation, mutated},
-    order::BatchParams,
 };
 
 use super::{
@@ -74,18 +73,14 @@ impl Coordinator {
             return Err(Refusal::FingerprintDiffers { job: join.job.clone(), theirs, ours: state.fingerprint });
         }
         let job = self.job_of_launch(join)?;
-        let batches = BatchParams { global_batch, ..(&job).into() };
-        if let Err(error) = batches.check(job.samples) {
+        if let Err(error) = job.batches(global_batch).check(job.samples) {
             return Err(Refusal::NoBatch { job: join.job.clone(), cause: error.to_string() });
         }
         let Start::At(start) = join.start else { return Ok(()) };
         // A position from a saved state is where a trainer stopped, so it may be the end of the epoch. A position that
         // a user typed must be one where a session can start.
         let problem = match join.fingerprint.is_some() || join.session.is_some() {
-            true if start.offset <= job.samples => None,
-            true => {
-                Some(format!("offset {} is past the end of an epoch: it has {} samples", start.offset, job.samples))
-            }
+            true => job.offset_problem(start),
             false => job.start_problem(global_batch, start),
         };
         problem.map_or(Ok(()), |cause| Err(Refusal::StartOutOfRange { job: join.job.clone(), start, cause }))
@@ -243,7 +238,7 @@ impl Coordinator {
         let (start, reason) = match (join.start, resumable) {
             (Start::At(at), _) => (at, StartReason::Given),
             (Start::Resume, Some((session, position))) => {
-                if job.steps_left(global_batch, position) == 0 {
+                if job.batches(global_batch).steps_left(job.samples, position) == 0 {
                     let run = Box::new(RunName { job: join.job.clone(), run: join.run.clone() });
                     return Err(Refusal::RunFinished { run, session, position, epochs: job.epochs });
                 }

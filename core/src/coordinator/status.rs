@@ -2,8 +2,9 @@
 
 use crate::{
     Position, Receipt, SampleId, Stage,
-    job::{BadSamples, EpochEnd, Job, OrderParams},
+    job::{BadSamples, EpochEnd, OrderParams},
     messages::{PROTOCOL_VERSION, StageStats, Stall, StartReason, StoreStats, Transport, WorkerId},
+    order::BatchParams,
     redact,
 };
 use serde::{Deserialize, Serialize};
@@ -283,7 +284,7 @@ impl Coordinator {
 
     fn run_status(&self, state: &JobState, session: &SessionState) -> RunStatus {
         let acknowledged = session.resumes_at().unwrap_or(Position::START);
-        let job = Job { epochs: session.epochs, ..state.job.clone() };
+        let batches = BatchParams { epochs: session.epochs, ..state.job.batches(session.global_batch) };
         let liveness_ms = self.config.liveness_ms;
         let is_over = session.is_over(self.now_ms, liveness_ms);
         let alive = session.ranks.values().filter(|rank| !is_over && rank.is_alive(self.now_ms, liveness_ms)).count();
@@ -294,7 +295,7 @@ impl Coordinator {
             epochs: session.epochs,
             session: session.id.0,
             acknowledged,
-            is_finished: job.steps_left(session.global_batch, acknowledged) == 0,
+            is_finished: batches.steps_left(state.job.samples, acknowledged) == 0,
             ranks_alive: u32::try_from(alive).unwrap_or(u32::MAX),
             holder: (!is_over).then(|| session.holder(self.now_ms, liveness_ms).to_string()),
             receipt: receipt.map(|receipt| receipt.to_string()),

@@ -9,8 +9,6 @@ use crate::{
     order::{Located, Plan},
 };
 
-/// Maximum number of substitutes tried for one bad sample.
-const MAX_SUBSTITUTES: u32 = 64;
 /// Number of causes that the error about too many bad samples names.
 const NAMED_CAUSES: usize = 3;
 /// Maximum number of kinds of bad samples of a job that the log distinguishes.
@@ -37,8 +35,9 @@ pub fn remedy(policy: BadSamples, plan: &Plan, at: Position, attempts: u32) -> R
     match policy {
         BadSamples::Fail => Remedy::Fail,
         BadSamples::Mask => Remedy::Mask,
-        BadSamples::Substitute if attempts >= MAX_SUBSTITUTES => Remedy::GiveUp,
-        BadSamples::Substitute => Remedy::Substitute(plan.substitute(at.epoch, at.offset, attempts)),
+        BadSamples::Substitute => {
+            plan.substitute(at.epoch, at.offset, attempts).map_or(Remedy::GiveUp, Remedy::Substitute)
+        }
     }
 }
 
@@ -207,6 +206,7 @@ mod tests {
     use crate::{
         SampleId,
         job::{BadSamples, EpochEnd, OrderParams},
+        order::MAX_SUBSTITUTES,
     };
 
     use super::*;
@@ -259,7 +259,7 @@ mod tests {
         let plan = Plan::new(&[10], 0, order).unwrap();
         let of = |attempts| remedy(BadSamples::Substitute, &plan, Position::new(0, 3), attempts);
         for attempts in 0..MAX_SUBSTITUTES {
-            assert_eq!(of(attempts), Remedy::Substitute(plan.substitute(0, 3, attempts)));
+            assert_eq!(of(attempts), Remedy::Substitute(plan.substitute(0, 3, attempts).unwrap()));
         }
         assert_eq!((of(MAX_SUBSTITUTES), of(u32::MAX)), (Remedy::GiveUp, Remedy::GiveUp));
         assert_eq!(remedy(BadSamples::Fail, &plan, Position::START, 0), Remedy::Fail);

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use super::{Column, ColumnKind, DType, Decoded, ImageColumn, ImageOp, Job, JobError, OrderFile, is_name};
-use crate::order::BatchParams;
 
 /// Upper limits of the pixels on a side and of the bytes of a ragged sample: both bound the size of a slot.
 pub(super) const MAX_SIDE: u32 = 16_384;
@@ -97,7 +96,7 @@ impl Job {
             let problem = format!("is {epochs}: with {} samples each that is more than 2^62 in all", self.samples);
             return Err(wrong(name, "`epochs`", problem));
         }
-        BatchParams::from(self)
+        self.batches(self.global_batch)
             .check(self.samples)
             .map_err(|source| JobError::NoBatch { job: name.clone(), source })?;
         if u64::from(self.order.lanes) > self.samples {

@@ -29,21 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Fingerprint, order::PlanError};
 
-/// What happens when fewer samples than a global batch are left in an epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum EpochEnd {
-    /// The samples that do not fill a batch are left out of this epoch.
-    #[default]
-    Drop,
-    /// The last batch wraps round to the epoch's first samples, marked as padding.
-    Pad,
-    /// The next epoch follows in the same batch.
-    Continuous,
-    /// The last batch is short; entries past the end are masked, so that every rank has the same steps.
-    Exact,
-}
+pub use crate::order::{EpochEnd, OrderParams};
 
 /// What happens to a sample whose bytes are right but do not decode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,19 +43,6 @@ pub enum BadSamples {
     Mask,
     /// The job fails.
     Fail,
-}
-
-/// The parameters of the order, fixed when a job is created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OrderParams {
-    /// Version of the order's algorithm; this code knows version 1.
-    pub version: u32,
-    /// L, the number of lanes; at least 1.
-    pub lanes: u32,
-    /// M, the number of samples of a lane that are shuffled among themselves; at least 1.
-    pub window: u64,
-    /// Whether blocks, spans and windows are permuted at all.
-    pub shuffle: bool,
 }
 
 /// The facts about a dataset that creating a job needs; they come from the manifest.
@@ -192,12 +165,6 @@ impl Job {
     #[must_use]
     pub fn is_evaluation(&self) -> bool {
         !self.order.shuffle && self.epoch_end == EpochEnd::Exact && self.epochs == 1
-    }
-
-    /// Returns the largest number of samples that one rank gets per step, with `world` ranks.
-    #[must_use]
-    pub fn entries_per_rank(global_batch: u32, world: u32) -> u32 {
-        global_batch.div_ceil(world)
     }
 }
 

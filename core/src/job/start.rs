@@ -1,8 +1,7 @@
-//! The positions in a job's stream where a launch can start, and the number of steps from there.
+//! The positions in a job's stream where a launch can start.
 
-use crate::Position;
-
-use super::{EpochEnd, Job};
+use super::Job;
+use crate::{Position, order::BatchParams};
 
 /// Returns whether a text can be the name of a job or of a run: 1 to 128 of `[A-Za-z0-9._-]`.
 #[must_use]
@@ -12,23 +11,17 @@ pub fn is_name(text: &str) -> bool {
 }
 
 impl Job {
-    /// Returns the number of steps from `position` to the end of the last epoch, with batches of `global_batch`, which
-    /// must not be 0.
+    /// Returns how the job's stream is cut into steps, with batches of `global_batch`.
     #[must_use]
-    pub fn steps_left(&self, global_batch: u32, position: Position) -> u64 {
-        let batch = u64::from(global_batch);
-        let Some(later_epochs) = self.epochs.checked_sub(position.epoch).and_then(|left| left.checked_sub(1)) else {
-            return 0;
-        };
-        let left = self.samples.saturating_sub(position.offset);
-        match self.epoch_end {
-            EpochEnd::Drop => left / batch + later_epochs * (self.samples / batch),
-            EpochEnd::Pad | EpochEnd::Exact => left.div_ceil(batch) + later_epochs * self.samples.div_ceil(batch),
-            EpochEnd::Continuous => {
-                let samples = u128::from(left) + u128::from(later_epochs) * u128::from(self.samples);
-                u64::try_from(samples / u128::from(batch)).unwrap_or(u64::MAX)
-            }
-        }
+    pub const fn batches(&self, global_batch: u32) -> BatchParams {
+        BatchParams { global_batch, epochs: self.epochs, epoch_end: self.epoch_end }
+    }
+
+    /// Explains why `position` is in no epoch of the stream; `None` if it is in one, or at its end.
+    #[must_use]
+    pub fn offset_problem(&self, position: Position) -> Option<String> {
+        let (offset, samples) = (position.offset, self.samples);
+        (offset > samples).then(|| format!("offset {offset} is past the end of an epoch: it has {samples} samples"))
     }
 
     /// Explains why a launch cannot start at `start`, with the range that is possible; `None` if it can.
@@ -42,14 +35,13 @@ impl Job {
                 epochs - 1
             ));
         }
-        if start.offset > *samples {
-            return Some(format!("offset {} is past the end of an epoch: it has {samples} samples", start.offset));
-        }
-        (self.steps_left(global_batch, start) == 0).then(|| {
-            format!(
-                "no batch of {global_batch} is left there: the last epoch is {} and has {samples} samples",
-                epochs - 1
-            )
+        self.offset_problem(start).or_else(|| {
+            (self.batches(global_batch).steps_left(*samples, start) == 0).then(|| {
+                format!(
+                    "no batch of {global_batch} is left there: the last epoch is {} and has {samples} samples",
+                    epochs - 1
+                )
+            })
         })
     }
 }

@@ -1,45 +1,7 @@
-//! Steps: how the stream is cut into global batches, what happens at the end of an epoch, and how a batch is divided
-//! among ranks.
+//! Batches: which entries a step has, what those past the end of an epoch hold, and how they are divided among ranks.
 
-use serde::{Deserialize, Serialize};
-
-use super::{EpochLease, Located, Plan, PlanError};
-use crate::{
-    Position, Receipt, SampleId,
-    job::{EpochEnd, Job},
-};
-
-/// How the stream is cut into steps. These parameters are not part of the order: a resumed run may change all of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BatchParams {
-    /// B, the number of samples per step over all ranks; at least 1.
-    pub global_batch: u32,
-    /// Number of epochs to deliver.
-    pub epochs: u64,
-    /// Policy at the end of an epoch.
-    pub epoch_end: EpochEnd,
-}
-
-impl From<&Job> for BatchParams {
-    fn from(job: &Job) -> Self {
-        Self { global_batch: job.global_batch, epochs: job.epochs, epoch_end: job.epoch_end }
-    }
-}
-
-/// One global batch of the stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Step {
-    /// Its first sample.
-    pub from: Position,
-    /// Where the search for the next step begins: the position to resume from once this step is done. At the end of an
-    /// epoch fewer than B samples may follow it; a resumed run with smaller batches still delivers them.
-    pub next: Position,
-    /// B.
-    pub global_batch: u32,
-    /// What the entries past the end of the epoch hold.
-    pub epoch_end: EpochEnd,
-}
+use super::{BatchParams, EpochEnd, EpochLease, Located, Plan, PlanError, Step};
+use crate::{Position, Receipt, SampleId};
 
 /// The kind of an entry of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,54 +27,21 @@ pub struct Item {
 }
 
 impl BatchParams {
-    /// Checks that at least one batch can be cut from a dataset of `samples`. Every entry point that takes a job calls
-    /// this: a job without a batch would train on nothing and succeed.
-    ///
-    /// # Errors
-    /// [`PlanError::NoBatch`] for a global batch of 0, [`PlanError::Empty`] for a dataset without samples, and
-    /// [`PlanError::BatchExceedsDataset`] if there would be no step because the samples never fill one batch.
-    pub fn check(&self, samples: u64) -> Result<(), PlanError> {
-        if self.global_batch == 0 {
-            return Err(PlanError::NoBatch);
-        }
-        if samples == 0 {
-            return Err(PlanError::Empty);
-        }
-        if self.epochs > 0 && self.step(samples, Position::START).is_none() {
-            let Self { global_batch, epochs, .. } = *self;
-            return Err(PlanError::BatchExceedsDataset { global_batch, samples, epochs });
-        }
-        Ok(())
-    }
-
-    /// Returns the same as [`Plan::step`], for a caller that knows the number of samples and has no plan.
+    /// Returns the largest number of entries that one rank gets per step, with `world` ranks.
     ///
     /// # Panics
-    /// If the global batch or the number of samples is 0.
+    /// If `world` is 0.
     #[must_use]
-    pub fn step(&self, samples: u64, from: Position) -> Option<Step> {
-        assert!(self.global_batch > 0, "a global batch of 0 samples");
-        let size = u64::from(self.global_batch);
-        let mut from = if from.offset < samples { from } else { Position::new(from.epoch.saturating_add(1), 0) };
-        let mut end = from.offset + size;
-        match self.epoch_end {
-            EpochEnd::Drop if size > samples => return None,
-            EpochEnd::Drop if end > samples => {
-                from = Position::new(from.epoch.saturating_add(1), 0);
-                end = size;
-            }
-            EpochEnd::Pad | EpochEnd::Exact => end = end.min(samples),
-            EpochEnd::Drop | EpochEnd::Continuous => {}
-        }
-        if from.epoch >= self.epochs {
-            return None;
-        }
-        let next = Position::new(from.epoch + end / samples, end % samples);
-        if next > Position::new(self.epochs, 0) {
-            return None;
-        }
-        Some(Step { from, next, global_batch: self.global_batch, epoch_end: self.epoch_end })
+    pub const fn entries_per_rank(&self, world: u32) -> u32 {
+        self.global_batch.div_ceil(world)
     }
+}
+
+/// Returns the entries of a batch, in the order of [`Plan::rank_items`], that `rank` of `world` gets. No rank gets more
+/// than [`BatchParams::entries_per_rank`].
+fn rank_entries(global_batch: u32, rank: u32, world: u32) -> std::ops::Range<u64> {
+    let start = |rank: u64| rank * u64::from(global_batch) / u64::from(world);
+    start(rank.into())..start(u64::from(rank) + 1)
 }
 
 const fn gcd(a: u32, b: u32) -> u32 {
@@ -160,13 +89,13 @@ impl Plan {
         let size = u64::from(step.global_batch);
         let classes = u64::from(gcd(self.lanes(), step.global_batch));
         let class_size = size / classes;
-        let (start, end) = (u64::from(rank) * size / u64::from(world), (u64::from(rank) + 1) * size / u64::from(world));
-        let (mut class, mut index) = (start / class_size, start % class_size);
+        let entries = rank_entries(step.global_batch, rank, world);
+        let (mut class, mut index) = (entries.start / class_size, entries.start % class_size);
         let before = step.from.offset % classes;
         let mut lease = self.lease(step.from.epoch);
         items.clear();
-        items.reserve((end - start) as usize);
-        for _ in start..end {
+        items.reserve((entries.end - entries.start) as usize);
+        for _ in entries {
             let first = if class >= before { class - before } else { class + classes - before };
             items.push(self.item(step, step.from.offset + first + index * classes, &mut lease));
             index += 1;
@@ -214,5 +143,28 @@ impl Plan {
             }
         }
         receipt
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_share_a_batch_without_gaps_and_none_gets_more_than_the_largest_share() {
+        for (global_batch, world) in [(24, 1), (24, 8), (24, 7), (25, 24), (u32::MAX, 3), (u32::MAX, u32::MAX)] {
+            let batches = BatchParams { global_batch, epochs: 1, epoch_end: EpochEnd::Drop };
+            let largest = u64::from(batches.entries_per_rank(world));
+            let ranks = (0..world.min(100)).chain([world - 1]);
+            let shares: Vec<_> = ranks.map(|rank| rank_entries(global_batch, rank, world)).collect();
+            assert!(shares.iter().all(|share| (1..=largest).contains(&(share.end - share.start))), "{shares:?}");
+            assert!(
+                shares
+                    .windows(2)
+                    .take(99)
+                    .all(|pair| world > 100 || pair[0].end == pair[1].start || pair[0] == pair[1])
+            );
+            assert_eq!((shares[0].start, shares.last().unwrap().end), (0, u64::from(global_batch)));
+        }
     }
 }

@@ -9,17 +9,19 @@ mod epoch;
 mod permutation;
 #[cfg(test)]
 mod statistics;
+mod steps;
+mod substitutes;
 
-pub use batch::{BatchParams, Item, ItemKind, Step};
+pub use batch::{Item, ItemKind};
+pub use steps::{BatchParams, EpochEnd, Step};
+pub use substitutes::MAX_SUBSTITUTES;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use self::{
-    deal::Deal,
-    epoch::EpochOrder,
-    permutation::{Key, Purpose},
-};
-use crate::{SampleId, job::OrderParams};
+use serde::{Deserialize, Serialize};
+
+use self::{deal::Deal, epoch::EpochOrder};
+use crate::SampleId;
 
 /// The version of the order that this code computes.
 pub const ORDER_VERSION: u32 = 1;
@@ -30,8 +32,18 @@ const MAX_LANES: u64 = 1 << 20;
 /// Number of epochs whose order is cached: those that prefetching reads at once, and one for lookups of another epoch.
 const KEPT_EPOCHS: usize = 3;
 
-/// Number of attempts to find a substitute in the bad sample's own block, which has been fetched already.
-const NEAR_ATTEMPTS: u32 = 8;
+/// The parameters of the order, fixed when a job is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderParams {
+    /// Version of the order's algorithm; this code knows version 1.
+    pub version: u32,
+    /// L, the number of lanes; at least 1.
+    pub lanes: u32,
+    /// M, the number of samples of a lane that are shuffled among themselves; at least 1.
+    pub window: u64,
+    /// Whether blocks, spans and windows are permuted at all.
+    pub shuffle: bool,
+}
 
 /// Why a dataset and order parameters make no stream, or why batches cannot be cut from it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -156,24 +168,6 @@ impl Plan {
     #[must_use]
     pub fn at(&self, epoch: u64, offset: u64) -> Located {
         self.at_leased(epoch, offset, &mut self.lease(epoch))
-    }
-
-    /// Returns the sample that replaces a bad one, for the given number of the attempt. The first attempts stay in the
-    /// bad sample's block, so that nothing has to be fetched; later ones take any sample of the dataset.
-    ///
-    /// # Panics
-    /// If `offset` is not below [`samples`](Self::samples).
-    #[must_use]
-    pub fn substitute(&self, epoch: u64, offset: u64, attempt: u32) -> Located {
-        let bad = self.at(epoch, offset);
-        let deal = &self.0.deal;
-        let key = Key::new(self.0.seed, Purpose::Substitute).with(epoch).with(offset).with(u64::from(attempt));
-        let neighbours = deal.block_samples(bad.block) - 1;
-        if attempt < NEAR_ATTEMPTS && neighbours > 0 {
-            let index = (u64::from(bad.index) + 1 + key.below(neighbours)) % (neighbours + 1);
-            return deal.sample_of(bad.block, index as u32);
-        }
-        self.locate(SampleId(key.below(deal.samples())))
     }
 
     /// Returns a sample with its block.

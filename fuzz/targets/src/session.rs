@@ -5,7 +5,6 @@ use spdl_core::{
     Fingerprint, Position,
     job::{DatasetFacts, Job, JobFile},
     messages::{Session, SessionId, ToHome},
-    order::BatchParams,
 };
 use spdl_wire::codec;
 use spdl_worker::decode::Decoder;
@@ -19,7 +18,7 @@ pub(crate) fn read(data: &[u8]) {
     let layout = session.layout();
     assert!(layout.slot_bytes() as u64 <= spdl_core::MAX_BATCH_BYTES, "{} bytes", layout.slot_bytes());
     assert!(layout.fixed_bytes() <= layout.slot_bytes());
-    let batch = BatchParams { global_batch: session.global_batch, ..(&session.job).into() };
+    let batch = session.batches();
     for start in [from, session.start, Position::START] {
         let mut at = start;
         for _ in 0..4 {

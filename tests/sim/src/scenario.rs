@@ -38,7 +38,7 @@ pub(crate) struct Dataset {
 
 impl Dataset {
     pub(crate) fn batch_params(&self, global_batch: u32) -> BatchParams {
-        BatchParams { global_batch, ..(&self.job).into() }
+        self.job.batches(global_batch)
     }
 
     /// Returns whether the job fails once all its bad samples have been found.

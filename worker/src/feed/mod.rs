@@ -29,7 +29,7 @@ use spdl_core::{
     Fingerprint, Position,
     layout::Layout,
     messages::{Session, Stall},
-    order::{BatchParams, Plan},
+    order::Plan,
 };
 use spdl_wire::slab::Slab;
 use tokio::{
@@ -267,11 +267,6 @@ struct FeedDriver {
     events: mpsc::UnboundedSender<Result<FeedEvent, FeedError>>,
 }
 
-const fn batch_params(session: &Session) -> BatchParams {
-    let Session { job, global_batch, .. } = session;
-    BatchParams { global_batch: *global_batch, epochs: job.epochs, epoch_end: job.epoch_end }
-}
-
 impl FeedDriver {
     async fn run(self, from: Position, freed: mpsc::UnboundedReceiver<u32>) {
         let result = self.feed(from, freed).await;
@@ -283,7 +278,7 @@ impl FeedDriver {
     /// Carries out the core's effects until the end of the stream.
     async fn feed(&self, from: Position, mut freed: mpsc::UnboundedReceiver<u32>) -> Result<FeedEvent, FeedError> {
         let feed = Arc::new(self.open().await?);
-        let mut core = FeedCore::new(feed.plan.samples(), batch_params(&feed.session), from, self.slab.slots());
+        let mut core = FeedCore::new(feed.plan.samples(), feed.session.batches(), from, self.slab.slots());
         let ranks = (self.rank, feed.session.world);
         let mut steps = Steps::new(feed.plan.clone(), ranks, feed.dataset.clone(), feed.resources.fetcher.clone());
         let mut filling = FuturesUnordered::new();
@@ -330,7 +325,7 @@ impl FeedDriver {
         let dataset = resources.datasets.open(&session.job).await?;
         let plan = dataset.plan(&session.job)?;
         let order = |source| FeedError::Order { job: session.job.name.clone(), source: Arc::new(source) };
-        plan.check(&batch_params(session)).map_err(order)?;
+        plan.check(&session.batches()).map_err(order)?;
         let decoder = Decoder::new(&session.job, dataset.manifest().classes())?
             .with_counts(resources.pictures.clone())
             .with_memory(resources.decode_memory.clone())

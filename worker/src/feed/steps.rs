@@ -80,7 +80,7 @@ fn group(items: &[Item]) -> Vec<Group> {
 
 #[cfg(test)]
 mod tests {
-    use spdl_core::{Position, order::BatchParams};
+    use spdl_core::Position;
 
     use super::*;
     use crate::feed::tests::scene::{Scene, resources};
@@ -91,7 +91,7 @@ mod tests {
         let resources = resources(64 << 20, None);
         let dataset = resources.datasets.open(&scene.job).await.unwrap();
         let plan = dataset.plan(&scene.job).unwrap();
-        let params = BatchParams::from(&scene.job);
+        let params = scene.job.batches(12);
         let all: Vec<Step> = plan.steps(Position::START, &params).take(4).collect();
         let mut steps = Steps::new(plan, (0, 1), dataset, resources.fetcher.clone());
         all.iter().for_each(|step| steps.prepare(*step));
@@ -112,7 +112,8 @@ mod tests {
         let resources = resources(64 << 20, None);
         let dataset = runtime.block_on(resources.datasets.open(&scene.job)).unwrap();
         let plan = dataset.plan(&scene.job).unwrap();
-        let [first, second] = [0, 12].map(|offset| plan.step(Position::new(0, offset), &(&scene.job).into()).unwrap());
+        let [first, second] =
+            [0, 12].map(|offset| plan.step(Position::new(0, offset), &scene.job.batches(12)).unwrap());
         let mut steps = Steps::new(plan, (0, 1), dataset, resources.fetcher.clone());
         steps.prepare(first);
         steps.take(second);

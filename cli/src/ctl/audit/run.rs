@@ -9,10 +9,10 @@ use spdl_core::{
     coordinator::{LEDGER_SAMPLES, SessionStatus},
     job::{BadSamples, Job},
     messages::{FromCoordinator, ToCoordinator},
-    order::{BatchParams, ItemKind},
+    order::BatchParams,
 };
 
-use super::delivered_id;
+use super::PlannedDelivery;
 use crate::ctl::{
     CtlError, Outcome,
     coordinator::Connection,
@@ -166,34 +166,31 @@ fn batches(open: &OpenJob, session: &SessionStatus) -> BatchParams {
 /// rank's.
 fn rejudge(open: &OpenJob, known: &KnownBadSamples, session: &SessionStatus) -> SessionVerdict {
     let batches = batches(open, session);
-    let rank = |rank: &spdl_core::coordinator::RankStatus| RankVerdict {
-        rank: rank.rank,
-        position: rank.position,
-        samples: 0,
-        substituted: 0,
-        receipt: rank.receipt.as_ref().and_then(|receipt| receipt.parse().ok()),
-        plan_receipt: Receipt::default(),
-        equal: false,
-    };
-    let mut ranks: Vec<RankVerdict> = session.ranks.iter().map(rank).collect();
-    let furthest = ranks.iter().map(|rank| rank.position).max().unwrap_or(session.start);
+    let mut planned: Vec<PlannedDelivery> = session.ranks.iter().map(|_| PlannedDelivery::default()).collect();
+    let furthest = session.ranks.iter().map(|rank| rank.position).max().unwrap_or(session.start);
     let mut items = Vec::new();
-    let mut position = session.start;
-    while let Some(step) = open.plan.step(position, &batches).filter(|step| step.next <= furthest) {
-        for rank in ranks.iter_mut().filter(|rank| step.next <= rank.position) {
+    for step in open.plan.steps(session.start, &batches).take_while(|step| step.next <= furthest) {
+        let reached = session.ranks.iter().zip(&mut planned).filter(|(rank, _)| step.next <= rank.position);
+        for (rank, planned) in reached {
             open.plan.rank_items(&step, rank.rank, session.world, &mut items);
-            for item in items.iter().filter(|item| item.kind == ItemKind::Sample) {
-                let id = delivered_id(open, item, &known.bad);
-                rank.plan_receipt.add_sample(item.at, id);
-                rank.samples += 1;
-                rank.substituted += u64::from(id != item.located.id);
+            for item in &items {
+                planned.add(open, item, &known.bad);
             }
         }
-        position = step.next;
     }
-    for rank in &mut ranks {
-        rank.equal = rank.receipt == Some(rank.plan_receipt);
-    }
+    let ranks = session.ranks.iter().zip(planned).map(|(rank, planned)| {
+        let receipt = rank.receipt.as_ref().and_then(|receipt| receipt.parse().ok());
+        RankVerdict {
+            rank: rank.rank,
+            position: rank.position,
+            samples: planned.samples,
+            substituted: planned.substituted,
+            receipt,
+            plan_receipt: planned.receipt,
+            equal: receipt == Some(planned.receipt),
+        }
+    });
+    let ranks = ranks.collect();
     SessionVerdict {
         session: session.session,
         world: session.world,

@@ -102,8 +102,7 @@ pub(super) async fn kill(
 
 /// Samples that all epochs deliver.
 pub(super) fn samples(plan: &Plan, batches: &BatchParams) -> u64 {
-    let steps = std::iter::successors(plan.step(Position::START, batches), |step| plan.step(step.next, batches));
-    steps.count() as u64 * u64::from(batches.global_batch)
+    batches.steps_left(plan.samples(), Position::START) * u64::from(batches.global_batch)
 }
 
 async fn pull(cluster: &Cluster, rank: u32, bar: ProgressBar, ranks: &Ranks) -> Result<PullReport, CtlError> {

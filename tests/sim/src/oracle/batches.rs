@@ -112,7 +112,9 @@ fn expected_entry(at: Position, mut id: u64, kind: ItemKind, dataset: &Dataset) 
             return Entry { at, id, flags: flags | entry_flags::MASKED };
         }
         flags |= entry_flags::SUBSTITUTED;
-        let substitutes = (0..).map(|attempt| dataset.plan.substitute(at.epoch, at.offset, attempt).id.0);
+        let substitutes = (0..)
+            .map_while(|attempt| dataset.plan.substitute(at.epoch, at.offset, attempt))
+            .map(|located| located.id.0);
         id = substitutes.into_iter().find(|id| !dataset.bad.contains(id)).expect("few samples are bad");
     }
     Entry { at, id, flags }
