@@ -18,7 +18,7 @@ use fast_image_resize::{
     images::{TypedCroppedImage, TypedImage, TypedImageRef},
     pixels::U8x3,
 };
-use spdl_jpeg::{Floor, Jpeg, Limits, Rgb, Scratch, SegmentTable, floor, rewrite};
+use spdl_jpeg::{Jpeg, Limits, LowerBound, Rgb, Scratch, SegmentTable, lower_bound, rewrite};
 use spdl_testkit::crops::{Draw, Rect, TARGET, random_resized_crop, request};
 use zune_jpeg::{
     JpegDecoder,
@@ -49,9 +49,9 @@ fn main() {
         files.iter().map(|bytes| rewrite(bytes, interval, Limits::default()).expect("a baseline JPEG")).collect()
     });
 
-    print_floor("plain", &files, &crops);
+    print_lower_bound("plain", &files, &crops);
     for (interval, files) in INTERVALS.iter().zip(&ready) {
-        print_floor(&format!("crop-ready, {interval} MCUs"), files, &crops);
+        print_lower_bound(&format!("crop-ready, {interval} MCUs"), files, &crops);
     }
     let tables = STEPS.map(|step| -> Vec<Vec<[u8; 2]>> {
         let starts = ready[1].iter().map(|bytes| open(bytes).segment_starts().expect("a whole JPEG"));
@@ -113,22 +113,27 @@ fn race(ways: &mut [(String, Way<'_>)], count: usize, rounds: usize) {
     }
 }
 
-fn print_floor(name: &str, files: &[Vec<u8>], crops: &[Rect]) {
-    let floors: Vec<Floor> = files
+fn print_lower_bound(name: &str, files: &[Vec<u8>], crops: &[Rect]) {
+    let bounds: Vec<LowerBound> = files
         .iter()
         .zip(crops)
-        .map(|(bytes, rect)| floor(&open(bytes), &request(*rect)).expect("a whole JPEG"))
+        .map(|(bytes, rect)| lower_bound(&open(bytes), &request(*rect)).expect("a whole JPEG"))
         .collect();
-    let mean =
-        |of: &dyn Fn(&Floor) -> u64| floors.iter().map(|floor| of(floor) as f64).sum::<f64>() / floors.len() as f64;
+    let mean = |of: &dyn Fn(&LowerBound) -> u64| {
+        bounds.iter().map(|lower_bound| of(lower_bound) as f64).sum::<f64>() / bounds.len() as f64
+    };
     let bytes = files.iter().map(Vec::len).sum::<usize>() as f64 / files.len() as f64;
     println!("{name}: {} files of {bytes:.0} bytes; per picture, at the mean:", files.len());
     for (at, what) in ["up to the crop's last row", "in the crop's MCUs", "in their segments"].into_iter().enumerate() {
-        let (bytes, symbols) = (mean(&|floor| floor.bits[at]) / 8.0, mean(&|floor| floor.symbols[at]));
+        let (bytes, symbols) =
+            (mean(&|lower_bound| lower_bound.bits[at]) / 8.0, mean(&|lower_bound| lower_bound.symbols[at]));
         println!("    {what:26} {bytes:8.0} bytes, {symbols:7.0} symbols");
     }
-    let [blocks, samples, pixels] =
-        [mean(&|floor| floor.blocks), mean(&|floor| floor.samples), mean(&|floor| floor.pixels)];
+    let [blocks, samples, pixels] = [
+        mean(&|lower_bound| lower_bound.blocks),
+        mean(&|lower_bound| lower_bound.samples),
+        mean(&|lower_bound| lower_bound.pixels),
+    ];
     println!("    {blocks:.0} blocks transformed, {samples:.0} samples, {pixels:.0} pixels");
 }
 

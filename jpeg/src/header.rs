@@ -1,11 +1,12 @@
 //! Reads the header of a picture: the markers before the entropy-coded data.
 
 use crate::{
+    deviation::{Deviation, Deviations},
     error::{Error, Unsupported},
+    huffman::HuffmanSpec,
     limits::Limits,
     markers::{ColourFacts, ColourModel, Markers, colour_model, has_end},
-    oddity::{Oddities, Oddity},
-    segments::SegmentTable,
+    segment_table::SegmentTable,
     standard,
 };
 
@@ -27,13 +28,6 @@ pub(crate) struct Component {
     pub(crate) ac: u8,
 }
 
-/// A Huffman table as the file stores it: the number of codes of each length, and the symbols in order.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HuffmanSpec<'b> {
-    pub(crate) counts: &'b [u8; 16],
-    pub(crate) symbols: &'b [u8],
-}
-
 /// A baseline JPEG whose header has been read.
 #[derive(Clone, Debug)]
 pub struct Jpeg<'b> {
@@ -51,11 +45,11 @@ pub struct Jpeg<'b> {
     pub(crate) segments: Option<SegmentTable<'b>>,
     exif: Option<&'b [u8]>,
     xmp: Option<&'b [u8]>,
-    oddities: Oddities,
+    deviations: Deviations,
 }
 
 impl<'b> Jpeg<'b> {
-    /// Reads the header of a picture, as leniently as libjpeg: [`oddities`](Self::oddities) has the faults that were
+    /// Reads the header of a picture, as leniently as libjpeg: [`deviations`](Self::deviations) has the faults that were
     /// ignored. If the end marker is missing, reads the whole picture to check that it is complete.
     ///
     /// # Errors
@@ -78,7 +72,7 @@ impl<'b> Jpeg<'b> {
             segments: None,
             exif: None,
             xmp: None,
-            oddities: Oddities::NONE,
+            deviations: Deviations::NONE,
         };
         let mut markers = Markers::new(bytes);
         loop {
@@ -104,10 +98,10 @@ impl<'b> Jpeg<'b> {
         }
         jpeg.check(markers.colour_facts())?;
         (jpeg.exif, jpeg.xmp) = (markers.exif(), markers.xmp());
-        jpeg.oddities = jpeg.oddities | markers.oddities();
+        jpeg.deviations = jpeg.deviations | markers.deviations();
         if !has_end(bytes, jpeg.scan_at) {
             jpeg.check_all().map_err(|_| Error::Truncated)?;
-            jpeg.oddities = jpeg.oddities.with(Oddity::NoEnd);
+            jpeg.deviations = jpeg.deviations.with(Deviation::NoEnd);
         }
         Ok(jpeg)
     }
@@ -132,8 +126,8 @@ impl<'b> Jpeg<'b> {
 
     /// Returns the harmless departures of the picture from the standard.
     #[must_use]
-    pub const fn oddities(&self) -> Oddities {
-        self.oddities
+    pub const fn deviations(&self) -> Deviations {
+        self.deviations
     }
 
     /// Returns the number of MCUs between restart markers, or 0 if there are none.
@@ -265,7 +259,7 @@ impl<'b> Jpeg<'b> {
         }
         if [first, last, approximation] != [0, 63, 0] {
             // A sequential picture always has all coefficients in its scan, whatever this field says.
-            self.oddities = self.oddities.with(Oddity::ScanParameters);
+            self.deviations = self.deviations.with(Deviation::ScanParameters);
         }
         for (component, &[id, tables]) in self.components.iter_mut().zip(selectors) {
             if component.id != id {
@@ -288,7 +282,7 @@ impl<'b> Jpeg<'b> {
                 if table.is_none() {
                     // The frames of Motion JPEG leave out these tables.
                     *table = Some(*standard.get(usize::from(slot)).ok_or(Error::Corrupt("no Huffman table"))?);
-                    self.oddities = self.oddities.with(Oddity::StandardTables);
+                    self.deviations = self.deviations.with(Deviation::StandardTables);
                 }
             }
         }

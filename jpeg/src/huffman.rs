@@ -1,7 +1,14 @@
 //! Huffman lookup tables. An entry has the meaning of a code together with its length and that of its value, so that
 //! the next symbol can be looked up before the value of this one is known.
 
-use crate::{error::Error, header::HuffmanSpec};
+use crate::error::Error;
+
+/// A Huffman table as the file stores it: the number of codes of each length, and the symbols in order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HuffmanSpec<'b> {
+    pub(crate) counts: &'b [u8; 16],
+    pub(crate) symbols: &'b [u8],
+}
 
 /// Number of bits that index the table of [`Lookup`]. Longer codes are rare.
 const LOOKUP_BITS: u32 = 10;

@@ -3,7 +3,7 @@
 use crate::{
     bits::BitBlock,
     idct::{self, CoefficientPlace},
-    segments::next_marker,
+    window::next_marker,
 };
 
 /// The number of pixels that the last steps process together.

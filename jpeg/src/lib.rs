@@ -11,7 +11,7 @@
 //!
 //! A picture that it does not decode (progressive, arithmetic coding, CMYK, 12 bits) is [`Error::Unsupported`]. A
 //! truncated picture is an error, never grey pixels. Faults in a header that libjpeg ignores are ignored here too, and
-//! reported as an [`Oddity`]; [`tidied`] rewrites such a picture to follow the standard, for other decoders.
+//! reported as a [`Deviation`]; [`sanitised`] rewrites such a picture to follow the standard, for other decoders.
 //!
 //! ```no_run
 //! use spdl_jpeg::{Axis, Jpeg, Limits, Request, Rgb, Scratch};
@@ -28,45 +28,46 @@
 //! ```
 
 mod bits;
+mod deviation;
 mod error;
-mod floor;
 mod fuzz;
 mod header;
 mod huffman;
 mod idct;
 mod kernel;
 mod limits;
+mod lower_bound;
 mod markers;
-mod oddity;
 mod output;
 mod plan;
 mod render;
 mod rewrite;
+mod sanitise;
 mod scan;
+mod segment_table;
 mod segments;
 mod standard;
 mod taps;
-mod tidy;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 mod whole;
 mod window;
 
+pub use deviation::{Deviation, Deviations};
 pub use error::{Error, Unsupported};
-#[doc(hidden)]
-pub use floor::{Floor, floor, ranges};
 #[doc(hidden)]
 pub use fuzz::fuzz;
 pub use header::Jpeg;
 pub use limits::Limits;
-pub use oddity::{Oddities, Oddity};
+#[doc(hidden)]
+pub use lower_bound::{LowerBound, lower_bound, ranges};
 pub use output::{Output, OutputLayout, Rgb};
 pub use plan::Request;
 pub use render::Scratch;
 pub use rewrite::{has_same_coefficients, rewrite};
-pub use segments::SegmentTable;
+pub use sanitise::{Sanitised, sanitised};
+pub use segment_table::SegmentTable;
 pub use taps::Axis;
-pub use tidy::{Tidied, tidied};
 
 /// The largest number of pixels that an [`Output`] gets at once.
 pub const STRIP_PIXELS: usize = kernel::STRIP;

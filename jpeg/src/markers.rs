@@ -1,8 +1,8 @@
 //! Reads a picture marker by marker, as `jdmarker.c` of libjpeg does: skips bytes between two segments.
 
 use crate::{
+    deviation::{Deviation, Deviations},
     error::Error,
-    oddity::{Oddities, Oddity},
 };
 
 /// What a header says about its colours, apart from the ids of the components.
@@ -47,7 +47,7 @@ pub(crate) struct Markers<'b> {
     at: usize,
     /// Position of the last marker, after fill bytes.
     marker_at: usize,
-    oddities: Oddities,
+    deviations: Deviations,
     colour: ColourFacts,
     exif: Option<&'b [u8]>,
     xmp: Option<&'b [u8]>,
@@ -57,7 +57,7 @@ impl<'b> Markers<'b> {
     /// Starts after the start marker.
     pub(crate) const fn new(bytes: &'b [u8]) -> Self {
         let colour = ColourFacts { jfif: false, adobe_transform: None };
-        Self { bytes, at: 2, marker_at: 2, oddities: Oddities::NONE, colour, exif: None, xmp: None }
+        Self { bytes, at: 2, marker_at: 2, deviations: Deviations::NONE, colour, exif: None, xmp: None }
     }
 
     /// Returns the position after the last segment.
@@ -65,13 +65,13 @@ impl<'b> Markers<'b> {
         self.at
     }
 
-    pub(crate) const fn oddities(&self) -> Oddities {
-        self.oddities
+    pub(crate) const fn deviations(&self) -> Deviations {
+        self.deviations
     }
 
     /// Notes that there is no end marker.
     pub(crate) const fn without_end(&mut self) {
-        self.oddities = self.oddities.with(Oddity::NoEnd);
+        self.deviations = self.deviations.with(Deviation::NoEnd);
     }
 
     pub(crate) const fn colour_facts(&self) -> ColourFacts {
@@ -121,7 +121,7 @@ impl<'b> Markers<'b> {
             junk = true;
         };
         if junk {
-            self.oddities = self.oddities.with(Oddity::Junk);
+            self.deviations = self.deviations.with(Deviation::Junk);
         }
         self.marker_at = at - 2;
         if matches!(marker, 0x01 | 0xd0..=0xd9) {
@@ -131,7 +131,7 @@ impl<'b> Markers<'b> {
         let length = self.bytes.get(at..at + 2).ok_or(Error::Truncated)?;
         let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
         if length < 2 {
-            self.oddities = self.oddities.with(Oddity::ShortSegment);
+            self.deviations = self.deviations.with(Deviation::ShortSegment);
         }
         let end = at + length.max(2);
         let body = self.bytes.get(at + 2..end).ok_or(Error::Truncated)?;

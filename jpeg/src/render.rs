@@ -3,8 +3,8 @@
 use crate::{
     bits::ScanOrder,
     error::Error,
-    header::{Component, HuffmanSpec, Jpeg},
-    huffman::{Lookup, Pairs, Skip},
+    header::{Component, Jpeg},
+    huffman::{HuffmanSpec, Lookup, Pairs, Skip},
     kernel::{Portable, RowWork, STRIP, SimdKernel, Values},
     output::{Output, OutputLayout},
     plan::{CropPlan, Request, points},

@@ -4,8 +4,8 @@
 use crate::{
     bits::{BitBlock, Bits, ScanOrder},
     error::Error,
-    header::{HuffmanSpec, Jpeg},
-    huffman::{Lookup, Pairs},
+    header::Jpeg,
+    huffman::{HuffmanSpec, Lookup, Pairs},
     limits::Limits,
     markers::segments_before_scan,
     standard,

@@ -8,7 +8,8 @@ use crate::{
     idct::{self, CoefficientPlace},
     kernel::{RowWork, SimdKernel},
     plan::CropPlan,
-    segments::{SegmentTable, check_start, next_segment},
+    segment_table::SegmentTable,
+    segments::{check_start, next_segment},
     window::Window,
 };
 

@@ -1,6 +1,6 @@
 //! The example Huffman tables of the standard (ITU-T T.81, K.3), which decoders use for files without tables.
 
-use crate::header::HuffmanSpec;
+use crate::huffman::HuffmanSpec;
 
 /// The tables for DC coefficients: of luma, of chroma. The first has a code for each difference.
 pub(crate) const DC: [HuffmanSpec<'static>; 2] = [

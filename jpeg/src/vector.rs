@@ -7,7 +7,7 @@ use crate::{
     bits::BitBlock,
     idct::{CoefficientPlace, EVEN, FIRST_SHIFT, ODD, SECOND_SHIFT},
     kernel::{ACROSS_SHIFT, COLOUR, DOWN_SHIFT, FRACTION_BITS, RowWork, STRIP, SimdKernel, Values},
-    segments::next_marker,
+    window::next_marker,
 };
 
 /// Proof that the processor has AVX2 and the bit instructions BMI1 and BMI2.

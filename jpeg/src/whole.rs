@@ -1,10 +1,7 @@
 //! Whether all blocks of a sequential scan are there: what a picture without an end marker has to show, for decoders fill up
 //! what is cut off.
 
-use crate::{
-    header::HuffmanSpec,
-    huffman::{CodeEntry, END_OF_BLOCK, LAST, Lookup},
-};
+use crate::huffman::{CodeEntry, END_OF_BLOCK, HuffmanSpec, LAST, Lookup};
 
 /// What stands in front of the data of a scan.
 #[derive(Clone, Debug, Default)]

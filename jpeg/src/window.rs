@@ -158,3 +158,16 @@ fn copy_plain(from: &[u8], to: &mut [u8], room: usize) -> usize {
     }
     at
 }
+
+/// Returns the position of the next marker from `at` on: a byte of 255 that is followed by neither a stuffed zero nor
+/// another 255.
+pub(crate) fn next_marker(raw: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        at = find_full(raw, at)?;
+        match raw.get(at + 1)? {
+            0x00 => at += 2,
+            0xff => at += 1,
+            _ => return Some(at),
+        }
+    }
+}

@@ -29,7 +29,7 @@ struct RejectionLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OddityLabels {
+struct DeviationLabels {
     oddity: &'static str,
 }
 
@@ -85,9 +85,9 @@ fn pictures(registry: &mut Registry, counts: &PictureCounts) {
         family.get_or_create(&DecoderLabels { decoder }).inc_by(count);
     }
     registry.register("spdl_worker_pictures", "Pictures decoded: what their crop needs, or the whole", family);
-    let family = Family::<OddityLabels, Counter>::default();
+    let family = Family::<DeviationLabels, Counter>::default();
     for (oddity, count) in counts.odd() {
-        family.get_or_create(&OddityLabels { oddity }).inc_by(count);
+        family.get_or_create(&DeviationLabels { oddity }).inc_by(count);
     }
     let help = "Pictures decoded though they depart from the standard, by how they do";
     registry.register("spdl_worker_odd_pictures", help, family);

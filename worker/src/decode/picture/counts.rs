@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use spdl_jpeg::Oddity;
+use spdl_jpeg::Deviation;
 
 use super::Picture;
 
@@ -14,7 +14,7 @@ const BROKEN_EXIF: &str = "broken_exif";
 pub struct PictureCounts {
     cropped: AtomicU64,
     whole: AtomicU64,
-    odd: [AtomicU64; Oddity::ALL.len()],
+    odd: [AtomicU64; Deviation::ALL.len()],
     broken_exif: AtomicU64,
 }
 
@@ -35,15 +35,15 @@ impl PictureCounts {
     /// Returns the number of pictures that deviate from the standard and were decoded, by the name of the deviation.
     /// One picture can have several.
     pub fn odd(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let jpegs = Oddity::ALL.into_iter().zip(&self.odd).map(|(oddity, count)| (oddity.name(), count));
+        let jpegs = Deviation::ALL.into_iter().zip(&self.odd).map(|(deviation, count)| (deviation.name(), count));
         jpegs.chain([(BROKEN_EXIF, &self.broken_exif)]).map(|(name, count)| (name, count.load(Relaxed)))
     }
 
     pub(crate) fn count(&self, picture: &Picture<'_>) {
         let counter = if picture.is_cropped() { &self.cropped } else { &self.whole };
         counter.fetch_add(1, Relaxed);
-        for oddity in picture.oddities.iter() {
-            self.odd[oddity as usize].fetch_add(1, Relaxed);
+        for deviation in picture.deviations.iter() {
+            self.odd[deviation as usize].fetch_add(1, Relaxed);
         }
         if picture.has_broken_exif {
             self.broken_exif.fetch_add(1, Relaxed);

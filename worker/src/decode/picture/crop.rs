@@ -1,6 +1,6 @@
 //! Decodes JPEGs with the crop decoder, which decodes no more than the plan needs.
 
-use spdl_jpeg::{Axis, Error, Jpeg, Limits, Oddities, Request, Scratch};
+use spdl_jpeg::{Axis, Deviations, Error, Jpeg, Limits, Request, Scratch};
 
 use super::{Failure, Orientation, PictureLimits, Upright, exif::upright, other};
 use crate::decode::{
@@ -8,8 +8,8 @@ use crate::decode::{
     pixels::{Frame, PixelWriter},
 };
 
-/// Size, orientation and oddities of a picture, and the picture.
-type Opened<'b> = ([u32; 2], Upright, Oddities, Jpeg<'b>);
+/// Size, orientation and deviations of a picture, and the picture.
+type Opened<'b> = ([u32; 2], Upright, Deviations, Jpeg<'b>);
 
 /// Reads the header; returns `None` if a library has to decode the picture.
 pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<Opened<'_>>, Failure> {
@@ -23,7 +23,7 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<Opened<
         Err(Error::Unsupported(_) | Error::Corrupt(_)) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    Ok(Some((jpeg.size(), upright(jpeg.exif(), jpeg.xmp()), jpeg.oddities(), jpeg)))
+    Ok(Some((jpeg.size(), upright(jpeg.exif(), jpeg.xmp()), jpeg.deviations(), jpeg)))
 }
 
 impl From<Error> for Failure {

@@ -1,8 +1,8 @@
 //! Decodes the JPEGs that the crop decoder does not support, with zune-jpeg in strict mode: a truncated or broken
-//! picture is an error, never a picture that is grey at the bottom. `tidied` removes the deviations from the standard
+//! picture is an error, never a picture that is grey at the bottom. `sanitised` removes the deviations from the standard
 //! that libjpeg ignores.
 
-use spdl_jpeg::{Oddities, tidied};
+use spdl_jpeg::{Deviations, sanitised};
 use zune_jpeg::{
     JpegDecoder,
     zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions},
@@ -21,15 +21,18 @@ pub(super) fn is_jpeg(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0xff, 0xd8, 0xff])
 }
 
-pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upright, Oddities, JpegPicture), Failure> {
-    let tidied = tidied(bytes)?;
-    let (file_bytes, kept_coefficients) = (tidied.bytes.len() as u64, tidied.kept_coefficients);
-    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(tidied.bytes), options());
+pub(super) fn open(
+    bytes: &[u8],
+    limits: PictureLimits,
+) -> Result<([u32; 2], Upright, Deviations, JpegPicture), Failure> {
+    let sanitised = sanitised(bytes)?;
+    let (file_bytes, kept_coefficients) = (sanitised.bytes.len() as u64, sanitised.kept_coefficients);
+    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(sanitised.bytes), options());
     decoder.decode_headers().map_err(other)?;
     let (width, height) = decoder.dimensions().ok_or_else(|| other("a JPEG without a size"))?;
     let stored = checked_size(width as u32, height as u32, limits)?;
-    let upright = upright(tidied.exif, tidied.xmp);
-    Ok((stored, upright, tidied.oddities, JpegPicture { decoder, file_bytes, kept_coefficients }))
+    let upright = upright(sanitised.exif, sanitised.xmp);
+    Ok((stored, upright, sanitised.deviations, JpegPicture { decoder, file_bytes, kept_coefficients }))
 }
 
 /// Disables the library's size limits, as our own limits are checked and their error names the size.

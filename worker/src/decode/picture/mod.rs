@@ -25,7 +25,7 @@ pub(crate) use crop::Render as CropRender;
 pub(crate) use exif::Upright;
 pub(crate) use orientation::Orientation;
 pub(crate) use resample::Resampler;
-use spdl_jpeg::Oddities;
+use spdl_jpeg::Deviations;
 
 use super::{
     cause::{BadSampleProblem, reason},
@@ -52,7 +52,7 @@ impl Default for PictureLimits {
 /// A picture whose header has been read and whose pixels have not been decoded.
 pub(crate) struct Picture<'b> {
     /// Harmless deviations from the standard.
-    oddities: Oddities,
+    deviations: Deviations,
     /// Whether the picture has EXIF that cannot be read.
     has_broken_exif: bool,
     /// Width and height as stored, each at least 1 and within the limits.
@@ -106,21 +106,21 @@ impl PictureScratch {
 /// Reads the header of a picture.
 pub(crate) fn open<'b>(bytes: &'b [u8], field: &str, limits: PictureLimits) -> Result<Picture<'b>, BadSampleProblem> {
     let outcome = guarded(|| {
-        let (stored, upright, oddities, source) =
-            if let Some((stored, upright, oddities, jpeg)) = crop::open(bytes, limits)? {
-                (stored, upright, oddities, PixelSource::Crop(Box::new(jpeg)))
+        let (stored, upright, deviations, source) =
+            if let Some((stored, upright, deviations, jpeg)) = crop::open(bytes, limits)? {
+                (stored, upright, deviations, PixelSource::Crop(Box::new(jpeg)))
             } else if jpeg::is_jpeg(bytes) {
-                let (stored, upright, oddities, jpeg) = jpeg::open(bytes, limits)?;
-                (stored, upright, oddities, PixelSource::Jpeg(Box::new(jpeg)))
+                let (stored, upright, deviations, jpeg) = jpeg::open(bytes, limits)?;
+                (stored, upright, deviations, PixelSource::Jpeg(Box::new(jpeg)))
             } else if png::is_png(bytes) {
                 let (stored, upright, png) = png::open(bytes, limits)?;
-                (stored, upright, Oddities::NONE, PixelSource::Png(Box::new(png)))
+                (stored, upright, Deviations::NONE, PixelSource::Png(Box::new(png)))
             } else {
                 let (stored, upright, library) = library::open(bytes, limits)?;
-                (stored, upright, Oddities::NONE, PixelSource::Library(library))
+                (stored, upright, Deviations::NONE, PixelSource::Library(library))
             };
         Ok(Picture {
-            oddities,
+            deviations,
             has_broken_exif: upright.has_broken_exif,
             stored,
             orientation: upright.orientation,

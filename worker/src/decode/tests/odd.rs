@@ -30,7 +30,7 @@ fn decoded(bytes: &[u8]) -> Option<Vec<u8>> {
     decoder.decode_sample(key(0), &field, &mut [FieldTarget::Fixed(&mut out)]).ok().map(|_| out)
 }
 
-/// Returns the pixels, and the names of the oddities.
+/// Returns the pixels, and the names of the deviations.
 fn seen_as(bytes: &[u8]) -> (Vec<u8>, Vec<&'static str>) {
     let counts = Arc::new(PictureCounts::default());
     let job = job(&[&image_column("{ resize = { size = [40, 60] } }", "")]);

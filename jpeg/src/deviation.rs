@@ -5,7 +5,7 @@ use std::ops::BitOr;
 /// A departure from the standard that libjpeg, and so nearly every decoder, ignores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Oddity {
+pub enum Deviation {
     /// Bytes between two segments that belong to neither.
     Junk,
     /// The bytes end after the last MCU, without the end marker.
@@ -18,7 +18,7 @@ pub enum Oddity {
     StandardTables,
 }
 
-impl Oddity {
+impl Deviation {
     /// All of them.
     pub const ALL: [Self; 5] =
         [Self::Junk, Self::NoEnd, Self::ShortSegment, Self::ScanParameters, Self::StandardTables];
@@ -36,33 +36,33 @@ impl Oddity {
     }
 }
 
-/// A set of [`Oddity`].
+/// A set of [`Deviation`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Oddities(u8);
+pub struct Deviations(u8);
 
-impl Oddities {
+impl Deviations {
     /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// Returns the set with `oddity` added.
+    /// Returns the set with `deviation` added.
     #[must_use]
-    pub const fn with(self, oddity: Oddity) -> Self {
-        Self(self.0 | 1 << oddity as u8)
+    pub const fn with(self, deviation: Deviation) -> Self {
+        Self(self.0 | 1 << deviation as u8)
     }
 
-    /// Returns whether the set contains `oddity`.
+    /// Returns whether the set contains `deviation`.
     #[must_use]
-    pub const fn has(self, oddity: Oddity) -> bool {
-        self.0 >> oddity as u8 & 1 == 1
+    pub const fn has(self, deviation: Deviation) -> bool {
+        self.0 >> deviation as u8 & 1 == 1
     }
 
     /// Returns the members of the set.
-    pub fn iter(self) -> impl Iterator<Item = Oddity> {
-        Oddity::ALL.into_iter().filter(move |oddity| self.has(*oddity))
+    pub fn iter(self) -> impl Iterator<Item = Deviation> {
+        Deviation::ALL.into_iter().filter(move |deviation| self.has(*deviation))
     }
 }
 
-impl BitOr for Oddities {
+impl BitOr for Deviations {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {

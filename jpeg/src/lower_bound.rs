@@ -12,7 +12,7 @@ use crate::{
 /// Amounts of work.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Floor {
+pub struct LowerBound {
     /// Bits of the scan: before the end of the crop's last row of MCUs, in the crop's MCUs, and in the restart segments
     /// that contain some of them.
     pub bits: [u64; 3],
@@ -31,13 +31,14 @@ pub struct Floor {
 /// # Errors
 /// Returns an error when the picture is broken.
 #[doc(hidden)]
-pub fn floor(jpeg: &Jpeg<'_>, request: &Request) -> Result<Floor, Error> {
+pub fn lower_bound(jpeg: &Jpeg<'_>, request: &Request) -> Result<LowerBound, Error> {
     let mut plan = CropPlan::default();
     plan.make(jpeg, request);
     let [(left, right), (top, bottom)] = plan.mcus;
     let [columns, rows] = jpeg.mcus();
     let mut walk = Walk::new(jpeg)?;
-    let mut floor = Floor { pixels: u64::from(request.x.pixels) * u64::from(request.y.pixels), ..Floor::default() };
+    let mut lower_bound =
+        LowerBound { pixels: u64::from(request.x.pixels) * u64::from(request.y.pixels), ..LowerBound::default() };
     // The work in the current segment since the last MCU of the crop. What follows the crop's last MCU is not read.
     let mut segment = [0; 2];
     for mcu in 0..columns * rows {
@@ -52,8 +53,8 @@ pub fn floor(jpeg: &Jpeg<'_>, request: &Request) -> Result<Floor, Error> {
             for _ in 0..component.sampling[0] * component.sampling[1] {
                 let block = walk.measure_block(at)?;
                 counts = [counts[0] + block[0], counts[1] + block[1]];
-                floor.blocks += u64::from(is_inside);
-                floor.samples += u64::from(is_inside) * u64::from(plan.planes[at].points).pow(2);
+                lower_bound.blocks += u64::from(is_inside);
+                lower_bound.samples += u64::from(is_inside) * u64::from(plan.planes[at].points).pow(2);
             }
         }
         segment = [segment[0] + counts[0], segment[1] + counts[1]];
@@ -64,11 +65,11 @@ pub fn floor(jpeg: &Jpeg<'_>, request: &Request) -> Result<Floor, Error> {
             (in_segments, segment) = (segment, [0; 2]);
         }
         for (at, counts) in [until_end, inside, in_segments].into_iter().enumerate() {
-            floor.symbols[at] += counts[0];
-            floor.bits[at] += counts[1];
+            lower_bound.symbols[at] += counts[0];
+            lower_bound.bits[at] += counts[1];
         }
     }
-    Ok(floor)
+    Ok(lower_bound)
 }
 
 /// Returns the ranges of a picture's bytes that a request needs, when the start of each `step`th segment is known: the

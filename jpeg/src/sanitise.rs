@@ -3,15 +3,15 @@
 //! way.
 
 use crate::{
+    deviation::Deviations,
     error::Error,
     markers::{ColourModel, Markers, colour_model},
-    oddity::Oddities,
     whole::ScanFacts,
 };
 
 /// A rewritten picture, and the metadata of the original.
 #[derive(Clone, Debug)]
-pub struct Tidied<'b> {
+pub struct Sanitised<'b> {
     /// The rewritten picture, without the original's application segments.
     pub bytes: Vec<u8>,
     /// The body of the EXIF segment, starting at its TIFF header.
@@ -19,7 +19,7 @@ pub struct Tidied<'b> {
     /// The XMP packet.
     pub xmp: Option<&'b [u8]>,
     /// The harmless departures of the original from the standard.
-    pub oddities: Oddities,
+    pub deviations: Deviations,
     /// The number of coefficients that a decoder must keep in memory until it has read the whole picture, because they
     /// come in several scans; 0 if they do not.
     pub kept_coefficients: u64,
@@ -30,7 +30,7 @@ pub struct Tidied<'b> {
 /// # Errors
 /// Returns [`Error::Truncated`] when there is no end marker, unless the picture is sequential and all of its blocks are there: a
 /// progressive picture could lack a scan. Returns [`Error::Corrupt`] when the bytes are not a JPEG.
-pub fn tidied(bytes: &[u8]) -> Result<Tidied<'_>, Error> {
+pub fn sanitised(bytes: &[u8]) -> Result<Sanitised<'_>, Error> {
     if !bytes.starts_with(&[0xff, 0xd8]) {
         return Err(Error::Corrupt("no start marker"));
     }
@@ -108,9 +108,9 @@ pub fn tidied(bytes: &[u8]) -> Result<Tidied<'_>, Error> {
         out.splice(at..at, adobe);
     }
     out.extend([0xff, 0xd9]);
-    let (exif, xmp, oddities) = (markers.exif(), markers.xmp(), markers.oddities());
+    let (exif, xmp, deviations) = (markers.exif(), markers.xmp(), markers.deviations());
     let kept_coefficients = if is_progressive || scans > 1 { blocks * 64 } else { 0 };
-    Ok(Tidied { bytes: out, exif, xmp, oddities, kept_coefficients })
+    Ok(Sanitised { bytes: out, exif, xmp, deviations, kept_coefficients })
 }
 
 /// Returns the number of blocks of all components, from the frame header.
