@@ -4,50 +4,35 @@
 //! parallel straight into a slot, and publishes the slots in order. The consumer sets the speed: while no slot is free,
 //! the feed does nothing.
 
-mod chunk;
+mod batch;
 mod dataset;
+mod driver;
 mod error;
-mod fill;
 mod journal;
 mod progress;
 mod resources;
 mod scheduler;
 mod stall;
-mod steps;
 mod throttle;
 mod view;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, atomic::AtomicBool},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
-use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
-use spdl_core::feed::{FeedCore, FeedEffect};
 use spdl_core::{
-    Fingerprint, Position,
+    Position,
     layout::Layout,
     messages::{Session, Stall},
-    order::Plan,
 };
 use spdl_wire::slab::Slab;
-use tokio::{
-    sync::{mpsc, oneshot},
-    task::AbortHandle,
-};
+use tokio::{sync::mpsc, task::AbortHandle};
 
-use dataset::OpenDataset;
 pub use dataset::{StoreAccess, WrapStore};
+use driver::FeedDriver;
 pub use error::FeedError;
-use fill::FilledBatch;
-use progress::{FeedPhase, FeedProgress};
+use progress::FeedProgress;
 use resources::SlabReservation;
 pub use resources::{Access, DEFAULT_SLOTS, MAX_SLOTS, Resources};
-use steps::Steps;
 pub use view::FeedView;
-
-use crate::{decode::Decoder, transform::Lease};
 
 /// The kind of memory that the slots lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,126 +221,6 @@ impl Drop for RankFeed {
         self.progress.cancel();
         self.driver.abort();
         self.stall_log.abort();
-    }
-}
-
-/// The data that all batches of one rank share.
-pub(crate) struct Feed {
-    resources: Arc<Resources>,
-    session: Session,
-    job_fingerprint: Fingerprint,
-    rank: u32,
-    layout: Arc<Layout>,
-    dataset: Arc<OpenDataset>,
-    plan: Plan,
-    decoder: Decoder,
-    /// Fields of a record that the columns may read.
-    fields: Vec<String>,
-    progress: Arc<FeedProgress>,
-    /// Whether any sample was decoded.
-    has_good: AtomicBool,
-}
-
-/// The task that keeps a rank's slots filled.
-struct FeedDriver {
-    resources: Arc<Resources>,
-    session: Session,
-    rank: u32,
-    slab: Slab,
-    layout: Arc<Layout>,
-    progress: Arc<FeedProgress>,
-    events: mpsc::UnboundedSender<Result<FeedEvent, FeedError>>,
-}
-
-impl FeedDriver {
-    async fn run(self, from: Position, freed: mpsc::UnboundedReceiver<u32>) {
-        let result = self.feed(from, freed).await;
-        self.progress.enter(FeedPhase::Over);
-        // The receiver is gone if the feed was dropped.
-        let _ = self.events.send(result);
-    }
-
-    /// Carries out the core's effects until the end of the stream.
-    async fn feed(&self, from: Position, mut freed: mpsc::UnboundedReceiver<u32>) -> Result<FeedEvent, FeedError> {
-        let feed = Arc::new(self.open().await?);
-        let mut core = FeedCore::new(feed.plan.samples(), feed.session.batches(), from, self.slab.slots());
-        let ranks = (self.rank, feed.session.world);
-        let mut steps = Steps::new(feed.plan.clone(), ranks, feed.dataset.clone(), feed.resources.fetcher.clone());
-        let mut filling = FuturesUnordered::new();
-        let mut done = BTreeMap::new();
-        loop {
-            while let Some(effect) = core.poll_effect() {
-                match effect {
-                    FeedEffect::Prepare(step) => steps.prepare(step),
-                    FeedEffect::Fill { sequence, slot, step } => {
-                        let slot = self.slab.try_take(slot).expect("a slot that the core has filled is free");
-                        let filled = fill::fill(feed.clone(), sequence, steps.take(step), slot);
-                        filling.push(filled.map(move |filled| (sequence, filled)));
-                    }
-                    FeedEffect::HandOver { sequence, .. } => {
-                        self.publish(done.remove(&sequence).expect("what is handed over is done")?);
-                    }
-                    FeedEffect::Fail { sequence } => {
-                        let failed: Result<FilledBatch, _> = done.remove(&sequence).expect("what failed is done");
-                        return Err(failed.expect_err("the core was told that it failed"));
-                    }
-                    FeedEffect::End { sequence, position } => return Ok(FeedEvent::End { sequence, position }),
-                }
-            }
-            self.progress.enter(if core.is_filling() { FeedPhase::Filling } else { FeedPhase::NoSlot });
-            tokio::select! {
-                Some((sequence, filled)) = filling.next() => {
-                    if filled.is_ok() { core.handle_filled(sequence) } else { core.handle_failed(sequence) }
-                    done.insert(sequence, filled);
-                }
-                Some(slot) = freed.recv() => assert!(core.handle_freed(slot), "slot {slot} was freed and not lent"),
-            }
-        }
-    }
-
-    fn publish(&self, batch: FilledBatch) {
-        let FilledBatch { sequence, slot, used_bytes } = batch;
-        let slot = slot.publish();
-        self.progress.publish();
-        let _ = self.events.send(Ok(FeedEvent::Filled { sequence, slot, used_bytes }));
-    }
-
-    async fn open(&self) -> Result<Feed, FeedError> {
-        let Self { resources, session, rank, layout, progress, .. } = self;
-        let dataset = resources.datasets.open(&session.job).await?;
-        let plan = dataset.plan(&session.job)?;
-        let order = |source| FeedError::Order { job: session.job.name.clone(), source: Arc::new(source) };
-        plan.check(&session.batches()).map_err(order)?;
-        let decoder = Decoder::new(&session.job, dataset.manifest().classes())?
-            .with_counts(resources.pictures.clone())
-            .with_memory(resources.decode_memory.clone())
-            .with_transforms(self.load_functions().await?);
-        Ok(Feed {
-            resources: resources.clone(),
-            session: session.clone(),
-            job_fingerprint: session.job.fingerprint(),
-            rank: *rank,
-            layout: layout.clone(),
-            plan,
-            fields: decoder.field_names().map(str::to_owned).collect(),
-            decoder,
-            dataset,
-            progress: progress.clone(),
-            has_good: AtomicBool::new(false),
-        })
-    }
-
-    /// Imports the job's functions, so that an import error is reported before any batch.
-    async fn load_functions(&self) -> Result<Option<Arc<Lease>>, FeedError> {
-        let Some(lease) = self.resources.transforms.lease(&self.session.job)?.map(Arc::new) else { return Ok(None) };
-        let (done, loaded) = oneshot::channel();
-        let loading = lease.clone();
-        self.resources.pool.spawn(move || {
-            // The receiver is gone if the feed was dropped.
-            let _ = done.send(loading.load());
-        });
-        loaded.await.map_err(|_| FeedError::Panicked { job: self.session.job.name.clone() })??;
-        Ok(Some(lease))
     }
 }
 

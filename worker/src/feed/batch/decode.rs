@@ -1,0 +1,270 @@
+//! From records to the slot: decodes samples in parallel, each straight into its entry.
+
+use std::{cell::Cell, cmp::Reverse, sync::atomic::Ordering, time::Instant};
+
+use bytes::Bytes;
+use crossbeam_deque::{Steal, Stealer, Worker};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use spdl_core::{
+    SampleId,
+    layout::{Entry, Header, Layout, Place, entry_flags},
+    order::Step,
+};
+use spdl_wire::slab::SlotMut;
+
+use super::{
+    BatchSample, FilledBatch,
+    records::{FetchedGroup, FoundSample},
+};
+use crate::{
+    decode::{BadSampleCause, FieldTarget, SampleKey},
+    feed::{driver::Feed, journal::Suspicion, scheduler::DecodePermit},
+};
+
+/// A sample that was not decoded.
+#[derive(Debug)]
+pub(super) struct Undecoded {
+    pub(super) sample: BatchSample,
+    /// Key of its record.
+    pub(super) key: String,
+    pub(super) reason: Reason,
+}
+
+/// The reason why a sample was not decoded.
+#[derive(Clone, Debug)]
+pub(super) enum Reason {
+    /// The bytes are right and do not decode. The entry is zeroed, which is all that the policy `mask` needs.
+    Bad(BadSampleCause),
+    /// The sample is left out because the worker died several times in a row while decoding it. The entry is zeroed.
+    Quarantined { deaths: u32 },
+    /// The bytes are not those that the index describes.
+    WrongBytes { field: String, expected: u32, actual: u32 },
+}
+
+/// Decodes the samples of `groups` into the buffer, large ones first, so that no thread starts a large one last. Must
+/// not run on a decoding thread: rayon would let the blocked thread steal another batch's samples and delay this batch
+/// until that one is done.
+pub(super) fn decode_groups(
+    feed: &Feed,
+    buffer: &mut BatchBuffer,
+    groups: &[FetchedGroup],
+    permit: &DecodePermit,
+) -> Vec<Undecoded> {
+    let mut places = buffer.places(&feed.layout);
+    let mut place = |entry: u32| places[entry as usize].take().expect("an entry is filled by one sample at a time");
+    let all = groups.iter().flat_map(|group| group.samples().iter().map(move |found| (group, found)));
+    let mut largest_first: Vec<_> = all.collect();
+    largest_first.sort_unstable_by_key(|(_, found)| (Reverse(found.bytes), found.sample.entry));
+    let queue = Worker::new_fifo();
+    largest_first.iter().for_each(|(group, found)| queue.push((*group, *found, place(found.sample.entry))));
+    let undecoded = Mutex::new(Vec::new());
+    let pool = &feed.resources.pool;
+    debug_assert!(pool.current_thread_index().is_none(), "a decoding thread waits for decoding threads");
+    pool.in_place_scope(|scope| {
+        for _ in 0..pool.current_num_threads().min(largest_first.len()) {
+            let (queue, undecoded) = (queue.stealer(), &undecoded);
+            scope.spawn(move |_| {
+                while let Some((group, found, mut place)) = steal(&queue) {
+                    // The slot of a rank that is gone is never published.
+                    if feed.progress.is_cancelled() {
+                        continue;
+                    }
+                    let started = Instant::now();
+                    let failed = decode_sample(feed, group, found, &mut place);
+                    failed.into_iter().for_each(|sample| undecoded.lock().push(sample));
+                    let pause = feed.resources.throttle.pause_after(started.elapsed());
+                    if !pause.is_zero() {
+                        std::thread::sleep(pause);
+                    }
+                    permit.finish_one();
+                }
+                mark(feed, None);
+            });
+        }
+    });
+    let mut undecoded = undecoded.into_inner();
+    // Sorted by entry, so that the first error of the batch is reported whichever was decoded first.
+    undecoded.sort_unstable_by_key(|undecoded| undecoded.sample.entry);
+    undecoded
+}
+
+fn steal<T>(queue: &Stealer<T>) -> Option<T> {
+    loop {
+        match queue.steal() {
+            Steal::Success(next) => return Some(next),
+            Steal::Retry => {}
+            Steal::Empty => return None,
+        }
+    }
+}
+
+/// Records in the journal which sample this thread is decoding.
+fn mark(feed: &Feed, sample: Option<SampleId>) {
+    let thread = feed.resources.pool.current_thread_index().expect("a decoding thread");
+    feed.resources.journal.mark(thread, sample.map(|sample| (feed.job_fingerprint, sample)));
+}
+
+/// Decodes one sample into its place. Returns the sample if it was not decoded.
+fn decode_sample(
+    feed: &Feed,
+    group: &FetchedGroup,
+    found: &FoundSample,
+    place: &mut SamplePlace<'_>,
+) -> Option<Undecoded> {
+    let started = Instant::now();
+    let sample = &found.sample;
+    let record = group.record(found);
+    let undecoded = |reason| Some(Undecoded { sample: *sample, key: record.key.to_owned(), reason });
+    let journal = &feed.resources.journal;
+    let suspicion = journal.suspicion(feed.job_fingerprint, sample.id);
+    if let Suspicion::Quarantined(deaths) = suspicion {
+        place.mask(sample);
+        return undecoded(Reason::Quarantined { deaths });
+    }
+    let (wrong, read_bytes) = (Cell::new(None), Cell::new(0));
+    let field = |name: &str| {
+        let bytes = group.field(&record, name).unwrap_or_else(|reason| {
+            wrong.set(Some(reason));
+            None
+        })?;
+        read_bytes.set(read_bytes.get() + bytes.len() as u64);
+        Some(bytes)
+    };
+    let key = SampleKey { epoch: sample.at.epoch, id: sample.id, sample_in_record: found.sample_in_record };
+    let result = if suspicion == Suspicion::Alone {
+        let (_all, decoder) = feed.decoder.alone();
+        mark(feed, Some(sample.id));
+        let result = decoder.decode_sample(key, &field, &mut place.targets);
+        journal.clear(feed.job_fingerprint, sample.id);
+        result
+    } else {
+        mark(feed, Some(sample.id));
+        feed.decoder.decode_sample(key, &field, &mut place.targets)
+    };
+    let stage = &feed.resources.stages.decode;
+    match (wrong.into_inner(), result) {
+        (None, Ok(())) => {
+            place.keep(sample);
+            feed.has_good.store(true, Ordering::Relaxed);
+            stage.item(started.elapsed(), read_bytes.get());
+            None
+        }
+        (None, Err(cause)) => {
+            place.mask(sample);
+            stage.failure(started.elapsed());
+            undecoded(Reason::Bad(cause))
+        }
+        // The decoder saw a field that is missing, so its result means nothing.
+        (Some(wrong), _) => {
+            stage.failure(started.elapsed());
+            undecoded(wrong)
+        }
+    }
+}
+
+/// The slot that is being filled, and the values of ragged columns, which are written once the whole batch is decoded.
+#[derive(Debug)]
+pub(super) struct BatchBuffer {
+    slot: SlotMut,
+    /// Values by column, then by entry; empty for fixed columns.
+    ragged: Vec<Vec<Bytes>>,
+    entries: usize,
+}
+
+/// The place of a sample in the slot.
+struct SamplePlace<'a> {
+    entry: &'a mut Entry,
+    /// One for each column.
+    targets: SmallVec<[FieldTarget<'a>; 4]>,
+}
+
+impl BatchBuffer {
+    /// Creates the buffer of a batch with `entries` entries, of which the `invalid` ones hold no sample.
+    pub(super) fn new(layout: &Layout, slot: SlotMut, entries: usize, invalid: &[BatchSample]) -> Self {
+        let values = |place: &Place| match place {
+            Place::Fixed { .. } => Vec::new(),
+            Place::Ragged { .. } => vec![Bytes::new(); entries],
+        };
+        let ragged = layout.columns().iter().map(|column| values(&column.place)).collect();
+        let mut buffer = Self { slot, ragged, entries };
+        if !invalid.is_empty() {
+            let mut places = buffer.places(layout);
+            for sample in invalid {
+                places[sample.entry as usize].as_mut().expect("not taken").zero(sample, sample.flags);
+            }
+        }
+        buffer
+    }
+
+    /// Returns the places of all entries.
+    fn places(&mut self, layout: &Layout) -> Vec<Option<SamplePlace<'_>>> {
+        let parts = layout.split(&mut self.slot, self.entries);
+        let place = |entry| Some(SamplePlace { entry, targets: SmallVec::new() });
+        let mut places: Vec<_> = parts.entries.iter_mut().map(place).collect();
+        for (fixed, ragged) in parts.columns.into_iter().zip(&mut self.ragged) {
+            let targets: Box<dyn Iterator<Item = FieldTarget<'_>>> = match fixed {
+                Some(column) => Box::new(column.bytes.chunks_exact_mut(column.sample_bytes).map(FieldTarget::Fixed)),
+                None => Box::new(ragged.iter_mut().map(FieldTarget::Ragged)),
+            };
+            for (place, target) in places.iter_mut().flatten().zip(targets) {
+                place.targets.push(target);
+            }
+        }
+        places
+    }
+
+    /// Writes the ragged columns and the header of the batch of `step`.
+    pub(super) fn finish(mut self, feed: &Feed, step: &Step) -> FilledBatch {
+        let header = Header {
+            magic: [0; 4],
+            version: 0,
+            columns: 0,
+            entries: u32::try_from(self.entries).expect("a batch fits its capacity"),
+            capacity: feed.layout.capacity(),
+            epoch: step.from.epoch,
+            offset: step.from.offset,
+            next_epoch: step.next.epoch,
+            next_offset: step.next.offset,
+            rank: feed.rank,
+            world: feed.session.world,
+            used_bytes: 0,
+            reserved: [0; 8],
+        };
+        let used_bytes = feed.layout.finish(&mut self.slot, header, &self.ragged) as u64;
+        FilledBatch { slot: self.slot, used_bytes }
+    }
+}
+
+impl SamplePlace<'_> {
+    /// Completes the entry of a decoded sample.
+    fn keep(&mut self, sample: &BatchSample) {
+        for target in &mut self.targets {
+            // A slice of a block would keep the whole block in memory, outside the budget.
+            if let FieldTarget::Ragged(value) = target {
+                **value = Bytes::copy_from_slice(value);
+            }
+        }
+        self.write_entry(sample, sample.flags);
+    }
+
+    /// Zeroes the entry of a sample that is not delivered.
+    fn mask(&mut self, sample: &BatchSample) {
+        self.zero(sample, sample.flags | entry_flags::MASKED);
+    }
+
+    fn zero(&mut self, sample: &BatchSample, flags: u32) {
+        for target in &mut self.targets {
+            match target {
+                FieldTarget::Fixed(bytes) => bytes.fill(0),
+                FieldTarget::Ragged(value) => **value = Bytes::new(),
+            }
+        }
+        self.write_entry(sample, flags);
+    }
+
+    fn write_entry(&mut self, sample: &BatchSample, flags: u32) {
+        let BatchSample { id, at, .. } = sample;
+        *self.entry = Entry { id: id.0, offset: at.offset, epoch: at.epoch, flags, reserved: 0 };
+    }
+}

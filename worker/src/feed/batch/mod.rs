@@ -1,0 +1,313 @@
+//! One batch of a rank, from the plan to its slot. Read from top to bottom:
+//!
+//! 1. [`PlannedBatch::plan`] asks the order for the batch's samples, groups them by block, and starts to fetch the
+//!    blocks.
+//! 2. [`records`] finds the records of a group in the shard's index and waits for their bytes.
+//! 3. [`Filling::decode`] waits until the scheduler grants a permit for the groups that have come.
+//! 4. [`decode`] decodes their samples in parallel, each straight into its entry of the slot.
+//! 5. [`settle`] decides about the samples that were not decoded: other bytes, a substitute, or the end of the
+//!    job. Those to be decoded go back to 2.
+//! 6. [`BatchBuffer::finish`] writes the ragged columns and the header. The driver publishes the slot.
+
+mod decode;
+mod records;
+mod settle;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Instant,
+};
+
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use smallvec::SmallVec;
+use spdl_core::{
+    Position, SampleId,
+    layout::entry_flags,
+    order::{Item, ItemKind, Located, Step},
+};
+use spdl_wire::slab::SlotMut;
+
+use self::{
+    decode::{BatchBuffer, Undecoded, decode_groups},
+    records::FetchedGroup,
+};
+use super::{FeedError, driver::Feed, progress::Wait, scheduler::DecodeRequest};
+use crate::fetch::BlockHold;
+
+/// A sample of a batch, from the plan to its entry in the slot.
+#[derive(Clone, Copy, Debug)]
+struct BatchSample {
+    /// Index of its entry in the batch.
+    entry: u32,
+    at: Position,
+    id: SampleId,
+    /// Number of the block that holds it.
+    block: u32,
+    flags: u32,
+    /// Number of substitutes that were tried before it.
+    attempts: u32,
+    wrong: WrongFetches,
+}
+
+/// Samples of a batch that lie in one block, at least one: mostly one or two, as samples are shuffled.
+type Group = SmallVec<[BatchSample; 2]>;
+
+impl BatchSample {
+    fn new(entry: u32, item: &Item) -> Self {
+        let flags = match item.kind {
+            ItemKind::Sample => 0,
+            ItemKind::Padding => entry_flags::PADDING,
+            ItemKind::Invalid => entry_flags::INVALID,
+        };
+        let Located { id, block, .. } = item.located;
+        Self { entry, at: item.at, id, block, flags, attempts: 0, wrong: WrongFetches::default() }
+    }
+
+    /// Returns the substitute that takes this sample's entry.
+    fn substitute(self, Located { id, block, .. }: Located) -> Self {
+        let flags = self.flags | entry_flags::SUBSTITUTED;
+        Self { id, block, flags, attempts: self.attempts + 1, wrong: WrongFetches::default(), ..self }
+    }
+}
+
+/// Counts how often a sample's bytes were fetched and did not match their checksum.
+#[derive(Clone, Copy, Debug, Default)]
+struct WrongFetches {
+    fetches: u32,
+    /// Number of latest fetches in a row that had the same wrong checksum.
+    alike: u32,
+    checksum: u32,
+}
+
+impl WrongFetches {
+    /// After as many fetches with the same wrong bytes, the store holds no others.
+    const MAX_ALIKE: u32 = 4;
+    /// After as many fetches with differing wrong bytes, the store does not recover.
+    const MAX: u32 = 16;
+
+    /// Counts one more fetch with wrong bytes. Returns `false` if the bytes are not worth fetching again.
+    fn note(&mut self, checksum: u32) -> bool {
+        self.alike = if self.fetches > 0 && self.checksum == checksum { self.alike + 1 } else { 1 };
+        self.checksum = checksum;
+        self.fetches += 1;
+        self.alike < Self::MAX_ALIKE && self.fetches < Self::MAX
+    }
+}
+
+/// A batch whose samples are known.
+pub(super) struct PlannedBatch {
+    step: Step,
+    entries: usize,
+    groups: Vec<Group>,
+    /// Entries past the end of the epoch, which hold no sample.
+    invalid: Vec<BatchSample>,
+    /// Keep the blocks in memory until the batch is filled.
+    holds: Vec<BlockHold>,
+}
+
+impl PlannedBatch {
+    fn plan(feed: &Feed, step: Step) -> Self {
+        let mut items = Vec::new();
+        feed.plan.rank_items(&step, feed.rank, feed.session.world, &mut items);
+        let all = (0..).zip(&items).map(|(entry, item)| BatchSample::new(entry, item));
+        let (invalid, mut samples): (Vec<_>, Vec<_>) = all.partition(|sample| sample.flags & entry_flags::INVALID != 0);
+        samples.sort_unstable_by_key(|sample| sample.id);
+        let groups = samples.chunk_by(|a, b| a.block == b.block).map(Group::from).collect();
+        Self { step, entries: items.len(), groups, invalid, holds: Vec::new() }
+    }
+
+    /// Starts to fetch the blocks, as far as there is room for them.
+    fn prefetch(&mut self, feed: &Feed) {
+        let prefetch = |group: &Group| {
+            let block = group[0].block;
+            feed.resources.fetcher.prefetch(feed.dataset.block_key(block), || feed.dataset.place(block))
+        };
+        self.holds.extend(self.groups.iter().filter_map(prefetch));
+    }
+}
+
+/// The batches of a rank that are planned and not being filled yet.
+pub(super) struct PlannedBatches {
+    feed: Arc<Feed>,
+    is_first: bool,
+    ahead: VecDeque<PlannedBatch>,
+}
+
+impl PlannedBatches {
+    pub(super) const fn new(feed: Arc<Feed>) -> Self {
+        Self { feed, is_first: true, ahead: VecDeque::new() }
+    }
+
+    /// Plans the batch of a step and starts to fetch its blocks.
+    pub(super) fn prepare(&mut self, step: Step) {
+        let mut batch = PlannedBatch::plan(&self.feed, step);
+        // The first batch does not wait for whole blocks, as a trainer is waiting for it.
+        if !std::mem::take(&mut self.is_first) {
+            batch.prefetch(&self.feed);
+        }
+        self.ahead.push_back(batch);
+    }
+
+    /// Takes the oldest batch, which must be that of `step`, to be filled.
+    pub(super) fn take(&mut self, step: Step) -> PlannedBatch {
+        let planned = self.ahead.pop_front().expect("a step is prepared before it is filled");
+        assert_eq!(planned.step, step, "steps are filled in the order in which they were prepared");
+        planned
+    }
+}
+
+/// A slot that holds a batch and is not published yet.
+#[derive(Debug)]
+pub(super) struct FilledBatch {
+    pub(super) slot: SlotMut,
+    pub(super) used_bytes: u64,
+}
+
+/// Fills `slot` with the planned batch.
+pub(super) async fn fill(
+    feed: Arc<Feed>,
+    sequence: u64,
+    planned: PlannedBatch,
+    slot: SlotMut,
+) -> Result<FilledBatch, FeedError> {
+    let PlannedBatch { step, entries, groups, invalid, holds } = planned;
+    let started = Instant::now();
+    let mut filling = Filling {
+        feed: feed.clone(),
+        sequence,
+        at: step.from,
+        fetching: FuturesUnordered::new(),
+        awaited: BTreeMap::new(),
+        ready: Vec::new(),
+    };
+    groups.into_iter().for_each(|group| filling.fetch(group));
+    let buffer = BatchBuffer::new(&feed.layout, slot, entries, &invalid);
+    let buffer = filling.run(buffer).await?;
+    drop(holds);
+    let filled = buffer.finish(&feed, &step);
+    feed.progress.forget_wait(sequence);
+    feed.resources.stages.batch.item(started.elapsed(), filled.used_bytes);
+    Ok(filled)
+}
+
+/// A batch that is being filled.
+struct Filling {
+    feed: Arc<Feed>,
+    sequence: u64,
+    /// Position at which the global batch begins.
+    at: Position,
+    fetching: FuturesUnordered<BoxFuture<'static, Result<FetchedGroup, FeedError>>>,
+    /// Blocks that are being fetched, and how many groups of samples wait for each.
+    awaited: BTreeMap<u32, u32>,
+    /// Groups whose bytes have come.
+    ready: Vec<FetchedGroup>,
+}
+
+type Decoded = Result<(BatchBuffer, Vec<Undecoded>), FeedError>;
+
+impl Filling {
+    /// Fetches and decodes until no sample of the batch is left.
+    async fn run(mut self, buffer: BatchBuffer) -> Result<BatchBuffer, FeedError> {
+        let mut idle = Some(buffer);
+        let mut decoding: Option<BoxFuture<'static, Decoded>> = None;
+        loop {
+            while let Some(Some(group)) = self.fetching.next().now_or_never() {
+                self.fetched(group?);
+            }
+            if let Some(buffer) = idle.take_if(|_| !self.ready.is_empty()) {
+                decoding = Some(self.decode(buffer).boxed());
+            }
+            self.note_wait(decoding.is_some());
+            tokio::select! {
+                Some(group) = self.fetching.next() => self.fetched(group?),
+                Some(decoded) = conditional(&mut decoding) => {
+                    decoding = None;
+                    let (buffer, undecoded) = decoded?;
+                    idle = Some(buffer);
+                    self.settle(undecoded)?;
+                }
+                else => return Ok(idle.expect("nothing is being decoded")),
+            }
+        }
+    }
+
+    fn fetch(&mut self, group: Group) {
+        match records::at_hand(&self.feed, group) {
+            Ok(fetched) => self.ready.push(fetched),
+            Err(group) => self.await_bytes(group[0].block, records::fetch(self.feed.clone(), group)),
+        }
+    }
+
+    /// Fetches a block whose bytes were wrong again, after a random delay: the cause may be temporary.
+    fn fetch_again(&mut self, group: Group) {
+        let retry = self.feed.resources.fetcher.requests().retry();
+        let fetches = group.iter().map(|sample| sample.wrong.fetches).max().unwrap_or(1);
+        let limit = retry.first_delay.saturating_mul(1 << fetches.min(16)).min(retry.max_delay);
+        let delay = limit.mul_f64(rand::random());
+        let feed = self.feed.clone();
+        self.await_bytes(group[0].block, async move {
+            tokio::time::sleep(delay).await;
+            records::fetch(feed, group).await
+        });
+    }
+
+    fn await_bytes(
+        &mut self,
+        block: u32,
+        fetched: impl Future<Output = Result<FetchedGroup, FeedError>> + Send + 'static,
+    ) {
+        *self.awaited.entry(block).or_default() += 1;
+        self.fetching.push(fetched.boxed());
+    }
+
+    fn fetched(&mut self, group: FetchedGroup) {
+        let groups = self.awaited.get_mut(&group.block).expect("what arrives is awaited");
+        *groups -= 1;
+        if *groups == 0 {
+            self.awaited.remove(&group.block);
+        }
+        self.ready.push(group);
+    }
+
+    fn note_wait(&self, is_decoding: bool) {
+        let wait = match self.awaited.first_key_value() {
+            _ if is_decoding => Wait::Decode,
+            Some((block, _)) => {
+                let shard = self.feed.dataset.shard_url(*block).into();
+                Wait::Block { block: *block, shard, others: self.awaited.len() - 1 }
+            }
+            None => return,
+        };
+        self.feed.progress.waits_for(self.sequence, wait);
+    }
+
+    /// Decodes the samples that are ready, once the scheduler grants a permit.
+    fn decode(&mut self, mut buffer: BatchBuffer) -> impl Future<Output = Decoded> + Send + 'static {
+        let groups = std::mem::take(&mut self.ready);
+        let feed = self.feed.clone();
+        let (progress, session) = (feed.progress.clone(), feed.session.id);
+        let request = DecodeRequest { progress, sequence: self.sequence, session, at: self.at };
+        let samples = groups.iter().map(FetchedGroup::len).sum();
+        async move {
+            let permit = feed.resources.scheduler.take(request, samples).await;
+            let job = feed.session.job.name.clone();
+            let decoding = tokio::task::spawn_blocking(move || {
+                let undecoded = decode_groups(&feed, &mut buffer, &groups, &permit);
+                drop((groups, permit));
+                (buffer, undecoded)
+            });
+            decoding.await.map_err(|_| FeedError::Panicked { job })
+        }
+    }
+}
+
+async fn conditional<T>(future: &mut Option<BoxFuture<'static, T>>) -> Option<T> {
+    match future {
+        Some(future) => Some(future.await),
+        None => None,
+    }
+}

@@ -1,0 +1,117 @@
+//! From a group of samples to their records: finds them in the index of their shard, and waits for their bytes.
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+use spdl_shard::index::Record;
+
+use super::{BatchSample, Group, decode::Reason};
+use crate::{
+    feed::{FeedError, dataset::IndexHold, driver::Feed},
+    fetch::BlockBytes,
+};
+
+/// A group of samples whose records are in memory.
+#[derive(Debug)]
+pub(super) struct FetchedGroup {
+    pub(super) block: u32,
+    bytes: BlockBytes,
+    index: IndexHold,
+    samples: SmallVec<[FoundSample; 2]>,
+}
+
+/// A sample and the record that holds it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FoundSample {
+    pub(super) sample: BatchSample,
+    /// Number of its record in the shard.
+    record: u32,
+    /// Number of the sample in its record.
+    pub(super) sample_in_record: u32,
+    /// Bytes of the fields that the columns may read: a rough estimate of its decoding time.
+    pub(super) bytes: u64,
+}
+
+/// Returns the group with its bytes if both block and index are in memory, and the group alone otherwise.
+pub(super) fn at_hand(feed: &Feed, group: Group) -> Result<FetchedGroup, Group> {
+    let block = group[0].block;
+    let found = || {
+        let index = feed.dataset.index_at_hand(feed.dataset.block(block).shard)?;
+        // An index that contradicts the manifest is reported by `fetch`.
+        let samples = find(feed, &index, &group, |_| ()).ok()?;
+        let bytes = feed.resources.fetcher.at_hand(feed.dataset.block_key(block))?;
+        Some(FetchedGroup { block, bytes, index, samples })
+    };
+    found().ok_or(group)
+}
+
+/// Fetches the records of a group.
+pub(super) async fn fetch(feed: Arc<Feed>, group: Group) -> Result<FetchedGroup, FeedError> {
+    let block = group[0].block;
+    let index = feed.dataset.index(feed.dataset.block(block).shard).await?;
+    let mut wanted = Vec::new();
+    let samples = find(&feed, &index, &group, |range| wanted.push(range))?;
+    let bytes = feed.resources.fetcher.fetch(&feed.dataset.place(block), wanted).await?;
+    Ok(FetchedGroup { block, bytes, index, samples })
+}
+
+/// Finds the records of a group, and passes the byte ranges of their fields in the shard to `wanted`.
+fn find(
+    feed: &Feed,
+    index: &IndexHold,
+    group: &Group,
+    mut wanted: impl FnMut(Range<u64>),
+) -> Result<SmallVec<[FoundSample; 2]>, FeedError> {
+    let block = group[0].block;
+    let facts = feed.dataset.block(block);
+    let shard = || feed.dataset.shard_url(block).to_owned();
+    let index = index.index();
+    let mut found = SmallVec::with_capacity(group.len());
+    for sample in group {
+        let number = feed.dataset.sample_in_shard(&facts, sample.id);
+        let Some(in_index) = u32::try_from(number).ok().filter(|sample| *sample < index.sample_count()) else {
+            return Err(FeedError::Index { shard: shard(), sample: number });
+        };
+        let (record, sample_in_record) = index.locate(in_index);
+        let fields = index.record(record);
+        let mut bytes = 0;
+        for field in feed.fields.iter().filter_map(|name| fields.field(name)) {
+            let Range { start, end } = field.offset..field.offset.saturating_add(field.bytes.into());
+            if start < facts.offset || end > facts.offset + facts.bytes {
+                return Err(FeedError::Span { shard: shard(), block, start, end });
+            }
+            bytes += u64::from(field.bytes);
+            wanted(start..end);
+        }
+        found.push(FoundSample { sample: *sample, record, sample_in_record, bytes });
+    }
+    Ok(found)
+}
+
+impl FetchedGroup {
+    pub(super) fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    pub(super) fn samples(&self) -> &[FoundSample] {
+        &self.samples
+    }
+
+    /// Returns the record of one of the group's samples.
+    pub(super) fn record(&self, found: &FoundSample) -> Record<'_> {
+        self.index.index().record(found.record)
+    }
+
+    /// Returns the bytes of a field if they match the checksum in the index; `None` if the record has no such field.
+    pub(super) fn field(&self, record: &Record<'_>, name: &str) -> Result<Option<Bytes>, Reason> {
+        let Some(field) = record.field(name) else { return Ok(None) };
+        let end = field.offset.saturating_add(field.bytes.into());
+        let bytes = self.bytes.slice(field.offset..end);
+        let bytes = bytes.unwrap_or_else(|| panic!("field `{name}` is none of those that the decoder names"));
+        match crc32c::crc32c(&bytes) {
+            actual if actual == field.crc32c => Ok(Some(bytes)),
+            actual => Err(Reason::WrongBytes { field: name.to_owned(), expected: field.crc32c, actual }),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The samples that were not decoded: their bytes are fetched again, another sample takes their place, their entry stays
+//! zero, or the job ends.
+
+use std::{collections::BTreeMap, sync::atomic::Ordering};
+
+use smallvec::smallvec;
+use spdl_core::{
+    feed::{BadSampleKind, BadSampleNote, Remedy, remedy},
+    messages::BadSample,
+};
+
+use super::{
+    BatchSample, Filling, Group,
+    decode::{Reason, Undecoded},
+};
+use crate::{feed::FeedError, fetch::FetchError};
+
+impl Filling {
+    /// Decides what happens to the samples that were not decoded.
+    pub(super) fn settle(&mut self, undecoded: Vec<Undecoded>) -> Result<(), FeedError> {
+        let mut wrong: BTreeMap<u32, Group> = BTreeMap::new();
+        for sample in undecoded {
+            match self.remedy(sample)? {
+                Some(Retry::Bytes(sample)) => wrong.entry(sample.block).or_default().push(sample),
+                Some(Retry::Substitute(sample)) => self.fetch(smallvec![sample]),
+                None => {}
+            }
+        }
+        for (block, group) in wrong {
+            self.feed.resources.fetcher.discard(&self.feed.dataset.block_key(block));
+            self.fetch_again(group);
+        }
+        Ok(())
+    }
+
+    /// Returns what is decoded in place of a sample; `None` if its entry stays zero.
+    fn remedy(&self, undecoded: Undecoded) -> Result<Option<Retry>, FeedError> {
+        let feed = &*self.feed;
+        let Undecoded { mut sample, key, reason } = undecoded;
+        let shard = feed.dataset.shard_url(sample.block).to_owned();
+        match reason {
+            Reason::WrongBytes { field, expected, actual } => {
+                if !sample.wrong.note(actual) {
+                    return Err(self.wrong_bytes(&sample, key, field, [expected, actual]));
+                }
+                tracing::warn!(shard, key, field, "wrong bytes; fetching them again");
+                Ok(Some(Retry::Bytes(sample)))
+            }
+            Reason::Bad(cause) => {
+                let kind = cause.kind(feed.has_good.load(Ordering::Relaxed));
+                self.remedy_of_bad(&sample, key, cause.to_string(), &kind)
+            }
+            Reason::Quarantined { deaths } => {
+                let cause = format!("the worker died {deaths} times in a row while it was being decoded");
+                self.remedy_of_bad(&sample, key, cause, &quarantined())
+            }
+        }
+    }
+
+    /// Returns the error of a sample whose bytes stay wrong, with its checksums in the index and in the store.
+    fn wrong_bytes(&self, sample: &BatchSample, key: String, field: String, checksums: [u32; 2]) -> FeedError {
+        let feed = &*self.feed;
+        let shard = feed.dataset.shard_url(sample.block).to_owned();
+        let [expected, actual] = checksums;
+        let object = feed.dataset.place(sample.block).shard;
+        if let Some([noted, found]) = object.difference(feed.resources.fetcher.requests()) {
+            let checksum = |etag: String, crc32c: u32| {
+                format!("{etag} and checksum {crc32c:08x} of field `{field}` of record `{key}`")
+            };
+            let (expected, actual) = (checksum(noted, expected), checksum(found, actual));
+            return FetchError::Changed { shard, expected, actual }.into();
+        }
+        FetchError::WrongBytes { shard, key, field, expected, actual, attempts: sample.wrong.fetches }.into()
+    }
+
+    /// Records a bad sample and returns its substitute, if the job's policy gives it one.
+    fn remedy_of_bad(
+        &self,
+        sample: &BatchSample,
+        key: String,
+        cause: String,
+        kind: &BadSampleKind,
+    ) -> Result<Option<Retry>, FeedError> {
+        let feed = &*self.feed;
+        let job = &feed.session.job;
+        let shard = feed.dataset.shard_url(sample.block).to_owned();
+        let remedy = remedy(job.bad_samples, &feed.plan, sample.at, sample.attempts);
+        let bad = BadSample {
+            job: job.name.clone(),
+            sample: sample.id,
+            shard: shard.clone(),
+            key: key.clone(),
+            cause: cause.clone(),
+        };
+        let recorded = feed.resources.bad.lock().record(job, feed.job_fingerprint, bad, kind);
+        if let Some((note, bad)) = recorded.line {
+            log_bad_sample(&note, &bad);
+        }
+        if remedy == Remedy::Fail {
+            // Recorded before: the coordinator has to hear of it, so that the job fails for its other ranks, too.
+            return Err(FeedError::BadSample { job: job.name.clone(), shard, key, cause });
+        }
+        recorded.verdict?;
+        match remedy {
+            Remedy::Substitute(located) => Ok(Some(Retry::Substitute(sample.substitute(located)))),
+            Remedy::Mask => Ok(None),
+            Remedy::Fail | Remedy::GiveUp => {
+                let (job, attempts) = (job.name.clone(), sample.attempts);
+                Err(FeedError::NoSubstitute { job, position: sample.at, attempts, cause })
+            }
+        }
+    }
+}
+
+/// What is decoded in place of a sample that was not decoded.
+enum Retry {
+    /// The sample itself, once its bytes are fetched again.
+    Bytes(BatchSample),
+    /// Another sample.
+    Substitute(BatchSample),
+}
+
+/// Returns the kind of samples that are quarantined because they ended the worker.
+fn quarantined() -> BadSampleKind {
+    BadSampleKind::new("the worker died while it was being decoded".to_owned(), None)
+}
+
+/// Logs a distinct bad sample.
+fn log_bad_sample(note: &BadSampleNote, bad: &BadSample) {
+    let BadSample { job, sample, shard, key, cause } = bad;
+    let sample = sample.0;
+    match note {
+        BadSampleNote::First => tracing::warn!(job, sample, shard, key, cause, "bad sample"),
+        BadSampleNote::Question { count, question } => {
+            tracing::warn!(job, samples = count, "bad samples: {question}");
+        }
+        BadSampleNote::Many { count } => {
+            tracing::warn!(job, samples = count, shard, key, cause, "bad samples of one kind, this one the last");
+        }
+        BadSampleNote::Another => tracing::debug!(job, sample, shard, key, cause, "bad sample"),
+    }
+}

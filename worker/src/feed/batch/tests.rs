@@ -1,0 +1,73 @@
+//! Tests of planning batches and of fetching their blocks ahead.
+
+use spdl_wire::slab::Slab;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::feed::{
+    Resources,
+    driver::FeedDriver,
+    progress::FeedProgress,
+    tests::scene::{Scene, resources},
+};
+
+const ONE_EPOCH: &str = "epochs = 1\nglobal_batch = 12";
+
+async fn feed(scene: &Scene, resources: &Arc<Resources>) -> Arc<Feed> {
+    let session = scene.session(1);
+    let layout = Arc::new(session.layout());
+    let driver = FeedDriver {
+        resources: resources.clone(),
+        session,
+        rank: 0,
+        slab: Slab::private(1, layout.slot_bytes()).unwrap(),
+        layout,
+        progress: Arc::new(FeedProgress::new(Instant::now()).0),
+        events: mpsc::unbounded_channel().0,
+    };
+    Arc::new(driver.open().await.unwrap())
+}
+
+#[tokio::test]
+async fn the_blocks_of_every_batch_but_the_first_are_fetched_ahead_and_kept_until_it_is_filled() {
+    let scene = Scene::new(&[], ONE_EPOCH);
+    let feed = feed(&scene, &resources(64 << 20, None)).await;
+    let params = scene.job.batches(12);
+    let all: Vec<Step> = feed.plan.steps(Position::START, &params).take(4).collect();
+    let mut batches = PlannedBatches::new(feed);
+    all.iter().for_each(|step| batches.prepare(*step));
+    for (number, step) in all.into_iter().enumerate() {
+        let PlannedBatch { entries, groups, holds, .. } = batches.take(step);
+        assert_eq!(groups.iter().map(|group| group.len()).sum::<usize>(), entries);
+        let expected = if number == 0 { 0 } else { groups.len() };
+        assert_eq!(holds.len(), expected, "batch {number} reads {} blocks", groups.len());
+    }
+}
+
+#[tokio::test]
+async fn the_samples_of_a_batch_are_grouped_by_block_and_invalid_entries_hold_none() {
+    let scene = Scene::new(&[], "epochs = 1\nglobal_batch = 32\nepoch_end = \"exact\"");
+    let feed = feed(&scene, &resources(64 << 20, None)).await;
+    let params = scene.job.batches(32);
+    let last = feed.plan.steps(Position::START, &params).last().unwrap();
+    let PlannedBatch { entries, groups, invalid, .. } = PlannedBatch::plan(&feed, last);
+    assert_eq!((entries, invalid.len()), (32, 8), "120 samples in batches of 32");
+    for group in &groups {
+        assert!(group.iter().all(|sample| sample.block == group[0].block));
+    }
+    assert!(groups.windows(2).all(|pair| pair[0][0].block < pair[1][0].block), "each block is in one group");
+    let mut filled: Vec<u32> = groups.iter().flatten().chain(&invalid).map(|sample| sample.entry).collect();
+    filled.sort_unstable();
+    assert!(filled.into_iter().eq(0..32), "each entry is there once");
+}
+
+#[tokio::test]
+#[should_panic(expected = "in the order in which they were prepared")]
+async fn a_batch_is_not_filled_with_the_samples_of_another() {
+    let scene = Scene::new(&[], ONE_EPOCH);
+    let feed = feed(&scene, &resources(64 << 20, None)).await;
+    let [first, second] = [0, 12].map(|offset| feed.plan.step(Position::new(0, offset), &scene.job.batches(12)).unwrap());
+    let mut batches = PlannedBatches::new(feed);
+    batches.prepare(first);
+    batches.take(second);
+}

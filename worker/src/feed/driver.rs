@@ -1,0 +1,143 @@
+//! The task that keeps a rank's slots filled: it carries out the effects of [`FeedCore`].
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
+use spdl_core::{
+    Fingerprint, Position,
+    feed::{FeedCore, FeedEffect},
+    layout::Layout,
+    messages::Session,
+    order::Plan,
+};
+use spdl_wire::slab::Slab;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    FeedError, FeedEvent, Resources,
+    batch::{FilledBatch, PlannedBatches, fill},
+    dataset::OpenDataset,
+    progress::{FeedPhase, FeedProgress},
+};
+use crate::{decode::Decoder, transform::Lease};
+
+/// The data that all batches of one rank share.
+pub(super) struct Feed {
+    pub(super) resources: Arc<Resources>,
+    pub(super) session: Session,
+    pub(super) job_fingerprint: Fingerprint,
+    pub(super) rank: u32,
+    pub(super) layout: Arc<Layout>,
+    pub(super) dataset: Arc<OpenDataset>,
+    pub(super) plan: Plan,
+    pub(super) decoder: Decoder,
+    /// Fields of a record that the columns may read.
+    pub(super) fields: Vec<String>,
+    pub(super) progress: Arc<FeedProgress>,
+    /// Whether any sample was decoded.
+    pub(super) has_good: AtomicBool,
+}
+
+/// The task, with what it needs to open its [`Feed`].
+pub(super) struct FeedDriver {
+    pub(super) resources: Arc<Resources>,
+    pub(super) session: Session,
+    pub(super) rank: u32,
+    pub(super) slab: Slab,
+    pub(super) layout: Arc<Layout>,
+    pub(super) progress: Arc<FeedProgress>,
+    pub(super) events: mpsc::UnboundedSender<Result<FeedEvent, FeedError>>,
+}
+
+impl FeedDriver {
+    pub(super) async fn run(self, from: Position, freed: mpsc::UnboundedReceiver<u32>) {
+        let result = self.feed(from, freed).await;
+        self.progress.enter(FeedPhase::Over);
+        // The receiver is gone if the feed was dropped.
+        let _ = self.events.send(result);
+    }
+
+    /// Carries out the core's effects until the end of the stream.
+    async fn feed(&self, from: Position, mut freed: mpsc::UnboundedReceiver<u32>) -> Result<FeedEvent, FeedError> {
+        let feed = Arc::new(self.open().await?);
+        let mut core = FeedCore::new(feed.plan.samples(), feed.session.batches(), from, self.slab.slots());
+        let mut planned = PlannedBatches::new(feed.clone());
+        let mut filling = FuturesUnordered::new();
+        let mut done = BTreeMap::new();
+        loop {
+            while let Some(effect) = core.poll_effect() {
+                match effect {
+                    FeedEffect::Prepare(step) => planned.prepare(step),
+                    FeedEffect::Fill { sequence, slot, step } => {
+                        let slot = self.slab.try_take(slot).expect("a slot that the core has filled is free");
+                        let filled = fill(feed.clone(), sequence, planned.take(step), slot);
+                        filling.push(filled.map(move |filled| (sequence, filled)));
+                    }
+                    FeedEffect::HandOver { sequence, .. } => {
+                        self.publish(sequence, done.remove(&sequence).expect("what is handed over is done")?);
+                    }
+                    FeedEffect::Fail { sequence } => {
+                        let failed: Result<FilledBatch, _> = done.remove(&sequence).expect("what failed is done");
+                        return Err(failed.expect_err("the core was told that it failed"));
+                    }
+                    FeedEffect::End { sequence, position } => return Ok(FeedEvent::End { sequence, position }),
+                }
+            }
+            self.progress.enter(if core.is_filling() { FeedPhase::Filling } else { FeedPhase::NoSlot });
+            tokio::select! {
+                Some((sequence, filled)) = filling.next() => {
+                    if filled.is_ok() { core.handle_filled(sequence) } else { core.handle_failed(sequence) }
+                    done.insert(sequence, filled);
+                }
+                Some(slot) = freed.recv() => assert!(core.handle_freed(slot), "slot {slot} was freed and not lent"),
+            }
+        }
+    }
+
+    fn publish(&self, sequence: u64, FilledBatch { slot, used_bytes }: FilledBatch) {
+        let slot = slot.publish();
+        self.progress.publish();
+        let _ = self.events.send(Ok(FeedEvent::Filled { sequence, slot, used_bytes }));
+    }
+
+    pub(super) async fn open(&self) -> Result<Feed, FeedError> {
+        let Self { resources, session, rank, layout, progress, .. } = self;
+        let dataset = resources.datasets.open(&session.job).await?;
+        let plan = dataset.plan(&session.job)?;
+        let order = |source| FeedError::Order { job: session.job.name.clone(), source: Arc::new(source) };
+        plan.check(&session.batches()).map_err(order)?;
+        let decoder = Decoder::new(&session.job, dataset.manifest().classes())?
+            .with_counts(resources.pictures.clone())
+            .with_memory(resources.decode_memory.clone())
+            .with_transforms(self.load_functions().await?);
+        Ok(Feed {
+            resources: resources.clone(),
+            session: session.clone(),
+            job_fingerprint: session.job.fingerprint(),
+            rank: *rank,
+            layout: layout.clone(),
+            plan,
+            fields: decoder.field_names().map(str::to_owned).collect(),
+            decoder,
+            dataset,
+            progress: progress.clone(),
+            has_good: AtomicBool::new(false),
+        })
+    }
+
+    /// Imports the job's functions, so that an import error is reported before any batch.
+    async fn load_functions(&self) -> Result<Option<Arc<Lease>>, FeedError> {
+        let Some(lease) = self.resources.transforms.lease(&self.session.job)?.map(Arc::new) else { return Ok(None) };
+        let (done, loaded) = oneshot::channel();
+        let loading = lease.clone();
+        self.resources.pool.spawn(move || {
+            // The receiver is gone if the feed was dropped.
+            let _ = done.send(loading.load());
+        });
+        loaded.await.map_err(|_| FeedError::Panicked { job: self.session.job.name.clone() })??;
+        Ok(Some(lease))
+    }
+}
