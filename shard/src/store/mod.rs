@@ -1,6 +1,7 @@
 //! The folder that a dataset lies in, on disk or on an object store, opened by its URL.
 
 mod error;
+mod layer;
 mod location;
 mod no_retry;
 mod page_cache;
@@ -8,6 +9,7 @@ mod read;
 mod settings;
 
 pub use error::{StoreError, cause, is_refusal};
+pub use layer::StoreLayer;
 pub use no_retry::Busy;
 pub use settings::StoreOptions;
 

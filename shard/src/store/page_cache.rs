@@ -10,15 +10,17 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{FutureExt, StreamExt, stream::BoxStream};
+use futures::{FutureExt, StreamExt};
 use object_store::{
-    CopyOptions, GetOptions, GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, local::LocalFileSystem, path::Path,
+    GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, Result, local::LocalFileSystem,
+    path::Path,
 };
 use rustix::{
     fs::OFlags,
     io::{Errno, ReadWriteFlags},
 };
+
+use super::StoreLayer;
 
 /// File systems whose calls wait for no other machine, by their magic numbers: ext2 to ext4, XFS, btrfs, tmpfs,
 /// overlayfs, F2FS and ZFS.
@@ -39,7 +41,7 @@ impl PageCacheStore {
     pub(super) fn over(inner: LocalFileSystem, root: &FilePath) -> Arc<dyn ObjectStore> {
         let kind = rustix::fs::statfs(root).map(|facts| facts.f_type);
         if kind.is_ok_and(|kind| LOCAL_KINDS.iter().any(|local| i128::from(*local) == i128::from(kind))) {
-            return Arc::new(Self { inner, root: root.to_owned() });
+            return Arc::new(Self { inner, root: root.to_owned() }).layered();
         }
         Arc::new(inner)
     }
@@ -115,36 +117,16 @@ impl fmt::Display for PageCacheStore {
 }
 
 #[async_trait::async_trait]
-impl ObjectStore for PageCacheStore {
+impl StoreLayer for PageCacheStore {
+    fn inner(&self) -> &dyn ObjectStore {
+        &self.inner
+    }
+
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         match self.read_now(location, &options) {
             Some(result) => Ok(result),
             None => self.inner.get_opts(location, options).await,
         }
-    }
-
-    async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        self.inner.put_opts(location, payload, opts).await
-    }
-
-    async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
-        self.inner.put_multipart_opts(location, opts).await
-    }
-
-    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(locations)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.inner.copy_opts(from, to, options).await
     }
 }
 

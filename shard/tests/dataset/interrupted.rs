@@ -10,9 +10,10 @@ use std::{
 
 use futures::{StreamExt, TryStreamExt, future, stream::BoxStream};
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart, path::Path,
+    CopyOptions, Error, MultipartUpload, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    UploadPart, path::Path,
 };
+use spdl_shard::store::StoreLayer;
 use tokio::sync::Notify;
 
 /// What happens at the chosen write.
@@ -65,7 +66,7 @@ impl Writes {
     }
 }
 
-/// The store, which passes to `inner` the operations that `writes` allows.
+/// The layer that passes to `inner` the writes that `writes` allows.
 #[derive(Debug)]
 pub(super) struct Interrupted {
     pub(super) inner: Arc<dyn ObjectStore>,
@@ -101,7 +102,11 @@ impl fmt::Display for Interrupted {
 }
 
 #[async_trait::async_trait]
-impl ObjectStore for Interrupted {
+impl StoreLayer for Interrupted {
+    fn inner(&self) -> &dyn ObjectStore {
+        &*self.inner
+    }
+
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
         self.writes.next(false).await?;
         self.inner.put_opts(location, payload, opts).await
@@ -113,10 +118,6 @@ impl ObjectStore for Interrupted {
         Ok(Box::new(Upload { inner, writes: Arc::clone(&self.writes) }))
     }
 
-    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.inner.get_opts(location, options).await
-    }
-
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         let writes = Arc::clone(&self.writes);
         let locations = locations.and_then(move |location| {
@@ -124,14 +125,6 @@ impl ObjectStore for Interrupted {
             async move { writes.next(true).await.map(|()| location) }
         });
         self.inner.delete_stream(locations.boxed())
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use spdl_core::Fingerprint;
-use spdl_shard::dataset::Knowledge;
+use spdl_shard::{dataset::Knowledge, store::StoreLayer};
 
 use super::{
     interrupted::{Interrupted, Interruption, Writes},
@@ -43,7 +43,8 @@ where
             let folder = scratch.path().join(format!("{how:?}-{write}"));
             copied(old, &folder);
             let writes = Writes::interrupted(how, write);
-            let store = at(&folder).through(|inner| Arc::new(Interrupted { inner, writes: Arc::clone(&writes) }));
+            let store =
+                at(&folder).through(|inner| Arc::new(Interrupted { inner, writes: Arc::clone(&writes) }).layered());
             let failed = tokio::select! {
                 done = replace(store) => done.is_err(),
                 () = writes.killed() => true,

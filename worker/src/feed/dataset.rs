@@ -12,7 +12,7 @@ use spdl_core::{
 use spdl_shard::{
     index::RecordIndex,
     manifest::{Block, Manifest},
-    store::{DatasetStore, StoreError},
+    store::{DatasetStore, StoreError, StoreLayer},
 };
 use tokio::sync::OnceCell;
 
@@ -102,8 +102,9 @@ impl OpenDataset {
         access.stores.admit(&url).map_err(|problem| FeedError::Store { job: job.name.clone(), problem })?;
         let bare = DatasetStore::open_once(&url).map_err(store_error)?;
         let shards = access.wrap.as_ref().map_or_else(|| bare.object(), |wrap| wrap(bare.object()));
-        let store =
-            bare.through(|inner| Arc::new(RetryingStore { inner, dataset: url.clone(), requests: requests.clone() }));
+        let store = bare.through(|inner| {
+            Arc::new(RetryingStore { inner, dataset: url.clone(), requests: requests.clone() }).layered()
+        });
         let manifest = again(requests, || store.manifest()).await.map_err(store_error)?;
         let actual = manifest.fingerprint();
         if actual != job.dataset_fingerprint {

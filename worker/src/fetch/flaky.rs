@@ -12,11 +12,9 @@ use std::{
 
 use bytes::Bytes;
 use futures::{StreamExt, stream::BoxStream};
-use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, path::Path,
-};
+use object_store::{Error, GetOptions, GetResult, GetResultPayload, ObjectStore, Result, path::Path};
 use parking_lot::Mutex;
+use spdl_shard::store::StoreLayer;
 
 /// The fault of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,13 +96,9 @@ fn fault(what: &str) -> Error {
 }
 
 #[async_trait::async_trait]
-impl ObjectStore for FlakyStore {
-    async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        self.inner.put_opts(location, payload, opts).await
-    }
-
-    async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
-        self.inner.put_multipart_opts(location, opts).await
+impl StoreLayer for FlakyStore {
+    fn inner(&self) -> &dyn ObjectStore {
+        &*self.inner
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
@@ -127,22 +121,6 @@ impl ObjectStore for FlakyStore {
         let bytes = result.bytes().await?;
         let payload = GetResultPayload::Stream(answer(fault_now, bytes, &range));
         Ok(GetResult { payload, meta, range, attributes, extensions })
-    }
-
-    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(locations)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.inner.copy_opts(from, to, options).await
     }
 }
 

@@ -3,18 +3,16 @@
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use futures::{FutureExt, StreamExt, stream::BoxStream};
-use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, path::Path,
-};
+use futures::{FutureExt, StreamExt};
+use object_store::{Error, GetOptions, GetResult, GetResultPayload, ObjectStore, Result, path::Path};
+use spdl_shard::store::StoreLayer;
 
 use super::{
     attempt::{RequestError, RequestTarget},
     client::StoreClient,
 };
 
-/// Makes the reads of `inner` through [`StoreClient`]. All other operations are passed to `inner`.
+/// Makes the reads of `inner` through [`StoreClient`].
 #[derive(Debug)]
 pub(crate) struct RetryingStore {
     pub(crate) inner: Arc<dyn ObjectStore>,
@@ -34,7 +32,11 @@ fn generic(problem: String) -> Error {
 }
 
 #[async_trait::async_trait]
-impl ObjectStore for RetryingStore {
+impl StoreLayer for RetryingStore {
+    fn inner(&self) -> &dyn ObjectStore {
+        &*self.inner
+    }
+
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let target = RequestTarget { store: &*self.inner, dataset: &self.dataset, path: location, expected: None };
         let got = self.requests.get(&target, &options).await.map_err(|failed| match failed {
@@ -51,29 +53,5 @@ impl ObjectStore for RetryingStore {
             attributes: got.attributes,
             extensions: got.extensions,
         })
-    }
-
-    async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        self.inner.put_opts(location, payload, opts).await
-    }
-
-    async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
-        self.inner.put_multipart_opts(location, opts).await
-    }
-
-    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(locations)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.inner.copy_opts(from, to, options).await
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 use spdl_core::Stage;
+use spdl_shard::store::StoreLayer;
 
 use super::{
     flaky::{FlakyStore, StoreFault},
@@ -26,7 +27,7 @@ async fn scene(blocks: u64) -> Scene {
     inner.put(&path, content.clone().into()).await.unwrap();
     let store = Arc::new(FlakyStore::new(inner));
     let shard = ShardObject {
-        store: store.clone(),
+        store: store.clone().layered(),
         dataset: "data".into(),
         path,
         url: "a.tar".into(),

@@ -7,6 +7,7 @@ use std::{fs, sync::Arc};
 use object_store::ObjectStore;
 use scene::{SAMPLES, Scene, Seen, drain, resources, run, start, text};
 use spdl_core::{Position, Stage, layout::entry_flags};
+use spdl_shard::store::StoreLayer;
 
 use super::*;
 use crate::{
@@ -23,7 +24,7 @@ fn flaky() -> (Arc<parking_lot::Mutex<Option<Arc<FlakyStore>>>>, WrapStore) {
     let wrap = move |inner: Arc<dyn ObjectStore>| -> Arc<dyn ObjectStore> {
         let store = Arc::new(FlakyStore::new(inner));
         *keep.lock() = Some(store.clone());
-        store
+        store.layered()
     };
     (made, Arc::new(wrap))
 }
