@@ -18,7 +18,7 @@ use super::{
     FeedError,
     dataset::{Datasets, StoreAccess},
     journal::Journal,
-    scheduler::DecodeScheduler,
+    scheduler::{DecodeScheduler, NearestToStarving},
     throttle::CpuThrottle,
 };
 use crate::{
@@ -145,7 +145,7 @@ impl Resources {
             memory,
             journal: journal.map(|path| open_journal(&path, &budget)).unwrap_or_default(),
             pool,
-            scheduler: DecodeScheduler::new(2 * threads),
+            scheduler: DecodeScheduler::new(NearestToStarving, 2 * threads),
             throttle: CpuThrottle::new(&budget),
             datasets: Datasets::new(shares.index_bytes, fetcher.requests().clone(), access),
             fetcher,

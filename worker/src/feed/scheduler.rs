@@ -1,8 +1,11 @@
-//! Schedules decoding: the batch that its trainer will need soonest is decoded first.
+//! Schedules decoding: grants permits to batches, in the order that a [`SchedulingPolicy`] chooses.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use parking_lot::Mutex;
@@ -11,10 +14,48 @@ use tokio::sync::oneshot;
 
 use super::progress::FeedProgress;
 
+/// A batch that waits for a permit, as a policy sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DecodeCandidate {
+    pub(crate) session: SessionId,
+    /// Position at which the global batch begins.
+    pub(crate) at: Position,
+    /// Batches that the trainer can take before it needs this one.
+    pub(crate) lead: u64,
+    /// Number of its turn, from the order in which the batches asked; no two candidates have the same.
+    pub(crate) ticket: u64,
+}
+
+/// A policy that chooses which batch is decoded next.
+pub(crate) trait SchedulingPolicy: fmt::Debug + Send + Sync {
+    /// Returns the index of the batch to decode next; `None` only if there is no candidate. May let the batch take the
+    /// turn of another one by an exchange of their tickets.
+    fn choose(&self, candidates: &mut [DecodeCandidate]) -> Option<usize>;
+}
+
+/// Chooses the batch whose trainer is nearest to starving. Sessions that are equally near are served in the order in
+/// which they asked, as their positions cannot be compared. Within a session, the rank that is furthest behind in the
+/// stream is served first, as a step of the trainers ends only when the last rank has its batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NearestToStarving;
+
+impl SchedulingPolicy for NearestToStarving {
+    fn choose(&self, candidates: &mut [DecodeCandidate]) -> Option<usize> {
+        let all = || candidates.iter().enumerate();
+        let (oldest, nearest) = all().min_by_key(|(_, one)| (one.lead, one.ticket))?;
+        let alike = |one: &DecodeCandidate| (one.lead, one.session) == (nearest.lead, nearest.session);
+        let (first, _) = all().filter(|(_, one)| alike(one)).min_by_key(|(_, one)| (one.at, one.ticket))?;
+        // The chosen batch goes in place of the session's oldest one, which takes over its ticket.
+        candidates[oldest].ticket = candidates[first].ticket;
+        Some(first)
+    }
+}
+
 /// Grants permits to decode, counted in samples. The decoding threads always have work queued, but so little that an
 /// urgent batch does not wait long behind others.
 #[derive(Debug)]
 pub(crate) struct DecodeScheduler {
+    policy: Box<dyn SchedulingPolicy>,
     state: Mutex<SchedulerState>,
 }
 
@@ -24,6 +65,8 @@ struct SchedulerState {
     limit: usize,
     running: usize,
     next_ticket: u64,
+    /// The waiting batches, as the policy sees them; the one at index `i` is `waiting[i]`.
+    candidates: Vec<DecodeCandidate>,
     waiting: Vec<WaitingBatch>,
 }
 
@@ -40,29 +83,21 @@ pub(crate) struct DecodeRequest {
 #[derive(Debug)]
 struct WaitingBatch {
     request: DecodeRequest,
-    /// Batches that the trainer can take before this one, as of the last call of [`most_urgent`].
-    lead: u64,
-    ticket: u64,
     samples: usize,
     permit: oneshot::Sender<DecodePermit>,
 }
 
-/// Removes and returns the most urgent batch: the one whose trainer is nearest to starving. Sessions that are equally
-/// near are served in the order in which they asked, as their positions cannot be compared. Within a session, the rank
-/// that is furthest behind in the stream is served first, as a step of the trainers ends only when the last rank has
-/// its batch.
-fn most_urgent(waiting: &mut Vec<WaitingBatch>) -> Option<WaitingBatch> {
-    // Reads each lead once, as trainers free slots meanwhile.
-    for one in &mut *waiting {
-        one.lead = one.request.progress.lead(one.request.sequence);
+impl SchedulerState {
+    /// Removes and returns the batch that the policy chooses.
+    fn take_next(&mut self, policy: &dyn SchedulingPolicy) -> Option<WaitingBatch> {
+        // Reads each lead once, as trainers free slots meanwhile.
+        for (candidate, WaitingBatch { request, .. }) in self.candidates.iter_mut().zip(&self.waiting) {
+            candidate.lead = request.progress.lead(request.sequence);
+        }
+        let chosen = policy.choose(&mut self.candidates)?;
+        self.candidates.swap_remove(chosen);
+        Some(self.waiting.swap_remove(chosen))
     }
-    let all = || waiting.iter().enumerate();
-    let (oldest, nearest) = all().min_by_key(|(_, one)| (one.lead, one.ticket))?;
-    let alike = |one: &WaitingBatch| (one.lead, one.request.session) == (nearest.lead, nearest.request.session);
-    let (first, _) = all().filter(|(_, one)| alike(one)).min_by_key(|(_, one)| (one.request.at, one.ticket))?;
-    // The chosen batch goes in place of the session's oldest one, which takes over its ticket.
-    waiting[oldest].ticket = waiting[first].ticket;
-    Some(waiting.swap_remove(first))
 }
 
 /// The permission to decode a number of samples; returned to the scheduler when dropped.
@@ -100,8 +135,11 @@ impl Drop for DecodePermit {
 }
 
 impl DecodeScheduler {
-    pub(crate) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(SchedulerState { limit, running: 0, next_ticket: 0, waiting: Vec::new() }) })
+    /// Creates a scheduler that lets `limit` samples be queued for decoding.
+    pub(crate) fn new(policy: impl SchedulingPolicy + 'static, limit: usize) -> Arc<Self> {
+        let (candidates, waiting) = (Vec::new(), Vec::new());
+        let state = Mutex::new(SchedulerState { limit, running: 0, next_ticket: 0, candidates, waiting });
+        Arc::new(Self { policy: Box::new(policy), state })
     }
 
     /// Waits for a permit to decode `samples` samples of a batch.
@@ -111,7 +149,9 @@ impl DecodeScheduler {
             let mut state = self.state.lock();
             let ticket = state.next_ticket;
             state.next_ticket += 1;
-            state.waiting.push(WaitingBatch { request, lead: 0, ticket, samples, permit });
+            let DecodeRequest { session, at, .. } = request;
+            state.candidates.push(DecodeCandidate { session, at, lead: 0, ticket });
+            state.waiting.push(WaitingBatch { request, samples, permit });
         }
         self.grant();
         granted.await.expect("a turn that is waited for is granted in the end")
@@ -123,7 +163,7 @@ impl DecodeScheduler {
             if state.running >= state.limit {
                 return;
             }
-            let Some(waiting) = most_urgent(&mut state.waiting) else { return };
+            let Some(waiting) = state.take_next(&*self.policy) else { return };
             if waiting.permit.is_closed() {
                 continue;
             }
@@ -163,8 +203,24 @@ mod tests {
         request(&rank(0), lead)
     }
 
+    #[test]
+    fn the_policy_lets_the_rank_furthest_behind_take_the_turn_of_its_session() {
+        let candidate = |session, offset, lead, ticket| DecodeCandidate {
+            session: SessionId(session),
+            at: Position { epoch: 0, offset },
+            lead,
+            ticket,
+        };
+        let mut candidates =
+            [candidate(1, 64, 1, 0), candidate(1, 128, 0, 1), candidate(2, 0, 0, 2), candidate(1, 64, 0, 3)];
+        assert_eq!(NearestToStarving.choose(&mut candidates), Some(3), "not the session that asked later");
+        assert_eq!(candidates[1].ticket, 3, "its rank that is ahead waits behind the other session");
+        assert_eq!(NearestToStarving.choose(&mut candidates[..3]), Some(2));
+        assert_eq!(NearestToStarving.choose(&mut []), None);
+    }
+
     async fn order_of(requests: Vec<DecodeRequest>) -> Vec<usize> {
-        let scheduler = DecodeScheduler::new(1);
+        let scheduler = DecodeScheduler::new(NearestToStarving, 1);
         let running = scheduler.take(with_lead(0), 1).await;
         let order = Arc::new(Mutex::new(Vec::new()));
         let note = |index: usize, request: DecodeRequest| {
@@ -203,7 +259,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_trainer_that_went_on_meanwhile_is_nearer_to_starving() {
-        let scheduler = DecodeScheduler::new(1);
+        let scheduler = DecodeScheduler::new(NearestToStarving, 1);
         let running = scheduler.take(with_lead(0), 1).await;
         let (slow, quick) = (rank(0), rank(0));
         let mut of_slow = Box::pin(scheduler.take(request(&slow, 1), 1));
@@ -219,7 +275,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_batch_that_is_wanted_soonest_goes_first() {
-        let scheduler = DecodeScheduler::new(8);
+        let scheduler = DecodeScheduler::new(NearestToStarving, 8);
         let running = scheduler.take(with_lead(9), 8).await;
         let mut far = Box::pin(scheduler.take(with_lead(3), 8));
         let mut near = Box::pin(scheduler.take(with_lead(1), 8));
@@ -238,7 +294,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_next_permit_is_granted_when_the_last_one_is_nearly_used_up() {
-        let scheduler = DecodeScheduler::new(4);
+        let scheduler = DecodeScheduler::new(NearestToStarving, 4);
         let running = scheduler.take(with_lead(0), 10).await;
         let mut next = Box::pin(scheduler.take(with_lead(0), 10));
         for _ in 0..6 {
@@ -263,7 +319,7 @@ mod tests {
     async fn a_turn_that_ends_early_gives_everything_back_however_much_is_left() {
         for limit in 1..6 {
             for finished in 0..=10 {
-                let scheduler = DecodeScheduler::new(limit);
+                let scheduler = DecodeScheduler::new(NearestToStarving, limit);
                 let permit = scheduler.take(with_lead(0), 10).await;
                 (0..finished).for_each(|_| permit.finish_one());
                 drop(permit);
@@ -275,7 +331,7 @@ mod tests {
 
     #[tokio::test]
     async fn small_batches_share_the_threads() {
-        let scheduler = DecodeScheduler::new(8);
+        let scheduler = DecodeScheduler::new(NearestToStarving, 8);
         let _held = [
             scheduler.take(with_lead(0), 3).await,
             scheduler.take(with_lead(0), 3).await,

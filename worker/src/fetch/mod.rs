@@ -4,6 +4,7 @@
 //! records that a batch needs are fetched, for one use. So every memory budget makes progress, and a large one fetches
 //! nothing twice. Dropping a future stops its work.
 
+mod admission;
 mod attempt;
 mod backoff;
 mod client;
@@ -31,6 +32,7 @@ use tokio::{
     task::AbortHandle,
 };
 
+use admission::{Admission, QuarterWanted};
 pub(crate) use backoff::Backoff;
 pub use client::RetrySettings;
 pub(crate) use client::StoreClient;
@@ -45,8 +47,6 @@ pub(crate) use retrying::RetryingStore;
 
 use crate::{budget::DiskBudget, stats::StageCounters};
 
-/// A block that is not in memory is fetched whole if at least one part in this many of it is wanted.
-const WHOLE_FRACTION: u64 = 4;
 const KIB: u64 = 1 << 10;
 
 /// The identity of a block: its dataset and its number.
@@ -100,6 +100,7 @@ impl FetchSettings {
 #[derive(Debug)]
 pub struct Fetcher {
     memory: Mutex<MemoryCache<BlockKey, Arc<Load>>>,
+    admission: Box<dyn Admission>,
     disk: Option<Arc<DiskCache>>,
     transit: Arc<Semaphore>,
     transit_kib: u32,
@@ -193,6 +194,7 @@ impl Fetcher {
         let transit_kib = u32::try_from(settings.transit_bytes / KIB).unwrap_or(u32::MAX >> 4).max(1);
         Ok(Arc::new(Self {
             memory: Mutex::new(MemoryCache::new(settings.memory_bytes)),
+            admission: Box::new(QuarterWanted),
             disk,
             transit: Arc::new(Semaphore::new(transit_kib as usize)),
             transit_kib,
@@ -318,7 +320,7 @@ impl Fetcher {
         }
         let wanted = pieces::merge(wanted);
         let wanted_bytes: u64 = wanted.iter().map(|range| range.end - range.start).sum();
-        if wanted_bytes.saturating_mul(WHOLE_FRACTION) >= place.bytes()
+        if self.admission.admits(place.bytes(), wanted_bytes)
             && let Some(hold) = self.prefetch(place.key, || place.clone())
         {
             return hold.bytes().await;

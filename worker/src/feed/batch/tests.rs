@@ -66,7 +66,8 @@ async fn the_samples_of_a_batch_are_grouped_by_block_and_invalid_entries_hold_no
 async fn a_batch_is_not_filled_with_the_samples_of_another() {
     let scene = Scene::new(&[], ONE_EPOCH);
     let feed = feed(&scene, &resources(64 << 20, None)).await;
-    let [first, second] = [0, 12].map(|offset| feed.plan.step(Position::new(0, offset), &scene.job.batches(12)).unwrap());
+    let [first, second] =
+        [0, 12].map(|offset| feed.plan.step(Position::new(0, offset), &scene.job.batches(12)).unwrap());
     let mut batches = PlannedBatches::new(feed);
     batches.prepare(first);
     batches.take(second);
