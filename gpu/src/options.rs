@@ -199,16 +199,16 @@ pub(crate) fn table(column: &NormaliseColumn) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spdl_core::job::{Column, ColumnKind, ImageColumn};
+    use spdl_core::job::{BytesColumn, Column, ColumnKind, ImageColumn};
 
     fn layout() -> Layout {
         let image = |layout| ColumnKind::Image(ImageColumn { ops: vec![], layout, normalise: None, size: [4, 5] });
         let columns = [
             ("image", image(ImageLayout::Nhwc), DType::U8),
             ("planes", image(ImageLayout::Nchw), DType::U8),
-            ("text", ColumnKind::Bytes { max_bytes: 10 }, DType::U8),
+            ("text", ColumnKind::Bytes(BytesColumn { max_bytes: 10 }), DType::U8),
         ];
-        let column = |(name, kind, dtype): (&str, _, _)| Column { name: name.into(), from: vec![], kind, dtype };
+        let column = |(name, kind, dtype): (&str, _, _)| Column::new(name, name, kind, dtype);
         Layout::new(&columns.map(column), 8)
     }
 

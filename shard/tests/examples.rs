@@ -6,8 +6,9 @@ use serde_json::Value;
 use spdl_core::{
     Fingerprint,
     job::{
-        BadSamples, ColumnFile, ColumnKind, DEFAULT_BAD_FRACTION, DType, DatasetFacts, DecodeFile, EpochEnd,
-        ImageLayout, ImageOp, JobFile, Normalise, OrderFile, ReturnsFile, Size,
+        BadSamples, BytesColumn, BytesKeys, CenterCrop, ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DType,
+        DatasetFacts, DecodeFile, EpochEnd, ImageKeys, ImageLayout, ImageOp, JobFile, JsonKeys, NoKeys, Normalise,
+        OrderFile, RandomFlip, RandomResizedCrop, Resize, ReturnsFile, Size,
     },
 };
 
@@ -30,22 +31,25 @@ fn job_files() -> Vec<(String, String)> {
 fn with_every_key() -> JobFile {
     let size = Size::Square(1);
     let ops = vec![
-        ImageOp::CropBox { field: String::new(), margin: 0.0 },
-        ImageOp::RandomResizedCrop { size, scale: [0.0; 2], ratio: [0.0; 2] },
-        ImageOp::Resize { size },
-        ImageOp::CenterCrop { size },
-        ImageOp::RandomFlip { p: 0.0 },
+        ImageOp::CropBox(CropBox { field: String::new(), margin: 0.0 }),
+        ImageOp::RandomResizedCrop(RandomResizedCrop { size, scale: [0.0; 2], ratio: [0.0; 2] }),
+        ImageOp::Resize(Resize { size }),
+        ImageOp::CenterCrop(CenterCrop { size }),
+        ImageOp::RandomFlip(RandomFlip { p: 0.0 }),
     ];
-    let column = ColumnFile {
+    let (layout, normalise) = (Some(ImageLayout::Nhwc), Some(Normalise { mean: [0.0; 3], std: [1.0; 3] }));
+    let kinds = [
+        DecodeFile::Image(ImageKeys { ops, layout, normalise }),
+        DecodeFile::Int(NoKeys {}),
+        DecodeFile::Json(JsonKeys { path: Some(String::new()) }),
+        DecodeFile::Bytes(BytesKeys { max_bytes: Some(1) }),
+        DecodeFile::BoxClass(NoKeys {}),
+    ];
+    let column = |decode| ColumnFile {
         name: String::new(),
         from: String::new(),
-        decode: DecodeFile::Image,
-        ops,
+        decode,
         dtype: Some(DType::U8),
-        layout: Some(ImageLayout::Nhwc),
-        normalise: Some(Normalise { mean: [0.0; 3], std: [1.0; 3] }),
-        path: Some(String::new()),
-        max_bytes: Some(1),
         transform: Some(String::new()),
         returns: Some(ReturnsFile { dtype: Some(DType::U8), shape: Some(vec![1]), max_bytes: Some(1) }),
     };
@@ -60,7 +64,7 @@ fn with_every_key() -> JobFile {
         max_bad_fraction: Some(0.0),
         shuffle: true,
         order: Some(OrderFile { lanes: Some(1), window: Some(1) }),
-        column: vec![column],
+        column: kinds.map(column).into(),
     }
 }
 
@@ -99,15 +103,13 @@ fn the_first_example_explains_every_key_and_value() {
     let values = [
         serde_json::to_value([EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact]),
         serde_json::to_value([BadSamples::Substitute, BadSamples::Mask, BadSamples::Fail]),
-        serde_json::to_value([DType::U8, DType::I32, DType::I64, DType::F16, DType::Bf16, DType::F32, DType::F64]),
+        serde_json::to_value(DType::ALL),
         serde_json::to_value([ImageLayout::Nhwc, ImageLayout::Nchw]),
-        serde_json::to_value([
-            DecodeFile::Image,
-            DecodeFile::Int,
-            DecodeFile::Json,
-            DecodeFile::Bytes,
-            DecodeFile::BoxClass,
-        ]),
+        Ok(with_every_key()
+            .column
+            .iter()
+            .map(|column| serde_json::to_value(column).unwrap()["decode"].clone())
+            .collect()),
     ];
     for list in values {
         keys.extend(list.unwrap().as_array().unwrap().iter().map(|value| value.as_str().unwrap().to_owned()));
@@ -126,7 +128,11 @@ fn the_first_example_shows_the_defaults_that_it_tells() {
     )
     .unwrap();
     let written = JobFile::parse(&text, "imagenet-train.toml").unwrap();
-    assert_eq!(minimal.column[0].ops, written.column[0].ops);
+    let ops = |file: &JobFile| match &file.column[0].decode {
+        DecodeFile::Image(keys) => keys.ops.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(ops(&minimal), ops(&written));
     for (told, value) in [
         ("(integer, default 0)", minimal.seed.to_string()),
         ("(integer, epochs, default 1)", minimal.epochs.to_string()),
@@ -142,6 +148,6 @@ fn the_first_example_shows_the_defaults_that_it_tells() {
         "ragged.toml",
     );
     let columns = ragged.unwrap().check().unwrap();
-    let ColumnKind::Bytes { max_bytes } = columns[0].kind else { panic!("{columns:?}") };
+    let ColumnKind::Bytes(BytesColumn { max_bytes }) = columns[0].kind else { panic!("{columns:?}") };
     assert!(text.contains(&format!("default {max_bytes})")), "{max_bytes}");
 }

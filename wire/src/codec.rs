@@ -3,7 +3,10 @@
 //! bincode is no longer maintained, so its format is frozen, which suits a wire format. Replacing it needs a change of
 //! this file and a new protocol version.
 
-use bincode::config::{Configuration, Limit, LittleEndian, Varint};
+use bincode::{
+    config::{Configuration, Limit, LittleEndian, Varint},
+    error::DecodeError,
+};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// The most bytes of any message. The decoder allocates no more than this, whatever lengths the bytes claim.
@@ -21,6 +24,9 @@ pub enum CodecError {
     /// The message cannot be encoded.
     #[error("does not encode: {0}")]
     Encode(#[source] Box<bincode::error::EncodeError>),
+    /// The bytes hold something that this program does not know, such as a kind of column of a later release.
+    #[error("does not decode: {0}")]
+    Unknown(String),
     /// The bytes cannot be decoded.
     #[error("does not decode: {0}")]
     Decode(#[source] Box<bincode::error::DecodeError>),
@@ -59,7 +65,10 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     } else {
         bincode::serde::decode_from_slice(bytes, config::<MAX_MESSAGE_BYTES>())
     };
-    let (message, used) = decoded.map_err(|error| CodecError::Decode(Box::new(error)))?;
+    let (message, used) = decoded.map_err(|error| match error {
+        DecodeError::OtherString(text) => CodecError::Unknown(text),
+        error => CodecError::Decode(Box::new(error)),
+    })?;
     if used != bytes.len() {
         return Err(CodecError::LeftOver { used, actual: bytes.len() });
     }

@@ -114,3 +114,55 @@ fn a_job_has_the_fingerprint_that_it_always_had() {
     let golden = String::from_utf8(golden("job-4.fingerprint", fingerprint.as_bytes())).unwrap();
     assert_eq!(fingerprint, golden);
 }
+
+/// Returns the bytes of the job with one column `label`, in which `from` is replaced by `to`.
+fn patched(from: &[u8], to: &[u8]) -> Vec<u8> {
+    let mut job = everything();
+    job.columns.retain(|column| column.name == "label");
+    let mut bytes = Vec::new();
+    codec::encode(&job, &mut bytes).unwrap();
+    let at = bytes.windows(from.len()).position(|window| window == from).expect("the bytes are there");
+    [&bytes[..at], to, &bytes[at + from.len()..]].concat()
+}
+
+/// The end of a column: the field `cls`, the kind `int` and the type `i32`.
+const INT_COLUMN: &[u8] = b"\x03cls\x01\x01";
+
+#[test]
+fn a_kind_of_a_later_release_is_refused_by_name_with_the_release_that_it_needs() {
+    let named = b"\x03cls\x06\x08hologram\x059.2.0\x0b{\"depth\":7}\x01";
+    let error = codec::decode::<Job>(&patched(INT_COLUMN, named)).unwrap_err().to_string();
+    let ours = env!("CARGO_PKG_VERSION");
+    let expected =
+        format!("does not decode: kind of column `hologram` needs spdl-cluster 9.2.0 or later; this is {ours}");
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn an_operation_of_a_later_release_is_refused_by_name_with_the_release_that_it_needs() {
+    let named = b"\x03cls\x00\x01\x05\x05twirl\x059.2.0\x02{}\x00\x00\x08\x08\x00";
+    let error = codec::decode::<Job>(&patched(INT_COLUMN, named)).unwrap_err().to_string();
+    assert!(error.contains("operation `twirl` needs spdl-cluster 9.2.0 or later"), "{error}");
+}
+
+#[test]
+fn a_type_of_a_later_release_is_refused_by_name() {
+    let error = codec::decode::<Job>(&patched(INT_COLUMN, b"\x03cls\x01\x07\x03f8e")).unwrap_err().to_string();
+    assert!(error.contains("type `f8e` of elements is unknown to spdl-cluster"), "{error}");
+}
+
+#[test]
+fn a_stored_job_of_a_later_release_names_what_it_needs() {
+    let text = serde_json::to_string(&everything()).unwrap();
+    let error = serde_json::from_str::<Job>(&text.replace("\"int\"", "{\"hologram\":{}}")).unwrap_err().to_string();
+    assert!(error.contains("kind of column `hologram` is unknown to spdl-cluster"), "{error}");
+}
+
+#[test]
+fn a_number_that_no_kind_has_is_refused() {
+    for kind in [7, 99] {
+        let error =
+            codec::decode::<Job>(&patched(INT_COLUMN, &[3, b'c', b'l', b's', kind, 1])).unwrap_err().to_string();
+        assert!(error.contains(&format!("there is no kind of column with the number {kind}")), "{error}");
+    }
+}

@@ -187,6 +187,6 @@ fn column_text(column: &Column) -> String {
         Some(shape) => format!("{shape:?}"),
         None => format!("up to {} of bytes", report::bytes(column.max_bytes().unwrap_or(0).into())),
     };
-    let transform = column.transform().map_or_else(String::new, |made| format!(", by {}", made.function));
+    let transform = column.transform.as_ref().map_or_else(String::new, |made| format!(", by {}", made.function));
     format!("{}: {} {shape} from {}{transform}", column.name, column.dtype.name(), column.from.join("|"))
 }

@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use spdl_core::{
-    job::{Column, ColumnKind, DType, ImageColumn, ImageLayout},
+    job::{BytesColumn, Column, ColumnKind, DType, ImageColumn, ImageLayout, IntColumn},
     layout::{Place, entry_flags},
 };
 use spdl_wire::slab::Slab;
@@ -23,10 +23,10 @@ pub(crate) fn columns() -> Vec<Column> {
     let image = ImageColumn { ops: vec![], layout: ImageLayout::Nhwc, normalise: None, size: [2, 3] };
     [
         ("image", ColumnKind::Image(image), DType::F32),
-        ("text", ColumnKind::Bytes { max_bytes: 100 }, DType::U8),
-        ("label", ColumnKind::Int, DType::I64),
+        ("text", ColumnKind::Bytes(BytesColumn { max_bytes: 100 }), DType::U8),
+        ("label", ColumnKind::Int(IntColumn), DType::I64),
     ]
-    .map(|(name, kind, dtype)| Column { name: name.into(), from: vec![name.into()], kind, dtype })
+    .map(|(name, kind, dtype)| Column::new(name, name, kind, dtype))
     .into()
 }
 

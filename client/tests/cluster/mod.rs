@@ -9,7 +9,10 @@ use parking_lot::Mutex;
 use spdl_client::{Batch, Builder, Client};
 use spdl_core::{
     Fingerprint, Position, Role,
-    job::{BadSamples, Column, ColumnKind, DType, EpochEnd, ImageColumn, ImageLayout, ImageOp, Job, OrderParams, Size},
+    job::{
+        BadSamples, BytesColumn, Column, ColumnKind, DType, EpochEnd, ImageColumn, ImageLayout, ImageOp, IntColumn,
+        Job, OrderParams, Resize, Size,
+    },
     messages::{Session, SessionId},
 };
 pub(crate) use spdl_testkit::LONG;
@@ -19,12 +22,12 @@ use tokio::sync::watch;
 /// A job of 50 samples per epoch, two epochs, batches of 8: 6 steps per epoch, 12 in total.
 pub(crate) fn job() -> Job {
     let size = [2, 3];
-    let ops = vec![ImageOp::Resize { size: Size::HeightWidth(size) }];
+    let ops = vec![ImageOp::Resize(Resize { size: Size::HeightWidth(size) })];
     let image = ImageColumn { ops, layout: ImageLayout::Nhwc, normalise: None, size };
     let columns = [
         ("image", ColumnKind::Image(image), DType::F32),
-        ("text", ColumnKind::Bytes { max_bytes: 64 }, DType::U8),
-        ("label", ColumnKind::Int, DType::I64),
+        ("text", ColumnKind::Bytes(BytesColumn { max_bytes: 64 }), DType::U8),
+        ("label", ColumnKind::Int(IntColumn), DType::I64),
     ];
     Job {
         name: "train".into(),
@@ -38,9 +41,7 @@ pub(crate) fn job() -> Job {
         bad_samples: BadSamples::Substitute,
         max_bad_fraction: 0.001,
         order: OrderParams { version: 1, lanes: 1, window: 10, shuffle: false },
-        columns: columns
-            .map(|(name, kind, dtype)| Column { name: name.into(), from: vec![name.into()], kind, dtype })
-            .into(),
+        columns: columns.map(|(name, kind, dtype)| Column::new(name, name, kind, dtype)).into(),
     }
 }
 

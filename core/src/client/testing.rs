@@ -2,7 +2,7 @@
 
 use crate::{
     Fingerprint,
-    job::{BadSamples, Column, ColumnKind, DType, EpochEnd, Job, OrderParams},
+    job::{BadSamples, Column, ColumnKind, DType, EpochEnd, IntColumn, Job, OrderParams},
 };
 
 /// Returns a job of 100 samples with one column.
@@ -20,11 +20,6 @@ pub fn job() -> Job {
         bad_samples: BadSamples::Substitute,
         max_bad_fraction: 0.001,
         order: OrderParams { version: 1, lanes: 1, window: 10, shuffle: true },
-        columns: vec![Column {
-            name: "label".into(),
-            from: vec!["cls".into()],
-            kind: ColumnKind::Int,
-            dtype: DType::I64,
-        }],
+        columns: vec![Column::new("label", "cls", ColumnKind::Int(IntColumn), DType::I64)],
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Fingerprint, Position, Receipt,
-    job::{BadSamples, Column, ColumnKind, DType, EpochEnd, Job, OrderParams},
+    job::{BadSamples, Column, ColumnKind, DType, EpochEnd, IntColumn, Job, OrderParams},
     messages::{BadSample, Home, Join, NodeId, RankHeartbeat, SessionId, Start, WorkerHeartbeat, WorkerId},
 };
 
@@ -21,12 +21,7 @@ pub fn job(name: &str) -> Job {
         bad_samples: BadSamples::Substitute,
         max_bad_fraction: 0.001,
         order: OrderParams { version: 1, lanes: 4, window: 100, shuffle: true },
-        columns: vec![Column {
-            name: "label".to_owned(),
-            from: vec!["cls".to_owned()],
-            kind: ColumnKind::Int,
-            dtype: DType::I64,
-        }],
+        columns: vec![Column::new("label", "cls", ColumnKind::Int(IntColumn), DType::I64)],
     }
 }
 

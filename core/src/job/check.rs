@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Column, ColumnKind, DType, Decoded, ImageColumn, ImageOp, Job, JobError, OrderFile, is_name};
+use super::{Column, Job, JobError, OrderFile, is_name};
 
 /// Upper limits of the pixels on a side and of the bytes of a ragged sample: both bound the size of a slot.
 pub(super) const MAX_SIDE: u32 = 16_384;
@@ -64,7 +64,9 @@ impl JobKeys<'_> {
             if !names.insert(column.name.as_str()) {
                 return Err(wrong(job, format!("column `{}`", column.name), "is there twice"));
             }
-            column.check(job)?;
+            column
+                .check()
+                .map_err(|(key, problem)| wrong(job, format!("column `{}`: `{key}`", column.name), problem))?;
         }
         Ok(())
     }
@@ -107,135 +109,12 @@ impl Job {
     }
 }
 
-impl Decoded {
-    /// Returns the name of the decoder in a job file.
-    pub(super) const fn decoder(&self) -> &'static str {
-        match self {
-            Self::Image(_) => "image",
-            Self::Int => "int",
-            Self::Json { .. } => "json",
-            Self::Bytes { .. } => "bytes",
-            Self::BoxClass => "box_class",
-            Self::Transformed(never) => never.nothing(),
-        }
-    }
-
-    /// Returns the types that the elements can have, the default first.
-    pub(super) const fn dtypes(&self) -> &'static [DType] {
-        match self {
-            Self::Image(_) => &[DType::U8, DType::F32, DType::F16, DType::Bf16],
-            Self::Int | Self::BoxClass => &[DType::I64, DType::I32],
-            Self::Json { .. } => &[DType::F64, DType::F32, DType::I64, DType::I32],
-            Self::Bytes { .. } => &[DType::U8],
-            Self::Transformed(never) => never.nothing(),
-        }
-    }
-}
-
-impl Column {
-    fn check(&self, job: &str) -> Result<(), JobError> {
-        let fail = |key: &str, problem: String| Err(wrong(job, format!("column `{}`: `{key}`", self.name), problem));
-        if self.name.is_empty() {
-            return fail("name", "is empty".to_owned());
-        }
-        if self.from.is_empty() || self.from.iter().any(String::is_empty) {
-            return fail("from", format!("is `{}`; name a field, or several as `jpg|png`", self.from.join("|")));
-        }
-        match &self.kind {
-            ColumnKind::Transformed(transform) => {
-                transform.decoded.check(job, &self.name, transform.takes)?;
-                transform.check(job, &self.name, self.dtype)
-            }
-            kind => kind.decoded().check(job, &self.name, self.dtype),
-        }
-    }
-}
-
-impl Decoded {
-    /// Checks the decoder of the column `name`, with elements of type `dtype`.
-    fn check(&self, job: &str, name: &str, dtype: DType) -> Result<(), JobError> {
-        let fail = |key: &str, problem: String| Err(wrong(job, format!("column `{name}`: `{key}`"), problem));
-        if !self.dtypes().contains(&dtype) {
-            let problem = format!("cannot be {dtype:?} for decode = \"{}\"", self.decoder());
-            return fail("dtype", problem.to_lowercase());
-        }
-        match self {
-            Self::Image(image) => image.check(job, name, dtype),
-            Self::Json { path } if path.is_empty() => {
-                fail("path", "is missing; write the keys to the number, as `camera.exposure`".to_owned())
-            }
-            Self::Bytes { max_bytes } if !(1..=MAX_RAGGED_BYTES).contains(max_bytes) => {
-                fail("max_bytes", format!("is {max_bytes}, not in 1..={MAX_RAGGED_BYTES}"))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-impl ImageColumn {
-    /// Returns the height and width that `ops` give to every picture; `None` if pictures differ in size.
-    pub(super) fn final_size(ops: &[ImageOp]) -> Option<[u32; 2]> {
-        ops.iter().fold(None, |size, op| op.output_size(size))
-    }
-
-    fn check(&self, job: &str, name: &str, dtype: DType) -> Result<(), JobError> {
-        let fail = |key: &str, problem: String| Err(wrong(job, format!("column `{name}`: `{key}`"), problem));
-        for op in &self.ops {
-            if let Err((key, problem)) = op.check() {
-                return fail(key, problem);
-            }
-        }
-        if Self::final_size(&self.ops) != Some(self.size) {
-            return fail("ops", format!("do not end in pictures of {:?} pixels", self.size));
-        }
-        if dtype == DType::U8 && self.normalise.is_some() {
-            return fail("normalise", "needs a float type; add dtype = \"f32\", \"f16\" or \"bf16\"".to_owned());
-        }
-        if let Some(normalise) = &self.normalise
-            && (normalise.std.iter().any(|std| !std.is_normal()) || normalise.mean.iter().any(|mean| !mean.is_finite()))
-        {
-            return fail("normalise", "has a std of zero or a value that is no number".to_owned());
-        }
-        Ok(())
-    }
-}
-
-impl ImageOp {
-    /// Returns the key that is wrong, and what is wrong with it.
-    fn check(&self) -> Result<(), (&'static str, String)> {
-        match self {
-            Self::RandomResizedCrop { scale, ratio, .. } => {
-                let ordered = |[low, high]: [f32; 2]| low > 0.0 && low <= high && high.is_finite();
-                if !ordered(*scale) || scale[1] > 1.0 {
-                    return Err(("scale", format!("is {scale:?}; give [low, high] with 0 < low <= high <= 1")));
-                }
-                if !ordered(*ratio) {
-                    return Err(("ratio", format!("is {ratio:?}; give [low, high] with 0 < low <= high")));
-                }
-            }
-            Self::RandomFlip { p } if !(0.0..=1.0).contains(p) => {
-                return Err(("random_flip", format!("has p = {p}, not in 0..1")));
-            }
-            Self::CropBox { margin, .. } if !(0.0..=10.0).contains(margin) => {
-                return Err(("crop_box", format!("has margin = {margin}, not in 0..10")));
-            }
-            _ => {}
-        }
-        if let Self::RandomResizedCrop { size, .. } | Self::Resize { size } | Self::CenterCrop { size } = self
-            && size.height_width().iter().any(|side| !(1..=MAX_SIDE).contains(side))
-        {
-            return Err(("size", format!("is {:?} pixels, not in 1..={MAX_SIDE}", size.height_width())));
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
         Fingerprint,
-        job::{DatasetFacts, EpochEnd, JobFile},
+        job::{ColumnKind, DType, DatasetFacts, EpochEnd, JobFile, JsonColumn},
     };
 
     fn job() -> Job {
@@ -265,7 +144,7 @@ mod tests {
             (|job| job.columns.clear(), "1 to 64 times"),
             (|job| job.columns[1].dtype = DType::U8, "`dtype`"),
             (|job| job.columns[0].dtype = DType::I64, "`dtype`"),
-            (|job| job.columns[1].kind = ColumnKind::Json { path: vec![] }, "`dtype`"),
+            (|job| job.columns[1].kind = ColumnKind::Json(JsonColumn { path: vec![] }), "`dtype`"),
             (|job| job.columns[1].from.clear(), "`from`"),
             (
                 |job| match &mut job.columns[0].kind {

@@ -3,15 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BadSamples, Column, DType, DatasetFacts, Decoded, EpochEnd, ImageColumn, ImageLayout, ImageOp, Job, JobError,
-    Normalise, OrderParams, ReturnsFile, Transform,
+    BadSamples, Column, ColumnFile, DatasetFacts, EpochEnd, Job, JobError, OrderParams,
     check::{JobKeys, wrong},
-    reader, step,
+    reader,
 };
 
 /// Length of the longest text of a job file, in bytes.
 pub const MAX_JOB_FILE_BYTES: usize = 1 << 20;
-const DEFAULT_RAGGED_BYTES: u32 = 1 << 20;
 
 /// A job file. Every key is explained in `examples/imagenet-train.toml`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -59,61 +57,6 @@ pub struct OrderFile {
     pub lanes: Option<u32>,
     /// Consecutive samples of a lane that are shuffled among themselves.
     pub window: Option<u64>,
-}
-
-/// One `[[column]]` of a job file.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub struct ColumnFile {
-    /// Name in the batch.
-    pub name: String,
-    /// Field of the record; several with bars between, as `jpg|png`: the first that is there.
-    pub from: String,
-    /// How the field becomes an array.
-    pub decode: DecodeFile,
-    /// For images: steps from the picture to the array, in order. The last has to give a fixed size.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "step::read_all")]
-    #[cfg_attr(feature = "schema", schemars(with = "Vec<step::Operation>"))]
-    pub ops: Vec<ImageOp>,
-    /// Type of the elements.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dtype: Option<DType>,
-    /// For images: order of the dimensions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub layout: Option<ImageLayout>,
-    /// For images of a float type: (value / 255 - mean) / std of each channel.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub normalise: Option<Normalise>,
-    /// For json: the keys from the root to the number, with dots between.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    /// For bytes: the most of one sample; a longer one is a bad sample.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_bytes: Option<u32>,
-    /// A function in Python that makes the value: `package.module:function`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub transform: Option<String>,
-    /// What the function returns, where it differs from what it takes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub returns: Option<ReturnsFile>,
-}
-
-/// The decoders a job file can name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum DecodeFile {
-    /// A picture, as RGB.
-    Image,
-    /// A decimal number in text.
-    Int,
-    /// A number in a JSON document.
-    Json,
-    /// The bytes as they are, of any length.
-    Bytes,
-    /// The class number of the sample's bounding box.
-    BoxClass,
 }
 
 const fn one() -> u64 {
@@ -200,7 +143,11 @@ impl JobFile {
     /// # Errors
     /// [`JobError::Key`] for the first invalid value.
     pub fn check(&self) -> Result<Vec<Column>, JobError> {
-        let columns = self.column.iter().map(|column| column.read(&self.name)).collect::<Result<Vec<_>, _>>()?;
+        let read = |column: &ColumnFile| {
+            let fail = |(key, problem)| wrong(&self.name, format!("column `{}`: `{key}`", column.name), problem);
+            column.read().map_err(fail)
+        };
+        let columns = self.column.iter().map(read).collect::<Result<Vec<_>, _>>()?;
         JobKeys {
             name: &self.name,
             dataset: &self.dataset,
@@ -215,78 +162,13 @@ impl JobFile {
     }
 }
 
-impl ColumnFile {
-    /// Converts the column as it is written, without checking its values.
-    fn read(&self, job: &str) -> Result<Column, JobError> {
-        let fail = |key: &str, problem: String| Err(wrong(job, format!("column `{}`: `{key}`", self.name), problem));
-        for (key, set, decoder) in [
-            ("ops", !self.ops.is_empty(), DecodeFile::Image),
-            ("layout", self.layout.is_some(), DecodeFile::Image),
-            ("normalise", self.normalise.is_some(), DecodeFile::Image),
-            ("path", self.path.is_some(), DecodeFile::Json),
-            ("max_bytes", self.max_bytes.is_some(), DecodeFile::Bytes),
-        ] {
-            if set && self.decode != decoder {
-                return fail(key, format!("is only for decode = \"{}\"", decoder.name()));
-            }
-        }
-        if self.returns.is_some() && self.transform.is_none() {
-            return fail("returns", "is only for a column with `transform`".to_owned());
-        }
-        let Some(decoded) = self.decoded() else {
-            let problem = "leave pictures of different sizes; end with random_resized_crop, center_crop or \
-                           resize = { size = [height, width] }";
-            return fail("ops", problem.to_owned());
-        };
-        let from = self.from.split('|').map(|field| field.trim().to_owned()).collect();
-        let dtype = self.dtype.unwrap_or(decoded.dtypes()[0]);
-        let (kind, dtype) = match &self.transform {
-            None => (decoded.into(), dtype),
-            Some(function) => {
-                match Transform::read(function, self.returns.clone().unwrap_or_default(), decoded, dtype) {
-                    Ok(made) => made,
-                    Err((key, problem)) => return fail(key, problem.to_owned()),
-                }
-            }
-        };
-        Ok(Column { name: self.name.clone(), from, kind, dtype })
-    }
-
-    /// Returns how the field is decoded; `None` if the steps leave pictures in different sizes.
-    fn decoded(&self) -> Option<Decoded> {
-        Some(match self.decode {
-            DecodeFile::Image => {
-                let size = ImageColumn::final_size(&self.ops)?;
-                let (ops, layout) = (self.ops.clone(), self.layout.unwrap_or_default());
-                Decoded::Image(ImageColumn { ops, layout, normalise: self.normalise, size })
-            }
-            DecodeFile::Int => Decoded::Int,
-            DecodeFile::BoxClass => Decoded::BoxClass,
-            DecodeFile::Json => {
-                let path = self.path.as_deref().filter(|path| !path.is_empty());
-                Decoded::Json { path: path.into_iter().flat_map(|path| path.split('.')).map(str::to_owned).collect() }
-            }
-            DecodeFile::Bytes => Decoded::Bytes { max_bytes: self.max_bytes.unwrap_or(DEFAULT_RAGGED_BYTES) },
-        })
-    }
-}
-
-impl DecodeFile {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Image => "image",
-            Self::Int => "int",
-            Self::Json => "json",
-            Self::Bytes => "bytes",
-            Self::BoxClass => "box_class",
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Fingerprint;
+    use crate::{
+        Fingerprint,
+        job::{DType, DecodeFile, ImageKeys},
+    };
 
     const FACTS: DatasetFacts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1_281_167, blocks: 14_000 };
 
@@ -362,7 +244,7 @@ mod tests {
     }
 
     /// Each wrong piece of a job file, with the error that it gives.
-    const WRONG: [(&str, &str, &str); 24] = [
+    const WRONG: [(&str, &str, &str); 25] = [
         (
             "global_batch = 2048",
             "global_batch = \"64\"",
@@ -387,6 +269,7 @@ mod tests {
             "decode = \"integer\"",
             "column label: decode cannot be `integer`; it can be image, int, json, bytes, box_class",
         ),
+        ("decode = \"int\"", "", "column label: `decode` is missing"),
         (
             "layout = \"nhwc\"",
             "normalise = { mean = [0.5], std = [1, 1, 1] }",
@@ -448,6 +331,13 @@ mod tests {
     }
 
     #[test]
+    fn a_key_of_another_kind_is_refused_with_the_kind_that_has_it() {
+        let error = error_of(&example().replace("decode = \"int\"", "decode = \"int\"\npath = \"a.b\""));
+        let expected = "job file `job.toml`, line 13: column label: `path` is only for decode = \"json\"";
+        assert_eq!(error, expected, "the line is that of the column");
+    }
+
+    #[test]
     fn a_job_without_a_text_is_told_of_its_keys_and_of_no_line() {
         for (from, to, expected) in WRONG {
             let table: toml::Table = toml::from_str(&example().replacen(from, to, 1)).unwrap();
@@ -468,7 +358,9 @@ mod tests {
         let ops = |ops: &str| {
             let text =
                 example().replacen("ops = [{ random_resized_crop = { size = 224 } }, { random_flip = {} }]", ops, 1);
-            JobFile::parse(&text, "job.toml").unwrap_or_else(|error| panic!("{error}")).column[0].ops.clone()
+            let file = JobFile::parse(&text, "job.toml").unwrap_or_else(|error| panic!("{error}"));
+            let DecodeFile::Image(ImageKeys { ops, .. }) = &file.column[0].decode else { panic!("{file:?}") };
+            ops.clone()
         };
         let short = ops(
             "ops = [{ crop_box = \"xml\" }, \"crop_box\", { random_resized_crop = 224 }, { resize = [256, 300] }, { center_crop = 9 }, \"random_flip\", { random_flip = 0.25 }, { random_flip = 1 }]",

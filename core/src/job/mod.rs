@@ -5,20 +5,25 @@
 
 mod check;
 mod column;
+mod dtype;
 mod file;
+mod named;
+mod operation;
 mod reader;
 #[cfg(feature = "schema")]
 mod schema;
 mod size;
 mod start;
-mod step;
 mod transform;
 
 pub use check::MAX_COLUMNS;
-pub use column::{Column, ColumnKind, DType, Decoded, ImageColumn, ImageLayout, ImageOp, Never, Normalise};
-pub use file::{
-    ColumnFile, DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, DecodeFile, JobFile, MAX_JOB_FILE_BYTES, OrderFile,
+pub use column::{
+    BoxClassColumn, BytesColumn, BytesKeys, Column, ColumnFile, ColumnKind, DecodeFile, ImageColumn, ImageKeys,
+    ImageLayout, IntColumn, JsonColumn, JsonKeys, Kind, KindKeys, NoKeys, Normalise, SampleShape,
 };
+pub use dtype::DType;
+pub use file::{DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, JobFile, MAX_JOB_FILE_BYTES, OrderFile};
+pub use operation::{CenterCrop, CropBox, ImageOp, Operation, RandomFlip, RandomResizedCrop, Resize};
 #[cfg(feature = "schema")]
 pub use schema::job_file_schema;
 pub use size::Size;
@@ -84,6 +89,9 @@ pub struct Job {
     /// The columns of a batch, in order.
     pub columns: Vec<Column>,
 }
+
+/// The key of a column that is wrong, and what is wrong with it.
+pub type KeyProblem = (&'static str, String);
 
 /// Why a job file or a job is invalid.
 #[derive(Debug, thiserror::Error)]

@@ -15,7 +15,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::step;
+use super::operation::step;
 
 /// Length of the longest text that an error repeats, in characters.
 const MAX_SHOWN: usize = 60;
@@ -310,7 +310,11 @@ impl<'de> Deserializer<'de> for KnownJobKeys<'de> {
     type Error = Wrong;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
-        let mut keys = MapDeserializer::new(self.0.iter().map(|(key, value)| (key.as_str(), Node(value))));
+        // Which keys a column has depends on its `decode`.
+        let is_first = |key: &String| key == "decode";
+        let first = self.0.iter().filter(|(key, _)| is_first(key));
+        let others = self.0.iter().filter(|(key, _)| !is_first(key));
+        let mut keys = MapDeserializer::new(first.chain(others).map(|(key, value)| (key.as_str(), Node(value))));
         let value = visitor.visit_map(&mut keys)?;
         keys.end()?;
         Ok(value)

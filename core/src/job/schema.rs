@@ -4,8 +4,9 @@
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
+use serde_json::{Map, Value};
 
-use super::{ImageOp, JobFile, Size, step::Operation};
+use super::{ColumnFile, DType, ImageOp, JobFile, ReturnsFile, Size, column::KindName, operation::step::Step};
 
 /// Returns the schema as the text of a file.
 #[must_use]
@@ -30,27 +31,95 @@ impl JsonSchema for Size {
     }
 }
 
-impl JsonSchema for Operation {
+impl JsonSchema for ColumnFile {
+    fn schema_name() -> Cow<'static, str> {
+        "ColumnFile".into()
+    }
+
+    /// Returns the keys of all kinds in one table: editors complete them better than one table for each kind.
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        /// The keys of every column.
+        #[derive(JsonSchema)]
+        #[allow(dead_code, reason = "only its schema is used")]
+        struct CommonKeys {
+            /// Name in the batch.
+            name: String,
+            /// Field of the record; several with bars between, as `jpg|png`: the first that is there.
+            from: String,
+            /// How the field becomes an array.
+            decode: KindName,
+            /// Type of the elements.
+            dtype: Option<DType>,
+            /// A function in Python that makes the value: `package.module:function`.
+            transform: Option<String>,
+            /// What the function returns, where it differs from what it takes.
+            returns: Option<ReturnsFile>,
+        }
+        let mut schema = CommonKeys::json_schema(generator);
+        for kind in KindName::ALL {
+            let own = kind.schema(generator);
+            let Some(Value::Object(keys)) = own.get("properties") else { continue };
+            for (key, own) in keys.clone() {
+                let all = schema.ensure_object().entry("properties").or_insert_with(|| Value::Object(Map::new()));
+                match all.get_mut(&key).and_then(|known| known.get_mut("description")) {
+                    // A key that several kinds have is described for each.
+                    Some(Value::String(text)) => {
+                        text.push_str(&format!(" {}", own["description"].as_str().unwrap_or_default()));
+                    }
+                    _ => all[key] = own,
+                }
+            }
+        }
+        schema.insert("description".to_owned(), "One `[[column]]` of a job file.".into());
+        schema.insert("additionalProperties".to_owned(), false.into());
+        schema
+    }
+}
+
+impl JsonSchema for ImageOp {
+    fn schema_name() -> Cow<'static, str> {
+        "ImageOp".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let forms = Self::schemas(generator).into_iter().map(|(name, _, mut keys)| {
+            let description = keys.remove("description").unwrap_or_default();
+            json_schema!({
+                "description": description,
+                "type": "object",
+                "properties": { name: keys },
+                "required": [name],
+                "additionalProperties": false,
+            })
+        });
+        json_schema!({
+            "description": "One step from a decoded picture to the pixels of the batch. Random ones draw from a generator keyed by (seed, epoch, sample id).",
+            "oneOf": forms.collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl JsonSchema for Step {
     fn schema_name() -> Cow<'static, str> {
         "Operation".into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let (full, size) = (generator.subschema_for::<ImageOp>(), generator.subschema_for::<Size>());
+        let full = generator.subschema_for::<ImageOp>();
+        let operations = ImageOp::schemas(generator);
+        let is_optional = |keys: &Schema| keys.get("required").is_none();
+        let names: Vec<_> =
+            operations.iter().filter(|(_, _, keys)| is_optional(keys)).map(|(name, ..)| *name).collect();
+        let short: Map<String, Value> =
+            operations.iter().map(|(name, keys, schema)| ((*name).to_owned(), first_key(keys, schema))).collect();
         json_schema!({
             "description": "A step: in full as { resize = { size = 256 } }, or short as { resize = 256 } or \"random_flip\".",
             "anyOf": [
                 full,
-                { "enum": ["crop_box", "random_flip"] },
+                { "enum": names },
                 {
                     "type": "object",
-                    "properties": {
-                        "crop_box": { "type": "string" },
-                        "random_resized_crop": size,
-                        "resize": size,
-                        "center_crop": size,
-                        "random_flip": { "type": "number", "minimum": 0, "maximum": 1 },
-                    },
+                    "properties": short,
                     "minProperties": 1,
                     "maxProperties": 1,
                     "additionalProperties": false,
@@ -58,4 +127,9 @@ impl JsonSchema for Operation {
             ],
         })
     }
+}
+
+/// Returns the schema of an operation's first key.
+fn first_key(keys: &[&str], schema: &Schema) -> Value {
+    schema.get("properties").and_then(|all| all.get(keys.first()?)).cloned().unwrap_or_default()
 }

@@ -2,11 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    ColumnKind, DType, JobError,
-    check::{MAX_RAGGED_BYTES, wrong},
-    column::{Decoded, Never},
-};
+use super::{DType, KeyProblem, SampleShape, check::MAX_RAGGED_BYTES};
 
 /// Length of the longest name of a function, in bytes.
 const MAX_FUNCTION_BYTES: usize = 256;
@@ -30,13 +26,11 @@ pub struct ReturnsFile {
 }
 
 /// A function that is called with each sample's value after decoding.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transform {
     /// `package.module:function`.
     pub function: String,
-    /// How its input is decoded.
-    pub decoded: Decoded,
-    /// Type of the elements of its input.
+    /// Type of the elements of its input, which the column's kind decodes.
     pub takes: DType,
     /// Its result; the type of the result's elements is the column's.
     pub returns: Returns,
@@ -59,33 +53,36 @@ pub enum Returns {
 }
 
 impl Transform {
-    /// Returns the kind and the type of a column whose values `function` makes from a `decoded` value with elements of
-    /// type `takes`. The error is a key, and what is wrong with it.
+    /// Returns the function that makes a column's values from an input of that shape with elements of type `takes`, and
+    /// the type of the column's elements.
     pub(super) fn read(
         function: &str,
         returns: ReturnsFile,
-        decoded: Decoded,
+        input: SampleShape,
         takes: DType,
-    ) -> Result<(ColumnKind, DType), (&'static str, &'static str)> {
+    ) -> Result<(Self, DType), KeyProblem> {
         let ReturnsFile { dtype, shape, max_bytes } = returns;
-        let returned = match (shape.or_else(|| decoded.sample_shape()), &decoded) {
-            (None, ColumnKind::Bytes { max_bytes: most }) => Returns::Ragged { max_bytes: max_bytes.unwrap_or(*most) },
-            (Some(_), _) if max_bytes.is_some() => {
-                return Err(("returns.max_bytes", "is only for a bytes column without `returns.shape`"));
+        let returns = match (shape, input) {
+            (None, SampleShape::Ragged { row, max_bytes: most }) if row.is_empty() => {
+                Returns::Ragged { max_bytes: max_bytes.unwrap_or(most) }
             }
-            (shape, _) => Returns::Fixed { shape: shape.unwrap_or_default() },
+            _ if max_bytes.is_some() => {
+                let problem = "is only for a bytes column without `returns.shape`";
+                return Err(("returns.max_bytes", problem.to_owned()));
+            }
+            (Some(shape), _) | (None, SampleShape::Fixed(shape)) => Returns::Fixed { shape },
+            (None, SampleShape::Ragged { .. }) => {
+                return Err(("returns.shape", "is missing; give the shape of the result".to_owned()));
+            }
         };
-        let transform = Self { function: function.to_owned(), decoded, takes, returns: returned };
-        Ok((ColumnKind::Transformed(transform), dtype.unwrap_or(takes)))
+        Ok((Self { function: function.to_owned(), takes, returns }, dtype.unwrap_or(takes)))
     }
 
-    /// Checks the function of the column `name` whose elements are of type `dtype`; the function's input is checked
-    /// elsewhere.
-    pub(super) fn check(&self, job: &str, name: &str, dtype: DType) -> Result<(), JobError> {
-        let fail = |key: &str, problem: String| Err(wrong(job, format!("column `{name}`: `{key}`"), problem));
+    /// Checks the function of a column with elements of type `dtype`, whose input has that shape.
+    pub(super) fn check(&self, input: &SampleShape, dtype: DType) -> Result<(), KeyProblem> {
         if !is_function(&self.function) {
             let shown: String = self.function.chars().take(MAX_FUNCTION_BYTES).collect();
-            return fail("transform", format!("is `{shown}`; name a function as `package.module:function`"));
+            return Err(("transform", format!("is `{shown}`; name a function as `package.module:function`")));
         }
         match &self.returns {
             Returns::Fixed { shape } => {
@@ -97,19 +94,21 @@ impl Transform {
                         "is {:?}, not at most {MAX_DIMENSIONS} sides of at least 1 that make at most {MAX_RAGGED_BYTES} bytes",
                         &shape[..shape.len().min(MAX_DIMENSIONS + 1)]
                     );
-                    return fail("returns.shape", problem);
+                    return Err(("returns.shape", problem));
                 }
             }
             Returns::Ragged { max_bytes } if !(1..=MAX_RAGGED_BYTES).contains(max_bytes) => {
-                return fail("returns.max_bytes", format!("is {max_bytes}, not in 1..={MAX_RAGGED_BYTES}"));
+                return Err(("returns.max_bytes", format!("is {max_bytes}, not in 1..={MAX_RAGGED_BYTES}")));
             }
             Returns::Ragged { .. } if dtype != DType::U8 => {
-                return fail("returns.dtype", "is for arrays; add `returns.shape`".to_owned());
+                return Err(("returns.dtype", "is for arrays; add `returns.shape`".to_owned()));
             }
-            Returns::Ragged { .. } if !matches!(self.decoded, ColumnKind::Bytes { .. }) => {
-                return fail("returns", "can only be ragged for decode = \"bytes\"".to_owned());
+            Returns::Ragged { .. } => {
+                let is_of_bytes = matches!(input, SampleShape::Ragged { row, .. } if row.is_empty());
+                if !is_of_bytes || self.takes != DType::U8 {
+                    return Err(("returns", "can only be ragged for decode = \"bytes\"".to_owned()));
+                }
             }
-            Returns::Ragged { .. } => {}
         }
         Ok(())
     }
@@ -127,45 +126,11 @@ fn is_function(name: &str) -> bool {
         && name.split_once(':').is_some_and(|(module, function)| is_path(module) && is_path(function))
 }
 
-impl From<Decoded> for ColumnKind {
-    fn from(decoded: Decoded) -> Self {
-        match decoded {
-            Decoded::Image(image) => Self::Image(image),
-            Decoded::Int => Self::Int,
-            Decoded::Json { path } => Self::Json { path },
-            Decoded::Bytes { max_bytes } => Self::Bytes { max_bytes },
-            Decoded::BoxClass => Self::BoxClass,
-            Decoded::Transformed(never) => match never {},
-        }
-    }
-}
-
-impl ColumnKind {
-    /// Returns how the value is decoded, before any function gets it.
-    #[must_use]
-    pub fn decoded(&self) -> Decoded {
-        match self {
-            Self::Image(image) => Decoded::Image(image.clone()),
-            Self::Int => Decoded::Int,
-            Self::Json { path } => Decoded::Json { path: path.clone() },
-            Self::Bytes { max_bytes } => Decoded::Bytes { max_bytes: *max_bytes },
-            Self::BoxClass => Decoded::BoxClass,
-            Self::Transformed(transform) => transform.decoded.clone(),
-        }
-    }
-}
-
-impl Never {
-    pub(super) const fn nothing<T>(&self) -> T {
-        match *self {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use crate::{
         Fingerprint,
-        job::{DatasetFacts, Job, JobError, JobFile},
+        job::{BytesColumn, Column, ColumnKind, DatasetFacts, IntColumn, Job, JobError, JobFile},
     };
 
     use super::*;
@@ -240,17 +205,17 @@ mod tests {
     #[test]
     fn a_function_of_a_peer_is_checked_like_one_of_a_file() {
         let good = text("transform = \"a:b\"").unwrap();
-        let change = |change: fn(&mut Transform)| {
+        let change = |change: fn(&mut ColumnKind, &mut Transform)| {
             let mut job = good.clone();
-            let ColumnKind::Transformed(transform) = &mut job.columns[0].kind else { panic!("{job:?}") };
-            change(transform);
+            let Column { kind, transform, .. } = &mut job.columns[0];
+            change(kind, transform.as_mut().unwrap());
             job.check().map_err(|error| error.to_string())
         };
-        change(|_| {}).unwrap();
+        change(|_, _| {}).unwrap();
         for (result, expected) in [
-            (change(|transform| transform.decoded = Decoded::Bytes { max_bytes: 0 }), "`max_bytes`"),
-            (change(|transform| transform.takes = DType::F32), "`dtype`"),
-            (change(|transform| (transform.decoded, transform.takes) = (Decoded::Int, DType::I64)), "ragged"),
+            (change(|kind, _| *kind = ColumnKind::Bytes(BytesColumn { max_bytes: 0 })), "`max_bytes`"),
+            (change(|_, transform| transform.takes = DType::F32), "`dtype`"),
+            (change(|kind, transform| (*kind, transform.takes) = (ColumnKind::Int(IntColumn), DType::I64)), "ragged"),
         ] {
             let error = result.unwrap_err();
             assert!(error.contains(expected), "{expected}: {error}");

@@ -1,17 +1,17 @@
 //! Tests of the layout: batches are read as they were written, and invalid ones are refused.
 
 use super::*;
-use crate::job::{ColumnKind, ImageColumn, ImageLayout};
+use crate::job::{BytesColumn, ColumnKind, ImageColumn, ImageLayout, IntColumn};
 
 fn columns() -> Vec<Column> {
     let image = ImageColumn { ops: vec![], layout: ImageLayout::Nhwc, normalise: None, size: [3, 5] };
     [
         ("image", ColumnKind::Image(image), DType::U8),
-        ("text", ColumnKind::Bytes { max_bytes: 100 }, DType::U8),
-        ("label", ColumnKind::Int, DType::I64),
-        ("blob", ColumnKind::Bytes { max_bytes: 7 }, DType::U8),
+        ("text", ColumnKind::Bytes(BytesColumn { max_bytes: 100 }), DType::U8),
+        ("label", ColumnKind::Int(IntColumn), DType::I64),
+        ("blob", ColumnKind::Bytes(BytesColumn { max_bytes: 7 }), DType::U8),
     ]
-    .map(|(name, kind, dtype)| Column { name: name.into(), from: vec![name.into()], kind, dtype })
+    .map(|(name, kind, dtype)| Column::new(name, name, kind, dtype))
     .into()
 }
 

@@ -1,7 +1,7 @@
 //! The region of a batch, as a client receives it from its home.
 
 use spdl_core::{
-    job::{Column, ColumnKind, DType, ImageColumn, ImageLayout, ImageOp, Size},
+    job::{BytesColumn, Column, ColumnKind, DType, ImageColumn, ImageLayout, ImageOp, IntColumn, Resize, Size},
     layout::{BatchView, Header, Layout},
 };
 use spdl_wire::slab::Slab;
@@ -9,18 +9,18 @@ use spdl_wire::slab::Slab;
 use crate::input::Input;
 
 fn column(name: &str, kind: ColumnKind, dtype: DType) -> Column {
-    Column { name: name.into(), from: vec![name.into()], kind, dtype }
+    Column::new(name, name, kind, dtype)
 }
 
 /// Returns layouts with fixed, ragged and mixed columns, of up to three samples.
 fn layout(kind: u8) -> Layout {
     let size = [2, 3];
-    let ops = vec![ImageOp::Resize { size: Size::HeightWidth(size) }];
+    let ops = vec![ImageOp::Resize(Resize { size: Size::HeightWidth(size) })];
     let image = ColumnKind::Image(ImageColumn { ops, layout: ImageLayout::Nhwc, normalise: None, size });
     let image = column("image", image, DType::F32);
-    let text = column("text", ColumnKind::Bytes { max_bytes: 64 }, DType::U8);
-    let more = column("more", ColumnKind::Bytes { max_bytes: 9 }, DType::U8);
-    let label = column("label", ColumnKind::Int, DType::I64);
+    let text = column("text", ColumnKind::Bytes(BytesColumn { max_bytes: 64 }), DType::U8);
+    let more = column("more", ColumnKind::Bytes(BytesColumn { max_bytes: 9 }), DType::U8);
+    let label = column("label", ColumnKind::Int(IntColumn), DType::I64);
     match kind % 4 {
         0 => Layout::new(&[image, text, label, more], 3),
         1 => Layout::new(&[text], 1),

@@ -12,7 +12,10 @@ use std::{
 use spdl_client::{Batch, Blocking, ClientError, FreeSlot, Loader, Progress, Serving, Source, SourceEvent};
 use spdl_core::{
     Fingerprint, Position,
-    job::{BadSamples, Column, ColumnKind, DType, EpochEnd, ImageColumn, ImageLayout, Job, OrderParams},
+    job::{
+        BadSamples, BytesColumn, Column, ColumnKind, DType, EpochEnd, ImageColumn, ImageLayout, IntColumn, Job,
+        OrderParams,
+    },
     layout::{Entry, Header, Layout},
     messages::{Session, SessionId},
 };
@@ -100,10 +103,10 @@ pub fn columns(size: [u32; 2]) -> Vec<Column> {
     let image = ImageColumn { ops: vec![], layout: ImageLayout::Nhwc, normalise: None, size };
     [
         ("image", ColumnKind::Image(image), DType::U8),
-        ("label", ColumnKind::Int, DType::I64),
-        ("text", ColumnKind::Bytes { max_bytes: MAX_TEXT_BYTES as u32 }, DType::U8),
+        ("label", ColumnKind::Int(IntColumn), DType::I64),
+        ("text", ColumnKind::Bytes(BytesColumn { max_bytes: MAX_TEXT_BYTES as u32 }), DType::U8),
     ]
-    .map(|(name, kind, dtype)| Column { name: name.into(), from: vec![name.into()], kind, dtype })
+    .map(|(name, kind, dtype)| Column::new(name, name, kind, dtype))
     .into()
 }
 

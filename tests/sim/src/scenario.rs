@@ -6,7 +6,7 @@ use spdl_core::{
     Fingerprint,
     client::AllowedTransports,
     coordinator::Config,
-    job::{BadSamples, Column, ColumnKind, DType, EpochEnd, Job, OrderParams},
+    job::{BadSamples, Column, ColumnKind, DType, EpochEnd, IntColumn, Job, OrderParams},
     order::{BatchParams, Plan},
 };
 
@@ -211,12 +211,7 @@ fn dataset(number: usize, dice: &mut Dice) -> Dataset {
         bad_samples: dice.pick(&policies),
         max_bad_fraction: if fails { allowed } else { 1.0 },
         order,
-        columns: vec![Column {
-            name: "label".into(),
-            from: vec!["cls".into()],
-            kind: ColumnKind::Int,
-            dtype: DType::I64,
-        }],
+        columns: vec![Column::new("label", "cls", ColumnKind::Int(IntColumn), DType::I64)],
     };
     Dataset { job, plan, bad }
 }

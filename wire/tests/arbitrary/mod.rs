@@ -4,8 +4,9 @@ use proptest::{collection::vec, option, prelude::*};
 use spdl_core::{
     Fingerprint, Position, Receipt, SampleId, Stage,
     job::{
-        BadSamples, Column, ColumnKind, DType, Decoded, EpochEnd, ImageColumn, ImageLayout, ImageOp, Job, Normalise,
-        OrderParams, Returns, Size, Transform,
+        BadSamples, BoxClassColumn, BytesColumn, CenterCrop, Column, ColumnKind, CropBox, DType, EpochEnd, ImageColumn,
+        ImageLayout, ImageOp, IntColumn, Job, JsonColumn, Normalise, OrderParams, RandomFlip, RandomResizedCrop,
+        Resize, Returns, Size, Transform,
     },
     messages::*,
 };
@@ -28,62 +29,50 @@ fn size() -> impl Strategy<Value = Size> {
 
 fn op() -> impl Strategy<Value = ImageOp> {
     prop_oneof![
-        (text(), float()).prop_map(|(field, margin)| ImageOp::CropBox { field, margin }),
-        (size(), [float(), float()], [float(), float()]).prop_map(|(size, scale, ratio)| ImageOp::RandomResizedCrop {
-            size,
-            scale,
-            ratio
-        }),
-        size().prop_map(|size| ImageOp::Resize { size }),
-        size().prop_map(|size| ImageOp::CenterCrop { size }),
-        float().prop_map(|p| ImageOp::RandomFlip { p }),
+        (text(), float()).prop_map(|(field, margin)| ImageOp::CropBox(CropBox { field, margin })),
+        (size(), [float(), float()], [float(), float()])
+            .prop_map(|(size, scale, ratio)| ImageOp::RandomResizedCrop(RandomResizedCrop { size, scale, ratio })),
+        size().prop_map(|size| ImageOp::Resize(Resize { size })),
+        size().prop_map(|size| ImageOp::CenterCrop(CenterCrop { size })),
+        float().prop_map(|p| ImageOp::RandomFlip(RandomFlip { p })),
     ]
 }
 
-fn decoded() -> impl Strategy<Value = Decoded> {
+fn kind() -> impl Strategy<Value = ColumnKind> {
     let layout = prop_oneof![Just(ImageLayout::Nhwc), Just(ImageLayout::Nchw)];
     let normalise = option::of(([float(), float(), float()], [float(), float(), float()]))
         .prop_map(|pair| pair.map(|(mean, std)| Normalise { mean, std }));
     prop_oneof![
         (vec(op(), 0..4), layout, normalise, any::<[u32; 2]>()).prop_map(|(ops, layout, normalise, size)| {
-            Decoded::Image(ImageColumn { ops, layout, normalise, size })
+            ColumnKind::Image(ImageColumn { ops, layout, normalise, size })
         }),
-        Just(Decoded::Int),
-        vec(text(), 0..3).prop_map(|path| Decoded::Json { path }),
-        any::<u32>().prop_map(|max_bytes| Decoded::Bytes { max_bytes }),
-        Just(Decoded::BoxClass),
+        Just(ColumnKind::Int(IntColumn)),
+        vec(text(), 0..3).prop_map(|path| ColumnKind::Json(JsonColumn { path })),
+        any::<u32>().prop_map(|max_bytes| ColumnKind::Bytes(BytesColumn { max_bytes })),
+        Just(ColumnKind::BoxClass(BoxClassColumn)),
     ]
 }
 
-fn kind() -> impl Strategy<Value = ColumnKind> {
+fn transform() -> impl Strategy<Value = Transform> {
     let returns = prop_oneof![
         vec(any::<u32>(), 0..4).prop_map(|shape| Returns::Fixed { shape }),
         any::<u32>().prop_map(|max_bytes| Returns::Ragged { max_bytes }),
     ];
-    let transform = (text(), decoded(), dtype(), returns).prop_map(|(function, decoded, takes, returns)| {
-        ColumnKind::Transformed(Transform { function, decoded, takes, returns })
-    });
-    prop_oneof![4 => decoded().prop_map(ColumnKind::from), 1 => transform]
+    (text(), dtype(), returns).prop_map(|(function, takes, returns)| Transform { function, takes, returns })
 }
 
 fn dtype() -> impl Strategy<Value = DType> {
-    prop_oneof![
-        Just(DType::U8),
-        Just(DType::I32),
-        Just(DType::I64),
-        Just(DType::F16),
-        Just(DType::Bf16),
-        Just(DType::F32),
-        Just(DType::F64),
-    ]
+    proptest::sample::select(DType::ALL)
 }
 
 fn column() -> impl Strategy<Value = Column> {
-    (text(), vec(text(), 0..3), kind(), dtype()).prop_map(|(name, from, kind, dtype)| Column {
+    let transform = prop_oneof![4 => Just(None), 1 => transform().prop_map(Some)];
+    (text(), vec(text(), 0..3), kind(), dtype(), transform).prop_map(|(name, from, kind, dtype, transform)| Column {
         name,
         from,
         kind,
         dtype,
+        transform,
     })
 }
 

@@ -1,10 +1,35 @@
-//! Computes where every pixel of the result comes from: plans a column's steps from the picture's size, before it is
-//! decoded. All steps are separable, so a plan is two [`ImageAxis`] values. However many steps there are, pixels are
-//! resampled once, and only from the part of the picture that is needed.
+//! Computes where every pixel of the result comes from: applies steps to a canvas that begins as the whole picture,
+//! before the picture is decoded. All steps are separable, so a plan is two [`AxisSpan`] values. However many steps there
+//! are, pixels are resampled once, and only from the part of the picture that is needed.
 
-use spdl_core::job::{ImageOp, Size};
+/// A step of an operation, as data.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum GeometryStep {
+    /// Cuts a rectangle out of the canvas as it is seen.
+    Crop(Rectangle),
+    /// Cuts a box out of the picture, widened on each side by `margin` of its size.
+    CropBox {
+        /// The box.
+        edges: PixelBox,
+        /// A share of the box's size.
+        margin: f32,
+    },
+    /// Resizes to height and width.
+    Resize([u32; 2]),
+    /// Cuts the middle out, of this height and width; what the canvas lacks is padding.
+    Center([u32; 2]),
+    /// Mirrors left to right.
+    Mirror,
+}
 
-use super::{crop::random_resized_crop, draw::Draw};
+/// A rectangle in whole pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rectangle {
+    pub(crate) left: u32,
+    pub(crate) top: u32,
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+}
 
 /// One dimension of the canvas that the steps work on, and its mapping to the picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -124,53 +149,49 @@ pub(crate) struct ResamplePlan {
 /// A sample's bounding box, in pixels of the upright picture: left, top, right, bottom.
 pub(crate) type PixelBox = [f32; 4];
 
-/// The error of a box that contains no part of the picture; holds the name of the annotation's field.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EmptyBox(pub(crate) String);
-
-/// Plans the steps of a column for a picture that is `width` x `height` pixels when upright, both at least 1. `box_of`
-/// returns the sample's bounding box for the annotation's field.
-pub(crate) fn plan<E: From<EmptyBox>>(
-    [width, height]: [u32; 2],
-    ops: &[ImageOp],
-    draw: &mut Draw,
-    mut box_of: impl FnMut(&str) -> Result<PixelBox, E>,
-) -> Result<ResamplePlan, E> {
-    let mut canvas = Geometry { x: ImageAxis::whole(width), y: ImageAxis::whole(height), mirrored: false };
-    for op in ops {
-        match op {
-            ImageOp::CropBox { field, margin } => {
-                canvas.crop_box(box_of(field)?, *margin).ok_or_else(|| EmptyBox(field.clone()))?;
-            }
-            ImageOp::RandomResizedCrop { size, scale, ratio } => {
-                let crop = random_resized_crop([canvas.x.size, canvas.y.size], *scale, *ratio, draw);
-                let left = if canvas.mirrored { canvas.x.size - crop.left - crop.width } else { crop.left };
-                canvas.x.crop(left, crop.width);
-                canvas.y.crop(crop.top, crop.height);
-                canvas.resize(size.height_width());
-            }
-            ImageOp::Resize { size: Size::Square(short) } => {
-                canvas.resize(shorter_side([canvas.x.size, canvas.y.size], *short));
-            }
-            ImageOp::Resize { size: Size::HeightWidth(size) } => canvas.resize(*size),
-            ImageOp::CenterCrop { size } => {
-                let [height, width] = size.height_width();
-                canvas.x.center(width, canvas.mirrored);
-                canvas.y.center(height, false);
-            }
-            ImageOp::RandomFlip { p } => canvas.mirrored ^= draw.unit() < f64::from(*p),
-        }
-    }
-    Ok(ResamplePlan { x: canvas.x.span(), y: canvas.y.span(), mirrored: canvas.mirrored })
-}
-
-struct Geometry {
+/// The canvas that steps work on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Canvas {
     x: ImageAxis,
     y: ImageAxis,
     mirrored: bool,
 }
 
-impl Geometry {
+impl Canvas {
+    /// Makes a canvas that shows a whole picture of this width and height.
+    pub(crate) fn new([width, height]: [u32; 2]) -> Self {
+        Self { x: ImageAxis::whole(width), y: ImageAxis::whole(height), mirrored: false }
+    }
+
+    /// Returns its width and height.
+    pub(crate) const fn size(&self) -> [u32; 2] {
+        [self.x.size, self.y.size]
+    }
+
+    /// Returns where the pixels of the canvas come from.
+    pub(crate) fn plan(&self) -> ResamplePlan {
+        ResamplePlan { x: self.x.span(), y: self.y.span(), mirrored: self.mirrored }
+    }
+
+    /// Applies a step. Returns `None` if nothing of the picture is left.
+    pub(crate) fn apply(&mut self, step: &GeometryStep) -> Option<()> {
+        match *step {
+            GeometryStep::Crop(crop) => {
+                let left = if self.mirrored { self.x.size - crop.left - crop.width } else { crop.left };
+                self.x.crop(left, crop.width);
+                self.y.crop(crop.top, crop.height);
+            }
+            GeometryStep::CropBox { edges, margin } => self.crop_box(edges, margin)?,
+            GeometryStep::Resize(size) => self.resize(size),
+            GeometryStep::Center([height, width]) => {
+                self.x.center(width, self.mirrored);
+                self.y.center(height, false);
+            }
+            GeometryStep::Mirror => self.mirrored = !self.mirrored,
+        }
+        Some(())
+    }
+
     fn resize(&mut self, [height, width]: [u32; 2]) {
         self.x.resize(width);
         self.y.resize(height);
@@ -192,141 +213,5 @@ impl Geometry {
             axis.crop(start as u32, (end - start) as u32);
         }
         Some(())
-    }
-}
-
-/// Computes the size that torchvision's `resize` gives for one number: the longer side is rounded down.
-fn shorter_side([width, height]: [u32; 2], short: u32) -> [u32; 2] {
-    let long = |long: u32, side: u32| {
-        let pixels = u64::from(short) * u64::from(long) / u64::from(side);
-        u32::try_from(pixels).expect("both factors are bounded by the limits on pictures and sizes")
-    };
-    if width <= height { [long(height, width), short] } else { [short, long(width, height)] }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn planned(size: [u32; 2], ops: &[ImageOp]) -> ResamplePlan {
-        plan(size, ops, &mut Draw::new(1, 2, 3), |_| Ok::<_, EmptyBox>([10.0, 20.0, 30.0, 60.0])).unwrap()
-    }
-
-    fn crop_box(margin: f32) -> ImageOp {
-        ImageOp::CropBox { field: "xml".to_owned(), margin }
-    }
-
-    #[test]
-    fn resize_and_center_crop_read_a_fraction_of_the_picture_once() {
-        let ops =
-            [ImageOp::Resize { size: Size::Square(256) }, ImageOp::CenterCrop { size: Size::HeightWidth([224, 224]) }];
-        let plan = planned([500, 375], &ops);
-        // 500x375 -> 341x256 -> 224x224: 58 and 16 pixels of the resized picture are cut off.
-        let (x, y) = (plan.x.unwrap(), plan.y.unwrap());
-        assert!((x.from - 58.0 * 500.0 / 341.0).abs() < 1e-9 && (x.extent - 224.0 * 500.0 / 341.0).abs() < 1e-9);
-        assert!((y.from - 16.0 * 375.0 / 256.0).abs() < 1e-9 && (y.extent - 224.0 * 375.0 / 256.0).abs() < 1e-9);
-        assert_eq!((x.readable, y.readable), ((0, 500), (0, 375)), "the border sees its neighbours");
-        assert_eq!((x.place, x.pixels, y.place, y.pixels), (0, 224, 0, 224));
-    }
-
-    #[test]
-    fn a_crop_before_the_resize_hides_its_surroundings() {
-        let plan = planned([100, 100], &[crop_box(0.0), ImageOp::Resize { size: Size::HeightWidth([8, 8]) }]);
-        let (x, y) = (plan.x.unwrap(), plan.y.unwrap());
-        assert_eq!((x.readable, x.from, x.extent), ((10, 30), 10.0, 20.0));
-        assert_eq!((y.readable, y.from, y.extent), ((20, 60), 20.0, 40.0));
-    }
-
-    #[test]
-    fn a_box_is_widened_and_clipped() {
-        let plan = planned([40, 100], &[crop_box(0.5), ImageOp::Resize { size: Size::HeightWidth([8, 8]) }]);
-        assert_eq!(plan.x.unwrap().readable, (0, 40));
-        assert_eq!(plan.y.unwrap().readable, (0, 80));
-    }
-
-    #[test]
-    fn a_box_that_leaves_nothing_is_an_error() {
-        for edges in [[50.0, 0.0, 60.0, 10.0], [5.0, 5.0, 5.0, 9.0], [9.0, 5.0, 5.0, 9.0], [f32::NAN, 0.0, 9.0, 9.0]] {
-            let result = plan([40, 100], &[crop_box(0.0)], &mut Draw::new(1, 2, 3), |_| Ok::<_, EmptyBox>(edges));
-            assert_eq!(result.unwrap_err(), EmptyBox("xml".to_owned()), "{edges:?}");
-        }
-    }
-
-    #[test]
-    fn a_small_picture_is_padded_round_its_middle() {
-        let plan = planned([5, 9], &[ImageOp::CenterCrop { size: Size::Square(8) }]);
-        let (x, y) = (plan.x.unwrap(), plan.y.unwrap());
-        assert_eq!((x.place, x.pixels, x.size, x.from, x.extent), (1, 5, 8, 0.0, 5.0));
-        assert_eq!((y.place, y.pixels, y.size), (0, 8, 8));
-        assert_eq!((y.from, y.extent), (0.0, 8.0), "half a pixel of spare rounds to even");
-    }
-
-    #[test]
-    fn what_a_crop_cut_off_does_not_come_back_in_the_padding() {
-        let ops = [
-            ImageOp::Resize { size: Size::HeightWidth([64, 64]) },
-            ImageOp::CenterCrop { size: Size::Square(16) },
-            ImageOp::CenterCrop { size: Size::Square(32) },
-        ];
-        let x = planned([128, 128], &ops).x.unwrap();
-        assert_eq!((x.place, x.pixels, x.size, x.from, x.extent), (8, 16, 32, 48.0, 32.0));
-    }
-
-    #[test]
-    fn cutting_a_mirrored_canvas_is_cutting_its_other_side() {
-        let flip = ImageOp::RandomFlip { p: 1.0 };
-        let resize = ImageOp::Resize { size: Size::HeightWidth([7, 7]) };
-        let center = ImageOp::CenterCrop { size: Size::Square(4) };
-        let plain = planned([7, 7], std::slice::from_ref(&center));
-        let mirrored = planned([7, 7], &[flip.clone(), center.clone()]);
-        assert_eq!(plain.x.unwrap().from, 2.0);
-        assert_eq!(mirrored.x.unwrap().from, 1.0);
-        assert!(mirrored.mirrored && !plain.mirrored);
-        assert!(!planned([9, 9], &[flip.clone(), resize, flip]).mirrored);
-    }
-
-    #[test]
-    fn the_shorter_side_is_torchvisions() {
-        assert_eq!(shorter_side([500, 375], 256), [256, 341]);
-        assert_eq!(shorter_side([375, 500], 256), [341, 256]);
-        assert_eq!(shorter_side([1, 16_384], 16_384), [268_435_456, 16_384]);
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn any_steps_read_inside_the_picture_and_fill_inside_the_result(
-            width in 1u32..600, height in 1u32..600, id in 0u64..1000,
-            steps in proptest::collection::vec(
-                (0usize..6, 1u32..400, 1u32..400, 0.0f32..1.0), 1..6),
-        ) {
-            let ops: Vec<ImageOp> = steps.into_iter().map(|(kind, a, b, p)| match kind {
-                0 => ImageOp::RandomResizedCrop {
-                    size: Size::HeightWidth([a, b]), scale: [0.08, 1.0], ratio: [0.75, 1.333],
-                },
-                1 => ImageOp::Resize { size: Size::Square(a) },
-                2 => ImageOp::Resize { size: Size::HeightWidth([a, b]) },
-                3 => ImageOp::CenterCrop { size: Size::HeightWidth([a, b]) },
-                4 => crop_box(p),
-                _ => ImageOp::RandomFlip { p },
-            }).collect();
-            let mut size = Some([height, width]);
-            for op in &ops {
-                size = op.output_size(size);
-            }
-            let mut draw = Draw::new(0, 0, id);
-            let outcome = plan([width, height], &ops, &mut draw, |_| Ok::<_, EmptyBox>([0.0, 0.0, 1000.0, 1000.0]));
-            if let Ok(plan) = outcome {
-                for (span, picture) in [(plan.x, width), (plan.y, height)] {
-                    let Some(span) = span else { continue };
-                    proptest::prop_assert!(span.readable.0 < span.readable.1 && span.readable.1 <= picture);
-                    proptest::prop_assert!(span.from >= f64::from(span.readable.0) && span.extent > 0.0);
-                    proptest::prop_assert!(span.from + span.extent <= f64::from(span.readable.1) + 1e-9);
-                    proptest::prop_assert!(span.pixels >= 1 && span.place + span.pixels <= span.size);
-                }
-                if let (Some([height, width]), Some(x), Some(y)) = (size, plan.x, plan.y) {
-                    proptest::prop_assert_eq!([y.size, x.size], [height, width]);
-                }
-            }
-        }
     }
 }

@@ -6,14 +6,16 @@
 //! samples.
 
 mod cause;
-mod crop;
+mod column;
 mod draw;
 mod geometry;
 mod memory;
+mod number;
+mod operation;
+mod orientation;
 mod picture;
 mod pixels;
 mod record;
-mod scalar;
 
 #[cfg(test)]
 mod tests;
@@ -27,7 +29,7 @@ use std::{
 use bytes::Bytes;
 use spdl_core::{
     SampleId,
-    job::{Column, ColumnKind, DType, Decoded, ImageColumn, ImageOp, Job},
+    job::{Column, Job, SampleShape},
 };
 
 pub use cause::{BadSampleCause, BadSampleProblem};
@@ -35,21 +37,14 @@ pub(crate) use memory::DecodeLimits;
 pub use memory::DecodeMemory;
 pub use picture::{PictureCounts, PictureLimits};
 
-use draw::Draw;
-use memory::{MemoryPermit, NeverFits};
-use pixels::{Frame, PixelWriter};
+use column::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch};
+use memory::MemoryPermit;
 use record::SampleRecord;
 
 use crate::transform::{CallKey, Function, Lease};
 
 thread_local! {
     static SCRATCH: RefCell<DecodeScratch> = RefCell::default();
-}
-
-/// Buffers that a thread keeps between samples, to avoid allocations.
-#[derive(Default)]
-struct DecodeScratch {
-    picture: picture::PictureScratch,
 }
 
 /// The sample and the epoch; together with the job's seed, the key of all randomness.
@@ -72,6 +67,24 @@ pub enum FieldTarget<'a> {
     Ragged(&'a mut Bytes),
 }
 
+impl FieldTarget<'_> {
+    /// Returns the place of a fixed column. A job's layout has such a place for every column of a fixed shape.
+    fn fixed(&mut self) -> &mut [u8] {
+        match self {
+            Self::Fixed(place) => place,
+            Self::Ragged(_) => panic!("a column of a fixed shape has a ragged target"),
+        }
+    }
+
+    /// Returns the place of a ragged column's value.
+    fn ragged(&mut self) -> &mut Bytes {
+        match self {
+            Self::Ragged(value) => value,
+            Self::Fixed(place) => panic!("a ragged column has a target of {} bytes", place.len()),
+        }
+    }
+}
+
 /// The error of a job that cannot be decoded with its dataset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -87,9 +100,7 @@ pub enum DecoderError {
 #[derive(Clone)]
 pub struct Decoder {
     inner: Arc<DecoderInner>,
-    limits: PictureLimits,
-    counts: Arc<PictureCounts>,
-    memory: Arc<DecodeMemory>,
+    resources: DecodeResources,
     /// The permission to call Python functions, if the job has any.
     transforms: Option<Arc<Lease>>,
 }
@@ -97,16 +108,13 @@ pub struct Decoder {
 struct DecoderInner {
     seed: u64,
     columns: Vec<Prepared>,
-    classes: HashMap<String, i64>,
 }
 
 struct Prepared {
     column: Column,
-    decoded: Decoded,
-    /// Type of the decoded elements, before any function.
-    dtype: DType,
-    /// Set for pictures.
-    writer: Option<PixelWriter>,
+    decoder: Box<dyn ColumnDecoder>,
+    /// Whether the decoded value is ragged, before any function.
+    is_ragged: bool,
     /// The Python function that is called with the decoded value.
     function: Option<Function>,
 }
@@ -123,39 +131,40 @@ impl Decoder {
                 return Err(DecoderError::ClassTwice { class: class.to_owned() });
             }
         }
-        let boxed = job.columns.iter().find(|column| matches!(column.kind.decoded(), ColumnKind::BoxClass));
-        if let (Some(column), true) = (boxed, numbers.is_empty()) {
-            return Err(DecoderError::NoClasses { job: job.name.clone(), column: column.name.clone() });
-        }
-        let columns = job.columns.iter().map(Prepared::new).collect();
-        let inner = Arc::new(DecoderInner { seed: job.seed, columns, classes: numbers });
-        let (limits, counts, memory) = (PictureLimits::default(), Arc::default(), Arc::default());
-        Ok(Self { inner, limits, counts, memory, transforms: None })
+        let classes = Arc::new(numbers);
+        let prepare = |column: &Column| {
+            let decoder = column::decoder(&ColumnSetup { job: &job.name, column, classes: &classes })?;
+            let is_ragged = matches!(column.kind.shape(), SampleShape::Ragged { .. });
+            Ok(Prepared { column: column.clone(), decoder, is_ragged, function: Function::of(column) })
+        };
+        let columns = job.columns.iter().map(prepare).collect::<Result<_, _>>()?;
+        let inner = Arc::new(DecoderInner { seed: job.seed, columns });
+        Ok(Self { inner, resources: DecodeResources::default(), transforms: None })
     }
 
     /// Returns the same decoder with other limits on pictures.
     #[must_use]
     pub fn with_limits(self, limits: PictureLimits) -> Self {
-        Self { limits, ..self }
+        Self { resources: DecodeResources { limits, ..self.resources }, ..self }
     }
 
     /// Returns the same decoder, which counts pictures in `counts`.
     #[must_use]
     pub fn with_counts(self, counts: Arc<PictureCounts>) -> Self {
-        Self { counts, ..self }
+        Self { resources: DecodeResources { counts, ..self.resources }, ..self }
     }
 
     /// Returns the same decoder, which takes its memory from `memory`.
     #[must_use]
     pub(crate) fn with_memory(self, memory: Arc<DecodeMemory>) -> Self {
-        Self { memory, ..self }
+        Self { resources: DecodeResources { memory, ..self.resources }, ..self }
     }
 
     /// Waits for all memory and returns the same decoder with that memory. While the permit lives, no other picture is
     /// decoded.
     pub(crate) fn alone(&self) -> (MemoryPermit<'_>, Self) {
-        let permit = self.memory.take_all();
-        (permit, self.clone().with_memory(Arc::new(self.memory.of_its_own())))
+        let memory = &self.resources.memory;
+        (memory.take_all(), self.clone().with_memory(Arc::new(memory.of_its_own())))
     }
 
     /// Returns the same decoder, which calls the job's functions through `transforms`.
@@ -167,14 +176,9 @@ impl Decoder {
     /// Returns every field that a column may read, which are the fields that a partial fetch of a record needs.
     pub fn field_names(&self) -> impl Iterator<Item = &str> {
         let mut names = BTreeSet::new();
-        for Prepared { column, decoded, .. } in &self.inner.columns {
+        for Prepared { column, decoder, .. } in &self.inner.columns {
             names.extend(column.from.iter().map(String::as_str));
-            if let Decoded::Image(image) = decoded {
-                names.extend(image.ops.iter().filter_map(|op| match op {
-                    ImageOp::CropBox { field, .. } => Some(field.as_str()),
-                    _ => None,
-                }));
-            }
+            names.extend(decoder.fields());
         }
         names.into_iter()
     }
@@ -207,18 +211,6 @@ impl Decoder {
     }
 }
 
-impl Prepared {
-    fn new(column: &Column) -> Self {
-        let decoded = column.kind.decoded();
-        let dtype = column.transform().map_or(column.dtype, |transform| transform.takes);
-        let writer = match &decoded {
-            Decoded::Image(image) => Some(PixelWriter::new(image, dtype)),
-            _ => None,
-        };
-        Self { column: column.clone(), decoded, dtype, writer, function: Function::of(column) }
-    }
-}
-
 impl Decoder {
     fn decode_column(
         &self,
@@ -232,7 +224,7 @@ impl Decoder {
             return self.decode_value(prepared, key, record, scratch, target);
         };
         let input = |place: &mut [u8]| {
-            if !matches!(prepared.decoded, Decoded::Bytes { .. }) {
+            if !prepared.is_ragged {
                 self.decode_value(prepared, key, record, scratch, &mut FieldTarget::Fixed(place))?;
                 return Ok(place.len());
             }
@@ -254,84 +246,14 @@ impl Decoder {
 
     fn decode_value(
         &self,
-        Prepared { column, decoded, dtype, writer, .. }: &Prepared,
+        Prepared { column, decoder, .. }: &Prepared,
         key: SampleKey,
         record: &mut SampleRecord<'_>,
         scratch: &mut DecodeScratch,
         target: &mut FieldTarget<'_>,
     ) -> Result<(), BadSampleProblem> {
         let (field, bytes) = record.first_of(&column.from)?;
-        match (decoded, target) {
-            (Decoded::Image(image), FieldTarget::Fixed(out)) => {
-                let writer = writer.as_ref().expect("a picture's column has its writer");
-                self.decode_picture(field, &bytes, (image, writer), key, record, scratch, out)
-            }
-            (Decoded::Int, FieldTarget::Fixed(out)) => scalar::int(&bytes, *dtype, field, out),
-            (Decoded::Json { path }, FieldTarget::Fixed(out)) => scalar::json(&bytes, path, *dtype, field, out),
-            (Decoded::BoxClass, FieldTarget::Fixed(out)) => self.write_class(field, *dtype, record, out),
-            (Decoded::Bytes { max_bytes }, FieldTarget::Ragged(value)) => {
-                if bytes.len() > *max_bytes as usize {
-                    let (field, bytes, max_bytes) = (field.to_owned(), bytes.len(), *max_bytes);
-                    return Err(BadSampleProblem::TooLong { field, bytes, max_bytes });
-                }
-                **value = bytes;
-                Ok(())
-            }
-            (_, target) => panic!("column `{}` has another target: {target:?}", column.name),
-        }
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    fn decode_picture(
-        &self,
-        field: &str,
-        bytes: &[u8],
-        (image, writer): (&ImageColumn, &PixelWriter),
-        key: SampleKey,
-        record: &mut SampleRecord<'_>,
-        scratch: &mut DecodeScratch,
-        out: &mut [u8],
-    ) -> Result<(), BadSampleProblem> {
-        assert_eq!(out.len(), writer.bytes(), "bytes of a picture's place");
-        if bytes.is_empty() {
-            return Err(BadSampleProblem::Empty { field: field.to_owned() });
-        }
-        let picture = picture::open(bytes, field, self.limits)?;
-        let mut draw = Draw::new(self.inner.seed, key.epoch, key.id.0);
-        let plan = geometry::plan(picture.seen(), &image.ops, &mut draw, |field| record.pixel_box(field))?;
-        let (Some(x), Some(y)) = (plan.x, plan.y) else {
-            writer.blacken(out);
-            return Ok(());
-        };
-        let stored = picture.orientation.stored([x, y], picture.stored);
-        let orientation = if plan.mirrored { picture.orientation.mirrored() } else { picture.orientation };
-        let left = if plan.mirrored { x.size - x.place - x.pixels } else { x.place };
-        let frame = Frame { place: [left, y.place], pixels: [x.pixels, y.pixels], orientation };
-        let needed_bytes = picture.memory_bytes(stored, (writer, &frame));
-        let _permit = self.memory.take(needed_bytes).map_err(|NeverFits { most_bytes }| {
-            let [width, height] = picture.stored;
-            BadSampleProblem::TooMuchMemory { field: field.to_owned(), width, height, needed_bytes, most_bytes }
-        })?;
-        self.counts.count(&picture);
-        picture
-            .render(stored, (writer, &frame), (&mut scratch.picture, self.memory.kept_bytes()), out)
-            .map_err(|failure| failure.of(bytes, field, self.limits))
-    }
-
-    fn write_class(
-        &self,
-        field: &str,
-        dtype: DType,
-        record: &mut SampleRecord<'_>,
-        out: &mut [u8],
-    ) -> Result<(), BadSampleProblem> {
-        let class = &record.object(field)?.class;
-        match self.inner.classes.get(class.trim()) {
-            Some(number) => scalar::write_integer(*number, dtype, field, || number.to_string(), out),
-            None => {
-                let class = cause::quoted(class.as_bytes());
-                Err(BadSampleProblem::ClassUnknown { field: field.to_owned(), class })
-            }
-        }
+        let (seed, resources) = (self.inner.seed, &self.resources);
+        decoder.decode(ColumnSample { field, bytes, seed, key, record, resources, scratch }, target)
     }
 }

@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use spdl_core::job::{DType, ImageColumn, ImageLayout};
 use spdl_jpeg::{Error, Output, OutputLayout, STRIP_PIXELS};
 
-use super::picture::{CropRender, Orientation};
+use super::orientation::Orientation;
 
 /// Maps channel and 8-bit value to the little-endian bytes of the column's type.
 type Table<const N: usize> = Box<[[[u8; N]; 256]; 3]>;
@@ -22,6 +22,12 @@ pub(crate) struct PixelWriter {
     encoding: Encoding,
     /// Width and height.
     size: [u32; 2],
+}
+
+/// A picture that is ready to be decoded to an output.
+pub(crate) trait RenderTo {
+    /// Decodes it.
+    fn render_to(self, output: &mut impl Output) -> Result<(), Error>;
 }
 
 /// The position of resampled pixels in the result.
@@ -47,7 +53,7 @@ impl PixelWriter {
             DType::F16 => Encoding::Half(table(|c, v| f16::from_f32(value(c, v)).to_le_bytes())),
             DType::Bf16 => Encoding::Half(table(|c, v| bf16::from_f32(value(c, v)).to_le_bytes())),
             DType::F32 => Encoding::Single(table(|c, v| value(c, v).to_le_bytes())),
-            DType::I32 | DType::I64 | DType::F64 => unreachable!("a valid job has no picture of type {dtype:?}"),
+            _ => unreachable!("a valid job has no picture of type {dtype:?}"),
         };
         Self { layout: column.layout, encoding, size: [width, height] }
     }
@@ -84,7 +90,7 @@ impl PixelWriter {
     }
 
     /// Decodes a picture straight into its place; the rest of the result becomes black.
-    pub(crate) fn render(&self, frame: &Frame, out: &mut [u8], picture: CropRender<'_, '_>) -> Result<(), Error> {
+    pub(crate) fn render(&self, frame: &Frame, out: &mut [u8], picture: impl RenderTo) -> Result<(), Error> {
         assert_eq!(out.len(), self.bytes(), "bytes of a sample");
         if frame.pixels != self.size {
             self.blacken(out);
@@ -100,7 +106,7 @@ impl PixelWriter {
         &self,
         frame: &Frame,
         out: &mut [u8],
-        picture: CropRender<'_, '_>,
+        picture: impl RenderTo,
         encode: impl Fn(usize, u8) -> [u8; N],
     ) -> Result<(), Error> {
         let [left, top] = frame.place.map(|place| place as usize);
@@ -108,10 +114,17 @@ impl PixelWriter {
         let (elements, _) = out.as_chunks_mut::<N>();
         let start = top * row_elements + left;
         match self.layout {
-            ImageLayout::Nhwc => picture.to(&mut Pixels { elements: &mut elements[start * 3..], row_elements, encode }),
+            ImageLayout::Nhwc => {
+                picture.render_to(&mut Pixels { elements: &mut elements[start * 3..], row_elements, encode })
+            }
             ImageLayout::Nchw => {
                 let plane_elements = elements.len() / 3;
-                picture.to(&mut Planes { elements: &mut elements[start..], row_elements, plane_elements, encode })
+                picture.render_to(&mut Planes {
+                    elements: &mut elements[start..],
+                    row_elements,
+                    plane_elements,
+                    encode,
+                })
             }
         }
     }

@@ -7,7 +7,7 @@ use spdl_shard::voc::{Annotation, VocObject};
 
 use super::{
     cause::{BadSampleProblem, reason},
-    geometry::{EmptyBox, PixelBox},
+    geometry::PixelBox,
 };
 
 /// One record, from the view of one of its samples.
@@ -56,11 +56,5 @@ impl<'r> SampleRecord<'r> {
     pub(crate) fn pixel_box(&mut self, name: &str) -> Result<PixelBox, BadSampleProblem> {
         let object = self.object(name)?;
         Ok([object.xmin, object.ymin, object.xmax, object.ymax])
-    }
-}
-
-impl From<EmptyBox> for BadSampleProblem {
-    fn from(EmptyBox(field): EmptyBox) -> Self {
-        Self::BoxEmpty { field }
     }
 }

@@ -1,7 +1,7 @@
 //! The description of a function that a Python process gets.
 
 use serde::Serialize;
-use spdl_core::job::{Column, DType, Returns, Transform};
+use spdl_core::job::{Column, DType, SampleShape, Transform};
 
 /// A Python function, with the values that it takes and returns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -23,25 +23,23 @@ pub(crate) struct Value {
 }
 
 impl Value {
-    fn new(dtype: DType, shape: Option<Vec<u32>>, max_bytes: u32) -> Self {
-        let elements = shape.as_ref().map(|shape| shape.iter().map(|side| *side as usize).product::<usize>());
-        Self { dtype, bytes: elements.map_or(max_bytes as usize, |count| count * dtype.bytes()), shape }
+    fn new(dtype: DType, shape: SampleShape) -> Self {
+        match shape {
+            SampleShape::Fixed(shape) => {
+                let elements: usize = shape.iter().map(|side| *side as usize).product();
+                Self { dtype, bytes: elements * dtype.bytes(), shape: Some(shape) }
+            }
+            SampleShape::Ragged { max_bytes, .. } => Self { dtype, bytes: max_bytes as usize, shape: None },
+        }
     }
 }
 
 impl Function {
     /// Returns the function of a column, if it has one.
     pub(crate) fn of(column: &Column) -> Option<Self> {
-        let Transform { function, decoded, takes, returns } = column.transform()?;
-        let longest = match decoded {
-            spdl_core::job::Decoded::Bytes { max_bytes } => *max_bytes,
-            _ => 0,
-        };
-        let returns = match returns {
-            Returns::Fixed { shape } => Value::new(column.dtype, Some(shape.clone()), 0),
-            Returns::Ragged { max_bytes } => Value::new(column.dtype, None, *max_bytes),
-        };
-        Some(Self { name: function.clone(), takes: Value::new(*takes, decoded.sample_shape(), longest), returns })
+        let Transform { function, takes, .. } = column.transform.as_ref()?;
+        let (takes, returns) = (Value::new(*takes, column.kind.shape()), Value::new(column.dtype, column.shape()));
+        Some(Self { name: function.clone(), takes, returns })
     }
 
     /// Returns the size of the larger one of argument and returned value.

@@ -109,7 +109,7 @@ impl Transforms {
     /// Returns a lease to call the functions of `job`; `None` if it has none.
     pub(crate) fn lease(self: &Arc<Self>, job: &Job) -> Result<Option<Lease>, TransformError> {
         let functions: Vec<_> = job.columns.iter().filter_map(Function::of).collect();
-        let Some(column) = job.columns.iter().find(|column| column.transform().is_some()) else { return Ok(None) };
+        let Some(column) = job.columns.iter().find(|column| column.transform.is_some()) else { return Ok(None) };
         let Some(settings) = &self.settings else {
             let function = functions[0].name.clone();
             return Err(TransformError::Forbidden { job: job.name.clone(), column: column.name.clone(), function });

@@ -66,7 +66,7 @@ fn write_columns(view: &BatchView<'_>, columns: &[Column], folder: &Path) -> Res
             Place::Fixed { shape, .. } => {
                 let (header, values) = (npy_header(layout, view.len(), shape), npy_values(view, index, layout.dtype));
                 put(&folder.join(format!("{name}.npy")), &[header, values].concat())?;
-                if let ColumnKind::Image(image) = &column.kind
+                if let (ColumnKind::Image(image), None) = (&column.kind, &column.transform)
                     && layout.dtype == DType::U8
                 {
                     write_pictures(view, index, image.size, image.layout, &folder.join(&name))?;

@@ -5,7 +5,7 @@ use spdl_jpeg::{Axis, Deviations, Error, Jpeg, Limits, Request, Scratch};
 use super::{Failure, Orientation, PictureLimits, Upright, exif::upright, other};
 use crate::decode::{
     geometry::AxisSpan,
-    pixels::{Frame, PixelWriter},
+    pixels::{Frame, PixelWriter, RenderTo},
 };
 
 /// Size, orientation and deviations of a picture, and the picture.
@@ -61,15 +61,14 @@ fn axis(span: AxisSpan, reversed: bool) -> Axis {
     Axis { readable: span.readable, from, extent: span.extent, pixels: span.pixels, reversed }
 }
 
-/// A picture that is ready to be decoded to an output.
-pub(crate) struct Render<'r, 'b> {
+struct Render<'r, 'b> {
     jpeg: &'r Jpeg<'b>,
     request: Request,
     scratch: &'r mut Scratch,
 }
 
-impl Render<'_, '_> {
-    pub(crate) fn to(self, output: &mut impl spdl_jpeg::Output) -> Result<(), Error> {
+impl RenderTo for Render<'_, '_> {
+    fn render_to(self, output: &mut impl spdl_jpeg::Output) -> Result<(), Error> {
         self.jpeg.render(&self.request, self.scratch, output)
     }
 }

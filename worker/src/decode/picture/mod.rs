@@ -12,7 +12,6 @@ mod exif;
 mod gif;
 mod jpeg;
 mod library;
-mod orientation;
 mod png;
 mod resample;
 mod rows;
@@ -21,15 +20,14 @@ mod tiff;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use counts::PictureCounts;
-pub(crate) use crop::Render as CropRender;
 pub(crate) use exif::Upright;
-pub(crate) use orientation::Orientation;
 pub(crate) use resample::Resampler;
 use spdl_jpeg::Deviations;
 
 use super::{
     cause::{BadSampleProblem, reason},
     geometry::AxisSpan,
+    orientation::Orientation,
     pixels::{Frame, PixelWriter},
 };
 

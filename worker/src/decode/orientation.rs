@@ -2,7 +2,7 @@
 
 use image::metadata::Orientation as ExifOrientation;
 
-use crate::decode::geometry::AxisSpan;
+use super::geometry::AxisSpan;
 
 /// The transformation that turns a stored picture upright: the axes are exchanged first, then read from their ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,35 +10,26 @@ use serde::{
         Visitor,
         value::{EnumAccessDeserializer, MapDeserializer, SeqAccessDeserializer},
     },
+    forward_to_deserialize_any,
 };
 
 use super::ImageOp;
 
-/// Every step by name, with an example of its value.
-pub(super) const FORMS: [(&str, &str); 5] = [
-    ("crop_box", "{ field = \"xml\", margin = 0.1 }"),
-    ("random_resized_crop", "{ size = 224 }"),
-    ("resize", "{ size = 256 }"),
-    ("center_crop", "{ size = 224 }"),
-    ("random_flip", "{ p = 0.5 }"),
-];
-
 /// Describes the value that the step `name` expects.
-pub(super) fn wants(name: &str) -> String {
-    let form = FORMS.iter().find(|(of, _)| *of == name).map_or("a table", |(_, form)| form);
-    format!("{name} wants {form}")
+pub(in crate::job) fn wants(name: &str) -> String {
+    format!("{name} wants {}", ImageOp::example(name).unwrap_or("a table"))
 }
 
 /// Reads a list of steps.
-pub(super) fn read_all<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ImageOp>, D::Error> {
-    let steps = Vec::<Operation>::deserialize(deserializer)?;
+pub(in crate::job) fn read_all<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ImageOp>, D::Error> {
+    let steps = Vec::<Step>::deserialize(deserializer)?;
     Ok(steps.into_iter().map(|step| step.0).collect())
 }
 
 /// A step in any of its forms.
-pub(super) struct Operation(ImageOp);
+pub(in crate::job) struct Step(ImageOp);
 
-impl<'de> Deserialize<'de> for Operation {
+impl<'de> Deserialize<'de> for Step {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(StepVisitor).map(Self)
     }
@@ -77,16 +68,16 @@ impl<'de, E: Error> EnumAccess<'de> for Named<'_, E> {
 impl<'de, E: Error> VariantAccess<'de> for Named<'_, E> {
     type Error = E;
 
-    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, E> {
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, E> {
         let no_keys = MapDeserializer::<_, E>::new(iter::empty::<(&str, u32)>());
-        visitor.visit_map(no_keys).map_err(|_| E::custom(wants(self.0)))
+        seed.deserialize(no_keys).map_err(|_| E::custom(wants(self.0)))
     }
 
     fn unit_variant(self) -> Result<(), E> {
         Err(not_a_step())
     }
 
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, _: T) -> Result<T::Value, E> {
+    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], _: V) -> Result<V::Value, E> {
         Err(not_a_step())
     }
 
@@ -111,12 +102,8 @@ impl<'de, A: MapAccess<'de>> EnumAccess<'de> for StepTable<A> {
 impl<'de, A: MapAccess<'de>> VariantAccess<'de> for StepTable<A> {
     type Error = A::Error;
 
-    fn struct_variant<V: Visitor<'de>>(
-        mut self,
-        keys: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, A::Error> {
-        let step = self.0.next_value_seed(StepText { first: keys[0], visitor })?;
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(mut self, seed: T) -> Result<T::Value, A::Error> {
+        let step = self.0.next_value_seed(StepSeed(seed))?;
         match self.0.next_key::<String>()? {
             None => Ok(step),
             Some(second) => {
@@ -130,7 +117,7 @@ impl<'de, A: MapAccess<'de>> VariantAccess<'de> for StepTable<A> {
         Err(not_a_step())
     }
 
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, _: T) -> Result<T::Value, A::Error> {
+    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], _: V) -> Result<V::Value, A::Error> {
         Err(not_a_step())
     }
 
@@ -139,23 +126,51 @@ impl<'de, A: MapAccess<'de>> VariantAccess<'de> for StepTable<A> {
     }
 }
 
-/// Every variant of [`ImageOp`] has keys, so this error cannot occur.
+/// Every variant of [`ImageOp`] holds an operation with keys, so this error cannot occur.
 fn not_a_step<E: Error>() -> E {
     E::custom("is no step with keys")
+}
+
+/// Reads an operation from the value of a step.
+struct StepSeed<T>(T);
+
+impl<'de, T: DeserializeSeed<'de>> DeserializeSeed<'de> for StepSeed<T> {
+    type Value = T::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T::Value, D::Error> {
+        self.0.deserialize(StepValue(deserializer))
+    }
+}
+
+/// The value of a step, as a serde deserializer of the operation.
+struct StepValue<D>(D);
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for StepValue<D> {
+    type Error = D::Error;
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        keys: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        self.0.deserialize_any(StepText { first: keys[0], visitor })
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.0.deserialize_any(visitor)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
 }
 
 /// The value of a step: a table of its keys, or the value of the first key.
 struct StepText<V> {
     first: &'static str,
     visitor: V,
-}
-
-impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for StepText<V> {
-    type Value = V::Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
 }
 
 impl<V> StepText<V> {

@@ -1,23 +1,29 @@
-//! The rectangle of `random_resized_crop`: Szegedy et al., "Going deeper with convolutions" (CVPR 2015), sampled as
+//! The geometry of `random_resized_crop`: Szegedy et al., "Going deeper with convolutions" (CVPR 2015), sampled as
 //! torchvision's `RandomResizedCrop` does.
 
-use super::draw::{Draw, exp, ln};
+use smallvec::smallvec;
+use spdl_core::job::RandomResizedCrop;
+
+use super::{OperationGeometry, OperationInput, Steps};
+use crate::decode::{
+    cause::BadSampleProblem,
+    draw::{Draw, exp, ln},
+    geometry::{GeometryStep, Rectangle},
+};
+
+impl OperationGeometry for RandomResizedCrop {
+    fn steps(&self, input: OperationInput<'_>) -> Result<Steps, BadSampleProblem> {
+        let crop = random_resized_crop(input.size, self.scale, self.ratio, input.draw);
+        Ok(smallvec![GeometryStep::Crop(crop), GeometryStep::Resize(self.size.height_width())])
+    }
+}
 
 /// Number of tries before the middle of the picture is taken.
 const ATTEMPTS: u32 = 10;
 
-/// A rectangle in whole pixels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rectangle {
-    pub(crate) left: u32,
-    pub(crate) top: u32,
-    pub(crate) width: u32,
-    pub(crate) height: u32,
-}
-
 /// Draws a rectangle inside `width` x `height`. Its area is uniform in `scale` times the picture's area, the logarithm
 /// of its aspect ratio (width / height) is uniform in the logarithms of `ratio`, and its position is uniform.
-pub(crate) fn random_resized_crop(
+pub(in crate::decode) fn random_resized_crop(
     [width, height]: [u32; 2],
     scale: [f32; 2],
     ratio: [f32; 2],

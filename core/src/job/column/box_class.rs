@@ -1,0 +1,33 @@
+//! The kind `box_class`: the class number of the sample's bounding box.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Kind, NoKeys, SampleShape};
+use crate::job::{DType, KeyProblem};
+
+/// The class number of the sample's bounding box, by the dataset's class list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BoxClassColumn;
+
+impl Kind for BoxClassColumn {
+    const NAME: &'static str = "box_class";
+    const SINCE: &'static str = "0.1.0";
+    const IS_UNIT: bool = true;
+    type Keys = NoKeys;
+
+    fn read(_: &NoKeys) -> Result<Self, KeyProblem> {
+        Ok(Self)
+    }
+
+    fn dtypes(&self) -> &'static [DType] {
+        &[DType::I64, DType::I32]
+    }
+
+    fn shape(&self) -> SampleShape {
+        SampleShape::Fixed(Vec::new())
+    }
+
+    fn check(&self, _: DType) -> Result<(), KeyProblem> {
+        Ok(())
+    }
+}

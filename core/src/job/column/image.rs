@@ -1,0 +1,112 @@
+//! The kind `image`: a picture becomes an array of one size.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Kind, KindKeys, SampleShape};
+use crate::job::{DType, ImageOp, KeyProblem, operation::step};
+
+/// Order of an image's dimensions in the batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum ImageLayout {
+    /// Height, width, channel.
+    #[default]
+    Nhwc,
+    /// Channel, height, width.
+    Nchw,
+}
+
+/// Per-channel normalisation: `(value / 255 - mean) / std`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Normalise {
+    /// Mean of red, green and blue, in 0..1.
+    pub mean: [f32; 3],
+    /// Standard deviation of red, green and blue, in 0..1; not zero.
+    pub std: [f32; 3],
+}
+
+/// The keys of an `image` column in a job file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ImageKeys {
+    /// For images: steps from the picture to the array, in order. The last has to give a fixed size.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "step::read_all")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<step::Step>"))]
+    pub ops: Vec<ImageOp>,
+    /// For images: order of the dimensions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<ImageLayout>,
+    /// For images of a float type: (value / 255 - mean) / std of each channel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub normalise: Option<Normalise>,
+}
+
+impl KindKeys for ImageKeys {
+    const NAMES: &'static [&'static str] = &["ops", "layout", "normalise"];
+}
+
+/// How a picture becomes a fixed-size array.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ImageColumn {
+    /// Steps, in order; the last size that they give is the column's.
+    pub ops: Vec<ImageOp>,
+    /// Order of dimensions.
+    pub layout: ImageLayout,
+    /// Normalisation for float types; without it a float column holds `value / 255`.
+    pub normalise: Option<Normalise>,
+    /// Height and width of the result.
+    pub size: [u32; 2],
+}
+
+impl ImageColumn {
+    /// Returns the height and width that `ops` give to every picture; `None` if pictures differ in size.
+    fn final_size(ops: &[ImageOp]) -> Option<[u32; 2]> {
+        ops.iter().fold(None, |size, op| op.output_size(size))
+    }
+}
+
+impl Kind for ImageColumn {
+    const NAME: &'static str = "image";
+    const SINCE: &'static str = "0.1.0";
+    type Keys = ImageKeys;
+
+    fn read(ImageKeys { ops, layout, normalise }: &ImageKeys) -> Result<Self, KeyProblem> {
+        let Some(size) = Self::final_size(ops) else {
+            let problem = "leave pictures of different sizes; end with random_resized_crop, center_crop or \
+                           resize = { size = [height, width] }";
+            return Err(("ops", problem.to_owned()));
+        };
+        Ok(Self { ops: ops.clone(), layout: layout.unwrap_or_default(), normalise: *normalise, size })
+    }
+
+    fn dtypes(&self) -> &'static [DType] {
+        &[DType::U8, DType::F32, DType::F16, DType::Bf16]
+    }
+
+    fn shape(&self) -> SampleShape {
+        let [height, width] = self.size;
+        SampleShape::Fixed(match self.layout {
+            ImageLayout::Nhwc => vec![height, width, 3],
+            ImageLayout::Nchw => vec![3, height, width],
+        })
+    }
+
+    fn check(&self, dtype: DType) -> Result<(), KeyProblem> {
+        self.ops.iter().try_for_each(ImageOp::check)?;
+        if Self::final_size(&self.ops) != Some(self.size) {
+            return Err(("ops", format!("do not end in pictures of {:?} pixels", self.size)));
+        }
+        let Some(Normalise { mean, std }) = &self.normalise else { return Ok(()) };
+        if dtype == DType::U8 {
+            let problem = "needs a float type; add dtype = \"f32\", \"f16\" or \"bf16\"";
+            return Err(("normalise", problem.to_owned()));
+        }
+        if std.iter().any(|std| !std.is_normal()) || mean.iter().any(|mean| !mean.is_finite()) {
+            return Err(("normalise", "has a std of zero or a value that is no number".to_owned()));
+        }
+        Ok(())
+    }
+}

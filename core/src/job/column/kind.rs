@@ -1,0 +1,64 @@
+//! What a kind of column defines.
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::job::{DType, KeyProblem};
+
+/// A kind of column, as a job describes it. Its decoder is in the worker's file of the same name.
+pub trait Kind: Serialize + DeserializeOwned {
+    /// Its name in a job file: the value of `decode`.
+    const NAME: &'static str;
+    /// The first release that knows it.
+    const SINCE: &'static str;
+    /// Whether its name is all that there is to say about it.
+    const IS_UNIT: bool = false;
+    /// The keys of a `[[column]]` that only some kinds have, this one among them.
+    type Keys: KindKeys;
+
+    /// Converts the keys, without checking all of their values.
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is wrong with it.
+    fn read(keys: &Self::Keys) -> Result<Self, KeyProblem>;
+
+    /// Returns the types that the elements can have, the default first.
+    fn dtypes(&self) -> &'static [DType];
+
+    /// Returns the shape of one sample.
+    fn shape(&self) -> SampleShape;
+
+    /// Checks all values, for elements of one of [`dtypes`](Self::dtypes).
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is wrong with it.
+    fn check(&self, dtype: DType) -> Result<(), KeyProblem>;
+}
+
+/// The keys of a kind in a job file.
+pub trait KindKeys: Default + Serialize + DeserializeOwned {
+    /// Their names.
+    const NAMES: &'static [&'static str];
+}
+
+/// The shape of one sample of a column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SampleShape {
+    /// All samples have this shape; it is empty for a scalar.
+    Fixed(Vec<u32>),
+    /// Samples have any number of rows.
+    Ragged {
+        /// Shape of one row; empty for a scalar.
+        row: Vec<u32>,
+        /// The most bytes of one sample.
+        max_bytes: u32,
+    },
+}
+
+/// The keys of a kind that has none of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct NoKeys {}
+
+impl KindKeys for NoKeys {
+    const NAMES: &'static [&'static str] = &[];
+}

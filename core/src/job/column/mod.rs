@@ -1,0 +1,314 @@
+//! One column of a batch: where it comes from, how it is decoded, and its type and shape. Each kind of column has a file
+//! here, and one of the same name in the worker with its decoder; the table below lists them.
+
+mod file;
+mod form;
+mod kind;
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{
+        EnumAccess, Error, MapAccess, VariantAccess, Visitor,
+        value::{MapAccessDeserializer, UnitDeserializer},
+    },
+};
+
+pub use self::bytes::BytesKeys;
+pub use self::image::{ImageKeys, ImageLayout, Normalise};
+pub use self::json::JsonKeys;
+pub use file::ColumnFile;
+pub use kind::{Kind, KindKeys, NoKeys, SampleShape};
+
+use super::{
+    DType, KeyProblem, Transform,
+    named::{self, Named, VariantId},
+    transform::Returns,
+};
+
+macro_rules! column_kinds {
+    (
+        numbered { $($(#[$doc:meta])* $number:literal: $module:ident::$Kind:ident($Column:ident),)* }
+        named { $($(#[$new_doc:meta])* $new_module:ident::$NewKind:ident($NewColumn:ident),)* }
+    ) => {
+        $(mod $module;)*
+        $(mod $new_module;)*
+        $(pub use self::$module::$Column;)*
+        $(pub use self::$new_module::$NewColumn;)*
+
+        /// How a field becomes a value of a column.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum ColumnKind {
+            $($(#[$doc])* $Kind($Column),)*
+            $($(#[$new_doc])* $NewKind($NewColumn),)*
+        }
+
+        /// The keys of a `[[column]]` that depend on its `decode`.
+        #[derive(Clone, Debug, Serialize)]
+        #[serde(tag = "decode", rename_all = "snake_case")]
+        pub enum DecodeFile {
+            $($(#[$doc])* $Kind(<$Column as Kind>::Keys),)*
+            $($(#[$new_doc])* $NewKind(<$NewColumn as Kind>::Keys),)*
+        }
+
+        /// The decoders a job file can name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "DecodeFile"))]
+        #[serde(rename_all = "snake_case")]
+        pub(super) enum KindName {
+            $($(#[$doc])* $Kind,)*
+            $($(#[$new_doc])* $NewKind,)*
+        }
+
+        impl KindName {
+            pub(super) const ALL: &[Self] = &[$(Self::$Kind,)* $(Self::$NewKind,)*];
+
+            pub(super) const fn name(self) -> &'static str {
+                match self { $(Self::$Kind => $Column::NAME,)* $(Self::$NewKind => $NewColumn::NAME,)* }
+            }
+
+            /// Returns the names of the kind's keys.
+            const fn keys(self) -> &'static [&'static str] {
+                match self {
+                    $(Self::$Kind => <$Column as Kind>::Keys::NAMES,)*
+                    $(Self::$NewKind => <$NewColumn as Kind>::Keys::NAMES,)*
+                }
+            }
+
+            fn read_keys<'de, A: MapAccess<'de>>(self, keys: A) -> Result<DecodeFile, A::Error> {
+                let keys = MapAccessDeserializer::new(keys);
+                match self {
+                    $(Self::$Kind => Deserialize::deserialize(keys).map(DecodeFile::$Kind),)*
+                    $(Self::$NewKind => Deserialize::deserialize(keys).map(DecodeFile::$NewKind),)*
+                }
+            }
+
+            /// Returns the schema of the kind's keys.
+            #[cfg(feature = "schema")]
+            pub(super) fn schema(self, generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                use schemars::JsonSchema;
+                match self {
+                    $(Self::$Kind => <$Column as Kind>::Keys::json_schema(generator),)*
+                    $(Self::$NewKind => <$NewColumn as Kind>::Keys::json_schema(generator),)*
+                }
+            }
+        }
+
+        impl DecodeFile {
+            /// Converts the keys as they are written, without checking all of their values.
+            fn read(&self) -> Result<ColumnKind, KeyProblem> {
+                match self {
+                    $(Self::$Kind(keys) => $Column::read(keys).map(ColumnKind::$Kind),)*
+                    $(Self::$NewKind(keys) => $NewColumn::read(keys).map(ColumnKind::$NewKind),)*
+                }
+            }
+        }
+
+        impl ColumnKind {
+            const NAMES: &[&str] = &[$($Column::NAME,)* $($NewColumn::NAME,)*];
+
+            /// Returns the name of the kind in a job file.
+            #[must_use]
+            pub const fn name(&self) -> &'static str {
+                match self { $(Self::$Kind(_) => $Column::NAME,)* $(Self::$NewKind(_) => $NewColumn::NAME,)* }
+            }
+
+            /// Returns the types that the elements can have, the default first.
+            #[must_use]
+            pub fn dtypes(&self) -> &'static [DType] {
+                match self { $(Self::$Kind(kind) => kind.dtypes(),)* $(Self::$NewKind(kind) => kind.dtypes(),)* }
+            }
+
+            /// Returns the shape of one sample, before any function.
+            #[must_use]
+            pub fn shape(&self) -> SampleShape {
+                match self { $(Self::$Kind(kind) => kind.shape(),)* $(Self::$NewKind(kind) => kind.shape(),)* }
+            }
+
+            /// Checks the kind of a column with elements of type `dtype`.
+            pub(super) fn check(&self, dtype: DType) -> Result<(), KeyProblem> {
+                if !self.dtypes().contains(&dtype) {
+                    return Err(("dtype", format!("cannot be {} for decode = \"{}\"", dtype.name(), self.name())));
+                }
+                match self { $(Self::$Kind(kind) => kind.check(dtype),)* $(Self::$NewKind(kind) => kind.check(dtype),)* }
+            }
+        }
+
+        impl Serialize for ColumnKind {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self {
+                    $(Self::$Kind(kind) => write_variant(serializer, $number, kind),)*
+                    $(Self::$NewKind(kind) if serializer.is_human_readable() => write_variant(serializer, NAMED, kind),)*
+                    $(Self::$NewKind(kind) => {
+                        let named = Named::new($NewColumn::NAME, $NewColumn::SINCE, kind);
+                        serializer.serialize_newtype_variant(ENUM, NAMED, "named", &named)
+                    })*
+                }
+            }
+        }
+
+        /// Reads the variant `id`, which is not [`TRANSFORMED`].
+        #[allow(clippy::match_single_binding, reason = "the list of kinds without a number may be empty")]
+        fn read_variant<'de, A: VariantAccess<'de>>(id: VariantId, variant: A) -> Result<ColumnKind, A::Error> {
+            match id {
+                $(VariantId::Number($number) => read_kind(variant).map(ColumnKind::$Kind),)*
+                VariantId::Number(NAMED) => {
+                    let named: Named = variant.newtype_variant()?;
+                    match named.name.as_str() {
+                        $(name if name == $NewColumn::NAME => named.fields(WHAT).map(ColumnKind::$NewKind),)*
+                        _ => Err(named.unknown(WHAT)),
+                    }
+                }
+                VariantId::Number(number) => Err(named::no_such_number(WHAT, number)),
+                $(VariantId::Name(name) if name == $Column::NAME => read_kind(variant).map(ColumnKind::$Kind),)*
+                $(VariantId::Name(name) if name == $NewColumn::NAME => read_kind(variant).map(ColumnKind::$NewKind),)*
+                VariantId::Name(name) => Err(A::Error::custom(format!(
+                    "{WHAT} `{}` is unknown to spdl-cluster {}: a later release knows it",
+                    named::shown(&name),
+                    env!("CARGO_PKG_VERSION")
+                ))),
+            }
+        }
+    };
+}
+
+column_kinds! {
+    // These have a number in messages, which never changes; the list is closed.
+    numbered {
+        /// A picture, as RGB.
+        0: image::Image(ImageColumn),
+        /// A decimal number in text.
+        1: int::Int(IntColumn),
+        /// A number in a JSON document.
+        2: json::Json(JsonColumn),
+        /// The bytes as they are, of any length.
+        3: bytes::Bytes(BytesColumn),
+        /// The class number of the sample's bounding box.
+        4: box_class::BoxClass(BoxClassColumn),
+    }
+    // A new kind is added here.
+    named {}
+}
+
+/// The name of the enum in messages, which no format writes.
+const ENUM: &str = "ColumnKind";
+/// The number of the variant of a column whose values a function makes.
+const TRANSFORMED: u32 = 5;
+/// The number of the variant in which kinds without a number travel.
+const NAMED: u32 = 6;
+/// What errors call a variant.
+const WHAT: &str = "kind of column";
+
+fn write_variant<S: Serializer, K: Kind>(serializer: S, number: u32, kind: &K) -> Result<S::Ok, S::Error> {
+    if K::IS_UNIT {
+        serializer.serialize_unit_variant(ENUM, number, K::NAME)
+    } else {
+        serializer.serialize_newtype_variant(ENUM, number, K::NAME, kind)
+    }
+}
+
+fn read_kind<'de, A: VariantAccess<'de>, K: Kind>(variant: A) -> Result<K, A::Error> {
+    if K::IS_UNIT {
+        variant.unit_variant()?;
+        K::deserialize(UnitDeserializer::new())
+    } else {
+        variant.newtype_variant()
+    }
+}
+
+impl<'de> Deserialize<'de> for ColumnKind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_enum(ENUM, Self::NAMES, KindVisitor)
+    }
+}
+
+struct KindVisitor;
+
+impl<'de> Visitor<'de> for KindVisitor {
+    type Value = ColumnKind;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a kind of column")
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<ColumnKind, A::Error> {
+        let (id, variant) = data.variant()?;
+        read_variant(id, variant)
+    }
+}
+
+/// A valid column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// Name in the batch.
+    pub name: String,
+    /// Fields of the record that it can come from; the first that exists is used.
+    pub from: Vec<String>,
+    /// How it is decoded.
+    pub kind: ColumnKind,
+    /// Type of its elements.
+    pub dtype: DType,
+    /// The function that makes its values from what was decoded, if there is one.
+    pub transform: Option<Transform>,
+}
+
+impl Column {
+    /// Makes a column of the decoded values themselves.
+    #[must_use]
+    pub fn new(name: &str, from: &str, kind: ColumnKind, dtype: DType) -> Self {
+        Self { name: name.to_owned(), from: vec![from.to_owned()], kind, dtype, transform: None }
+    }
+
+    /// Returns the shape of one sample in the batch.
+    #[must_use]
+    pub fn shape(&self) -> SampleShape {
+        match &self.transform {
+            None => self.kind.shape(),
+            Some(Transform { returns: Returns::Fixed { shape }, .. }) => SampleShape::Fixed(shape.clone()),
+            Some(Transform { returns: Returns::Ragged { max_bytes }, .. }) => {
+                SampleShape::Ragged { row: Vec::new(), max_bytes: *max_bytes }
+            }
+        }
+    }
+
+    /// Returns the shape of one sample: `[H, W, 3]` or `[3, H, W]` for a picture, empty for a scalar, the declared
+    /// shape for a function's result, and `None` if it is ragged.
+    #[must_use]
+    pub fn sample_shape(&self) -> Option<Vec<u32>> {
+        match self.shape() {
+            SampleShape::Fixed(shape) => Some(shape),
+            SampleShape::Ragged { .. } => None,
+        }
+    }
+
+    /// Returns the upper limit of the bytes of one sample, if the column is ragged.
+    #[must_use]
+    pub fn max_bytes(&self) -> Option<u32> {
+        match self.shape() {
+            SampleShape::Fixed(_) => None,
+            SampleShape::Ragged { max_bytes, .. } => Some(max_bytes),
+        }
+    }
+
+    /// Returns the type of the decoded elements, before any function.
+    #[must_use]
+    pub fn decoded_dtype(&self) -> DType {
+        self.transform.as_ref().map_or(self.dtype, |transform| transform.takes)
+    }
+
+    /// Checks the values of all keys.
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is wrong with it.
+    pub(super) fn check(&self) -> Result<(), KeyProblem> {
+        if self.name.is_empty() {
+            return Err(("name", "is empty".to_owned()));
+        }
+        if self.from.is_empty() || self.from.iter().any(String::is_empty) {
+            return Err(("from", format!("is `{}`; name a field, or several as `jpg|png`", self.from.join("|"))));
+        }
+        self.kind.check(self.decoded_dtype())?;
+        self.transform.as_ref().map_or(Ok(()), |transform| transform.check(&self.kind.shape(), self.dtype))
+    }
+}

@@ -1,0 +1,41 @@
+//! The kind `box_class`: looks the class of the sample's bounding box up in the dataset's list.
+
+use std::{collections::HashMap, sync::Arc};
+
+use spdl_core::job::DType;
+
+use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecoderError, FieldTarget};
+use crate::decode::{
+    cause::{self, BadSampleProblem},
+    number::write_integer,
+};
+
+/// Decodes to class numbers.
+pub(super) struct BoxClassDecoder {
+    dtype: DType,
+    classes: Arc<HashMap<String, i64>>,
+}
+
+impl BoxClassDecoder {
+    pub(super) fn new(setup: &ColumnSetup<'_>) -> Result<Self, DecoderError> {
+        if setup.classes.is_empty() {
+            let (job, column) = (setup.job.to_owned(), setup.column.name.clone());
+            return Err(DecoderError::NoClasses { job, column });
+        }
+        Ok(Self { dtype: setup.column.decoded_dtype(), classes: setup.classes.clone() })
+    }
+}
+
+impl ColumnDecoder for BoxClassDecoder {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+        let field = sample.field;
+        let class = &sample.record.object(field)?.class;
+        match self.classes.get(class.trim()) {
+            Some(number) => write_integer(*number, self.dtype, field, || number.to_string(), target.fixed()),
+            None => {
+                let class = cause::quoted(class.as_bytes());
+                Err(BadSampleProblem::ClassUnknown { field: field.to_owned(), class })
+            }
+        }
+    }
+}

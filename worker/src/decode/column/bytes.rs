@@ -1,0 +1,20 @@
+//! The kind `bytes`: hands the field over as it is.
+
+use spdl_core::job::BytesColumn;
+
+use super::{ColumnDecoder, ColumnSample, FieldTarget};
+use crate::decode::cause::BadSampleProblem;
+
+/// Hands over fields of a bounded length.
+pub(super) struct BytesDecoder(pub(super) BytesColumn);
+
+impl ColumnDecoder for BytesDecoder {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+        let (bytes, max_bytes) = (sample.bytes.len(), self.0.max_bytes);
+        if bytes > max_bytes as usize {
+            return Err(BadSampleProblem::TooLong { field: sample.field.to_owned(), bytes, max_bytes });
+        }
+        *target.ragged() = sample.bytes;
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! The kind `image`: decodes a picture, applies the column's operations and writes the pixels.
+
+use spdl_core::job::{DType, ImageColumn, ImageOp};
+
+use super::{ColumnDecoder, ColumnSample, FieldTarget};
+use crate::decode::{
+    cause::BadSampleProblem,
+    draw::Draw,
+    memory::NeverFits,
+    operation, picture,
+    pixels::{Frame, PixelWriter},
+};
+
+/// Decodes pictures to pixels of one type and size.
+pub(super) struct ImageDecoder {
+    ops: Vec<ImageOp>,
+    writer: PixelWriter,
+}
+
+impl ImageDecoder {
+    pub(super) fn new(column: &ImageColumn, dtype: DType) -> Self {
+        Self { ops: column.ops.clone(), writer: PixelWriter::new(column, dtype) }
+    }
+}
+
+impl ColumnDecoder for ImageDecoder {
+    fn fields(&self) -> Vec<&str> {
+        self.ops.iter().filter_map(ImageOp::field).collect()
+    }
+
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+        let ColumnSample { field, bytes, seed, key, record, resources, scratch } = sample;
+        let (writer, out) = (&self.writer, target.fixed());
+        assert_eq!(out.len(), writer.bytes(), "bytes of a picture's place");
+        if bytes.is_empty() {
+            return Err(BadSampleProblem::Empty { field: field.to_owned() });
+        }
+        let picture = picture::open(&bytes, field, resources.limits)?;
+        let mut draw = Draw::new(seed, key.epoch, key.id.0);
+        let plan = operation::plan(picture.seen(), &self.ops, &mut draw, &mut |field| record.pixel_box(field))?;
+        let (Some(x), Some(y)) = (plan.x, plan.y) else {
+            writer.blacken(out);
+            return Ok(());
+        };
+        let stored = picture.orientation.stored([x, y], picture.stored);
+        let orientation = if plan.mirrored { picture.orientation.mirrored() } else { picture.orientation };
+        let left = if plan.mirrored { x.size - x.place - x.pixels } else { x.place };
+        let frame = Frame { place: [left, y.place], pixels: [x.pixels, y.pixels], orientation };
+        let needed_bytes = picture.memory_bytes(stored, (writer, &frame));
+        let _permit = resources.memory.take(needed_bytes).map_err(|NeverFits { most_bytes }| {
+            let [width, height] = picture.stored;
+            BadSampleProblem::TooMuchMemory { field: field.to_owned(), width, height, needed_bytes, most_bytes }
+        })?;
+        resources.counts.count(&picture);
+        picture
+            .render(stored, (writer, &frame), (&mut scratch.picture, resources.memory.kept_bytes()), out)
+            .map_err(|failure| failure.of(&bytes, field, resources.limits))
+    }
+}

@@ -1,0 +1,79 @@
+//! The decoders of the kinds of columns. Each kind has a file here, and one of the same name in the job's specification;
+//! [`decoder`] lists them.
+
+mod box_class;
+mod bytes;
+mod image;
+mod int;
+mod json;
+
+use std::{collections::HashMap, sync::Arc};
+
+use ::bytes::Bytes;
+use spdl_core::job::{Column, ColumnKind};
+
+use super::{
+    BadSampleProblem, DecodeMemory, DecoderError, FieldTarget, PictureCounts, PictureLimits, SampleKey,
+    picture::PictureScratch, record::SampleRecord,
+};
+
+/// Returns the decoder of a column.
+pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>, DecoderError> {
+    let dtype = setup.column.decoded_dtype();
+    Ok(match &setup.column.kind {
+        ColumnKind::Image(column) => Box::new(image::ImageDecoder::new(column, dtype)),
+        ColumnKind::Int(_) => Box::new(int::IntDecoder(dtype)),
+        ColumnKind::Json(column) => Box::new(json::JsonDecoder(column.clone(), dtype)),
+        ColumnKind::Bytes(column) => Box::new(bytes::BytesDecoder(column.clone())),
+        ColumnKind::BoxClass(_) => Box::new(box_class::BoxClassDecoder::new(setup)?),
+    })
+}
+
+/// Decodes the values of one column. The result depends only on the column and the sample.
+pub(super) trait ColumnDecoder: Send + Sync {
+    /// Returns the fields that it reads besides those that the column comes from.
+    fn fields(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
+    /// Decodes one value into its place.
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem>;
+}
+
+/// What a decoder is made of.
+pub(super) struct ColumnSetup<'a> {
+    /// The job's name.
+    pub(super) job: &'a str,
+    pub(super) column: &'a Column,
+    /// The dataset's classes with their numbers.
+    pub(super) classes: &'a Arc<HashMap<String, i64>>,
+}
+
+/// The field of a sample that a column is decoded from, and what decoding may use.
+pub(super) struct ColumnSample<'a, 'r> {
+    /// Name of the field.
+    pub(super) field: &'a str,
+    /// Content of the field.
+    pub(super) bytes: Bytes,
+    /// The job's seed.
+    pub(super) seed: u64,
+    pub(super) key: SampleKey,
+    /// The record that the sample is from.
+    pub(super) record: &'a mut SampleRecord<'r>,
+    pub(super) resources: &'a DecodeResources,
+    pub(super) scratch: &'a mut DecodeScratch,
+}
+
+/// Limits, counts and memory that all columns share.
+#[derive(Clone, Default)]
+pub(super) struct DecodeResources {
+    pub(super) limits: PictureLimits,
+    pub(super) counts: Arc<PictureCounts>,
+    pub(super) memory: Arc<DecodeMemory>,
+}
+
+/// Buffers that a thread keeps between samples, to avoid allocations.
+#[derive(Default)]
+pub(super) struct DecodeScratch {
+    pub(super) picture: PictureScratch,
+}

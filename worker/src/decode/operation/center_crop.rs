@@ -1,0 +1,13 @@
+//! The geometry of `center_crop`.
+
+use smallvec::smallvec;
+use spdl_core::job::CenterCrop;
+
+use super::{OperationGeometry, OperationInput, Steps};
+use crate::decode::{cause::BadSampleProblem, geometry::GeometryStep};
+
+impl OperationGeometry for CenterCrop {
+    fn steps(&self, _: OperationInput<'_>) -> Result<Steps, BadSampleProblem> {
+        Ok(smallvec![GeometryStep::Center(self.size.height_width())])
+    }
+}

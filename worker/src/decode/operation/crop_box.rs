@@ -1,0 +1,13 @@
+//! The geometry of `crop_box`.
+
+use smallvec::smallvec;
+use spdl_core::job::CropBox;
+
+use super::{OperationGeometry, OperationInput, Steps};
+use crate::decode::{cause::BadSampleProblem, geometry::GeometryStep};
+
+impl OperationGeometry for CropBox {
+    fn steps(&self, input: OperationInput<'_>) -> Result<Steps, BadSampleProblem> {
+        Ok(smallvec![GeometryStep::CropBox { edges: (input.box_of)(&self.field)?, margin: self.margin }])
+    }
+}
