@@ -12,6 +12,7 @@ use spdl_core::{
     layout::Layout,
     messages::{BadSample, Session, StageStats, StoreStats},
 };
+use spdl_pipeline::stats::StageCounters;
 use spdl_wire::slab::slot_stride;
 
 use super::{
@@ -25,7 +26,6 @@ use crate::{
     budget::{Budget, MemoryShares},
     decode::{DecodeMemory, PictureCounts},
     fetch::{FetchSettings, Fetcher},
-    stats::StageCounters,
     transform::{TransformSettings, Transforms},
 };
 

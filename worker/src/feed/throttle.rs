@@ -5,10 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    budget::Budget,
-    stats::{StageCounters, nanoseconds},
-};
+use spdl_pipeline::stats::{StageCounters, nanoseconds};
+
+use crate::budget::Budget;
 
 /// Shortest pause; shorter ones are added up, as the kernel adds 50 us to each.
 const MIN_PAUSE: Duration = Duration::from_millis(1);

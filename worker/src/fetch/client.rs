@@ -15,6 +15,7 @@ use futures::future::{Either, select};
 use object_store::{GetOptions, path::Path};
 use parking_lot::Mutex;
 use spdl_core::messages::StoreStats;
+use spdl_pipeline::stats::StageCounters;
 use tokio::sync::Semaphore;
 
 use super::{
@@ -23,7 +24,6 @@ use super::{
     hedge::HedgePolicy,
     outage::{Outage, OutageTracker},
 };
-use crate::stats::StageCounters;
 
 /// The retry policy of reads. A store that is away, fails or is slow is retried for ever; only what it refuses ends a
 /// job.

@@ -27,6 +27,7 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use spdl_core::{Fingerprint, messages::StoreStats};
+use spdl_pipeline::stats::StageCounters;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::AbortHandle,
@@ -45,7 +46,7 @@ pub use object::ShardObject;
 use pieces::Pieces;
 pub(crate) use retrying::RetryingStore;
 
-use crate::{budget::DiskBudget, stats::StageCounters};
+use crate::budget::DiskBudget;
 
 const KIB: u64 = 1 << 10;
 

@@ -20,13 +20,12 @@ use std::{
 use parking_lot::Mutex;
 use serde::Serialize;
 use spdl_core::{Stage, job::Job, messages::StageStats};
+use spdl_pipeline::stats::StageCounters;
 
 pub use error::TransformError;
 pub(crate) use function::Function;
 pub(crate) use process::CallKey;
 use process::{CallError, Process};
-
-use crate::stats::StageCounters;
 
 /// How often a sample is tried if the process dies on it.
 const MAX_TRIES: u32 = 2;

@@ -9,16 +9,16 @@ use futures::{Stream, StreamExt};
 use rayon::ThreadPool;
 use tokio::sync::{Mutex, Semaphore, mpsc::Receiver};
 
-use super::{
+use crate::{
     error::PipelineError,
     op::{OnFailure, Op, Order},
     queue::{Live, Message, Outlet, Turnstile},
+    stats::StageRecorder,
     tasks::Tasks,
 };
-use crate::stats::StageRecorder;
 
 /// Runs a blocking source on its own thread.
-pub(super) fn iterate<T>(mut items: impl Iterator<Item = T>, live: &Live, outlet: &Outlet<T>) {
+pub(crate) fn iterate<T>(mut items: impl Iterator<Item = T>, live: &Live, outlet: &Outlet<T>) {
     let mut recorder = StageRecorder::new(live.stage.clone());
     loop {
         recorder.start();
@@ -40,7 +40,7 @@ pub(super) fn iterate<T>(mut items: impl Iterator<Item = T>, live: &Live, outlet
 }
 
 /// Runs a source on the event loop.
-pub(super) async fn flow<T>(items: impl Stream<Item = T>, live: Arc<Live>, outlet: Outlet<T>) {
+pub(crate) async fn flow<T>(items: impl Stream<Item = T>, live: Arc<Live>, outlet: Outlet<T>) {
     let mut recorder = StageRecorder::new(live.stage.clone());
     let mut items = std::pin::pin!(items);
     loop {
@@ -58,7 +58,7 @@ pub(super) async fn flow<T>(items: impl Stream<Item = T>, live: Arc<Live>, outle
 }
 
 /// A pipe, shared by its workers.
-pub(super) struct Pipe<T, U> {
+pub(crate) struct Pipe<T, U> {
     live: Arc<Live>,
     op: Op<T, U>,
     pool: Arc<ThreadPool>,
@@ -72,14 +72,14 @@ struct Inlet<T> {
 }
 
 impl<T: Send + 'static, U: Send + 'static> Pipe<T, U> {
-    pub(super) fn new(live: Arc<Live>, op: Op<T, U>, pool: Arc<ThreadPool>, receiver: Receiver<Message<T>>) -> Self {
+    pub(crate) fn new(live: Arc<Live>, op: Op<T, U>, pool: Arc<ThreadPool>, receiver: Receiver<Message<T>>) -> Self {
         let inlet = Mutex::new(Inlet { receiver, next_number: 0 });
         Self { live, op, pool, inlet, turnstile: Turnstile::new() }
     }
 
     /// Runs one of the pipe's workers: takes an item, processes it and passes the result on, until there are no more
     /// items.
-    pub(super) async fn work(self: Arc<Self>, outlet: Outlet<U>) {
+    pub(crate) async fn work(self: Arc<Self>, outlet: Outlet<U>) {
         let mut recorder = StageRecorder::new(self.live.stage.clone());
         while let Some((number, message)) = self.take().await {
             recorder.start();
@@ -132,7 +132,7 @@ impl<T: Send + 'static, U: Send + 'static> Pipe<T, U> {
 }
 
 /// Collects items into lists of `count`; the last may be shorter. After an error nothing follows.
-pub(super) async fn aggregate<T>(
+pub(crate) async fn aggregate<T>(
     live: Arc<Live>,
     count: usize,
     mut receiver: Receiver<Message<T>>,
@@ -166,7 +166,7 @@ pub(super) async fn aggregate<T>(
 }
 
 /// Splits lists into their items.
-pub(super) async fn disaggregate<L: IntoIterator<IntoIter: Send>>(
+pub(crate) async fn disaggregate<L: IntoIterator<IntoIter: Send>>(
     live: Arc<Live>,
     mut receiver: Receiver<Message<L>>,
     outlet: Outlet<L::Item>,
@@ -193,7 +193,7 @@ pub(super) async fn disaggregate<L: IntoIterator<IntoIter: Send>>(
 }
 
 /// Passes items to the consumer, at most `buffer` ahead of it.
-pub(super) async fn sink<T: Send + 'static>(
+pub(crate) async fn sink<T: Send + 'static>(
     live: Arc<Live>,
     buffer: usize,
     mut receiver: Receiver<Message<T>>,

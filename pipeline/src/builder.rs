@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::sync::mpsc::Receiver;
 
-use super::{
+use crate::{
     Pipeline,
     error::BuildError,
     op::Op,

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use std::{io, time::Duration};
-//! use spdl_worker::engine::{Op, Pipeline};
+//! use spdl_pipeline::{Op, Pipeline};
 //!
 //! let pipeline = Pipeline::builder()
 //!     .source(["a", "bb", "ccc", "dddd", "eeeee"])
@@ -26,6 +26,7 @@ mod error;
 mod op;
 mod queue;
 mod stages;
+pub mod stats;
 mod tasks;
 
 #[cfg(test)]
@@ -44,8 +45,8 @@ pub use builder::{PipelineBuilder, PipelinePlan, Stages};
 pub use error::{BuildError, OpError, PipelineError};
 pub use op::{Op, Order};
 
-use crate::stats::StageWaits;
 use queue::Live;
+use stats::StageWaits;
 use tasks::{Delivery, Tasks};
 
 /// A running pipeline. Dropping it stops it: running operations finish on their threads, no new ones start, and the

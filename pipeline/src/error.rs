@@ -44,7 +44,7 @@ impl PipelineError {
         matches!(self, Self::Timeout { .. })
     }
 
-    pub(super) fn panicked(stage: &str, payload: &(dyn Any + Send)) -> Self {
+    pub(crate) fn panicked(stage: &str, payload: &(dyn Any + Send)) -> Self {
         let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
         let message = text.unwrap_or_else(|| "without a message".to_owned());

@@ -5,7 +5,7 @@
 use std::{convert::Infallible, hint::black_box, time::Duration};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use spdl_worker::engine::{Op, Order, Pipeline};
+use spdl_pipeline::{Op, Order, Pipeline};
 
 const ITEMS: u64 = 10_000;
 

@@ -7,28 +7,27 @@ use std::sync::{
 
 use tokio::sync::{Notify, mpsc};
 
-use super::error::PipelineError;
-use crate::stats::StageCounters;
+use crate::{error::PipelineError, stats::StageCounters};
 
 /// A message between stages. An error takes the place of its item, so that the items before it still arrive.
-pub(super) type Message<T> = Result<T, PipelineError>;
+pub(crate) type Message<T> = Result<T, PipelineError>;
 
 /// The counters of a running stage.
 #[derive(Debug)]
-pub(super) struct Live {
-    pub(super) stage: Arc<StageCounters>,
+pub(crate) struct Live {
+    pub(crate) stage: Arc<StageCounters>,
     /// Number of items that are being processed.
-    pub(super) working: AtomicUsize,
+    pub(crate) working: AtomicUsize,
 }
 
 impl Live {
-    pub(super) fn new(name: &str) -> Arc<Self> {
+    pub(crate) fn new(name: &str) -> Arc<Self> {
         Arc::new(Self { stage: Arc::new(StageCounters::new(name)), working: AtomicUsize::new(0) })
     }
 }
 
 /// The sending end of the queue in front of a stage.
-pub(super) struct Outlet<T> {
+pub(crate) struct Outlet<T> {
     sender: mpsc::Sender<Message<T>>,
     next: Arc<Live>,
 }
@@ -40,16 +39,16 @@ impl<T> Clone for Outlet<T> {
 }
 
 /// The error of a send after the pipeline has stopped.
-pub(super) struct Stopped;
+pub(crate) struct Stopped;
 
 impl<T> Outlet<T> {
     /// Creates a queue of capacity `capacity` in front of `next`.
-    pub(super) fn new(next: Arc<Live>, capacity: usize) -> (Self, mpsc::Receiver<Message<T>>) {
+    pub(crate) fn new(next: Arc<Live>, capacity: usize) -> (Self, mpsc::Receiver<Message<T>>) {
         let (sender, receiver) = mpsc::channel(capacity);
         (Self { sender, next }, receiver)
     }
 
-    pub(super) async fn send(&self, message: Message<T>) -> Result<(), Stopped> {
+    pub(crate) async fn send(&self, message: Message<T>) -> Result<(), Stopped> {
         let place = self.sender.reserve().await.map_err(|_| Stopped)?;
         // Counted before the item can be taken out again.
         self.next.stage.queued(1);
@@ -58,24 +57,24 @@ impl<T> Outlet<T> {
     }
 
     /// Sends from a thread outside the event loop. An item that waits for room in the queue counts as queued.
-    pub(super) fn blocking_send(&self, message: Message<T>) -> Result<(), Stopped> {
+    pub(crate) fn blocking_send(&self, message: Message<T>) -> Result<(), Stopped> {
         self.next.stage.queued(1);
         self.sender.blocking_send(message).map_err(|_| Stopped)
     }
 }
 
 /// Releases results in the order of their numbers.
-pub(super) struct Turnstile {
+pub(crate) struct Turnstile {
     turn: AtomicU64,
     moved: Notify,
 }
 
 impl Turnstile {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { turn: AtomicU64::new(0), moved: Notify::const_new() }
     }
 
-    pub(super) async fn wait_for(&self, number: u64) {
+    pub(crate) async fn wait_for(&self, number: u64) {
         loop {
             let moved = self.moved.notified();
             tokio::pin!(moved);
@@ -87,7 +86,7 @@ impl Turnstile {
         }
     }
 
-    pub(super) fn advance(&self) {
+    pub(crate) fn advance(&self) {
         self.turn.fetch_add(1, SeqCst);
         self.moved.notify_waiters();
     }

@@ -17,8 +17,8 @@ const SUB_BITS: u32 = 4;
 const TOP_BITS: u32 = 44;
 const BUCKETS: usize = ((TOP_BITS - SUB_BITS + 1) as usize) << SUB_BITS;
 
-/// The time in which a stage's tasks waited, summed over the tasks. The stages of the [engine](crate::engine) measure
-/// it; those of a worker's feed do not, so [`StageStats`] does not contain it.
+/// The time in which a stage's tasks waited, summed over the tasks. The stages of a
+/// [`Pipeline`](crate::Pipeline) measure it; those of a worker's feed do not, so [`StageStats`] does not contain it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageWaits {
     /// Waiting for an item to work on.
@@ -118,7 +118,8 @@ impl StageCounters {
     }
 
     /// Returns the total time of all items, failures included.
-    pub(crate) fn busy(&self) -> Duration {
+    #[must_use]
+    pub fn busy(&self) -> Duration {
         Duration::from_nanos(self.busy_ns.load(Relaxed))
     }
 
@@ -139,7 +140,9 @@ impl StageCounters {
     }
 }
 
-pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+/// Returns a duration in nanoseconds, at most [`u64::MAX`].
+#[must_use]
+pub fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

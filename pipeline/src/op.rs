@@ -9,7 +9,7 @@ use futures::{FutureExt, future::BoxFuture};
 use rayon::ThreadPool;
 use tokio::sync::oneshot;
 
-use super::error::{OpError, PipelineError};
+use crate::error::{OpError, PipelineError};
 
 type AsyncFn<T, U> = dyn Fn(T) -> BoxFuture<'static, Result<U, OpError>> + Send + Sync;
 type CpuFn<T, U> = dyn Fn(T) -> Result<U, OpError> + Send + Sync;
@@ -17,9 +17,9 @@ type CpuFn<T, U> = dyn Fn(T) -> Result<U, OpError> + Send + Sync;
 /// The work of a pipe on each item, with its policies.
 pub struct Op<T, U> {
     work: OpWork<T, U>,
-    pub(super) order: Order,
-    pub(super) on_failure: OnFailure<U>,
-    pub(super) bytes: fn(&U) -> u64,
+    pub(crate) order: Order,
+    pub(crate) on_failure: OnFailure<U>,
+    pub(crate) bytes: fn(&U) -> u64,
 }
 
 enum OpWork<T, U> {
@@ -38,7 +38,7 @@ pub enum Order {
 }
 
 /// The effect on the pipeline when an operation fails or panics.
-pub(super) enum OnFailure<U> {
+pub(crate) enum OnFailure<U> {
     Fail,
     Skip,
     Replace(Box<dyn Fn(&PipelineError) -> U + Send + Sync>),
@@ -100,7 +100,7 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
     }
 
     /// Runs the operation on `item`; errors name `stage`.
-    pub(super) async fn run(&self, item: T, stage: &str, pool: &ThreadPool) -> Result<U, PipelineError> {
+    pub(crate) async fn run(&self, item: T, stage: &str, pool: &ThreadPool) -> Result<U, PipelineError> {
         let outcome = match &self.work {
             OpWork::Asynchronous(f) => AssertUnwindSafe(async { f(item).await }).catch_unwind().await,
             OpWork::Cpu(f) => {

@@ -9,14 +9,13 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::{runtime::Handle, sync::OwnedSemaphorePermit, task::AbortHandle};
 
-use super::{error::PipelineError, queue::Message};
-use crate::stats::StageCounters;
+use crate::{error::PipelineError, queue::Message, stats::StageCounters};
 
 /// A message to the consumer; the permit is the item's place in the sink's buffer.
-pub(super) type Delivery<T> = (Message<T>, Option<OwnedSemaphorePermit>);
+pub(crate) type Delivery<T> = (Message<T>, Option<OwnedSemaphorePermit>);
 
 /// Starts the tasks of a pipeline that delivers `T`, and stops them all.
-pub(super) struct Tasks<T> {
+pub(crate) struct Tasks<T> {
     runtime: Handle,
     state: Arc<Mutex<TaskState<T>>>,
 }
@@ -34,12 +33,12 @@ impl<T> Clone for Tasks<T> {
 }
 
 impl<T: Send + 'static> Tasks<T> {
-    pub(super) fn new(runtime: Handle, consumer: blocking::Sender<Delivery<T>>) -> Self {
+    pub(crate) fn new(runtime: Handle, consumer: blocking::Sender<Delivery<T>>) -> Self {
         Self { runtime, state: Arc::new(Mutex::new(TaskState { running: Vec::new(), consumer: Some(consumer) })) }
     }
 
     /// Runs a task of `stage`. If it panics, the pipeline stops with an error that names the stage.
-    pub(super) fn spawn(&self, stage: &Arc<StageCounters>, task: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn(&self, stage: &Arc<StageCounters>, task: impl Future<Output = ()> + Send + 'static) {
         let (tasks, stage) = (self.clone(), stage.clone());
         let mut state = self.state.lock();
         if state.consumer.is_none() {
@@ -54,13 +53,13 @@ impl<T: Send + 'static> Tasks<T> {
     }
 
     /// Delivers an item. Returns false if the pipeline has stopped.
-    pub(super) fn deliver(&self, item: T, place: OwnedSemaphorePermit) -> bool {
+    pub(crate) fn deliver(&self, item: T, place: OwnedSemaphorePermit) -> bool {
         let state = self.state.lock();
         state.consumer.as_ref().is_some_and(|consumer| consumer.send((Ok(item), Some(place))).is_ok())
     }
 
     /// Delivers an error and stops the pipeline.
-    pub(super) fn fail(&self, error: PipelineError) {
+    pub(crate) fn fail(&self, error: PipelineError) {
         let consumer = self.state.lock().consumer.take();
         if let Some(consumer) = consumer {
             let _ = consumer.send((Err(error), None));
@@ -69,7 +68,7 @@ impl<T: Send + 'static> Tasks<T> {
     }
 
     /// Aborts every task where it waits. Their queues are closed with them, which ends the source's thread.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         state.consumer = None;
         for task in state.running.drain(..) {
