@@ -10,7 +10,7 @@ sim *arguments="--seeds 5000":
 
 # Formatting, links, licences and lints.
 lint:
-    .ci/run format docs deny clippy
+    .ci/run format docs deny core clippy
 
 # One benchmark of docs/guide/benchmarks.md.
 bench name="load" *arguments:

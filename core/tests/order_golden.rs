@@ -1,5 +1,11 @@
 //! Order version 1 is frozen: the golden vectors of `tests/order/golden-v1.json` must come out forever, and the second
 //! implementation, in Python beside them, must agree on them and on random configurations.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::disallowed_macros,
+    reason = "a test reads files and starts a process"
+)]
 
 use std::{
     io::Write,

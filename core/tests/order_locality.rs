@@ -1,4 +1,5 @@
 //! The cost of the order in storage traffic: one node reads a block, and few blocks are in use at once.
+#![allow(clippy::disallowed_types, reason = "a test that counts needs no order")]
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,5 +1,6 @@
 //! A plan over 10^10 samples in 10^6 blocks stays small. The test has a process of its own, so that nothing else
 //! counts.
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test measures its process")]
 
 use spdl_core::{
     Fingerprint,

@@ -1,6 +1,6 @@
 //! The policy for bad samples, and the ledger that counts each distinct bad sample once. Too many of them end the job.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::{
     Fingerprint, Position,
@@ -120,16 +120,16 @@ const TEXT_BYTES: usize = 512;
 /// The bad samples that this process has found, for all jobs.
 #[derive(Debug, Default)]
 pub struct BadLedger {
-    jobs: HashMap<Fingerprint, JobLedger>,
+    jobs: BTreeMap<Fingerprint, JobLedger>,
     unreported: VecDeque<BadSample>,
 }
 
 #[derive(Debug, Default)]
 struct JobLedger {
-    distinct: HashSet<u64>,
+    distinct: BTreeSet<u64>,
     first: Vec<String>,
     /// Number of distinct bad samples of each kind.
-    kinds: HashMap<String, u64>,
+    kinds: BTreeMap<String, u64>,
 }
 
 impl JobLedger {

@@ -1,6 +1,6 @@
 //! The rules that every job has to satisfy, whether a user wrote it or a peer sent it: [`Job::check`].
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use super::{Column, Job, JobError, OrderFile, is_name};
 
@@ -59,7 +59,7 @@ impl JobKeys<'_> {
         if self.columns.is_empty() || self.columns.len() > MAX_COLUMNS {
             return Err(wrong(job, "`column`", format!("must be there 1 to {MAX_COLUMNS} times")));
         }
-        let mut names = HashSet::new();
+        let mut names = BTreeSet::new();
         for column in self.columns {
             if !names.insert(column.name.as_str()) {
                 return Err(wrong(job, format!("column `{}`", column.name), "is there twice"));
