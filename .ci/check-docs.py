@@ -4,8 +4,8 @@
 usage: check-docs.py
 
 - Each relative link leads to an existing file or folder; if it has an anchor, the page has a heading of that name.
-- Each path in backticks that begins with a folder of the repository, such as `core/src/order`, exists. CHANGELOG.md is
-  left out: it may name removed files.
+- Each path in backticks that begins with a folder of the repository, such as `core/src/order`, exists; `NAME` in it stands
+  for any name. CHANGELOG.md is left out: it may name removed files.
 
 Prints each fault with its page and line, and fails if there is one. Links to other sites are not followed.
 """
@@ -79,7 +79,7 @@ def faults(name: str, top: set[str]) -> list[str]:
                 wrong.append(f"{name}:{number}: `{target}`: the page has no heading of that name")
         if name != "CHANGELOG.md":
             for path in PATH.findall(line):
-                if path.split("/")[0] in top and not (ROOT / path).exists():
+                if path.split("/")[0] in top and not any(ROOT.glob(path.replace("NAME", "*"))):
                     wrong.append(f"{name}:{number}: `{path}` is not there")
     return wrong
 
