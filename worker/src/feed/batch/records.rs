@@ -34,6 +34,7 @@ pub(super) struct FoundSample {
 }
 
 /// Returns the group with its bytes if both block and index are in memory, and the group alone otherwise.
+#[allow(clippy::result_large_err, reason = "the caller goes on with the group, which a box would allocate for")]
 pub(super) fn at_hand(feed: &Feed, group: Group) -> Result<FetchedGroup, Group> {
     let block = group[0].block;
     let found = || {
