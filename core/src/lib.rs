@@ -19,6 +19,7 @@ pub mod job;
 mod launch;
 pub mod layout;
 pub mod messages;
+pub mod mix;
 #[doc(hidden)]
 pub mod mutations;
 pub mod order;

@@ -4,7 +4,7 @@ use std::{fmt, iter::Sum, ops::AddAssign, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Position, SampleId};
+use crate::{Position, SampleId, mix::splitmix64};
 
 /// A sum, modulo 2^128, of one hash per delivered sample. The order of delivery and the number of ranks do not matter:
 /// the receipts of all ranks add up to the receipt of the stream they shared.
@@ -12,22 +12,13 @@ use crate::{Position, SampleId};
 #[serde(transparent)]
 pub struct Receipt(#[serde(with = "crate::hex128")] pub u128);
 
-/// The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): a bijection on u64 whose every output
-/// bit depends on every input bit.
-pub(crate) const fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
 impl Receipt {
     /// Adds one delivered sample: `id` at `position`.
     pub const fn add_sample(&mut self, position: Position, id: SampleId) {
-        const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-        let a = mix(position.epoch.wrapping_add(GAMMA));
-        let b = mix(position.offset.wrapping_add(a).wrapping_add(GAMMA));
-        let low = mix(id.0.wrapping_add(b).wrapping_add(GAMMA));
-        let high = mix(low.wrapping_add(a ^ b.rotate_left(32)).wrapping_add(GAMMA));
+        let a = splitmix64(position.epoch);
+        let b = splitmix64(position.offset.wrapping_add(a));
+        let low = splitmix64(id.0.wrapping_add(b));
+        let high = splitmix64(low.wrapping_add(a ^ b.rotate_left(32)));
         self.0 = self.0.wrapping_add((high as u128) << 64 | low as u128);
     }
 }

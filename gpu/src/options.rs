@@ -3,6 +3,7 @@
 use spdl_core::{
     job::{DType, ImageLayout, Normalise},
     layout::{ColumnLayout, Layout, Place},
+    mix::splitmix64,
 };
 
 use crate::DeviceError;
@@ -75,19 +76,11 @@ impl Flip {
             Self::Never => false,
             Self::Always => true,
             Self::Random { seed, probability } => {
-                let draw = mix(mix(mix(seed) ^ epoch) ^ id);
+                let draw = splitmix64(splitmix64(splitmix64(seed) ^ epoch) ^ id);
                 ((draw >> 11) as f64) < probability * (1u64 << 53) as f64
             }
         }
     }
-}
-
-/// The finaliser of SplitMix64 (Steele et al., OOPSLA 2014).
-const fn mix(mut z: u64) -> u64 {
-    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 impl DeviceOptions {

@@ -3,6 +3,7 @@
 use rand::Rng;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use spdl_core::mix::{GAMMA, mix};
 
 /// The random number generator of one picture.
 pub(super) struct Draws(Xoshiro256PlusPlus);
@@ -12,7 +13,7 @@ impl Draws {
         let mut state = seed ^ mix(index.wrapping_add(1));
         let mut bytes = [0; 32];
         for word in bytes.chunks_exact_mut(8) {
-            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            state = state.wrapping_add(GAMMA);
             word.copy_from_slice(&mix(state).to_le_bytes());
         }
         Self(Xoshiro256PlusPlus::from_seed(bytes))
@@ -34,11 +35,4 @@ impl Draws {
         let sum: i32 = self.0.next_u64().to_le_bytes().iter().map(|&byte| i32::from(byte)).sum();
         (sum - 1020) * 256 / 209
     }
-}
-
-/// Mixes the bits of a word with the finaliser of SplitMix64 (Steele, Lea and Flood 2014).
-const fn mix(word: u64) -> u64 {
-    let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    word ^ (word >> 31)
 }

@@ -3,10 +3,7 @@
 //! A generalised Feistel network on a * b >= n with cycle walking (Black and Rogaway, "Ciphers with
 //! Arbitrary Finite Domains", CT-RSA 2002): random access in O(1), no array of n.
 
-use crate::receipt::mix;
-
-/// 2^64 divided by the golden ratio, made odd: the step of the Weyl sequence in SplitMix64.
-const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+use crate::mix::{GAMMA, mix, splitmix64};
 
 /// Number of rounds in order version 1. A network on few elements has few round functions to choose from and needs more
 /// rounds: with 8 rounds the 120 permutations of 5 elements are visibly unequal in frequency, with 16 they are not.
@@ -30,12 +27,12 @@ pub(super) struct Key(pub(super) u64);
 
 impl Key {
     pub(super) const fn new(seed: u64, purpose: Purpose) -> Self {
-        Self(mix(seed.wrapping_add(GAMMA))).with(purpose as u64)
+        Self(splitmix64(seed)).with(purpose as u64)
     }
 
     /// Returns the key of this key's words and one more word.
     pub(super) const fn with(self, word: u64) -> Self {
-        Self(mix(self.0 ^ mix(word.wrapping_add(GAMMA))))
+        Self(mix(self.0 ^ splitmix64(word)))
     }
 
     /// Returns a number below `n`, almost uniformly distributed.

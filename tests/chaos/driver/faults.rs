@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use spdl_core::mix::{GAMMA, mix};
 use spdl_testkit::processes::Cluster;
 
 const WORKER_EVERY: Duration = Duration::from_secs(3);
@@ -17,11 +18,8 @@ impl Random {
 
     /// Returns a random number in `0..bound`.
     pub(super) const fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
+        self.0 = self.0.wrapping_add(GAMMA);
+        mix(self.0) % bound
     }
 }
 

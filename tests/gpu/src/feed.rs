@@ -18,6 +18,7 @@ use spdl_core::{
     },
     layout::{Entry, Header, Layout},
     messages::{Session, SessionId},
+    mix::{GAMMA, splitmix64},
 };
 use spdl_gpu::{Device, DeviceError, DeviceOptions, LoaderExt, OnDevice};
 use spdl_wire::slab::Slab;
@@ -67,19 +68,11 @@ impl Default for FeedConfig {
 /// The most bytes of a text.
 const MAX_TEXT_BYTES: usize = 40;
 
-/// The finaliser of SplitMix64 (Steele et al., OOPSLA 2014).
-const fn mix(mut z: u64) -> u64 {
-    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 /// Writes the pixels of sample `id`.
 pub fn write_pixels(id: u64, pixels: &mut [u8]) {
-    let start = mix(id);
+    let start = splitmix64(id);
     for (at, word) in pixels.chunks_mut(8).enumerate() {
-        let value = (start ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+        let value = (start ^ at as u64).wrapping_mul(GAMMA).to_le_bytes();
         word.copy_from_slice(&value[..word.len()]);
     }
 }
@@ -87,14 +80,14 @@ pub fn write_pixels(id: u64, pixels: &mut [u8]) {
 /// Returns the label of sample `id`.
 #[must_use]
 pub const fn label(id: u64) -> i64 {
-    (mix(!id) >> 40) as i64 - (1 << 20)
+    (splitmix64(!id) >> 40) as i64 - (1 << 20)
 }
 
 /// Returns the text of sample `id`.
 #[must_use]
 pub fn text(id: u64) -> Vec<u8> {
-    let length = mix(id ^ 0x7465) as usize % (MAX_TEXT_BYTES + 1);
-    (0..length).map(|at| b'a' + (mix(id ^ at as u64) % 26) as u8).collect()
+    let length = splitmix64(id ^ 0x7465) as usize % (MAX_TEXT_BYTES + 1);
+    (0..length).map(|at| b'a' + (splitmix64(id ^ at as u64) % 26) as u8).collect()
 }
 
 /// Returns the columns: `image`, u8 `[height, width, 3]`; `label`, i64; `text`, ragged.

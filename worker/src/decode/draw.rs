@@ -6,25 +6,18 @@ use rand_xoshiro::{
     Xoshiro256PlusPlus,
     rand_core::{Rng, SeedableRng},
 };
+use spdl_core::mix::splitmix64;
 
 /// The random generator of one sample in one epoch.
 #[derive(Clone, Debug)]
 pub(crate) struct Draw(Xoshiro256PlusPlus);
 
-/// The finaliser of SplitMix64 (Steele et al., OOPSLA 2014).
-const fn mix(mut z: u64) -> u64 {
-    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 impl Draw {
     pub(crate) fn new(seed: u64, epoch: u64, id: u64) -> Self {
-        let mut state = mix(mix(mix(seed) ^ epoch) ^ id);
+        let mut state = splitmix64(splitmix64(splitmix64(seed) ^ epoch) ^ id);
         let mut bytes = [0; 32];
         for word in bytes.chunks_exact_mut(8) {
-            state = mix(state);
+            state = splitmix64(state);
             word.copy_from_slice(&state.to_le_bytes());
         }
         Self(Xoshiro256PlusPlus::from_seed(bytes))

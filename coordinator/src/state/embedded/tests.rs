@@ -1,3 +1,5 @@
+use spdl_core::mix::{GAMMA, mix};
+
 use super::{
     super::{
         conformance,
@@ -102,10 +104,8 @@ fn a_record_that_does_not_read_back_is_named() {
 /// A sequence of numbers that depends only on a seed (SplitMix64).
 fn numbers(mut seed: u64) -> impl FnMut(usize) -> usize {
     move |below| {
-        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % below as u64) as usize
+        seed = seed.wrapping_add(GAMMA);
+        (mix(seed) % below as u64) as usize
     }
 }
 
