@@ -9,6 +9,7 @@
 //!
 //! CI checks that no dependency of this crate is a runtime, opens sockets or files, or reads a clock.
 
+pub mod backoff;
 pub mod client;
 pub mod coordinator;
 pub mod coordinators;

@@ -16,11 +16,11 @@ use crate::{
     error_text,
     state::{StateStore, StateStoreError},
 };
-use spdl_core::coordinator::Change;
+use spdl_core::{backoff::Backoff, coordinator::Change};
 
-/// The pause before the first retry of a failed write; it doubles with each retry, up to `MAX_RETRY`.
-const FIRST_RETRY: Duration = Duration::from_millis(100);
+/// The longest pause before a retry of a failed write.
 const MAX_RETRY: Duration = Duration::from_secs(5);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), MAX_RETRY);
 /// How long the thread sleeps when there is nothing to do.
 const IDLE: Duration = Duration::from_secs(3_600);
 /// How long a drop waits for the thread to end. A store that hangs longer is abandoned.
@@ -92,8 +92,8 @@ struct WriteJob {
     /// The changes that could not be written yet.
     pending: Vec<Change>,
     problem: Arc<Mutex<Option<String>>>,
-    /// The end of the current pause after a failure, and the length of that pause.
-    backoff: Option<(Instant, Duration)>,
+    /// The end of the current pause after a failure, and the number of failures in a row.
+    backoff: Option<(Instant, u32)>,
 }
 
 impl WriteJob {
@@ -145,8 +145,8 @@ impl WriteJob {
                     self.pending.clear();
                     return Err(text);
                 }
-                let pause = self.backoff.map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(MAX_RETRY));
-                self.backoff = Some((Instant::now() + pause, pause));
+                let failures = self.backoff.map_or(0, |(_, failures)| failures).saturating_add(1);
+                self.backoff = Some((Instant::now() + BACKOFF.limit(failures), failures));
                 if self.problem.lock().replace(text.clone()).is_none() {
                     let most = MAX_RETRY.as_secs();
                     tracing::error!("{text}; it is tried again every {most} s, and nothing new is taken on until then");

@@ -13,11 +13,14 @@ mod wait_reason;
 use std::{
     collections::{BTreeMap, VecDeque},
     str::FromStr,
+    time::Duration,
 };
 
 use crate::{
     Fingerprint, Position, Receipt,
+    backoff::Backoff,
     messages::{FromCoordinator, Home, NodeId, Session, Start, StartReason, ToCoordinator, Transport},
+    mix::splitmix64,
 };
 
 use coordinator::Membership;
@@ -458,9 +461,10 @@ impl SessionCore {
     /// between half of it and all of it, so that ranks that failed together do not retry together.
     fn backoff_ms(&self, failures: u32) -> u64 {
         let Timing { backoff_min_ms, backoff_max_ms, .. } = self.timing;
-        let pause = backoff_min_ms.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(backoff_max_ms);
-        let mixed = (self.intent.nonce ^ u64::from(failures)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        pause / 2 + mixed % (pause / 2 + 1)
+        let backoff = Backoff::new(Duration::from_millis(backoff_min_ms), Duration::from_millis(backoff_max_ms));
+        let random = splitmix64(self.intent.nonce ^ u64::from(failures)) >> 32;
+        let pause = backoff.equal_jitter(failures, random as f64 / (1_u64 << 32) as f64);
+        u64::try_from(pause.as_millis()).unwrap_or(u64::MAX)
     }
 }
 

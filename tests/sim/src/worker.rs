@@ -5,10 +5,12 @@ mod beats;
 use std::{
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
+    time::Duration,
 };
 
 use spdl_core::{
     Position, SampleId,
+    backoff::Backoff,
     feed::{BadLedger, BadSampleKind, FeedCore, FeedEffect, Remedy, remedy},
     job::BadSamples,
     layout::entry_flags,
@@ -32,8 +34,7 @@ const BAD_PER_BEAT: usize = 2;
 const MORE_BAD_US: u64 = 20_000;
 const REFUSED_US: u64 = 500_000;
 /// As in the shell: the pauses while no coordinator answers.
-const FIRST_RETRY_US: u64 = 100_000;
-const MAX_RETRY_US: u64 = 2_000_000;
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 /// The phases of a shutdown: how long the worker waits for the coordinator, how long it continues to serve clients, and
 /// how long the clients remain that have found no other home.
 const NOTICE_US: u64 = 300_000;
@@ -51,7 +52,7 @@ pub(crate) struct WorkerProcess {
     bad: BadLedger,
     /// The bad samples in the heartbeat in progress.
     told: Vec<Told>,
-    backoff_us: u64,
+    failures: u32,
     beating: Beating,
     shutdown: Shutdown,
     /// Only the latest timer of each kind counts: one for heartbeats, one for leaving.
@@ -122,7 +123,7 @@ impl WorkerProcess {
             feeds: BTreeMap::new(),
             bad: BadLedger::default(),
             told: Vec::new(),
-            backoff_us: 0,
+            failures: 0,
             beating: Beating::Ended,
             shutdown: Shutdown::Running,
             beat_timer: 0,
@@ -158,7 +159,7 @@ impl World {
         state.feeds.clear();
         state.bad = BadLedger::default();
         state.told.clear();
-        state.backoff_us = FIRST_RETRY_US;
+        state.failures = 0;
         state.beating = Beating::BackingOff;
         state.shutdown = Shutdown::Running;
         self.beat_after(worker, 100, Beating::BackingOff);

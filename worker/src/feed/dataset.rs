@@ -17,9 +17,7 @@ use spdl_shard::{
 use tokio::sync::OnceCell;
 
 use super::FeedError;
-use crate::fetch::{
-    Backoff, BlockKey, BlockPlace, MemoryCache, RetrySettings, RetryingStore, ShardObject, StoreClient,
-};
+use crate::fetch::{BlockKey, BlockPlace, MemoryCache, RetrySettings, RetryingStore, ShardObject, StoreClient};
 
 /// Number of datasets that stay open although no rank reads them.
 const IDLE_DATASETS: usize = 4;
@@ -254,15 +252,15 @@ async fn again<T, F>(requests: &StoreClient, read: impl Fn() -> F) -> Result<T, 
 where
     F: Future<Output = Result<T, StoreError>>,
 {
-    let mut backoff = Backoff::new(requests.retry().first_delay, requests.retry().max_delay);
-    for _ in 1..MAX_READS {
+    let backoff = requests.retry().backoff();
+    for failures in 1..MAX_READS {
         match read().await {
             Err(error) if error.is_retryable() => {
                 if let StoreError::Format { .. } = error {
                     requests.note_wrong_bytes();
                 }
                 tracing::warn!(%error, "reading it again");
-                tokio::time::sleep(backoff.delay(rand::random())).await;
+                tokio::time::sleep(backoff.full_jitter(failures, rand::random())).await;
             }
             result => return result,
         }

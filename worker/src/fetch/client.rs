@@ -14,12 +14,11 @@ use std::{
 use futures::future::{Either, select};
 use object_store::{GetOptions, path::Path};
 use parking_lot::Mutex;
-use spdl_core::messages::StoreStats;
+use spdl_core::{backoff::Backoff, messages::StoreStats};
 use spdl_pipeline::stats::StageCounters;
 use tokio::sync::Semaphore;
 
 use super::{
-    Backoff,
     attempt::{RequestError, RequestTarget, Response, wanted_bytes},
     hedge::HedgePolicy,
     outage::{Outage, OutageTracker},
@@ -58,6 +57,13 @@ impl Default for RetrySettings {
             silence_timeout: Duration::from_secs(10),
             hedge_percent: 3.0,
         }
+    }
+}
+
+impl RetrySettings {
+    /// Returns the back-off between the requests.
+    pub(crate) const fn backoff(&self) -> Backoff {
+        Backoff::new(self.first_delay, self.max_delay)
     }
 }
 
@@ -113,8 +119,7 @@ impl StoreClient {
 
     /// Requests until a complete answer or a final refusal comes.
     pub(crate) async fn get(&self, target: &RequestTarget<'_>, options: &GetOptions) -> Result<Response, RequestError> {
-        let mut backoff = Backoff::new(self.retry.first_delay, self.retry.max_delay);
-        let mut refusals = 0;
+        let (mut failures, mut refusals) = (0, 0);
         let mut outage = None;
         loop {
             let failed = match self.attempt(target, options).await {
@@ -140,7 +145,8 @@ impl StoreClient {
             }
             tracing::debug!(dataset = &**target.dataset, path = %target.path, cause, "request failed; trying again");
             outage.get_or_insert_with(|| self.outages.enter(target.dataset, target.path)).note(&cause);
-            tokio::time::sleep(backoff.delay(rand::random()).max(retry_after)).await;
+            failures += 1;
+            tokio::time::sleep(self.retry.backoff().full_jitter(failures, rand::random()).max(retry_after)).await;
             self.counts.retries.fetch_add(1, Relaxed);
         }
     }

@@ -19,7 +19,7 @@ use std::{
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use spdl_core::Fingerprint;
+use spdl_core::{Fingerprint, backoff::Backoff};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{BlockKey, pieces::Pieces};
@@ -30,8 +30,7 @@ const LOCK: &str = "spdl-cache.lock";
 /// Bytes of the seal at the end of a file.
 const SEAL_BYTES: usize = 16;
 /// Nothing is written for this long after a failure of the disk; the pause doubles with each further one.
-const FIRST_PAUSE: Duration = Duration::from_secs(30);
-const MAX_PAUSE: Duration = Duration::from_secs(600);
+const PAUSES: Backoff = Backoff::new(Duration::from_secs(30), Duration::from_secs(600));
 /// No write takes this long: an older temporary file is a leftover.
 const MAX_WRITE: Duration = Duration::from_secs(3600);
 
@@ -55,19 +54,19 @@ pub(crate) struct DiskCache {
 #[derive(Debug, Default)]
 struct Pause {
     since: Option<Instant>,
-    length: Duration,
+    failures: u32,
 }
 
 impl Pause {
     fn is_on(&self) -> bool {
-        self.since.is_some_and(|since| since.elapsed() < self.length)
+        self.since.is_some_and(|since| since.elapsed() < PAUSES.limit(self.failures))
     }
 
     /// Starts or lengthens the pause, and returns its length.
     fn extend(&mut self) -> Duration {
-        self.length = (self.length * 2).clamp(FIRST_PAUSE, MAX_PAUSE);
+        self.failures += 1;
         self.since = Some(Instant::now());
-        self.length
+        PAUSES.limit(self.failures)
     }
 }
 

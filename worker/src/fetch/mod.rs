@@ -6,7 +6,6 @@
 
 mod admission;
 mod attempt;
-mod backoff;
 mod client;
 mod disk;
 mod error;
@@ -34,7 +33,6 @@ use tokio::{
 };
 
 use admission::{Admission, QuarterWanted};
-pub(crate) use backoff::Backoff;
 pub use client::RetrySettings;
 pub(crate) use client::StoreClient;
 pub use disk::CacheInUse;

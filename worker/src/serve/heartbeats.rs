@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use quinn::Endpoint;
 use spdl_core::{
+    backoff::Backoff,
     coordinators::{Addresses, LeaderDiscovery},
     messages::{FromCoordinator, Home, Refusal, ToCoordinator, WorkerHeartbeat},
 };
@@ -12,13 +13,12 @@ use spdl_wire::coordinators::CoordinatorClient;
 use tokio::sync::{Mutex, watch};
 
 use super::ranks::Ranks;
-use crate::{feed::Resources, fetch::Backoff};
+use crate::feed::Resources;
 
 /// Limit for connecting to a coordinator, and for its answer.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Shortest and longest delay between attempts to reach the leading coordinator.
-const FIRST_RETRY: Duration = Duration::from_millis(100);
-const MAX_RETRY: Duration = Duration::from_secs(2);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 /// Maximum number of bad samples in one heartbeat; the rest is sent with the next.
 const BAD_PER_HEARTBEAT: usize = 256;
 /// Delay until the next heartbeat after a refused one.
@@ -58,7 +58,7 @@ impl Heartbeats {
     /// Sends heartbeats until the future is dropped. While no coordinator answers, tries again with back-off.
     pub(super) async fn run(&self) {
         let mut coordinator_client = self.coordinator_client.lock().await;
-        let mut backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
+        let mut failures = 0;
         let mut is_loss_logged = false;
         let mut refused = None;
         let mut draining = self.draining.subscribe();
@@ -71,7 +71,7 @@ impl Heartbeats {
                     if is_loss_logged {
                         tracing::info!(coordinators = %coordinator_client.coordinators(), "reached a coordinator again");
                     }
-                    (backoff, is_loss_logged) = (Backoff::new(FIRST_RETRY, MAX_RETRY), false);
+                    (failures, is_loss_logged) = (0, false);
                     let (pause, refusal) = self.handle_reply(reply, bad_samples_sent, is_draining);
                     if refusal != refused {
                         if let Some(cause) = &refusal {
@@ -93,7 +93,8 @@ impl Heartbeats {
                         tracing::warn!(%coordinators, %error, "coordinator is away; serving goes on");
                         is_loss_logged = true;
                     }
-                    tokio::time::sleep(backoff.delay(rand::random())).await;
+                    failures += 1;
+                    tokio::time::sleep(BACKOFF.full_jitter(failures, rand::random())).await;
                 }
             }
         }

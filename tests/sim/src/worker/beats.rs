@@ -2,9 +2,7 @@
 
 use spdl_core::messages::{FromCoordinator, Home, RankStats, Refusal, ToCoordinator, WorkerHeartbeat};
 
-use super::{
-    BAD_PER_BEAT, Beating, FIRST_RETRY_US, Feed, MAX_RETRY_US, MORE_BAD_US, REFUSED_US, Shutdown, node_of, socket_of,
-};
+use super::{BACKOFF, BAD_PER_BEAT, Beating, Feed, MORE_BAD_US, REFUSED_US, Shutdown, node_of, socket_of};
 use crate::{
     process::Target,
     world::{Input, World},
@@ -79,7 +77,7 @@ impl World {
         };
         let pause_us = match answer {
             FromCoordinator::Heard { beat_ms, .. } => {
-                state.backoff_us = FIRST_RETRY_US;
+                state.failures = 0;
                 let told = std::mem::take(&mut state.told);
                 state.bad.acknowledge(told.len());
                 let heard = told.len();
@@ -109,8 +107,9 @@ impl World {
         if !matches!(state.beating, Beating::Asking { .. }) {
             return self.leave_after(worker, 1);
         }
-        let pause_us = state.backoff_us / 2 + self.dice.within(0, state.backoff_us / 2);
-        state.backoff_us = (state.backoff_us * 2).min(MAX_RETRY_US);
+        state.failures += 1;
+        let limit_us = BACKOFF.limit(state.failures).as_micros() as u64;
+        let pause_us = limit_us / 2 + self.dice.within(0, limit_us / 2);
         self.beat_after(worker, pause_us, Beating::BackingOff);
     }
 }

@@ -244,10 +244,9 @@ impl Filling {
 
     /// Fetches a block whose bytes were wrong again, after a random delay: the cause may be temporary.
     fn fetch_again(&mut self, group: Group) {
-        let retry = self.feed.resources.fetcher.requests().retry();
         let fetches = group.iter().map(|sample| sample.wrong.fetches).max().unwrap_or(1);
-        let limit = retry.first_delay.saturating_mul(1 << fetches.min(16)).min(retry.max_delay);
-        let delay = limit.mul_f64(rand::random());
+        let backoff = self.feed.resources.fetcher.requests().retry().backoff();
+        let delay = backoff.full_jitter(fetches + 1, rand::random());
         let feed = self.feed.clone();
         self.await_bytes(group[0].block, async move {
             tokio::time::sleep(delay).await;
