@@ -16,6 +16,7 @@ pub mod coordinators;
 pub mod feed;
 mod fingerprint;
 pub mod hex128;
+pub mod histogram;
 pub mod job;
 mod launch;
 pub mod layout;

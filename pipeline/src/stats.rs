@@ -9,13 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_core::{Stage, messages::StageStats};
-
-/// Log2 of the buckets per doubling of the time per item: a quantile is off by at most 1/32.
-const SUB_BITS: u32 = 4;
-/// Times from 2^44 ns (about five hours) on share the last bucket.
-const TOP_BITS: u32 = 44;
-const BUCKETS: usize = ((TOP_BITS - SUB_BITS + 1) as usize) << SUB_BITS;
+use spdl_core::{Stage, histogram::DurationHistogram, messages::StageStats};
 
 /// The time in which a stage's tasks waited, summed over the tasks. The stages of a
 /// [`Pipeline`](crate::Pipeline) measure it; those of a worker's feed do not, so [`StageStats`] does not contain it.
@@ -40,7 +34,7 @@ pub struct StageCounters {
     waiting_for_input_ns: AtomicU64,
     waiting_for_output_ns: AtomicU64,
     queue_depth: AtomicU64,
-    latency: Box<[AtomicU64; BUCKETS]>,
+    latency: DurationHistogram,
 }
 
 impl StageCounters {
@@ -56,7 +50,7 @@ impl StageCounters {
             waiting_for_input_ns: AtomicU64::new(0),
             waiting_for_output_ns: AtomicU64::new(0),
             queue_depth: AtomicU64::new(0),
-            latency: Box::new([const { AtomicU64::new(0) }; BUCKETS]),
+            latency: DurationHistogram::default(),
         }
     }
 
@@ -68,11 +62,10 @@ impl StageCounters {
 
     /// Counts an item of `bytes` that took `busy`.
     pub fn item(&self, busy: Duration, bytes: u64) {
-        let ns = nanoseconds(busy);
         self.items.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
-        self.busy_ns.fetch_add(ns, Relaxed);
-        self.latency[bucket_of(ns)].fetch_add(1, Relaxed);
+        self.busy_ns.fetch_add(nanoseconds(busy), Relaxed);
+        self.latency.record(busy);
     }
 
     /// Counts an item that failed after `busy`.
@@ -126,16 +119,16 @@ impl StageCounters {
     /// Returns the statistics so far. The counters are read one after the other, so they may differ by an item.
     #[must_use]
     pub fn stats(&self) -> StageStats {
-        let counts: Vec<u64> = self.latency.iter().map(|bucket| bucket.load(Relaxed)).collect();
+        let [p50_ns, p90_ns, p99_ns] = self.latency.quantiles([0.5, 0.9, 0.99]).map(nanoseconds);
         StageStats {
             stage: self.stage.clone(),
             items: self.items.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
             failures: self.failures.load(Relaxed),
             busy_ns: self.busy_ns.load(Relaxed),
-            p50_ns: quantile(&counts, 50),
-            p90_ns: quantile(&counts, 90),
-            p99_ns: quantile(&counts, 99),
+            p50_ns,
+            p90_ns,
+            p99_ns,
         }
     }
 }
@@ -144,39 +137,6 @@ impl StageCounters {
 #[must_use]
 pub fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Returns the bucket of a time. Log-linear: exact below 2^SUB_BITS, then 2^SUB_BITS buckets per doubling.
-fn bucket_of(ns: u64) -> usize {
-    let ns = ns.min((1 << TOP_BITS) - 1);
-    let exponent = (63 - (ns | 1).leading_zeros()).max(SUB_BITS) - SUB_BITS;
-    let sub = (ns >> exponent) as usize;
-    // Below 2^SUB_BITS the exponent is 0 and `sub` is the value itself; above, `sub` has its top bit set.
-    ((exponent as usize) << SUB_BITS) + sub
-}
-
-/// Returns the middle of a bucket.
-fn middle_of(bucket: usize) -> u64 {
-    let linear = 1usize << SUB_BITS;
-    if bucket < 2 * linear {
-        return bucket as u64;
-    }
-    let exponent = (bucket >> SUB_BITS) - 1;
-    let sub = (bucket & (linear - 1)) + linear;
-    ((sub as u64) << exponent) + (1 << exponent) / 2
-}
-
-fn quantile(counts: &[u64], percent: u64) -> u64 {
-    let total: u64 = counts.iter().sum();
-    let rank = (total * percent).div_ceil(100).max(1);
-    let mut seen = 0;
-    for (bucket, count) in counts.iter().enumerate() {
-        seen += count;
-        if seen >= rank {
-            return middle_of(bucket);
-        }
-    }
-    0
 }
 
 /// Measures the times of one task of a stage. The task calls [`start`](Self::start), then [`done`](Self::done) or
@@ -234,24 +194,6 @@ impl StageRecorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_bucket_holds_its_own_middle_and_is_narrow() {
-        let mut last = None;
-        for shift in 0..TOP_BITS {
-            for step in 0..64u64 {
-                let ns = (1u64 << shift) + (step << shift) / 64;
-                let bucket = bucket_of(ns);
-                assert!(bucket < BUCKETS);
-                assert!(last <= Some(bucket), "{ns}");
-                last = Some(bucket);
-                assert_eq!(bucket_of(middle_of(bucket)), bucket, "{ns}");
-                assert!(middle_of(bucket).abs_diff(ns) <= ns / 16, "{ns} is shown as {}", middle_of(bucket));
-            }
-        }
-        assert_eq!(bucket_of(0), 0);
-        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
-    }
 
     #[test]
     fn quantiles_follow_the_items() {
