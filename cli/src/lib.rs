@@ -8,6 +8,6 @@
 
 mod ctl;
 pub mod local;
-pub mod pictures;
 
 pub use ctl::main;
+pub use spdl_pictures as pictures;
