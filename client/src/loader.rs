@@ -13,6 +13,8 @@ use spdl_core::{
     layout::Entry,
     messages::{Session, StartReason, Transport},
 };
+use spdl_wire::spans;
+use tracing::{Instrument, Span};
 
 use crate::{ClientError, Delivery, Source, SourceEvent, Started, State, Stats, stats::LoaderTally};
 
@@ -29,6 +31,8 @@ pub struct Loader<S> {
     position: Position,
     receipt: Receipt,
     tally: LoaderTally,
+    /// Carries the ids of the session and the rank into the log lines of the source.
+    span: Span,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +48,11 @@ impl<S: Source> Loader<S> {
     #[must_use]
     pub fn new(source: S, session: Arc<Session>, rank: u32, timeout: Duration, started: Instant) -> Self {
         let tally = LoaderTally::new(started, source.wait_clock());
+        let span = spans::rank(Some(session.id), &session.job.name, rank);
         Self {
             source,
             rank,
+            span,
             timeout,
             phase: LoaderPhase::Running,
             position: session.start,
@@ -70,9 +76,9 @@ impl<S: Source> Loader<S> {
     /// # Errors
     /// Returns the error of `map`.
     pub fn try_map_source<T: Source, E>(self, map: impl FnOnce(S) -> Result<T, E>) -> Result<Loader<T>, E> {
-        let Self { source, session, reason, rank, timeout, phase, position, receipt, tally } = self;
-        let source = map(source)?;
-        Ok(Loader { source, session, reason, rank, timeout, phase, position, receipt, tally })
+        let Self { source, session, reason, rank, timeout, phase, position, receipt, tally, span } = self;
+        let source = span.in_scope(|| map(source))?;
+        Ok(Loader { source, session, reason, rank, timeout, phase, position, receipt, tally, span })
     }
 
     /// Waits for the next batch; returns `None` when all epochs are delivered. Dropping the future loses nothing.
@@ -96,7 +102,7 @@ impl<S: Source> Loader<S> {
         }
         let event = {
             let _wait = self.tally.clock().start();
-            tokio::time::timeout(timeout, self.source.next()).await
+            tokio::time::timeout(timeout, self.source.next().instrument(self.span.clone())).await
         };
         match event {
             Ok(Ok(SourceEvent::Batch(batch))) => {
@@ -128,7 +134,7 @@ impl<S: Source> Loader<S> {
             return Err(ClientError::Closed.into());
         }
         self.phase = LoaderPhase::Failed;
-        self.source.restart(Position::START).await?;
+        self.source.restart(Position::START).instrument(self.span.clone()).await?;
         self.phase = LoaderPhase::Running;
         self.position = Position::START;
         self.receipt = Receipt::default();
@@ -141,10 +147,10 @@ impl<S: Source> Loader<S> {
             self.receipt.add_sample(entry.position(), entry.sample());
             is_news |= self.tally.add_sample(entry.flags);
         }
-        if is_news {
-            self.warn_of_bad_samples();
-        }
         let header = batch.header();
+        if is_news {
+            self.span.in_scope(|| spans::batch(header.from()).in_scope(|| self.warn_of_bad_samples()));
+        }
         self.position = header.next();
         self.tally.add(header.used_bytes);
         self.source.delivered(self.progress());
@@ -158,8 +164,6 @@ impl<S: Source> Loader<S> {
         }
         let (samples, substituted, masked) = self.tally.bad_samples();
         tracing::warn!(
-            rank = self.rank,
-            job = self.session.job.name,
             "{} of {samples} samples so far were bad: in the place of {substituted} others came, {masked} are zero and flagged; \
              `spdl-ctl status` says which they are and what is wrong with them",
             substituted + masked
@@ -277,7 +281,7 @@ impl<S: Source> Loader<S> {
     /// Ends the session and tells the coordinator and the home; takes at most a second or two. Batches that were handed
     /// over stay valid.
     pub async fn close(mut self) {
-        self.source.close().await;
+        self.source.close().instrument(self.span).await;
     }
 }
 

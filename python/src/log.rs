@@ -16,9 +16,11 @@ use pyo3::prelude::*;
 use tracing::{
     Event, Level, Metadata, Subscriber,
     field::{Field, Visit},
+    span::{Attributes, Id},
 };
 use tracing_subscriber::{
     layer::{Context, Layer, SubscriberExt},
+    registry::LookupSpan,
     util::SubscriberInitExt,
 };
 
@@ -51,7 +53,10 @@ type Line = (u8, String, String);
 
 struct ToPython;
 
-impl<S: Subscriber> Layer<S> for ToPython {
+/// The fields of a span as text, which every line inside the span ends with.
+struct SpanFields(String);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ToPython {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
         let level = LEVEL.load(Ordering::Relaxed);
         // Of the libraries that the crates use, only warnings and errors are of interest.
@@ -59,10 +64,23 @@ impl<S: Subscriber> Layer<S> for ToPython {
         python_level(*metadata.level()) >= least
     }
 
-    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut text = Text::default();
+        attributes.record(&mut text);
+        if let Some(span) = context.span(id) {
+            span.extensions_mut().insert(SpanFields(text.fields));
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let metadata = event.metadata();
         let mut text = Text::default();
         event.record(&mut text);
+        for span in context.event_scope(event).into_iter().flat_map(|scope| scope.from_root()) {
+            if let Some(SpanFields(fields)) = span.extensions().get() {
+                text.fields += fields;
+            }
+        }
         let name = format!("spdl_cluster.{}", metadata.target().trim_start_matches("spdl_").replace("::", "."));
         QUEUE.push((python_level(*metadata.level()), name, text.message + &text.fields));
     }

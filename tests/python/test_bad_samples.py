@@ -57,6 +57,7 @@ def test_substituted_samples_are_counted_and_logged_by_kind(job: MakeJob, lines:
     assert flagged > 3
     said = lines("bad sample")
     assert "class 3 is not" in said[0] and "key=" in said[0]
+    assert all(f" {name}=" in said[0] for name in ["session", "job", "rank", "batch"]), said[0]
     # One line for the first bad sample, and one at ten times as many.
     assert len(said) <= 2, said
 

@@ -19,3 +19,4 @@ pub mod pending;
 pub mod quic;
 pub mod rejections;
 pub mod slab;
+pub mod spans;

@@ -10,12 +10,13 @@ use spdl_core::{
     layout::Layout,
     messages::{Session, Stall, StartReason, ToCoordinator},
 };
-use spdl_wire::home::Attach;
+use spdl_wire::{home::Attach, spans};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
     time::Instant,
 };
+use tracing::{Instrument, Span};
 
 use super::{CLOSE_TIMEOUT, Explanation, Input, Joining, Ready, Remote, coordinator, link};
 use crate::{Batch, Serving, WaitClock};
@@ -26,7 +27,10 @@ const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
 /// Owns the core of one session and everything that its effects act on.
 pub(super) struct SessionDriver {
     core: SessionCore,
+    job: String,
     rank: u32,
+    /// Carries the ids of the session and the rank into log lines.
+    span: Span,
     epoch: Instant,
     endpoint: Endpoint,
     inputs: mpsc::UnboundedReceiver<Input>,
@@ -59,7 +63,7 @@ impl SessionDriver {
     /// Starts the tasks of a session.
     pub(super) fn start(
         core: SessionCore,
-        rank: u32,
+        (job, rank): (String, u32),
         endpoint: Endpoint,
         addresses: Addresses,
     ) -> (Remote, oneshot::Receiver<Joining>) {
@@ -69,16 +73,19 @@ impl SessionDriver {
         let (to_joined, joined) = oneshot::channel();
         let serving = Arc::new(Mutex::new(Serving::default()));
         let clock = WaitClock::default();
+        let span = spans::rank(None, &job, rank);
         let asking = coordinator::ask_all(endpoint.clone(), addresses, asked, to_inputs.clone());
         let driver = Self {
             core,
+            job,
             rank,
+            span: span.clone(),
             epoch: Instant::now(),
             endpoint,
             inputs,
             to_inputs: to_inputs.clone(),
             questions,
-            coordinator: tokio::spawn(asking),
+            coordinator: tokio::spawn(asking.instrument(span)),
             links: HashMap::new(),
             pending: HashMap::new(),
             ready: to_ready,
@@ -181,7 +188,7 @@ impl SessionDriver {
                 let timeout = Duration::from_millis(self.core.timing().attach_timeout_ms);
                 let task = link::LinkTask { link, home, way, attach, layout, endpoint, timeout, inputs };
                 self.links.insert(link, commands);
-                tokio::spawn(task.run(obeyed));
+                tokio::spawn(task.run(obeyed).instrument(self.span.clone()));
             }
             SessionEffect::Detach { link } => {
                 self.links.remove(&link);
@@ -207,11 +214,12 @@ impl SessionDriver {
                 }
                 self.end = LinkEnded::Over;
             }
-            SessionEffect::Warn(text) => tracing::warn!(rank = self.rank, "{text}"),
+            SessionEffect::Warn(text) => self.span.in_scope(|| tracing::warn!("{text}")),
         }
     }
 
     fn on_joined(&mut self, session: Box<Session>, reason: StartReason) {
+        self.span = spans::rank(Some(session.id), &self.job, self.rank);
         self.layout = Some(Arc::new(session.layout()));
         if let Some(joined) = self.joined.take() {
             let _ = joined.send(Ok((session, reason)));

@@ -209,8 +209,9 @@ async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientE
         coordinators: addresses.to_string(),
     };
     let join_timeout_ms = u64::try_from(settings.timeout.as_millis()).unwrap_or(u64::MAX);
+    let job = intent.job.clone();
     let core = SessionCore::new(intent, Timing { join_timeout_ms, ..Timing::default() }, 0);
-    let (remote, joined) = SessionDriver::start(core, rank, endpoint, addresses);
+    let (remote, joined) = SessionDriver::start(core, (job, rank), endpoint, addresses);
     let (session, reason) = joined.await.unwrap_or(Err(ClientError::Closed))?;
     Ok(Loader::new(remote, Arc::from(session), rank, settings.timeout, started).with_reason(reason))
 }

@@ -10,6 +10,7 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::{sleep, timeout},
 };
+use tracing::Instrument;
 
 use super::{
     copy_stream::{Buffer, CopiedBatch, CopyStream},
@@ -77,7 +78,7 @@ impl Prefetcher {
             ready: to_ready,
             served: served.clone(),
         };
-        tokio::spawn(task.run());
+        tokio::spawn(task.run().in_current_span());
         Ok(Self {
             ready,
             restarts: 0,

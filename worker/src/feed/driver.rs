@@ -15,6 +15,7 @@ use spdl_core::{
 };
 use spdl_wire::slab::Slab;
 use tokio::sync::{mpsc, oneshot};
+use tracing::Instrument;
 
 use super::{
     FeedError, FeedEvent, Resources,
@@ -73,7 +74,9 @@ impl FeedDriver {
                     FeedEffect::Prepare(step) => planned.prepare(step),
                     FeedEffect::Fill { sequence, slot, step } => {
                         let slot = self.slab.try_take(slot).expect("a slot that the core has filled is free");
-                        let filled = fill(feed.clone(), sequence, planned.take(step), slot);
+                        let batch = planned.take(step);
+                        let span = batch.span().clone();
+                        let filled = fill(feed.clone(), sequence, batch, slot).instrument(span);
                         filling.push(filled.map(move |filled| (sequence, filled)));
                     }
                     FeedEffect::HandOver { sequence, .. } => {

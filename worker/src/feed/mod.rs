@@ -23,8 +23,9 @@ use spdl_core::{
     layout::Layout,
     messages::{Session, Stall},
 };
-use spdl_wire::slab::Slab;
+use spdl_wire::{slab::Slab, spans};
 use tokio::{sync::mpsc, task::AbortHandle};
+use tracing::Instrument;
 
 pub use dataset::{StoreAccess, WrapStore};
 use driver::FeedDriver;
@@ -153,9 +154,10 @@ impl RankFeed {
             progress: progress.clone(),
             events: events_out,
         };
-        let driver = tokio::spawn(driver.run(from, freed)).abort_handle();
+        let span = spans::rank(Some(session.id), &session.job.name, rank);
+        let driver = tokio::spawn(driver.run(from, freed).instrument(span.clone())).abort_handle();
         let view = FeedView::new(resources, &session, rank, slab.slots(), progress.clone());
-        let stall_log = tokio::spawn(stall::watch(view.clone(), rank)).abort_handle();
+        let stall_log = tokio::spawn(stall::watch(view.clone()).instrument(span)).abort_handle();
         Ok(Self { view, slab, layout, progress, events, last: None, driver, stall_log, _reservation: reservation })
     }
 

@@ -51,17 +51,17 @@ impl StallLog {
 }
 
 /// Watches a rank and logs its waits; never returns.
-pub(super) async fn watch(view: FeedView, rank: u32) {
+pub(super) async fn watch(view: FeedView) {
     let mut log = StallLog::default();
     loop {
         tokio::time::sleep(CHECK_INTERVAL).await;
         let stall = view.stall();
         match (log.check(stall.as_ref()), stall) {
             (Some(LogEntry::Waiting), Some(stall)) => {
-                tracing::warn!(job = view.job(), rank, "no batch: {stall}");
+                tracing::warn!("no batch: {stall}");
             }
             (Some(LogEntry::Resumed { after_ms }), _) => {
-                tracing::info!(job = view.job(), rank, waited_ms = after_ms, "batches come again");
+                tracing::info!(waited_ms = after_ms, "batches come again");
             }
             _ => {}
         }

@@ -31,6 +31,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::AbortHandle,
 };
+use tracing::{Instrument, Span};
 
 use admission::{Admission, QuarterWanted};
 pub use client::RetrySettings;
@@ -43,6 +44,7 @@ use memory::Released;
 pub use object::ShardObject;
 use pieces::Pieces;
 pub(crate) use retrying::RetryingStore;
+use spdl_wire::spans;
 
 use crate::budget::DiskBudget;
 
@@ -71,6 +73,10 @@ pub struct BlockPlace {
 impl BlockPlace {
     fn bytes(&self) -> u64 {
         self.range.end - self.range.start
+    }
+
+    fn span(&self) -> Span {
+        spans::fetch(&self.shard.url, self.key.block)
     }
 }
 
@@ -225,7 +231,8 @@ impl Fetcher {
         let load = Arc::new(Load { state: watch::Sender::new(LoadState::Pending), task: OnceLock::new() });
         let id = memory.insert(key, place.bytes(), load.clone())?;
         drop(memory);
-        let task = tokio::spawn(self.clone().load(place, id, load.clone()));
+        let span = place.span();
+        let task = tokio::spawn(self.clone().load(place, id, load.clone()).instrument(span).in_current_span());
         load.task.set(task.abort_handle()).expect("set once");
         Some(BlockHold { fetcher: self.clone(), key, id, load })
     }
@@ -324,7 +331,7 @@ impl Fetcher {
         {
             return hold.bytes().await;
         }
-        self.in_transit(place, wanted, wanted_bytes).await
+        self.in_transit(place, wanted, wanted_bytes).instrument(place.span()).await
     }
 
     async fn in_transit(

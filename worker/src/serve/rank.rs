@@ -3,8 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use spdl_core::messages::{FromHome, ToHome, Transport};
-use spdl_wire::home::{AttachRequest, ChannelError, HomeReceiver, HomeSender};
+use spdl_wire::{
+    home::{AttachRequest, ChannelError, HomeReceiver, HomeSender},
+    spans,
+};
 use tokio::sync::{mpsc, watch};
+use tracing::Instrument;
 
 use super::{Shutdown, comes, ranks::Ranks};
 use crate::feed::{FeedEvent, FeedRequest, FeedView, RankFeed, Resources, SlabKind, SlotFreer};
@@ -33,8 +37,18 @@ pub(super) async fn serve(
     ranks: Arc<Ranks>,
     shutdown: watch::Receiver<Shutdown>,
 ) {
+    let span = spans::rank(Some(request.session.id), &request.session.job.name, request.rank);
+    attach_and_serve(request, resources, ranks, shutdown).instrument(span).await;
+}
+
+async fn attach_and_serve(
+    request: AttachRequest,
+    resources: Arc<Resources>,
+    ranks: Arc<Ranks>,
+    shutdown: watch::Receiver<Shutdown>,
+) {
     let transport = request.transport();
-    let (rank, job, client) = (request.rank, request.session.job.name.clone(), request.client.clone());
+    let (rank, client) = (request.rank, request.client.clone());
     let slab = if transport == Transport::Local { SlabKind::Shared } else { SlabKind::Private };
     let wanted =
         FeedRequest { session: (*request.session).clone(), rank, from: request.from, slots: request.slots, slab };
@@ -44,23 +58,23 @@ pub(super) async fn serve(
     let feed = match RankFeed::start(&resources, wanted) {
         Ok(feed) => feed,
         Err(error) => {
-            tracing::warn!(job, rank, client, %error, "refused a rank");
+            tracing::warn!(client, %error, "refused a rank");
             return request.refuse(error.to_string(), error.is_retryable()).await;
         }
     };
     let (mut sender, receiver) = match request.attached(feed.slab()).await {
         Ok(halves) => halves,
-        Err(error) => return tracing::debug!(job, rank, client, %error, "client went before it was attached"),
+        Err(error) => return tracing::debug!(client, %error, "client went before it was attached"),
     };
     permit.serve(feed.view().clone(), transport);
-    tracing::info!(job, rank, client, ?transport, "attached");
+    tracing::info!(client, ?transport, "attached");
     match exchange(feed, &mut sender, receiver, shutdown).await {
-        Ending::ClientLeft(Ok(()) | Err(ChannelError::Closed)) => tracing::info!(job, rank, client, "client left"),
-        Ending::ClientLeft(Err(error)) => tracing::info!(job, rank, client, %error, "client is gone"),
-        Ending::Disconnected => tracing::warn!(job, rank, client, "left a rank that found no other home"),
+        Ending::ClientLeft(Ok(()) | Err(ChannelError::Closed)) => tracing::info!(client, "client left"),
+        Ending::ClientLeft(Err(error)) => tracing::info!(client, %error, "client is gone"),
+        Ending::Disconnected => tracing::warn!(client, "left a rank that found no other home"),
         Ending::LastMessage(last) => {
             if let FromHome::Fault { message, .. } = &last {
-                tracing::error!(job, rank, client, message, "rank cannot be fed any longer");
+                tracing::error!(client, message, "rank cannot be fed any longer");
             }
             // Sending fails if the client is gone; the limit keeps a client that does not read from holding its permit.
             let _ = tokio::time::timeout(LAST_MESSAGE_TIMEOUT, sender.send(&last)).await;

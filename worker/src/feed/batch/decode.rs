@@ -12,6 +12,7 @@ use spdl_core::{
     order::Step,
 };
 use spdl_wire::slab::SlotMut;
+use tracing::Span;
 
 use super::{
     BatchSample, FilledBatch,
@@ -61,10 +62,12 @@ pub(super) fn decode_groups(
     let undecoded = Mutex::new(Vec::new());
     let pool = &feed.resources.pool;
     debug_assert!(pool.current_thread_index().is_none(), "a decoding thread waits for decoding threads");
+    let span = Span::current();
     pool.in_place_scope(|scope| {
         for _ in 0..pool.current_num_threads().min(largest_first.len()) {
-            let (queue, undecoded) = (queue.stealer(), &undecoded);
+            let (queue, undecoded, span) = (queue.stealer(), &undecoded, &span);
             scope.spawn(move |_| {
+                let _entered = span.enter();
                 while let Some((group, found, mut place)) = steal(&queue) {
                     // The slot of a rank that is gone is never published.
                     if feed.progress.is_cancelled() {

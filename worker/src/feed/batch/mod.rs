@@ -29,7 +29,8 @@ use spdl_core::{
     layout::entry_flags,
     order::{Item, ItemKind, Located, Step},
 };
-use spdl_wire::slab::SlotMut;
+use spdl_wire::{slab::SlotMut, spans};
+use tracing::{Instrument, Span};
 
 use self::{
     decode::{BatchBuffer, Undecoded, decode_groups},
@@ -107,6 +108,7 @@ pub(super) struct PlannedBatch {
     invalid: Vec<BatchSample>,
     /// Keep the blocks in memory until the batch is filled.
     holds: Vec<BlockHold>,
+    span: Span,
 }
 
 impl PlannedBatch {
@@ -117,7 +119,12 @@ impl PlannedBatch {
         let (invalid, mut samples): (Vec<_>, Vec<_>) = all.partition(|sample| sample.flags & entry_flags::INVALID != 0);
         samples.sort_unstable_by_key(|sample| sample.id);
         let groups = samples.chunk_by(|a, b| a.block == b.block).map(Group::from).collect();
-        Self { step, entries: items.len(), groups, invalid, holds: Vec::new() }
+        Self { step, entries: items.len(), groups, invalid, holds: Vec::new(), span: spans::batch(step.from) }
+    }
+
+    /// Returns the span of everything that is done for the batch.
+    pub(super) const fn span(&self) -> &Span {
+        &self.span
     }
 
     /// Starts to fetch the blocks, as far as there is room for them.
@@ -126,7 +133,7 @@ impl PlannedBatch {
             let block = group[0].block;
             feed.resources.fetcher.prefetch(feed.dataset.block_key(block), || feed.dataset.place(block))
         };
-        self.holds.extend(self.groups.iter().filter_map(prefetch));
+        self.span.in_scope(|| self.holds.extend(self.groups.iter().filter_map(prefetch)));
     }
 }
 
@@ -174,7 +181,7 @@ pub(super) async fn fill(
     planned: PlannedBatch,
     slot: SlotMut,
 ) -> Result<FilledBatch, FeedError> {
-    let PlannedBatch { step, entries, groups, invalid, holds } = planned;
+    let PlannedBatch { step, entries, groups, invalid, holds, .. } = planned;
     let started = Instant::now();
     let mut filling = Filling {
         feed: feed.clone(),
@@ -291,16 +298,20 @@ impl Filling {
         let (progress, session) = (feed.progress.clone(), feed.session.id);
         let request = DecodeRequest { progress, sequence: self.sequence, session, at: self.at };
         let samples = groups.iter().map(FetchedGroup::len).sum();
-        async move {
+        let span = spans::decode(samples);
+        let entered = span.clone();
+        let decoded = async move {
             let permit = feed.resources.scheduler.take(request, samples).await;
             let job = feed.session.job.name.clone();
             let decoding = tokio::task::spawn_blocking(move || {
+                let _entered = entered.entered();
                 let undecoded = decode_groups(&feed, &mut buffer, &groups, &permit);
                 drop((groups, permit));
                 (buffer, undecoded)
             });
             decoding.await.map_err(|_| FeedError::Panicked { job })
-        }
+        };
+        decoded.instrument(span)
     }
 }
 

@@ -127,16 +127,16 @@ fn quarantined() -> BadSampleKind {
 
 /// Logs a distinct bad sample.
 fn log_bad_sample(note: &BadSampleNote, bad: &BadSample) {
-    let BadSample { job, sample, shard, key, cause } = bad;
+    let BadSample { sample, shard, key, cause, .. } = bad;
     let sample = sample.0;
     match note {
-        BadSampleNote::First => tracing::warn!(job, sample, shard, key, cause, "bad sample"),
+        BadSampleNote::First => tracing::warn!(sample, shard, key, cause, "bad sample"),
         BadSampleNote::Question { count, question } => {
-            tracing::warn!(job, samples = count, "bad samples: {question}");
+            tracing::warn!(samples = count, "bad samples: {question}");
         }
         BadSampleNote::Many { count } => {
-            tracing::warn!(job, samples = count, shard, key, cause, "bad samples of one kind, this one the last");
+            tracing::warn!(samples = count, shard, key, cause, "bad samples of one kind, this one the last");
         }
-        BadSampleNote::Another => tracing::debug!(job, sample, shard, key, cause, "bad sample"),
+        BadSampleNote::Another => tracing::debug!(sample, shard, key, cause, "bad sample"),
     }
 }

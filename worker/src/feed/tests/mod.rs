@@ -6,7 +6,7 @@ use std::{fs, sync::Arc};
 
 use object_store::ObjectStore;
 use scene::{SAMPLES, Scene, Seen, drain, resources, run, start, text};
-use spdl_core::{Position, Stage, layout::entry_flags};
+use spdl_core::{Position, Stage, layout::entry_flags, messages::SessionId};
 use spdl_shard::store::StoreLayer;
 
 use super::*;
@@ -259,4 +259,41 @@ async fn a_session_that_makes_no_sense_is_refused_with_its_values() {
     let mut huge = scene.session(1);
     huge.global_batch = u32::MAX;
     assert!(refused(huge, 0).contains("a batch of 4294967295 samples takes"));
+}
+
+/// A log that a test reads.
+#[derive(Clone, Default)]
+struct Lines(Arc<parking_lot::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn log_lines_carry_the_ids_of_session_rank_and_batch_and_what_was_fetched_and_decoded() {
+    let lines = Lines::default();
+    let (writer, spans) = (lines.clone(), tracing_subscriber::fmt::format::FmtSpan::NEW);
+    let log = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_span_events(spans);
+    let log = log.with_ansi(false).with_writer(move || writer.clone());
+    // The subscriber is that of all tests of this program: threads without one would switch spans off for the others.
+    tracing::subscriber::set_global_default(log.finish()).expect("no other test has a log");
+    let scene = Scene::new(&[7], "epochs = 1\nglobal_batch = 12\nmax_bad_fraction = 1.0");
+    let session = Session { id: SessionId(4711), ..scene.session(1) };
+    let mut feed = start(&resources(PLENTY, None), &session, 0, Position::START);
+    drain(&mut feed).await.unwrap();
+    let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+    let rank = "session{session=4711 job=\"train\"}:rank{rank=0}:";
+    let text: String = text.split_inclusive('\n').filter(|line| line.contains("session=4711")).collect();
+    let has = |what: &[&str]| text.lines().any(|line| what.iter().all(|part| line.contains(part)));
+    let second = format!("{rank}batch{{batch=0:12}}:");
+    assert!(has(&[&format!("{second}decode{{samples=")]), "{text}");
+    assert!(has(&[&format!("{second}fetch{{shard=\"0.tar\" block=")]), "{text}");
+    assert!(has(&[rank, "batch{batch=0:", "bad sample", "sample=7"]), "{text}");
 }
