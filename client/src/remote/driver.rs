@@ -214,7 +214,7 @@ impl SessionDriver {
                 }
                 self.end = LinkEnded::Over;
             }
-            SessionEffect::Warn(text) => self.span.in_scope(|| tracing::warn!("{text}")),
+            SessionEffect::Log(note) => self.span.in_scope(|| tracing::warn!("{note}")),
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
 use parking_lot::Mutex;
 use spdl_core::{
     coordinator::{
-        Answer, Config, ConnectionId, Coordinator, Durability, Durable, Effect, LogLevel, LogLine,
+        Answer, ClusterNote, Config, ConnectionId, Coordinator, Durability, Durable, Effect, LogLevel,
         NearestThenLeastLoaded, RequestPeer, Status,
     },
     job::Job,
@@ -137,7 +137,7 @@ impl Driver {
         while let Some(effect) = core.poll_effect() {
             match effect {
                 Effect::Persist(change) => changes.push(change),
-                Effect::Log(line) => print(&line),
+                Effect::Log(note) => log(&note),
             }
         }
         let written = (!changes.is_empty()).then(|| self.writer.write(changes));
@@ -157,11 +157,11 @@ async fn wait_for(written: Option<Written>, timeout: Duration) -> Result<(), Str
     }
 }
 
-fn print(LogLine { level, text }: &LogLine) {
-    match level {
-        LogLevel::Info => tracing::info!("{text}"),
-        LogLevel::Warn => tracing::warn!("{text}"),
-        LogLevel::Error => tracing::error!("{text}"),
+fn log(note: &ClusterNote) {
+    match note.level() {
+        LogLevel::Info => tracing::info!("{note}"),
+        LogLevel::Warn => tracing::warn!("{note}"),
+        LogLevel::Error => tracing::error!("{note}"),
     }
 }
 

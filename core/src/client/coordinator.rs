@@ -8,7 +8,7 @@ use crate::{
     mutations::{Mutation, mutated},
 };
 
-use super::{Intent, RankError, SessionCore, SessionEffect, receive_window::ExpectedStream};
+use super::{RankError, SessionCore, SessionEffect, SessionNote, receive_window::ExpectedStream};
 
 /// The state of the rank's membership in its session.
 #[derive(Debug)]
@@ -139,7 +139,7 @@ impl SessionCore {
             }
             FromCoordinator::Refused(Refusal::UnknownSession { session }) => {
                 self.membership.rejoin = true;
-                self.effects.push_back(SessionEffect::Warn(format!("coordinator does not know {session}; joining")));
+                self.effects.push_back(SessionEffect::Log(SessionNote::SessionForgotten { session }));
                 self.pause(now_ms);
             }
             FromCoordinator::Refused(Refusal::Internal { cause } | Refusal::NotLeader { cause, .. }) => {
@@ -167,8 +167,7 @@ impl SessionCore {
             return self.fail(refusal.into());
         }
         if since_ms == now_ms {
-            let text = format!("{refusal}; asking again for {} s, in case it ends", retry_for_ms.div_ceil(1_000));
-            self.effects.push_back(SessionEffect::Warn(text));
+            self.effects.push_back(SessionEffect::Log(SessionNote::RefusedForNow { refusal, retry_for_ms }));
         }
         self.membership.away = None;
         self.membership.next_ask_ms = now_ms.saturating_add((liveness_ms / 10).clamp(10, 1_000));
@@ -189,7 +188,8 @@ impl SessionCore {
             return self.fail(RankError::Unreachable { coordinators, rank: self.intent.rank, waited_ms, cause });
         }
         if self.membership.failures == 0 {
-            self.effects.push_back(SessionEffect::Warn(format!("coordinator does not answer, asking again: {cause}")));
+            let note = SessionNote::CoordinatorAway { cause: cause.clone() };
+            self.effects.push_back(SessionEffect::Log(note));
         }
         self.membership.away = Some((since_ms, cause));
         self.pause(now_ms);
@@ -240,23 +240,14 @@ impl SessionCore {
         if self.stream.is_none() {
             self.stream = Some(ExpectedStream::new(&session.job, global_batch, start));
             self.progress.position = start;
-            if intent.rank == 0 {
-                self.effects.push_back(SessionEffect::Warn(start_text(intent, &session, reason)));
-            }
             self.effects.push_back(SessionEffect::Joined(session.clone(), reason));
+            if intent.rank == 0 {
+                let run = RunName { job: intent.job.clone(), run: intent.run.clone() };
+                let started = Started { position: session.start, reason };
+                self.effects.push_back(SessionEffect::Log(SessionNote::Started { session: session.id, run, started }));
+            }
         }
         self.membership.session = Some(session);
         Ok(())
     }
-}
-
-/// Returns the log line about the start: at the beginning, or resumed.
-fn start_text(intent: &Intent, session: &Session, reason: StartReason) -> String {
-    let run = RunName { job: intent.job.clone(), run: intent.run.clone() };
-    let started = Started { position: session.start, reason };
-    let hint = match reason {
-        StartReason::Beginning => "; with `resume` as start it goes on where its last session got to",
-        _ => "",
-    };
-    format!("{} of {run} starts {started}{hint}", session.id)
 }

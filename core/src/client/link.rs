@@ -6,7 +6,8 @@ use crate::{
 };
 
 use super::{
-    AllowedTransports, HomeTransport, LinkId, RankError, SessionCore, SessionEffect, SessionEvent, SessionPhase,
+    AllowedTransports, HomeTransport, LinkFailure, LinkId, RankError, SessionCore, SessionEffect, SessionEvent,
+    SessionNote, SessionPhase,
     receive_window::{Arrival, Disposition, ReceiveWindow},
 };
 
@@ -127,7 +128,7 @@ impl SessionCore {
         let (home, slots) = (home.clone(), self.intent.slots);
         let way = match self.way_to(&home) {
             Ok(way) => way,
-            Err(cause) => return self.lost(now_ms, &home, cause),
+            Err(cause) => return self.lost(now_ms, &home, LinkFailure::NoTransport(cause)),
         };
         let id = LinkId(self.link.next_id);
         self.link.next_id += 1;
@@ -178,7 +179,7 @@ impl SessionCore {
         }
         self.link.avoid_local = false;
         if self.link.current().is_some_and(|(_, current, _)| current.worker != home.worker) {
-            self.effects.push_back(SessionEffect::Warn(format!("moving to home `{}`", home.name)));
+            self.effects.push_back(SessionEffect::Log(SessionNote::HomeChanged { home: home.name }));
             self.detach();
         }
         // Try a new home at once, unless several homes have failed in a row.
@@ -190,10 +191,10 @@ impl SessionCore {
     }
 
     pub(super) fn link_timeout(&mut self, now_ms: u64) {
-        let LinkState::Attaching { id, give_up_ms, .. } = &self.link.state else { return };
+        let LinkState::Attaching { home, give_up_ms, .. } = &self.link.state else { return };
         if now_ms >= *give_up_ms {
-            let cause = format!("it did not answer within {} ms", self.timing.attach_timeout_ms);
-            self.on_link_event(now_ms, SessionEvent::LinkLost { link: *id, cause });
+            let home = home.clone();
+            self.on_lost(now_ms, &home, LinkFailure::Silent { waited_ms: self.timing.attach_timeout_ms });
         }
     }
 
@@ -203,7 +204,7 @@ impl SessionCore {
         match event {
             SessionEvent::Attached { link, slots } if link == id => self.on_attached(now_ms, slots),
             SessionEvent::LinkLost { link, cause } if link == id || mutated(Mutation::BelieveLeftLink) => {
-                self.on_lost(now_ms, &home, cause)
+                self.on_lost(now_ms, &home, LinkFailure::Broken(cause))
             }
             SessionEvent::Filled { link, sequence, slot, from, next } if link == id => {
                 self.on_arrival(now_ms, &home, sequence, Arrival::Batch { slot, from, next });
@@ -212,13 +213,13 @@ impl SessionCore {
                 self.on_arrival(now_ms, &home, sequence, Arrival::End { position });
             }
             SessionEvent::Leaving { link } if link == id => {
-                self.effects.push_back(SessionEffect::Warn(format!("home `{}` is going away", home.name)));
+                self.effects.push_back(SessionEffect::Log(SessionNote::HomeLeaving { home: home.name }));
                 self.link.unreachable = Some(home.worker);
                 self.ask();
             }
             SessionEvent::Fault { link, message, is_retryable } if link == id => {
                 if is_retryable {
-                    self.lost(now_ms, &home, message);
+                    self.lost(now_ms, &home, LinkFailure::Fault(message));
                 } else {
                     self.fail(RankError::Fault { home: home.name, message });
                 }
@@ -246,7 +247,7 @@ impl SessionCore {
             }
             LinkState::Attached { id, home, way, receive_window } => {
                 self.link.state = LinkState::Attached { id, home: home.clone(), way, receive_window };
-                self.lost(now_ms, &home, "it attached the rank twice".to_owned());
+                self.lost(now_ms, &home, LinkFailure::Violation("it attached the rank twice".to_owned()));
             }
             LinkState::Idle { .. } => {}
         }
@@ -254,7 +255,8 @@ impl SessionCore {
 
     fn on_arrival(&mut self, now_ms: u64, home: &Home, sequence: u64, arrival: Arrival) {
         let LinkState::Attached { id, receive_window, .. } = &mut self.link.state else {
-            return self.lost(now_ms, home, "it sent a batch before it attached the rank".to_owned());
+            let cause = "it sent a batch before it attached the rank".to_owned();
+            return self.lost(now_ms, home, LinkFailure::Violation(cause));
         };
         let link = *id;
         let stream = self.stream.as_mut().expect("a rank attaches after it joined");
@@ -264,7 +266,7 @@ impl SessionCore {
             self.carry_out(link, disposition);
         }
         if let Err(cause) = arrived {
-            self.lost(now_ms, home, cause);
+            self.lost(now_ms, home, LinkFailure::Violation(cause));
         }
     }
 
@@ -287,29 +289,30 @@ impl SessionCore {
         }
     }
 
-    fn on_lost(&mut self, now_ms: u64, home: &Home, cause: String) {
+    fn on_lost(&mut self, now_ms: u64, home: &Home, cause: LinkFailure) {
         let tried_local = matches!(&self.link.state, LinkState::Attaching { way: HomeTransport::Local { .. }, .. })
             && self.intent.ways == AllowedTransports::Auto;
         if !tried_local {
             return self.lost(now_ms, home, cause);
         }
-        let warning = format!("local queue of home `{}` cannot be used, taking QUIC: {cause}", home.name);
-        self.effects.push_back(SessionEffect::Warn(warning));
+        let note = SessionNote::SocketUnusable { home: home.name.clone(), cause: cause.to_string() };
+        self.effects.push_back(SessionEffect::Log(note));
         self.detach();
         self.link.avoid_local = true;
         self.link.state = LinkState::Idle { retry_at_ms: now_ms };
     }
 
     /// Handles a home that does not serve the rank: tells the coordinator at once, and retries after a pause.
-    fn lost(&mut self, now_ms: u64, home: &Home, cause: String) {
+    fn lost(&mut self, now_ms: u64, home: &Home, cause: LinkFailure) {
         self.detach();
         self.link.avoid_local = false;
         self.link.unreachable = Some(home.worker);
         self.link.failures = self.link.failures.saturating_add(1);
-        if self.link.failures == 1 {
-            self.effects.push_back(SessionEffect::Warn(format!("lost home `{}`: {cause}", home.name)));
-        }
         self.link.cause = Some(format!("home `{}`: {cause}", home.name));
+        if self.link.failures == 1 {
+            let home = home.name.clone();
+            self.effects.push_back(SessionEffect::Log(SessionNote::HomeLost { home, cause }));
+        }
         let retry_at_ms = now_ms.saturating_add(self.backoff_ms(self.link.failures));
         self.link.state = LinkState::Idle { retry_at_ms };
         self.ask();

@@ -7,6 +7,7 @@
 mod coordinator;
 mod error;
 mod link;
+mod note;
 mod receive_window;
 mod wait_reason;
 
@@ -26,6 +27,7 @@ use crate::{
 use coordinator::Membership;
 pub use error::RankError;
 use link::Link;
+pub use note::{LinkFailure, SessionNote};
 use receive_window::ExpectedStream;
 pub use wait_reason::WaitReason;
 
@@ -291,8 +293,8 @@ pub enum SessionEffect {
     },
     /// The session has failed. The trainer gets the error after the batches that were handed over before.
     Fail(RankError),
-    /// Write a warning to the log.
-    Warn(String),
+    /// Report this in the log, as a warning.
+    Log(SessionNote),
 }
 
 /// Whether the session has more batches to deliver.

@@ -78,11 +78,11 @@ impl Rank {
         std::iter::from_fn(|| self.core.poll_effect()).collect()
     }
 
-    /// Handles an event, and returns the effects except warnings.
+    /// Handles an event, and returns the effects except notes for the log.
     fn on(&mut self, event: SessionEvent) -> Vec<SessionEffect> {
         self.core.handle(self.now_ms, event);
         let mut effects = self.effects();
-        effects.retain(|effect| !matches!(effect, SessionEffect::Warn(_)));
+        effects.retain(|effect| !matches!(effect, SessionEffect::Log(_)));
         effects
     }
 

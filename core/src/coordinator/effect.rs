@@ -1,4 +1,4 @@
-//! The inputs and outputs of the core besides messages: peers, changes of the durable state, log lines.
+//! The inputs and outputs of the core besides messages: peers, changes of the durable state.
 
 use crate::{
     Fingerprint, Position, Receipt, Role, SampleId,
@@ -6,6 +6,8 @@ use crate::{
     messages::{FromCoordinator, NodeId, SessionId, StartReason},
 };
 use serde::{Deserialize, Serialize};
+
+use super::ClusterNote;
 
 /// The id of one connection to the coordinator, assigned by the shell and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,28 +44,8 @@ pub enum Answer {
 pub enum Effect {
     /// Make this change durable, in the order of the effects.
     Persist(Change),
-    /// Write this line to the log.
-    Log(LogLine),
-}
-
-/// One line of the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogLine {
-    /// The severity.
-    pub level: LogLevel,
-    /// The text.
-    pub text: String,
-}
-
-/// The severity of a log line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogLevel {
-    /// Normal operation.
-    Info,
-    /// An operator may have to look.
-    Warn,
-    /// A job has failed.
-    Error,
+    /// Report this in the log.
+    Log(ClusterNote),
 }
 
 /// A change of the durable state. A put replaces the existing record; applying a change twice has the effect of

@@ -10,7 +10,7 @@ use crate::{
     redact,
 };
 
-use super::{Change, Coordinator, Effect, JobRecord, LogLevel, MAX_JOBS, NAMED_SAMPLES, ledger::Ledger, over_limit};
+use super::{Change, ClusterNote, Coordinator, Effect, JobRecord, MAX_JOBS, NAMED_SAMPLES, ledger::Ledger, over_limit};
 
 /// The largest number of job files whose problems are kept for the status.
 const MAX_PROBLEMS: usize = 1_000;
@@ -85,14 +85,14 @@ impl Coordinator {
         }
         let name = job.name.clone();
         let state = JobState::created(job);
-        let text = format!(
-            "job `{name}` created: {} samples of `{}`, fingerprint {}",
-            state.job.samples,
-            redact(&state.job.dataset),
-            state.fingerprint
-        );
+        let created = ClusterNote::JobCreated {
+            job: name.clone(),
+            samples: state.job.samples,
+            dataset: redact(&state.job.dataset).to_string(),
+            fingerprint: state.fingerprint,
+        };
         self.effects.push_back(Effect::Persist(Change::PutJob(state.record())));
-        self.log(LogLevel::Info, text);
+        self.log(created);
         self.jobs.insert(name, state);
         Ok(FromCoordinator::Done)
     }
@@ -106,7 +106,7 @@ impl Coordinator {
         if !mutated(Mutation::ForgetRemoval) {
             self.effects.push_back(Effect::Persist(Change::DeleteJob(name.to_owned())));
         }
-        self.log(LogLevel::Info, format!("job `{name}` removed"));
+        self.log(ClusterNote::JobRemoved { job: name.to_owned() });
         Ok(FromCoordinator::Done)
     }
 
@@ -135,29 +135,27 @@ impl Coordinator {
     pub(super) fn record_bad_sample(&mut self, worker: &str, bad: BadSample) {
         let Some(state) = self.jobs.get_mut(&bad.job) else { return };
         if bad.sample.0 >= state.job.samples {
-            let text =
-                format!("worker `{worker}` reports sample {} of job `{}`, which has no such", bad.sample, bad.job);
-            return self.log(LogLevel::Warn, text);
+            let worker = worker.to_owned();
+            return self.log(ClusterNote::UnknownSample { worker, job: bad.job, sample: bad.sample });
         }
         let name = bad.job.clone();
         let Some(record) = state.ledger.record(bad) else { return };
-        let mut lines = Vec::new();
+        let mut notes = Vec::new();
         if let Some(named) = &record.named {
             // If a dataset lacks a field, every sample of it is bad: log the first, and then each tenfold count.
             let alike = state.ledger.named().iter().filter(|(_, bad)| bad.cause == named.cause).count();
-            let so_far = if alike > 1 { format!(" ({alike} samples so far)") } else { String::new() };
             if [1, 10, 100, 1000].contains(&alike) {
-                lines.push((
-                    LogLevel::Warn,
-                    format!(
-                        "bad sample {} of job `{name}` in shard `{}`, key `{}`: {}{so_far}",
-                        record.sample, named.shard, named.key, named.cause
-                    ),
-                ));
+                notes.push(ClusterNote::BadSample {
+                    job: name.clone(),
+                    sample: record.sample,
+                    shard: named.shard.clone(),
+                    key: named.key.clone(),
+                    cause: named.cause.clone(),
+                    alike,
+                });
             }
             if state.ledger.named().len() == NAMED_SAMPLES {
-                let text = format!("job `{name}` has {NAMED_SAMPLES} bad samples; more are counted and not logged");
-                lines.push((LogLevel::Warn, text));
+                notes.push(ClusterNote::BadSamplesMuted { job: name.clone() });
             }
         }
         if !mutated(Mutation::ForgetBadSamples) {
@@ -166,15 +164,13 @@ impl Coordinator {
         if state.failed.is_none() {
             state.failed = state.ledger.verdict(&state.job);
             if let Some(cause) = &state.failed {
-                lines.push((LogLevel::Error, format!("job `{name}` has failed: {cause}")));
+                notes.push(ClusterNote::JobFailed { job: name, cause: cause.clone() });
                 if !mutated(Mutation::ForgetVerdict) {
                     self.effects.push_back(Effect::Persist(Change::PutJob(state.record())));
                 }
             }
         }
-        for (level, text) in lines {
-            self.log(level, text);
-        }
+        notes.into_iter().for_each(|note| self.log(note));
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
 };
 
 use super::{
-    Change, Coordinator, Effect, LogLevel, MAX_RUNS, MAX_WORLD, SUPERSEDED_SESSIONS, Successor,
+    Change, ClusterNote, Coordinator, Effect, MAX_RUNS, MAX_WORLD, SUPERSEDED_SESSIONS, Successor,
     jobs::RunState,
     over_limit,
     session::{RankState, SessionState},
@@ -269,19 +269,15 @@ impl Coordinator {
             dirty: true,
             persisted_ms: self.now_ms,
         };
-        let why = match reason {
-            StartReason::Beginning => ", the beginning,".to_owned(),
-            StartReason::Resumed { session } => format!(", where all ranks of {session} had got to,"),
-            StartReason::Given => String::new(),
-        };
-        let text = format!(
-            "{id} of {} started at {start}{why} by rank {} of {} ({})",
-            session.run_name(),
-            join.rank,
-            join.world,
-            join.client
-        );
-        self.log(LogLevel::Info, text);
+        self.log(ClusterNote::SessionStarted {
+            session: id,
+            run: session.run_name(),
+            start,
+            reason,
+            rank: join.rank,
+            world: join.world,
+            client: join.client.clone(),
+        });
         self.sessions.insert(id, session);
         if !mutated(Mutation::ForgetPersist) {
             self.persist_session(id);
@@ -297,17 +293,12 @@ impl Coordinator {
         let (now_ms, liveness_ms) = (self.now_ms, self.config.liveness_ms);
         let session = self.sessions.get_mut(&id).expect("the session before is there");
         let alive = session.ranks.values().filter(|rank| rank.is_alive(now_ms, liveness_ms)).count();
-        let text = format!(
-            "{id} of {} was superseded by {}; {alive} of its ranks were alive",
-            session.run_name(),
-            successor.session
-        );
+        let (run, by) = (session.run_name(), successor.session);
         session.superseded_by = Some(successor);
         for rank in session.ranks.values_mut() {
             rank.home = None;
         }
-        let level = if alive == 0 { LogLevel::Info } else { LogLevel::Warn };
-        self.log(level, text);
+        self.log(ClusterNote::SessionSuperseded { session: id, run, successor: by, alive });
         self.persist_session(id);
     }
 

@@ -8,7 +8,8 @@ use crate::{
 };
 
 use super::{
-    Candidate, ConnectionId, Coordinator, LogLevel, MAX_WORKERS, over_limit, recent::RecentEvents, session::RankState,
+    Candidate, ClusterNote, ConnectionId, Coordinator, MAX_WORKERS, WorkerGone, over_limit, recent::RecentEvents,
+    session::RankState,
 };
 
 /// A worker that is alive.
@@ -43,10 +44,11 @@ impl Coordinator {
             }
             None => {
                 let Home { name, node, quic, .. } = &beat.home;
-                self.log(LogLevel::Info, format!("worker `{name}` joined: node `{}`, address {quic}", node.0));
+                let (worker, node, quic) = (name.clone(), node.clone(), quic.to_string());
+                self.log(ClusterNote::WorkerJoined { worker, node, quic });
             }
             Some(worker) if beat.draining && !worker.draining => {
-                self.log(LogLevel::Info, format!("worker `{}` is draining", beat.home.name));
+                self.log(ClusterNote::WorkerDraining { worker: beat.home.name.clone() });
             }
             Some(_) => {}
         }
@@ -85,7 +87,7 @@ impl Coordinator {
             .map(|(id, _)| *id)
             .collect();
         for worker in before {
-            self.remove_worker(worker, "was started anew");
+            self.remove_worker(worker, WorkerGone::StartedAnew);
         }
     }
 
@@ -99,7 +101,7 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn remove_worker(&mut self, id: WorkerId, why: &str) {
+    pub(super) fn remove_worker(&mut self, id: WorkerId, cause: WorkerGone) {
         let Some(worker) = self.workers.remove(&id) else { return };
         let mut homeless = 0;
         for rank in self.sessions.values_mut().flat_map(|session| session.ranks.values_mut()) {
@@ -109,9 +111,7 @@ impl Coordinator {
             }
             rank.unreachable.remove(&id);
         }
-        // A worker that leaves regularly may close its connection before its leave request is handled.
-        let level = if homeless == 0 { LogLevel::Info } else { LogLevel::Warn };
-        self.log(level, format!("worker `{}` {why}; {homeless} ranks need another home", worker.home.name));
+        self.log(ClusterNote::WorkerGone { worker: worker.home.name, cause, homeless });
     }
 
     /// Returns the rank's home: the current one, unless it is dead, draining or unreachable, or there is a better one.

@@ -13,6 +13,7 @@ mod ledger;
 mod limits;
 mod members;
 mod memory;
+mod note;
 mod placement;
 mod recent;
 mod runs;
@@ -32,11 +33,12 @@ use crate::{
 };
 pub use durability::{Durability, Terms, usable_lease};
 pub use effect::{
-    Answer, BadSampleRecord, BadSampleReport, Change, ConnectionId, Durable, Effect, JobRecord, LogLevel, LogLine,
-    RankRecord, RequestPeer, SessionRecord, Successor,
+    Answer, BadSampleRecord, BadSampleReport, Change, ConnectionId, Durable, Effect, JobRecord, RankRecord,
+    RequestPeer, SessionRecord, Successor,
 };
 pub use ledger::{LEDGER_SAMPLES, Ledger, NAMED_SAMPLES};
 pub use memory::MemoryState;
+pub use note::{ClusterNote, LogLevel, WorkerGone};
 pub use placement::{Candidate, NearestThenLeastLoaded, Placement};
 pub use status::{
     BadSampleStatus, JobProblem, JobStatus, RankStatus, RunStatus, ServedRank, SessionStatus, StageRate, Status,
@@ -149,7 +151,7 @@ impl Coordinator {
             Ok(()) => match request {
                 ToCoordinator::WorkerHeartbeat(beat) => self.beat_worker(peer.connection, beat),
                 ToCoordinator::WorkerLeave { worker } => {
-                    self.remove_worker(worker, "left");
+                    self.remove_worker(worker, WorkerGone::Left);
                     Ok(FromCoordinator::Done)
                 }
                 ToCoordinator::Join(join) => self.join(&join),
@@ -205,7 +207,7 @@ impl Coordinator {
         let gone: Vec<WorkerId> =
             self.workers.iter().filter(|(_, worker)| worker.connection == connection).map(|(id, _)| *id).collect();
         for worker in gone.into_iter().filter(|_| !mutated(Mutation::DeadHome)) {
-            self.remove_worker(worker, "lost its connection");
+            self.remove_worker(worker, WorkerGone::Disconnected);
         }
     }
 
@@ -261,7 +263,7 @@ impl Coordinator {
             .map(|(id, _)| *id)
             .collect();
         for worker in silent {
-            self.remove_worker(worker, &format!("was silent for {liveness_ms} ms"));
+            self.remove_worker(worker, WorkerGone::Silent { liveness_ms });
         }
     }
 
@@ -272,8 +274,8 @@ impl Coordinator {
         self.effects.push_back(Effect::Persist(Change::PutSession(session.record())));
     }
 
-    fn log(&mut self, level: LogLevel, text: String) {
-        self.effects.push_back(Effect::Log(LogLine { level, text }));
+    fn log(&mut self, note: ClusterNote) {
+        self.effects.push_back(Effect::Log(note));
     }
 }
 

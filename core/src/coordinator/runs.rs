@@ -5,7 +5,7 @@ use crate::{
     messages::{BAD_SAMPLES_PAGE, FromCoordinator, Refusal, RunName},
 };
 
-use super::{Coordinator, LogLevel};
+use super::{ClusterNote, Coordinator};
 
 /// The number of runs that a refusal names.
 const NAMED_RUNS: usize = 10;
@@ -30,14 +30,14 @@ impl Coordinator {
         if session.is_reset {
             return Ok(FromCoordinator::Done);
         }
-        let text = format!("{name} was reset: {id} had got to {}", session.acknowledged());
+        let acknowledged = session.acknowledged();
         let session = self.sessions.get_mut(&id).expect("it was just found");
         session.is_reset = true;
         for rank in session.ranks.values_mut() {
             rank.home = None;
         }
         self.persist_session(id);
-        self.log(LogLevel::Warn, text);
+        self.log(ClusterNote::RunReset { run: name, session: id, acknowledged });
         Ok(FromCoordinator::Done)
     }
 

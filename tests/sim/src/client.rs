@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, collections::VecDeque, rc::Rc};
 
 use spdl_core::{
     Position, Receipt, SampleId,
-    client::{HomeTransport, Intent, LinkId, Progress, RankError, SessionCore, SessionEffect, SessionEvent, Timing},
+    client::{
+        HomeTransport, Intent, LinkFailure, LinkId, Progress, RankError, SessionCore, SessionEffect, SessionEvent,
+        SessionNote, Timing,
+    },
     layout::entry_flags,
     messages::{FromCoordinator, Home, Refusal, Session, Transport},
 };
@@ -20,6 +23,8 @@ use crate::{
 
 /// The time limit for the leave request.
 const NOTICE_US: u64 = 1_500_000;
+/// Why a link is lost whose task ended.
+const TASK_ENDED: &str = "its task ended";
 
 pub(crate) struct ClientProcess {
     pub(crate) process: Process,
@@ -235,29 +240,36 @@ impl World {
             }
             SessionEffect::End { position } => self.clients[client].ready.push_back(Ready::End(position)),
             SessionEffect::Fail(error) => self.on_failed(client, &error),
-            SessionEffect::Warn(text) => self.on_warning(client, &text),
+            SessionEffect::Log(note) => self.on_log_of_client(client, &note),
         }
     }
 
-    fn on_warning(&mut self, client: usize, text: &str) {
-        self.note(format_args!("client {client} says: {text}"));
-        for (part, name) in [
-            ("lost home", "home_lost"),
-            ("moving to home", "home_moved_by_the_coordinator"),
-            ("is going away", "home_left_politely"),
-            ("taking QUIC", "socket_failed_and_quic_taken"),
-            ("does not know session", "joined_again_after_a_forgotten_session"),
-        ] {
-            if text.contains(part) {
-                self.coverage.count(name);
+    fn on_log_of_client(&mut self, client: usize, note: &SessionNote) {
+        self.note(format_args!("client {client} says: {note}"));
+        match note {
+            SessionNote::HomeLost { cause, .. } => {
+                self.coverage.count("home_lost");
+                // No process in the simulation breaks the protocol, so leaving a home for that reason is a bug. The end
+                // of a link's task is only reported to the core after the core has left the link.
+                let is_wrong = match cause {
+                    LinkFailure::Violation(_) => true,
+                    LinkFailure::Broken(cause) => cause == TASK_ENDED,
+                    LinkFailure::NoTransport(_) | LinkFailure::Silent { .. } | LinkFailure::Fault(_) => false,
+                };
+                if is_wrong {
+                    self.fail(format!("client {client}: {note}"));
+                }
             }
-        }
-        // No process in the simulation breaks the protocol, so leaving a home for that reason is a bug. The end of a
-        // link's task is only reported to the core after the core has left the link.
-        for wrong in ["it sent", "it filled", "it ended", "it attached", "its task ended"] {
-            if text.contains(wrong) {
-                self.fail(format!("client {client}: {text}"));
+            SessionNote::SocketUnusable { cause, .. } => {
+                self.coverage.count("socket_failed_and_quic_taken");
+                if cause == TASK_ENDED {
+                    self.fail(format!("client {client}: {note}"));
+                }
             }
+            SessionNote::HomeChanged { .. } => self.coverage.count("home_moved_by_the_coordinator"),
+            SessionNote::HomeLeaving { .. } => self.coverage.count("home_left_politely"),
+            SessionNote::SessionForgotten { .. } => self.coverage.count("joined_again_after_a_forgotten_session"),
+            SessionNote::Started { .. } | SessionNote::RefusedForNow { .. } | SessionNote::CoordinatorAway { .. } => {}
         }
     }
 
@@ -325,7 +337,7 @@ impl World {
             self.tell_core(client, SessionEvent::Freed { link, slot });
         }
         // The core is informed of the end of a link's task in every case.
-        self.tell_core(client, SessionEvent::LinkLost { link, cause: "its task ended".into() });
+        self.tell_core(client, SessionEvent::LinkLost { link, cause: TASK_ENDED.into() });
         self.close(end.conn, 0);
     }
 

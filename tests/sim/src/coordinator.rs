@@ -2,8 +2,8 @@
 
 use spdl_core::{
     coordinator::{
-        Answer, Change, ConnectionId, Coordinator, Durability, Durable, Effect, NearestThenLeastLoaded, RequestPeer,
-        Role,
+        Answer, Change, ClusterNote, ConnectionId, Coordinator, Durability, Durable, Effect, NearestThenLeastLoaded,
+        RequestPeer, Role, WorkerGone,
     },
     messages::{FromCoordinator, Refusal, ToCoordinator},
     mutations::{Mutation, mutated},
@@ -153,15 +153,15 @@ impl World {
         lead.newest_ms = lead.newest_ms.max(now_ms);
         let result = event(&mut lead.core, now_ms);
         let mut changes = Vec::new();
-        let mut lines = Vec::new();
+        let mut notes = Vec::new();
         while let Some(effect) = lead.core.poll_effect() {
             match effect {
                 Effect::Persist(change) => changes.push(change),
-                Effect::Log(line) => lines.push(line.text),
+                Effect::Log(note) => notes.push(note),
             }
         }
-        for line in lines {
-            self.on_log(at, &line);
+        for note in notes {
+            self.on_log(at, &note);
         }
         self.oracle.persisting(at, &changes);
         (result, changes)
@@ -177,13 +177,16 @@ impl World {
         }
     }
 
-    fn on_log(&mut self, at: usize, line: &str) {
-        self.note(format_args!("coordinator {at} says: {line}"));
-        if line.contains("was silent for") {
-            self.coverage.count("worker_was_silent_for_longer_than_liveness");
-        }
-        if line.contains("lost its connection") {
-            self.coverage.count("worker_lost_its_connection");
+    fn on_log(&mut self, at: usize, note: &ClusterNote) {
+        self.note(format_args!("coordinator {at} says: {note}"));
+        match note {
+            ClusterNote::WorkerGone { cause: WorkerGone::Silent { .. }, .. } => {
+                self.coverage.count("worker_was_silent_for_longer_than_liveness");
+            }
+            ClusterNote::WorkerGone { cause: WorkerGone::Disconnected, .. } => {
+                self.coverage.count("worker_lost_its_connection");
+            }
+            _ => {}
         }
     }
 

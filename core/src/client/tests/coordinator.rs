@@ -167,7 +167,12 @@ fn the_first_silence_of_a_row_is_told_and_the_others_are_not() {
     for _ in 0..3 {
         rank.wake();
         rank.core.handle(rank.now_ms, SessionEvent::Unanswered { cause: "away".into() });
-        told.push(rank.effects().iter().filter(|effect| matches!(effect, SessionEffect::Warn(_))).count());
+        told.push(
+            rank.effects()
+                .iter()
+                .filter(|effect| matches!(effect, SessionEffect::Log(SessionNote::CoordinatorAway { .. })))
+                .count(),
+        );
     }
     assert_eq!(told, [1, 0, 0]);
 }
@@ -231,7 +236,7 @@ fn the_first_rank_says_where_its_session_starts_and_why() {
     let said = rank
         .effects()
         .into_iter()
-        .find_map(|effect| if let SessionEffect::Warn(text) = effect { Some(text) } else { None });
+        .find_map(|effect| if let SessionEffect::Log(note) = effect { Some(note.to_string()) } else { None });
     let expected = "session 7 of run `lr-1` of job `train` starts at 0:48, where all ranks of session 6 had got to";
     assert_eq!(said.as_deref(), Some(expected));
 }

@@ -94,7 +94,9 @@ fn the_first_failure_of_a_row_is_told_and_the_others_are_not() {
         told.push(
             effects
                 .iter()
-                .filter(|effect| matches!(effect, SessionEffect::Warn(text) if text.contains("lost home")))
+                .filter(|effect| {
+                    matches!(effect, SessionEffect::Log(SessionNote::HomeLost { cause: LinkFailure::Broken(_), .. }))
+                })
                 .count(),
         );
         rank.on(SessionEvent::Unanswered { cause: "away".into() });

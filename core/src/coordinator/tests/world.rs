@@ -43,7 +43,7 @@ impl World {
     pub(crate) fn carry_out(&mut self) {
         while let Some(effect) = self.core.poll_effect() {
             match effect {
-                Effect::Log(line) => self.log.push(line.text),
+                Effect::Log(line) => self.log.push(line.to_string()),
                 Effect::Persist(change) => {
                     self.state.apply(std::slice::from_ref(&change));
                     self.changes.push(change);
