@@ -9,7 +9,7 @@ mod attempt;
 mod client;
 mod disk;
 mod error;
-#[cfg(any(test, feature = "test-util"))]
+#[cfg(test)]
 pub mod flaky;
 mod hedge;
 mod memory;
