@@ -58,6 +58,12 @@ pub enum FormatError {
         /// Hash in the manifest.
         expected: spdl_core::Fingerprint,
     },
+    /// The manifest names a format that this program does not read.
+    #[error("names the format `{format}`, which this program does not know: it was written by another spdl-cluster")]
+    UnknownFormat {
+        /// Its name, escaped.
+        format: String,
+    },
     /// The checksum matches but the content contradicts itself.
     #[error("makes no sense: {0}")]
     Malformed(String),

@@ -6,13 +6,14 @@
 #[cfg(feature = "store")]
 pub mod dataset;
 mod envelope;
+pub mod format;
 pub mod index;
 mod job_file;
 pub mod manifest;
 #[cfg(feature = "store")]
 pub mod store;
-pub mod tar;
 pub mod voc;
 
 pub use envelope::FormatError;
+pub use format::tar;
 pub use job_file::{read_job_file, resolve_dataset};

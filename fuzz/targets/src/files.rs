@@ -131,7 +131,8 @@ pub(crate) fn index(data: &[u8]) {
     let mut builder = IndexBuilder::new();
     for record in index.records() {
         assert!(record.fields().all(|field| record.field(field.name) == Some(field)), "{record:?}");
-        let fields = record.fields().map(|field| (field.name, field.offset, field.bytes, field.crc32c));
+        let fields =
+            record.fields().map(|field| (field.name, field.offset, field.bytes, field.crc32c.expect("a checksum")));
         builder.record(record.key, record.samples, fields).expect("a record that was read can be written");
         for (number, field) in (0..).zip(record.fields()) {
             if let Some(segments) = record.segments(field.name) {

@@ -1,26 +1,26 @@
-//! Collects facts about a shard while its bytes are written or read: the record index, the blocks, the samples of
+//! Collects facts about a tar while its bytes are written or read: the record index, the blocks, the samples of
 //! annotated records, and the oddities.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
-use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{DatasetError, blocks::BlockCutter};
+use super::{
+    DatasetError,
+    blocks::BlockCutter,
+    scan::{DatasetOddities, Outline, ScannedShard},
+};
 use crate::{
     index::{IndexBuilder, Segments},
-    manifest::{BlockFacts, ShardFacts, is_class_name},
-    tar::{OddTally, RecordReader, ScannedRecord, TarEnd, TarOddity},
+    manifest::{ShardFacts, is_class_name},
+    tar::{RecordReader, ScannedRecord, TarEnd, TarOddity},
     voc::{Annotation, MAX_ANNOTATION_BYTES, VocError},
 };
 use spdl_core::Fingerprint;
 
-/// Upper limit of the notes that a report keeps; more are only counted.
-pub(super) const MAX_NOTES: usize = 100;
-
 /// Builds a shard's index while its bytes pass.
 #[derive(Debug)]
-pub(super) struct Catalog {
+pub(crate) struct Catalog {
     shard: String,
     reader: RecordReader,
     records: Records,
@@ -50,30 +50,6 @@ pub(super) struct SegmentsOf {
     pub(super) lengths: Vec<[u8; 2]>,
 }
 
-/// The oddities and statistics of a shard's records, for the report.
-#[derive(Debug, Default)]
-pub(super) struct DatasetOddities {
-    /// Fields: the number of records that have each, and the field's number in the order of first appearance.
-    pub(super) fields: BTreeMap<String, (u64, usize)>,
-    /// Classes of the objects in annotations.
-    pub(super) classes: BTreeSet<String>,
-    pub(super) empty_fields: u64,
-    /// Members and records, counted by what is odd about them.
-    pub(super) members: OddTally,
-    /// The first and the last record.
-    pub(super) ends: Option<[Outline; 2]>,
-    pub(super) records_without_samples: u64,
-    pub(super) bad_annotations: u64,
-    pub(super) notes: Vec<String>,
-}
-
-/// The key of a record and the names of its fields.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Outline {
-    pub(super) key: String,
-    pub(super) fields: Vec<String>,
-}
-
 /// A set of fields by their numbers, as 64 bits; numbers that are equal modulo 64 share a bit.
 #[derive(Clone, Copy, Debug, Default)]
 struct FieldSet(u64);
@@ -90,19 +66,10 @@ impl FromIterator<usize> for FieldSet {
     }
 }
 
-/// The facts about a complete shard.
-#[derive(Debug)]
-pub(super) struct Catalogued {
-    pub(super) facts: ShardFacts,
-    pub(super) blocks: Vec<BlockFacts>,
-    pub(super) index: Bytes,
-    pub(super) odd: DatasetOddities,
-}
-
 impl Catalog {
     /// Creates a catalogue of the shard at `shard` in its folder. With `boxes`, a record has as many samples as its
     /// field of that name has objects; otherwise one.
-    pub(super) fn new(shard: &str, boxes: Option<&str>, block_bytes: u64) -> Self {
+    pub(crate) fn new(shard: &str, boxes: Option<&str>, block_bytes: u64) -> Self {
         let reader = RecordReader::new(shard);
         let reader = match boxes {
             Some(field) => reader.keep(field, MAX_ANNOTATION_BYTES),
@@ -121,7 +88,7 @@ impl Catalog {
     }
 
     /// Adds the records in the shard's next bytes.
-    pub(super) fn read(&mut self, chunk: &[u8]) -> Result<(), DatasetError> {
+    pub(crate) fn read(&mut self, chunk: &[u8]) -> Result<(), DatasetError> {
         let (shard, records) = (&self.shard, &mut self.records);
         self.reader.read(chunk, |record| records.record(shard, record))?;
         self.check()
@@ -134,12 +101,12 @@ impl Catalog {
     }
 
     /// Returns the number of records that are complete so far.
-    pub(super) fn record_count(&self) -> u32 {
+    pub(crate) fn record_count(&self) -> u32 {
         self.records.index.record_count()
     }
 
     /// Finishes the shard, whose object has `etag`.
-    pub(super) fn finish(mut self, etag: Option<String>) -> Result<Catalogued, DatasetError> {
+    pub(crate) fn finish(mut self, etag: Option<String>) -> Result<ScannedShard, DatasetError> {
         let TarEnd { record, bytes: shard_bytes, odd: members } = self.reader.finish()?;
         if let Some(record) = record {
             self.records.record(&self.shard, record);
@@ -159,7 +126,7 @@ impl Catalog {
             index_bytes: index.bytes().len() as u64,
             index_hash,
         };
-        Ok(Catalogued { facts, blocks, index: index.bytes().clone(), odd })
+        Ok(ScannedShard { facts, blocks, index: index.bytes().clone(), odd })
     }
 
     fn check(&mut self) -> Result<(), DatasetError> {
@@ -238,26 +205,6 @@ impl Records {
                 self.odd.note(|| format!("shard `{shard}`, record `{}`: {error}", record.key));
                 0
             }
-        }
-    }
-}
-
-impl DatasetOddities {
-    fn field(&mut self, name: &str) {
-        match self.fields.get_mut(name) {
-            Some((records, _)) => *records += 1,
-            None => drop(self.fields.insert(name.to_owned(), (1, self.fields.len()))),
-        }
-    }
-
-    /// Returns the number of a field that occurred before.
-    fn field_number(&self, name: &str) -> usize {
-        self.fields[name].1
-    }
-
-    pub(super) fn note(&mut self, note: impl FnOnce() -> String) {
-        if self.notes.len() < MAX_NOTES {
-            self.notes.push(note());
         }
     }
 }

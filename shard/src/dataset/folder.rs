@@ -1,19 +1,13 @@
-//! A dataset's folder: lists what lies in it, and removes it.
+//! A dataset's folder: what may be in it, and removing it.
 
-use std::{future::ready, pin::pin};
+use object_store::ObjectStoreExt;
 
-use futures::{Stream, StreamExt, TryStreamExt};
-use object_store::{ObjectMeta, ObjectStoreExt};
-
-use super::{DatasetError, LeftOutReason, LeftOutTally, catalog::Catalogued};
+use super::{DatasetError, scan::ScannedShard};
 use crate::{
     index::INDEX_SUFFIX,
     manifest::ManifestBuilder,
     store::{DatasetStore, StoreError},
 };
-
-/// Upper limit of the objects that are listed in a folder, so that a wrong bucket does not exhaust the memory.
-const MAX_LISTED: usize = 10_000_000;
 
 /// What happens to a dataset that exists already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,42 +25,7 @@ pub(super) fn in_use<T>(at: &DatasetStore, name: &str) -> Result<T, DatasetError
     Err(DatasetError::InUse { url: at.url_of(name) })
 }
 
-/// Lists the shards in a folder and its subfolders, by name: every object that ends in `.tar`. The other objects are
-/// counted in `others`.
-pub(super) async fn list_shards(
-    from: &DatasetStore,
-    others: &mut LeftOutTally,
-) -> Result<Vec<(String, ObjectMeta)>, DatasetError> {
-    let mut shards = Vec::new();
-    let mut listed = pin!(list(from));
-    while let Some((name, meta)) = listed.try_next().await? {
-        if name.ends_with(".tar") {
-            shards.push((name, meta));
-        } else {
-            others.add(&name, LeftOutReason::NoShard);
-        }
-    }
-    shards.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    Ok(shards)
-}
-
-/// Lists the names of all objects in a folder and its subfolders, in no order.
-pub(super) async fn list_all(from: &DatasetStore) -> Result<Vec<String>, DatasetError> {
-    list(from).map_ok(|(name, _)| name).try_collect().await
-}
-
-fn list(from: &DatasetStore) -> impl Stream<Item = Result<(String, ObjectMeta), DatasetError>> {
-    let folder = from.folder().clone();
-    let url = from.url().to_owned();
-    let listed = from.object().list(Some(&folder)).take(MAX_LISTED);
-    listed.map_err(move |source| StoreError::of(&url, source).into()).try_filter_map(move |meta| {
-        let parts = meta.location.prefix_match(&folder);
-        let name = parts.map(|parts| parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/"));
-        ready(Ok(name.map(|name| (name, meta))))
-    })
-}
-
-pub(super) fn add_shard(manifest: &mut ManifestBuilder, shard: &Catalogued) -> Result<(), DatasetError> {
+pub(super) fn add_shard(manifest: &mut ManifestBuilder, shard: &ScannedShard) -> Result<(), DatasetError> {
     let added = manifest.shard(&shard.facts, &shard.blocks);
     added.map_err(|source| DatasetError::Unwritable { url: shard.facts.url.clone(), source })
 }

@@ -1,27 +1,30 @@
-//! Makes a manifest and record indexes for existing shards, without rewriting them.
+//! Makes a manifest and indexes for existing data, without rewriting them.
 
-use futures::{StreamExt, TryStreamExt, stream};
-use object_store::{ObjectMeta, ObjectStoreExt};
+use futures::TryStreamExt;
 
 use super::{
-    DatasetError, DatasetProgress, DatasetReport, LeftOutTally,
-    catalog::{Catalog, Catalogued},
-    folder::{Overwrite, add_shard, dataset_name, list_shards, remove},
+    DatasetError, DatasetProgress, DatasetReport, LeftOutReason, LeftOutTally,
+    folder::{Overwrite, add_shard, dataset_name, remove},
     known::Known,
+    listing::Listing,
     pack::check_block_bytes,
-    replace::{NotCommitted, recover, refuse_manifest, settle_indexes, staged, switch},
+    replace::{NotCommitted, is_own, recover, refuse_manifest, settle_indexes, staged, switch},
     report::{DatasetTally, Meter},
+    scan::Scan,
     source::way_out_of,
 };
 use crate::{
+    format::{self, DEFAULT_FORMAT, Format},
     index::INDEX_SUFFIX,
     manifest::{DEFAULT_BLOCK_BYTES, MANIFEST_NAME, ManifestBuilder, check_names},
-    store::{DatasetStore, StoreError},
+    store::DatasetStore,
 };
 
 /// How shards are indexed.
 #[derive(Clone, Debug)]
 pub struct IndexOptions {
+    /// The format. Default: the first one that recognises the folder.
+    pub format: Option<&'static dyn Format>,
     /// Which shards are indexed. Default: all.
     pub shards: ShardList,
     /// The dataset's name. Default: the last part of its URL.
@@ -56,7 +59,7 @@ pub enum Knowledge {
 /// The shards of a dataset, relative to its folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ShardList {
-    /// Every object in the folder and its subfolders that ends in `.tar`, by name.
+    /// All that the format finds in the folder and its subfolders, by name.
     #[default]
     All,
     /// These, in this order. Web servers allow only this, because they cannot list.
@@ -66,6 +69,7 @@ pub enum ShardList {
 impl Default for IndexOptions {
     fn default() -> Self {
         Self {
+            format: None,
             shards: ShardList::All,
             name: None,
             boxes: None,
@@ -114,8 +118,9 @@ pub async fn index_until(
         Overwrite::Replace => recover(to).await?,
     };
     let known = Known::of(old, options.knowledge);
-    let shards = shards(from, options).await?;
-    let meter = Meter::new(shards.iter().map(|(_, meta)| meta.size).sum(), progress);
+    let folder = list(from, options).await?;
+    let format = format_of(from, options, &folder)?;
+    let meter = Meter::new(0, progress);
     let mut indexing = Indexing {
         from,
         to,
@@ -123,12 +128,12 @@ pub async fn index_until(
         block_bytes,
         known,
         meter,
-        manifest: ManifestBuilder::new(&dataset_name(from, options.name.as_deref())),
+        manifest: ManifestBuilder::new(&dataset_name(from, options.name.as_deref())).format(format),
         tally: DatasetTally::default(),
         written: Vec::new(),
     };
     let mut stop = std::pin::pin!(stop);
-    match indexing.all(shards, &mut stop).await {
+    match indexing.all(format, folder, &mut stop).await {
         Ok(report) => Ok(report),
         Err(NotCommitted { error, can_be_removed }) => {
             for name in indexing.written.iter().filter(|_| can_be_removed) {
@@ -157,10 +162,11 @@ struct Indexing<'i> {
 impl Indexing<'_> {
     async fn all(
         &mut self,
-        shards: Vec<(String, ObjectMeta)>,
+        format: &'static dyn Format,
+        folder: Listing,
         stop: &mut (impl Future<Output = ()> + Unpin),
     ) -> Result<DatasetReport, NotCommitted> {
-        let written = self.write_indexes(shards, stop).await;
+        let written = self.write_indexes(format, folder, stop).await;
         let classes = written.and_then(|()| self.known.classes(&self.options.classes));
         let classes = self.tally.classes(classes.map_err(NotCommitted::before)?);
         let unwritable = |source| DatasetError::Unwritable { url: self.to.url_of(MANIFEST_NAME), source };
@@ -175,28 +181,28 @@ impl Indexing<'_> {
 
     async fn write_indexes(
         &mut self,
-        shards: Vec<(String, ObjectMeta)>,
+        format: &'static dyn Format,
+        folder: Listing,
         stop: &mut (impl Future<Output = ()> + Unpin),
     ) -> Result<(), DatasetError> {
-        let (from, options, block_bytes) = (self.from, self.options, self.block_bytes);
-        let mut catalogued = {
-            let meter = &self.meter;
-            std::pin::pin!(
-                stream::iter(shards)
-                    .map(move |(name, meta)| catalogue(from, options, block_bytes, name, meta, meter))
-                    .buffered(options.shards_at_once.max(1))
-            )
-        };
+        let mut scanned = format.scan(Scan {
+            from: self.from,
+            folder,
+            is_chosen: matches!(self.options.shards, ShardList::Named(_)),
+            options: self.options,
+            block_bytes: self.block_bytes,
+            meter: &self.meter,
+        });
         loop {
             let mut shard = tokio::select! {
                 biased;
                 () = &mut *stop => return Err(DatasetError::Stopped { url: self.to.url().to_owned() }),
-                shard = catalogued.try_next() => match shard? {
+                shard = scanned.try_next() => match shard? {
                     Some(shard) => shard,
                     None => break,
                 },
             };
-            let is_kept = self.known.restore(self.to, options, &mut shard).await?;
+            let is_kept = self.known.restore(self.to, format, self.options, &mut shard).await?;
             add_shard(&mut self.manifest, &shard)?;
             let index = std::mem::take(&mut shard.index);
             let name = format!("{}{INDEX_SUFFIX}", shard.facts.url);
@@ -212,29 +218,31 @@ impl Indexing<'_> {
     }
 }
 
-async fn shards(from: &DatasetStore, options: &IndexOptions) -> Result<Vec<(String, ObjectMeta)>, DatasetError> {
-    let mut others = LeftOutTally::default();
-    let shards = match &options.shards {
-        ShardList::All => list_shards(from, &mut others).await?,
+/// Lists the objects that may belong to the dataset.
+async fn list(from: &DatasetStore, options: &IndexOptions) -> Result<Listing, DatasetError> {
+    match &options.shards {
+        ShardList::All => Listing::of(from, |name| !is_own(name)).await,
         ShardList::Named(names) => {
             if let Some(name) = names.iter().find(|name| !crate::manifest::is_relative_path(name)) {
                 let problem = format!("names `{name}`, which is not a path inside the dataset's folder");
                 return Err(DatasetError::Option { option: "shards", problem });
             }
-            stream::iter(names.clone())
-                .map(|name| async move {
-                    let meta = from.object().head(&from.path_of(&name)).await;
-                    Ok::<_, StoreError>((
-                        name.clone(),
-                        meta.map_err(|source| StoreError::of(&from.url_of(&name), source))?,
-                    ))
-                })
-                .buffered(16)
-                .try_collect()
-                .await?
+            Listing::of_names(from, names).await
         }
-    };
-    if shards.is_empty() {
+    }
+}
+
+/// Returns the format of the folder: the given one, or the one that recognises it.
+fn format_of(
+    from: &DatasetStore,
+    options: &IndexOptions,
+    folder: &Listing,
+) -> Result<&'static dyn Format, DatasetError> {
+    let is_chosen = matches!(options.shards, ShardList::Named(_)) && !folder.is_empty();
+    let found = options.format.or_else(|| format::recognise(folder)).or(is_chosen.then_some(DEFAULT_FORMAT));
+    found.ok_or_else(|| {
+        let mut others = LeftOutTally::default();
+        folder.iter().for_each(|object| others.add(object.name, LeftOutReason::NoShard));
         let mut problem = "shards whose names end in `.tar` are expected".to_owned();
         if let Some(words) = others.in_words() {
             problem.push_str(&format!("; what is there: {words}"));
@@ -243,29 +251,6 @@ async fn shards(from: &DatasetStore, options: &IndexOptions) -> Result<Vec<(Stri
         if let Some(way) = way_out_of(found.iter().map(|entry| entry.suffix.trim_start_matches('.'))) {
             problem.push_str(&format!("; {way}"));
         }
-        return Err(DatasetError::Nothing { origin: from.url().to_owned(), problem });
-    }
-    Ok(shards)
-}
-
-async fn catalogue(
-    from: &DatasetStore,
-    options: &IndexOptions,
-    block_bytes: u64,
-    name: String,
-    meta: ObjectMeta,
-    meter: &Meter<'_>,
-) -> Result<Catalogued, DatasetError> {
-    let etag = from.lasting_etag(meta.e_tag.clone());
-    let mut catalog = Catalog::new(&name, options.boxes.as_deref(), block_bytes);
-    let mut chunks = std::pin::pin!(from.stream(&name, meta));
-    while let Some(chunk) = chunks.try_next().await? {
-        let before = catalog.record_count();
-        catalog.read(&chunk)?;
-        meter.add(0, u64::from(catalog.record_count() - before), chunk.len() as u64);
-    }
-    let before = catalog.record_count();
-    let shard = catalog.finish(etag)?;
-    meter.add(1, u64::from(shard.facts.records - before), 0);
-    Ok(shard)
+        DatasetError::Nothing { origin: from.url().to_owned(), problem }
+    })
 }

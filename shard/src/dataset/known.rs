@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::{DatasetError, IndexOptions, Knowledge, catalog::Catalogued};
+use super::{DatasetError, IndexOptions, Knowledge, scan::ScannedShard};
 use crate::{
-    index::RecordIndex,
+    format::{Format, Record, ShardIndex},
     manifest::{BlockFacts, Manifest},
     store::{DatasetStore, StoreError},
 };
@@ -34,10 +34,12 @@ impl Known {
     pub(super) async fn restore(
         &self,
         to: &DatasetStore,
+        format: &'static dyn Format,
         options: &IndexOptions,
-        shard: &mut Catalogued,
+        shard: &mut ScannedShard,
     ) -> Result<bool, DatasetError> {
-        let Some((manifest, &number)) = self.manifest.as_ref().zip(self.shards.get(&shard.facts.url)) else {
+        let manifest = self.manifest.as_ref().filter(|manifest| manifest.format() == format);
+        let Some((manifest, &number)) = manifest.zip(self.shards.get(&shard.facts.url)) else {
             return Ok(false);
         };
         let old = manifest.shard(number);
@@ -54,9 +56,9 @@ impl Known {
         };
         if (old.index_hash, old.index_bytes) != (shard.facts.index_hash, shard.facts.index_bytes) {
             let Some(index) = &index else { return Ok(false) };
-            let new = RecordIndex::open(shard.index.clone(), shard.facts.index_hash);
+            let new = format.open_index(shard.index.clone(), shard.facts.index_hash);
             let new = new.map_err(|source| DatasetError::Unwritable { url: shard.facts.url.clone(), source })?;
-            if !has_same_fields(index, &new) {
+            if !has_same_fields(&**index, &*new) {
                 return Ok(false);
             }
             if options.boxes.is_some() && index.sample_count() != new.sample_count() {
@@ -96,8 +98,11 @@ impl Known {
     }
 }
 
-/// Returns whether the records have the same keys, fields and checksums in the same places.
-fn has_same_fields(a: &RecordIndex, b: &RecordIndex) -> bool {
-    a.record_count() == b.record_count()
-        && a.records().zip(b.records()).all(|(a, b)| a.key == b.key && a.fields().eq(b.fields()))
+/// Returns whether the records have the same keys, fields and checksums in the same places. Without checksums nothing
+/// shows that they are the same.
+fn has_same_fields(a: &dyn ShardIndex, b: &dyn ShardIndex) -> bool {
+    let is_same = |(a, b): (Record<'_>, Record<'_>)| {
+        a.key == b.key && a.fields().eq(b.fields()) && a.fields().all(|field| field.crc32c.is_some())
+    };
+    a.record_count() == b.record_count() && a.records().zip(b.records()).all(is_same)
 }

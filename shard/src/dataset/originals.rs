@@ -9,18 +9,18 @@ use std::{
 };
 
 use bytes::Bytes;
-use object_store::ObjectStoreExt;
 use spdl_jpeg::Limits;
 
 use super::{
     DatasetError, FieldChoice, PackSource,
+    fields::read_field,
     pack::{ANNOTATION_FIELD, LABEL_FIELD, read_file},
     source::{Listing, SourceRecords, is_picture},
 };
 use crate::{
-    index::{Field, Record, RecordIndex},
+    format::{Field, Record, ShardIndex},
     manifest::Manifest,
-    store::{DatasetStore, StoreError},
+    store::DatasetStore,
 };
 
 /// What a dataset is compared with.
@@ -46,7 +46,9 @@ enum OriginalsKind {
     Files(Arc<SourceRecords>),
     Dataset {
         store: DatasetStore,
-        shards: Vec<(String, RecordIndex)>,
+        manifest: Box<Manifest>,
+        /// The indexes of its shards.
+        shards: Vec<Arc<dyn ShardIndex>>,
         /// Shard and record of each original.
         places: Vec<(usize, u32)>,
     },
@@ -91,9 +93,13 @@ impl Originals {
                         }
                         places.push((shards.len(), number));
                     }
-                    shards.push((shard.url.to_owned(), index));
+                    shards.push(index);
                 }
-                Ok(Self::new(OriginalsKind::Dataset { store: store.clone(), shards, places }, numbers, classes))
+                Ok(Self::new(
+                    OriginalsKind::Dataset { store: store.clone(), manifest: Box::new(manifest), shards, places },
+                    numbers,
+                    classes,
+                ))
             }
         }
     }
@@ -151,31 +157,31 @@ impl Originals {
                 });
                 comparing.await.expect("comparing does not panic")
             }
-            OriginalsKind::Dataset { store, shards, places } => {
+            OriginalsKind::Dataset { store, manifest, shards, places } => {
                 let Some(original) = self.record(number).field(field.name) else {
                     return Ok(Compared::Different("is not a field of its original".to_owned()));
                 };
-                if (original.bytes, original.crc32c) == (field.bytes, field.crc32c) {
+                let has_same_checksum = original.crc32c.is_some() && original.crc32c == field.crc32c;
+                if has_same_checksum && original.bytes == field.bytes {
                     return Ok(if is_jpeg(&content) { Compared::SamePicture } else { Compared::Same });
                 }
-                let (url, _) = &shards[places[number].0];
-                let range = original.offset..original.offset + u64::from(original.bytes);
-                let bytes = store.object().get_range(&store.path_of(url), range).await;
-                let bytes = bytes.map_err(|source| StoreError::of(&store.url_of(url), source))?;
-                if crc32c::crc32c(&bytes) != original.crc32c {
+                let (number, _) = places[number];
+                let shard = manifest.shard(number as u32);
+                let (url, index) = (shard.url.to_owned(), &*shards[number]);
+                let Ok(bytes) = read_field(store, &shard, index, &original).await? else {
                     return Ok(Compared::Different(format!("has an original in `{url}` that is damaged")));
+                };
+                if !is_jpeg(&content) && bytes == content {
+                    return Ok(Compared::Same);
                 }
-                let comparing = tokio::task::spawn_blocking({
-                    let url = url.clone();
-                    move || compare_pictures(&bytes, &content, &url)
-                });
+                let comparing = tokio::task::spawn_blocking(move || compare_pictures(&bytes, &content, &url));
                 Ok(comparing.await.expect("comparing does not panic"))
             }
         }
     }
 
     /// Returns whether pictures may have been left out because they have no annotation: only if other records have one.
-    pub(super) fn may_be_left_out(&self, index: &RecordIndex) -> bool {
+    pub(super) fn may_be_left_out(&self, index: &dyn ShardIndex) -> bool {
         matches!(self.kind, OriginalsKind::Files(_))
             && index.records().any(|record| record.field(ANNOTATION_FIELD).is_some())
     }
@@ -185,7 +191,7 @@ impl Originals {
             unreachable!("only datasets have records")
         };
         let (shard, record) = places[number];
-        shards[shard].1.record(record)
+        shards[shard].record(record)
     }
 
     /// Compares classes by their names, because packing may have given them other numbers.

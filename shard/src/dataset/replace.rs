@@ -9,7 +9,7 @@
 //! names objects that exist. Meanwhile a list of what may be left over (`unfinished.spdl`) lies beside it, from which
 //! the next run cleans up.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -17,12 +17,14 @@ use object_store::{ObjectStoreExt, WriteMultipart};
 
 use super::{
     DatasetError,
-    folder::{Overwrite, exists, in_use, list_all, list_shards, remove, remove_shard},
+    folder::{Overwrite, exists, in_use, remove, remove_shard},
+    listing::Listing,
 };
 use crate::{
-    index::{INDEX_SUFFIX, RecordIndex},
+    index::INDEX_SUFFIX,
     manifest::{BlockFacts, MANIFEST_NAME, Manifest, ManifestBuilder, ShardFacts},
     store::{DatasetStore, STAGED_SUFFIX, StoreError},
+    tar::TAR_SUFFIX,
 };
 
 /// Lists what a killed run may have left behind.
@@ -85,15 +87,15 @@ impl Replacement {
             Overwrite::Refuse => {
                 refuse_manifest(to).await?;
                 // Shards without a manifest may belong to someone.
-                if let Some((name, _)) = list_shards(to, &mut Default::default()).await?.first() {
-                    return in_use(to, name);
+                if let Some(shard) = Listing::of(to, |name| name.ends_with(TAR_SUFFIX)).await?.iter().next() {
+                    return in_use(to, shard.name);
                 }
                 (Vec::new(), false)
             }
             Overwrite::Replace => {
                 let old = recover(to).await?.map(|old| old.shards().map(|shard| shard.url.to_owned()).collect());
-                let is_taken = |name: &String| is_shard_name(name.strip_suffix(INDEX_SUFFIX).unwrap_or(name));
-                (old.unwrap_or_default(), list_all(to).await?.iter().any(is_taken))
+                let is_taken = |name: &str| is_shard_name(name.strip_suffix(INDEX_SUFFIX).unwrap_or(name));
+                (old.unwrap_or_default(), !Listing::of(to, is_taken).await?.is_empty())
             }
         };
         let mut unfinished = format!("{UNFINISHED_TITLE}\n");
@@ -189,15 +191,16 @@ pub(super) async fn recover(to: &DatasetStore) -> Result<Option<Manifest>, Datas
         Err(error) => return Err(error.into()),
     };
     let listed: HashSet<&str> = unfinished.iter().flat_map(|list| list.lines()).collect();
-    for name in list_all(to).await? {
-        let shard = name.strip_suffix(INDEX_SUFFIX).unwrap_or(&name);
-        let is_left = is_staged_shard(shard)
-            || name.strip_suffix(STAGED_SUFFIX).is_some_and(|index| index.ends_with(INDEX_SUFFIX))
+    let is_left = |name: &str| {
+        let shard = name.strip_suffix(INDEX_SUFFIX).unwrap_or(name);
+        let may_be_left = is_staged_shard(shard)
+            || is_staged_index(name)
             || listed.contains(shard)
             || (listed.contains(ALL_PACKED) && is_shard_name(shard));
-        if is_left && !named.contains(shard) {
-            remove(to, &name).await?;
-        }
+        may_be_left && !named.contains(shard)
+    };
+    for object in Listing::of(to, is_left).await?.iter() {
+        remove(to, object.name).await?;
     }
     if unfinished.is_some() {
         remove(to, UNFINISHED_NAME).await?;
@@ -207,6 +210,15 @@ pub(super) async fn recover(to: &DatasetStore) -> Result<Option<Manifest>, Datas
 
 fn is_staged_shard(name: &str) -> bool {
     name.strip_suffix(STAGED_SUFFIX).is_some_and(is_shard_name)
+}
+
+fn is_staged_index(name: &str) -> bool {
+    name.strip_suffix(STAGED_SUFFIX).is_some_and(|index| index.ends_with(INDEX_SUFFIX))
+}
+
+/// Returns whether this is the manifest, or the list of what may be left over.
+pub(super) fn is_own(name: &str) -> bool {
+    name == MANIFEST_NAME || name == UNFINISHED_NAME
 }
 
 /// Returns whether this is a shard that `pack` writes, under its own or its staged name.
@@ -249,7 +261,7 @@ fn renamed(
     etags: Option<Vec<Option<String>>>,
 ) -> Result<Manifest, DatasetError> {
     let unwritable = |source| DatasetError::Unwritable { url: to.url_of(MANIFEST_NAME), source };
-    let mut builder = ManifestBuilder::new(manifest.name()).classes(manifest.classes());
+    let mut builder = ManifestBuilder::new(manifest.name()).format(manifest.format()).classes(manifest.classes());
     for (number, shard) in (0..).zip(manifest.shards()) {
         let etag = match &etags {
             Some(etags) => etags[number as usize].clone(),
@@ -272,15 +284,16 @@ fn renamed(
 
 /// Renames staged record indexes to their own names, if the manifest was made with them.
 pub(super) async fn settle_indexes(to: &DatasetStore, manifest: &Manifest) -> Result<(), DatasetError> {
-    let names: BTreeSet<String> = list_all(to).await?.into_iter().collect();
+    let beside = Listing::of(to, is_staged_index).await?;
+    let names: HashSet<&str> = beside.iter().map(|object| object.name).collect();
     for shard in manifest.shards() {
         let index = format!("{}{INDEX_SUFFIX}", shard.url);
         let beside = staged(&index);
-        if !names.contains(&beside) {
+        if !names.contains(beside.as_str()) {
             continue;
         }
         let is_it = |bytes: Result<Bytes, StoreError>| {
-            bytes.is_ok_and(|bytes| RecordIndex::open(bytes, shard.index_hash).is_ok())
+            bytes.is_ok_and(|bytes| shard.format.open_index(bytes, shard.index_hash).is_ok())
         };
         if is_it(to.read(&index, shard.index_bytes).await) {
             remove(to, &beside).await?;

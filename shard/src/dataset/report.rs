@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{
     LeftOut,
-    catalog::{Catalogued, DatasetOddities, MAX_NOTES, Outline},
+    scan::{DatasetOddities, MAX_NOTES, Outline, ScannedShard},
 };
 use crate::{
     index::Segments,
@@ -87,7 +87,7 @@ pub(super) struct DatasetTally {
 }
 
 impl DatasetTally {
-    pub(super) fn add(&mut self, shard: &mut Catalogued) {
+    pub(super) fn add(&mut self, shard: &mut ScannedShard) {
         self.bytes += shard.facts.bytes;
         let odd = std::mem::take(&mut shard.odd);
         self.odd.empty_fields += odd.empty_fields;
@@ -173,11 +173,11 @@ impl Growth {
 }
 
 /// Counts the work of parallel readers and reports the progress.
-pub(super) struct Meter<'a> {
+pub(crate) struct Meter<'a> {
     shards: AtomicU64,
     records: AtomicU64,
     bytes: AtomicU64,
-    total_bytes: u64,
+    total_bytes: AtomicU64,
     on_progress: &'a (dyn Fn(DatasetProgress) + Send + Sync),
 }
 
@@ -187,18 +187,23 @@ impl<'a> Meter<'a> {
             shards: AtomicU64::new(0),
             records: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            total_bytes,
+            total_bytes: AtomicU64::new(total_bytes),
             on_progress,
         }
     }
 
-    pub(super) fn add(&self, shards: u64, records: u64, bytes: u64) {
+    /// Sets the total of bytes, once it is known.
+    pub(crate) fn expect_bytes(&self, total_bytes: u64) {
+        self.total_bytes.store(total_bytes, Relaxed);
+    }
+
+    pub(crate) fn add(&self, shards: u64, records: u64, bytes: u64) {
         (self.on_progress)(DatasetProgress {
             shards: self.shards.fetch_add(shards, Relaxed) + shards,
             records: self.records.fetch_add(records, Relaxed) + records,
             bytes: self.bytes.fetch_add(bytes, Relaxed) + bytes,
             total_records: None,
-            total_bytes: Some(self.total_bytes),
+            total_bytes: Some(self.total_bytes.load(Relaxed)),
         });
     }
 }

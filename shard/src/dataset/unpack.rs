@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use super::{
     DatasetError, DatasetProgress,
     crop_ready::without_markers,
-    fields::{FieldReader, FoundField},
+    fields::{FoundField, ShardFields},
     report::Meter,
     source::wrong,
 };
@@ -195,14 +195,18 @@ impl Unpacking<'_> {
             problem,
         };
         let index = from.index(&shard).await?;
-        let meta = from.object().head(&from.shard_path(&shard)).await;
-        let meta = meta.map_err(|source| StoreError::of(&from.url_of(shard.url), source))?;
-        let mut reader = FieldReader::new(&index);
+        let object = match shard.format.object(&shard) {
+            Some(object) => {
+                let meta = from.object().head(&from.path_of(&object.url)).await;
+                Some(meta.map_err(|source| StoreError::of(&from.url_of(shard.url), source))?)
+            }
+            None => None,
+        };
+        let mut fields = ShardFields::read(from, shard, &*index, object, Box::new(|_, _, _| true));
         let mut done = UnpackReport { records: u64::from(index.record_count()), ..UnpackReport::default() };
-        let mut chunks = std::pin::pin!(from.stream(shard.url, meta));
-        while let Some(chunk) = chunks.try_next().await? {
-            let found = reader.read(&chunk, |_, _, _| true).into_iter();
-            let files = found.map(|found| file(found).map_err(|(record, problem)| damaged(record, problem)));
+        while let Some((found, bytes)) = fields.next().await? {
+            let files = found.into_iter();
+            let files = files.map(|found| file(found).map_err(|(record, problem)| damaged(record, problem)));
             let files: Vec<UnpackedFile> = files.collect::<Result<_, _>>()?;
             let folder = Arc::clone(&self.folder);
             let permit = Arc::clone(self.writers).acquire_owned().await.expect("it is never closed");
@@ -211,10 +215,10 @@ impl Unpacking<'_> {
                 write_all(&folder, &files)
             });
             done.add(&writing.await.expect("writing does not panic")?);
-            self.meter.add(0, 0, chunk.len() as u64);
+            self.meter.add(0, 0, bytes);
         }
-        let bytes = reader.bytes();
-        if let Some((key, field, _)) = reader.rest().next() {
+        let bytes = fields.bytes();
+        if let Some((key, field)) = fields.rest().next() {
             return Err(damaged(key, format!("field `{}` is cut off: the shard ends at {bytes}", field.name)));
         }
         self.meter.add(1, done.records, 0);
@@ -223,9 +227,8 @@ impl Unpacking<'_> {
 }
 
 fn file(found: FoundField<'_>) -> Result<UnpackedFile, (&str, String)> {
-    let FoundField { key, field, segments, crc32c, content } = found;
-    if crc32c != field.crc32c {
-        let problem = format!("field `{}` at byte {} has other bytes than were indexed", field.name, field.offset);
+    let FoundField { key, field, segments, problem, content } = found;
+    if let Some(problem) = problem {
         return Err((key, problem));
     }
     let path = format!("{key}.{}", field.name);

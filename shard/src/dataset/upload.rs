@@ -5,7 +5,8 @@ use object_store::{ObjectStoreExt, WriteMultipart};
 
 use super::{
     DatasetError,
-    catalog::{Catalog, Catalogued, SegmentsOf},
+    catalog::{Catalog, SegmentsOf},
+    scan::ScannedShard,
 };
 use crate::{
     index::INDEX_SUFFIX,
@@ -49,7 +50,7 @@ impl<'a> ShardUpload<'a> {
     }
 
     /// Finishes the shard and writes its index beside it.
-    pub(super) async fn finish(mut self) -> Result<Catalogued, DatasetError> {
+    pub(super) async fn finish(mut self) -> Result<ScannedShard, DatasetError> {
         self.catalog.read(&TAR_END)?;
         self.upload.put(Bytes::from_static(&TAR_END));
         let url = self.store.url_of(&self.name);

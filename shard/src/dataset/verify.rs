@@ -10,14 +10,15 @@ use serde::Serialize;
 
 use super::{
     Against, DatasetError, DatasetProgress, FieldChoice, crop_ready,
-    fields::{FieldReader, FoundField},
+    fields::{FoundField, ShardFields},
     originals::{Compared, Originals},
     pack::{ANNOTATION_FIELD, LABEL_FIELD},
     report::Meter,
     source::is_picture,
 };
 use crate::{
-    index::{Field, RecordIndex, Segments},
+    format::{Field, ShardIndex},
+    index::Segments,
     manifest::{Manifest, Shard},
     store::{DatasetStore, StoreError},
 };
@@ -203,7 +204,7 @@ impl ShardCheck {
         match check.shard(dataset, number, &shard).await {
             Ok(()) => {}
             // The shard is at fault, not the connection to the store: the other shards can still be read.
-            Err(DatasetError::Store(error)) if !is_connection_error(&error) => check.fault(None, error.to_string()),
+            Err(DatasetError::Store(error)) if !error.is_of_connection() => check.fault(None, error.to_string()),
             Err(error) => return Err(error),
         }
         if check.unlisted_faults > 0 {
@@ -216,31 +217,36 @@ impl ShardCheck {
 
     async fn shard(&mut self, dataset: &DatasetCheck<'_>, number: u32, shard: &Shard<'_>) -> Result<(), DatasetError> {
         let at = dataset.at;
-        let head = at.object().head(&at.shard_path(shard)).await;
-        let meta = head.map_err(|source| StoreError::of(&at.url_of(shard.url), source))?;
-        if meta.size != shard.bytes {
-            self.fault(
-                None,
-                format!("the shard changed: the manifest says {} bytes, the store says {}", shard.bytes, meta.size),
-            );
-        }
-        // Every byte of a record is compared, so a different etag proves nothing more: a copy may have another one.
-        self.has_other_etag = shard.etag.zip(meta.e_tag.as_deref()).is_some_and(|(noted, found)| noted != found);
+        let object = match shard.format.object(shard) {
+            Some(object) => {
+                let head = at.object().head(&at.path_of(&object.url)).await;
+                let meta = head.map_err(|source| StoreError::of(&at.url_of(shard.url), source))?;
+                if let Some([noted, found]) = object.change(meta.size, meta.e_tag.as_deref()) {
+                    self.fault(None, format!("the shard changed: the manifest says {noted}, the store says {found}"));
+                }
+                // Every byte of a record is compared, so a different etag proves nothing more: a copy may have another.
+                self.has_other_etag =
+                    object.etag.zip(meta.e_tag.as_deref()).is_some_and(|(noted, found)| noted != found);
+                Some(meta)
+            }
+            None => None,
+        };
         let index = at.index(shard).await?;
-        self.blocks(&dataset.manifest, number, &index);
+        let index = &*index;
+        self.blocks(&dataset.manifest, number, index);
         if let Some(originals) = &dataset.originals {
             for record in index.records() {
                 if let Some(problem) = originals.claim(&record) {
                     self.fault(Some(record.key), problem);
                 }
             }
-            self.may_be_left_out = originals.may_be_left_out(&index);
+            self.may_be_left_out = originals.may_be_left_out(index);
         }
-        self.fields(dataset, shard, &index, meta).await
+        self.fields(dataset, shard, index, object).await
     }
 
     /// Checks that every block holds the number of samples in the manifest, and that its records' fields lie inside it.
-    fn blocks(&mut self, manifest: &Manifest, number: u32, index: &RecordIndex) {
+    fn blocks(&mut self, manifest: &Manifest, number: u32, index: &dyn ShardIndex) {
         for number in manifest.shard_blocks(number) {
             let block = manifest.block(number);
             let records = block.first_record..block.first_record + block.records;
@@ -250,7 +256,8 @@ impl ShardCheck {
             }
             for record in records.map(|record| index.record(record)) {
                 let inside = |field: Field<'_>| {
-                    field.offset >= block.offset && field.offset + u64::from(field.bytes) <= block.offset + block.bytes
+                    let block = block.offset..=block.offset + block.bytes;
+                    field.range().is_none_or(|range| block.contains(&range.start) && block.contains(&range.end))
                 };
                 if !record.fields().all(inside) {
                     self.fault(Some(record.key), format!("lies outside block {number}, where the manifest has it"));
@@ -259,39 +266,35 @@ impl ShardCheck {
         }
     }
 
-    /// Checks that every field has the checksum in the index, and is the same as its original.
+    /// Checks that every field has the bytes that were indexed, and is the same as its original.
     async fn fields(
         &mut self,
         dataset: &DatasetCheck<'_>,
         shard: &Shard<'_>,
-        index: &RecordIndex,
-        meta: ObjectMeta,
+        index: &dyn ShardIndex,
+        object: Option<ObjectMeta>,
     ) -> Result<(), DatasetError> {
         let DatasetCheck { at, originals, decode, meter, .. } = dataset;
-        let mut reader = FieldReader::new(index);
-        let mut chunks = std::pin::pin!(at.stream(shard.url, meta));
-        while let Some(chunk) = chunks.try_next().await? {
-            let mut found = reader.read(&chunk, |key, field, segments| {
-                segments.is_some()
-                    || originals.as_ref().is_some_and(|of| of.is_wanted(key, field))
-                    || decode.is_some() && may_be_picture(field)
-            });
+        let is_wanted = |key: &str, field: &Field<'_>, segments: Option<Segments<'_>>| {
+            segments.is_some()
+                || originals.as_ref().is_some_and(|of| of.is_wanted(key, field))
+                || decode.is_some() && may_be_picture(field)
+        };
+        let mut fields = ShardFields::read(at, *shard, index, object, Box::new(is_wanted));
+        while let Some((mut found, bytes)) = fields.next().await? {
             self.fields += found.len() as u64;
-            found.retain(|FoundField { key, field, crc32c, .. }| {
-                if *crc32c != field.crc32c {
-                    let Field { name, offset, .. } = *field;
-                    self.fault(Some(key), format!("field `{name}` at byte {offset} has other bytes than were indexed"));
-                }
-                *crc32c == field.crc32c
+            found.retain(|FoundField { key, problem, .. }| {
+                problem.iter().for_each(|problem| self.fault(Some(key), problem.clone()));
+                problem.is_none()
             });
             self.contents(originals.as_ref(), decode.as_ref(), found).await?;
-            meter.add(0, 0, chunk.len() as u64);
+            meter.add(0, 0, bytes);
         }
-        self.bytes = reader.bytes();
+        self.bytes = fields.bytes();
         self.records = u64::from(index.record_count());
         meter.add(0, self.records, 0);
         let end = self.bytes;
-        for (key, Field { name, offset, .. }, _) in reader.rest() {
+        for (key, Field { name, offset, .. }) in fields.rest() {
             self.fault(Some(key), format!("field `{name}` at byte {offset} is cut off: the shard ends at {end}"));
         }
         Ok(())
@@ -372,9 +375,4 @@ async fn check_segments(segments: Segments<'_>, content: Bytes) -> Option<String
     let (step, lengths) = (segments.step, segments.lengths.to_vec());
     let checking = tokio::task::spawn_blocking(move || crop_ready::check(&content, step, &lengths));
     checking.await.expect("checking does not panic")
-}
-
-/// Returns whether an error may come from the connection to a store, in which case no shard is at fault.
-const fn is_connection_error(error: &StoreError) -> bool {
-    matches!(error, StoreError::Unreachable { .. } | StoreError::Failed { .. } | StoreError::Denied { .. })
 }

@@ -11,11 +11,17 @@ mod segments;
 pub use build::IndexBuilder;
 pub use segments::Segments;
 
-pub use crate::envelope::FormatError as IndexError;
+pub use crate::{
+    envelope::FormatError as IndexError,
+    format::{Field, Record},
+};
 
 use bytes::Bytes;
 
-use crate::envelope::{FileKind, text, u32_at, u64_at};
+use crate::{
+    envelope::{FileKind, text, u32_at, u64_at},
+    format::ShardIndex,
+};
 
 /// The suffix that turns a shard's name into the name of its record index.
 pub const INDEX_SUFFIX: &str = ".idx";
@@ -31,7 +37,8 @@ const RECORD_BYTES: usize = 12;
 const FIELD_BYTES: usize = 20;
 const MAX_NAMES: u32 = 1 << 16;
 
-/// A shard's record index, which was checked when it was opened. It is cheap to clone.
+/// A shard's record index, which was checked when it was opened: the index of formats whose shards hold the fields as
+/// they are. It is cheap to clone.
 #[derive(Clone)]
 pub struct RecordIndex {
     bytes: Bytes,
@@ -48,33 +55,6 @@ pub struct RecordIndex {
     tables: u32,
     table_table: usize,
     lengths: usize,
-}
-
-/// One record of a shard.
-#[derive(Clone, Copy)]
-pub struct Record<'a> {
-    index: &'a RecordIndex,
-    /// The record's key: the path that its members have in common, up to the first dot of the file's name.
-    pub key: &'a str,
-    /// The record's first sample, counted in the shard.
-    pub first_sample: u32,
-    /// Samples in the record; 0 where an annotation has no objects.
-    pub samples: u32,
-    first_field: u32,
-    fields: u32,
-}
-
-/// One field of a record: a range of bytes in the shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field<'a> {
-    /// Name, such as `jpg` or `cls`.
-    pub name: &'a str,
-    /// Offset of its bytes in the shard.
-    pub offset: u64,
-    /// Its size in bytes; 0 for an empty member, which the decoder treats as a bad sample.
-    pub bytes: u32,
-    /// CRC-32C of its bytes.
-    pub crc32c: u32,
 }
 
 impl RecordIndex {
@@ -156,45 +136,56 @@ impl RecordIndex {
         &self.bytes[self.record_table + RECORD_BYTES * record as usize..][..RECORD_BYTES]
     }
 
+    fn field_entry(&self, field: u32) -> &[u8] {
+        &self.bytes[self.field_table + FIELD_BYTES * field as usize..][..FIELD_BYTES]
+    }
+
     /// Returns name number `name` of the table of names.
     fn name(&self, name: usize) -> &str {
         let end = |name: usize| u32_at(&self.bytes, self.name_ends + 4 * name) as usize;
         let start = if name == 0 { 0 } else { end(name - 1) };
         text(&self.bytes[self.names + start..self.names + end(name)])
     }
+}
 
-    fn field(&self, field: u32) -> Field<'_> {
-        let entry = &self.bytes[self.field_table + FIELD_BYTES * field as usize..][..FIELD_BYTES];
+impl ShardIndex for RecordIndex {
+    fn bytes(&self) -> &Bytes {
+        self.bytes()
+    }
+
+    fn shard_bytes(&self) -> u64 {
+        self.shard_bytes()
+    }
+
+    fn record_count(&self) -> u32 {
+        self.record_count()
+    }
+
+    fn sample_count(&self) -> u32 {
+        self.sample_count()
+    }
+
+    fn locate(&self, sample: u32) -> (u32, u32) {
+        self.locate(sample)
+    }
+
+    fn record(&self, record: u32) -> Record<'_> {
+        self.record(record)
+    }
+
+    fn field(&self, record: &Record<'_>, nth: u32) -> Field<'_> {
+        let entry = self.field_entry(record.first_field + nth);
         Field {
             name: self.name(u32_at(entry, 16) as usize),
             offset: u64_at(entry, 0),
             bytes: u32_at(entry, 8),
-            crc32c: u32_at(entry, 12),
+            crc32c: Some(u32_at(entry, 12)),
+            value: None,
         }
     }
-}
 
-impl<'a> Record<'a> {
-    /// Iterates over the record's fields, in the order in which they lie in the shard.
-    pub fn fields(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
-        let index = self.index;
-        (self.first_field..self.first_field + self.fields).map(move |field| index.field(field))
-    }
-
-    /// Returns the field called `name`, if there is one.
-    #[must_use]
-    pub fn field(&self, name: &str) -> Option<Field<'a>> {
-        self.fields().find(|field| field.name == name)
-    }
-}
-
-impl std::fmt::Debug for Record<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Record")
-            .field("key", &self.key)
-            .field("samples", &self.samples)
-            .field("fields", &self.fields().collect::<Vec<_>>())
-            .finish_non_exhaustive()
+    fn segments(&self, record: &Record<'_>, nth: u32) -> Option<Segments<'_>> {
+        self.table_of(record.first_field + nth)
     }
 }
 

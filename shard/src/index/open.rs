@@ -120,7 +120,7 @@ impl RecordIndex {
         for number in 0..self.records {
             let record = self.record(number);
             for field in record.first_field..record.first_field + record.fields {
-                let entry = &self.bytes[self.field_table + FIELD_BYTES * field as usize..];
+                let entry = self.field_entry(field);
                 let (offset, bytes, name) = (u64_at(entry, 0), u64::from(u32_at(entry, 8)), u32_at(entry, 16));
                 let field_end =
                     offset.checked_add(bytes).filter(|field_end| offset >= end && *field_end <= shard_bytes);
@@ -150,7 +150,7 @@ impl RecordIndex {
             (next_field, start) = (field + 1, end);
             let bytes: u64 =
                 self.table(table).lengths.iter().map(|length| u64::from(u16::from_le_bytes(*length))).sum();
-            if bytes > u64::from(self.field(field).bytes) {
+            if bytes > u64::from(u32_at(self.field_entry(field), 8)) {
                 return Err(wrong(&format!("table {table} of segments leads out of its field")));
             }
         }

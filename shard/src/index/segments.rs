@@ -1,6 +1,6 @@
 //! Tables of restart segments: where in a JPEG a decoder finds the part that a crop needs.
 
-use super::{Record, RecordIndex, TABLE_BYTES};
+use super::{RecordIndex, TABLE_BYTES};
 use crate::envelope::u32_at;
 
 /// Where restart segments of a JPEG begin: every `step`th segment is recorded, from the first one on.
@@ -40,7 +40,7 @@ impl RecordIndex {
         Segments { step, lengths }
     }
 
-    fn table_of(&self, field: u32) -> Option<Segments<'_>> {
+    pub(super) fn table_of(&self, field: u32) -> Option<Segments<'_>> {
         let (mut low, mut high) = (0, self.tables);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -51,14 +51,5 @@ impl RecordIndex {
             }
         }
         None
-    }
-}
-
-impl<'a> Record<'a> {
-    /// Returns the table of segments of the field called `name`, if it has one.
-    #[must_use]
-    pub fn segments(&self, name: &str) -> Option<Segments<'a>> {
-        let at = self.fields().position(|field| field.name == name)?;
-        self.index.table_of(self.first_field + at as u32)
     }
 }

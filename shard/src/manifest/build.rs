@@ -2,9 +2,13 @@
 
 use std::collections::HashSet;
 
-use super::{BLOCK_BYTES, HEADER_BYTES, KIND, Manifest, ManifestError, SHARD_BYTES, open};
-use crate::envelope::{HEAD_BYTES, seal};
 use spdl_core::Fingerprint;
+
+use super::{BLOCK_BYTES, HEADER_BYTES, KIND, Manifest, ManifestError, SHARD_BYTES, VERSION_WITHOUT_FORMAT, open};
+use crate::{
+    envelope::{HEAD_BYTES, seal},
+    format::{DEFAULT_FORMAT, Format},
+};
 
 /// The manifest's entry for one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,9 +54,10 @@ impl BlockFacts {
 }
 
 /// Collects a dataset's shards in order and writes its manifest.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ManifestBuilder {
     name: String,
+    format: &'static dyn Format,
     shards: Vec<u8>,
     blocks: Vec<u8>,
     classes: Vec<String>,
@@ -65,11 +70,36 @@ pub struct ManifestBuilder {
     records: u64,
 }
 
+impl Default for ManifestBuilder {
+    fn default() -> Self {
+        Self::new("")
+    }
+}
+
 impl ManifestBuilder {
     /// Creates a manifest without shards for the dataset called `name`.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), ..Self::default() }
+        Self {
+            name: name.to_owned(),
+            format: DEFAULT_FORMAT,
+            shards: Vec::new(),
+            blocks: Vec::new(),
+            classes: Vec::new(),
+            urls: String::new(),
+            etags: String::new(),
+            etag_ends: Vec::new(),
+            shard_count: 0,
+            block_count: 0,
+            samples: 0,
+            records: 0,
+        }
+    }
+
+    /// Sets the dataset's format. Default: WebDataset tars.
+    #[must_use]
+    pub fn format(self, format: &'static dyn Format) -> Self {
+        Self { format, ..self }
     }
 
     /// Sets the names of the classes, in the order of their numbers.
@@ -144,14 +174,19 @@ impl ManifestBuilder {
         file.extend(name_bytes.to_le_bytes());
         file.extend([0; 4]);
         file.extend((self.etags.len() as u64).to_le_bytes());
-        for number in [self.shard_count, self.block_count, classes, 0] {
+        let (version, format) = if self.format == DEFAULT_FORMAT {
+            (VERSION_WITHOUT_FORMAT, "")
+        } else {
+            (KIND.version, self.format.name())
+        };
+        for number in [self.shard_count, self.block_count, classes, format.len() as u32] {
             file.extend(number.to_le_bytes());
         }
         for number in [strings.len() as u64, self.samples, self.records] {
             file.extend(number.to_le_bytes());
         }
         debug_assert_eq!(file.len(), HEADER_BYTES);
-        for section in [&self.shards, &self.blocks, &class_ends, strings.as_bytes()] {
+        for section in [&self.shards, &self.blocks, &class_ends, strings.as_bytes(), format.as_bytes()] {
             file.extend(section);
         }
         let fingerprint = Fingerprint::of(&file[72..]);
@@ -159,7 +194,7 @@ impl ManifestBuilder {
         for section in [&self.etag_ends, self.name.as_bytes(), self.etags.as_bytes()] {
             file.extend(section);
         }
-        seal(&KIND, KIND.version, &mut file);
+        seal(&KIND, version, &mut file);
         Manifest::open(file).map_err(|error| unwritable(error.to_string()))
     }
 }

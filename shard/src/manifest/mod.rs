@@ -1,4 +1,5 @@
-//! The manifest: which shards a dataset has, how they are cut into blocks, and what its classes are called.
+//! The manifest: the dataset's format, which shards it has, how they are cut into blocks, and what its classes are
+//! called.
 //!
 //! A manifest is opened from its bytes and read in place: opening checks every number once and allocates nothing per
 //! shard. `docs/spec/formats.md` has the layout.
@@ -18,8 +19,12 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
-use crate::envelope::{FileKind, text, u32_at, u64_at, u128_at};
 use spdl_core::{Fingerprint, job::DatasetFacts};
+
+use crate::{
+    envelope::{FileKind, text, u32_at, u64_at, u128_at},
+    format::Format,
+};
 
 /// Name of the manifest in a dataset's folder.
 pub const MANIFEST_NAME: &str = "manifest.spdl";
@@ -27,7 +32,9 @@ pub const MANIFEST_NAME: &str = "manifest.spdl";
 /// Default size at which blocks are cut, in bytes: 8 MiB.
 pub const DEFAULT_BLOCK_BYTES: u64 = 8 << 20;
 
-pub(crate) const KIND: FileKind = FileKind { name: "manifest", magic: *b"SPDLMAN\n", version: 1 };
+pub(crate) const KIND: FileKind = FileKind { name: "manifest", magic: *b"SPDLMAN\n", version: 2 };
+/// The version without the format's name, which is written for the default format.
+const VERSION_WITHOUT_FORMAT: u32 = 1;
 const HEADER_BYTES: usize = 112;
 const SHARD_BYTES: usize = 56;
 const BLOCK_BYTES: usize = 32;
@@ -39,6 +46,7 @@ const MAX_CLASS_BYTES: usize = 4096;
 pub struct Manifest {
     bytes: Bytes,
     sections: Sections,
+    format: &'static dyn Format,
     /// Numbers of the classes, sorted by the names of the classes.
     classes_by_name: Arc<[u32]>,
 }
@@ -53,6 +61,7 @@ struct Sections {
     block_table: usize,
     class_ends: usize,
     strings: usize,
+    format: usize,
     etag_ends: usize,
     name: usize,
     etags: usize,
@@ -61,9 +70,12 @@ struct Sections {
 /// One shard, as the manifest describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard<'a> {
-    /// Path of the shard, relative to the manifest's folder, with `/` between parts.
+    /// The dataset's format.
+    pub format: &'static dyn Format,
+    /// Path of the shard, relative to the manifest's folder, with `/` between parts; the name that its files have
+    /// together if it consists of several.
     pub url: &'a str,
-    /// Size of the stored object in bytes.
+    /// Size in bytes of the stored object, or of all of its files.
     pub bytes: u64,
     /// Etag that the store gave the object when the manifest was made, if it gave one.
     pub etag: Option<&'a str>,
@@ -99,6 +111,12 @@ pub struct Block {
 }
 
 impl Manifest {
+    /// Returns the dataset's format.
+    #[must_use]
+    pub const fn format(&self) -> &'static dyn Format {
+        self.format
+    }
+
     /// Returns the facts about the dataset that creating a job needs.
     #[must_use]
     pub fn facts(&self) -> DatasetFacts {
@@ -179,6 +197,7 @@ impl Manifest {
         let etag_start = if shard == 0 { 0 } else { etag_end(shard - 1) };
         let etag = text(&self.bytes[self.sections.etags + etag_start..self.sections.etags + etag_end(shard)]);
         Shard {
+            format: self.format,
             url: text(url),
             bytes: u64_at(entry, 0),
             etag: (!etag.is_empty()).then_some(etag),

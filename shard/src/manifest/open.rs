@@ -6,8 +6,12 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::{
     BLOCK_BYTES, HEADER_BYTES, KIND, MAX_CLASS_BYTES, MAX_URL_BYTES, Manifest, ManifestError, SHARD_BYTES, Sections,
+    VERSION_WITHOUT_FORMAT,
 };
-use crate::envelope::{check, check_head, section_offsets, u32_at, u64_at, u128_at};
+use crate::{
+    envelope::{check, check_head, section_offsets, u32_at, u64_at, u128_at},
+    format::{DEFAULT_FORMAT, Format, format_called},
+};
 
 impl Manifest {
     /// Checks that `first` can be the first bytes of a manifest of `bytes` bytes.
@@ -24,7 +28,8 @@ impl Manifest {
         let bytes = bytes.into();
         check(&KIND, &bytes)?;
         let sections = Sections::read(&bytes)?;
-        let mut manifest = Self { bytes, sections, classes_by_name: [].into() };
+        let format = sections.format(&bytes)?;
+        let mut manifest = Self { bytes, sections, format, classes_by_name: [].into() };
         manifest.check_strings()?;
         manifest.check_shards()?;
         let fingerprint = xxh3_128(&manifest.bytes[72..manifest.sections.etag_ends]);
@@ -36,7 +41,7 @@ impl Manifest {
     /// Checks that all text is UTF-8 and cut at character boundaries, and that the ends of its pieces ascend.
     fn check_strings(&self) -> Result<(), ManifestError> {
         let at = &self.sections;
-        let strings = utf8(&self.bytes[at.strings..at.etag_ends], "file names and classes")?;
+        let strings = utf8(&self.bytes[at.strings..at.format], "file names and classes")?;
         utf8(&self.bytes[at.name..at.etags], "the name")?;
         let etags = utf8(&self.bytes[at.etags..], "etags")?;
         let url_ends = (0..at.shards).map(|shard| u32_at(self.shard_entry(shard), 32));
@@ -123,7 +128,7 @@ impl Manifest {
                 if u32_at(entry, 28) == shard
                     && samples_fit
                     && offset >= end.0
-                    && bytes > 0
+                    && (bytes > 0 || self.may_have_empty_blocks())
                     && first_record >= end.1
                     && records > 0
                     && first_record + records <= u64::from(u32_at(shard_entry, 36)) =>
@@ -132,6 +137,11 @@ impl Manifest {
             }
             _ => Err(wrong(&format!("block {block} does not fit into shard {shard} after the block before it"))),
         }
+    }
+
+    /// Returns whether a block may have no bytes, as one of empty files has. A tar has headers at least.
+    fn may_have_empty_blocks(&self) -> bool {
+        u32_at(&self.bytes, 8) > VERSION_WITHOUT_FORMAT
     }
 
     fn sort_classes(&mut self) -> Result<(), ManifestError> {
@@ -151,19 +161,24 @@ impl Sections {
         if bytes.len() < HEADER_BYTES {
             return Err(wrong("it is shorter than a manifest's header"));
         }
-        ensure(u32_at(bytes, 60) == 0 && u32_at(bytes, 84) == 0, || "reserved bytes are not zero".to_owned())?;
+        let format_bytes = u32_at(bytes, 84);
+        let has_format = u32_at(bytes, 8) > VERSION_WITHOUT_FORMAT;
+        ensure(u32_at(bytes, 60) == 0 && (has_format || format_bytes == 0), || {
+            "reserved bytes are not zero".to_owned()
+        })?;
         let (shards, blocks, classes) = (u32_at(bytes, 72), u32_at(bytes, 76), u32_at(bytes, 80));
         let lengths = [
             SHARD_BYTES as u64 * u64::from(shards),
             BLOCK_BYTES as u64 * u64::from(blocks),
             4 * u64::from(classes),
             u64_at(bytes, 88),
+            u64::from(format_bytes),
             4 * u64::from(shards),
             u64::from(u32_at(bytes, 56)),
             u64_at(bytes, 64),
         ];
         match section_offsets(HEADER_BYTES as u64, lengths) {
-            Some(([shard_table, block_table, class_ends, strings, etag_ends, name, etags], end))
+            Some(([shard_table, block_table, class_ends, strings, format, etag_ends, name, etags], end))
                 if end == bytes.len() as u64 =>
             {
                 Ok(Self {
@@ -174,6 +189,7 @@ impl Sections {
                     block_table,
                     class_ends,
                     strings,
+                    format,
                     etag_ends,
                     name,
                     etags,
@@ -181,6 +197,15 @@ impl Sections {
             }
             _ => Err(wrong("its sections do not add up to its size")),
         }
+    }
+
+    /// Returns the format that the manifest in `bytes` names.
+    fn format(&self, bytes: &[u8]) -> Result<&'static dyn Format, ManifestError> {
+        if u32_at(bytes, 8) == VERSION_WITHOUT_FORMAT {
+            return Ok(DEFAULT_FORMAT);
+        }
+        let name = utf8(&bytes[self.format..self.etag_ends], "the format")?;
+        format_called(name).ok_or_else(|| ManifestError::UnknownFormat { format: name.escape_debug().to_string() })
     }
 }
 

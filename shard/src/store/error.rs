@@ -134,6 +134,12 @@ impl StoreError {
         }
     }
 
+    /// Returns whether the error may come from the connection to the store, in which case no object is at fault.
+    #[must_use]
+    pub const fn is_of_connection(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Failed { .. } | Self::Denied { .. })
+    }
+
     /// Returns what the user can do about it, for the `hint:` line.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {

@@ -19,7 +19,8 @@ use bytes::Bytes;
 use object_store::{ObjectStore, path::Path};
 
 use crate::{
-    index::{INDEX_SUFFIX, RecordIndex},
+    format::ShardIndex,
+    index::INDEX_SUFFIX,
     manifest::{MANIFEST_NAME, Manifest, Shard},
 };
 
@@ -138,12 +139,12 @@ impl DatasetStore {
         Manifest::open(bytes).map_err(|source| StoreError::Format { url: self.url_of(MANIFEST_NAME), source })
     }
 
-    /// Reads the record index of `shard` and checks that the manifest was made with it. While a dataset is being
+    /// Reads the index of `shard` and checks that the manifest was made with it. While a dataset is being
     /// reindexed, this can be the staged index beside it, which will replace it.
     ///
     /// # Errors
     /// If it cannot be read or is another index.
-    pub async fn index(&self, shard: &Shard<'_>) -> Result<RecordIndex, StoreError> {
+    pub async fn index(&self, shard: &Shard<'_>) -> Result<Arc<dyn ShardIndex>, StoreError> {
         let name = format!("{}{INDEX_SUFFIX}", shard.url);
         match self.index_at(&name, shard).await {
             Err(error @ (StoreError::Missing { .. } | StoreError::Format { .. } | StoreError::Changed { .. })) => {
@@ -154,7 +155,7 @@ impl DatasetStore {
         }
     }
 
-    async fn index_at(&self, name: &str, shard: &Shard<'_>) -> Result<RecordIndex, StoreError> {
+    async fn index_at(&self, name: &str, shard: &Shard<'_>) -> Result<Arc<dyn ShardIndex>, StoreError> {
         let limit_bytes = shard.index_bytes.min(MAX_INDEX_BYTES);
         let bytes = self.read(name, limit_bytes).await.map_err(|error| match error {
             StoreError::TooLarge { url, bytes, .. } if limit_bytes == shard.index_bytes => {
@@ -163,7 +164,7 @@ impl DatasetStore {
             }
             error => error,
         })?;
-        let index = RecordIndex::open(bytes, shard.index_hash);
+        let index = shard.format.open_index(bytes, shard.index_hash);
         let index = index.map_err(|source| StoreError::Format { url: self.url_of(name), source })?;
         if (index.record_count(), index.sample_count()) == (shard.records, shard.samples)
             && index.shard_bytes() == shard.bytes

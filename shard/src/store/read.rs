@@ -5,7 +5,7 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStoreExt};
 
 use super::{DatasetStore, StoreError};
-use crate::FormatError;
+use crate::{FormatError, format::ObjectRange};
 
 /// Size of the ranges in which objects are read, in bytes.
 const RANGE_BYTES: u64 = 8 << 20;
@@ -70,6 +70,22 @@ impl DatasetStore {
                 }
             })
             .buffered(RANGES_AT_ONCE)
+    }
+
+    /// Reads a range of an object, and checks that the object is the one that was indexed.
+    pub(crate) async fn read_range(&self, part: &ObjectRange) -> Result<Bytes, StoreError> {
+        let ObjectRange { object, range, .. } = part;
+        let url = || self.url_of(&object.url);
+        // A web server may support no ranges.
+        let bounds = (*range != (0..object.bytes)).then_some(GetRange::Bounded(range.clone()));
+        let options = GetOptions { range: bounds, ..GetOptions::default() };
+        let answer = self.object.get_opts(&self.path_of(&object.url), options).await;
+        let answer = answer.map_err(|source| StoreError::of(&url(), source))?;
+        if let Some([indexed, found]) = object.change(answer.meta.size, answer.meta.e_tag.as_deref()) {
+            let problem = format!("{indexed} when it was indexed, {found} in the store");
+            return Err(StoreError::Changed { url: url(), problem });
+        }
+        self.body(&object.url, answer, range.end - range.start).await
     }
 
     async fn body(&self, relative: &str, answer: GetResult, expected_bytes: u64) -> Result<Bytes, StoreError> {

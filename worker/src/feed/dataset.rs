@@ -1,7 +1,8 @@
 //! Open datasets, shared by all ranks of a process: manifests, plans, and record indexes within a budget.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{collections::HashMap, fmt, ops::Range, sync::Arc};
 
+use futures::{FutureExt, future::BoxFuture};
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 use spdl_core::{
@@ -10,14 +11,17 @@ use spdl_core::{
     order::Plan,
 };
 use spdl_shard::{
-    index::RecordIndex,
+    format::{ObjectRange, ShardIndex, StoredObject},
     manifest::{Block, Manifest},
     store::{DatasetStore, StoreError, StoreLayer},
 };
 use tokio::sync::OnceCell;
 
 use super::FeedError;
-use crate::fetch::{BlockKey, BlockPlace, MemoryCache, RetrySettings, RetryingStore, ShardObject, StoreClient};
+use crate::fetch::{
+    BlockKey, BlockPlace, FetchError, MemoryCache, ObjectRead, Pieces, RetrySettings, RetryingStore, ShardObject,
+    ShardSource, StoreClient, read_all,
+};
 
 /// Number of datasets that stay open although no rank reads them.
 const IDLE_DATASETS: usize = 4;
@@ -137,21 +141,28 @@ impl OpenDataset {
     }
 
     /// Returns where the bytes of block `number` lie.
-    pub(crate) fn place(&self, number: u32) -> BlockPlace {
+    pub(crate) fn place(self: &Arc<Self>, number: u32) -> BlockPlace {
         let block = self.manifest.block(number);
-        let shard = self.manifest.shard(block.shard);
-        let object = ShardObject {
+        let shard: Arc<dyn ShardSource> = match self.shard_object(block.shard) {
+            Some(object) => Arc::new(object),
+            None => Arc::new(ShardFiles { dataset: self.clone(), shard: block.shard }),
+        };
+        BlockPlace { key: self.block_key(number), shard, range: block.offset..block.offset + block.bytes }
+    }
+
+    /// Returns the object that is shard number `shard`; `None` if the shard consists of several.
+    pub(crate) fn shard_object(&self, shard: u32) -> Option<ShardObject> {
+        let shard = self.manifest.shard(shard);
+        shard.format.object(&shard).map(|object| self.object(object))
+    }
+
+    fn object(&self, object: StoredObject) -> ShardObject {
+        let etag = self.store.lasting_etag(object.etag);
+        ShardObject {
             store: self.shards.clone(),
             dataset: self.url.clone(),
-            path: self.store.shard_path(&shard),
-            url: shard.url.to_owned(),
-            bytes: shard.bytes,
-            etag: self.store.lasting_etag(shard.etag.map(str::to_owned)),
-        };
-        BlockPlace {
-            key: self.block_key(number),
-            shard: Arc::new(object),
-            range: block.offset..block.offset + block.bytes,
+            path: self.store.path_of(&object.url),
+            object: StoredObject { etag, ..object },
         }
     }
 
@@ -182,21 +193,51 @@ impl OpenDataset {
     }
 
     /// Returns the record index of a shard, and reads it if it is not in memory.
-    pub(crate) async fn index(self: &Arc<Self>, shard: u32) -> Result<IndexHold, FeedError> {
+    pub(crate) async fn index(&self, shard: u32) -> Result<IndexHold, FetchError> {
         let (id, cell) = self.indexes.hold(self, shard);
         let hold = IndexHold { indexes: self.indexes.clone(), id, cell };
         let open = || async {
             let shard = self.manifest.shard(shard);
             again(&self.requests, || self.store.index(&shard))
                 .await
-                .map_err(|source| FeedError::Dataset { url: shard.url.to_owned(), source: Arc::new(source) })
+                .map_err(|source| FetchError::Index { shard: shard.url.to_owned(), source: Arc::new(source) })
         };
         hold.cell.get_or_try_init(open).await?;
         Ok(hold)
     }
 }
 
-type IndexCell = Arc<OnceCell<RecordIndex>>;
+/// A shard that consists of several objects, which its index names.
+#[derive(Debug)]
+struct ShardFiles {
+    dataset: Arc<OpenDataset>,
+    shard: u32,
+}
+
+impl ShardSource for ShardFiles {
+    fn merge_gap_bytes(&self) -> u64 {
+        // Nothing between two files that are wanted is worth a request of its own.
+        0
+    }
+
+    fn read<'r>(
+        &'r self,
+        ranges: &'r [Range<u64>],
+        requests: &'r StoreClient,
+    ) -> BoxFuture<'r, Result<Pieces, FetchError>> {
+        let Self { dataset, shard } = self;
+        async move {
+            let index = dataset.index(*shard).await?;
+            let plan = index.index().plan(&dataset.manifest.shard(*shard), ranges);
+            let read =
+                |ObjectRange { object, range, at }| ObjectRead { object: dataset.object(object).into(), range, at };
+            read_all(plan.into_iter().map(read).collect(), requests).await
+        }
+        .boxed()
+    }
+}
+
+type IndexCell = Arc<OnceCell<Arc<dyn ShardIndex>>>;
 
 /// Caches record indexes by dataset and shard, within a budget.
 #[derive(Debug)]
@@ -214,8 +255,8 @@ pub(crate) struct IndexHold {
 }
 
 impl IndexHold {
-    pub(crate) fn index(&self) -> &RecordIndex {
-        self.cell.get().expect("opened before it is handed out")
+    pub(crate) fn index(&self) -> &dyn ShardIndex {
+        &**self.cell.get().expect("opened before it is handed out")
     }
 }
 

@@ -8,7 +8,10 @@ use object_store::{
     Attributes, Extensions, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, ObjectStoreExt,
     client::HttpError, path::Path,
 };
-use spdl_shard::store::{Busy, cause, is_refusal};
+use spdl_shard::{
+    format::StoredObject,
+    store::{Busy, cause, is_refusal},
+};
 
 /// An object requested without a range is read whole up to this size; a larger one has to be requested in ranges.
 pub(crate) const WHOLE_BYTES: u64 = 8 << 20;
@@ -20,15 +23,8 @@ pub(crate) struct RequestTarget<'a> {
     /// URL of the object's dataset.
     pub(crate) dataset: &'a Arc<str>,
     pub(crate) path: &'a Path,
-    /// The description of the object in the manifest, if it has one.
-    pub(crate) expected: Option<Expected<'a>>,
-}
-
-/// An object as the manifest describes it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Expected<'a> {
-    pub(crate) bytes: u64,
-    pub(crate) etag: Option<&'a str>,
+    /// The object as it was indexed, if it is one of a shard's.
+    pub(crate) expected: Option<&'a StoredObject>,
 }
 
 /// A complete answer.
@@ -118,19 +114,16 @@ impl RequestTarget<'_> {
     }
 
     fn check(&self, meta: &ObjectMeta) -> Result<(), RequestError> {
-        match self.expected {
-            Some(Expected { bytes, .. }) if meta.size != bytes => {
-                let (expected, actual) = (format!("{bytes} bytes"), format!("{} bytes", meta.size));
-                Err(RequestError::Changed { expected, actual })
-            }
-            _ => Ok(()),
+        match self.expected.and_then(|object| object.change(meta.size, meta.e_tag.as_deref())) {
+            Some([expected, actual]) => Err(RequestError::Changed { expected, actual }),
+            None => Ok(()),
         }
     }
 
     /// Returns the etags in the manifest and in the store if they differ. This is normal for copies: S3 computes etags
     /// from the parts of an upload, and other stores in other ways. So only checksums prove that an object changed.
     pub(crate) fn other_etag(&self, meta: &ObjectMeta) -> Option<[String; 2]> {
-        let noted = self.expected.and_then(|expected| expected.etag)?;
+        let noted = self.expected.and_then(|expected| expected.etag.as_deref())?;
         let found = meta.e_tag.as_deref().filter(|found| *found != noted)?;
         Some([noted.to_owned(), found.to_owned()])
     }

@@ -2,29 +2,43 @@
 
 use std::sync::Arc;
 
+use spdl_shard::{format::ObjectRole, store::StoreError};
+
 /// The error of bytes that could not be fetched, or that do not match the manifest.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
     /// The object is not the one that the manifest describes.
     #[error(
-        "shard `{shard}` changed: manifest says {expected}, store says {actual}; copy it once more from where the dataset was made"
+        "{} `{shard}` changed: manifest says {expected}, store says {actual}; {}", role.noun(), remedy(*role)
     )]
     Changed {
-        /// URL of the shard.
+        /// URL of the shard, or of the file of a shard.
         shard: String,
+        /// What the object is to its shard.
+        role: ObjectRole,
         /// Size in the manifest, or etag and checksum.
         expected: String,
         /// Size in the store, or etag and checksum.
         actual: String,
     },
     /// The store refused the request; retries do not help.
-    #[error("shard `{shard}` cannot be read: {source}")]
+    #[error("{} `{shard}` cannot be read: {source}", role.noun())]
     Refused {
+        /// URL of the shard, or of the file of a shard.
+        shard: String,
+        /// What the object is to its shard.
+        role: ObjectRole,
+        /// The error of the store.
+        source: Arc<object_store::Error>,
+    },
+    /// The index of a shard cannot be read, which names the files that hold the shard's bytes.
+    #[error("dataset `{shard}`: {source}")]
+    Index {
         /// URL of the shard.
         shard: String,
         /// The error of the store.
-        source: Arc<object_store::Error>,
+        source: Arc<StoreError>,
     },
     /// The fetched bytes are wrong, even after several fetches.
     #[error(
@@ -50,7 +64,17 @@ pub enum FetchError {
 impl FetchError {
     /// Returns whether another worker, or this one later, may succeed.
     #[must_use]
-    pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::WrongBytes { .. })
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Index { source, .. } => source.is_retryable(),
+            _ => matches!(self, Self::WrongBytes { .. }),
+        }
+    }
+}
+
+const fn remedy(role: ObjectRole) -> &'static str {
+    match role {
+        ObjectRole::Shard => "copy it once more from where the dataset was made",
+        ObjectRole::File => "put the old file back, or index the dataset again and give the job a new name",
     }
 }

@@ -42,7 +42,8 @@ pub use error::FetchError;
 pub(crate) use memory::MemoryCache;
 use memory::Released;
 pub use object::ShardObject;
-use pieces::Pieces;
+pub(crate) use object::{ObjectRead, ShardSource, read_all};
+pub(crate) use pieces::Pieces;
 pub(crate) use retrying::RetryingStore;
 use spdl_wire::spans;
 
@@ -64,8 +65,8 @@ pub struct BlockKey {
 pub struct BlockPlace {
     /// The block's identity.
     pub key: BlockKey,
-    /// The shard that holds the block.
-    pub shard: Arc<ShardObject>,
+    /// Where the bytes of the block's shard are read from.
+    pub(crate) shard: Arc<dyn ShardSource>,
     /// Byte range of the block in the shard.
     pub range: Range<u64>,
 }
@@ -324,7 +325,7 @@ impl Fetcher {
         if let Some(hold) = known {
             return hold.bytes().await;
         }
-        let wanted = pieces::merge(wanted);
+        let wanted = pieces::merge(wanted, place.shard.merge_gap_bytes());
         let wanted_bytes: u64 = wanted.iter().map(|range| range.end - range.start).sum();
         if self.admission.admits(place.bytes(), wanted_bytes)
             && let Some(hold) = self.prefetch(place.key, || place.clone())

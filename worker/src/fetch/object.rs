@@ -1,25 +1,41 @@
-//! Reads byte ranges of one shard in parallel parts, and refuses an object that is not the one in the manifest.
+//! Reads byte ranges of shards in parallel parts, and refuses an object that is not the one that was indexed.
 
-use std::{ops::Range, sync::Arc};
+use std::{fmt, ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use object_store::{GetOptions, GetRange, ObjectStore, path::Path};
+use spdl_shard::format::StoredObject;
 
 use super::{
     FetchError,
-    attempt::{Expected, RequestError, RequestTarget},
+    attempt::{RequestError, RequestTarget},
     client::StoreClient,
-    pieces::Pieces,
+    pieces::{MERGE_GAP_BYTES, Pieces},
 };
 
 /// A range longer than this is read in parts of about this size, in bytes. When raised, one slow connection delays more
 /// bytes.
 const PART_BYTES: u64 = 4 << 20;
-/// Maximum number of parts that are read at once.
-const PARTS_AT_ONCE: usize = 4;
+/// Parts of one block are read at once up to this many bytes, but at least one and at most [`MAX_PARTS_AT_ONCE`].
+const BYTES_AT_ONCE: u64 = 4 * PART_BYTES;
+/// Maximum number of parts of one block that are read at once.
+const MAX_PARTS_AT_ONCE: usize = 64;
 
-/// A shard as the manifest describes it, and where to read it.
+/// Where the bytes of a shard are read from.
+pub(crate) trait ShardSource: fmt::Debug + Send + Sync {
+    /// Ranges of the shard with a gap of at most this many bytes are read by one request.
+    fn merge_gap_bytes(&self) -> u64;
+
+    /// Reads ranges of the shard.
+    fn read<'r>(
+        &'r self,
+        ranges: &'r [Range<u64>],
+        requests: &'r StoreClient,
+    ) -> BoxFuture<'r, Result<Pieces, FetchError>>;
+}
+
+/// An object that holds bytes of a shard, and where to read it.
 #[derive(Clone, Debug)]
 pub struct ShardObject {
     /// The store.
@@ -28,38 +44,60 @@ pub struct ShardObject {
     pub dataset: Arc<str>,
     /// Path in the store.
     pub path: Path,
-    /// URL of the shard as written in the manifest, for errors.
-    pub url: String,
-    /// Size in bytes.
-    pub bytes: u64,
-    /// The etag in the manifest, if it has one; a copy may have another.
-    pub etag: Option<String>,
+    /// The object as it was indexed.
+    pub object: StoredObject,
+}
+
+/// A range of an object to read, and the place of its bytes in the shard.
+pub(crate) struct ObjectRead {
+    pub(crate) object: Arc<ShardObject>,
+    pub(crate) range: Range<u64>,
+    pub(crate) at: u64,
+}
+
+impl ShardSource for ShardObject {
+    fn merge_gap_bytes(&self) -> u64 {
+        MERGE_GAP_BYTES
+    }
+
+    fn read<'r>(
+        &'r self,
+        ranges: &'r [Range<u64>],
+        requests: &'r StoreClient,
+    ) -> BoxFuture<'r, Result<Pieces, FetchError>> {
+        let object = Arc::new(self.clone());
+        let read = |range: &Range<u64>| ObjectRead { object: object.clone(), range: range.clone(), at: range.start };
+        read_all(ranges.iter().map(read).collect(), requests).boxed()
+    }
+}
+
+/// Makes `reads`, each in parts, in the order of the shard's bytes.
+pub(crate) async fn read_all(reads: Vec<ObjectRead>, requests: &StoreClient) -> Result<Pieces, FetchError> {
+    let part_bytes = reads.iter().map(|read| (read.range.end - read.range.start).min(PART_BYTES)).max();
+    let at_once = usize::try_from(BYTES_AT_ONCE / part_bytes.unwrap_or(1).max(1)).unwrap_or(MAX_PARTS_AT_ONCE);
+    let parts = reads.into_iter().flat_map(|ObjectRead { object, range, at }| {
+        let start = range.start;
+        parts(range, PART_BYTES).map(move |part| (object.clone(), at + (part.start - start), part))
+    });
+    let reads = parts.map(|(object, at, part)| async move { Ok((at, object.read_part(part, requests).await?)) });
+    let reads = stream::iter(reads).buffered(at_once.clamp(1, MAX_PARTS_AT_ONCE));
+    let pieces: Vec<(u64, Bytes)> = reads.try_collect().await?;
+    Ok(Pieces::new(pieces))
 }
 
 impl ShardObject {
-    /// Returns how the object differs from the manifest apart from its bytes: what the manifest says, and what the
-    /// store says.
+    /// Returns how the object differs from the one that was indexed apart from its bytes: what the manifest says, and
+    /// what the store says.
     pub(crate) fn difference(&self, requests: &StoreClient) -> Option<[String; 2]> {
         let etags = requests.other_etag(&self.dataset, &self.path)?;
         Some(etags.map(|etag| format!("etag {etag}")))
     }
 
-    /// Reads `ranges`, each in parts.
-    pub(crate) async fn read(&self, ranges: &[Range<u64>], requests: &StoreClient) -> Result<Pieces, FetchError> {
-        let parts: Vec<Range<u64>> = ranges.iter().flat_map(|range| parts(range.clone(), PART_BYTES)).collect();
-        let reads = parts
-            .into_iter()
-            .map(|part| async { Ok::<_, FetchError>((part.start, self.read_part(part, requests).await?)) });
-        let pieces: Vec<(u64, Bytes)> = stream::iter(reads).buffered(PARTS_AT_ONCE).try_collect().await?;
-        Ok(Pieces::new(pieces))
-    }
-
     async fn read_part(&self, part: Range<u64>, requests: &StoreClient) -> Result<Bytes, FetchError> {
-        let expected = Expected { bytes: self.bytes, etag: self.etag.as_deref() };
         let (store, dataset, path) = (&*self.store, &self.dataset, &self.path);
-        let target = RequestTarget { store, dataset, path, expected: Some(expected) };
+        let target = RequestTarget { store, dataset, path, expected: Some(&self.object) };
         let options = GetOptions { range: Some(GetRange::Bounded(part)), ..GetOptions::default() };
-        let shard = || self.url.clone();
+        let (shard, role) = (|| self.object.url.clone(), self.object.role);
         match requests.get(&target, &options).await {
             Ok(got) => {
                 if let Some(etags) = target.other_etag(&got.meta) {
@@ -68,9 +106,11 @@ impl ShardObject {
                 Ok(got.bytes.expect("a range is taken whole"))
             }
             Err(RequestError::Changed { expected, actual }) => {
-                Err(FetchError::Changed { shard: shard(), expected, actual })
+                Err(FetchError::Changed { shard: shard(), role, expected, actual })
             }
-            Err(RequestError::Refused(source)) => Err(FetchError::Refused { shard: shard(), source: Arc::new(source) }),
+            Err(RequestError::Refused(source)) => {
+                Err(FetchError::Refused { shard: shard(), role, source: Arc::new(source) })
+            }
             Err(RequestError::Later { .. }) => unreachable!("what may do better is tried again"),
         }
     }

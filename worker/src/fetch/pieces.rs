@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 /// Ranges with a gap of at most this many bytes are fetched by one request. When raised, more unneeded bytes are
 /// fetched; when lowered, there are more requests.
-const MERGE_GAP_BYTES: u64 = 128 << 10;
+pub(crate) const MERGE_GAP_BYTES: u64 = 128 << 10;
 
 /// Pieces of one shard with their offsets. Cloning is cheap.
 #[derive(Clone, Debug, Default)]
@@ -54,13 +54,13 @@ impl Pieces {
     }
 }
 
-/// Sorts `ranges` and joins those that overlap or lie close together.
-pub(crate) fn merge(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+/// Sorts `ranges` and joins those that overlap or have a gap of at most `gap_bytes`.
+pub(crate) fn merge(mut ranges: Vec<Range<u64>>, gap_bytes: u64) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| (range.start, range.end));
     let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
     for range in ranges {
         match merged.last_mut() {
-            Some(last) if range.start <= last.end.saturating_add(MERGE_GAP_BYTES) => last.end = last.end.max(range.end),
+            Some(last) if range.start <= last.end.saturating_add(gap_bytes) => last.end = last.end.max(range.end),
             _ => merged.push(range),
         }
     }
@@ -95,8 +95,10 @@ mod tests {
     #[test]
     fn neighbours_are_merged_and_strangers_are_not() {
         let far = MERGE_GAP_BYTES + 100;
-        assert_eq!(merge(vec![far + 1..far + 5, 0..10, 5..20, 30..100]), [0..100, far + 1..far + 5]);
-        assert_eq!(merge(vec![far..far + 5, 0..100]), vec![0..far + 5]);
-        assert!(merge(vec![]).is_empty());
+        let near = |ranges| merge(ranges, MERGE_GAP_BYTES);
+        assert_eq!(near(vec![far + 1..far + 5, 0..10, 5..20, 30..100]), [0..100, far + 1..far + 5]);
+        assert_eq!(near(vec![far..far + 5, 0..100]), vec![0..far + 5]);
+        assert!(near(vec![]).is_empty());
+        assert_eq!(merge(vec![0..10, 10..20, 21..30], 0), [0..20, 21..30]);
     }
 }

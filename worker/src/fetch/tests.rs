@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 use spdl_core::Stage;
-use spdl_shard::store::StoreLayer;
+use spdl_shard::{
+    format::{ObjectRole, StoredObject},
+    store::StoreLayer,
+};
 
 use super::{
     flaky::{FlakyStore, StoreFault},
@@ -30,9 +33,7 @@ async fn scene(blocks: u64) -> Scene {
         store: store.clone().layered(),
         dataset: "data".into(),
         path,
-        url: "a.tar".into(),
-        bytes: content.len() as u64,
-        etag: None,
+        object: StoredObject { url: "a.tar".into(), bytes: content.len() as u64, etag: None, role: ObjectRole::Shard },
     };
     Scene { store, content, shard: Arc::new(shard) }
 }
@@ -178,11 +179,11 @@ async fn a_failed_load_is_not_remembered() {
 async fn an_object_that_changed_is_refused_by_name() {
     let scene = scene(2).await;
     let other = |bytes, etag| {
-        let shard = ShardObject { bytes, etag, ..(*scene.shard).clone() };
-        BlockPlace { shard: Arc::new(shard), ..scene.block(0) }
+        let object = StoredObject { bytes, etag, ..scene.shard.object.clone() };
+        Arc::new(ShardObject { object, ..(*scene.shard).clone() })
     };
     let fetcher = scene.fetcher(0, None);
-    let longer = other(3 * BLOCK, None);
+    let longer = BlockPlace { shard: other(3 * BLOCK, None), ..scene.block(0) };
     for (block, wanted, expected) in [
         (longer.clone(), 0..10, "2000 bytes"),
         (BlockPlace { range: 2 * BLOCK..3 * BLOCK, ..longer }, 2500..2600, "2000 bytes"),
@@ -192,12 +193,19 @@ async fn an_object_that_changed_is_refused_by_name() {
         assert!(error.to_string().contains("`a.tar` changed") && error.to_string().contains(expected), "{error}");
     }
     // A copy has another etag; whether its bytes are the same is decided by their checksums.
-    let copy = other(2 * BLOCK, Some("\"other-9\"".into()));
-    assert_eq!(copy.shard.difference(fetcher.requests()), None);
+    let copied = other(2 * BLOCK, Some("\"other-9\"".into()));
+    let copy = BlockPlace { shard: copied.clone(), ..scene.block(0) };
+    assert_eq!(copied.difference(fetcher.requests()), None);
     scene.check(&fetcher.fetch(&copy, vec![0..10]).await.unwrap(), 0..10);
-    let [noted, found] = copy.shard.difference(fetcher.requests()).unwrap();
+    let [noted, found] = copied.difference(fetcher.requests()).unwrap();
     assert!(noted == "etag \"other-9\"" && found.starts_with("etag "), "{noted}, {found}");
-    let missing = ShardObject { path: Path::from("b.tar"), url: "b.tar".into(), ..(*scene.shard).clone() };
+    // A file has no checksum that could decide.
+    let object = StoredObject { role: ObjectRole::File, ..copied.object.clone() };
+    let file = Arc::new(ShardObject { object, ..(*copied).clone() });
+    let error = fetcher.fetch(&BlockPlace { shard: file, ..copy }, vec![0..10]).await.unwrap_err().to_string();
+    assert!(error.contains("file `a.tar` changed: manifest says etag \"other-9\", store says etag "), "{error}");
+    let object = StoredObject { url: "b.tar".into(), ..scene.shard.object.clone() };
+    let missing = ShardObject { path: Path::from("b.tar"), object, ..(*scene.shard).clone() };
     let missing = BlockPlace { shard: Arc::new(missing), ..scene.block(0) };
     let error = fetcher.fetch(&missing, vec![0..10]).await.unwrap_err();
     assert!(error.to_string().contains("`b.tar`") && !error.is_retryable(), "{error}");

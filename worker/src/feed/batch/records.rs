@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
-use spdl_shard::index::Record;
+use spdl_shard::format::{OpenError, Record};
 
 use super::{BatchSample, Group, decode::Reason};
 use crate::{
@@ -78,11 +78,11 @@ fn find(
         let fields = index.record(record);
         let mut bytes = 0;
         for field in feed.fields.iter().filter_map(|name| fields.field(name)) {
-            let Range { start, end } = field.offset..field.offset.saturating_add(field.bytes.into());
+            bytes += u64::from(field.bytes);
+            let Some(Range { start, end }) = field.range() else { continue };
             if start < facts.offset || end > facts.offset + facts.bytes {
                 return Err(FeedError::Span { shard: shard(), block, start, end });
             }
-            bytes += u64::from(field.bytes);
             wanted(start..end);
         }
         found.push(FoundSample { sample: *sample, record, sample_in_record, bytes });
@@ -104,15 +104,15 @@ impl FetchedGroup {
         self.index.index().record(found.record)
     }
 
-    /// Returns the bytes of a field if they match the checksum in the index; `None` if the record has no such field.
+    /// Returns the content of a field if its bytes are those that were indexed; `None` if the record has no such field.
     pub(super) fn field(&self, record: &Record<'_>, name: &str) -> Result<Option<Bytes>, Reason> {
         let Some(field) = record.field(name) else { return Ok(None) };
-        let end = field.offset.saturating_add(field.bytes.into());
-        let bytes = self.bytes.slice(field.offset..end);
-        let bytes = bytes.unwrap_or_else(|| panic!("field `{name}` is none of those that the decoder names"));
-        match crc32c::crc32c(&bytes) {
-            actual if actual == field.crc32c => Ok(Some(bytes)),
-            actual => Err(Reason::WrongBytes { field: name.to_owned(), expected: field.crc32c, actual }),
+        match self.index.index().open(&field, &|range| self.bytes.slice(range)) {
+            Ok(content) => Ok(Some(content)),
+            Err(OpenError::Checksum { expected, actual }) => {
+                Err(Reason::WrongBytes { field: name.to_owned(), expected, actual })
+            }
+            Err(error) => panic!("field `{name}` is none of those that the decoder names: {error:?}"),
         }
     }
 }

@@ -8,6 +8,7 @@ use spdl_core::{
     feed::{BadSampleKind, BadSampleNote, Remedy, remedy},
     messages::BadSample,
 };
+use spdl_shard::format::ObjectRole;
 
 use super::{
     BatchSample, Filling, Group,
@@ -62,13 +63,14 @@ impl Filling {
         let feed = &*self.feed;
         let shard = feed.dataset.shard_url(sample.block).to_owned();
         let [expected, actual] = checksums;
-        let object = feed.dataset.place(sample.block).shard;
-        if let Some([noted, found]) = object.difference(feed.resources.fetcher.requests()) {
+        let object = feed.dataset.shard_object(feed.dataset.block(sample.block).shard);
+        let requests = feed.resources.fetcher.requests();
+        if let Some([noted, found]) = object.and_then(|object| object.difference(requests)) {
             let checksum = |etag: String, crc32c: u32| {
                 format!("{etag} and checksum {crc32c:08x} of field `{field}` of record `{key}`")
             };
             let (expected, actual) = (checksum(noted, expected), checksum(found, actual));
-            return FetchError::Changed { shard, expected, actual }.into();
+            return FetchError::Changed { shard, role: ObjectRole::Shard, expected, actual }.into();
         }
         FetchError::WrongBytes { shard, key, field, expected, actual, attempts: sample.wrong.fetches }.into()
     }

@@ -4,12 +4,16 @@
 //! blocking `Read`. It reports the exact byte at which a shard is wrong, also where the shard is cut off inside a
 //! member. It bounds the long names that the crate reads without limit.
 
+mod format;
 mod header;
 mod odd;
 mod read;
 mod record;
 mod write;
 
+#[cfg(feature = "store")]
+pub(crate) use format::TAR_SUFFIX;
+pub use format::Tar;
 pub(crate) use odd::OddTally;
 pub use odd::{OddMembers, TarOddity};
 pub use read::{Member, TarEvent, TarReader};

@@ -1,0 +1,169 @@
+//! The objects in a dataset's folder, in a compact form: a million of them take some 24 MB beside their names and etags.
+
+use std::{cmp::Ordering, future::ready};
+
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use object_store::{ObjectMeta, ObjectStoreExt};
+
+use super::DatasetError;
+use crate::store::{DatasetStore, StoreError};
+
+/// Upper limit of the objects that are listed in a folder, so that a wrong bucket does not exhaust the memory.
+const MAX_LISTED: usize = 10_000_000;
+/// Number of objects whose facts are requested at once, where the store cannot list them.
+const HEADS_AT_ONCE: usize = 16;
+
+/// The objects in a folder and its subfolders: their names, sizes and etags.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Names and etags, one after the other.
+    text: String,
+    objects: Vec<ListingEntry>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ListingEntry {
+    /// Offset of the name in the text; the etag follows it.
+    at: usize,
+    name_bytes: u32,
+    etag_bytes: u32,
+    bytes: u64,
+}
+
+/// One object of a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListedObject<'l> {
+    /// Its path, relative to the folder, with `/` between parts.
+    pub name: &'l str,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Its etag, if the store gives one.
+    pub etag: Option<&'l str>,
+}
+
+impl ListedObject<'_> {
+    /// Returns the facts about the object as the store describes it.
+    pub(crate) fn meta(&self, from: &DatasetStore) -> ObjectMeta {
+        ObjectMeta {
+            location: from.path_of(self.name),
+            last_modified: Default::default(),
+            size: self.bytes,
+            e_tag: self.etag.map(str::to_owned),
+            version: None,
+        }
+    }
+}
+
+impl Listing {
+    /// Lists the objects in the folder and its subfolders whose names are `wanted`, by name. Objects arrive page by page,
+    /// so that only their compact form is in memory.
+    pub(crate) async fn of(from: &DatasetStore, wanted: impl Fn(&str) -> bool) -> Result<Self, DatasetError> {
+        let mut listing = Self::default();
+        let mut listed = std::pin::pin!(list(from));
+        while let Some((name, meta)) = listed.try_next().await? {
+            if wanted(&name) {
+                listing.push(&name, meta.size, meta.e_tag.as_deref());
+            }
+        }
+        listing.sort_by(str::cmp);
+        Ok(listing)
+    }
+
+    /// Asks the store for the objects called `names`, one by one, and keeps their order.
+    pub(crate) async fn of_names(from: &DatasetStore, names: &[String]) -> Result<Self, DatasetError> {
+        let mut listing = Self::default();
+        let mut heads = std::pin::pin!(
+            stream::iter(names)
+                .map(|name| async move {
+                    let meta = from.object().head(&from.path_of(name)).await;
+                    Ok::<_, StoreError>((name, meta.map_err(|source| StoreError::of(&from.url_of(name), source))?))
+                })
+                .buffered(HEADS_AT_ONCE)
+        );
+        while let Some((name, meta)) = heads.try_next().await? {
+            listing.push(name, meta.size, meta.e_tag.as_deref());
+        }
+        Ok(listing)
+    }
+
+    pub(crate) fn push(&mut self, name: &str, bytes: u64, etag: Option<&str>) {
+        let (at, etag) = (self.text.len(), etag.unwrap_or_default());
+        self.text.push_str(name);
+        self.text.push_str(etag);
+        self.objects.push(ListingEntry { at, name_bytes: name.len() as u32, etag_bytes: etag.len() as u32, bytes });
+    }
+
+    /// Returns the number of objects.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Returns whether there are no objects.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// Returns object number `number`.
+    ///
+    /// # Panics
+    /// If there is no such object.
+    #[must_use]
+    pub fn get(&self, number: usize) -> ListedObject<'_> {
+        self.objects[number].object(&self.text)
+    }
+
+    /// Iterates over all objects.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = ListedObject<'_>> + '_ {
+        self.objects.iter().map(|entry| entry.object(&self.text))
+    }
+
+    pub(crate) fn retain(&mut self, mut wanted: impl FnMut(ListedObject<'_>) -> bool) {
+        let text = &self.text;
+        self.objects.retain(|entry| wanted(entry.object(text)));
+    }
+
+    pub(crate) fn sort_by(&mut self, compare: impl Fn(&str, &str) -> Ordering) {
+        let text = &self.text;
+        self.objects.sort_unstable_by(|a, b| compare(a.object(text).name, b.object(text).name));
+    }
+}
+
+impl ListingEntry {
+    fn object<'l>(&self, text: &'l str) -> ListedObject<'l> {
+        let name_end = self.at + self.name_bytes as usize;
+        let etag = &text[name_end..name_end + self.etag_bytes as usize];
+        ListedObject { name: &text[self.at..name_end], bytes: self.bytes, etag: (!etag.is_empty()).then_some(etag) }
+    }
+}
+
+/// Lists the objects in a folder and its subfolders, in no order.
+fn list(from: &DatasetStore) -> impl Stream<Item = Result<(String, ObjectMeta), DatasetError>> {
+    let folder = from.folder().clone();
+    let url = from.url().to_owned();
+    let listed = from.object().list(Some(&folder)).take(MAX_LISTED);
+    listed.map_err(move |source| StoreError::of(&url, source).into()).try_filter_map(move |meta| {
+        let parts = meta.location.prefix_match(&folder);
+        let name = parts.map(|parts| parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/"));
+        ready(Ok(name.map(|name| (name, meta))))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_keeps_names_sizes_and_etags_whatever_is_sorted_or_left_out() {
+        let mut listing = Listing::default();
+        for (name, bytes, etag) in [("b/ü.jpg", 7, Some("\"e\"")), ("a.tar", 0, None), ("b/a.jpg", 9, Some(""))] {
+            listing.push(name, bytes, etag);
+        }
+        listing.sort_by(str::cmp);
+        let found: Vec<_> = listing.iter().map(|object| (object.name, object.bytes, object.etag)).collect();
+        assert_eq!(found, [("a.tar", 0, None), ("b/a.jpg", 9, None), ("b/ü.jpg", 7, Some("\"e\""))]);
+        listing.retain(|object| object.name.starts_with("b/"));
+        assert_eq!((listing.len(), listing.get(1).name), (2, "b/ü.jpg"));
+    }
+}

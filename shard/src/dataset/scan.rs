@@ -1,0 +1,82 @@
+//! Scanning a folder for the shards of a dataset: what a format is given, and what it finds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use super::{IndexOptions, listing::Listing, report::Meter};
+use crate::{
+    manifest::{BlockFacts, ShardFacts},
+    store::DatasetStore,
+    tar::OddTally,
+};
+
+/// Upper limit of the notes that a report keeps; more are only counted.
+pub(super) const MAX_NOTES: usize = 100;
+
+/// A folder to scan.
+pub struct Scan<'s> {
+    pub(crate) from: &'s DatasetStore,
+    /// The objects in the folder, or those that the caller chose.
+    pub(crate) folder: Listing,
+    /// Whether the caller chose the objects.
+    pub(crate) is_chosen: bool,
+    pub(crate) options: &'s IndexOptions,
+    /// Size at which blocks are cut, in bytes.
+    pub(crate) block_bytes: u64,
+    pub(crate) meter: &'s Meter<'s>,
+}
+
+/// A shard that was found: its entries in the manifest, and its index.
+#[derive(Debug)]
+pub struct ScannedShard {
+    pub(crate) facts: ShardFacts,
+    pub(crate) blocks: Vec<BlockFacts>,
+    pub(crate) index: Bytes,
+    pub(crate) odd: DatasetOddities,
+}
+
+/// The oddities and statistics of a shard's records, for the report.
+#[derive(Debug, Default)]
+pub(crate) struct DatasetOddities {
+    /// Fields: the number of records that have each, and the field's number in the order of first appearance.
+    pub(crate) fields: BTreeMap<String, (u64, usize)>,
+    /// Classes of the objects in annotations.
+    pub(crate) classes: BTreeSet<String>,
+    pub(crate) empty_fields: u64,
+    /// Members and records, counted by what is odd about them.
+    pub(crate) members: OddTally,
+    /// The first and the last record.
+    pub(crate) ends: Option<[Outline; 2]>,
+    pub(crate) records_without_samples: u64,
+    pub(crate) bad_annotations: u64,
+    pub(crate) notes: Vec<String>,
+}
+
+/// The key of a record and the names of its fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Outline {
+    pub(crate) key: String,
+    pub(crate) fields: Vec<String>,
+}
+
+impl DatasetOddities {
+    /// Counts a field of a record.
+    pub(crate) fn field(&mut self, name: &str) {
+        match self.fields.get_mut(name) {
+            Some((records, _)) => *records += 1,
+            None => drop(self.fields.insert(name.to_owned(), (1, self.fields.len()))),
+        }
+    }
+
+    /// Returns the number of a field that occurred before.
+    pub(crate) fn field_number(&self, name: &str) -> usize {
+        self.fields[name].1
+    }
+
+    pub(crate) fn note(&mut self, note: impl FnOnce() -> String) {
+        if self.notes.len() < MAX_NOTES {
+            self.notes.push(note());
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Formats: how the bytes of stored objects become records.
+//!
+//! A shard is a space of bytes that holds records. A [`Format`] says which objects those bytes lie in and opens the
+//! shard's index; a [`ShardIndex`] says which records the shard has, which ranges of bytes a record's fields take, and
+//! turns the fetched bytes into a field's content. All else works with these two traits and knows no format by name.
+//!
+//! A new format is a module here and an entry in the table [`FORMATS`].
+
+mod shard_index;
+pub mod tar;
+
+pub use shard_index::{Field, ObjectRange, OpenError, Record, ShardIndex};
+
+use std::{fmt, sync::Arc};
+
+use bytes::Bytes;
+#[cfg(feature = "store")]
+use futures::stream::BoxStream;
+use spdl_core::Fingerprint;
+
+#[cfg(feature = "store")]
+use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
+use crate::{FormatError, manifest::Shard};
+
+/// All formats. A folder whose format is not given has the first one that recognises it.
+static FORMATS: [&dyn Format; 1] = [&tar::Tar];
+
+/// The format of manifests that name none.
+pub const DEFAULT_FORMAT: &dyn Format = &tar::Tar;
+
+/// A format of datasets.
+pub trait Format: fmt::Debug + Send + Sync {
+    /// Returns the name, as in the manifest and on the command line.
+    fn name(&self) -> &'static str;
+
+    /// Returns the object that holds the bytes of `shard`; `None` if these lie in several objects, which then only the
+    /// shard's index names.
+    fn object(&self, shard: &Shard<'_>) -> Option<StoredObject> {
+        let (url, etag) = (shard.url.to_owned(), shard.etag.map(str::to_owned));
+        Some(StoredObject { url, bytes: shard.bytes, etag, role: ObjectRole::Shard })
+    }
+
+    /// Opens the index of a shard, whose hash in the manifest is `expected`, and checks all of it.
+    ///
+    /// # Errors
+    /// If the bytes are not a complete, undamaged and consistent index, or if they are another index.
+    fn open_index(&self, bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError>;
+
+    /// Returns whether a folder that holds these objects has this format.
+    #[cfg(feature = "store")]
+    fn recognises(&self, folder: &Listing) -> bool;
+
+    /// Finds the shards and blocks of a dataset, in order, and makes the index of each shard.
+    #[cfg(feature = "store")]
+    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>>;
+}
+
+impl PartialEq for dyn Format {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for dyn Format {}
+
+/// An object that holds bytes of a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredObject {
+    /// Path of the object, relative to the manifest's folder, with `/` between parts.
+    pub url: String,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Etag when the dataset was indexed, if the store gave one that would survive copying the dataset.
+    pub etag: Option<String>,
+    /// What the object is to its shard.
+    pub role: ObjectRole,
+}
+
+/// What an object is to its shard, which decides how a change of the object is noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectRole {
+    /// The shard itself. The index has a checksum of each field, so another etag alone is no proof of a change: a copy
+    /// may have another one.
+    Shard,
+    /// A file whose content has no checksum: it changed if its size or its etag is another one.
+    File,
+}
+
+impl ObjectRole {
+    /// Returns the noun for an object of this role.
+    #[must_use]
+    pub const fn noun(self) -> &'static str {
+        match self {
+            Self::Shard => "shard",
+            Self::File => "file",
+        }
+    }
+}
+
+impl StoredObject {
+    /// Returns what shows that the object in the store is another one than was indexed, as the manifest and the store
+    /// describe it; `None` if nothing does.
+    #[must_use]
+    pub fn change(&self, bytes: u64, etag: Option<&str>) -> Option<[String; 2]> {
+        if bytes != self.bytes {
+            return Some([self.bytes, bytes].map(|bytes| format!("{bytes} bytes")));
+        }
+        let etags = [self.etag.as_deref()?, etag?];
+        (self.role == ObjectRole::File && etags[0] != etags[1]).then(|| etags.map(|etag| format!("etag {etag}")))
+    }
+}
+
+/// Returns the format called `name`.
+#[must_use]
+pub fn format_called(name: &str) -> Option<&'static dyn Format> {
+    FORMATS.into_iter().find(|format| format.name() == name)
+}
+
+/// Iterates over the names of all formats.
+pub fn format_names() -> impl Iterator<Item = &'static str> {
+    FORMATS.iter().map(|format| format.name())
+}
+
+/// Returns the format of a folder that holds these objects, if one recognises it.
+#[cfg(feature = "store")]
+pub(crate) fn recognise(folder: &Listing) -> Option<&'static dyn Format> {
+    FORMATS.into_iter().find(|format| format.recognises(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_is_found_by_its_name_and_no_two_have_the_same() {
+        for format in FORMATS {
+            assert_eq!(format_called(format.name()).map(Format::name), Some(format.name()));
+            assert_eq!(format_names().filter(|name| *name == format.name()).count(), 1);
+        }
+        assert!(format_called("").is_none());
+    }
+
+    #[test]
+    fn another_etag_proves_a_change_only_where_there_is_no_checksum() {
+        let object = |role| StoredObject { url: "a".into(), bytes: 3, etag: Some("x".into()), role };
+        for role in [ObjectRole::Shard, ObjectRole::File] {
+            assert_eq!(object(role).change(3, Some("x")), None);
+            assert_eq!(object(role).change(3, None), None);
+            assert_eq!(object(role).change(4, Some("x")), Some(["3 bytes".into(), "4 bytes".into()]));
+        }
+        assert_eq!(object(ObjectRole::Shard).change(3, Some("y")), None);
+        assert_eq!(object(ObjectRole::File).change(3, Some("y")), Some(["etag x".into(), "etag y".into()]));
+    }
+}

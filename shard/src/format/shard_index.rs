@@ -1,0 +1,180 @@
+//! The index of a shard: its records, the ranges of bytes that their fields take, and the objects that hold these
+//! bytes. Every format has an index of its own behind this trait.
+
+use std::{fmt, ops::Range};
+
+use bytes::Bytes;
+
+use super::StoredObject;
+use crate::{index::Segments, manifest::Shard};
+
+/// The index of a shard, which was checked when it was opened.
+pub trait ShardIndex: fmt::Debug + Send + Sync {
+    /// Returns the index's bytes, as they are stored.
+    fn bytes(&self) -> &Bytes;
+
+    /// Returns the size in bytes that the shard had when it was indexed.
+    fn shard_bytes(&self) -> u64;
+
+    /// Returns the number of records in the shard.
+    fn record_count(&self) -> u32;
+
+    /// Returns the number of samples in the shard.
+    fn sample_count(&self) -> u32;
+
+    /// Returns the number of the record that holds sample number `sample` of the shard, and the sample's number in the
+    /// record.
+    ///
+    /// # Panics
+    /// If the shard has no such sample.
+    fn locate(&self, sample: u32) -> (u32, u32);
+
+    /// Returns record number `record` of the shard.
+    ///
+    /// # Panics
+    /// If there is no such record.
+    fn record(&self, record: u32) -> Record<'_>;
+
+    /// Returns field number `nth` of `record`, which is a record of this index.
+    ///
+    /// # Panics
+    /// If there is no such field.
+    fn field(&self, record: &Record<'_>, nth: u32) -> Field<'_>;
+
+    /// Returns the table of segments of field number `nth` of `record`, if it has one.
+    fn segments(&self, _record: &Record<'_>, _nth: u32) -> Option<Segments<'_>> {
+        None
+    }
+
+    /// Plans the reading of `ranges` of `shard`: the ranges of objects that hold these bytes, in the order of the
+    /// shard's bytes.
+    fn plan(&self, shard: &Shard<'_>, ranges: &[Range<u64>]) -> Vec<ObjectRange> {
+        let object = shard.format.object(shard).expect("the index of a shard in several objects names them");
+        let part = |range: &Range<u64>| ObjectRange { object: object.clone(), range: range.clone(), at: range.start };
+        ranges.iter().map(part).collect()
+    }
+
+    /// Returns the content of `field`. `fetched` returns the bytes of a range of the shard, if they were fetched.
+    ///
+    /// # Errors
+    /// If bytes are missing or wrong.
+    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<Bytes, OpenError> {
+        if let Some(value) = field.value {
+            return Ok(self.bytes().slice_ref(value));
+        }
+        let range = field.offset..field.offset.saturating_add(field.bytes.into());
+        let content = fetched(range).ok_or(OpenError::Missing)?;
+        match field.crc32c {
+            Some(expected) => match crc32c::crc32c(&content) {
+                actual if actual == expected => Ok(content),
+                actual => Err(OpenError::Checksum { expected, actual }),
+            },
+            None => Ok(content),
+        }
+    }
+}
+
+impl dyn ShardIndex + '_ {
+    /// Iterates over all records, in order.
+    pub fn records(&self) -> impl ExactSizeIterator<Item = Record<'_>> + '_ {
+        (0..self.record_count()).map(|record| self.record(record))
+    }
+}
+
+/// A range of an object, and the place of its bytes in the shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectRange {
+    /// The object.
+    pub object: StoredObject,
+    /// The range in the object, in bytes.
+    pub range: Range<u64>,
+    /// Offset in the shard of the first byte of the range.
+    pub at: u64,
+}
+
+/// Why a field cannot be opened from the bytes that were fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The bytes are not among those that were fetched.
+    Missing,
+    /// The bytes are not those that were indexed.
+    Checksum {
+        /// CRC-32C in the index.
+        expected: u32,
+        /// CRC-32C of the bytes.
+        actual: u32,
+    },
+}
+
+/// One record of a shard.
+#[derive(Clone, Copy)]
+pub struct Record<'a> {
+    pub(crate) index: &'a dyn ShardIndex,
+    /// The record's key: the path that its members have in common, up to the first dot of the file's name.
+    pub key: &'a str,
+    /// The record's first sample, counted in the shard.
+    pub first_sample: u32,
+    /// Samples in the record; 0 where an annotation has no objects.
+    pub samples: u32,
+    /// Number of the record's first field in the index.
+    pub(crate) first_field: u32,
+    pub(crate) fields: u32,
+}
+
+/// One field of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// Name, such as `jpg` or `cls`.
+    pub name: &'a str,
+    /// Offset of its bytes in the shard; 0 if the index holds its value.
+    pub offset: u64,
+    /// Its size in bytes; 0 for an empty file, which the decoder treats as a bad sample.
+    pub bytes: u32,
+    /// CRC-32C of its bytes; `None` if they were not read when the dataset was indexed.
+    pub crc32c: Option<u32>,
+    /// Its bytes, if they lie in the index and not in the shard.
+    pub value: Option<&'a [u8]>,
+}
+
+impl Field<'_> {
+    /// Returns the range of the shard's bytes that the field takes; `None` if the index holds its value.
+    #[must_use]
+    pub const fn range(&self) -> Option<Range<u64>> {
+        match self.value {
+            None => Some(self.offset..self.offset.saturating_add(self.bytes as u64)),
+            Some(_) => None,
+        }
+    }
+}
+
+impl<'a> Record<'a> {
+    /// Iterates over the record's fields, in the order in which they lie in the shard.
+    pub fn fields(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
+        let record = *self;
+        (0..record.fields).map(move |nth| record.index.field(&record, nth))
+    }
+
+    /// Returns the field called `name`, if there is one.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<Field<'a>> {
+        self.fields().find(|field| field.name == name)
+    }
+
+    /// Returns the table of segments of the field called `name`, if it has one.
+    #[must_use]
+    pub fn segments(&self, name: &str) -> Option<Segments<'a>> {
+        let at = self.fields().position(|field| field.name == name)?;
+        self.index.segments(self, at as u32)
+    }
+}
+
+impl fmt::Debug for Record<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Record")
+            .field("key", &self.key)
+            .field("samples", &self.samples)
+            .field("fields", &self.fields().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
