@@ -1,9 +1,10 @@
-//! `spdl-ctl index`: makes a manifest for existing shards.
+//! `spdl-ctl index`: makes a manifest for existing shards, or for loose files.
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use spdl_shard::{
     dataset::{IndexOptions, Knowledge, ShardList, index_until},
+    format::{Format, files::FileTable, format_called, format_names},
     store::DatasetStore,
 };
 use spdl_worker::size::parse_bytes;
@@ -13,12 +14,20 @@ use super::{Outcome, interrupt, pack, progress::ProgressLine};
 /// Arguments of `index`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct IndexArgs {
-    /// Folder or URL with the shards (`*.tar`).
+    /// Folder or URL with the shards (`*.tar`), or with loose files, such as a folder of pictures per class.
     dataset: String,
+    /// Format of the dataset; recognised by what is there when not given: `files` if there are pictures and no tars.
+    #[arg(long, value_parser = parse_format)]
+    format: Option<&'static dyn Format>,
+    /// For loose files: a table with a row for each record, and any fields. A list of paths, tab-separated values with a
+    /// header line that names a column `file`, or JSON lines (`.jsonl`) with the key `file`. Paths are relative to the
+    /// folder. Only these files are indexed, with those that have their stems.
+    #[arg(long, value_name = "FILE")]
+    table: Option<PathBuf>,
     /// Folder or URL for the manifest and the record indexes, when the shards' folder is read-only.
     #[arg(long, value_name = "URL")]
     out: Option<String>,
-    /// Only these shards, relative to the folder, in this order.
+    /// Only these shards or files, relative to the folder, in this order.
     #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
     shards: Option<Vec<String>>,
     /// Name of the dataset; the last part of its URL when not given.
@@ -48,7 +57,10 @@ pub(crate) struct IndexArgs {
 
 /// Runs `index`.
 pub(crate) fn run(args: IndexArgs) -> Outcome {
+    let table = args.table.as_deref().map(FileTable::read).transpose()?;
     let options = IndexOptions {
+        format: args.format.or(table.as_ref().and_then(|_| format_called("files"))),
+        table: table.map(Arc::new),
         shards: args.shards.map_or(ShardList::All, ShardList::Named),
         name: args.name,
         boxes: args.boxes,
@@ -67,4 +79,8 @@ pub(crate) fn run(args: IndexArgs) -> Outcome {
     })?;
     pack::print(&report, args.json)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn parse_format(name: &str) -> Result<&'static dyn Format, String> {
+    format_called(name).ok_or_else(|| format!("known are: {}", format_names().collect::<Vec<_>>().join(", ")))
 }

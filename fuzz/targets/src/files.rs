@@ -1,7 +1,8 @@
-//! Manifests and record indexes. The checksums are corrected first, because otherwise hardly any input would pass them.
+//! Manifests, record indexes and file indexes. The checksums are corrected first, because otherwise hardly any input would pass them.
 
 use spdl_core::{Fingerprint, SampleId, job::OrderParams, order::Plan};
 use spdl_shard::{
+    format::format_called,
     index::{IndexBuilder, RecordIndex, Segments},
     manifest::{BlockFacts, Manifest, ManifestBuilder, ShardFacts},
 };
@@ -29,7 +30,7 @@ fn with_fingerprint(data: &[u8]) -> Vec<u8> {
     let strings = |at: usize| Some(u64::from_le_bytes(*data.get(at..)?.first_chunk()?));
     let sections = (|| {
         let tables = 56 * number(72)? + 32 * number(76)? + 4 * number(80)?;
-        strings(88)?.checked_add(MANIFEST_HEADER_BYTES + tables)
+        strings(88)?.checked_add(MANIFEST_HEADER_BYTES + tables + number(84)?)
     })();
     let end = sections.and_then(|end| usize::try_from(end).ok());
     if let Some(fingerprint) = end.and_then(|end| Some(xxh3_128(data.get(72..end)?))) {
@@ -43,7 +44,7 @@ fn with_fingerprint(data: &[u8]) -> Vec<u8> {
 pub(crate) fn manifest(data: &[u8]) {
     let _ = Manifest::open(data.to_vec());
     let Ok(manifest) = Manifest::open(with_fingerprint(data)) else { return };
-    let mut builder = ManifestBuilder::new(manifest.name()).classes(manifest.classes());
+    let mut builder = ManifestBuilder::new(manifest.name()).format(manifest.format()).classes(manifest.classes());
     for (number, shard) in (0..).zip(manifest.shards()) {
         let blocks: Vec<BlockFacts> = manifest.shard_blocks(number).map(|block| facts(&manifest, block)).collect();
         let shard = ShardFacts {
@@ -116,7 +117,9 @@ pub(crate) fn manifest_seeds() -> Vec<Vec<u8>> {
         builder.shard(&shard, &[block(0), block(1)]).expect("a shard of the seed");
     }
     let photos = builder.finish().expect("the seed's manifest");
-    [empty, photos].iter().map(|manifest| manifest.bytes().to_vec()).collect()
+    let files = format_called("files").expect("a format");
+    let files = ManifestBuilder::new("loose").format(files).finish().expect("a dataset with a format");
+    [empty, photos, files].iter().map(|manifest| manifest.bytes().to_vec()).collect()
 }
 
 /// Checks that a record index that opens can be read from end to end, and that writing it gives one that reads the
@@ -167,4 +170,45 @@ pub(crate) fn index_seeds() -> Vec<Vec<u8>> {
     builder.segments(1, Segments { step: 8, lengths: &[[0, 1], [200, 0]] }).expect("a table of the seed");
     let crop_ready = builder.finish(6000).expect("the seed's index").0;
     [empty, filled, crop_ready].iter().map(|index| index.bytes().to_vec()).collect()
+}
+
+/// Checks that a file index that opens can be read from end to end, and that the plan of every field reads its bytes.
+pub(crate) fn file_index(data: &[u8]) {
+    let format = format_called("files").expect("a format");
+    let open = |file: Vec<u8>| {
+        let hash = Fingerprint::of(&file);
+        format.open_index(file.into(), hash)
+    };
+    let _ = open(data.to_vec());
+    let Ok(index) = open(with_checksum(data)) else { return };
+    let mut manifest = ManifestBuilder::new("loose").format(format);
+    let shard = ShardFacts {
+        url: "files-000000".to_owned(),
+        bytes: index.shard_bytes(),
+        etag: None,
+        records: index.record_count(),
+        index_bytes: data.len() as u64,
+        index_hash: Fingerprint(0),
+    };
+    manifest.shard(&shard, &[]).expect("a shard without blocks");
+    let manifest = manifest.finish().expect("a manifest");
+    let mut end = 0;
+    for number in 0..index.record_count() {
+        let record = index.record(number);
+        assert_eq!(index.locate(number), (number, 0));
+        for field in record.fields() {
+            assert_eq!(record.field(field.name), Some(field), "{record:?}");
+            let Some(range) = field.range() else { continue };
+            assert!(range.start == end && range.end <= index.shard_bytes(), "{record:?}");
+            end = range.end;
+            let parts = index.plan(&manifest.shard(0), std::slice::from_ref(&range));
+            let planned: u64 = parts.iter().map(|part| part.range.end - part.range.start).sum();
+            assert_eq!(planned, range.end - range.start, "{record:?}");
+        }
+    }
+    assert_eq!(end, index.shard_bytes());
+}
+
+pub(crate) fn file_index_seeds() -> Vec<Vec<u8>> {
+    vec![include_bytes!("../../../shard/tests/golden/files-v1.idx").to_vec()]
 }

@@ -58,6 +58,7 @@ pub const ALL: &[FuzzTarget] = &[
     target("layout", layout::read, layout::seeds),
     target("manifest", files::manifest, files::manifest_seeds),
     target("index", files::index, files::index_seeds),
+    target("file_index", files::file_index, files::file_index_seeds),
     target("tar", tar::read, tar::seeds),
     target("job", texts::job, texts::job_seeds),
     target("voc", texts::voc, texts::voc_seeds),

@@ -8,8 +8,9 @@ use crate::manifest::BlockFacts;
 /// can be longer. A last block of less than half the target joins the block before it. Records without samples lie
 /// between a block's records or between blocks, never at the ends of a block.
 #[derive(Debug)]
-pub(super) struct BlockCutter {
+pub(crate) struct BlockCutter {
     target_bytes: u64,
+    target_objects: u32,
     blocks: Vec<Run>,
 }
 
@@ -20,30 +21,45 @@ struct Run {
     first_record: u32,
     records_end: u32,
     samples: u64,
+    objects: u32,
 }
 
 impl BlockCutter {
-    pub(super) fn new(target_bytes: u64) -> Self {
-        Self { target_bytes, blocks: Vec::new() }
+    pub(crate) fn new(target_bytes: u64) -> Self {
+        Self { target_bytes, target_objects: u32::MAX, blocks: Vec::new() }
+    }
+
+    /// Also closes a block before the record that would make it consist of more than `target_objects`.
+    pub(crate) fn with_objects(self, target_objects: u32) -> Self {
+        Self { target_objects, ..self }
     }
 
     /// Adds record number `record`, which lies in `start..end` of the shard.
-    pub(super) fn record(&mut self, record: u32, start: u64, end: u64, samples: u32) {
+    pub(crate) fn record(&mut self, record: u32, start: u64, end: u64, samples: u32) {
+        self.record_of_objects(record, start, end, samples, 0);
+    }
+
+    /// Adds a record that consists of this many objects of its own.
+    pub(crate) fn record_of_objects(&mut self, record: u32, start: u64, end: u64, samples: u32, objects: u32) {
         if samples == 0 {
             return;
         }
-        let new = Run { start, end, first_record: record, records_end: record + 1, samples: samples.into() };
+        let new = Run { start, end, first_record: record, records_end: record + 1, samples: samples.into(), objects };
+        let fits = |last: &Run| {
+            end - last.start <= self.target_bytes && last.objects.saturating_add(objects) <= self.target_objects
+        };
         match self.blocks.last_mut() {
-            Some(last) if end - last.start <= self.target_bytes => *last = last.joined(new),
+            Some(last) if fits(last) => *last = last.joined(new),
             _ => self.blocks.push(new),
         }
     }
 
     /// Returns the blocks; `None` if one is longer than the manifest's 32 bits can state.
-    pub(super) fn finish(mut self) -> Option<Vec<BlockFacts>> {
+    pub(crate) fn finish(mut self) -> Option<Vec<BlockFacts>> {
         if let [.., before, last] = self.blocks[..] {
             let whole = before.joined(last);
-            if last.end - last.start < self.target_bytes / 2 && whole.end - whole.start <= self.target_bytes * 2 {
+            let is_short = last.end - last.start < self.target_bytes / 2 && last.objects < self.target_objects / 2;
+            if is_short && whole.end - whole.start <= self.target_bytes * 2 {
                 self.blocks.truncate(self.blocks.len() - 2);
                 self.blocks.push(whole);
             }
@@ -54,7 +70,8 @@ impl BlockCutter {
 
 impl Run {
     fn joined(self, next: Self) -> Self {
-        Self { end: next.end, records_end: next.records_end, samples: self.samples + next.samples, ..self }
+        let (samples, objects) = (self.samples + next.samples, self.objects + next.objects);
+        Self { end: next.end, records_end: next.records_end, samples, objects, ..self }
     }
 
     fn facts(&self) -> Option<BlockFacts> {
@@ -103,6 +120,21 @@ mod tests {
             [(4, 10, 1, 3, 2), (113, 7, 5, 1, 1)]
         );
         assert_eq!(cut(10, &[(4, 0), (4, 0)]), []);
+    }
+
+    #[test]
+    fn a_block_of_small_objects_is_closed_at_their_number() {
+        let mut cutter = BlockCutter::new(1000).with_objects(4);
+        for record in 0..9 {
+            cutter.record_of_objects(record, u64::from(record), u64::from(record) + 1, 1, 2 - record % 2);
+        }
+        let blocks = cutter.finish().unwrap().into_iter();
+        let found: Vec<_> = blocks.map(|block| (block.first_record, block.records)).collect();
+        // Objects: 2 1, 2 1, 2 1, 2 1, 2; the rest of two is no short one.
+        assert_eq!(found, [(0, 2), (2, 2), (4, 2), (6, 2), (8, 1)]);
+        let mut cutter = BlockCutter::new(1000).with_objects(4);
+        (0..5).for_each(|record| cutter.record_of_objects(record, 0, 0, 1, 1));
+        assert_eq!(cutter.finish().unwrap().len(), 1, "empty files form blocks, too, and a short rest joins");
     }
 
     #[test]

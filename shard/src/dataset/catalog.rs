@@ -173,10 +173,7 @@ impl Records {
         known.0 |= fields.0;
         let outline =
             Outline { key: record.key.clone(), fields: record.fields.iter().map(|f| f.name.clone()).collect() };
-        match &mut self.odd.ends {
-            Some([_, last]) => *last = outline,
-            none => *none = Some([outline.clone(), outline]),
-        }
+        self.odd.end(outline);
     }
 
     fn samples(&mut self, shard: &str, record: &ScannedRecord) -> u32 {

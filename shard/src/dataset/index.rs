@@ -1,5 +1,7 @@
 //! Makes a manifest and indexes for existing data, without rewriting them.
 
+use std::sync::Arc;
+
 use futures::TryStreamExt;
 
 use super::{
@@ -14,7 +16,7 @@ use super::{
     source::way_out_of,
 };
 use crate::{
-    format::{self, DEFAULT_FORMAT, Format},
+    format::{self, DEFAULT_FORMAT, Format, files::FileTable},
     index::INDEX_SUFFIX,
     manifest::{DEFAULT_BLOCK_BYTES, MANIFEST_NAME, ManifestBuilder, check_names},
     store::DatasetStore,
@@ -27,6 +29,9 @@ pub struct IndexOptions {
     pub format: Option<&'static dyn Format>,
     /// Which shards are indexed. Default: all.
     pub shards: ShardList,
+    /// A table with a row for each record of loose files, and its fields. Default: none; all files are indexed, and the
+    /// folders that they lie in are their labels.
+    pub table: Option<Arc<FileTable>>,
     /// The dataset's name. Default: the last part of its URL.
     pub name: Option<String>,
     /// Field that holds a Pascal VOC annotation, such as `xml`: a record has one sample per object in it. Default:
@@ -71,6 +76,7 @@ impl Default for IndexOptions {
         Self {
             format: None,
             shards: ShardList::All,
+            table: None,
             name: None,
             boxes: None,
             classes: Vec::new(),
@@ -166,9 +172,10 @@ impl Indexing<'_> {
         folder: Listing,
         stop: &mut (impl Future<Output = ()> + Unpin),
     ) -> Result<DatasetReport, NotCommitted> {
-        let written = self.write_indexes(format, folder, stop).await;
-        let classes = written.and_then(|()| self.known.classes(&self.options.classes));
-        let classes = self.tally.classes(classes.map_err(NotCommitted::before)?);
+        let classes = self.known.classes(&self.options.classes);
+        let fixed = classes.as_deref().unwrap_or_default().to_vec();
+        let written = self.write_indexes(format, folder, stop, fixed).await;
+        let classes = self.tally.classes(written.and(classes).map_err(NotCommitted::before)?);
         let unwritable = |source| DatasetError::Unwritable { url: self.to.url_of(MANIFEST_NAME), source };
         let manifest = std::mem::take(&mut self.manifest).classes(classes).finish();
         let manifest = manifest.map_err(|source| NotCommitted::before(unwritable(source)))?;
@@ -184,6 +191,7 @@ impl Indexing<'_> {
         format: &'static dyn Format,
         folder: Listing,
         stop: &mut (impl Future<Output = ()> + Unpin),
+        classes: Vec<String>,
     ) -> Result<(), DatasetError> {
         let mut scanned = format.scan(Scan {
             from: self.from,
@@ -191,6 +199,7 @@ impl Indexing<'_> {
             is_chosen: matches!(self.options.shards, ShardList::Named(_)),
             options: self.options,
             block_bytes: self.block_bytes,
+            classes,
             meter: &self.meter,
         });
         loop {
@@ -221,7 +230,10 @@ impl Indexing<'_> {
 /// Lists the objects that may belong to the dataset.
 async fn list(from: &DatasetStore, options: &IndexOptions) -> Result<Listing, DatasetError> {
     match &options.shards {
-        ShardList::All => Listing::of(from, |name| !is_own(name)).await,
+        ShardList::All => match options.table.as_ref().filter(|_| !from.can_list()) {
+            Some(table) => Listing::of_names(from, &table.files().map(str::to_owned).collect::<Vec<_>>()).await,
+            None => Listing::of(from, |name| !is_own(name)).await,
+        },
         ShardList::Named(names) => {
             if let Some(name) = names.iter().find(|name| !crate::manifest::is_relative_path(name)) {
                 let problem = format!("names `{name}`, which is not a path inside the dataset's folder");

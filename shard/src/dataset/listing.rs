@@ -119,6 +119,11 @@ impl Listing {
         self.objects.iter().map(|entry| entry.object(&self.text))
     }
 
+    /// Returns the number of the object for whose name `compare` returns equality, in a listing that is sorted by it.
+    pub(crate) fn find_by(&self, compare: impl Fn(&str) -> Ordering) -> Option<usize> {
+        self.objects.binary_search_by(|entry| compare(entry.object(&self.text).name)).ok()
+    }
+
     pub(crate) fn retain(&mut self, mut wanted: impl FnMut(ListedObject<'_>) -> bool) {
         let text = &self.text;
         self.objects.retain(|entry| wanted(entry.object(text)));
@@ -143,7 +148,16 @@ fn list(from: &DatasetStore) -> impl Stream<Item = Result<(String, ObjectMeta), 
     let folder = from.folder().clone();
     let url = from.url().to_owned();
     let listed = from.object().list(Some(&folder)).take(MAX_LISTED);
-    listed.map_err(move |source| StoreError::of(&url, source).into()).try_filter_map(move |meta| {
+    let fail = move |source| match source {
+        // Such a name can be a path of no object, so that nothing behind the store can read the object either.
+        object_store::Error::InvalidPath { source } => {
+            let name = source.to_string().escape_debug().to_string();
+            let problem = format!("holds an object whose name no path can have; rename it: {name}");
+            DatasetError::Source { path: url.clone(), problem }
+        }
+        source => StoreError::of(&url, source).into(),
+    };
+    listed.map_err(fail).try_filter_map(move |meta| {
         let parts = meta.location.prefix_match(&folder);
         let name = parts.map(|parts| parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/"));
         ready(Ok(name.map(|name| (name, meta))))

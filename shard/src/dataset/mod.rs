@@ -19,16 +19,20 @@ mod unpack;
 mod upload;
 mod verify;
 
+pub(crate) use blocks::BlockCutter;
 pub(crate) use catalog::Catalog;
 pub use folder::Overwrite;
 pub use index::{IndexOptions, Knowledge, ShardList, index, index_until};
 pub use listing::{ListedObject, Listing};
 pub use originals::Against;
 pub use pack::{Jpegs, PackOptions, PackOrder, pack, pack_until};
+pub(crate) use pack::{LABEL_FIELD, read_file};
 pub use report::{DatasetProgress, DatasetReport};
+pub(crate) use scan::{DatasetOddities, Outline};
 pub use scan::{Scan, ScannedShard};
 use source::LeftOutTally;
 pub use source::{Annotations, FieldChoice, LeftOut, LeftOutReason, PackSource};
+pub(crate) use source::{field_name, is_picture};
 pub use unpack::{UnpackReport, unpack, unpack_until};
 pub use verify::{PictureCheck, VerifyFault, VerifyOptions, VerifyReport, verify};
 

@@ -32,7 +32,7 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Field that annotations are stored in.
 pub(super) const ANNOTATION_FIELD: &str = "xml";
 /// Field that labels are stored in.
-pub(super) const LABEL_FIELD: &str = "cls";
+pub(crate) const LABEL_FIELD: &str = "cls";
 
 /// How files are packed.
 #[derive(Clone, Debug)]
@@ -380,7 +380,7 @@ fn first_there(paths: &[PathBuf]) -> Result<Option<Vec<u8>>, DatasetError> {
 
 /// Returns a file's content; `None` if there is no such file. Pipes and devices are not opened, because reading them
 /// may never end.
-pub(super) fn read_file(path: &Path) -> Result<Option<Vec<u8>>, DatasetError> {
+pub(crate) fn read_file(path: &Path) -> Result<Option<Vec<u8>>, DatasetError> {
     let fail = |error: std::io::Error| wrong(path, &format!("cannot be read: {error}"));
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => {}

@@ -98,6 +98,7 @@ impl DatasetTally {
             self.odd.fields.entry(field).or_default().0 += records;
         }
         self.odd.members.join(odd.members);
+        self.odd.left_out.join(odd.left_out);
         self.ends(&shard.facts.url, odd.ends);
         let room = MAX_NOTES - self.odd.notes.len();
         self.odd.notes.extend(odd.notes.into_iter().take(room));
@@ -123,7 +124,8 @@ impl DatasetTally {
         [fixed, others].concat()
     }
 
-    pub(super) fn report(self, url: &str, manifest: &Manifest) -> DatasetReport {
+    pub(super) fn report(mut self, url: &str, manifest: &Manifest) -> DatasetReport {
+        self.left_out.extend(self.odd.left_out.list());
         DatasetReport {
             url: url.to_owned(),
             fingerprint: manifest.fingerprint(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::{IndexOptions, listing::Listing, report::Meter};
+use super::{IndexOptions, LeftOutTally, listing::Listing, report::Meter};
 use crate::{
     manifest::{BlockFacts, ShardFacts},
     store::DatasetStore,
@@ -24,6 +24,8 @@ pub struct Scan<'s> {
     pub(crate) options: &'s IndexOptions,
     /// Size at which blocks are cut, in bytes.
     pub(crate) block_bytes: u64,
+    /// The classes whose numbers are fixed, in the order of their numbers; others follow, by name.
+    pub(crate) classes: Vec<String>,
     pub(crate) meter: &'s Meter<'s>,
 }
 
@@ -50,6 +52,8 @@ pub(crate) struct DatasetOddities {
     pub(crate) ends: Option<[Outline; 2]>,
     pub(crate) records_without_samples: u64,
     pub(crate) bad_annotations: u64,
+    /// Files that are in no record.
+    pub(crate) left_out: LeftOutTally,
     pub(crate) notes: Vec<String>,
 }
 
@@ -72,6 +76,14 @@ impl DatasetOddities {
     /// Returns the number of a field that occurred before.
     pub(crate) fn field_number(&self, name: &str) -> usize {
         self.fields[name].1
+    }
+
+    /// Notes the next record of the shard.
+    pub(crate) fn end(&mut self, record: Outline) {
+        match &mut self.ends {
+            Some([_, last]) => *last = record,
+            none => *none = Some([record.clone(), record]),
+        }
     }
 
     pub(crate) fn note(&mut self, note: impl FnOnce() -> String) {

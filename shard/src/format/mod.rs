@@ -6,6 +6,7 @@
 //!
 //! A new format is a module here and an entry in the table [`FORMATS`].
 
+pub mod files;
 mod shard_index;
 pub mod tar;
 
@@ -23,7 +24,7 @@ use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
 use crate::{FormatError, manifest::Shard};
 
 /// All formats. A folder whose format is not given has the first one that recognises it.
-static FORMATS: [&dyn Format; 1] = [&tar::Tar];
+static FORMATS: [&dyn Format; 2] = [&tar::Tar, &files::Files];
 
 /// The format of manifests that name none.
 pub const DEFAULT_FORMAT: &dyn Format = &tar::Tar;

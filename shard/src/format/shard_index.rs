@@ -111,6 +111,8 @@ pub enum OpenError {
 #[derive(Clone, Copy)]
 pub struct Record<'a> {
     pub(crate) index: &'a dyn ShardIndex,
+    /// Number of the record in the index.
+    pub(crate) number: u32,
     /// The record's key: the path that its members have in common, up to the first dot of the file's name.
     pub key: &'a str,
     /// The record's first sample, counted in the shard.

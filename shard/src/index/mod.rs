@@ -109,6 +109,7 @@ impl RecordIndex {
         };
         Record {
             index: self,
+            number: record,
             key: text(&self.bytes[self.keys + key_start..self.keys + key_end]),
             first_sample,
             samples: samples_end - first_sample,

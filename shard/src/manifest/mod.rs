@@ -11,7 +11,8 @@ mod open;
 pub(crate) use build::check_names;
 pub use build::{BlockFacts, ManifestBuilder, ShardFacts};
 #[cfg(feature = "store")]
-pub(crate) use open::{is_class_name, is_relative_path};
+pub(crate) use open::is_class_name;
+pub(crate) use open::is_relative_path;
 
 pub use crate::envelope::FormatError as ManifestError;
 

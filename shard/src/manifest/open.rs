@@ -205,6 +205,7 @@ impl Sections {
             return Ok(DEFAULT_FORMAT);
         }
         let name = utf8(&bytes[self.format..self.etag_ends], "the format")?;
+        ensure(name != DEFAULT_FORMAT.name(), || "it names the format that needs no name".to_owned())?;
         format_called(name).ok_or_else(|| ManifestError::UnknownFormat { format: name.escape_debug().to_string() })
     }
 }

@@ -175,6 +175,11 @@ impl DatasetStore {
         Err(StoreError::Format { url: self.url_of(name), source: crate::FormatError::Malformed(what) })
     }
 
+    /// Returns whether the store can list a folder; a web server cannot.
+    pub(crate) fn can_list(&self) -> bool {
+        !self.url.starts_with("http://") && !self.url.starts_with("https://")
+    }
+
     /// Returns the path of the folder in the store.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder

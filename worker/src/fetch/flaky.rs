@@ -15,6 +15,7 @@ use futures::{StreamExt, stream::BoxStream};
 use object_store::{Error, GetOptions, GetResult, GetResultPayload, ObjectStore, Result, path::Path};
 use parking_lot::Mutex;
 use spdl_shard::store::StoreLayer;
+use tokio::sync::Barrier;
 
 /// The fault of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub struct FlakyStore {
     every: AtomicU64,
     reads: AtomicU64,
     bytes: AtomicU64,
+    /// Reads that wait for others, so that they are answered together.
+    group: Mutex<Option<Arc<Barrier>>>,
 }
 
 impl FlakyStore {
@@ -50,6 +53,7 @@ impl FlakyStore {
             every: AtomicU64::new(0),
             reads: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            group: Mutex::default(),
         }
     }
 
@@ -66,6 +70,11 @@ impl FlakyStore {
     /// Makes every `n`-th read fail as with status 503; 0 for none.
     pub fn fail_every(&self, n: u64) {
         self.every.store(n, Ordering::Relaxed);
+    }
+
+    /// Makes every read wait until `count` reads wait, and answers these together.
+    pub fn answer_in_groups_of(&self, count: usize) {
+        *self.group.lock() = Some(Arc::new(Barrier::new(count)));
     }
 
     /// Returns the number of reads so far.
@@ -106,6 +115,10 @@ impl StoreLayer for FlakyStore {
             return self.inner.get_opts(location, options).await;
         }
         let fault_now = self.next_fault();
+        let group = self.group.lock().clone();
+        if let Some(group) = group {
+            group.wait().await;
+        }
         match fault_now {
             Some(StoreFault::Unavailable) => return Err(fault("503 slow down")),
             Some(StoreFault::Denied) => {

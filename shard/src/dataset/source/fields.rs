@@ -74,7 +74,7 @@ fn is_picture(suffix: &str) -> bool {
 }
 
 /// Returns the field of a file with this suffix: in lower case, with `jpg` and `tif` for their other spellings.
-pub(super) fn field_name(suffix: &str) -> String {
+pub(crate) fn field_name(suffix: &str) -> String {
     let suffix = suffix.to_lowercase();
     let (before, last) = suffix.rsplit_once('.').map_or(("", &*suffix), |(before, last)| (before, last));
     let last = match last {

@@ -39,6 +39,14 @@ pub enum LeftOutReason {
     NotRegular,
     /// It is not a shard.
     NoShard,
+    /// Its name gives no field: it has no extension, or begins with a dot.
+    NoField,
+    /// Its name has a control character, or more than 4096 bytes.
+    BadName,
+    /// It has 4 GiB or more.
+    TooLarge,
+    /// The table has no row for it, or for a file with its stem.
+    NoRow,
 }
 
 impl LeftOutReason {
@@ -53,16 +61,20 @@ impl LeftOutReason {
             Self::FieldTaken => "the record's label or annotation has their field",
             Self::NotRegular => "no regular files",
             Self::NoShard => "no shards",
+            Self::NoField => "their names give no field, as `KEY.jpg` does",
+            Self::BadName => "names with control characters, or longer than 4096 bytes",
+            Self::TooLarge => "4 GiB or more",
+            Self::NoRow => "no row in the table",
         }
     }
 }
 
 /// Counts files that are left out.
 #[derive(Debug, Default)]
-pub(in super::super) struct LeftOutTally(BTreeMap<(String, LeftOutReason), (u64, String)>);
+pub(crate) struct LeftOutTally(BTreeMap<(String, LeftOutReason), (u64, String)>);
 
 impl LeftOutTally {
-    pub(in super::super) fn add(&mut self, path: &str, why: LeftOutReason) {
+    pub(crate) fn add(&mut self, path: &str, why: LeftOutReason) {
         let mut suffix = super::extension(path).map(|extension| format!(".{extension}")).unwrap_or_default();
         if self.0.len() >= MAX_SUFFIXES && !self.0.contains_key(&(suffix.clone(), why)) {
             suffix = ".*".to_owned();
@@ -71,8 +83,15 @@ impl LeftOutTally {
         entry.0 += 1;
     }
 
+    /// Adds the counts of other files.
+    pub(crate) fn join(&mut self, other: Self) {
+        for (kind, (files, example)) in other.0 {
+            self.0.entry(kind).or_insert_with(|| (0, example)).0 += files;
+        }
+    }
+
     /// Returns all files that were left out, the most frequent first.
-    pub(in super::super) fn list(&self) -> Vec<LeftOut> {
+    pub(crate) fn list(&self) -> Vec<LeftOut> {
         let entry = |((suffix, why), (files, example)): (&(String, LeftOutReason), &(u64, String))| LeftOut {
             suffix: suffix.clone(),
             why: *why,
@@ -85,7 +104,7 @@ impl LeftOutTally {
     }
 
     /// Describes the files for an error, such as `3 .parquet files, 1 .json file`; `None` if there are none.
-    pub(in super::super) fn in_words(&self) -> Option<String> {
+    pub(crate) fn in_words(&self) -> Option<String> {
         let list = self.list();
         let words = |entry: &LeftOut| {
             let what = if entry.suffix.is_empty() { String::new() } else { format!("`{}` ", entry.suffix) };

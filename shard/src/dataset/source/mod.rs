@@ -14,8 +14,9 @@ use std::{
 };
 
 pub use fields::FieldChoice;
+pub(crate) use fields::field_name;
 pub(super) use hints::way_out_of;
-pub(super) use left_out::LeftOutTally;
+pub(crate) use left_out::LeftOutTally;
 pub use left_out::{LeftOut, LeftOutReason};
 
 use super::{
@@ -219,7 +220,7 @@ impl SourceRecord {
 }
 
 /// Returns whether a field or file with this name holds a picture, by its extension.
-pub(super) fn is_picture(name: &str) -> bool {
+pub(crate) fn is_picture(name: &str) -> bool {
     fields::makes_a_record(&fields::field_name(name.rsplit('.').next().unwrap_or_default()), None)
 }
 

@@ -1,5 +1,6 @@
 //! Tests of feeds that read a dataset on disk.
 
+mod files;
 pub(crate) mod scene;
 
 use std::{fs, sync::Arc};

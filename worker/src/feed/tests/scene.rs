@@ -4,13 +4,16 @@ use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 
 use spdl_core::{
     Fingerprint, Position,
-    job::{Job, JobFile},
+    job::{DatasetFacts, Job, JobFile},
     layout::{Entry, Layout},
     messages::{Session, SessionId},
 };
 use spdl_shard::{
+    dataset::{IndexOptions, index},
+    format::format_called,
     index::IndexBuilder,
     manifest::{BlockFacts, ManifestBuilder, ShardFacts},
+    store::DatasetStore,
     tar::{TAR_END, append_member},
 };
 use spdl_wire::slab::Slab;
@@ -50,6 +53,24 @@ impl Scene {
     pub(crate) fn new(bad: &[u64], more: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let facts = write_dataset(directory.path(), bad);
+        Self::of(directory, &facts, more)
+    }
+
+    /// Creates a dataset with the same samples in loose files, two for each: `000000.cls` and `000000.txt`.
+    pub(crate) async fn of_files(more: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        for id in 0..SAMPLES {
+            fs::write(directory.path().join(format!("{id:06}.cls")), (id * 3).to_string()).unwrap();
+            fs::write(directory.path().join(format!("{id:06}.txt")), text(id)).unwrap();
+        }
+        let store = DatasetStore::open(directory.path().to_str().unwrap()).unwrap();
+        let options = IndexOptions { format: format_called("files"), ..IndexOptions::default() };
+        index(&store, &store, &options, &|_| {}).await.unwrap();
+        let facts = store.manifest().await.unwrap().facts();
+        Self::of(directory, &facts, more)
+    }
+
+    fn of(directory: tempfile::TempDir, facts: &DatasetFacts, more: &str) -> Self {
         let file = format!(
             r#"
                 name = "train"
@@ -68,7 +89,7 @@ impl Scene {
             "#,
             directory.path().display()
         );
-        let job = JobFile::parse(&file, "job.toml").unwrap().freeze(&facts).unwrap();
+        let job = JobFile::parse(&file, "job.toml").unwrap().freeze(facts).unwrap();
         Self { directory, job }
     }
 
@@ -78,7 +99,7 @@ impl Scene {
     }
 }
 
-fn write_dataset(directory: &Path, bad: &[u64]) -> spdl_core::job::DatasetFacts {
+fn write_dataset(directory: &Path, bad: &[u64]) -> DatasetFacts {
     let mut manifest = ManifestBuilder::new("small");
     for shard in 0..SHARDS {
         let (mut tar, mut index, mut blocks) = (Vec::new(), IndexBuilder::new(), Vec::new());

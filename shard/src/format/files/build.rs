@@ -1,0 +1,140 @@
+//! Builds file indexes.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use spdl_core::Fingerprint;
+
+use super::index::{EtagForm, FieldKind, FileIndex, HEADER_BYTES, KIND, MAX_NAMES};
+use crate::{
+    FormatError,
+    dataset::ListedObject,
+    envelope::{HEAD_BYTES, seal},
+    format::ShardIndex as _,
+};
+
+/// Collects the records of a shard in order and writes its file index.
+#[derive(Debug, Default)]
+pub(super) struct FileIndexBuilder {
+    records: Vec<u8>,
+    fields: Vec<u8>,
+    names: HashMap<String, u16>,
+    name_ends: Vec<u8>,
+    name_text: String,
+    text: Vec<u8>,
+    record_count: u32,
+    file_count: u32,
+    field_count: u32,
+    shard_bytes: u64,
+}
+
+impl FileIndexBuilder {
+    pub(super) const fn record_count(&self) -> u32 {
+        self.record_count
+    }
+
+    /// Returns the number of files so far.
+    pub(super) const fn file_count(&self) -> u32 {
+        self.file_count
+    }
+
+    /// Returns the size of the shard so far, in bytes.
+    pub(super) const fn shard_bytes(&self) -> u64 {
+        self.shard_bytes
+    }
+
+    /// Appends a record: its files with the names of their fields, of which the first one's path begins with the key,
+    /// then its values.
+    pub(super) fn record<'r>(
+        &mut self,
+        key_bytes: usize,
+        files: impl Iterator<Item = (&'r str, ListedObject<'r>)>,
+        values: impl Iterator<Item = (&'r str, &'r str)>,
+    ) -> Result<(), FormatError> {
+        self.records.extend(self.shard_bytes.to_le_bytes());
+        self.records.extend(self.field_count.to_le_bytes());
+        self.records.extend((key_bytes as u32).to_le_bytes());
+        for (name, file) in files {
+            self.text.extend_from_slice(file.name.as_bytes());
+            let form = self.etag(file.etag);
+            let bytes = u32::try_from(file.bytes).map_err(|_| too_much(file.name))?;
+            self.field(name, FieldKind::File(form), bytes).ok_or_else(|| too_much(file.name))?;
+            self.shard_bytes += file.bytes;
+            self.file_count += 1;
+        }
+        for (name, value) in values {
+            self.text.extend_from_slice(value.as_bytes());
+            let bytes = u32::try_from(value.len()).map_err(|_| too_much(name))?;
+            self.field(name, FieldKind::Value, bytes).ok_or_else(|| too_much(name))?;
+        }
+        self.record_count += 1;
+        Ok(())
+    }
+
+    /// Writes the index and opens it again to verify that it is valid. Returns the index and its hash.
+    pub(super) fn finish(self) -> Result<(Bytes, Fingerprint), FormatError> {
+        let mut file = vec![0; HEAD_BYTES];
+        file.extend(self.shard_bytes.to_le_bytes());
+        for number in [self.record_count, self.field_count, self.names.len() as u32, self.name_text.len() as u32] {
+            file.extend(number.to_le_bytes());
+        }
+        file.extend((self.text.len() as u64).to_le_bytes());
+        debug_assert_eq!(file.len(), HEADER_BYTES);
+        for section in [&self.records, &self.fields, &self.name_ends, self.name_text.as_bytes(), &self.text] {
+            file.extend(section);
+        }
+        seal(&KIND, KIND.version, &mut file);
+        let hash = Fingerprint::of(&file);
+        let index = FileIndex::open(file.into(), hash);
+        let index = index.map_err(|error| FormatError::Unwritable(error.to_string()))?;
+        Ok((index.bytes().clone(), hash))
+    }
+
+    /// Appends the entry of a field whose text was written.
+    fn field(&mut self, name: &str, kind: FieldKind, bytes: u32) -> Option<()> {
+        let name = self.name(name)?;
+        let text_end = u32::try_from(self.text.len()).ok()?;
+        for number in [bytes, text_end] {
+            self.fields.extend(number.to_le_bytes());
+        }
+        for number in [name, kind.code()] {
+            self.fields.extend(number.to_le_bytes());
+        }
+        self.field_count = self.field_count.checked_add(1)?;
+        Some(())
+    }
+
+    fn name(&mut self, name: &str) -> Option<u16> {
+        if let Some(&number) = self.names.get(name) {
+            return Some(number);
+        }
+        let number = u16::try_from(self.names.len()).ok().filter(|number| u32::from(*number) < MAX_NAMES)?;
+        self.name_text.push_str(name);
+        self.name_ends.extend(u32::try_from(self.name_text.len()).ok()?.to_le_bytes());
+        self.names.insert(name.to_owned(), number);
+        Some(number)
+    }
+
+    /// Writes an etag in its shortest form. One that is too long is left out.
+    fn etag(&mut self, etag: Option<&str>) -> EtagForm {
+        let Some(etag) = etag else { return EtagForm::None };
+        let digits = etag.strip_prefix('"').and_then(|etag| etag.strip_suffix('"')).filter(|etag| etag.len() == 32);
+        let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if let Some(digits) = digits.filter(|digits| digits.bytes().all(is_hex)) {
+            let number = u128::from_str_radix(digits, 16).expect("32 hexadecimal digits");
+            self.text.extend_from_slice(&number.to_be_bytes());
+            return EtagForm::Md5;
+        }
+        match u8::try_from(etag.len()) {
+            Ok(bytes @ 1..) => {
+                self.text.extend_from_slice(etag.as_bytes());
+                EtagForm::Text(bytes)
+            }
+            _ => EtagForm::None,
+        }
+    }
+}
+
+fn too_much(name: &str) -> FormatError {
+    FormatError::Unwritable(format!("`{name}`: too many files or fields, or too much text"))
+}

@@ -1,0 +1,59 @@
+//! Loose files: a dataset of files as they lie in a folder or under a prefix of a bucket. Nothing is packed.
+//!
+//! A shard is a run of some thousand files, laid end to end in the order of their paths; its file index has their paths,
+//! sizes and etags, and the values that a table or their folders give them. A block is a run of neighbouring files, which
+//! are requested together. Files are not read when they are indexed: a file that changed is recognised by its size and
+//! its etag.
+
+#[cfg(feature = "store")]
+mod build;
+mod index;
+#[cfg(feature = "store")]
+mod records;
+#[cfg(feature = "store")]
+mod scan;
+#[cfg(feature = "store")]
+mod table;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+#[cfg(feature = "store")]
+use futures::stream::BoxStream;
+use spdl_core::Fingerprint;
+
+use super::{Format, ShardIndex, StoredObject};
+#[cfg(feature = "store")]
+use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
+use crate::{FormatError, manifest::Shard};
+
+#[cfg(feature = "store")]
+pub use table::FileTable;
+
+/// Loose files.
+#[derive(Debug)]
+pub struct Files;
+
+impl Format for Files {
+    fn name(&self) -> &'static str {
+        "files"
+    }
+
+    fn object(&self, _shard: &Shard<'_>) -> Option<StoredObject> {
+        None
+    }
+
+    fn open_index(&self, bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError> {
+        index::open(bytes, expected)
+    }
+
+    #[cfg(feature = "store")]
+    fn recognises(&self, folder: &Listing) -> bool {
+        folder.iter().any(|object| records::is_picture_file(object.name))
+    }
+
+    #[cfg(feature = "store")]
+    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
+        scan::scan(scan)
+    }
+}
