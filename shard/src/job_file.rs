@@ -51,7 +51,9 @@ mod tests {
             ("s3://bucket/packed", "s3://bucket/packed".to_owned()),
             ("", String::new()),
         ] {
-            let text = format!("name = \"a\"\ndataset = \"{written}\"\nseed = 1\nglobal_batch = 8\nepochs = 1\n");
+            let column = "[[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"\n";
+            let text =
+                format!("name = \"a\"\ndataset = \"{written}\"\nseed = 1\nglobal_batch = 8\nepochs = 1\n{column}");
             std::fs::write(&path, text).unwrap();
             assert_eq!(read_job_file(&path).unwrap().dataset, expected, "{written}");
         }
