@@ -59,7 +59,7 @@ def measure(loader: spdl_cluster.Loader) -> tuple[float, float, float]:
             del batch
         python.append((time.perf_counter_ns() - start) / TAKE / 1000)
         fill(loader, taken + TAKE)
-        rust.append(loader._feed.drain(TAKE) / TAKE / 1000)
+        rust.append(loader._native.drain(TAKE) / TAKE / 1000)
         taken += 2 * TAKE
     added = [one - other for one, other in zip(python, rust)]
     return statistics.median(python), statistics.median(rust), statistics.median(added)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ._native import Batch as Slot
-from ._native import Column
+from ._native import DlpackColumn, NativeBatch, StreamPosition
 from .tensors import Tensors
 
-_BITS = Slot.flag_bits()
+_BITS = NativeBatch.flag_bits()
 _NO_SAMPLE = _BITS["invalid"] | _BITS["padding"]
 
 
@@ -19,6 +18,10 @@ class Position(NamedTuple):
 
     epoch: int
     offset: int
+
+    @classmethod
+    def _of(cls, position: StreamPosition) -> Position:
+        return cls(position.epoch, position.offset)
 
     def __str__(self) -> str:
         return f"{self.epoch}:{self.offset}"
@@ -84,7 +87,7 @@ class Batch(dict[str, Any]):
 
     __slots__ = ("_made_of", "_tensors")
 
-    _made_of: Slot | None
+    _made_of: NativeBatch | None
     _tensors: Tensors | None
 
     def __init__(self, columns: Mapping[str, Any] | None = None) -> None:
@@ -95,12 +98,12 @@ class Batch(dict[str, Any]):
     @property
     def position(self) -> Position:
         """The position of the first sample of the global batch that this is a rank's share of."""
-        return Position(*self._source().position)
+        return Position._of(self._source().position)
 
     @property
     def next_position(self) -> Position:
         """The position after the global batch: where a loader continues that has delivered this batch."""
-        return Position(*self._source().next_position)
+        return Position._of(self._source().next_position)
 
     @property
     def samples(self) -> int:
@@ -154,7 +157,8 @@ class Batch(dict[str, Any]):
     def slab(self) -> tuple[int, int]:
         """The address and the bytes of the memory that all batches of the loader lie in: the memory to
         page-lock. Not available for a batch on a GPU, which has left that memory."""
-        return self._source().slab
+        slab = self._source().slab
+        return slab.address, slab.bytes
 
     @property
     def slot(self) -> int:
@@ -176,29 +180,29 @@ class Batch(dict[str, Any]):
         # A batch that is pickled for another process becomes a dict of copied tensors.
         return dict, (dict(self),)
 
-    def _source(self) -> Slot:
+    def _source(self) -> NativeBatch:
         if self._made_of is None:
             raise AttributeError("only a batch that comes from a loader knows its place; this one was made of its tensors")
         return self._made_of
 
-    def _tensor(self, column: Column) -> Any:
+    def _tensor(self, column: DlpackColumn) -> Any:
         assert self._tensors is not None, "set together with the source"
         return self._tensors.of_column(column)
 
 
-def of_slot(slot: Slot, tensors: Tensors) -> Batch:
+def of_native(native: NativeBatch, tensors: Tensors) -> Batch:
     """Makes the batch with its tensors."""
     batch = Batch()
-    batch._made_of = slot
+    batch._made_of = native
     batch._tensors = tensors
 
-    def ragged(column: Column) -> Ragged:
+    def ragged(column: DlpackColumn) -> Ragged:
         assert column.offsets is not None, "only ragged columns come here"
         return Ragged(tensors.of_column(column), tensors.of_column(column.offsets))
 
     if tensors.before is not None:
-        tensors.before(slot)
-    slot.fill(batch, tensors.of_export, ragged, tensors.takes_capsules)
+        tensors.before(native)
+    native.fill(batch, tensors.of_export, ragged, tensors.takes_capsules)
     return batch
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from .errors import SettingError
 
@@ -48,12 +48,10 @@ class DeviceOptions:
     page_lock_max_bytes: int = 16 << 30
 
 
-def written(device: str, options: DeviceOptions | None) -> Any:
-    """Returns device and options in the form that the native half reads."""
+def checked(options: DeviceOptions | None) -> DeviceOptions:
+    """Returns the options, or the defaults, after a check of their types; the native half checks their values."""
     options = options or DeviceOptions()
-    normalise = []
     for column, by in options.normalise.items():
         if not isinstance(by, Normalise):
             raise SettingError(f"column `{column}` is to be normalised by {by!r}, not a `Normalise`")
-        normalise.append((column, list(by.mean), list(by.std), by.dtype, by.layout, float(by.flip), by.seed))
-    return device, options.buffers, normalise, options.page_lock_max_bytes
+    return options

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 from ._native import count_cuda_devices
 from .errors import SettingError
@@ -15,6 +15,13 @@ from .errors import SettingError
 _TORCHRUN = ("RANK", "WORLD_SIZE")
 _MPI = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
 _HINT = "give both `rank=` and `world=`, or let one launcher set both for every process"
+
+
+class RankOfWorld(NamedTuple):
+    """The data-parallel rank of a process, and the number of ranks."""
+
+    rank: int
+    world: int
 
 
 class Ranks:
@@ -29,12 +36,12 @@ class Ranks:
 
     def __init__(self, rank: int | None, world: int | None) -> None:
         self._given = (rank, world)
-        self._decided: tuple[int, int] | None = None
+        self._decided: RankOfWorld | None = None
         self._source = ""
         if rank is not None and world is not None:
             self._decided = _checked(rank, world, "the loader was given")
 
-    def __call__(self) -> tuple[int, int]:
+    def __call__(self) -> RankOfWorld:
         """Returns rank and world; decides them at the first call."""
         if self._decided is None:
             rank, world, source = _process_group() or _variables() or (0, 1, "no launcher, so that it is the only one:")
@@ -46,7 +53,7 @@ class Ranks:
         return self._decided
 
     @property
-    def decided(self) -> tuple[int, int] | None:
+    def decided(self) -> RankOfWorld | None:
         """Rank and world, or `None` if they are not decided yet."""
         return self._decided
 
@@ -63,10 +70,10 @@ class Ranks:
             )
 
 
-def _checked(rank: int, world: int, source: str) -> tuple[int, int]:
+def _checked(rank: int, world: int, source: str) -> RankOfWorld:
     if not 0 <= rank < world:
         raise SettingError(f"rank {rank} is not below world {world}: {source} that", "ranks are 0 to world - 1")
-    return rank, world
+    return RankOfWorld(rank, world)
 
 
 def _process_group() -> tuple[int, int, str] | None:

@@ -6,13 +6,21 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import SettingError
 
-#: The code of a program: the key under which `multiprocessing.spawn.prepare` takes its location, the location, and the
-#: program's arguments.
-Program = tuple[str, str, list[str]]
+
+class Program(NamedTuple):
+    """A running program, for the processes that import it."""
+
+    #: Whether it runs as a module, `python -m`, and not as a file.
+    is_module: bool
+    #: The name of the module, or the path of the file.
+    code: str
+    #: The program's arguments, its name first.
+    sys_argv: list[str]
+
 
 _IN_A_MODULE = "put it into a module of its own (in a notebook, a cell that begins with `%%writefile augment.py`), import that, and give `augment.{}`"
 
@@ -32,11 +40,11 @@ def program() -> Program | None:
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name:
-        return ("init_main_from_name", str(spec.name), list(sys.argv))
+        return Program(True, str(spec.name), list(sys.argv))
     path = getattr(main, "__file__", None)
     if path is None or hasattr(main, "__IPYTHON__") or "get_ipython" in vars(main):
         return None
-    return ("init_main_from_path", os.path.abspath(path), list(sys.argv))
+    return Program(False, os.path.abspath(path), list(sys.argv))
 
 
 def _named_in(column: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,9 +13,8 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 from . import environment, functions, log, misuse, tensors
 from . import device as devices
-from ._native import Batch as Slot
-from ._native import Feed
-from .batch import Batch, Position, of_slot
+from ._native import NativeBatch, NativeLoader
+from .batch import Batch, Position, of_native
 from .device import DeviceOptions
 from .errors import FinishedError, SettingError, StateError, UsageError
 
@@ -49,9 +48,9 @@ class Loader:
     made it, cannot be pickled, and may be used by several threads, one at a time.
     """
 
-    def __init__(self, feed: Feed, ranks: environment.Ranks, kind: tensors.Kind, repeat: bool | None) -> None:
+    def __init__(self, native: NativeLoader, ranks: environment.Ranks, kind: tensors.Kind, repeat: bool | None) -> None:
         """Not for callers: use `connect` or `local`."""
-        self._feed = feed
+        self._native = native
         self._ranks = ranks
         self._kind = kind
         #: Whether every `for` gives the whole dataset; `None` until the job decides.
@@ -72,40 +71,40 @@ class Loader:
     def __len__(self) -> int:
         """Returns the batches of a whole epoch. If epochs share a batch (`epoch_end = "continuous"`), an epoch can have
         one fewer."""
-        return self._feed.facts[4]
+        return self._native.facts.steps
 
     def next(self) -> Batch | None:
         """Returns the next batch, across the ends of epochs; `None` after the last epoch."""
         self._ranks.check()
-        slot = self._feed.next()
+        native = self._native.next()
         self._is_fresh = False
-        return None if slot is None else of_slot(slot, self._tensors or self._choose())
+        return None if native is None else of_native(native, self._tensors or self._choose())
 
     @property
     def position(self) -> Position:
         """The position in the stream where the next batch begins."""
-        return Position(*self._feed.position)
+        return Position._of(self._native.position)
 
     @property
     def epoch(self) -> int:
         """The epoch that the next `for` begins with or continues; `epochs` when all are delivered."""
-        return self._feed.epoch
+        return self._native.epoch
 
     @property
     def epochs(self) -> int:
         """The number of epochs of the job."""
-        return self._feed.facts[2]
+        return self._native.facts.epochs
 
     @property
     def steps_left(self) -> int:
         """The number of batches to the end of the last epoch."""
-        return self._feed.steps_left
+        return self._native.steps_left
 
     @property
     def repeat(self) -> bool:
         """Whether every `for` gives the whole dataset."""
         if self._repeat is None:
-            self._repeat = self._feed.is_evaluation
+            self._repeat = self._native.facts.is_evaluation
         elif self._repeat and self.epochs != 1:
             raise SettingError(f"`repeat` is for a job of one epoch, and job `{self.job}` has {self.epochs}", "leave it out")
         return self._repeat
@@ -113,56 +112,56 @@ class Loader:
     @property
     def rank(self) -> int:
         """This rank."""
-        return self._ranks()[0]
+        return self._ranks().rank
 
     @property
     def world(self) -> int:
         """The number of ranks."""
-        return self._ranks()[1]
+        return self._ranks().world
 
     @property
     def device(self) -> str:
         """The device of the tensors: `cpu` or `cuda:N`."""
-        return self._feed.device
+        return self._native.device
 
     @property
     def global_batch(self) -> int:
         """The samples of one step over all ranks."""
-        return self._feed.facts[3]
+        return self._native.facts.global_batch
 
     @property
     def samples(self) -> int:
         """The samples of an epoch, over all ranks."""
-        return self._feed.facts[1]
+        return self._native.facts.samples
 
     @property
     def job(self) -> str:
         """The job's name."""
-        return self._feed.facts[0]
+        return self._native.facts.job
 
     @property
     def run(self) -> str:
         """The run's name, which distinguishes this training from others with the same job. By default the job's
         name."""
-        return self._feed.run
+        return self._native.run
 
     @property
     def start(self) -> Start:
         """Where the loader started, and whether that was the beginning, a resume, or a given position."""
-        epoch, offset, how, reason = self._feed.start
-        return Start(Position(epoch, offset), how, reason)
+        start = self._native.start
+        return Start(Position._of(start.position), start.how, start.reason)
 
     @property
     def receipt(self) -> str:
         """The receipt, 32 hexadecimal digits: a digest of which samples were delivered at which positions of
         the stream. The receipts of all ranks add up to the plan's: `spdl-ctl audit`."""
-        return self._feed.receipt
+        return self._native.receipt
 
     def stats(self) -> dict[str, Any]:
         """Returns statistics since the loader was opened: batches, samples, bytes, seconds waited and their
         distribution, and which worker serves it; with `local` also those of each stage of the pipeline. `verdict` tells
         in words whether the trainer or the loader limits the speed."""
-        figures: dict[str, Any] = json.loads(self._feed.stats())
+        figures: dict[str, Any] = json.loads(self._native.stats())
         return figures
 
     def state_dict(self, after: Batch | None = None) -> dict[str, Any]:
@@ -173,7 +172,7 @@ class Loader:
             have already taken more batches.
         """
         if after is None or self._job_state is None:
-            self._job_state = json.loads(self._feed.state())
+            self._job_state = json.loads(self._native.state())
         state = dict(self._job_state)
         if after is not None:
             state["epoch"], state["offset"] = after.next_position
@@ -186,12 +185,12 @@ class Loader:
         Raises `StateError` if the state cannot be read or comes too late; a state of another job is refused when the
         loader is opened.
         """
-        self._feed.load_state(_state_text(state))
+        self._native.load_state(_state_text(state))
         self._is_fresh = True
 
     def close(self) -> None:
         """Closes the loader, within a second or two. Batches that were delivered stay valid."""
-        self._feed.close()
+        self._native.close()
         _open.discard(self)
 
     def __enter__(self) -> Loader:
@@ -204,10 +203,9 @@ class Loader:
 
     def __repr__(self) -> str:
         # Printing a loader must not open it, join a session or decide its rank.
-        job, position = self._feed.summary
         ranks = self._ranks.decided
-        who = "rank not decided yet" if ranks is None else f"rank {ranks[0]} of {ranks[1]}"
-        return f"<spdl_cluster.Loader of {job}: {who}, {position}>"
+        who = "rank not decided yet" if ranks is None else f"rank {ranks.rank} of {ranks.world}"
+        return f"<spdl_cluster.Loader of job `{self._native.job_name}`: {who}, {self._native.position_text}>"
 
     def __next__(self) -> NoReturn:
         misuse.no_iterator()
@@ -219,12 +217,12 @@ class Loader:
         misuse.no_such_attribute(name)
 
     def __reduce__(self) -> str:
-        self._feed.__reduce__()
-        raise AssertionError("a feed refuses to be pickled")
+        self._native.__reduce__()
+        raise AssertionError("a native loader refuses to be pickled")
 
     def _choose(self) -> tensors.Tensors:
-        self._tensors = tensors.choose(self._kind, self.device, self._feed.columns)
-        self._job_state = json.loads(self._feed.state())
+        self._tensors = tensors.choose(self._kind, self.device, self._native.facts.columns)
+        self._job_state = json.loads(self._native.state())
         return self._tensors
 
     def _begin(self) -> int:
@@ -232,17 +230,17 @@ class Loader:
         self._ranks.check()
         self._loops += 1
         if self.repeat and not self._is_fresh:
-            self._feed.restart()
+            self._native.restart()
         return self._loops
 
-    def _first(self) -> Slot:
+    def _first(self) -> NativeBatch:
         """Returns the first batch of a `for`; raises `FinishedError` if there is none."""
-        slot = self._feed.next()
-        if slot is None and self.repeat:
+        native = self._native.next()
+        if native is None and self.repeat:
             # The loader was made from a state at its end.
-            self._feed.restart()
-            slot = self._feed.next()
-        if slot is None:
+            self._native.restart()
+            native = self._native.next()
+        if native is None:
             epochs = "its epoch is" if self.epochs == 1 else f"all {self.epochs} epochs are"
             raise FinishedError(
                 f"job `{self.job}` is finished: {epochs} delivered up to {self.position}, and there is no batch for another `for`",
@@ -250,7 +248,7 @@ class Loader:
                 "a job with more `epochs`; to go back, a loader with a `state=`",
             )
         self._is_fresh = False
-        return slot
+        return native
 
 
 class Epoch:
@@ -279,13 +277,13 @@ class Epoch:
                 "a newer `for` over this loader has begun the dataset again, so that this one has no batches any more",
                 "make two loaders where two loops are to go on side by side",
             )
-        slot = loader._feed.next() if self._has_batch else loader._first()
-        if slot is None:
+        native = loader._native.next() if self._has_batch else loader._first()
+        if native is None:
             self._is_over = True
             raise StopIteration
         self._has_batch = True
-        self._is_over = slot.ends_epoch
-        return of_slot(slot, loader._tensors or loader._choose())
+        self._is_over = native.ends_epoch
+        return of_native(native, loader._tensors or loader._choose())
 
 
 @misuse.explained
@@ -353,7 +351,7 @@ def connect(
     memory on the device.
     """
     ranks = environment.Ranks(rank, world)
-    feed = Feed.connect(
+    native = NativeLoader.connect(
         ranks,
         job=job,
         run=run,
@@ -368,9 +366,10 @@ def connect(
         socket=socket,
         node=node,
         global_batch=global_batch,
-        target=devices.written(environment.device_name(device), device_options),
+        device=environment.device_name(device),
+        device_options=devices.checked(device_options),
     )
-    return _made(feed, ranks, tensors, repeat, state)
+    return _made(native, ranks, tensors, repeat, state)
 
 
 @misuse.explained
@@ -413,7 +412,7 @@ def local(
     if cores is not None and cores > (there := len(os.sched_getaffinity(0))):
         warnings.warn(f"cores={cores} is more than the {there} of this machine; it is a number of cores, not percent", stacklevel=3)
     ranks = environment.Ranks(rank, world)
-    feed = Feed.local(
+    native = NativeLoader.local(
         functions.named(job) if isinstance(job, Mapping) else job,
         ranks,
         start=_start_text(start, state),
@@ -426,13 +425,14 @@ def local(
         memory_bytes=memory_bytes,
         transform_timeout=transform_timeout,
         program=functions.program(),
-        target=devices.written(environment.device_name(device), device_options),
+        device=environment.device_name(device),
+        device_options=devices.checked(device_options),
     )
-    return _made(feed, ranks, tensors, repeat, state)
+    return _made(native, ranks, tensors, repeat, state)
 
 
 def _made(
-    feed: Feed,
+    native: NativeLoader,
     ranks: environment.Ranks,
     kind: tensors.Kind,
     repeat: bool | None,
@@ -440,7 +440,7 @@ def _made(
 ) -> Loader:
     environment.refuse_function_process()
     log.follow()
-    loader = Loader(feed, ranks, kind, repeat)
+    loader = Loader(native, ranks, kind, repeat)
     if kind != "auto":
         # A kind that the caller named must be available: raise the error now rather than at the first batch.
         tensors.choose(kind, loader.device)
@@ -481,5 +481,5 @@ def _state_text(state: Mapping[str, Any] | str | bytes) -> str:
 def _close_all() -> None:
     """Closes loaders that the program left open, so that workers and the coordinator need not wait for a timeout."""
     for loader in list(_open):
-        if not loader._feed.is_forked:
+        if not loader._native.is_forked:
             loader.close()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ._native import Batch, Column
+from ._native import ColumnType, DlpackColumn, NativeBatch
 from .errors import SettingError
 
 #: `"torch"`, `"numpy"`, `"dlpack"` for the columns unchanged, or `"auto"`.
@@ -22,15 +22,15 @@ class Tensors:
 
     kind: Literal["torch", "numpy", "dlpack"]
     #: Makes a tensor of a column.
-    of_column: Callable[[Column], Any]
-    #: Makes a tensor of what `Batch.fill` passes: a capsule if `takes_capsules`, a column otherwise.
+    of_column: Callable[[DlpackColumn], Any]
+    #: Makes a tensor of what `NativeBatch.fill` passes: a capsule if `takes_capsules`, a column otherwise.
     of_export: Callable[[Any], Any]
     takes_capsules: bool
     #: Called with a batch before tensors are made of it; `None` if there is nothing to do.
-    before: Callable[[Batch], None] | None = None
+    before: Callable[[NativeBatch], None] | None = None
 
 
-def choose(kind: Kind, device: str, columns: list[tuple[str, str]] | None = None) -> Tensors:
+def choose(kind: Kind, device: str, columns: list[ColumnType] | None = None) -> Tensors:
     """Returns the tensors of that kind on `cpu` or `cuda:N`. `"auto"` is torch if the program has imported torch by
     now; otherwise numpy if it is installed and can hold them; otherwise the columns unchanged. Only `"torch"` imports
     torch."""
@@ -48,7 +48,7 @@ def choose(kind: Kind, device: str, columns: list[tuple[str, str]] | None = None
     raise SettingError(f"setting `tensors` is {kind!r}, not `auto`, `torch`, `numpy` or `dlpack`")
 
 
-def _as_it_is(column: Column) -> Column:
+def _as_it_is(column: DlpackColumn) -> DlpackColumn:
     return column
 
 
@@ -58,7 +58,7 @@ def _torch() -> Tensors:
     except ImportError as error:
         raise SettingError(f"torch tensors were asked for, but torch cannot be imported: {error}") from error
 
-    def of_column(column: Column) -> Any:
+    def of_column(column: DlpackColumn) -> Any:
         return from_dlpack(column.__dlpack__())
 
     return Tensors("torch", of_column, from_dlpack, True)
@@ -79,39 +79,39 @@ def _torch_on(device: str) -> Tensors:
         # 0 is the default stream, which DLPack calls 1.
         return int(torch.cuda.current_stream(device).cuda_stream) or 1
 
-    def of_column(column: Column) -> Any:
+    def of_column(column: DlpackColumn) -> Any:
         return on_host.of_export(column.__dlpack__(stream=stream()))
 
-    def before(batch: Batch) -> None:
+    def before(batch: NativeBatch) -> None:
         batch.wait_on(stream())
 
     return Tensors("torch", of_column, on_host.of_export, True, before)
 
 
-def _numpy(columns: list[tuple[str, str]]) -> Tensors:
+def _numpy(columns: list[ColumnType]) -> Tensors:
     try:
         import numpy
     except ImportError as error:
         raise SettingError(f"numpy arrays were asked for, but numpy cannot be imported: {error}") from error
-    if any(dtype == "bf16" for _, dtype in columns):
+    if any(column.dtype == "bf16" for column in columns):
         return _numpy_with_bf16(columns)
     return Tensors("numpy", numpy.from_dlpack, numpy.from_dlpack, False)
 
 
-def _numpy_with_bf16(columns: list[tuple[str, str]]) -> Tensors:
+def _numpy_with_bf16(columns: list[ColumnType]) -> Tensors:
     """Returns numpy arrays, with bf16 from the package `ml_dtypes`: numpy has no bf16 of its own."""
     import numpy
 
     try:
         import ml_dtypes
     except ImportError as error:
-        names = ", ".join(f"`{name}`" for name, dtype in columns if dtype == "bf16")
+        names = ", ".join(f"`{column.name}`" for column in columns if column.dtype == "bf16")
         raise SettingError(
             f"{names} is bf16, which numpy does not have",
             "install `ml_dtypes`, use torch tensors, or give the column another `dtype` in the job",
         ) from error
 
-    def of_column(column: Column) -> Any:
+    def of_column(column: DlpackColumn) -> Any:
         if column.dtype == "bf16":
             return numpy.from_dlpack(column.bits()).view(ml_dtypes.bfloat16)
         return numpy.from_dlpack(column)

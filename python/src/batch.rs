@@ -15,33 +15,35 @@ use spdl_gpu::{BatchPlacement, StreamHandle};
 
 use crate::{
     batch_memory::SharedBatch,
-    dlpack::{self, View},
+    dlpack,
     errors::{self, ErrorKind},
+    tensor_view::TensorView,
+    values::{SlabMemory, StreamPosition},
 };
 
 /// One batch, in its slot or on a device.
 #[pyclass(frozen, module = "spdl_cluster._native")]
-pub(crate) struct Batch {
+pub(crate) struct NativeBatch {
     shared: Arc<SharedBatch>,
     /// Whether the loader's epoch ends with this batch.
     ends_epoch: bool,
 }
 
-impl Batch {
+impl NativeBatch {
     pub(crate) fn new(shared: Arc<SharedBatch>, ends_epoch: bool) -> Self {
         Self { shared, ends_epoch }
     }
 
-    fn entry_column(&self, dtype: DType, field: usize) -> Column {
+    fn entry_column(&self, dtype: DType, field: usize) -> DlpackColumn {
         let stride = size_of::<Entry>() / dtype.bytes();
-        let view = View {
+        let view = TensorView {
             dtype,
             shape: vec![self.shared.len() as i64],
             strides: vec![stride as i64],
             address: self.shared.bytes().0 + size_of::<Header>() + field,
             as_bits: false,
         };
-        Column { shared: self.shared.clone(), view, offsets: None }
+        DlpackColumn { shared: self.shared.clone(), view, offsets: None }
     }
 
     fn has_no_slot(&self) -> PyErr {
@@ -68,7 +70,7 @@ fn wait_on(py: Python<'_>, shared: &SharedBatch, stream: StreamHandle) -> PyResu
 }
 
 #[pymethods]
-impl Batch {
+impl NativeBatch {
     /// Adds `name: convert(column)` to `target` for every column, in the job's order. With `capsules`, `convert` gets
     /// the column's capsule instead, except for ragged columns.
     fn fill(
@@ -80,7 +82,7 @@ impl Batch {
         capsules: bool,
     ) -> PyResult<()> {
         for column in self.shared.columns() {
-            let exported = Column { shared: self.shared.clone(), view: column.values, offsets: column.offsets };
+            let exported = DlpackColumn { shared: self.shared.clone(), view: column.values, offsets: column.offsets };
             let value = if exported.offsets.is_some() {
                 convert_ragged.call1((Bound::new(py, exported)?,))?
             } else if capsules {
@@ -99,12 +101,6 @@ impl Batch {
         wait_on(py, &self.shared, dlpack::stream(stream))
     }
 
-    /// Returns DLPack's type and number of the batch's device.
-    #[getter]
-    fn device(&self) -> (i32, i32) {
-        self.shared.placement().dlpack_device()
-    }
-
     /// Whether the loader's epoch ends with this batch.
     #[getter]
     fn ends_epoch(&self) -> bool {
@@ -117,41 +113,39 @@ impl Batch {
         self.shared.len()
     }
 
-    /// Returns epoch and offset of the global batch's first sample.
+    /// Returns the position of the global batch's first sample.
     #[getter]
-    fn position(&self) -> (u64, u64) {
-        let position = self.shared.from();
-        (position.epoch, position.offset)
+    fn position(&self) -> StreamPosition {
+        self.shared.from().into()
     }
 
-    /// Returns epoch and offset after the global batch.
+    /// Returns the position after the global batch.
     #[getter]
-    fn next_position(&self) -> (u64, u64) {
-        let position = self.shared.next();
-        (position.epoch, position.offset)
+    fn next_position(&self) -> StreamPosition {
+        self.shared.next().into()
     }
 
     /// Returns the sample id of each entry, i64.
     #[getter]
-    fn ids(&self) -> Column {
+    fn ids(&self) -> DlpackColumn {
         self.entry_column(DType::I64, offset_of!(Entry, id))
     }
 
     /// Returns the epoch of each entry, i64.
     #[getter]
-    fn epochs(&self) -> Column {
+    fn epochs(&self) -> DlpackColumn {
         self.entry_column(DType::I64, offset_of!(Entry, epoch))
     }
 
     /// Returns the offset of each entry in its epoch's stream, i64.
     #[getter]
-    fn offsets(&self) -> Column {
+    fn offsets(&self) -> DlpackColumn {
         self.entry_column(DType::I64, offset_of!(Entry, offset))
     }
 
     /// Returns the flags of each entry, i32.
     #[getter]
-    fn flags(&self) -> Column {
+    fn flags(&self) -> DlpackColumn {
         self.entry_column(DType::I32, offset_of!(Entry, flags))
     }
 
@@ -166,11 +160,11 @@ impl Batch {
         Ok(bits)
     }
 
-    /// Returns the address and the bytes of the slab that the batch lies in.
+    /// Returns the slab that the batch lies in.
     #[getter]
-    fn slab(&self) -> PyResult<(usize, usize)> {
+    fn slab(&self) -> PyResult<SlabMemory> {
         let (slab, _) = self.shared.slot().ok_or_else(|| self.has_no_slot())?;
-        Ok((slab.as_ptr().addr(), slab.bytes()))
+        Ok(SlabMemory { address: slab.as_ptr().addr(), bytes: slab.bytes() })
     }
 
     /// Returns the number of the batch's slot in the slab.
@@ -194,15 +188,15 @@ impl Batch {
 
 /// One column of a batch, or one field of its entries, as a DLPack tensor that shares the batch's memory.
 #[pyclass(frozen, module = "spdl_cluster._native")]
-pub(crate) struct Column {
+pub(crate) struct DlpackColumn {
     shared: Arc<SharedBatch>,
-    view: View,
+    view: TensorView,
     /// The offsets of a ragged column.
-    offsets: Option<View>,
+    offsets: Option<TensorView>,
 }
 
 #[pymethods]
-impl Column {
+impl DlpackColumn {
     /// Returns the type of the elements: u8, i32, i64, f16, bf16, f32 or f64.
     #[getter]
     fn dtype(&self) -> &'static str {
@@ -225,7 +219,7 @@ impl Column {
 
     /// Returns the same elements as unsigned integers of their width, for consumers that do not know their type.
     fn bits(&self) -> Self {
-        let view = View { as_bits: true, ..self.view.clone() };
+        let view = TensorView { as_bits: true, ..self.view.clone() };
         Self { shared: self.shared.clone(), view, offsets: None }
     }
 

@@ -13,7 +13,7 @@ use spdl_core::{Position, Receipt, job::DType};
 use spdl_gpu::{BatchPlacement, DeviceBatch, DeviceError, StreamHandle};
 use spdl_wire::slab::Slab;
 
-use crate::dlpack::View;
+use crate::tensor_view::TensorView;
 
 /// The memory that a batch lies in.
 pub(crate) enum BatchMemory {
@@ -36,8 +36,8 @@ impl From<DeviceBatch> for BatchMemory {
 /// The arrays of a column: its name, its values, and for a ragged column the offset where each sample begins.
 pub(crate) struct Arrays<'a> {
     pub(crate) name: &'a str,
-    pub(crate) values: View,
-    pub(crate) offsets: Option<View>,
+    pub(crate) values: TensorView,
+    pub(crate) offsets: Option<TensorView>,
 }
 
 impl BatchMemory {
@@ -114,8 +114,8 @@ impl BatchMemory {
                 let columns = batch.columns().iter();
                 let arrays = columns.map(|column| Arrays {
                     name: column.name(),
-                    values: View::of(column.values()),
-                    offsets: column.offsets().map(View::of),
+                    values: TensorView::of(column.values()),
+                    offsets: column.offsets().map(TensorView::of),
                 });
                 arrays.collect()
             }
@@ -129,11 +129,11 @@ fn in_slot<'a>(column: &spdl_client::Column<'a>) -> Arrays<'a> {
         (Some(shape), _) => (shape.into_iter().map(|side| side as i64).collect(), None),
         (None, offsets) => {
             let offsets = offsets.expect("a column without a shape is ragged");
-            let offsets = View::dense(DType::I64, vec![offsets.len() as i64], offsets.as_ptr().addr());
+            let offsets = TensorView::dense(DType::I64, vec![offsets.len() as i64], offsets.as_ptr().addr());
             (vec![(column.bytes().len() / dtype.bytes()) as i64], Some(offsets))
         }
     };
-    Arrays { name: column.name(), values: View::dense(dtype, shape, address), offsets }
+    Arrays { name: column.name(), values: TensorView::dense(dtype, shape, address), offsets }
 }
 
 /// A batch that Python objects and tensors share. Its memory is released with the last of them.

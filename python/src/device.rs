@@ -13,19 +13,45 @@ pub(crate) struct Target {
     pub(crate) options: DeviceOptions,
 }
 
-/// A normalised column as Python passes it: column, mean, std, type, layout, probability of a flip, seed.
-type Written = (String, Vec<f32>, Vec<f32>, String, String, f64, u64);
+/// `DeviceOptions` of `spdl_cluster.device`.
+#[derive(Debug, FromPyObject)]
+pub(crate) struct DeviceOptionsFields {
+    buffers: u32,
+    #[pyo3(from_py_with = columns)]
+    normalise: Vec<(String, NormaliseFields)>,
+    page_lock_max_bytes: u64,
+}
 
-/// A device as Python passes it: its name, buffers, normalised columns, and the largest slab that is page-locked.
-pub(crate) type WrittenTarget = (String, u32, Vec<Written>, u64);
+/// `Normalise` of `spdl_cluster.device`.
+#[derive(Debug, FromPyObject)]
+struct NormaliseFields {
+    #[pyo3(from_py_with = numbers)]
+    mean: Vec<f32>,
+    #[pyo3(from_py_with = numbers)]
+    std: Vec<f32>,
+    dtype: String,
+    layout: String,
+    flip: f64,
+    seed: u64,
+}
+
+/// Reads a mapping from columns to `Normalise`, in its order.
+fn columns(mapping: &Bound<'_, PyAny>) -> PyResult<Vec<(String, NormaliseFields)>> {
+    mapping.call_method0("items")?.try_iter()?.map(|item| item?.extract()).collect()
+}
+
+/// Reads numbers from anything that can be iterated over.
+fn numbers(sequence: &Bound<'_, PyAny>) -> PyResult<Vec<f32>> {
+    sequence.try_iter()?.map(|number| number?.extract()).collect()
+}
 
 impl Target {
     /// Opens the device. Returns `None` if batches stay in their slots unchanged.
-    pub(crate) fn open(py: Python<'_>, written: WrittenTarget) -> PyResult<Option<Self>> {
-        let (name, buffers, normalise, page_lock_max_bytes) = written;
-        let normalise = normalise.into_iter().map(|column| read(py, column)).collect::<PyResult<Vec<_>>>()?;
+    pub(crate) fn open(py: Python<'_>, device: &str, options: DeviceOptionsFields) -> PyResult<Option<Self>> {
+        let DeviceOptionsFields { buffers, normalise, page_lock_max_bytes } = options;
+        let normalise = normalise.into_iter().map(|(column, by)| by.check(py, column)).collect::<PyResult<Vec<_>>>()?;
         let options = DeviceOptions { buffers, normalise, page_lock_max_bytes };
-        let opened = options.check_values().and_then(|()| py.detach(|| Device::open(&name)));
+        let opened = options.check_values().and_then(|()| py.detach(|| Device::open(device)));
         let device = opened.map_err(|error| errors::of_device(py, &error, ""))?;
         let is_plain = device.placement() == BatchPlacement::Host && options.normalise.is_empty();
         Ok((!is_plain).then_some(Self { device, options }))
@@ -37,34 +63,37 @@ impl Target {
     }
 }
 
-fn read(py: Python<'_>, (column, mean, std, dtype, layout, flip, seed): Written) -> PyResult<NormaliseColumn> {
-    let wrong = |what: &str, value: &dyn std::fmt::Debug, right: &str| {
-        let problem = format!("`{what}` of column `{column}` is {value:?}, not {right}");
-        ErrorKind::Setting.error(py, &problem, None)
-    };
-    let three = |what, values: &Vec<f32>| {
-        <[f32; 3]>::try_from(values.as_slice()).map_err(|_| wrong(what, values, "three numbers: red, green, blue"))
-    };
-    let by = Normalise { mean: three("mean", &mean)?, std: three("std", &std)? };
-    let dtype = match dtype.as_str() {
-        "f16" => DType::F16,
-        "bf16" => DType::Bf16,
-        "f32" => DType::F32,
-        _ => return Err(wrong("dtype", &dtype, "`f16`, `bf16` or `f32`")),
-    };
-    let layout = match layout.as_str() {
-        "nchw" => ImageLayout::Nchw,
-        "channels_last" => ImageLayout::Nhwc,
-        _ => return Err(wrong("layout", &layout, "`nchw` or `channels_last`")),
-    };
-    let flip = if flip == 0.0 {
-        Flip::Never
-    } else if flip == 1.0 {
-        Flip::Always
-    } else {
-        Flip::Random { seed, probability: flip }
-    };
-    Ok(NormaliseColumn { column, by, dtype, layout, flip })
+impl NormaliseFields {
+    fn check(self, py: Python<'_>, column: String) -> PyResult<NormaliseColumn> {
+        let Self { mean, std, dtype, layout, flip, seed } = self;
+        let wrong = |what: &str, value: &dyn std::fmt::Debug, right: &str| {
+            let problem = format!("`{what}` of column `{column}` is {value:?}, not {right}");
+            ErrorKind::Setting.error(py, &problem, None)
+        };
+        let three = |what, values: &Vec<f32>| {
+            <[f32; 3]>::try_from(values.as_slice()).map_err(|_| wrong(what, values, "three numbers: red, green, blue"))
+        };
+        let by = Normalise { mean: three("mean", &mean)?, std: three("std", &std)? };
+        let dtype = match dtype.as_str() {
+            "f16" => DType::F16,
+            "bf16" => DType::Bf16,
+            "f32" => DType::F32,
+            _ => return Err(wrong("dtype", &dtype, "`f16`, `bf16` or `f32`")),
+        };
+        let layout = match layout.as_str() {
+            "nchw" => ImageLayout::Nchw,
+            "channels_last" => ImageLayout::Nhwc,
+            _ => return Err(wrong("layout", &layout, "`nchw` or `channels_last`")),
+        };
+        let flip = if flip == 0.0 {
+            Flip::Never
+        } else if flip == 1.0 {
+            Flip::Always
+        } else {
+            Flip::Random { seed, probability: flip }
+        };
+        Ok(NormaliseColumn { column, by, dtype, layout, flip })
+    }
 }
 
 /// Counts the CUDA devices that the driver shows to this process.

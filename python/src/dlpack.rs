@@ -11,10 +11,12 @@ use std::{
 };
 
 use pyo3::{ffi, prelude::*, types::PyCapsule};
-use spdl_core::job::DType;
-use spdl_gpu::{StreamHandle, Tensor as DeviceTensor, dlpack_type};
+use spdl_gpu::{StreamHandle, dlpack_type};
 
-use crate::batch_memory::{BatchMemory, SharedBatch};
+use crate::{
+    batch_memory::{BatchMemory, SharedBatch},
+    tensor_view::TensorView,
+};
 
 const NAME: &CStr = c"dltensor";
 const NAME_VERSIONED: &CStr = c"dltensor_versioned";
@@ -26,79 +28,38 @@ struct DlDevice {
 }
 
 #[repr(C)]
-struct DataType {
+struct DlDataType {
     code: u8,
     bits: u8,
     lanes: u16,
 }
 
-/// `DLTensor`.
 #[repr(C)]
-struct Tensor {
+struct DlTensor {
     data: *mut c_void,
     device: DlDevice,
     dimensions: i32,
-    dtype: DataType,
+    dtype: DlDataType,
     shape: *mut i64,
     strides: *mut i64,
     byte_offset: u64,
 }
 
-/// `DLManagedTensor`.
 #[repr(C)]
-struct Managed {
-    tensor: Tensor,
+struct DlManagedTensor {
+    tensor: DlTensor,
     context: *mut c_void,
-    deleter: Option<unsafe extern "C" fn(*mut Managed)>,
+    deleter: Option<unsafe extern "C" fn(*mut DlManagedTensor)>,
 }
 
-/// `DLManagedTensorVersioned`.
 #[repr(C)]
-struct ManagedVersioned {
+struct DlManagedTensorVersioned {
     major: u32,
     minor: u32,
     context: *mut c_void,
-    deleter: Option<unsafe extern "C" fn(*mut ManagedVersioned)>,
+    deleter: Option<unsafe extern "C" fn(*mut DlManagedTensorVersioned)>,
     flags: u64,
-    tensor: Tensor,
-}
-
-/// The shape of a tensor, in elements. Its memory is part of the batch that it is exported with.
-#[derive(Clone, Debug)]
-pub(crate) struct View {
-    pub(crate) dtype: DType,
-    pub(crate) shape: Vec<i64>,
-    pub(crate) strides: Vec<i64>,
-    /// Address of the first element.
-    pub(crate) address: usize,
-    /// Exported as unsigned integers of the same width, for consumers that do not know the type.
-    pub(crate) as_bits: bool,
-}
-
-impl View {
-    /// Describes elements in row-major order.
-    pub(crate) fn dense(dtype: DType, shape: Vec<i64>, address: usize) -> Self {
-        let mut strides = vec![1; shape.len()];
-        for axis in (1..shape.len()).rev() {
-            strides[axis - 1] = strides[axis] * shape[axis].max(1);
-        }
-        Self { dtype, shape, strides, address, as_bits: false }
-    }
-
-    /// Describes a tensor of the loader's.
-    pub(crate) fn of(tensor: &DeviceTensor) -> Self {
-        let (shape, strides) = (tensor.shape().to_vec(), tensor.strides().to_vec());
-        Self { dtype: tensor.dtype(), shape, strides, address: tensor.address(), as_bits: false }
-    }
-
-    /// Returns the bytes from the first element to the end of the last; 0 for a tensor without elements.
-    fn span_bytes(&self) -> usize {
-        if self.shape.contains(&0) {
-            return 0;
-        }
-        let last: i64 = self.shape.iter().zip(&self.strides).map(|(side, stride)| (side - 1) * stride).sum();
-        (usize::try_from(last).expect("strides are not negative") + 1) * self.dtype.bytes()
-    }
+    tensor: DlTensor,
 }
 
 /// Keeps the batch and the tensor's shape alive for as long as a consumer has the tensor.
@@ -108,7 +69,7 @@ struct TensorHolder {
     strides: Vec<i64>,
 }
 
-fn tensor(batch: &Arc<SharedBatch>, view: &View) -> (Tensor, Box<TensorHolder>) {
+fn tensor(batch: &Arc<SharedBatch>, view: &TensorView) -> (DlTensor, Box<TensorHolder>) {
     if let BatchMemory::Slot(batch) = &***batch {
         let (start, bytes) = (view.address - batch.bytes().as_ptr().addr(), batch.bytes().len());
         let end = start + view.span_bytes();
@@ -117,7 +78,7 @@ fn tensor(batch: &Arc<SharedBatch>, view: &View) -> (Tensor, Box<TensorHolder>) 
     let (kind, id) = batch.placement().dlpack_device();
     let mut holder =
         Box::new(TensorHolder { _batch: batch.clone(), shape: view.shape.clone(), strides: view.strides.clone() });
-    let tensor = Tensor {
+    let tensor = DlTensor {
         // In bounds, as asserted above, or as the loader made it. A slab is mapped for writing, so a consumer may
         // write: the trainer owns the batch's memory until it frees the slot.
         data: std::ptr::with_exposed_provenance_mut(view.address),
@@ -131,9 +92,9 @@ fn tensor(batch: &Arc<SharedBatch>, view: &View) -> (Tensor, Box<TensorHolder>) 
     (tensor, holder)
 }
 
-fn data_type(view: &View) -> DataType {
+fn data_type(view: &TensorView) -> DlDataType {
     let (code, bits) = dlpack_type(view.dtype);
-    DataType { code: if view.as_bits { 1 } else { code }, bits, lanes: 1 }
+    DlDataType { code: if view.as_bits { 1 } else { code }, bits, lanes: 1 }
 }
 
 /// Converts a stream of the consumer's from DLPack's number or its handle.
@@ -147,17 +108,17 @@ pub(crate) fn stream(handle: usize) -> StreamHandle {
 pub(crate) fn export<'py>(
     py: Python<'py>,
     batch: &Arc<SharedBatch>,
-    view: &View,
+    view: &TensorView,
     is_versioned: bool,
 ) -> PyResult<Bound<'py, PyCapsule>> {
     let (tensor, holder) = tensor(batch, view);
     let context = Box::into_raw(holder).cast();
     let (pointer, name, destructor): (*mut c_void, _, ffi::PyCapsule_Destructor) = if is_versioned {
         let deleter = Some(delete_versioned as unsafe extern "C" fn(_));
-        let managed = ManagedVersioned { major: 1, minor: 1, context, deleter, flags: 0, tensor };
+        let managed = DlManagedTensorVersioned { major: 1, minor: 1, context, deleter, flags: 0, tensor };
         (Box::into_raw(Box::new(managed)).cast(), NAME_VERSIONED, drop_capsule_versioned)
     } else {
-        let managed = Managed { tensor, context, deleter: Some(delete) };
+        let managed = DlManagedTensor { tensor, context, deleter: Some(delete) };
         (Box::into_raw(Box::new(managed)).cast(), NAME, drop_capsule)
     };
     let pointer = NonNull::new(pointer).expect("a box is not null");
@@ -166,7 +127,7 @@ pub(crate) fn export<'py>(
     unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(destructor)) }
 }
 
-unsafe extern "C" fn delete(managed: *mut Managed) {
+unsafe extern "C" fn delete(managed: *mut DlManagedTensor) {
     // SAFETY: DLPack calls a deleter once, with the pointer that `export` made of these two boxes.
     unsafe {
         let managed = Box::from_raw(managed);
@@ -174,7 +135,7 @@ unsafe extern "C" fn delete(managed: *mut Managed) {
     }
 }
 
-unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
+unsafe extern "C" fn delete_versioned(managed: *mut DlManagedTensorVersioned) {
     // SAFETY: as in `delete`.
     unsafe {
         let managed = Box::from_raw(managed);

@@ -6,24 +6,28 @@ mod batch_memory;
 mod device;
 mod dlpack;
 mod errors;
-mod feed;
 mod job;
+mod loader;
 mod log;
 mod open;
 mod pictures;
+mod tensor_view;
+mod values;
 
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::batch::{Batch, Column};
+    use crate::batch::{DlpackColumn, NativeBatch};
     #[pymodule_export]
     use crate::device::count_cuda_devices;
     #[pymodule_export]
-    use crate::feed::Feed;
+    use crate::loader::NativeLoader;
     #[pymodule_export]
     use crate::log::{set_log_level, start_log, stop_log};
     #[pymodule_export]
     use crate::pictures::pack_pictures;
+    #[pymodule_export]
+    use crate::values::{ColumnType, LoaderFacts, LoaderStart, SlabMemory, StreamPosition};
 
     /// The version of the package.
     #[pymodule_export]

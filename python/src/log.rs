@@ -48,8 +48,13 @@ struct WaitingLine {
     is_over: bool,
 }
 
-/// A line: its level in Python's numbers, the logger's name, and the text.
-type Line = (u8, String, String);
+struct Line {
+    /// The level in Python's numbers.
+    level: u8,
+    /// The logger's name.
+    logger: String,
+    text: String,
+}
 
 struct ToPython;
 
@@ -81,8 +86,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ToPython {
                 text.fields += fields;
             }
         }
-        let name = format!("spdl_cluster.{}", metadata.target().trim_start_matches("spdl_").replace("::", "."));
-        QUEUE.push((python_level(*metadata.level()), name, text.message + &text.fields));
+        let logger = format!("spdl_cluster.{}", metadata.target().trim_start_matches("spdl_").replace("::", "."));
+        QUEUE.push(Line { level: python_level(*metadata.level()), logger, text: text.message + &text.fields });
     }
 }
 
@@ -136,12 +141,14 @@ impl Queue {
                 }
                 (std::mem::take(&mut waiting.lines), std::mem::take(&mut waiting.dropped), waiting.is_over)
             };
-            let more = (dropped > 0).then(|| {
-                (WARNING, "spdl_cluster".to_owned(), format!("{dropped} more lines came too fast to be logged"))
+            let more = (dropped > 0).then(|| Line {
+                level: WARNING,
+                logger: "spdl_cluster".to_owned(),
+                text: format!("{dropped} more lines came too fast to be logged"),
             });
             let delivered = Python::try_attach(|py| {
-                for line in lines.into_iter().chain(more) {
-                    if let Err(error) = deliver.call1(py, line) {
+                for Line { level, logger, text } in lines.into_iter().chain(more) {
+                    if let Err(error) = deliver.call1(py, (level, logger, text)) {
                         error.write_unraisable(py, None);
                     }
                 }

@@ -12,7 +12,12 @@ use spdl_core::{Position, Receipt, job::JobFile};
 use spdl_gpu::{DeviceError, LoaderExt};
 use spdl_worker::transform::{Program, ProgramCode, TransformSettings};
 
-use crate::{batch_memory::BatchMemory, device::Target, errors};
+use crate::{
+    batch_memory::BatchMemory,
+    device::Target,
+    errors,
+    values::{ColumnType, LoaderFacts, ProgramFields, RankOfWorld},
+};
 
 /// How often a wait checks for Python's signals: well within the 200 ms after which Ctrl-C feels dead.
 pub(crate) const CHECK: Duration = Duration::from_millis(50);
@@ -46,7 +51,7 @@ impl LoaderConfig {
     /// Opens the loader of `rank` of `world`, from `state` if there is one. Waits, and calls `check` meanwhile.
     pub(crate) fn open(
         &self,
-        (rank, world): (u32, u32),
+        RankOfWorld { rank, world }: RankOfWorld,
         state: Option<State>,
         check: impl FnMut() -> PyResult<()>,
     ) -> PyResult<Box<dyn AnyLoader>> {
@@ -106,39 +111,29 @@ impl LoaderConfig {
     }
 
     /// Returns the facts of an open loader, with the types that columns have on the device.
-    pub(crate) fn facts(&self, loader: &dyn AnyLoader) -> Facts {
+    pub(crate) fn facts(&self, loader: &dyn AnyLoader) -> LoaderFacts {
         let mut facts = loader.facts();
-        for (name, dtype) in &mut facts.columns {
-            if let Some(made) = self.target.as_ref().and_then(|target| target.dtype(name)) {
-                *dtype = made.name();
+        for column in &mut facts.columns {
+            if let Some(made) = self.target.as_ref().and_then(|target| target.dtype(&column.name)) {
+                column.dtype = made.name();
             }
         }
         facts
     }
 }
 
-/// What does not change during a loader's life.
-#[derive(Clone, Debug)]
-pub(crate) struct Facts {
-    pub(crate) job: String,
-    pub(crate) samples: u64,
-    pub(crate) epochs: u64,
-    pub(crate) global_batch: u32,
-    /// Steps of an epoch; rounded up if epochs share a batch.
-    pub(crate) steps: u64,
-    /// Whether every sample comes once, in the dataset's order.
-    pub(crate) is_evaluation: bool,
-    /// Names and types of the columns.
-    pub(crate) columns: Vec<(String, &'static str)>,
+/// A batch as the loader returns it.
+pub(crate) struct ReceivedBatch {
+    pub(crate) memory: BatchMemory,
+    /// Whether the loader's epoch ends with the batch.
+    pub(crate) ends_epoch: bool,
 }
 
 /// A loader of either source.
 pub(crate) trait AnyLoader: Send {
-    /// Returns the next batch, and whether the epoch ends with it.
-    fn next(
-        &mut self,
-        check: &mut dyn FnMut() -> PyResult<()>,
-    ) -> PyResult<Result<Option<(BatchMemory, bool)>, DeviceError>>;
+    /// Returns the next batch, or `None` after the last one.
+    fn next(&mut self, check: &mut dyn FnMut() -> PyResult<()>)
+    -> PyResult<Result<Option<ReceivedBatch>, DeviceError>>;
     fn restart(&mut self) -> Result<(), DeviceError>;
     fn world(&self) -> u32;
     fn position(&self) -> Position;
@@ -148,19 +143,19 @@ pub(crate) trait AnyLoader: Send {
     fn steps_left(&self) -> u64;
     fn stats(&self) -> Stats;
     fn started(&self) -> Started;
-    fn facts(&self) -> Facts;
+    fn facts(&self) -> LoaderFacts;
 }
 
 impl<S: Source<Batch: Into<BatchMemory>, Error: Into<DeviceError>>> AnyLoader for Blocking<S> {
     fn next(
         &mut self,
         check: &mut dyn FnMut() -> PyResult<()>,
-    ) -> PyResult<Result<Option<(BatchMemory, bool)>, DeviceError>> {
+    ) -> PyResult<Result<Option<ReceivedBatch>, DeviceError>> {
         let taken = self.next_checked(CHECK, check)?.map_err(Into::into);
         Ok(taken.map(|batch| {
             batch.map(|batch| {
                 let ends_epoch = self.loader().ends_epoch(&batch);
-                (batch.into(), ends_epoch)
+                ReceivedBatch { memory: batch.into(), ends_epoch }
             })
         }))
     }
@@ -201,10 +196,11 @@ impl<S: Source<Batch: Into<BatchMemory>, Error: Into<DeviceError>>> AnyLoader fo
         self.loader().started()
     }
 
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> LoaderFacts {
         let (job, session) = (self.loader().job(), self.loader().session());
-        let columns = job.columns.iter().map(|column| (column.name.clone(), column.dtype.name()));
-        Facts {
+        let columns =
+            job.columns.iter().map(|column| ColumnType { name: column.name.clone(), dtype: column.dtype.name() });
+        LoaderFacts {
             job: job.name.clone(),
             samples: job.samples,
             epochs: job.epochs,
@@ -315,7 +311,7 @@ impl ProcessOptions {
 pub(crate) fn transforms(
     py: Python<'_>,
     timeout: Option<Duration>,
-    program: Option<(String, String, Vec<String>)>,
+    program: Option<ProgramFields>,
 ) -> PyResult<TransformSettings> {
     let default = TransformSettings::default();
     let sys = py.import("sys")?;
@@ -323,9 +319,9 @@ pub(crate) fn transforms(
     let path = entries.iter().filter_map(|entry| entry.extract().ok()).collect();
     let python: Option<String> = sys.getattr("executable")?.extract()?;
     let python = python.filter(|python| !python.is_empty()).map_or(default.python, Into::into);
-    let program = program.map(|(kind, code, sys_argv)| {
-        let is_module = kind == "init_main_from_name";
-        Program { code: if is_module { ProgramCode::Module(code) } else { ProgramCode::File(code) }, sys_argv }
+    let program = program.map(|ProgramFields { is_module, code, sys_argv }| Program {
+        code: if is_module { ProgramCode::Module(code) } else { ProgramCode::File(code) },
+        sys_argv,
     });
     Ok(TransformSettings { python, path: Some(path), timeout: timeout.unwrap_or(default.timeout), program })
 }

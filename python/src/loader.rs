@@ -12,26 +12,26 @@ use std::{
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use spdl_client::{ClientError, State};
-use spdl_core::messages::StartReason;
 use spdl_gpu::{BatchPlacement, DeviceError};
 
 use crate::{
-    batch::Batch,
-    batch_memory::{BatchMemory, SharedBatch},
-    device::{Target, WrittenTarget},
+    batch::NativeBatch,
+    batch_memory::SharedBatch,
+    device::{DeviceOptionsFields, Target},
     errors::{self, ErrorKind},
     job,
-    open::{self, AnyLoader, BatchSource, ClusterOptions, Facts, LaunchOptions, LoaderConfig, ProcessOptions},
+    open::{self, AnyLoader, BatchSource, ClusterOptions, LaunchOptions, LoaderConfig, ProcessOptions, ReceivedBatch},
+    values::{LoaderFacts, LoaderStart, ProgramFields, StreamPosition},
 };
 
 /// How long a wait lasts, while the caller holds every slot, before it warns.
 const EXHAUSTED_GRACE: Duration = Duration::from_secs(1);
 
-/// The batches of one rank, in order. The loader is opened at the first use, so that a state can be set before.
+/// The loader of one rank: its batches, in order. It is opened at the first use, so that a state can be set before.
 #[pyclass(frozen, module = "spdl_cluster._native")]
-pub(crate) struct Feed {
+pub(crate) struct NativeLoader {
     config: LoaderConfig,
-    /// A Python callable that returns rank and world; called when the loader is opened.
+    /// A Python callable that returns a `RankOfWorld`; called when the loader is opened.
     ranks: Py<PyAny>,
     process: u32,
     /// Lock it only while detached from Python: the thread that holds it may wait for Python.
@@ -42,7 +42,7 @@ pub(crate) struct Feed {
 enum OpenPhase {
     /// Not opened yet, with the state to start from.
     Ahead(Option<State>),
-    Open(Box<dyn AnyLoader>, Facts),
+    Open(Box<dyn AnyLoader>, LoaderFacts),
     Closed,
 }
 
@@ -63,7 +63,7 @@ impl HeldBatches {
     }
 }
 
-impl Drop for Feed {
+impl Drop for NativeLoader {
     fn drop(&mut self) {
         let phase = std::mem::replace(self.phase.get_mut(), OpenPhase::Closed);
         if self.process == std::process::id() {
@@ -76,7 +76,7 @@ impl Drop for Feed {
     }
 }
 
-impl Feed {
+impl NativeLoader {
     fn new(config: LoaderConfig, ranks: Py<PyAny>) -> Self {
         let process = std::process::id();
         Self { config, ranks, process, phase: Mutex::new(OpenPhase::Ahead(None)), held_batches: Mutex::default() }
@@ -99,7 +99,7 @@ impl Feed {
     fn with_open<T: Send>(
         &self,
         py: Python<'_>,
-        with: impl FnOnce(&mut dyn AnyLoader, &Facts) -> PyResult<T> + Send,
+        with: impl FnOnce(&mut dyn AnyLoader, &LoaderFacts) -> PyResult<T> + Send,
     ) -> PyResult<T> {
         self.check_process(py)?;
         py.detach(|| {
@@ -140,19 +140,20 @@ impl Feed {
         })
     }
 
-    fn share(&self, batch: BatchMemory, ends_epoch: bool) -> Batch {
-        let slab = batch.slot().map(|(slab, _)| (slab.as_ptr().addr(), slab.slots()));
+    fn share(&self, received: ReceivedBatch) -> NativeBatch {
+        let ReceivedBatch { memory, ends_epoch } = received;
+        let slab = memory.slot().map(|(slab, _)| (slab.as_ptr().addr(), slab.slots()));
         let (address, slots) = slab.unwrap_or_else(|| (0, self.config.buffers()));
         let mut held_batches = self.held_batches.lock();
         if held_batches.slab != address || held_batches.slots != slots {
             // Another home has another slab: batches that are held of the old slab do not block this one.
             *held_batches = HeldBatches { slab: address, slots, ..HeldBatches::default() };
         }
-        let shared = SharedBatch::new(batch, held_batches.held.clone());
+        let shared = SharedBatch::new(memory, held_batches.held.clone());
         if held_batches.held.load(Ordering::Relaxed) < slots {
             held_batches.is_warned = false;
         }
-        Batch::new(Arc::new(shared), ends_epoch)
+        NativeBatch::new(Arc::new(shared), ends_epoch)
     }
 }
 
@@ -169,11 +170,11 @@ fn seconds(py: Python<'_>, name: &str, timeout: Option<f64>) -> PyResult<Option<
 }
 
 #[pymethods]
-impl Feed {
-    /// Makes the feed of a rank that a cluster serves. `ranks()` returns rank and world when the loader is opened.
+impl NativeLoader {
+    /// Makes the loader of a rank that a cluster serves. `ranks()` returns rank and world when the loader is opened.
     /// Settings that are `None` come from the `SPDL_*` variables or have their defaults.
     #[staticmethod]
-    #[pyo3(signature = (ranks, *, job, run, start, takeover, epochs, coordinators, certs, transport, slots, timeout, socket, node, global_batch, target))]
+    #[pyo3(signature = (ranks, *, job, run, start, takeover, epochs, coordinators, certs, transport, slots, timeout, socket, node, global_batch, device, device_options))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn connect(
         py: Python<'_>,
@@ -191,20 +192,21 @@ impl Feed {
         socket: Option<String>,
         node: Option<String>,
         global_batch: Option<u32>,
-        target: WrittenTarget,
+        device: &str,
+        device_options: DeviceOptionsFields,
     ) -> PyResult<Self> {
         let timeout = seconds(py, "timeout", timeout)?;
         let launch = LaunchOptions { run, start, takeover, epochs };
         let options =
             ClusterOptions { job, launch, coordinators, certs, transport, slots, timeout, socket, node, global_batch };
         let (job, source) = options.source().map_err(|error| errors::of_client(py, &error, ""))?;
-        Ok(Self::new(LoaderConfig { job, source, target: Target::open(py, target)? }, ranks))
+        Ok(Self::new(LoaderConfig { job, source, target: Target::open(py, device, device_options)? }, ranks))
     }
 
-    /// Makes the feed of a rank whose pipeline runs in this process. `ranks()` returns rank and world when the loader
+    /// Makes the loader of a rank whose pipeline runs in this process. `ranks()` returns rank and world when the loader
     /// is opened. `sharers` processes share the node's default budget of cores.
     #[staticmethod]
-    #[pyo3(signature = (job, ranks, *, start, epochs, slots, timeout, global_batch, sharers, cores, memory_bytes, transform_timeout, program, target))]
+    #[pyo3(signature = (job, ranks, *, start, epochs, slots, timeout, global_batch, sharers, cores, memory_bytes, transform_timeout, program, device, device_options))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn local(
         job: &Bound<'_, PyAny>,
@@ -218,8 +220,9 @@ impl Feed {
         cores: Option<f64>,
         memory_bytes: Option<u64>,
         transform_timeout: Option<f64>,
-        program: Option<(String, String, Vec<String>)>,
-        target: WrittenTarget,
+        program: Option<ProgramFields>,
+        device: &str,
+        device_options: DeviceOptionsFields,
     ) -> PyResult<Self> {
         let py = job.py();
         let timeout = seconds(py, "timeout", timeout)?;
@@ -228,15 +231,15 @@ impl Feed {
             ProcessOptions { start, epochs, slots, timeout, global_batch, sharers, cores, memory_bytes, transforms };
         let source = options.source(job::read(job)?);
         let (job, source) = source.map_err(|error| errors::of_client(py, &error, ""))?;
-        Ok(Self::new(LoaderConfig { job, source, target: Target::open(py, target)? }, ranks))
+        Ok(Self::new(LoaderConfig { job, source, target: Target::open(py, device, device_options)? }, ranks))
     }
 
     /// Returns the next batch and waits for it up to the timeout; `None` when all epochs are delivered.
-    fn next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+    fn next(&self, py: Python<'_>) -> PyResult<Option<NativeBatch>> {
         let since = Instant::now();
         let taken = self.with_open(py, |loader, _| {
             let taken = loader.next(&mut || self.check(since))?;
-            Ok(taken.map(|batch| batch.map(|(batch, ends_epoch)| self.share(batch, ends_epoch))))
+            Ok(taken.map(|batch| batch.map(|batch| self.share(batch))))
         })?;
         taken.map_err(|error| {
             let held_batches = self.held_batches.lock();
@@ -308,16 +311,10 @@ impl Feed {
         Ok(())
     }
 
-    /// Returns epoch and offset where the loader started; `beginning`, `resume` or `given`; and the reason in words.
+    /// Returns where the loader started, and why.
     #[getter]
-    fn start(&self, py: Python<'_>) -> PyResult<(u64, u64, &'static str, String)> {
-        let started = self.with_open(py, |loader, _| Ok(loader.started()))?;
-        let how = match started.reason {
-            StartReason::Beginning => "beginning",
-            StartReason::Resumed { .. } => "resume",
-            StartReason::Given => "given",
-        };
-        Ok((started.position.epoch, started.position.offset, how, started.to_string()))
+    fn start(&self, py: Python<'_>) -> PyResult<LoaderStart> {
+        self.with_open(py, |loader, _| Ok(loader.started().into()))
     }
 
     /// Returns the run's name: for a pipeline in this process, the job's name.
@@ -329,11 +326,10 @@ impl Feed {
         }
     }
 
-    /// Returns epoch and offset after the last batch that was delivered.
+    /// Returns the position after the last batch that was delivered.
     #[getter]
-    fn position(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
-        let position = self.with_open(py, |loader, _| Ok(loader.position()))?;
-        Ok((position.epoch, position.offset))
+    fn position(&self, py: Python<'_>) -> PyResult<StreamPosition> {
+        self.with_open(py, |loader, _| Ok(loader.position().into()))
     }
 
     /// Returns the epoch that the next batch starts in.
@@ -362,23 +358,10 @@ impl Feed {
         Ok(json.to_string())
     }
 
-    /// Returns the job's name, the samples of its dataset, its epochs, its global batch, and the steps of an epoch.
+    /// Returns what does not change during the loader's life.
     #[getter]
-    fn facts(&self, py: Python<'_>) -> PyResult<(String, u64, u64, u32, u64)> {
-        let facts = self.with_open(py, |_, facts| Ok(facts.clone()))?;
-        Ok((facts.job, facts.samples, facts.epochs, facts.global_batch, facts.steps))
-    }
-
-    /// Whether the job is an evaluation: every sample once, in the dataset's order.
-    #[getter]
-    fn is_evaluation(&self, py: Python<'_>) -> PyResult<bool> {
-        self.with_open(py, |_, facts| Ok(facts.is_evaluation))
-    }
-
-    /// Returns name and type of each column.
-    #[getter]
-    fn columns(&self, py: Python<'_>) -> PyResult<Vec<(String, &'static str)>> {
-        self.with_open(py, |_, facts| Ok(facts.columns.clone()))
+    fn facts(&self, py: Python<'_>) -> PyResult<LoaderFacts> {
+        self.with_open(py, |_, facts| Ok(facts.clone()))
     }
 
     /// Returns the device that batches are on: `cpu` or `cuda:N`.
@@ -387,17 +370,22 @@ impl Feed {
         self.config.target.as_ref().map_or(BatchPlacement::Host, |target| target.device.placement()).to_string()
     }
 
-    /// Returns the job and the loader's position as text. Opens nothing and waits for nothing.
+    /// Returns the name of the job that the loader was made for. Opens nothing.
     #[getter]
-    fn summary(&self, py: Python<'_>) -> (String, String) {
-        let position = py.detach(|| match self.phase.try_lock().as_deref() {
+    fn job_name(&self) -> &str {
+        &self.config.job
+    }
+
+    /// Describes the loader's position, or why it has none. Opens nothing and waits for nothing.
+    #[getter]
+    fn position_text(&self, py: Python<'_>) -> String {
+        py.detach(|| match self.phase.try_lock().as_deref() {
             Some(OpenPhase::Ahead(None)) => "not opened".to_owned(),
             Some(OpenPhase::Ahead(Some(state))) => format!("not opened, to go on at {}", state.position()),
             Some(OpenPhase::Open(loader, _)) => format!("at {}", loader.position()),
             Some(OpenPhase::Closed) => "closed".to_owned(),
             None => "in use".to_owned(),
-        });
-        (format!("job `{}`", self.config.job), position)
+        })
     }
 
     /// Closes the loader, within a second or two. Batches that were delivered stay valid.

@@ -1,0 +1,90 @@
+//! Plain values that cross between Python and Rust: each field by its name.
+
+use pyo3::prelude::*;
+use spdl_client::Started;
+use spdl_core::Position;
+use spdl_core::messages::StartReason;
+
+/// A position in the job's stream.
+#[pyclass(frozen, get_all, module = "spdl_cluster._native")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamPosition {
+    epoch: u64,
+    offset: u64,
+}
+
+impl From<Position> for StreamPosition {
+    fn from(Position { epoch, offset }: Position) -> Self {
+        Self { epoch, offset }
+    }
+}
+
+/// Where a loader started, and why there.
+#[pyclass(frozen, get_all, module = "spdl_cluster._native")]
+#[derive(Clone, Debug)]
+pub(crate) struct LoaderStart {
+    position: StreamPosition,
+    /// `beginning`, `resume` or `given`.
+    how: &'static str,
+    /// The reason in words.
+    reason: String,
+}
+
+impl From<Started> for LoaderStart {
+    fn from(started: Started) -> Self {
+        let how = match started.reason {
+            StartReason::Beginning => "beginning",
+            StartReason::Resumed { .. } => "resume",
+            StartReason::Given => "given",
+        };
+        Self { position: started.position.into(), how, reason: started.to_string() }
+    }
+}
+
+/// What does not change during a loader's life.
+#[pyclass(frozen, get_all, module = "spdl_cluster._native")]
+#[derive(Clone, Debug)]
+pub(crate) struct LoaderFacts {
+    /// The job's name.
+    pub(crate) job: String,
+    /// Samples of an epoch, over all ranks.
+    pub(crate) samples: u64,
+    pub(crate) epochs: u64,
+    pub(crate) global_batch: u32,
+    /// Steps of an epoch; of the longest one if epochs share a batch.
+    pub(crate) steps: u64,
+    /// Whether every sample comes once, in the dataset's order.
+    pub(crate) is_evaluation: bool,
+    pub(crate) columns: Vec<ColumnType>,
+}
+
+/// The name of a column and the type of its elements.
+#[pyclass(frozen, get_all, module = "spdl_cluster._native")]
+#[derive(Clone, Debug)]
+pub(crate) struct ColumnType {
+    pub(crate) name: String,
+    pub(crate) dtype: &'static str,
+}
+
+/// The memory that all batches of a loader lie in.
+#[pyclass(frozen, get_all, module = "spdl_cluster._native")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlabMemory {
+    pub(crate) address: usize,
+    pub(crate) bytes: usize,
+}
+
+/// `RankOfWorld` of `spdl_cluster.environment`.
+#[derive(Clone, Copy, Debug, FromPyObject)]
+pub(crate) struct RankOfWorld {
+    pub(crate) rank: u32,
+    pub(crate) world: u32,
+}
+
+/// `Program` of `spdl_cluster.functions`.
+#[derive(Clone, Debug, FromPyObject)]
+pub(crate) struct ProgramFields {
+    pub(crate) is_module: bool,
+    pub(crate) code: String,
+    pub(crate) sys_argv: Vec<String>,
+}
