@@ -32,8 +32,9 @@ pub(crate) fn read(data: &[u8]) {
         }
         core.handle_tick(now_ms);
         while let Some(effect) = core.poll_effect() {
-            if let Effect::Log(line) = effect {
-                assert!(line.text.len() < 1 << 20, "a line of {} bytes for the log", line.text.len());
+            if let Effect::Log(note) = effect {
+                let bytes = note.to_string().len();
+                assert!(bytes < 1 << 20, "a line of {bytes} bytes for the log");
             }
         }
     }

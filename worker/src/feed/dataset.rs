@@ -215,6 +215,10 @@ struct ShardFiles {
 }
 
 impl ShardSource for ShardFiles {
+    fn url(&self) -> &str {
+        self.dataset.manifest.shard(self.shard).url
+    }
+
     fn merge_gap_bytes(&self) -> u64 {
         // Nothing between two files that are wanted is worth a request of its own.
         0

@@ -77,7 +77,7 @@ impl BlockPlace {
     }
 
     fn span(&self) -> Span {
-        spans::fetch(&self.shard.url, self.key.block)
+        spans::fetch(self.shard.url(), self.key.block)
     }
 }
 

@@ -24,6 +24,9 @@ const MAX_PARTS_AT_ONCE: usize = 64;
 
 /// Where the bytes of a shard are read from.
 pub(crate) trait ShardSource: fmt::Debug + Send + Sync {
+    /// Returns the URL of the shard.
+    fn url(&self) -> &str;
+
     /// Ranges of the shard with a gap of at most this many bytes are read by one request.
     fn merge_gap_bytes(&self) -> u64;
 
@@ -56,6 +59,10 @@ pub(crate) struct ObjectRead {
 }
 
 impl ShardSource for ShardObject {
+    fn url(&self) -> &str {
+        &self.object.url
+    }
+
     fn merge_gap_bytes(&self) -> u64 {
         MERGE_GAP_BYTES
     }
