@@ -12,6 +12,10 @@ sim *arguments="--seeds 5000":
 lint:
     .ci/run format docs deny core clippy
 
+# The slab and the JPEG decoder under valgrind.
+memcheck:
+    .ci/run memcheck
+
 # One benchmark of docs/guide/benchmarks.md.
 bench name="load" *arguments:
     cargo bench --bench {{name}} -- {{arguments}}
