@@ -470,7 +470,7 @@ impl SessionCore {
     }
 }
 
-#[cfg(any(test, feature = "test-util"))]
+#[doc(hidden)]
 pub mod testing;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! A job for tests.
+//! A job for tests, also of the crates above. It has no feature of its own, so that all builds share one `spdl-core`.
 
 use crate::{
     Fingerprint,

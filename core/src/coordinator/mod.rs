@@ -19,7 +19,7 @@ mod recent;
 mod runs;
 mod session;
 mod status;
-#[cfg(any(test, feature = "test-util"))]
+#[doc(hidden)]
 pub mod testing;
 #[cfg(test)]
 mod tests;
