@@ -4,7 +4,7 @@
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use spdl_cli::local;
-//! use spdl_core::job::JobFile;
+//! use spdl_shard::read_job_file;
 //!
 //! let job = read_job_file("job.toml".as_ref())?;
 //! let mut loader = local::builder(job).open().await?;
