@@ -69,7 +69,7 @@ impl BatchParams {
         Ok(())
     }
 
-    /// Returns the same as [`Plan::step`], for a caller that knows the number of samples and has no plan.
+    /// Returns the same as [`Plan::step`](super::Plan::step), for a caller that knows the number of samples and has no plan.
     ///
     /// # Panics
     /// If the global batch or the number of samples is 0.

@@ -4,7 +4,7 @@
 //! shard's index; a [`ShardIndex`] says which records the shard has, which ranges of bytes a record's fields take, and
 //! turns the fetched bytes into a field's content. All else works with these two traits and knows no format by name.
 //!
-//! A new format is a module here and an entry in the table [`FORMATS`].
+//! A new format is a module here and an entry in the table `FORMATS`.
 
 pub mod files;
 mod shard_index;
