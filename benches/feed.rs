@@ -6,6 +6,7 @@
 
 mod arguments;
 mod bare;
+mod columns;
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -18,6 +19,7 @@ use std::{
 };
 
 use bare::Bare;
+use columns::COLUMNS;
 use spdl_cli::pictures::write_image_folder;
 use spdl_core::{
     Position,
@@ -72,18 +74,6 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.dealloc(pointer, layout) }
     }
 }
-
-const COLUMNS: &str = r#"
-    [[column]]
-    name = "image"
-    from = "jpg"
-    decode = "image"
-    ops = [{ random_resized_crop = { size = 224 } }, { random_flip = {} }]
-    [[column]]
-    name = "label"
-    from = "cls"
-    decode = "int"
-"#;
 
 #[tokio::main(worker_threads = 2)]
 async fn main() {

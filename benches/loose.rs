@@ -6,6 +6,7 @@
 
 mod arguments;
 mod bucket;
+mod columns;
 
 use std::{
     fs,
@@ -13,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use columns::COLUMNS;
 use spdl_cli::pictures::write_image_folder;
 use spdl_core::{
     Position,
@@ -27,18 +29,6 @@ use spdl_worker::{
     budget::Budget,
     feed::{FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},
 };
-
-const COLUMNS: &str = r#"
-    [[column]]
-    name = "image"
-    from = "jpg"
-    decode = "image"
-    ops = [{ random_resized_crop = { size = 224 } }, { random_flip = {} }]
-    [[column]]
-    name = "label"
-    from = "cls"
-    decode = "int"
-"#;
 
 /// Writes `files` pictures to folders of classes, of which `pictures` are different and the others are hard links.
 fn write_pictures(folder: &Path, files: u64, pictures: u64) {

@@ -90,7 +90,7 @@ impl Source for Stalling {
     }
 
     async fn explain(&mut self) -> String {
-        "nobody fills a slot".into()
+        "no worker fills a slot".into()
     }
 
     async fn restart(&mut self, from: Position) -> Result<(), ClientError> {
@@ -124,7 +124,7 @@ async fn a_trainer_that_holds_all_slots_is_told_so() {
     let error = error.to_string();
     assert!(error.contains("the trainer holds 2 batches, and there are 2 slots"), "{error}");
     let error = loader.next_within(Duration::from_millis(1)).await.unwrap_err().to_string();
-    assert!(error.contains("nobody fills a slot"), "{error}");
+    assert!(error.contains("no worker fills a slot"), "{error}");
     drop(first);
 }
 

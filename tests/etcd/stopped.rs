@@ -3,7 +3,8 @@
 use rustix::process::Signal;
 use spdl_core::{
     Role,
-    messages::{FromCoordinator, Join, NodeId, Refusal, Start, ToCoordinator},
+    coordinator::testing,
+    messages::{FromCoordinator, Join, Refusal, ToCoordinator},
 };
 use spdl_testkit::processes::{Dataset, LIMIT};
 use spdl_wire::{
@@ -14,23 +15,8 @@ use spdl_wire::{
 use crate::coordinators::{Coordinators, get};
 
 fn join(nonce: u64) -> ToCoordinator {
-    ToCoordinator::Join(Join {
-        job: "stopped".to_owned(),
-        run: "stopped".to_owned(),
-        rank: 0,
-        world: 1,
-        global_batch: None,
-        epochs: None,
-        start: Start::Resume,
-        fingerprint: None,
-        launch: Some("test".to_owned()),
-        takeover: false,
-        session: None,
-        since_unix_s: 0,
-        node: NodeId("here".to_owned()),
-        client: "test".to_owned(),
-        nonce,
-    })
+    let (job, run) = ("stopped".to_owned(), "stopped".to_owned());
+    ToCoordinator::Join(Join { job, run, ..testing::join(0, 1, nonce) })
 }
 
 #[tokio::test(flavor = "multi_thread")]

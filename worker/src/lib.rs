@@ -6,6 +6,7 @@ pub mod decode;
 pub mod feed;
 pub mod fetch;
 mod http;
+mod lock;
 mod metrics;
 pub mod serve;
 pub mod size;

@@ -11,10 +11,9 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use spdl_core::{
-    Fingerprint, Position, Receipt, Role,
-    messages::{
-        FromCoordinator, Home, Join, NodeId, RankHeartbeat, SessionId, Start, ToCoordinator, WorkerHeartbeat, WorkerId,
-    },
+    Fingerprint, Receipt, Role,
+    coordinator::testing,
+    messages::{FromCoordinator, Home, RankHeartbeat, SessionId, ToCoordinator, WorkerHeartbeat},
 };
 use spdl_shard::manifest::{BlockFacts, MANIFEST_NAME, ManifestBuilder, ShardFacts};
 use spdl_wire::{
@@ -210,53 +209,16 @@ pub(crate) fn dataset(folder: &Path) -> PathBuf {
 }
 
 pub(crate) fn join(rank: u32, world: u32, nonce: u64) -> ToCoordinator {
-    ToCoordinator::Join(Join {
-        job: "j".to_owned(),
-        run: "j".to_owned(),
-        rank,
-        world,
-        global_batch: None,
-        epochs: None,
-        start: Start::Resume,
-        fingerprint: None,
-        launch: Some("test".to_owned()),
-        takeover: false,
-        session: None,
-        since_unix_s: 0,
-        node: NodeId("node".to_owned()),
-        client: format!("client-{nonce}"),
-        nonce,
-    })
+    ToCoordinator::Join(testing::join(rank, world, nonce))
 }
 
 pub(crate) fn beat(session: SessionId, rank: u32, nonce: u64, offset: u64) -> ToCoordinator {
-    ToCoordinator::RankHeartbeat(RankHeartbeat {
-        session,
-        job: "j".to_owned(),
-        rank,
-        nonce,
-        acknowledged: Position::new(0, offset),
-        receipt: Receipt(u128::MAX - 7),
-        unreachable: None,
-        waited_ms: 17,
-        transport: None,
-    })
+    let beat = testing::beat(session.0, rank, nonce, offset);
+    ToCoordinator::RankHeartbeat(RankHeartbeat { receipt: Receipt(u128::MAX - 7), waited_ms: 17, ..beat })
 }
 
 pub(crate) fn worker(id: u64) -> ToCoordinator {
-    ToCoordinator::WorkerHeartbeat(WorkerHeartbeat {
-        home: Home {
-            worker: WorkerId(id),
-            name: format!("worker-{id}"),
-            node: NodeId(format!("node-{id}")),
-            quic: ([127, 0, 0, 1], id as u16).into(),
-            socket: None,
-        },
-        cores: 2.0,
-        draining: false,
-        ranks: Vec::new(),
-        stages: Vec::new(),
-        store: Default::default(),
-        bad_samples: Vec::new(),
-    })
+    let beat = testing::worker(id, &format!("node-{id}"));
+    let home = Home { quic: ([127, 0, 0, 1], id as u16).into(), ..beat.home };
+    ToCoordinator::WorkerHeartbeat(WorkerHeartbeat { home, cores: 2.0, ..beat })
 }

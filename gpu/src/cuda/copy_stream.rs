@@ -287,7 +287,7 @@ pub(crate) struct CopiedBatch {
 }
 
 impl CopiedBatch {
-    /// Hands the batch over. It counts as held by the trainer until the last of its tensors is dropped.
+    /// Passes the batch on to the trainer, who holds it until the last of its tensors is dropped.
     pub(crate) fn hand(self, hold: BatchHold) -> DeviceBatch {
         *self.held.hold.lock() = Some(hold);
         self.batch

@@ -25,7 +25,7 @@ use crate::{
 /// How shards are indexed.
 #[derive(Clone, Debug)]
 pub struct IndexOptions {
-    /// The format. Default: the first one that recognises the folder.
+    /// The format. Default: the first format that recognises the folder.
     pub format: Option<&'static dyn Format>,
     /// Which shards are indexed. Default: all.
     pub shards: ShardList,
@@ -244,7 +244,7 @@ async fn list(from: &DatasetStore, options: &IndexOptions) -> Result<Listing, Da
     }
 }
 
-/// Returns the format of the folder: the given one, or the one that recognises it.
+/// Returns the format that the options name, or else the first format that recognises the folder.
 fn format_of(
     from: &DatasetStore,
     options: &IndexOptions,

@@ -23,7 +23,7 @@ use spdl_core::Fingerprint;
 use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
 use crate::{FormatError, manifest::Shard};
 
-/// All formats. A folder whose format is not given has the first one that recognises it.
+/// All formats. Where no format is given for a folder, the first format of this table that recognises it counts.
 static FORMATS: [&dyn Format; 2] = [&tar::Tar, &files::Files];
 
 /// The format of manifests that name none.
@@ -71,7 +71,7 @@ pub struct StoredObject {
     pub url: String,
     /// Size in bytes.
     pub bytes: u64,
-    /// Etag when the dataset was indexed, if the store gave one that would survive copying the dataset.
+    /// Etag when the dataset was indexed; `None` if the store gave none, or one that changes when the dataset is copied.
     pub etag: Option<String>,
     /// What the object is to its shard.
     pub role: ObjectRole,

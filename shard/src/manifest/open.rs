@@ -9,7 +9,7 @@ use super::{
     VERSION_WITHOUT_FORMAT,
 };
 use crate::{
-    envelope::{check, check_head, section_offsets, u32_at, u64_at, u128_at},
+    envelope::{check, section_offsets, u32_at, u64_at, u128_at},
     format::{DEFAULT_FORMAT, Format, format_called},
 };
 
@@ -17,7 +17,7 @@ impl Manifest {
     /// Checks that `first` can be the first bytes of a manifest of `bytes` bytes.
     #[cfg(feature = "store")]
     pub(crate) fn check_head(first: &[u8], bytes: u64) -> Result<(), ManifestError> {
-        check_head(&KIND, first, bytes)
+        crate::envelope::check_head(&KIND, first, bytes)
     }
 
     /// Opens a manifest.

@@ -72,7 +72,7 @@ impl DatasetStore {
             .buffered(RANGES_AT_ONCE)
     }
 
-    /// Reads a range of an object, and checks that the object is the one that was indexed.
+    /// Reads a range of an object, and checks that the object has not changed since it was indexed.
     pub(crate) async fn read_range(&self, part: &ObjectRange) -> Result<Bytes, StoreError> {
         let ObjectRange { object, range, .. } = part;
         let url = || self.url_of(&object.url);

@@ -17,6 +17,8 @@ use std::{
 use parking_lot::Mutex;
 use spdl_core::{Fingerprint, SampleId};
 
+use crate::lock::lock;
+
 /// Number of deaths in a row after which a sample is quarantined. After its first death a sample is decoded alone:
 /// either it is cleared, or the next death cannot be caused by another sample.
 pub(crate) const DEATHS: u32 = 3;
@@ -165,7 +167,7 @@ fn open_no_link(path: &Path) -> io::Result<File> {
 /// Opens a file like [`open_no_link`] and locks it against other processes.
 fn open_alone(path: &Path) -> io::Result<File> {
     let file = open_no_link(path)?;
-    file.try_lock().map_err(|error| match error {
+    lock(&file).map_err(|error| match error {
         TryLockError::WouldBlock => io::Error::other("another process has it"),
         TryLockError::Error(error) => error,
     })?;

@@ -160,13 +160,13 @@ pub struct CacheInUse {
     pub directory: PathBuf,
 }
 
-/// Locks the folder for as long as the file is open; `None` if another process has locked it. Other users cannot open
-/// the file, so they cannot lock it.
+/// Locks the folder for as long as the file is open; `None` if another worker has locked it and does not end. Other
+/// users cannot open the file, so they cannot lock it.
 fn take(directory: &Path) -> io::Result<Option<fs::File>> {
     fs::create_dir_all(directory)?;
     let path = directory.join(LOCK);
     let lock = fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    match lock.try_lock() {
+    match crate::lock::lock(&lock) {
         Ok(()) => Ok(Some(lock)),
         Err(fs::TryLockError::WouldBlock) => Ok(None),
         Err(fs::TryLockError::Error(error)) => Err(error),

@@ -1,4 +1,4 @@
-//! Reads byte ranges of shards in parallel parts, and refuses an object that is not the one that was indexed.
+//! Reads byte ranges of shards in parallel parts, and refuses an object that has changed since it was indexed.
 
 use std::{fmt, ops::Range, sync::Arc};
 

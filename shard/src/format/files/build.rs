@@ -115,7 +115,7 @@ impl FileIndexBuilder {
         Some(number)
     }
 
-    /// Writes an etag in its shortest form. One that is too long is left out.
+    /// Writes an etag in its shortest form. An etag that is too long is left out.
     fn etag(&mut self, etag: Option<&str>) -> EtagForm {
         let Some(etag) = etag else { return EtagForm::None };
         let digits = etag.strip_prefix('"').and_then(|etag| etag.strip_suffix('"')).filter(|etag| etag.len() == 32);

@@ -39,6 +39,7 @@ pub(super) enum EtagForm {
 }
 
 impl FieldKind {
+    #[cfg(feature = "store")]
     pub(super) fn code(self) -> u16 {
         match self {
             Self::File(EtagForm::None) => 0,
@@ -380,7 +381,7 @@ impl std::fmt::Debug for FileIndex {
     }
 }
 
-/// Opens a file index for whoever reads through the trait.
+/// Opens a file index as a [`ShardIndex`].
 pub(super) fn open(bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError> {
     Ok(Arc::new(FileIndex::open(bytes, expected)?))
 }

@@ -1,4 +1,4 @@
-//! The kind `bytes`: hands the field over as it is.
+//! The kind `bytes`: copies the field unchanged.
 
 use spdl_core::job::BytesColumn;
 
