@@ -11,12 +11,10 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fast_image_resize::images::{TypedImage, TypedImageRef};
-use fast_image_resize::pixels::U8x3;
-use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use image::RgbImage;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use rayon::prelude::*;
+use spdl_resize::{Area, Filter, Picture, Resizer};
 
 use draw::Draws;
 
@@ -129,14 +127,11 @@ impl Pictures {
         // 6.1 start the first column after the second, and read memory before the picture.
         let left = ((full_width - crop_width) * draws.between(0, 1000) as f64 / 1000.0).floor();
         let top = ((full_height - crop_height) * draws.between(0, 1000) as f64 / 1000.0).floor();
-        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::CatmullRom)).crop(
-            left,
-            top,
-            crop_width,
-            crop_height,
-        );
+        let area = Area { left, top, width: crop_width, height: crop_height };
+        let picture = Picture { pixels: source.as_raw(), width: source.width(), height: source.height() };
+        let whole = [(0, source.width()), (0, source.height())];
         let mut pixels = vec![0; width as usize * height as usize * 3];
-        resize(source, &mut pixels, (width, height), &options);
+        Resizer::default().resize(picture, whole, area, Filter::CatmullRom, &mut pixels, [width, height]);
         if draws.below(2) == 1 {
             mirror(&mut pixels, width as usize);
         }
@@ -219,17 +214,6 @@ pub fn write_image_folder_while(
         let goes_on = progress(written.fetch_add(1, Ordering::Relaxed) + 1);
         if goes_on { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
     })
-}
-
-/// Resizes RGB pixels. The typed call compiles one of thirteen pixel types, which saves a minute of compilation.
-fn resize(source: &RgbImage, pixels: &mut [u8], (width, height): (u32, u32), options: &ResizeOptions) {
-    let view = TypedImageRef::<U8x3>::from_buffer(source.width(), source.height(), source.as_raw())
-        .unwrap_or_else(|error| panic!("{}x{}: {error}", source.width(), source.height()));
-    let mut target = TypedImage::<U8x3>::from_buffer(width, height, pixels)
-        .unwrap_or_else(|error| panic!("{width}x{height}: {error}"));
-    Resizer::new()
-        .resize_typed(&view, &mut target, options)
-        .unwrap_or_else(|error| panic!("{options:?} to {width}x{height}: {error}"));
 }
 
 /// Mirrors RGB `pixels`: reverses each row.
