@@ -7,7 +7,8 @@ use spdl_core::{
     layout::{BatchView, ColumnLayout, Place},
 };
 
-/// A type that the elements of a column can have.
+/// A type that the elements of a column can have. A column of `bool` has only [bytes](Column::bytes), 0 or 1: a byte of memory
+/// that is shared with another process is no `bool` of Rust's.
 pub trait Element: Pod + sealed::Sealed {
     /// The type's name in a job.
     const DTYPE: DType;
@@ -25,7 +26,8 @@ macro_rules! elements {
         }
     )*};
 }
-elements!(u8 => U8, i32 => I32, i64 => I64, f16 => F16, bf16 => Bf16, f32 => F32, f64 => F64);
+elements!(u8 => U8, u16 => U16, u32 => U32, u64 => U64, i8 => I8, i16 => I16, i32 => I32, i64 => I64);
+elements!(f16 => F16, bf16 => Bf16, f32 => F32, f64 => F64);
 
 /// An error of asking a batch for a column.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

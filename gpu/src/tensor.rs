@@ -13,14 +13,21 @@ pub const fn dlpack_type(dtype: DType) -> (u8, u8) {
     const UINT: u8 = 1;
     const FLOAT: u8 = 2;
     const BFLOAT: u8 = 4;
+    const BOOL: u8 = 6;
     match dtype {
         DType::U8 => (UINT, 8),
+        DType::U16 => (UINT, 16),
+        DType::U32 => (UINT, 32),
+        DType::U64 => (UINT, 64),
+        DType::I8 => (INT, 8),
+        DType::I16 => (INT, 16),
         DType::I32 => (INT, 32),
         DType::I64 => (INT, 64),
         DType::F16 => (FLOAT, 16),
         DType::Bf16 => (BFLOAT, 16),
         DType::F32 => (FLOAT, 32),
         DType::F64 => (FLOAT, 64),
+        DType::Bool => (BOOL, 8),
     }
 }
 

@@ -197,7 +197,7 @@ pub(crate) struct DlpackColumn {
 
 #[pymethods]
 impl DlpackColumn {
-    /// Returns the type of the elements: u8, i32, i64, f16, bf16, f32 or f64.
+    /// Returns the type of the elements, as a job names it: u8, f32, bf16, bool ...
     #[getter]
     fn dtype(&self) -> &'static str {
         self.view.dtype.name()

@@ -45,6 +45,12 @@ dtypes! {
     Bf16: "bf16", 2;
     F32: "f32", 4;
     F64: "f64", 8;
+    I8: "i8", 1;
+    U16: "u16", 2;
+    I16: "i16", 2;
+    U32: "u32", 4;
+    U64: "u64", 8;
+    Bool: "bool", 1;
 }
 
 /// The number of types that have a number in messages, and the number of the variant in which all others travel, as their

@@ -29,7 +29,8 @@ MAX_REPLY_BYTES = 2048
 PR_SET_PDEATHSIG = 1
 CALL = struct.Struct("<IQQQQ")
 HALF = struct.Struct("<Q")
-DTYPES = {"u8": "u1", "i32": "<i4", "i64": "<i8", "f16": "<f2", "f32": "<f4", "f64": "<f8"}
+DTYPES = {"u8": "u1", "u16": "<u2", "u32": "<u4", "u64": "<u8", "i8": "i1", "i16": "<i2", "i32": "<i4", "i64": "<i8"}
+DTYPES |= {"f16": "<f2", "f32": "<f4", "f64": "<f8", "bool": "?"}
 
 
 class WrongReturn(Exception):

@@ -129,11 +129,17 @@ fn interleave(planes: &[u8]) -> Vec<u8> {
 fn npy_header(layout: &ColumnLayout, entries: usize, shape: &[u32]) -> Vec<u8> {
     let descr = match layout.dtype {
         DType::U8 => "|u1",
+        DType::U16 => "<u2",
+        DType::U32 => "<u4",
+        DType::U64 => "<u8",
+        DType::I8 => "|i1",
+        DType::I16 => "<i2",
         DType::I32 => "<i4",
         DType::I64 => "<i8",
         DType::F16 => "<f2",
         DType::F32 | DType::Bf16 => "<f4",
         DType::F64 => "<f8",
+        DType::Bool => "|b1",
     };
     let sides: String = shape.iter().map(|side| format!(" {side},")).collect();
     let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({entries},{sides}), }}");
