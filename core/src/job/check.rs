@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::{Column, Job, JobError, OrderFile, is_name};
+use super::{Column, DType, Job, JobError, OrderFile, is_name};
 
-/// Upper limits of the pixels on a side and of the bytes of a ragged sample: both bound the size of a slot.
+/// Upper limits of the pixels on a side of a picture, and of the bytes of a sample of another kind: both bound the size of a
+/// slot.
 pub(super) const MAX_SIDE: u32 = 16_384;
-pub(super) const MAX_RAGGED_BYTES: u32 = 1 << 30;
+pub(super) const MAX_SAMPLE_BYTES: u32 = 1 << 30;
+/// Upper limit of the dimensions of an array.
+const MAX_DIMENSIONS: usize = 8;
 /// Upper limit of the number of columns of a job.
 pub const MAX_COLUMNS: usize = 64;
 /// Upper limit of the samples that a job delivers in all its epochs, so that sums of positions cannot overflow.
@@ -15,6 +18,22 @@ const MAX_DELIVERED: u64 = 1 << 62;
 /// Returns the error for a key of `job` with an invalid value.
 pub(super) fn wrong(job: &str, key: impl Into<String>, problem: impl Into<String>) -> JobError {
     JobError::Key { job: job.to_owned(), key: key.into(), problem: problem.into() }
+}
+
+/// Checks the shape of one sample, with elements of type `dtype`.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn check_shape(shape: &[u32], dtype: DType) -> Result<(), String> {
+    let bytes = shape.iter().try_fold(dtype.bytes() as u64, |bytes, side| bytes.checked_mul((*side).into()));
+    let fits = bytes.is_some_and(|bytes| (1..=u64::from(MAX_SAMPLE_BYTES)).contains(&bytes));
+    if fits && shape.len() <= MAX_DIMENSIONS {
+        return Ok(());
+    }
+    let shown = &shape[..shape.len().min(MAX_DIMENSIONS + 1)];
+    Err(format!(
+        "is {shown:?}, not at most {MAX_DIMENSIONS} sides of at least 1 that make at most {MAX_SAMPLE_BYTES} bytes"
+    ))
 }
 
 /// The keys of a job that can be checked without the dataset.

@@ -2,12 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{DType, KeyProblem, SampleShape, check::MAX_RAGGED_BYTES};
+use super::{
+    DType, KeyProblem, SampleShape,
+    check::{MAX_SAMPLE_BYTES, check_shape},
+};
 
 /// Length of the longest name of a function, in bytes.
 const MAX_FUNCTION_BYTES: usize = 256;
-/// Upper limit of the dimensions of a function's result.
-const MAX_DIMENSIONS: usize = 8;
 
 /// The `returns` table of a column in a job file: what differs from what the function takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,19 +87,10 @@ impl Transform {
         }
         match &self.returns {
             Returns::Fixed { shape } => {
-                let bytes =
-                    shape.iter().try_fold(dtype.bytes() as u64, |bytes, side| bytes.checked_mul((*side).into()));
-                let fits = bytes.is_some_and(|bytes| (1..=u64::from(MAX_RAGGED_BYTES)).contains(&bytes));
-                if shape.len() > MAX_DIMENSIONS || !fits {
-                    let problem = format!(
-                        "is {:?}, not at most {MAX_DIMENSIONS} sides of at least 1 that make at most {MAX_RAGGED_BYTES} bytes",
-                        &shape[..shape.len().min(MAX_DIMENSIONS + 1)]
-                    );
-                    return Err(("returns.shape", problem));
-                }
+                check_shape(shape, dtype).map_err(|problem| ("returns.shape", problem))?;
             }
-            Returns::Ragged { max_bytes } if !(1..=MAX_RAGGED_BYTES).contains(max_bytes) => {
-                return Err(("returns.max_bytes", format!("is {max_bytes}, not in 1..={MAX_RAGGED_BYTES}")));
+            Returns::Ragged { max_bytes } if !(1..=MAX_SAMPLE_BYTES).contains(max_bytes) => {
+                return Err(("returns.max_bytes", format!("is {max_bytes}, not in 1..={MAX_SAMPLE_BYTES}")));
             }
             Returns::Ragged { .. } if dtype != DType::U8 => {
                 return Err(("returns.dtype", "is for arrays; add `returns.shape`".to_owned()));

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Kind, KindKeys, SampleShape};
-use crate::job::{DType, KeyProblem, check::MAX_RAGGED_BYTES};
+use crate::job::{DType, KeyProblem, check::MAX_SAMPLE_BYTES};
 
 const DEFAULT_MAX_BYTES: u32 = 1 << 20;
 
@@ -46,9 +46,9 @@ impl Kind for BytesColumn {
 
     fn check(&self, _: DType) -> Result<(), KeyProblem> {
         let Self { max_bytes } = self;
-        if (1..=MAX_RAGGED_BYTES).contains(max_bytes) {
+        if (1..=MAX_SAMPLE_BYTES).contains(max_bytes) {
             return Ok(());
         }
-        Err(("max_bytes", format!("is {max_bytes}, not in 1..={MAX_RAGGED_BYTES}")))
+        Err(("max_bytes", format!("is {max_bytes}, not in 1..={MAX_SAMPLE_BYTES}")))
     }
 }
