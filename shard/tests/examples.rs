@@ -8,7 +8,7 @@ use spdl_core::{
     job::{
         BadSamples, BytesColumn, BytesKeys, CenterCrop, ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DType,
         DatasetFacts, DecodeFile, EpochEnd, ImageKeys, ImageLayout, ImageOp, JobFile, JsonKeys, NoKeys, Normalise,
-        OrderFile, RandomFlip, RandomResizedCrop, Resize, ReturnsFile, Size,
+        OrderFile, RandomFlip, RandomResizedCrop, Resize, ReturnsFile, Size, TensorEncoding, TensorKeys,
     },
 };
 
@@ -44,6 +44,11 @@ fn with_every_key() -> JobFile {
         DecodeFile::Json(JsonKeys { path: Some(String::new()) }),
         DecodeFile::Bytes(BytesKeys { max_bytes: Some(1) }),
         DecodeFile::BoxClass(NoKeys {}),
+        DecodeFile::Tensor(TensorKeys {
+            shape: Some(vec![1]),
+            encoding: Some(TensorEncoding::Numpy),
+            array: Some(String::new()),
+        }),
     ];
     let column = |decode| ColumnFile {
         name: String::new(),
@@ -104,6 +109,7 @@ fn the_first_example_explains_every_key_and_value() {
         serde_json::to_value([EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact]),
         serde_json::to_value([BadSamples::Substitute, BadSamples::Mask, BadSamples::Fail]),
         serde_json::to_value(DType::ALL),
+        serde_json::to_value([TensorEncoding::Numpy, TensorEncoding::Raw]),
         serde_json::to_value([ImageLayout::Nhwc, ImageLayout::Nchw]),
         Ok(with_every_key()
             .column

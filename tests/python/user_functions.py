@@ -38,6 +38,11 @@ def twice(text: bytes, rng: numpy.random.Generator) -> bytes:
     return text + text
 
 
+def turned_over(values: NDArray[Any], rng: numpy.random.Generator) -> NDArray[Any]:
+    """Returns an array with its rows in the opposite order."""
+    return values[::-1]
+
+
 def shifted(label: numpy.int64, rng: numpy.random.Generator) -> int:
     """Returns a number."""
     return int(label) + 100

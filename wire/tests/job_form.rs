@@ -7,7 +7,7 @@ use std::{fs, path::PathBuf};
 
 use spdl_core::{
     Fingerprint,
-    job::{DatasetFacts, Job, JobFile},
+    job::{ColumnKind, DType, DatasetFacts, Job, JobFile, TensorColumn, TensorEncoding},
 };
 use spdl_wire::codec;
 
@@ -127,6 +127,19 @@ fn patched(from: &[u8], to: &[u8]) -> Vec<u8> {
 
 /// The end of a column: the field `cls`, the kind `int` and the type `i32`.
 const INT_COLUMN: &[u8] = b"\x03cls\x01\x01";
+
+#[test]
+fn a_kind_and_a_type_without_a_number_travel_by_name() {
+    let mut job = everything();
+    job.columns.retain(|column| column.name == "label");
+    let tensor = TensorColumn { shape: vec![2], encoding: TensorEncoding::Raw, array: None };
+    (job.columns[0].kind, job.columns[0].dtype) = (ColumnKind::Tensor(tensor), DType::U16);
+    let mut bytes = Vec::new();
+    codec::encode(&job, &mut bytes).unwrap();
+    let named = b"\x03cls\x06\x06tensor\x050.1.0\x2b{\"shape\":[2],\"encoding\":\"raw\",\"array\":null}\x07\x03u16";
+    assert!(bytes == patched(INT_COLUMN, named), "{}", bytes.escape_ascii());
+    assert_eq!(codec::decode::<Job>(&bytes).unwrap(), job);
+}
 
 #[test]
 fn a_kind_of_a_later_release_is_refused_by_name_with_the_release_that_it_needs() {

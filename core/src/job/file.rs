@@ -267,7 +267,7 @@ mod tests {
         (
             "decode = \"int\"",
             "decode = \"integer\"",
-            "column label: decode cannot be `integer`; it can be image, int, json, bytes, box_class",
+            "column label: decode cannot be `integer`; it can be image, int, json, bytes, box_class, tensor",
         ),
         ("decode = \"int\"", "", "column label: `decode` is missing"),
         (

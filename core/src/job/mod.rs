@@ -19,7 +19,8 @@ mod transform;
 pub use check::MAX_COLUMNS;
 pub use column::{
     BoxClassColumn, BytesColumn, BytesKeys, Column, ColumnFile, ColumnKind, DecodeFile, ImageColumn, ImageKeys,
-    ImageLayout, IntColumn, JsonColumn, JsonKeys, Kind, KindKeys, NoKeys, Normalise, SampleShape,
+    ImageLayout, IntColumn, JsonColumn, JsonKeys, Kind, KindKeys, NoKeys, Normalise, SampleShape, TensorColumn,
+    TensorEncoding, TensorKeys,
 };
 pub use dtype::DType;
 pub use file::{DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, JobFile, MAX_JOB_FILE_BYTES, OrderFile};

@@ -27,7 +27,6 @@ pub(super) struct Named {
     json: String,
 }
 
-#[allow(dead_code, reason = "the lists of kinds and operations without a number are empty")]
 impl Named {
     pub(super) fn new(name: &str, since: &str, fields: &impl Serialize) -> Self {
         let json = serde_json::to_string(fields).expect("plain data serialises");

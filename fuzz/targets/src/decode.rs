@@ -17,7 +17,7 @@ use crate::{
 
 const LIMITS: PictureLimits = PictureLimits { side_pixels: 1024, pixels: 1 << 18 };
 
-const COLUMNS: [&str; 6] = [
+const COLUMNS: [&str; 8] = [
     "decode = \"image\"\nops = [{ random_resized_crop = { size = 16 } }, { random_flip = {} }]",
     "decode = \"image\"\nops = [{ resize = { size = 20 } }, { center_crop = { size = [9, 31] } }]\ndtype = \"f16\"\n\
      layout = \"nchw\"\nnormalise = { mean = [0.5, 0.4, 0.3], std = [0.2, 0.2, 0.2] }",
@@ -25,6 +25,8 @@ const COLUMNS: [&str; 6] = [
     "decode = \"int\"\ndtype = \"i32\"",
     "decode = \"json\"\npath = \"a.0\"",
     "decode = \"box_class\"",
+    "decode = \"tensor\"\nshape = [2, 3]",
+    "decode = \"tensor\"\nshape = [2, 3]\narray = \"second\"",
 ];
 
 /// Decodes a record in which every field has the input's bytes, except the annotation, which has its own. Checks that a
@@ -121,5 +123,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     seeds.push(seed(3, "", b" -17\n"));
     seeds.push(seed(4, "", b"{\"a\": [1.5, 2]}"));
     seeds.push(seed(5, ANNOTATION, b""));
+    seeds.push(seed(6, "", include_bytes!("../../../worker/tests/data/tensor/fortran.npy")));
+    seeds.push(seed(7, "", include_bytes!("../../../worker/tests/data/tensor/stored.npz")));
+    seeds.push(seed(7, "", include_bytes!("../../../worker/tests/data/tensor/deflated.npz")));
     seeds
 }

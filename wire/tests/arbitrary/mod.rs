@@ -6,7 +6,7 @@ use spdl_core::{
     job::{
         BadSamples, BoxClassColumn, BytesColumn, CenterCrop, Column, ColumnKind, CropBox, DType, EpochEnd, ImageColumn,
         ImageLayout, ImageOp, IntColumn, Job, JsonColumn, Normalise, OrderParams, RandomFlip, RandomResizedCrop,
-        Resize, Returns, Size, Transform,
+        Resize, Returns, Size, TensorColumn, TensorEncoding, Transform,
     },
     messages::*,
 };
@@ -42,6 +42,7 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
     let layout = prop_oneof![Just(ImageLayout::Nhwc), Just(ImageLayout::Nchw)];
     let normalise = option::of(([float(), float(), float()], [float(), float(), float()]))
         .prop_map(|pair| pair.map(|(mean, std)| Normalise { mean, std }));
+    let encoding = prop_oneof![Just(TensorEncoding::Numpy), Just(TensorEncoding::Raw)];
     prop_oneof![
         (vec(op(), 0..4), layout, normalise, any::<[u32; 2]>()).prop_map(|(ops, layout, normalise, size)| {
             ColumnKind::Image(ImageColumn { ops, layout, normalise, size })
@@ -50,6 +51,8 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
         vec(text(), 0..3).prop_map(|path| ColumnKind::Json(JsonColumn { path })),
         any::<u32>().prop_map(|max_bytes| ColumnKind::Bytes(BytesColumn { max_bytes })),
         Just(ColumnKind::BoxClass(BoxClassColumn)),
+        (vec(any::<u32>(), 0..4), encoding, option::of(text()))
+            .prop_map(|(shape, encoding, array)| { ColumnKind::Tensor(TensorColumn { shape, encoding, array }) }),
     ]
 }
 

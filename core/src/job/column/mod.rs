@@ -18,6 +18,7 @@ use serde::{
 pub use self::bytes::BytesKeys;
 pub use self::image::{ImageKeys, ImageLayout, Normalise};
 pub use self::json::JsonKeys;
+pub use self::tensor::{TensorEncoding, TensorKeys};
 pub use file::ColumnFile;
 pub use kind::{Kind, KindKeys, NoKeys, SampleShape};
 
@@ -188,7 +189,10 @@ column_kinds! {
         4: box_class::BoxClass(BoxClassColumn),
     }
     // A new kind is added here.
-    named {}
+    named {
+        /// An array: a `.npy` or `.npz` file, or its elements alone.
+        tensor::Tensor(TensorColumn),
+    }
 }
 
 /// The name of the enum in messages, which no format writes.

@@ -6,6 +6,7 @@ mod bytes;
 mod image;
 mod int;
 mod json;
+mod tensor;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -25,6 +26,7 @@ pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>,
         ColumnKind::Int(_) => Box::new(int::IntDecoder(dtype)),
         ColumnKind::Json(column) => Box::new(json::JsonDecoder(column.clone(), dtype)),
         ColumnKind::Bytes(column) => Box::new(bytes::BytesDecoder(column.clone())),
+        ColumnKind::Tensor(column) => Box::new(tensor::TensorDecoder::new(column, dtype)),
         ColumnKind::BoxClass(_) => Box::new(box_class::BoxClassDecoder::new(setup)?),
     })
 }

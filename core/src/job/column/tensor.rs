@@ -1,0 +1,158 @@
+//! The kind `tensor`: the field holds an array; all samples have the same shape.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Kind, KindKeys, SampleShape};
+use crate::job::{DType, KeyProblem, check::check_shape};
+
+/// How the field stores an array.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum TensorEncoding {
+    /// A `.npy` or `.npz` file, which has the type and the shape.
+    #[default]
+    Numpy,
+    /// Nothing but the elements, little-endian, in row-major order.
+    Raw,
+}
+
+/// The keys of a `tensor` column in a job file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TensorKeys {
+    /// For tensor: the shape of one sample; [] for a number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Vec<u32>>,
+    /// For tensor: how the field stores the array.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<TensorEncoding>,
+    /// For tensor: the name of the array in a .npz file that has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<String>,
+}
+
+impl KindKeys for TensorKeys {
+    const NAMES: &'static [&'static str] = &["shape", "encoding", "array"];
+}
+
+/// An array of one shape, as the field holds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TensorColumn {
+    /// Shape of one sample; empty for a number.
+    pub shape: Vec<u32>,
+    /// How the field stores it.
+    pub encoding: TensorEncoding,
+    /// The array's name in a `.npz` file; `None` for the only one.
+    pub array: Option<String>,
+}
+
+impl Kind for TensorColumn {
+    const NAME: &'static str = "tensor";
+    const SINCE: &'static str = "0.1.0";
+    type Keys = TensorKeys;
+
+    fn read(keys: &TensorKeys) -> Result<Self, KeyProblem> {
+        let TensorKeys { shape, encoding, array } = keys.clone();
+        let Some(shape) = shape else {
+            return Err(("shape", "is missing; write the shape of one sample, such as [16, 768]".to_owned()));
+        };
+        Ok(Self { shape, encoding: encoding.unwrap_or_default(), array })
+    }
+
+    fn dtypes(&self) -> &'static [DType] {
+        &[
+            DType::F32,
+            DType::U8,
+            DType::I8,
+            DType::U16,
+            DType::I16,
+            DType::U32,
+            DType::I32,
+            DType::U64,
+            DType::I64,
+            DType::F16,
+            DType::Bf16,
+            DType::F64,
+            DType::Bool,
+        ]
+    }
+
+    fn shape(&self) -> SampleShape {
+        SampleShape::Fixed(self.shape.clone())
+    }
+
+    fn check(&self, dtype: DType) -> Result<(), KeyProblem> {
+        let Self { shape, encoding, array } = self;
+        check_shape(shape, dtype).map_err(|problem| ("shape", problem))?;
+        if *encoding == TensorEncoding::Raw && array.is_some() {
+            return Err(("array", "is only for encoding = \"numpy\"".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::{
+        Fingerprint,
+        job::{ColumnKind, DatasetFacts, Job, JobError, JobFile},
+    };
+
+    fn job(keys: &str) -> Result<Job, JobError> {
+        let text = format!(
+            "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n[[column]]\nname = \"c\"\nfrom = \"npy\"\ndecode = \"tensor\"\n{keys}"
+        );
+        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10 };
+        JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts))
+    }
+
+    #[test]
+    fn a_tensor_has_the_shape_and_type_that_the_job_gives() {
+        let column = &job("shape = [3, 5]").unwrap().columns[0];
+        assert_eq!((column.sample_shape(), column.dtype), (Some(vec![3, 5]), DType::F32));
+        let column = &job("shape = []\ndtype = \"bool\"\nencoding = \"raw\"").unwrap().columns[0];
+        assert_eq!((column.sample_shape(), column.dtype), (Some(vec![]), DType::Bool));
+    }
+
+    #[test]
+    fn every_key_of_a_tensor_is_in_the_fingerprint_and_survives_storage() {
+        let jobs = ["", "array = \"x\"", "encoding = \"raw\"", "dtype = \"u16\""].map(|more| {
+            let job = job(&format!("shape = [2]\n{more}")).unwrap();
+            let back: Job = serde_json::from_slice(&serde_json::to_vec(&job).unwrap()).unwrap();
+            assert_eq!(back, job);
+            job
+        });
+        let fingerprints: BTreeSet<_> = jobs.iter().map(|job| job.fingerprint().to_string()).collect();
+        assert_eq!(fingerprints.len(), jobs.len());
+    }
+
+    #[test]
+    fn a_shape_that_makes_no_sense_is_named() {
+        for (keys, expected) in [
+            ("", "`shape` is missing; write the shape of one sample, such as [16, 768]"),
+            ("shape = [0]", "`shape` is [0], not at most"),
+            ("shape = [1, 1, 1, 1, 1, 1, 1, 1, 1]", "`shape` is [1, 1, 1, 1, 1, 1, 1, 1, 1], not at most 8 sides"),
+            ("shape = [65536, 65536]", "`shape`"),
+            ("shape = [4]\narray = \"x\"\nencoding = \"raw\"", "`array` is only for encoding = \"numpy\""),
+            ("shape = [4]\nencoding = \"zarr\"", "encoding cannot be `zarr`; it can be numpy, raw"),
+            ("shape = [4]\nmax_bytes = 9", "`max_bytes` is only for decode = \"bytes\""),
+            ("shape = [4]\ndtype = \"c64\"", "dtype cannot be `c64`"),
+        ] {
+            let error = job(keys).unwrap_err().to_string();
+            assert!(error.contains(expected), "{expected}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_tensor_of_a_peer_is_checked_like_one_of_a_file() {
+        let mut job = job("shape = [4]").unwrap();
+        let ColumnKind::Tensor(tensor) = &mut job.columns[0].kind else { panic!("{job:?}") };
+        tensor.shape = vec![u32::MAX; 20];
+        assert!(job.check().unwrap_err().to_string().contains("`shape`"));
+    }
+}
