@@ -84,7 +84,7 @@ async fn a_folder_of_class_folders_is_a_dataset_as_it_lies() {
     assert_eq!((report.class_names, report.empty_fields), (vec!["ant".to_owned(), "bee".to_owned()], 1));
     let left_out: Vec<_> = report.left_out.iter().map(|entry| (entry.example.as_str(), entry.why)).collect();
     assert!(left_out.contains(&("notes.txt", LeftOutReason::NoPicture)), "{left_out:?}");
-    assert!(left_out.contains(&("ant/.hidden.jpg", LeftOutReason::NoField)), "{left_out:?}");
+    assert!(left_out.contains(&("ant/.hidden.jpg", LeftOutReason::Hidden)), "{left_out:?}");
     assert!(report.notes.iter().any(|note| note == "file `ant/3.jpg` is empty"), "{:?}", report.notes);
 
     let manifest = at(folder.path()).manifest().await.unwrap();
@@ -211,7 +211,7 @@ async fn a_table_that_is_wrong_is_refused_with_the_line() {
         ("t.tsv", b"file\na.jpg\n\xff.jpg\n", "t.tsv:3` is not UTF-8"),
         ("t.tsv", b"file\na.jpg\n\n./a.jpg\n", "t.tsv:4` names `a.jpg`, which line 2 names already"),
         ("t.tsv", b"file\n../a.jpg\n", "t.tsv:2` names `../a.jpg`, which is not a path inside"),
-        ("t.tsv", b"file\na.jpg\nmissing.jpg\n", "t.tsv:3` names `missing.jpg`, which is not in the dataset's folder"),
+        ("t.tsv", b"file\na.jpg\nmissing.jpg\n", "t.tsv:3` names `missing.jpg`, which is not in the dataset's folder,"),
         ("t.tsv", b"\n\n", "a row with the path of a file is expected"),
         ("t.jsonl", b"{\"file\": \"a.jpg\"}\n[1]\n", "t.jsonl:2` is not a JSON object"),
         ("t.jsonl", b"{\"file\": 7}\n", "t.jsonl:1` has no text `file`"),
@@ -236,7 +236,7 @@ async fn a_name_that_no_path_can_have_is_an_error_that_shows_it_on_one_line() {
         write(folder.path().join("a/good.jpg"), "good");
         fs::write(folder.path().join("a").join(std::ffi::OsStr::from_bytes(name)), "bad").unwrap();
         let error = indexed(folder.path(), &IndexOptions::default()).await.unwrap_err().to_string();
-        assert!(error.contains("no path can have; rename it") && error.contains(shown), "{error}");
+        assert!(error.contains("no path can have; rename or remove it") && error.contains(shown), "{error}");
         assert!(!error.contains('\n'), "{error}");
     }
 }

@@ -129,15 +129,22 @@ impl S3Server {
         object_store::path::Path::from(format!("{}/{path}", self.prefix))
     }
 
-    /// Uploads the files of `folder` (not of its subfolders) under `path` and returns the [`S3Server::url`] of `path`.
+    /// Uploads the files of `folder` and of its subfolders under `path` and returns the [`S3Server::url`] of `path`.
     pub async fn upload(&self, folder: &Path, path: &str) -> String {
         let client = self.client();
-        for entry in std::fs::read_dir(folder).expect("a folder that is there") {
-            let file = entry.expect("a folder that can be read").path();
-            let Some(name) = file.file_name().filter(|_| file.is_file()) else { continue };
-            let bytes = std::fs::read(&file).expect("a file that can be read");
-            let key = self.key(&format!("{path}/{}", name.to_string_lossy()));
-            client.put(&key, bytes.into()).await.unwrap_or_else(|error| panic!("put {key}: {error}"));
+        let mut folders = vec![folder.to_owned()];
+        while let Some(next) = folders.pop() {
+            for entry in std::fs::read_dir(next).expect("a folder that is there") {
+                let file = entry.expect("a folder that can be read").path();
+                if !file.is_file() {
+                    folders.push(file);
+                    continue;
+                }
+                let bytes = std::fs::read(&file).expect("a file that can be read");
+                let name = file.strip_prefix(folder).expect("a file inside");
+                let key = self.key(&format!("{path}/{}", name.to_string_lossy()));
+                client.put(&key, bytes.into()).await.unwrap_or_else(|error| panic!("put {key}: {error}"));
+            }
         }
         self.url(path)
     }

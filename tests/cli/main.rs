@@ -2,6 +2,7 @@
 
 mod audit;
 mod jobs;
+mod loose_files;
 mod manual;
 mod output;
 mod replaced;

@@ -13,6 +13,7 @@ pub(super) const PACK: &str = "Examples:
 
 pub(super) const INDEX: &str = "Examples:
   spdl-ctl index s3://bucket/webdataset
+  spdl-ctl index s3://bucket/photos --table captions.tsv      # loose files, with fields from a table
   spdl-ctl index https://host/shards --out manifest           # where the shards' folder cannot be written";
 
 pub(super) const VERIFY: &str = "Examples:

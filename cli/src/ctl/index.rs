@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc};
 use spdl_shard::{
     dataset::{IndexOptions, Knowledge, ShardList, index_until},
     format::{Format, files::FileTable, format_called, format_names},
-    store::DatasetStore,
+    store::{DatasetStore, StoreOptions},
 };
 use spdl_worker::size::parse_bytes;
 
@@ -24,16 +24,17 @@ pub(crate) struct IndexArgs {
     /// folder. Only these files are indexed, with those that have their stems.
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
-    /// Folder or URL for the manifest and the record indexes, when the shards' folder is read-only.
+    /// Folder or URL for the manifest and the record indexes, when the shards' folder is read-only. A folder that does
+    /// not exist is made.
     #[arg(long, value_name = "URL")]
     out: Option<String>,
-    /// Only these shards or files, relative to the folder, in this order.
+    /// Only these shards, in this order, or only these loose files. Paths are relative to the folder.
     #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
     shards: Option<Vec<String>>,
     /// Name of the dataset; the last part of its URL when not given.
     #[arg(long)]
     name: Option<String>,
-    /// Field that holds a Pascal VOC annotation (`xml`): one sample per object.
+    /// Field that holds a Pascal VOC annotation (`xml`): one sample per object. Not for loose files: pack these.
     #[arg(long, value_name = "FIELD")]
     boxes: Option<String>,
     /// The classes in the order of their numbers; other classes in the annotations follow, sorted by name.
@@ -72,7 +73,10 @@ pub(crate) fn run(args: IndexArgs) -> Outcome {
     };
     let report = interrupt::run(|mut interrupt| async move {
         let from = DatasetStore::open(&args.dataset)?;
-        let to = DatasetStore::open(args.out.as_deref().unwrap_or(&args.dataset))?;
+        let to = match &args.out {
+            Some(out) => DatasetStore::create_with(out, &StoreOptions::from_env())?,
+            None => from.clone(),
+        };
         let bar = ProgressLine::of_dataset(args.json, "indexing");
         let on_progress = |progress| bar.dataset_at(progress);
         Ok::<_, super::CtlError>(index_until(&from, &to, &options, &on_progress, interrupt.asked()).await?)

@@ -109,7 +109,14 @@ fn print(found: &VerifyReport, is_compared: bool) -> Result<(), CtlError> {
     }
     match found.decoded_pictures {
         Some(decoded) => outln!("{} decoded whole", report::count(decoded, "picture was", "pictures were"))?,
+        None if found.fields_without_checksum > 0 => outln!("pictures were not decoded; --decode finds bad ones")?,
         None => outln!("pictures were not decoded: their bytes are those that were packed; --decode finds bad ones")?,
+    }
+    if found.fields_without_checksum > 0 {
+        outln!(
+            "{} no checksum, as loose files: only sizes were compared, and etags where the store has them",
+            report::count(found.fields_without_checksum, "field has", "fields have")
+        )?;
     }
     if found.other_etags > 0 {
         outln!(

@@ -1,6 +1,16 @@
 //! Cuts a shard into blocks: runs of whole records of about the requested size.
 
+use super::DatasetError;
 use crate::manifest::BlockFacts;
+
+/// Checks the size at which blocks are cut.
+pub(super) fn check_block_bytes(block_bytes: u64) -> Result<(), DatasetError> {
+    if (1..=1 << 30).contains(&block_bytes) {
+        return Ok(());
+    }
+    let problem = format!("is {block_bytes} bytes; give 1 to 1 GiB, best 4 to 16 MiB");
+    Err(DatasetError::Option { option: "block_bytes", problem })
+}
 
 /// Cuts the records of one shard, which arrive in order, into blocks.
 ///

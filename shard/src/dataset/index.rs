@@ -6,10 +6,10 @@ use futures::TryStreamExt;
 
 use super::{
     DatasetError, DatasetProgress, DatasetReport, LeftOutReason, LeftOutTally,
+    blocks::check_block_bytes,
     folder::{Overwrite, add_shard, dataset_name, remove},
     known::Known,
-    listing::Listing,
-    pack::check_block_bytes,
+    listing::{Listing, not_objects},
     replace::{NotCommitted, is_own, recover, refuse_manifest, settle_indexes, staged, switch},
     report::{DatasetTally, Meter},
     scan::Scan,
@@ -126,6 +126,10 @@ pub async fn index_until(
     let known = Known::of(old, options.knowledge);
     let folder = list(from, options).await?;
     let format = format_of(from, options, &folder)?;
+    let mut tally = DatasetTally::default();
+    if options.shards == ShardList::All {
+        tally.odd.left_out.join(not_objects(from).await);
+    }
     let meter = Meter::new(0, progress);
     let mut indexing = Indexing {
         from,
@@ -135,7 +139,7 @@ pub async fn index_until(
         known,
         meter,
         manifest: ManifestBuilder::new(&dataset_name(from, options.name.as_deref())).format(format),
-        tally: DatasetTally::default(),
+        tally,
         written: Vec::new(),
     };
     let mut stop = std::pin::pin!(stop);
@@ -255,7 +259,7 @@ fn format_of(
     found.ok_or_else(|| {
         let mut others = LeftOutTally::default();
         folder.iter().for_each(|object| others.add(object.name, LeftOutReason::NoShard));
-        let mut problem = "shards whose names end in `.tar` are expected".to_owned();
+        let mut problem = "shards (`*.tar`) or pictures are expected; `--format files` takes other files".to_owned();
         if let Some(words) = others.in_words() {
             problem.push_str(&format!("; what is there: {words}"));
         }

@@ -1,15 +1,17 @@
 //! The objects in a dataset's folder, in a compact form: a million of them take some 24 MB beside their names and etags.
 
-use std::{cmp::Ordering, future::ready};
+use std::{cmp::Ordering, future::ready, path::Path};
 
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use object_store::{ObjectMeta, ObjectStoreExt};
 
-use super::DatasetError;
+use super::{DatasetError, LeftOutReason, LeftOutTally};
 use crate::store::{DatasetStore, StoreError};
 
 /// Upper limit of the objects that are listed in a folder, so that a wrong bucket does not exhaust the memory.
 const MAX_LISTED: usize = 10_000_000;
+/// Upper limit of the depth of local folders in which links to nothing and pipes are looked for.
+const MAX_DEPTH: usize = 32;
 /// Number of objects whose facts are requested at once, where the store cannot list them.
 const HEADS_AT_ONCE: usize = 16;
 
@@ -152,7 +154,7 @@ fn list(from: &DatasetStore) -> impl Stream<Item = Result<(String, ObjectMeta), 
         // Such a name can be a path of no object, so that nothing behind the store can read the object either.
         object_store::Error::InvalidPath { source } => {
             let name = source.to_string().escape_debug().to_string();
-            let problem = format!("holds an object whose name no path can have; rename it: {name}");
+            let problem = format!("holds an object whose name no path can have; rename or remove it: {name}");
             DatasetError::Source { path: url.clone(), problem }
         }
         source => StoreError::of(&url, source).into(),
@@ -162,6 +164,41 @@ fn list(from: &DatasetStore) -> impl Stream<Item = Result<(String, ObjectMeta), 
         let name = parts.map(|parts| parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/"));
         ready(Ok(name.map(|name| (name, meta))))
     })
+}
+
+/// Counts what a local folder holds beside objects: links to nothing, pipes and devices. A listing passes over them.
+pub(super) async fn not_objects(from: &DatasetStore) -> LeftOutTally {
+    let Some(folder) = from.local_folder().map(Path::to_owned) else { return LeftOutTally::default() };
+    let walking = tokio::task::spawn_blocking(move || {
+        let mut found = LeftOutTally::default();
+        walk(&folder, "", 0, &mut found);
+        found
+    });
+    walking.await.expect("walking through a folder does not panic")
+}
+
+/// Adds what `folder` and its subfolders hold beside objects. Entries that cannot be read are ignored: a listing reports
+/// them, or they have just been removed.
+fn walk(root: &Path, folder: &str, depth: usize, found: &mut LeftOutTally) {
+    let Ok(entries) = std::fs::read_dir(root.join(folder)) else { return };
+    for entry in entries.flatten() {
+        let (Ok(name), Ok(kind)) = (entry.file_name().into_string(), entry.file_type()) else { continue };
+        let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+        // The type of a link's target takes a call of the system; that of all else is in the folder.
+        let kind = match kind.is_symlink().then(|| std::fs::metadata(entry.path())) {
+            Some(Err(_)) => {
+                found.add(&path, LeftOutReason::DeadLink);
+                continue;
+            }
+            Some(Ok(target)) => target.file_type(),
+            None => kind,
+        };
+        if kind.is_dir() && depth < MAX_DEPTH {
+            walk(root, &path, depth + 1, found);
+        } else if !kind.is_dir() && !kind.is_file() {
+            found.add(&path, LeftOutReason::NotRegular);
+        }
+    }
 }
 
 #[cfg(test)]

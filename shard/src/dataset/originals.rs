@@ -14,8 +14,7 @@ use spdl_jpeg::Limits;
 use super::{
     DatasetError, FieldChoice, PackSource,
     fields::read_field,
-    pack::{ANNOTATION_FIELD, LABEL_FIELD, read_file},
-    source::{Listing, SourceRecords, is_picture},
+    source::{ANNOTATION_FIELD, LABEL_FIELD, Listing, SourceRecords, is_picture, read_file},
 };
 use crate::{
     format::{Field, Record, ShardIndex},

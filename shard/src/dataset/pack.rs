@@ -1,22 +1,19 @@
 //! Packs files into shards: pictures, and the files beside them.
 
-use std::{
-    io::Read as _,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::PathBuf, sync::Arc};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
     Annotations, DEFAULT_SHARD_BYTES, DatasetError, DatasetProgress, DatasetReport, FieldChoice, PackSource,
+    blocks::check_block_bytes,
     catalog::{Catalog, SegmentsOf},
     crop_ready::{CropReady, crop_ready},
     folder::{Overwrite, add_shard, dataset_name},
     replace::{NotCommitted, Replacement, shard_name},
     report::{DatasetTally, Growth},
-    source::{Listing, SourceRecord, SourceRecords, wrong},
+    source::{ANNOTATION_FIELD, LABEL_FIELD, Listing, SourceRecord, SourceRecords, read_file, wrong},
     upload::ShardUpload,
 };
 use crate::{
@@ -27,12 +24,6 @@ use crate::{
 
 /// Number of records that are read at once. Each takes the memory of one record.
 const FILES_AT_ONCE: usize = 16;
-/// Size of the largest file that is packed, in bytes: 1 GiB.
-const MAX_FILE_BYTES: u64 = 1 << 30;
-/// Field that annotations are stored in.
-pub(super) const ANNOTATION_FIELD: &str = "xml";
-/// Field that labels are stored in.
-pub(crate) const LABEL_FIELD: &str = "cls";
 
 /// How files are packed.
 #[derive(Clone, Debug)]
@@ -118,14 +109,6 @@ impl PackOptions {
             _ => check_block_bytes(self.block_bytes),
         }
     }
-}
-
-pub(super) fn check_block_bytes(block_bytes: u64) -> Result<(), DatasetError> {
-    if (1..=1 << 30).contains(&block_bytes) {
-        return Ok(());
-    }
-    let problem = format!("is {block_bytes} bytes; give 1 to 1 GiB, best 4 to 16 MiB");
-    Err(DatasetError::Option { option: "block_bytes", problem })
 }
 
 /// Packs files into shards in the folder `to`, with a record index beside each shard. The manifest is written last: a
@@ -376,25 +359,6 @@ fn first_there(paths: &[PathBuf]) -> Result<Option<Vec<u8>>, DatasetError> {
         }
     }
     Ok(None)
-}
-
-/// Returns a file's content; `None` if there is no such file. Pipes and devices are not opened, because reading them
-/// may never end.
-pub(crate) fn read_file(path: &Path) -> Result<Option<Vec<u8>>, DatasetError> {
-    let fail = |error: std::io::Error| wrong(path, &format!("cannot be read: {error}"));
-    match std::fs::metadata(path) {
-        Ok(metadata) if metadata.is_file() => {}
-        Ok(_) => return Err(wrong(path, "is no regular file")),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(fail(error)),
-    }
-    let mut data = Vec::new();
-    let file = std::fs::File::open(path).map_err(fail)?;
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut data).map_err(fail)?;
-    if data.len() as u64 > MAX_FILE_BYTES {
-        return Err(wrong(path, &format!("has more than {MAX_FILE_BYTES} bytes")));
-    }
-    Ok(Some(data))
 }
 
 /// Returns the numbers of the records in the order in which they are packed.

@@ -12,9 +12,8 @@ use super::{
     Against, DatasetError, DatasetProgress, FieldChoice, crop_ready,
     fields::{FoundField, ShardFields},
     originals::{Compared, Originals},
-    pack::{ANNOTATION_FIELD, LABEL_FIELD},
     report::Meter,
-    source::is_picture,
+    source::{ANNOTATION_FIELD, LABEL_FIELD, is_picture},
 };
 use crate::{
     format::{Field, ShardIndex},
@@ -81,8 +80,11 @@ pub struct VerifyReport {
     pub shards: u64,
     /// Number of records that were read.
     pub records: u64,
-    /// Number of fields whose checksum was computed.
+    /// Number of fields that were read and compared with the index.
     pub fields: u64,
+    /// Number of these that have no checksum, as loose files: their size was compared, and their etag where both have
+    /// one.
+    pub fields_without_checksum: u64,
     /// Bytes of shards that were read.
     pub bytes: u64,
     /// Number of crop-ready pictures whose every coefficient was decoded, and whose segments are where their tables
@@ -142,6 +144,7 @@ pub async fn verify(
         report.shards += 1;
         report.records += shard.records;
         report.fields += shard.fields;
+        report.fields_without_checksum += shard.fields_without_checksum;
         report.bytes += shard.bytes;
         report.crop_ready_pictures += shard.crop_ready_pictures;
         if let Some(decoded) = &mut report.decoded_pictures {
@@ -186,6 +189,7 @@ struct ShardCheck {
     shard: String,
     records: u64,
     fields: u64,
+    fields_without_checksum: u64,
     bytes: u64,
     crop_ready_pictures: u64,
     decoded_pictures: u64,
@@ -283,6 +287,8 @@ impl ShardCheck {
         let mut fields = ShardFields::read(at, *shard, index, object, Box::new(is_wanted));
         while let Some((mut found, bytes)) = fields.next().await? {
             self.fields += found.len() as u64;
+            let has_checksum = |field: &Field<'_>| field.crc32c.is_some() || field.value.is_some();
+            self.fields_without_checksum += found.iter().filter(|found| !has_checksum(&found.field)).count() as u64;
             found.retain(|FoundField { key, problem, .. }| {
                 problem.iter().for_each(|problem| self.fault(Some(key), problem.clone()));
                 problem.is_none()

@@ -1,6 +1,6 @@
 //! Errors of a store, distinguished by what the user has to do about them.
 
-use std::error::Error;
+use std::{error::Error, io::ErrorKind};
 
 use object_store::client::{HttpError, HttpErrorKind};
 
@@ -116,7 +116,8 @@ impl StoreError {
             }
             _ if chain_contains(&source, METADATA_SERVICE) => Self::Denied { url, source },
             _ => match io_kind(&source) {
-                Some(std::io::ErrorKind::PermissionDenied) => Self::Denied { url, source },
+                Some(ErrorKind::PermissionDenied) => Self::Denied { url, source },
+                Some(ErrorKind::NotADirectory) => Self::Missing { url, source },
                 _ if is_connection_error(&source) => Self::Unreachable { url, source },
                 _ => Self::Failed { url, source },
             },
@@ -182,7 +183,7 @@ pub fn is_refusal(error: &object_store::Error) -> bool {
         E::Generic { .. } => {
             is_wrong_request(error)
                 || chain_contains(error, METADATA_SERVICE)
-                || io_kind(error) == Some(std::io::ErrorKind::PermissionDenied)
+                || matches!(io_kind(error), Some(ErrorKind::PermissionDenied | ErrorKind::NotADirectory))
         }
         _ => true,
     }
@@ -243,7 +244,7 @@ fn chain_contains(error: &object_store::Error, text: &str) -> bool {
     chain(error).any(|error| error.to_string().contains(text))
 }
 
-fn io_kind(error: &object_store::Error) -> Option<std::io::ErrorKind> {
+fn io_kind(error: &object_store::Error) -> Option<ErrorKind> {
     chain(error).find_map(|error| error.downcast_ref::<std::io::Error>()).map(std::io::Error::kind)
 }
 

@@ -180,6 +180,11 @@ impl DatasetStore {
         !self.url.starts_with("http://") && !self.url.starts_with("https://")
     }
 
+    /// Returns the folder's path on disk, if it is a local one.
+    pub(crate) fn local_folder(&self) -> Option<&std::path::Path> {
+        self.local.as_deref()
+    }
+
     /// Returns the path of the folder in the store.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder

@@ -23,7 +23,7 @@ pub enum FetchError {
         actual: String,
     },
     /// The store refused the request; retries do not help.
-    #[error("{} `{shard}` cannot be read: {source}", role.noun())]
+    #[error("{} `{shard}` cannot be read: {source}{}", role.noun(), remedy_of_refusal(*role, source))]
     Refused {
         /// URL of the shard, or of the file of a shard.
         shard: String,
@@ -69,6 +69,14 @@ impl FetchError {
             Self::Index { source, .. } => source.is_retryable(),
             _ => matches!(self, Self::WrongBytes { .. }),
         }
+    }
+}
+
+/// Returns what to do about a file that is gone, as words that follow the error; other refusals speak for themselves.
+fn remedy_of_refusal(role: ObjectRole, source: &object_store::Error) -> String {
+    match (role, source) {
+        (ObjectRole::File, object_store::Error::NotFound { .. }) => format!("; {}", remedy(role)),
+        _ => String::new(),
     }
 }
 

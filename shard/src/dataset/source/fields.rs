@@ -2,6 +2,11 @@
 
 use super::super::DatasetError;
 
+/// Field that annotations are stored in.
+pub(in super::super) const ANNOTATION_FIELD: &str = "xml";
+/// Field that labels are stored in.
+pub(crate) const LABEL_FIELD: &str = "cls";
+
 /// Extensions of files that count as pictures, in lower case.
 const PICTURES: [&str; 14] =
     ["jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff", "pbm", "pgm", "ppm", "pnm"];

@@ -33,14 +33,18 @@ pub enum LeftOutReason {
     NotChosen,
     /// Another file of its record has the same field.
     FieldTwice,
-    /// The record's label, or its annotation from elsewhere, uses its field.
+    /// The record's label, its annotation from elsewhere, or its row in a table uses its field.
     FieldTaken,
     /// It is a pipe, a device or a socket.
     NotRegular,
     /// It is not a shard.
     NoShard,
-    /// Its name gives no field: it has no extension, or begins with a dot.
+    /// It is a symbolic link to nothing.
+    DeadLink,
+    /// Its name gives no field: it has no extension.
     NoField,
+    /// Its name begins with a dot, or that of a folder that it lies in.
+    Hidden,
     /// Its name has a control character, or more than 4096 bytes.
     BadName,
     /// It has 4 GiB or more.
@@ -58,9 +62,11 @@ impl LeftOutReason {
             Self::NoClass => "outside of the folders of classes",
             Self::NotChosen => "not among --fields",
             Self::FieldTwice => "another file of the record has their field",
-            Self::FieldTaken => "the record's label or annotation has their field",
+            Self::FieldTaken => "the record's label, annotation or row has their field",
             Self::NotRegular => "no regular files",
             Self::NoShard => "no shards",
+            Self::DeadLink => "links to nothing",
+            Self::Hidden => "hidden, or in a hidden folder",
             Self::NoField => "their names give no field, as `KEY.jpg` does",
             Self::BadName => "names with control characters, or longer than 4096 bytes",
             Self::TooLarge => "4 GiB or more",

@@ -6,14 +6,9 @@ use std::{
 };
 
 use super::{
-    super::pack::read_file,
-    DatasetError, Listing, SourceRecords, extension,
+    DatasetError, Listing, SourceRecords, at_line, extension, read_text,
     stems::{Rules, SourceFile},
-    wrong,
 };
-
-/// The mark that some editors put in front of UTF-8.
-const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// A line: its number, the file's path, and the label.
 struct ListLine<'l> {
@@ -24,12 +19,8 @@ struct ListLine<'l> {
 
 /// Reads the list at `list`.
 pub(super) fn read(found: &mut SourceRecords, list: &Path, how: &Listing<'_>) -> Result<(), DatasetError> {
-    let text = read_file(list)?.ok_or_else(|| wrong(list, "does not exist"))?;
-    if text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]) {
-        return Err(wrong(list, "is UTF-16; save it as UTF-8"));
-    }
-    let text = std::str::from_utf8(&text).map_err(|_| wrong(list, "is not UTF-8"))?;
-    let lines = lines(list, text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text))?;
+    let text = read_text(list)?;
+    let lines = lines(list, &text)?;
     let (labels, classes) = labels(list, &lines, how.classes)?;
     let taken = how.taken(lines.first().is_some_and(|line| line.label.is_some()));
     let file = |(line, label): (&ListLine<'_>, Option<i64>)| SourceFile { path: line.path.into(), label };
@@ -121,8 +112,4 @@ fn no_label(label: &str) -> Option<String> {
             "has the label `{label}`; labels are whole numbers or names of classes: put it in a `.json` file of the record"
         )
     })
-}
-
-fn at_line(list: &Path, line: usize, problem: &str) -> DatasetError {
-    DatasetError::Source { path: format!("{}:{line}", list.display()), problem: problem.to_owned() }
 }

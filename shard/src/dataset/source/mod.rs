@@ -2,6 +2,7 @@
 //! stem form one record.
 
 mod fields;
+mod file;
 mod folder;
 mod hints;
 mod left_out;
@@ -13,16 +14,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub(super) use fields::ANNOTATION_FIELD;
 pub use fields::FieldChoice;
-pub(crate) use fields::field_name;
+pub(crate) use fields::{LABEL_FIELD, field_name};
+pub(super) use file::wrong;
+pub(crate) use file::{at_line, read_file, read_text};
 pub(super) use hints::way_out_of;
 pub(crate) use left_out::LeftOutTally;
 pub use left_out::{LeftOut, LeftOutReason};
 
-use super::{
-    DatasetError,
-    pack::{ANNOTATION_FIELD, LABEL_FIELD},
-};
+use super::DatasetError;
 use crate::manifest::check_names;
 use spdl_core::Fingerprint;
 
@@ -230,8 +231,4 @@ fn extension(path: &str) -> Option<String> {
 
 fn unknown_class(path: &Path, class: &str) -> DatasetError {
     wrong(path, &format!("is the folder of class `{class}`, which is not among the given ones"))
-}
-
-pub(super) fn wrong(path: &Path, problem: &str) -> DatasetError {
-    DatasetError::Source { path: path.display().to_string(), problem: problem.to_owned() }
 }

@@ -49,7 +49,7 @@ impl Format for Files {
 
     #[cfg(feature = "store")]
     fn recognises(&self, folder: &Listing) -> bool {
-        folder.iter().any(|object| records::is_picture_file(object.name))
+        folder.iter().any(|object| records::is_picture_file(object.name) && !records::is_hidden(object.name))
     }
 
     #[cfg(feature = "store")]

@@ -24,10 +24,15 @@ pub(super) fn by_folder(a: &str, b: &str) -> Ordering {
     a[..name_at(a)].cmp(&b[..name_at(b)]).then_with(|| a.cmp(b))
 }
 
-/// Returns whether a file can be a field of a record.
+/// Returns whether the file's name gives a field of a record.
 pub(super) fn has_field(path: &str) -> bool {
-    last_dot(path).is_some_and(|dot| dot > name_at(path) && dot + 1 < path.len())
-        && !path[name_at(path)..].starts_with('.')
+    last_dot(path).is_some_and(|dot| dot + 1 < path.len())
+}
+
+/// Returns whether a file, or a folder that it lies in, is hidden, as those that tools make for themselves are
+/// (`.ipynb_checkpoints`).
+pub(super) fn is_hidden(path: &str) -> bool {
+    path.split('/').any(|part| part.starts_with('.'))
 }
 
 /// Returns whether a file with this path is a picture, by its extension.

@@ -12,7 +12,7 @@ use futures::{
 
 use super::{
     build::FileIndexBuilder,
-    records::{FoundRecord, by_folder, group, has_field, is_picture_file, neighbours},
+    records::{FoundRecord, by_folder, group, has_field, is_hidden, is_picture_file, neighbours},
     table::{CLASS_COLUMN, FileTable, RowFields},
 };
 use crate::{
@@ -97,8 +97,8 @@ enum Labels<'s> {
 impl<'s> Shards<'s> {
     fn start(mut scan: Scan<'s>) -> Result<Self, DatasetError> {
         if scan.options.boxes.is_some() {
-            let problem =
-                "is given, but loose files are not read when they are indexed; pack them with `--annotations`";
+            let problem = "needs the annotations, and loose files are not read when they are indexed; pack them: with \
+                           `--annotations-beside` or `--annotations DIR`, `spdl-ctl pack` makes a sample of each box";
             return Err(DatasetError::Option { option: "boxes", problem: problem.to_owned() });
         }
         let mut files = std::mem::take(&mut scan.folder);
@@ -292,6 +292,9 @@ fn left_out(path: &str, bytes: u64) -> Option<LeftOutReason> {
     if !is_relative_path(path) {
         return Some(LeftOutReason::BadName);
     }
+    if is_hidden(path) {
+        return Some(LeftOutReason::Hidden);
+    }
     if u32::try_from(bytes).is_err() {
         return Some(LeftOutReason::TooLarge);
     }
@@ -302,9 +305,10 @@ fn left_out(path: &str, bytes: u64) -> Option<LeftOutReason> {
 fn check_rows(table: &FileTable, files: &Listing) -> Result<(), DatasetError> {
     for (row, path) in table.files().enumerate() {
         if files.find_by(|name| by_folder(name, path)).is_none() {
-            return Err(
-                table.error(row, &format!("names `{path}`, which is not in the dataset's folder or has no extension"))
-            );
+            return Err(table.error(
+                row,
+                &format!("names `{path}`, which is not in the dataset's folder, is hidden or has no extension"),
+            ));
         }
     }
     Ok(())

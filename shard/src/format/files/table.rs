@@ -3,11 +3,14 @@
 //! A row names its file by the path relative to the dataset's folder. The table's text stays in memory as it is, with
 //! some 32 bytes beside it for each row, because a table has as many rows as the dataset has records.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use serde_json::Value;
 
-use crate::dataset::{DatasetError, read_file};
+use crate::dataset::{DatasetError, at_line, read_text};
 
 /// Names of the column with the files' paths.
 const FILE_COLUMNS: [&str; 3] = ["file", "file_name", "path"];
@@ -17,8 +20,8 @@ pub(super) const CLASS_COLUMN: &str = "class";
 /// A table of files.
 #[derive(Debug)]
 pub struct FileTable {
-    /// Name of the table, for errors.
-    name: String,
+    /// Path of the table, for errors.
+    origin: PathBuf,
     text: String,
     kind: TableKind,
     paths: String,
@@ -58,17 +61,20 @@ impl FileTable {
     /// # Errors
     /// If it cannot be read, a row has the wrong number of columns or is no JSON object, or two rows have one file.
     pub fn read(path: &Path) -> Result<Self, DatasetError> {
-        let name = path.display().to_string();
-        let wrong = |problem: &str| DatasetError::Source { path: name.clone(), problem: problem.to_owned() };
-        let text = read_file(path)?.ok_or_else(|| wrong("does not exist"))?;
-        let text = String::from_utf8(text).map_err(|error| {
-            let line = 1 + error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count();
-            at_line(&name, line, "is not UTF-8")
-        })?;
+        if path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("csv")) {
+            let problem = "is a table with commas; save it with tabs between the columns (`.tsv`), or as JSON lines";
+            return Err(DatasetError::Source { path: path.display().to_string(), problem: problem.to_owned() });
+        }
+        let text = read_text(path)?;
         let is_json =
             path.extension().is_some_and(|suffix| suffix == "jsonl" || suffix == "ndjson" || suffix == "json");
-        let mut table =
-            Self { name, text, kind: TableKind::JsonLines { file: "" }, paths: String::new(), rows: vec![] };
+        let mut table = Self {
+            origin: path.to_owned(),
+            text,
+            kind: TableKind::JsonLines { file: "" },
+            paths: String::new(),
+            rows: vec![],
+        };
         if is_json {
             table.read_json()?
         } else {
@@ -76,7 +82,7 @@ impl FileTable {
         }
         if table.rows.is_empty() {
             let problem = "a row with the path of a file is expected".to_owned();
-            return Err(DatasetError::Nothing { origin: table.name, problem });
+            return Err(DatasetError::Nothing { origin: table.origin.display().to_string(), problem });
         }
         table.sort()?;
         Ok(table)
@@ -103,13 +109,13 @@ impl FileTable {
             }
             TableKind::JsonLines { file } => {
                 let members: serde_json::Map<String, Value> = serde_json::from_str(line)
-                    .map_err(|error| at_line(&self.name, row.line as usize, &json(&error)))?;
+                    .map_err(|error| at_line(&self.origin, row.line as usize, &json(&error)))?;
                 let mut fields = RowFields::new();
                 for (name, value) in members.into_iter().filter(|(name, value)| name != file && !value.is_null()) {
                     let field = self.json_field(row, &name, value)?;
                     if fields.iter().any(|(other, _)| *other == field.0) {
                         let problem = format!("has the key `{name}` twice, in upper and lower case");
-                        return Err(at_line(&self.name, row.line as usize, &problem));
+                        return Err(at_line(&self.origin, row.line as usize, &problem));
                     }
                     fields.push(field);
                 }
@@ -135,7 +141,7 @@ impl FileTable {
 
     /// Returns the error for row `row`.
     pub(super) fn error(&self, row: usize, problem: &str) -> DatasetError {
-        at_line(&self.name, self.rows[row].line as usize, problem)
+        at_line(&self.origin, self.rows[row].line as usize, problem)
     }
 
     fn path(&self, row: &Row) -> &str {
@@ -145,7 +151,7 @@ impl FileTable {
     fn json_field(&self, row: &Row, name: &str, value: Value) -> Result<(String, String), DatasetError> {
         if !is_field_name(name) {
             let problem = format!("has the key `{}`, which cannot be the name of a field", name.escape_debug());
-            return Err(at_line(&self.name, row.line as usize, &problem));
+            return Err(at_line(&self.origin, row.line as usize, &problem));
         }
         let text = match value {
             Value::String(text) => text,
@@ -158,6 +164,10 @@ impl FileTable {
         let mut header: Option<(Vec<String>, usize)> = None;
         let text = std::mem::take(&mut self.text);
         for (number, line_at, line) in lines(&text) {
+            let is_list = header.as_ref().is_none_or(|(columns, _)| columns.len() == 1);
+            if is_list && line.starts_with('#') {
+                continue;
+            }
             let (columns, file) = match &header {
                 Some(header) => header,
                 None => {
@@ -165,8 +175,9 @@ impl FileTable {
                     let file = columns.iter().position(|column| FILE_COLUMNS.contains(&column.as_str()));
                     let is_list = file.is_none() && columns.len() == 1;
                     if file.is_none() && !is_list {
-                        let problem = "has several columns; the first line has to name them, one of them `file`";
-                        return Err(at_line(&self.name, number, problem));
+                        let problem = "has several columns; the first line has to name them, one of them `file`, \
+                                       `file_name` or `path`";
+                        return Err(at_line(&self.origin, number, problem));
                     }
                     let file = file.unwrap_or(0);
                     self.check_columns(number, &columns, file)?;
@@ -180,7 +191,7 @@ impl FileTable {
             let found = line.split('\t').count();
             if found != columns.len() {
                 let problem = format!("has {found} columns where the table has {}", columns.len());
-                return Err(at_line(&self.name, number, &problem));
+                return Err(at_line(&self.origin, number, &problem));
             }
             let path = line.split('\t').nth(*file).expect("counted");
             self.push(number, line_at, line, path.trim())?;
@@ -194,7 +205,7 @@ impl FileTable {
         for (number, column) in columns.iter().enumerate().filter(|(number, _)| *number != file) {
             if !is_field_name(column) || columns[..number].contains(column) {
                 let problem = format!("names the column `{column}` twice, or it cannot be the name of a field");
-                return Err(at_line(&self.name, line, &problem));
+                return Err(at_line(&self.origin, line, &problem));
             }
         }
         Ok(())
@@ -205,11 +216,11 @@ impl FileTable {
         let mut file: Option<&'static str> = None;
         for (number, line_at, line) in lines(&text) {
             let members: serde_json::Map<String, Value> =
-                serde_json::from_str(line).map_err(|error| at_line(&self.name, number, &json(&error)))?;
+                serde_json::from_str(line).map_err(|error| at_line(&self.origin, number, &json(&error)))?;
             let key = file.or_else(|| FILE_COLUMNS.into_iter().find(|name| members.contains_key(*name)));
             let path = key.and_then(|key| members.get(key)).and_then(Value::as_str);
             let Some((key, path)) = key.zip(path) else {
-                return Err(at_line(&self.name, number, "has no text `file`, the path of a file"));
+                return Err(at_line(&self.origin, number, "has no text `file`, the path of a file"));
             };
             file = Some(key);
             self.push(number, line_at, line, path)?;
@@ -222,9 +233,9 @@ impl FileTable {
         let path = path.strip_prefix("./").unwrap_or(path);
         if !crate::manifest::is_relative_path(path) {
             let problem = format!("names `{}`, which is not a path inside the dataset's folder", path.escape_debug());
-            return Err(at_line(&self.name, line, &problem));
+            return Err(at_line(&self.origin, line, &problem));
         }
-        let too_long = |_| at_line(&self.name, line, "is longer than 4 GiB");
+        let too_long = |_| at_line(&self.origin, line, "is longer than 4 GiB");
         let (path_at, path_bytes) = (self.paths.len(), path.len() as u32);
         let line_bytes = u32::try_from(text.len()).map_err(too_long)?;
         let line = u32::try_from(line).map_err(too_long)?;
@@ -240,7 +251,7 @@ impl FileTable {
         for pair in rows.windows(2) {
             if self.path(&pair[0]) == self.path(&pair[1]) {
                 let problem = format!("names `{}`, which line {} names already", self.path(&pair[1]), pair[0].line);
-                return Err(at_line(&self.name, pair[1].line as usize, &problem));
+                return Err(at_line(&self.origin, pair[1].line as usize, &problem));
             }
         }
         self.rows = rows;
@@ -250,9 +261,8 @@ impl FileTable {
 
 /// Iterates over the lines that are not empty: number, offset and text.
 fn lines(text: &str) -> impl Iterator<Item = (usize, usize, &str)> {
-    let text = text.strip_prefix('\u{feff}').map_or((0, text), |rest| ('\u{feff}'.len_utf8(), rest));
-    let mut at = text.0;
-    let lines = text.1.split_inclusive('\n').enumerate().map(move |(number, line)| {
+    let mut at = 0;
+    let lines = text.split_inclusive('\n').enumerate().map(move |(number, line)| {
         let start = at;
         at += line.len();
         (number + 1, start, line.trim_end_matches(['\n', '\r']))
@@ -266,9 +276,5 @@ fn is_field_name(name: &str) -> bool {
 }
 
 fn json(error: &serde_json::Error) -> String {
-    format!("is not a JSON object: {error}")
-}
-
-fn at_line(name: &str, line: usize, problem: &str) -> DatasetError {
-    DatasetError::Source { path: format!("{name}:{line}"), problem: problem.to_owned() }
+    format!("is not a JSON object, as each line of JSON lines is: {error}")
 }

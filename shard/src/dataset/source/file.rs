@@ -1,0 +1,55 @@
+//! Reads local files: those that are packed, and the texts that list them.
+
+use std::{io::Read as _, path::Path};
+
+use super::DatasetError;
+
+/// Size of the largest file that is read, in bytes: 1 GiB.
+const MAX_FILE_BYTES: u64 = 1 << 30;
+/// The mark that some editors put in front of UTF-8.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// Returns a file's content; `None` if there is no such file. Pipes and devices are not opened, because reading them
+/// may never end.
+pub(crate) fn read_file(path: &Path) -> Result<Option<Vec<u8>>, DatasetError> {
+    let fail = |error: std::io::Error| wrong(path, &format!("cannot be read: {error}"));
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => {}
+        Ok(_) => return Err(wrong(path, "is no regular file")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(fail(error)),
+    }
+    let mut data = Vec::new();
+    let file = std::fs::File::open(path).map_err(fail)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut data).map_err(fail)?;
+    if data.len() as u64 > MAX_FILE_BYTES {
+        return Err(wrong(path, &format!("has more than {MAX_FILE_BYTES} bytes")));
+    }
+    Ok(Some(data))
+}
+
+/// Returns the text of a file without a byte order mark.
+pub(crate) fn read_text(path: &Path) -> Result<String, DatasetError> {
+    let text = read_file(path)?.ok_or_else(|| wrong(path, "does not exist"))?;
+    if text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]) {
+        return Err(wrong(path, "is UTF-16; save it as UTF-8"));
+    }
+    let mut text = String::from_utf8(text).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        at_line(path, 1 + before.iter().filter(|byte| **byte == b'\n').count(), "is not UTF-8")
+    })?;
+    if text.starts_with(BYTE_ORDER_MARK) {
+        text.drain(..BYTE_ORDER_MARK.len_utf8());
+    }
+    Ok(text)
+}
+
+/// Returns the error for a file.
+pub(in super::super) fn wrong(path: &Path, problem: &str) -> DatasetError {
+    DatasetError::Source { path: path.display().to_string(), problem: problem.to_owned() }
+}
+
+/// Returns the error for a line of a file.
+pub(crate) fn at_line(path: &Path, line: usize, problem: &str) -> DatasetError {
+    DatasetError::Source { path: format!("{}:{line}", path.display()), problem: problem.to_owned() }
+}
