@@ -41,7 +41,7 @@ pub struct Settings {
     /// `SPDL_CERTS`: folder with `ca.pem`, `cert.pem` and `key.pem` of a client. No default.
     pub certs: PathBuf,
     /// `SPDL_TRANSPORT`: `auto` (default), `local` or `quic`.
-    pub ways: AllowedTransports,
+    pub transports: AllowedTransports,
     /// `SPDL_SLOTS`: number of batches that can be ready or in use at once. Default 4. A higher value takes more memory
     /// in the home's slab; at the number of batches that the trainer holds at once, nothing is prefetched.
     pub slots: u32,
@@ -67,7 +67,7 @@ impl Default for Settings {
             takeover: false,
             launch: None,
             certs: PathBuf::new(),
-            ways: AllowedTransports::Auto,
+            transports: AllowedTransports::Auto,
             slots: DEFAULT_SLOTS,
             timeout: Duration::from_secs(DEFAULT_TIMEOUT_S),
             socket: None,
@@ -106,7 +106,8 @@ impl Settings {
             takeover: variable("SPDL_TAKEOVER").map_or(Ok(false), |text| flag("SPDL_TAKEOVER", &text))?,
             launch: launch_id(&variable),
             certs: variable("SPDL_CERTS").map(PathBuf::from).unwrap_or_default(),
-            ways: variable("SPDL_TRANSPORT").map_or(Ok(default.ways), |text| Self::parse_transports(&text))?,
+            transports: variable("SPDL_TRANSPORT")
+                .map_or(Ok(default.transports), |text| Self::parse_transports(&text))?,
             slots: number("SPDL_SLOTS", variable("SPDL_SLOTS"), default.slots)?,
             timeout: Duration::from_secs(number("SPDL_TIMEOUT_S", variable("SPDL_TIMEOUT_S"), DEFAULT_TIMEOUT_S)?),
             socket: variable("SPDL_SOCKET"),
@@ -199,13 +200,13 @@ mod tests {
         let settings = read(&NEEDED).unwrap();
         assert_eq!(settings.addresses().unwrap().to_string(), "head:7000,[::1]:7001");
         assert_eq!(
-            (settings.slots, settings.timeout, settings.ways),
+            (settings.slots, settings.timeout, settings.transports),
             (4, Duration::from_secs(300), AllowedTransports::Auto)
         );
         let more = [("SPDL_SLOTS", "8"), ("SPDL_TIMEOUT_S", "5"), ("SPDL_TRANSPORT", "quic"), ("SPDL_NODE", "n1")];
         let settings = read(&[&NEEDED[..], &more].concat()).unwrap();
         assert_eq!(
-            (settings.slots, settings.timeout, settings.ways),
+            (settings.slots, settings.timeout, settings.transports),
             (8, Duration::from_secs(5), AllowedTransports::Quic)
         );
         assert_eq!(settings.node.as_deref(), Some("n1"));

@@ -257,7 +257,7 @@ async fn a_descriptor_that_is_no_slab_is_refused_and_the_socket_left_for_quic() 
         let coordinator = Coordinator::start(&cluster, 1, vec![home]);
         let client = cluster.client(coordinator.address);
         if matches!(passed, Passed::Slab) {
-            let mut client = client.ways(AllowedTransports::Local).connect(0, 1).await.unwrap();
+            let mut client = client.transports(AllowedTransports::Local).connect(0, 1).await.unwrap();
             wait_for_reason(&mut client, "it filled slot 3").await;
         } else {
             let mut client = client.connect(0, 1).await.unwrap();

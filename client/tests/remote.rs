@@ -42,9 +42,11 @@ async fn both_transports_hand_over_every_batch_in_order_with_the_same_bytes() {
     let cluster = Cluster::new();
     let home = TestHome::start(&cluster, 1, Script::default());
     let mut sums = Vec::new();
-    for (ways, transport) in [(AllowedTransports::Auto, Transport::Local), (AllowedTransports::Quic, Transport::Quic)] {
+    for (transports, transport) in
+        [(AllowedTransports::Auto, Transport::Local), (AllowedTransports::Quic, Transport::Quic)]
+    {
         let coordinator = Coordinator::start(&cluster, 1, vec![home.home.clone()]);
-        let mut client = cluster.client(coordinator.address).ways(ways).connect(0, 1).await.unwrap();
+        let mut client = cluster.client(coordinator.address).transports(transports).connect(0, 1).await.unwrap();
         let first = client.next().await.unwrap().unwrap();
         assert_eq!(first.column("image").unwrap().as_slice::<f32>().unwrap()[18..36], [1.0; 18]);
         assert_eq!(first.column("text").unwrap().sample::<u8>(7).unwrap(), b"sample 0:0 7");
@@ -90,11 +92,12 @@ async fn the_ranks_of_a_world_share_the_stream() {
 
 #[tokio::test]
 async fn a_home_fills_no_more_slots_than_there_are_until_one_is_given_back() {
-    for ways in [AllowedTransports::Local, AllowedTransports::Quic] {
+    for transports in [AllowedTransports::Local, AllowedTransports::Quic] {
         let cluster = Cluster::new();
         let home = TestHome::start(&cluster, 1, Script::default());
         let coordinator = Coordinator::start(&cluster, 1, vec![home.home.clone()]);
-        let mut client = cluster.client(coordinator.address).ways(ways).slots(2).connect(0, 1).await.unwrap();
+        let mut client =
+            cluster.client(coordinator.address).transports(transports).slots(2).connect(0, 1).await.unwrap();
         let first = client.next().await.unwrap().unwrap();
         let second = client.next().await.unwrap().unwrap();
         let error = client.next_within(Duration::from_millis(100)).await.unwrap_err();
@@ -109,7 +112,7 @@ async fn a_home_fills_no_more_slots_than_there_are_until_one_is_given_back() {
 
 #[tokio::test]
 async fn a_rank_whose_home_dies_goes_on_with_another_at_its_position() {
-    for (thens, ways) in [
+    for (thens, transports) in [
         ((5, Then::Die), AllowedTransports::Auto),
         ((5, Then::Die), AllowedTransports::Quic),
         ((0, Then::Die), AllowedTransports::Quic),
@@ -118,7 +121,7 @@ async fn a_rank_whose_home_dies_goes_on_with_another_at_its_position() {
         let dying = TestHome::start(&cluster, 1, script([thens]));
         let living = TestHome::start(&cluster, 2, Script { early_steps: 0, ..Script::default() });
         let coordinator = Coordinator::start(&cluster, 1, vec![dying.home.clone(), living.elsewhere()]);
-        let mut client = cluster.client(coordinator.address).ways(ways).connect(0, 1).await.unwrap();
+        let mut client = cluster.client(coordinator.address).transports(transports).connect(0, 1).await.unwrap();
         dying.script.wait("the attach", |script| (!script.attached.is_empty()).then_some(())).await;
         let (places, ..) = drain(&mut client).await;
         assert_eq!(places, all_steps());
@@ -133,11 +136,11 @@ async fn a_rank_whose_home_dies_goes_on_with_another_at_its_position() {
 
 #[tokio::test]
 async fn batches_that_a_home_repeats_after_a_reconnect_are_not_handed_over_twice() {
-    for ways in [AllowedTransports::Local, AllowedTransports::Quic] {
+    for transports in [AllowedTransports::Local, AllowedTransports::Quic] {
         let cluster = Cluster::new();
         let home = TestHome::start(&cluster, 1, script([(3, Then::FaultWhenAsked)]));
         let coordinator = Coordinator::start(&cluster, 1, vec![home.home.clone()]);
-        let mut client = cluster.client(coordinator.address).ways(ways).connect(0, 1).await.unwrap();
+        let mut client = cluster.client(coordinator.address).transports(transports).connect(0, 1).await.unwrap();
         let mut places = take(&mut client, 3, |batch| batch.from()).await;
         home.script.change(|script| script.early_steps = 2);
         let error = client.next_within(Duration::from_millis(20)).await.unwrap_err();

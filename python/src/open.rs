@@ -249,7 +249,8 @@ impl ClusterOptions {
         settings.epochs = epochs.or(settings.epochs);
         settings.coordinators = self.coordinators.unwrap_or(settings.coordinators);
         settings.certs = self.certs.unwrap_or(settings.certs);
-        settings.ways = self.transport.map_or(Ok(settings.ways), |text| Settings::parse_transports(&text))?;
+        settings.transports =
+            self.transport.map_or(Ok(settings.transports), |text| Settings::parse_transports(&text))?;
         settings.slots = self.slots.unwrap_or(settings.slots);
         settings.timeout = self.timeout.unwrap_or(settings.timeout);
         settings.socket = self.socket.or(settings.socket);

@@ -168,6 +168,6 @@ impl Fed {
     /// Takes all remaining batches.
     pub(crate) async fn rest(mut self) -> Result<Delivered, FeedError> {
         while self.next().await? {}
-        Ok(Delivered { batches: self.batches, store: self.resources.store_figures() })
+        Ok(Delivered { batches: self.batches, store: self.resources.store_stats() })
     }
 }

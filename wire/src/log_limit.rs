@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+/// The period of lines that remote peers can cause.
+pub(crate) const LOG_PERIOD: Duration = Duration::from_secs(30);
+
 /// Allows one line in a period, and counts the others. Use one for each kind of line.
 #[derive(Debug)]
 pub struct LogLimit {

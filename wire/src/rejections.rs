@@ -1,14 +1,11 @@
 //! Counts the peers that a server rejects. Any host can send packets at any rate, so only some rejections are logged.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::Duration,
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::{
+    log_limit::{LOG_PERIOD, LogLimit},
+    quic::QuicError,
 };
-
-use crate::{log_limit::LogLimit, quic::QuicError};
-
-/// One rejection for each cause is logged in this time.
-const LOG_PERIOD: Duration = Duration::from_secs(30);
 
 /// Why a peer is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

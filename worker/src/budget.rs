@@ -102,7 +102,7 @@ impl Budget {
         let kept_bytes = (decode_bytes / 2 / self.threads().get() as u64).min(MAX_KEPT_BYTES);
         let own_bytes = decode_bytes - kept_bytes * self.threads().get() as u64;
         let kept_bytes = usize::try_from(kept_bytes).unwrap_or(usize::MAX);
-        DecodeLimits { most_bytes: own_bytes + lent_bytes, own_bytes, kept_bytes }
+        DecodeLimits { max_bytes: own_bytes + lent_bytes, own_bytes, kept_bytes }
     }
 }
 
@@ -151,7 +151,7 @@ mod tests {
             let (shares, limits) = (budget.shares(), budget.decode_limits());
             let kept = limits.kept_bytes as u64 * budget.threads().get() as u64;
             assert_eq!(limits.own_bytes + kept, shares.decode_bytes, "{limits:?}");
-            assert_eq!(limits.most_bytes - limits.own_bytes, shares.lent_bytes);
+            assert_eq!(limits.max_bytes - limits.own_bytes, shares.lent_bytes);
             assert!(limits.own_bytes >= shares.decode_bytes / 2 && shares.lent_bytes < shares.pool_bytes);
         }
     }

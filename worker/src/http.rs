@@ -32,7 +32,7 @@ async fn healthy(State(worker): State<Arc<Worker>>) -> Response {
 async fn ready(State(worker): State<Arc<Worker>>) -> Response {
     if let Some(problem) = worker.health().problem() {
         (StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n")).into_response()
-    } else if *worker.is_heard().borrow() {
+    } else if *worker.is_accepted().borrow() {
         "ready\n".into_response()
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "the coordinator does not answer\n").into_response()
@@ -40,7 +40,7 @@ async fn ready(State(worker): State<Arc<Worker>>) -> Response {
 }
 
 async fn metrics_text(State(worker): State<Arc<Worker>>) -> impl IntoResponse {
-    let is_heard = *worker.is_heard().borrow();
-    let text = metrics::text(worker.resources(), &worker.ranks().stats(), worker.rejections(), is_heard);
+    let is_accepted = *worker.is_accepted().borrow();
+    let text = metrics::text(worker.resources(), &worker.ranks().stats(), worker.rejections(), is_accepted);
     ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
 }

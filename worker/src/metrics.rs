@@ -49,7 +49,7 @@ type Real = Gauge<f64, AtomicU64>;
 type RealCounter = Counter<f64, AtomicU64>;
 
 /// Returns all metrics as text. They are built from the statistics on each request, so nothing is counted twice.
-pub(crate) fn text(resources: &Resources, ranks: &[RankStats], rejections: &Rejections, is_heard: bool) -> String {
+pub(crate) fn text(resources: &Resources, ranks: &[RankStats], rejections: &Rejections, is_accepted: bool) -> String {
     let mut registry = Registry::default();
     let mut single = |name: &str, help: &str, value: f64| {
         let gauge = Real::default();
@@ -63,7 +63,7 @@ pub(crate) fn text(resources: &Resources, ranks: &[RankStats], rejections: &Reje
     single("spdl_worker_budget_cores", "CPU budget", resources.budget().cores);
     single("spdl_worker_ranks", "Ranks served", ranks.len() as f64);
     let help = "1 while the coordinator answers beats";
-    single("spdl_worker_coordinator_heard", help, f64::from(u8::from(is_heard)));
+    single("spdl_worker_coordinator_heard", help, f64::from(u8::from(is_accepted)));
     let family = Family::<RejectionLabels, Counter>::default();
     for (cause, count) in rejections.counts() {
         family.get_or_create(&RejectionLabels { cause }).inc_by(count);
@@ -71,7 +71,7 @@ pub(crate) fn text(resources: &Resources, ranks: &[RankStats], rejections: &Reje
     let help = "Peers that were not let in: by what they sent, their certificate, their role or user, for want of room";
     registry.register("spdl_worker_peers_turned_away", help, family);
     pictures(&mut registry, resources.pictures());
-    stores(&mut registry, &resources.store_figures());
+    stores(&mut registry, &resources.store_stats());
     stages(&mut registry, &resources.stages());
     per_rank(&mut registry, ranks);
     let mut text = String::new();

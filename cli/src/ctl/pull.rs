@@ -164,7 +164,7 @@ fn builder(args: &PullArgs) -> Result<Builder, CtlError> {
     if let Some(certs) = &args.certs {
         settings.certs.clone_from(certs);
     }
-    settings.ways = args.transport.unwrap_or(settings.ways);
+    settings.transports = args.transport.unwrap_or(settings.transports);
     settings.slots = args.slots.unwrap_or(settings.slots);
     settings.timeout = args.timeout.map_or(settings.timeout, Duration::from_secs);
     let mut builder = Client::builder().settings(settings);
@@ -185,7 +185,7 @@ mod tests {
     fn the_help_shows_the_defaults_that_apply() {
         let settings = Settings::default();
         let defaults = [
-            ("transport", format!("{:?}", settings.ways).to_lowercase()),
+            ("transport", format!("{:?}", settings.transports).to_lowercase()),
             ("slots", settings.slots.to_string()),
             ("timeout", settings.timeout.as_secs().to_string()),
         ];

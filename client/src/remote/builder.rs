@@ -64,8 +64,8 @@ impl Builder {
     }
 
     /// Sets the transports that may be used to reach a home. Default: any.
-    pub fn ways(mut self, ways: AllowedTransports) -> Self {
-        self.settings.ways = ways;
+    pub fn transports(mut self, transports: AllowedTransports) -> Self {
+        self.settings.transports = transports;
         self
     }
 

@@ -18,7 +18,7 @@ use std::{
 use parking_lot::Mutex;
 use spdl_core::{
     Position,
-    client::{Intent, LinkId, Progress, SessionCore, SessionEvent, Timing},
+    client::{JoinRequest, LinkId, Progress, SessionCore, SessionEvent, Timing},
     messages::{Session, Stall, StartReason},
 };
 use spdl_wire::{
@@ -188,7 +188,7 @@ async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientE
     let addresses = settings.addresses()?;
     let endpoint = endpoint(&settings)?;
     let system = |action| move |error: std::io::Error| ClientError::System { action, cause: error.to_string() };
-    let intent = Intent {
+    let join_request = JoinRequest {
         job: settings.job.clone(),
         run: settings.run.clone().unwrap_or_else(|| settings.job.clone()),
         rank,
@@ -204,13 +204,13 @@ async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientE
         since_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         nonce: RandomState::new().hash_one(std::process::id()),
         slots: settings.slots,
-        ways: settings.ways,
+        transports: settings.transports,
         socket: settings.socket.clone(),
         coordinators: addresses.to_string(),
     };
     let join_timeout_ms = u64::try_from(settings.timeout.as_millis()).unwrap_or(u64::MAX);
-    let job = intent.job.clone();
-    let core = SessionCore::new(intent, Timing { join_timeout_ms, ..Timing::default() }, 0);
+    let job = join_request.job.clone();
+    let core = SessionCore::new(join_request, Timing { join_timeout_ms, ..Timing::default() }, 0);
     let (remote, joined) = SessionDriver::start(core, (job, rank), endpoint, addresses);
     let (session, reason) = joined.await.unwrap_or(Err(ClientError::Closed))?;
     Ok(Loader::new(remote, Arc::from(session), rank, settings.timeout, started).with_reason(reason))

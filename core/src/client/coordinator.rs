@@ -89,32 +89,32 @@ impl SessionCore {
     /// Creates a join. A session that the coordinator has forgotten is joined with its original start position, so that
     /// all its ranks agree; the rank itself continues at its own position.
     fn join(&self, session: Option<&Session>) -> Join {
-        let intent = &self.intent;
+        let join_request = &self.join_request;
         Join {
-            job: intent.job.clone(),
-            run: intent.run.clone(),
-            rank: intent.rank,
-            world: intent.world,
-            global_batch: session.map_or(intent.global_batch, |session| Some(session.global_batch)),
-            epochs: session.map_or(intent.epochs, |session| Some(session.job.epochs)),
-            start: session.map_or(intent.start, |session| Start::At(session.start)),
-            fingerprint: session.map_or(intent.fingerprint, |session| Some(session.job.fingerprint())),
-            launch: intent.launch.clone(),
-            takeover: intent.takeover,
+            job: join_request.job.clone(),
+            run: join_request.run.clone(),
+            rank: join_request.rank,
+            world: join_request.world,
+            global_batch: session.map_or(join_request.global_batch, |session| Some(session.global_batch)),
+            epochs: session.map_or(join_request.epochs, |session| Some(session.job.epochs)),
+            start: session.map_or(join_request.start, |session| Start::At(session.start)),
+            fingerprint: session.map_or(join_request.fingerprint, |session| Some(session.job.fingerprint())),
+            launch: join_request.launch.clone(),
+            takeover: join_request.takeover,
             session: session.map(|session| session.id),
-            node: intent.node.clone(),
-            client: intent.client.clone(),
-            since_unix_s: intent.since_unix_s,
-            nonce: intent.nonce,
+            node: join_request.node.clone(),
+            client: join_request.client.clone(),
+            since_unix_s: join_request.since_unix_s,
+            nonce: join_request.nonce,
         }
     }
 
     pub(super) fn rank_beat(&self, session: &Session) -> RankHeartbeat {
         RankHeartbeat {
             session: session.id,
-            job: self.intent.job.clone(),
-            rank: self.intent.rank,
-            nonce: self.intent.nonce,
+            job: self.join_request.job.clone(),
+            rank: self.join_request.rank,
+            nonce: self.join_request.nonce,
             acknowledged: self.progress.position,
             receipt: self.progress.receipt,
             unreachable: self.link.unreachable(),
@@ -184,8 +184,8 @@ impl SessionCore {
         };
         let waited_ms = now_ms.saturating_sub(self.membership.since_ms);
         if self.membership.session.is_none() && waited_ms >= self.timing.join_timeout_ms {
-            let coordinators = self.intent.coordinators.clone();
-            return self.fail(RankError::Unreachable { coordinators, rank: self.intent.rank, waited_ms, cause });
+            let coordinators = self.join_request.coordinators.clone();
+            return self.fail(RankError::Unreachable { coordinators, rank: self.join_request.rank, waited_ms, cause });
         }
         if self.membership.failures == 0 {
             let note = SessionNote::CoordinatorAway { cause: cause.clone() };
@@ -209,31 +209,31 @@ impl SessionCore {
     /// Takes part in `session`, or in the session that replaces a forgotten one.
     fn adopt(&mut self, session: Box<Session>, reason: StartReason) -> Result<(), RankError> {
         self.membership.rejoin = false;
-        let intent = &self.intent;
+        let join_request = &self.join_request;
         let known = self.membership.session();
         let ours = |session: &Session| (session.world, session.global_batch, session.start, session.job.fingerprint());
         let (world, global_batch, start, fingerprint) = ours(&session);
         let wanted = known.map(ours);
-        let batch = wanted.map(|(_, batch, ..)| batch).or(intent.global_batch).unwrap_or(global_batch);
-        let asked = match intent.start {
+        let batch = wanted.map(|(_, batch, ..)| batch).or(join_request.global_batch).unwrap_or(global_batch);
+        let asked = match join_request.start {
             Start::Beginning => Some(Position::START),
             Start::Resume => None,
             Start::At(position) => Some(position),
         };
         let from = wanted.map(|(_, _, start, _)| start).or(asked).unwrap_or(start);
-        let job = wanted.map(|(.., job)| job).or(intent.fingerprint).unwrap_or(fingerprint);
+        let job = wanted.map(|(.., job)| job).or(join_request.fingerprint).unwrap_or(fingerprint);
         for (field, theirs, ours) in [
-            ("world", world.to_string(), intent.world.to_string()),
+            ("world", world.to_string(), join_request.world.to_string()),
             ("global batch", global_batch.to_string(), batch.to_string()),
             ("start", start.to_string(), from.to_string()),
             ("fingerprint", fingerprint.to_string(), job.to_string()),
         ] {
             if theirs != ours {
-                let (job, rank) = (session.job.name, intent.rank);
+                let (job, rank) = (session.job.name, join_request.rank);
                 return Err(RankError::SessionDiffers { job, rank, field, theirs, ours });
             }
         }
-        if let Err(error) = session.check(intent.rank) {
+        if let Err(error) = session.check(join_request.rank) {
             let job = session.job.name.clone();
             return Err(RankError::Refused(Refusal::JobInvalid { job, cause: error.to_string() }));
         }
@@ -241,8 +241,8 @@ impl SessionCore {
             self.stream = Some(ExpectedStream::new(&session.job, global_batch, start));
             self.progress.position = start;
             self.effects.push_back(SessionEffect::Joined(session.clone(), reason));
-            if intent.rank == 0 {
-                let run = RunName { job: intent.job.clone(), run: intent.run.clone() };
+            if join_request.rank == 0 {
+                let run = RunName { job: join_request.job.clone(), run: join_request.run.clone() };
                 let started = Started { position: session.start, reason };
                 self.effects.push_back(SessionEffect::Log(SessionNote::Started { session: session.id, run, started }));
             }

@@ -106,14 +106,14 @@ impl SessionCore {
     /// bounded however often links break.
     fn may_attach(&self) -> bool {
         let held = self.slots_held() as u64;
-        self.phase == SessionPhase::Running && self.link.home.is_some() && held < u64::from(self.intent.slots)
+        self.phase == SessionPhase::Running && self.link.home.is_some() && held < u64::from(self.join_request.slots)
     }
 
     /// Returns whether no batch can arrive until the trainer drops one.
     pub(super) fn is_out_of_slots(&self) -> bool {
         match &self.link.state {
             LinkState::Attached { receive_window, .. } => receive_window.is_full(),
-            _ => self.slots_held() as u64 >= u64::from(self.intent.slots),
+            _ => self.slots_held() as u64 >= u64::from(self.join_request.slots),
         }
     }
 
@@ -125,7 +125,7 @@ impl SessionCore {
         }
         let is_too_far = mutated(Mutation::ResumeTooFar) && self.link.next_id > 0;
         let from = if is_too_far { stream.after_next() } else { stream.expected };
-        let (home, slots) = (home.clone(), self.intent.slots);
+        let (home, slots) = (home.clone(), self.join_request.slots);
         let way = match self.way_to(&home) {
             Ok(way) => way,
             Err(cause) => return self.lost(now_ms, &home, LinkFailure::NoTransport(cause)),
@@ -138,8 +138,9 @@ impl SessionCore {
     }
 
     fn way_to(&self, home: &Home) -> Result<HomeTransport, String> {
-        let path = self.intent.socket.as_ref().or(home.socket.as_ref()).filter(|_| home.node == self.intent.node);
-        match (self.intent.ways, path) {
+        let path =
+            self.join_request.socket.as_ref().or(home.socket.as_ref()).filter(|_| home.node == self.join_request.node);
+        match (self.join_request.transports, path) {
             (AllowedTransports::Quic, _) | (AllowedTransports::Auto, None) => Ok(HomeTransport::Quic),
             (AllowedTransports::Auto, Some(_)) if self.link.avoid_local => Ok(HomeTransport::Quic),
             (AllowedTransports::Auto | AllowedTransports::Local, Some(path)) => {
@@ -149,7 +150,7 @@ impl SessionCore {
                 "it is on node `{}` with {}, this rank is on node `{}`, and only the local queue is allowed",
                 home.node.0,
                 home.socket.as_ref().map_or("no socket".to_owned(), |path| format!("socket `{path}`")),
-                self.intent.node.0,
+                self.join_request.node.0,
             )),
         }
     }
@@ -291,7 +292,7 @@ impl SessionCore {
 
     fn on_lost(&mut self, now_ms: u64, home: &Home, cause: LinkFailure) {
         let tried_local = matches!(&self.link.state, LinkState::Attaching { way: HomeTransport::Local { .. }, .. })
-            && self.intent.ways == AllowedTransports::Auto;
+            && self.join_request.transports == AllowedTransports::Auto;
         if !tried_local {
             return self.lost(now_ms, home, cause);
         }

@@ -33,7 +33,7 @@ pub use wait_reason::WaitReason;
 
 /// What the rank asks for. It does not change during a session.
 #[derive(Clone, Debug)]
-pub struct Intent {
+pub struct JoinRequest {
     /// The job's name.
     pub job: String,
     /// The run's name.
@@ -65,7 +65,7 @@ pub struct Intent {
     /// The number of slots requested from a home.
     pub slots: u32,
     /// The transports that may be used.
-    pub ways: AllowedTransports,
+    pub transports: AllowedTransports,
     /// Path of the home's socket as this process sees it, when it differs from the path that the home announces.
     pub socket: Option<String>,
     /// The coordinators' addresses, for error texts.
@@ -310,7 +310,7 @@ enum SessionPhase {
 /// The session of one rank, as a state machine.
 #[derive(Debug)]
 pub struct SessionCore {
-    intent: Intent,
+    join_request: JoinRequest,
     timing: Timing,
     phase: SessionPhase,
     membership: Membership,
@@ -326,9 +326,9 @@ pub struct SessionCore {
 impl SessionCore {
     /// Creates the session of a rank, whose first effect is to ask the coordinator to join.
     #[must_use]
-    pub fn new(intent: Intent, timing: Timing, now_ms: u64) -> Self {
+    pub fn new(join_request: JoinRequest, timing: Timing, now_ms: u64) -> Self {
         let mut core = Self {
-            intent,
+            join_request,
             timing,
             phase: SessionPhase::Running,
             membership: Membership::new(now_ms),
@@ -464,7 +464,7 @@ impl SessionCore {
     fn backoff_ms(&self, failures: u32) -> u64 {
         let Timing { backoff_min_ms, backoff_max_ms, .. } = self.timing;
         let backoff = Backoff::new(Duration::from_millis(backoff_min_ms), Duration::from_millis(backoff_max_ms));
-        let random = splitmix64(self.intent.nonce ^ u64::from(failures)) >> 32;
+        let random = splitmix64(self.join_request.nonce ^ u64::from(failures)) >> 32;
         let pause = backoff.equal_jitter(failures, random as f64 / (1_u64 << 32) as f64);
         u64::try_from(pause.as_millis()).unwrap_or(u64::MAX)
     }

@@ -25,8 +25,8 @@ fn home(worker: u64) -> Home {
     }
 }
 
-fn intent() -> Intent {
-    Intent {
+fn join_request() -> JoinRequest {
+    JoinRequest {
         job: "train".into(),
         run: "train".into(),
         rank: 1,
@@ -42,7 +42,7 @@ fn intent() -> Intent {
         client: "1@here".into(),
         nonce: 42,
         slots: 3,
-        ways: AllowedTransports::Auto,
+        transports: AllowedTransports::Auto,
         socket: None,
         coordinators: "coord:1".into(),
     }
@@ -59,8 +59,8 @@ struct Rank {
 }
 
 impl Rank {
-    fn new(intent: Intent) -> (Self, Vec<SessionEffect>) {
-        let core = SessionCore::new(intent, Timing { join_timeout_ms: 5000, ..Timing::default() }, 0);
+    fn new(join_request: JoinRequest) -> (Self, Vec<SessionEffect>) {
+        let core = SessionCore::new(join_request, Timing { join_timeout_ms: 5000, ..Timing::default() }, 0);
         let mut rank = Self { core, now_ms: 0 };
         let effects = rank.effects();
         (rank, effects)
@@ -68,7 +68,7 @@ impl Rank {
 
     /// A rank that has joined and is attached to home 1 on [`L0`].
     fn attached() -> Self {
-        let (mut rank, _) = Self::new(intent());
+        let (mut rank, _) = Self::new(join_request());
         rank.joined(session(), Some(home(1)));
         rank.on(SessionEvent::Attached { link: L0, slots: 3 });
         rank
@@ -154,7 +154,7 @@ fn beat_of(effects: &[SessionEffect]) -> &RankHeartbeat {
 
 #[test]
 fn a_rank_joins_attaches_and_is_handed_batches_in_order() {
-    let (mut rank, effects) = Rank::new(intent());
+    let (mut rank, effects) = Rank::new(join_request());
     assert_eq!((join_of(&effects).rank, join_of(&effects).start), (1, Start::Resume));
     let effects = rank.joined(session(), Some(home(1)));
     assert_eq!(
@@ -240,7 +240,7 @@ fn the_end_comes_after_the_last_batch_and_not_before() {
     assert_eq!(effects[0], SessionEffect::Detach { link: L0 }, "seven batches are missing");
 
     let start = Position::new(1, 72);
-    let (mut rank, _) = Rank::new(Intent { start: Start::At(start), ..intent() });
+    let (mut rank, _) = Rank::new(JoinRequest { start: Start::At(start), ..join_request() });
     rank.joined(Session { start, ..session() }, Some(home(1)));
     rank.on(SessionEvent::Attached { link: L0, slots: 3 });
     assert_eq!(
@@ -291,13 +291,14 @@ fn the_last_home_is_tried_again_while_the_coordinator_is_away() {
 
 #[test]
 fn pauses_between_attempts_grow_and_stay_below_the_limit() {
-    let (core, _) = Rank::new(intent());
+    let (core, _) = Rank::new(join_request());
     let pauses: Vec<u64> = (1..12).map(|failures| core.core.backoff_ms(failures)).collect();
     for (failures, pause) in (1_u32..).zip(&pauses) {
         let whole = (50 << (failures - 1)).min(2_000);
         assert!((whole / 2..=whole).contains(pause), "number {failures} of {pauses:?}");
     }
-    let others: Vec<u64> = (0..50).map(|nonce| Rank::new(Intent { nonce, ..intent() }).0.core.backoff_ms(11)).collect();
+    let others: Vec<u64> =
+        (0..50).map(|nonce| Rank::new(JoinRequest { nonce, ..join_request() }).0.core.backoff_ms(11)).collect();
     let (least, most) = (others.iter().min().unwrap(), others.iter().max().unwrap());
     assert!(most - least > 500, "ranks that failed together do not come back together: {others:?}");
 }
@@ -320,7 +321,7 @@ fn a_batch_ends_a_row_of_failures() {
 
 #[test]
 fn a_socket_that_cannot_be_reached_makes_way_for_quic() {
-    let (mut rank, _) = Rank::new(intent());
+    let (mut rank, _) = Rank::new(join_request());
     rank.joined(session(), Some(home(1)));
     let effects = rank.on(SessionEvent::LinkLost { link: L0, cause: "no such file".into() });
     assert_eq!(effects, [SessionEffect::Detach { link: L0 }, attach(L1, home(1), HomeTransport::Quic, 0)]);
@@ -334,21 +335,21 @@ fn a_socket_that_cannot_be_reached_makes_way_for_quic() {
 fn the_way_follows_node_setting_and_socket() {
     let far = Home { node: NodeId("there".into()), ..home(1) };
     let none = Home { socket: None, ..home(1) };
-    let mounted = Intent { socket: Some("/pod/w.sock".into()), ..intent() };
-    for (intent, home, way) in [
-        (intent(), home(1), local(1)),
-        (intent(), far.clone(), HomeTransport::Quic),
-        (intent(), none.clone(), HomeTransport::Quic),
-        (Intent { ways: AllowedTransports::Quic, ..intent() }, home(1), HomeTransport::Quic),
+    let mounted = JoinRequest { socket: Some("/pod/w.sock".into()), ..join_request() };
+    for (join_request, home, way) in [
+        (join_request(), home(1), local(1)),
+        (join_request(), far.clone(), HomeTransport::Quic),
+        (join_request(), none.clone(), HomeTransport::Quic),
+        (JoinRequest { transports: AllowedTransports::Quic, ..join_request() }, home(1), HomeTransport::Quic),
         (mounted.clone(), home(1), HomeTransport::Local { path: "/pod/w.sock".into() }),
         (mounted.clone(), none, HomeTransport::Local { path: "/pod/w.sock".into() }),
         (mounted, far.clone(), HomeTransport::Quic),
     ] {
-        let (mut rank, _) = Rank::new(intent);
+        let (mut rank, _) = Rank::new(join_request);
         let effects = rank.joined(session(), Some(home.clone()));
         assert_eq!(effects[1], attach(L0, home, way, 0));
     }
-    let (mut rank, _) = Rank::new(Intent { ways: AllowedTransports::Local, ..intent() });
+    let (mut rank, _) = Rank::new(JoinRequest { transports: AllowedTransports::Local, ..join_request() });
     let effects = rank.joined(session(), Some(far));
     assert_eq!(beat_of(&effects).unreachable, Some(WorkerId(1)));
     assert!(rank.core.wait_reason(0).to_string().contains("node `there`"), "{}", rank.core.wait_reason(0));
@@ -367,7 +368,7 @@ fn a_home_that_is_going_away_serves_until_there_is_another() {
 
 #[test]
 fn a_silent_home_is_left_when_its_time_is_up() {
-    let (mut rank, _) = Rank::new(Intent { ways: AllowedTransports::Quic, ..intent() });
+    let (mut rank, _) = Rank::new(JoinRequest { transports: AllowedTransports::Quic, ..join_request() });
     rank.joined(session(), Some(home(1)));
     rank.now_ms = 9_999;
     rank.core.handle_timeout(rank.now_ms);
@@ -424,7 +425,7 @@ fn a_stream_that_is_restarted_comes_again_over_a_new_link_of_the_same_session() 
     assert_eq!(rank.filled(L1, 0, 0, 0), [SessionEffect::HandOver { link: L1, slot: 0 }]);
 
     let start = Position::new(1, 96);
-    let (mut rank, _) = Rank::new(Intent { start: Start::At(start), ..intent() });
+    let (mut rank, _) = Rank::new(JoinRequest { start: Start::At(start), ..join_request() });
     rank.joined(Session { start, ..session() }, Some(home(1)));
     rank.on(SessionEvent::Attached { link: L0, slots: 3 });
     let end = rank.on(SessionEvent::End { link: L0, sequence: 0, position: Position::new(2, 0) });
@@ -446,7 +447,7 @@ fn a_stream_that_is_restarted_is_acknowledged_anew_from_its_beginning() {
 
 #[test]
 fn a_rank_that_restarts_before_it_has_joined_begins_where_the_session_does() {
-    let (mut rank, _) = Rank::new(intent());
+    let (mut rank, _) = Rank::new(join_request());
     assert_eq!(rank.on(SessionEvent::Restart { from: Position::START }), []);
     let effects = rank.joined(session(), Some(home(1)));
     assert_eq!(

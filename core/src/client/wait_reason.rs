@@ -45,7 +45,7 @@ impl SessionCore {
         let held = self.slots_held();
         let wait = match self.link.attached() {
             _ if self.phase != super::SessionPhase::Running => WaitedFor::Nothing,
-            _ if self.session().is_none() => WaitedFor::Join { coordinators: self.intent.coordinators.clone() },
+            _ if self.session().is_none() => WaitedFor::Join { coordinators: self.join_request.coordinators.clone() },
             _ if held > 0 && self.is_out_of_slots() => WaitedFor::Trainer { slots: held },
             Some((home, transport)) => WaitedFor::Batch { home: home.name.clone(), transport },
             None if self.link.home.is_none() || self.link.no_worker => {

@@ -58,7 +58,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// Returns the most bytes that this thread had in use at once while `work` ran, beyond those before it.
-pub fn most_bytes(work: impl FnOnce()) -> u64 {
+pub fn max_bytes(work: impl FnOnce()) -> u64 {
     IN_USE.with(|in_use| in_use.set((0, 0)));
     work();
     IN_USE.with(|in_use| u64::try_from(in_use.get().1).expect("it starts at 0"))

@@ -25,9 +25,9 @@ pub struct FuzzTarget {
     /// Makes valid inputs, from which the fuzzer starts. They are made anew each time, so that they follow the formats.
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// The most bytes that it may have in use at once for an empty input.
-    most_bytes: u64,
+    max_bytes: u64,
     /// The most further bytes for each byte of the input.
-    most_bytes_per_byte: u64,
+    max_bytes_per_byte: u64,
 }
 
 impl FuzzTarget {
@@ -36,14 +36,14 @@ impl FuzzTarget {
     /// # Panics
     /// If a property does not hold.
     pub fn run(&self, data: &[u8]) {
-        let used = heap::most_bytes(|| (self.read)(data));
-        let most = self.most_bytes + self.most_bytes_per_byte * data.len() as u64;
+        let used = heap::max_bytes(|| (self.read)(data));
+        let most = self.max_bytes + self.max_bytes_per_byte * data.len() as u64;
         assert!(used <= most, "`{}` had {used} bytes in use, {most} are allowed for {} bytes", self.name, data.len());
     }
 }
 
 const fn target(name: &'static str, read: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>) -> FuzzTarget {
-    FuzzTarget { name, read, seeds, most_bytes: 4 << 20, most_bytes_per_byte: 128 }
+    FuzzTarget { name, read, seeds, max_bytes: 4 << 20, max_bytes_per_byte: 128 }
 }
 
 /// All targets.
@@ -64,7 +64,7 @@ pub const ALL: &[FuzzTarget] = &[
     target("voc", texts::voc, texts::voc_seeds),
     target("texts", texts::texts, texts::texts_seeds),
     target("pem", pem::read, pem::seeds),
-    FuzzTarget { most_bytes: 16 << 20, ..target("decode", decode::read, decode::seeds) },
+    FuzzTarget { max_bytes: 16 << 20, ..target("decode", decode::read, decode::seeds) },
     // The TIFF reader applies our limits only after it has read its directories, for which it takes up to 256 MiB.
-    FuzzTarget { most_bytes: 272 << 20, ..target("tiff", decode::tiff, decode::tiff_seeds) },
+    FuzzTarget { max_bytes: 272 << 20, ..target("tiff", decode::tiff, decode::tiff_seeds) },
 ];

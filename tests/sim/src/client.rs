@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, collections::VecDeque, rc::Rc};
 use spdl_core::{
     Position, Receipt, SampleId,
     client::{
-        HomeTransport, Intent, LinkFailure, LinkId, Progress, RankError, SessionCore, SessionEffect, SessionEvent,
+        HomeTransport, JoinRequest, LinkFailure, LinkId, Progress, RankError, SessionCore, SessionEffect, SessionEvent,
         SessionNote, Timing,
     },
     layout::entry_flags,
@@ -87,15 +87,15 @@ impl Batch {
 
 impl ClientProcess {
     pub(crate) fn new(
-        intent: Intent,
+        join_request: JoinRequest,
         timing: Timing,
         (launcher, launch): (usize, u64),
         mut process: Process,
         now_us: u64,
     ) -> Self {
-        let rank = intent.rank;
+        let rank = join_request.rank;
         process.running = Running::Yes;
-        let core = SessionCore::new(intent, timing, process.clock.read_ms(now_us));
+        let core = SessionCore::new(join_request, timing, process.clock.read_ms(now_us));
         Self {
             process,
             asking: Asking::default(),

@@ -7,7 +7,7 @@
 
 use spdl_core::{
     Position, Receipt,
-    client::{Intent, Timing},
+    client::{JoinRequest, Timing},
     messages::{Refusal, Start},
 };
 
@@ -169,7 +169,7 @@ impl World {
         let job = &self.scenario.jobs[*job].job;
         let fingerprint = matches!(start, Start::At(_)).then(|| job.fingerprint());
         let current = &self.launchers[launcher].current;
-        let intent = Intent {
+        let join_request = JoinRequest {
             job: job.name.clone(),
             run: run.clone(),
             rank,
@@ -185,7 +185,7 @@ impl World {
             client: format!("c{client}"),
             nonce: self.dice.bits(),
             slots: self.scenario.slots,
-            ways: self.scenario.ways,
+            transports: self.scenario.transports,
             socket: None,
             coordinators: "c".into(),
         };
@@ -193,7 +193,7 @@ impl World {
         process.start(self.now_us, self.scenario.drift, &mut self.dice);
         // Coordinators that are down for long must not end a launch in the simulation.
         let timing = Timing { join_timeout_ms: 10_000_000, ..Timing::default() };
-        self.clients.push(ClientProcess::new(intent, timing, (launcher, launch), process, self.now_us));
+        self.clients.push(ClientProcess::new(join_request, timing, (launcher, launch), process, self.now_us));
         self.launchers[launcher].current.ranks[rank as usize] = Some(client);
         self.after_client(client);
     }

@@ -82,7 +82,7 @@ pub(crate) struct Scenario {
     pub(crate) has_launch_ids: bool,
     /// Whether the client reports QUIC batches to its core as they arrive instead of in order.
     pub(crate) is_unordered: bool,
-    pub(crate) ways: AllowedTransports,
+    pub(crate) transports: AllowedTransports,
     pub(crate) config: Config,
     pub(crate) step_us: u64,
     pub(crate) fill_us: u64,
@@ -136,7 +136,7 @@ impl Scenario {
             restarts,
             has_launch_ids: restarts == Restarts::Alone || dice.percent(50),
             is_unordered: dice.percent(30),
-            ways: dice.pick(&[
+            transports: dice.pick(&[
                 AllowedTransports::Auto,
                 AllowedTransports::Auto,
                 AllowedTransports::Auto,

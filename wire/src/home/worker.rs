@@ -19,7 +19,7 @@ use super::{ATTACH_TIMEOUT, CLOSE_TIMEOUT, ChannelError, Inbound, Outbound, ende
 use crate::{
     frame::{FrameError, FrameReader, FrameWriter},
     local::{self, LocalListener},
-    log_limit::LogLimit,
+    log_limit::{LOG_PERIOD, LogLimit},
     pending::PendingConnections,
     quic::{self, Close, HANDSHAKE_TIMEOUT},
     rejections::{RejectionCause, Rejections},
@@ -31,8 +31,6 @@ const CLIENTS: [Role; 2] = [Role::Client, Role::Admin];
 /// The most connections that have not attached yet: over QUIC, and over the socket, where each takes a descriptor.
 const MAX_PENDING: usize = 256;
 const MAX_PENDING_LOCAL: usize = 64;
-/// Messages that many peers can cause are logged at most once in this time.
-const LOG_PERIOD: Duration = Duration::from_secs(30);
 /// How long accepting pauses when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

@@ -168,7 +168,7 @@ fn stage_figures() -> impl Strategy<Value = StageStats> {
     })
 }
 
-fn store_figures() -> impl Strategy<Value = StoreStats> {
+fn store_stats() -> impl Strategy<Value = StoreStats> {
     any::<[u64; 9]>().prop_map(|n| StoreStats {
         requests: n[0],
         retries: n[1],
@@ -194,7 +194,7 @@ fn bad_sample() -> impl Strategy<Value = BadSample> {
 
 fn worker_beat() -> impl Strategy<Value = WorkerHeartbeat> {
     let lists = (vec(rank_figures(), 0..3), vec(stage_figures(), 0..3), vec(bad_sample(), 0..3));
-    (home(), 0.0..1e3_f64, any::<bool>(), lists, store_figures()).prop_map(|(home, cores, draining, lists, store)| {
+    (home(), 0.0..1e3_f64, any::<bool>(), lists, store_stats()).prop_map(|(home, cores, draining, lists, store)| {
         let (ranks, stages, bad_samples) = lists;
         WorkerHeartbeat { home, cores, draining, ranks, stages, store, bad_samples }
     })

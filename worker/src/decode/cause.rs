@@ -76,10 +76,10 @@ pub enum BadSampleProblem {
     )]
     TooLarge { field: String, width: u32, height: u32, side_pixels: u32, pixels: u64 },
     #[error(
-        "field `{field}` is a picture of {width}x{height} that takes {needed_bytes} bytes to decode; {most_bytes} are for \
+        "field `{field}` is a picture of {width}x{height} that takes {needed_bytes} bytes to decode; {max_bytes} are for \
          decoding (a part of the memory budget)"
     )]
-    TooMuchMemory { field: String, width: u32, height: u32, needed_bytes: u64, most_bytes: u64 },
+    TooMuchMemory { field: String, width: u32, height: u32, needed_bytes: u64, max_bytes: u64 },
     #[error("field `{field}` is \"{text}\", not a whole number")]
     NotANumber { field: String, text: String },
     #[error("field `{field}` is \"{text}\", outside the range of {dtype}")]

@@ -21,7 +21,7 @@ pub struct DecodeMemory {
 pub(crate) struct DecodeLimits {
     /// Maximum bytes for all pictures that are being decoded. When raised, larger pictures can be decoded, and less is
     /// cached meanwhile.
-    pub(crate) most_bytes: u64,
+    pub(crate) max_bytes: u64,
     /// Part of these bytes that is reserved for decoding; the rest is lent by the cache.
     pub(crate) own_bytes: u64,
     /// Maximum bytes that a thread keeps between pictures.
@@ -46,13 +46,13 @@ pub(crate) struct MemoryPermit<'m> {
 /// The error of a request for more than the total memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NeverFits {
-    pub(crate) most_bytes: u64,
+    pub(crate) max_bytes: u64,
 }
 
 impl Default for DecodeMemory {
     /// Returns memory without a limit.
     fn default() -> Self {
-        let limits = DecodeLimits { most_bytes: u64::MAX, own_bytes: u64::MAX, kept_bytes: 64 << 20 };
+        let limits = DecodeLimits { max_bytes: u64::MAX, own_bytes: u64::MAX, kept_bytes: 64 << 20 };
         Self::new(limits, Box::new(|_| ()))
     }
 }
@@ -68,9 +68,9 @@ impl DecodeMemory {
 
     /// Reserves `bytes`; blocks until they are free. A thread that holds a permit must not ask for another.
     pub(crate) fn take(&self, bytes: u64) -> Result<MemoryPermit<'_>, NeverFits> {
-        let most_bytes = self.limits.most_bytes;
-        if bytes > most_bytes {
-            return Err(NeverFits { most_bytes });
+        let max_bytes = self.limits.max_bytes;
+        if bytes > max_bytes {
+            return Err(NeverFits { max_bytes });
         }
         self.wait(bytes);
         Ok(MemoryPermit { memory: self, bytes })
@@ -78,7 +78,7 @@ impl DecodeMemory {
 
     /// Reserves all memory, so that nothing else is decoded meanwhile.
     pub(crate) fn take_all(&self) -> MemoryPermit<'_> {
-        let bytes = self.limits.most_bytes;
+        let bytes = self.limits.max_bytes;
         self.wait(bytes);
         MemoryPermit { memory: self, bytes }
     }
@@ -90,7 +90,7 @@ impl DecodeMemory {
 
     fn wait(&self, bytes: u64) {
         let mut state = self.state.lock();
-        let fits = |state: &ShareState| state.used_bytes <= self.limits.most_bytes - bytes;
+        let fits = |state: &ShareState| state.used_bytes <= self.limits.max_bytes - bytes;
         if !state.waiting.is_empty() || !fits(&state) {
             let ticket = state.next_ticket;
             state.next_ticket += 1;
@@ -145,9 +145,9 @@ mod tests {
     fn what_never_fits_is_refused_and_what_fits_alone_goes_alone() {
         let most = Arc::new(AtomicU64::new(0));
         let told = most.clone();
-        let limits = DecodeLimits { most_bytes: 100, own_bytes: 40, kept_bytes: 0 };
+        let limits = DecodeLimits { max_bytes: 100, own_bytes: 40, kept_bytes: 0 };
         let memory = DecodeMemory::new(limits, Box::new(move |over| _ = told.fetch_max(over, SeqCst)));
-        assert_eq!(memory.take(101).unwrap_err(), NeverFits { most_bytes: 100 });
+        assert_eq!(memory.take(101).unwrap_err(), NeverFits { max_bytes: 100 });
         let running = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for thread in 0..8 {

@@ -186,7 +186,7 @@ impl OpenDataset {
     }
 
     /// Returns the record index of a shard if it is in memory.
-    pub(crate) fn index_at_hand(&self, shard: u32) -> Option<IndexHold> {
+    pub(crate) fn index_in_memory(&self, shard: u32) -> Option<IndexHold> {
         let (id, cell) = self.indexes.known(self, shard)?;
         let hold = IndexHold { indexes: self.indexes.clone(), id: Some(id), cell };
         hold.cell.initialized().then_some(hold)

@@ -209,8 +209,8 @@ impl Resources {
 
     /// Returns the counts of faults of stores and of the disk cache that were recovered from.
     #[must_use]
-    pub fn store_figures(&self) -> StoreStats {
-        self.fetcher.store_figures()
+    pub fn store_stats(&self) -> StoreStats {
+        self.fetcher.store_stats()
     }
 
     /// Returns the current bytes of slabs and of cached blocks.

@@ -239,7 +239,7 @@ impl Fetcher {
     }
 
     /// Returns the block if it is completely in memory.
-    pub(crate) fn at_hand(self: &Arc<Self>, key: BlockKey) -> Option<BlockBytes> {
+    pub(crate) fn in_memory(self: &Arc<Self>, key: BlockKey) -> Option<BlockBytes> {
         let hold = self.hold(&mut self.memory.lock(), key)?;
         let LoadState::Ready(pieces) = hold.load.state.borrow().clone() else { return None };
         Some(BlockBytes { pieces, _guard: Guard::Held(hold) })
@@ -257,7 +257,7 @@ impl Fetcher {
 
     /// Returns the counts of faults of stores and of the disk cache that were recovered from.
     #[must_use]
-    pub fn store_figures(&self) -> StoreStats {
+    pub fn store_stats(&self) -> StoreStats {
         let cache_faults = self.disk.as_ref().map_or(0, |disk| disk.faults());
         StoreStats { cache_faults, ..self.requests.stats() }
     }

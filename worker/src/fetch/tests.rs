@@ -136,7 +136,7 @@ async fn failed_cut_and_hanging_requests_are_repeated_for_ever_and_refusals_are_
     let error = fetcher.fetch(&block, vec![10..20]).await.unwrap_err();
     assert!(!error.is_retryable());
     assert!(error.to_string().contains("`a.tar`") && error.to_string().contains("403"), "{error}");
-    let stats = fetcher.store_figures();
+    let stats = fetcher.store_stats();
     assert_eq!((stats.requests, stats.retries, stats.timeouts, stats.refusals), (48, 45, 1, 3));
     assert_eq!(stats.trouble_ms, 0);
 }

@@ -40,7 +40,7 @@ pub(super) struct Heartbeats {
     pub(super) resources: Arc<Resources>,
     pub(super) ranks: Arc<Ranks>,
     /// Whether a coordinator has accepted the last heartbeat.
-    pub(super) is_heard: watch::Sender<bool>,
+    pub(super) is_accepted: watch::Sender<bool>,
     pub(super) draining: watch::Sender<Draining>,
 }
 
@@ -87,7 +87,7 @@ impl Heartbeats {
                     }
                 }
                 Err(error) => {
-                    self.is_heard.send_replace(false);
+                    self.is_accepted.send_replace(false);
                     if !is_loss_logged {
                         let coordinators = coordinator_client.coordinators();
                         tracing::warn!(%coordinators, %error, "coordinator is away; serving goes on");
@@ -108,12 +108,12 @@ impl Heartbeats {
         bad_samples_sent: usize,
         is_draining: bool,
     ) -> (Duration, Option<String>) {
-        let HeartbeatReply { is_heard, are_bad_kept, pause_ms, refusal } = read_reply(reply, bad_samples_sent);
+        let HeartbeatReply { is_accepted, are_bad_kept, pause_ms, refusal } = read_reply(reply, bad_samples_sent);
         if are_bad_kept {
             self.resources.acknowledge_bad(bad_samples_sent);
         }
-        self.is_heard.send_replace(is_heard);
-        if is_heard && is_draining {
+        self.is_accepted.send_replace(is_accepted);
+        if is_accepted && is_draining {
             self.draining.send_replace(Draining::Heard);
         }
         (Duration::from_millis(pause_ms.clamp(*HEARTBEAT_MS.start(), *HEARTBEAT_MS.end())), refusal)
@@ -126,7 +126,7 @@ impl Heartbeats {
             draining,
             ranks: self.ranks.stats(),
             stages: self.resources.stages(),
-            store: self.resources.store_figures(),
+            store: self.resources.store_stats(),
             bad_samples: self.resources.bad_samples(BAD_PER_HEARTBEAT),
         }
     }
@@ -151,19 +151,23 @@ impl Heartbeats {
 /// The meaning of a reply to a heartbeat.
 #[derive(Debug, PartialEq, Eq)]
 struct HeartbeatReply {
-    is_heard: bool,
+    is_accepted: bool,
     are_bad_kept: bool,
     pause_ms: u64,
     refusal: Option<String>,
 }
 
 fn read_reply(reply: FromCoordinator, bad_samples_sent: usize) -> HeartbeatReply {
-    let refused =
-        |is_heard, cause| HeartbeatReply { is_heard, are_bad_kept: false, pause_ms: REFUSED_MS, refusal: Some(cause) };
+    let refused = |is_accepted, cause| HeartbeatReply {
+        is_accepted,
+        are_bad_kept: false,
+        pause_ms: REFUSED_MS,
+        refusal: Some(cause),
+    };
     match reply {
         FromCoordinator::Heard { beat_ms, .. } => {
             let pause_ms = if bad_samples_sent == BAD_PER_HEARTBEAT { *HEARTBEAT_MS.start() } else { beat_ms };
-            HeartbeatReply { is_heard: true, are_bad_kept: true, pause_ms, refusal: None }
+            HeartbeatReply { is_accepted: true, are_bad_kept: true, pause_ms, refusal: None }
         }
         // The coordinator got the heartbeat but could not store the bad samples, so they are sent again.
         FromCoordinator::Refused(refusal @ (Refusal::Internal { .. } | Refusal::Unwritable { .. })) => {
@@ -180,10 +184,10 @@ mod tests {
     #[test]
     fn a_heartbeat_is_heard_even_if_its_bad_samples_cannot_be_kept_and_they_are_sent_again() {
         let full = FromCoordinator::Refused(Refusal::Unwritable { cause: "the disk is full".to_owned() });
-        let HeartbeatReply { is_heard, are_bad_kept, pause_ms, refusal } = read_reply(full, 3);
-        assert!(is_heard && !are_bad_kept && pause_ms == REFUSED_MS, "a worker that ends need not wait");
+        let HeartbeatReply { is_accepted, are_bad_kept, pause_ms, refusal } = read_reply(full, 3);
+        assert!(is_accepted && !are_bad_kept && pause_ms == REFUSED_MS, "a worker that ends need not wait");
         assert!(refusal.unwrap().contains("the disk is full"));
         assert!(read_reply(FromCoordinator::Heard { beat_ms: 7, liveness_ms: 9 }, 3).are_bad_kept);
-        assert!(!read_reply(FromCoordinator::Done, 0).is_heard);
+        assert!(!read_reply(FromCoordinator::Done, 0).is_accepted);
     }
 }

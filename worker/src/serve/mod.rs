@@ -122,7 +122,7 @@ pub struct Worker {
     heartbeat_task: JoinHandle<()>,
     serving: JoinHandle<()>,
     shutdown: watch::Sender<Shutdown>,
-    is_heard: watch::Receiver<bool>,
+    is_accepted: watch::Receiver<bool>,
     /// Whether all ranks have left since the worker started to drain.
     is_served: watch::Receiver<bool>,
 }
@@ -156,7 +156,7 @@ impl Worker {
             socket: local.as_ref().map(|local| local.path().to_string_lossy().into_owned()),
         };
         let ranks = Ranks::new(ranks);
-        let (is_heard_out, is_heard) = watch::channel(false);
+        let (accepted, is_accepted) = watch::channel(false);
         let heartbeats = Arc::new(Heartbeats {
             coordinator_client: heartbeats::coordinator_client(
                 quic::client_endpoint(&identity, &quic_settings)?,
@@ -165,7 +165,7 @@ impl Worker {
             home: home.clone(),
             resources: resources.clone(),
             ranks: ranks.clone(),
-            is_heard: is_heard_out,
+            is_accepted: accepted,
             draining: watch::Sender::default(),
         });
         let (shutdown, shutdown_stage) = watch::channel(Shutdown::Running);
@@ -197,7 +197,7 @@ impl Worker {
             heartbeat_task,
             serving,
             shutdown,
-            is_heard,
+            is_accepted,
             is_served,
         })
     }
@@ -228,8 +228,8 @@ impl Worker {
 
     /// Returns a channel that holds whether the coordinator has accepted the last heartbeat.
     #[must_use]
-    pub fn is_heard(&self) -> watch::Receiver<bool> {
-        self.is_heard.clone()
+    pub fn is_accepted(&self) -> watch::Receiver<bool> {
+        self.is_accepted.clone()
     }
 
     /// Leaves the cluster within two seconds. Asks the coordinator to send no more ranks and the clients to find other

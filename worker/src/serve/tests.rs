@@ -268,8 +268,8 @@ async fn serving_goes_on_while_the_coordinator_is_away() {
     let mut coordinator = Coordinator::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 0);
     let worker = Worker::start(cluster.settings(coordinator.address), resources(PLENTY, None)).await.unwrap();
     coordinator.beat_with(|_| true).await;
-    let mut is_heard = worker.is_heard();
-    tokio::time::timeout(LONG, is_heard.wait_for(|heard| *heard)).await.unwrap().unwrap();
+    let mut is_accepted = worker.is_accepted();
+    tokio::time::timeout(LONG, is_accepted.wait_for(|heard| *heard)).await.unwrap().unwrap();
     coordinator.task.abort();
     let mut client = cluster.attach(&worker, "here", wish(scene.session(1), 0)).await.unwrap();
     let mut seen = BTreeMap::new();

@@ -79,10 +79,10 @@ struct RankVerdict {
 pub(super) async fn audit(name: &str, connection: &Connection, json: bool) -> Outcome {
     let known = ask(name, connection).await?;
     let open = job_file::open_frozen(known.job.clone()).await?;
-    let mut verdict = judge(&open, &known);
+    let mut verdict = compare(&open, &known);
     if !verdict.equal {
         tokio::time::sleep(SECOND_LOOK).await;
-        verdict = judge(&open, &ask(name, connection).await?);
+        verdict = compare(&open, &ask(name, connection).await?);
     }
     if json {
         report::json(&verdict)?;
@@ -134,8 +134,9 @@ async fn bad_samples(job: &str, connection: &Connection) -> Result<HashSet<Sampl
     }
 }
 
-fn judge(open: &OpenJob, known: &KnownBadSamples) -> Verdict {
-    let sessions: Vec<SessionVerdict> = known.sessions.iter().map(|session| rejudge(open, known, session)).collect();
+fn compare(open: &OpenJob, known: &KnownBadSamples) -> Verdict {
+    let sessions: Vec<SessionVerdict> =
+        known.sessions.iter().map(|session| compare_session(open, known, session)).collect();
     let (from, to, gap) =
         reach(&known.sessions, |session, at| open.plan.step(at, &batches(open, session)).map(|step| step.from));
     let mut difference = sessions.iter().find_map(first_difference).or(gap);
@@ -164,7 +165,7 @@ fn batches(open: &OpenJob, session: &SessionStatus) -> BatchParams {
 
 /// Recomputes, for each rank of a session, the receipt of the plan up to the rank's position, and compares it with the
 /// rank's.
-fn rejudge(open: &OpenJob, known: &KnownBadSamples, session: &SessionStatus) -> SessionVerdict {
+fn compare_session(open: &OpenJob, known: &KnownBadSamples, session: &SessionStatus) -> SessionVerdict {
     let batches = batches(open, session);
     let mut planned: Vec<PlannedDelivery> = session.ranks.iter().map(|_| PlannedDelivery::default()).collect();
     let furthest = session.ranks.iter().map(|rank| rank.position).max().unwrap_or(session.start);

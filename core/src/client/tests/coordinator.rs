@@ -55,10 +55,10 @@ fn a_coordinator_that_forgot_the_session_is_joined_again_from_its_start_without_
 
 #[test]
 fn a_session_that_is_not_ours_is_refused_with_both_values() {
-    let wanting = |change: fn(&mut Intent)| {
-        let mut intent = intent();
-        change(&mut intent);
-        let (mut rank, _) = Rank::new(intent);
+    let wanting = |change: fn(&mut JoinRequest)| {
+        let mut join_request = join_request();
+        change(&mut join_request);
+        let (mut rank, _) = Rank::new(join_request);
         match rank.joined(session(), None).pop() {
             Some(SessionEffect::Fail(error)) => error.to_string(),
             other => panic!("{other:?}"),
@@ -76,7 +76,7 @@ fn a_session_that_is_not_ours_is_refused_with_both_values() {
 
 #[test]
 fn a_coordinator_that_is_never_there_is_an_error_with_address_and_cause() {
-    let (mut rank, _) = Rank::new(intent());
+    let (mut rank, _) = Rank::new(join_request());
     for _ in 0..1000 {
         let effects = rank.on(SessionEvent::Unanswered { cause: "connection refused".into() });
         if let [SessionEffect::Fail(error)] = &effects[..] {
@@ -184,7 +184,7 @@ fn in_use() -> Refusal {
 
 #[test]
 fn a_run_that_is_in_use_is_asked_for_until_its_ranks_would_be_known_to_be_dead_and_then_it_is_an_error() {
-    let (mut rank, _) = Rank::new(intent());
+    let (mut rank, _) = Rank::new(join_request());
     let mut joins = 0;
     let error = loop {
         match &rank.answered(FromCoordinator::Refused(in_use()))[..] {
@@ -200,7 +200,7 @@ fn a_run_that_is_in_use_is_asked_for_until_its_ranks_would_be_known_to_be_dead_a
 
 #[test]
 fn a_run_whose_ranks_were_dead_is_joined_once_the_coordinator_knows() {
-    let (mut rank, _) = Rank::new(intent());
+    let (mut rank, _) = Rank::new(join_request());
     for _ in 0..10 {
         assert_eq!(rank.answered(FromCoordinator::Refused(in_use())), []);
         rank.wake();
@@ -210,7 +210,7 @@ fn a_run_whose_ranks_were_dead_is_joined_once_the_coordinator_knows() {
 
 #[test]
 fn a_coordinator_that_was_away_is_given_the_time_again_in_which_it_finds_the_dead() {
-    let (mut rank, _) = Rank::new(intent());
+    let (mut rank, _) = Rank::new(join_request());
     let refused_until = |rank: &mut Rank, end_ms: u64| {
         while rank.now_ms < end_ms {
             assert_eq!(rank.answered(FromCoordinator::Refused(in_use())), [], "at {}", rank.now_ms);
@@ -226,7 +226,7 @@ fn a_coordinator_that_was_away_is_given_the_time_again_in_which_it_finds_the_dea
 
 #[test]
 fn the_first_rank_says_where_its_session_starts_and_why() {
-    let (mut rank, _) = Rank::new(Intent { rank: 0, run: "lr-1".into(), ..intent() });
+    let (mut rank, _) = Rank::new(JoinRequest { rank: 0, run: "lr-1".into(), ..join_request() });
     let reason = StartReason::Resumed { session: SessionId(6) };
     let session = Box::new(Session { start: at(48), ..session() });
     rank.core.handle(

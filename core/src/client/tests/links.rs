@@ -76,7 +76,7 @@ fn a_link_whose_batches_are_all_freed_leaves_nothing_behind_that_is_waited_for()
 
 #[test]
 fn a_rank_that_waits_for_a_home_to_answer_wakes_to_give_it_up() {
-    let (mut rank, _) = Rank::new(Intent { ways: AllowedTransports::Quic, ..intent() });
+    let (mut rank, _) = Rank::new(JoinRequest { transports: AllowedTransports::Quic, ..join_request() });
     rank.joined(session(), Some(home(1)));
     assert_eq!(rank.core.link_wake_ms(), Some(10_000));
     rank.on(SessionEvent::Attached { link: L0, slots: 3 });
@@ -120,7 +120,7 @@ fn a_trainer_that_holds_every_batch_is_what_a_rank_waits_for_and_one_that_holds_
 
 #[test]
 fn what_is_waited_for_is_named_from_the_join_to_the_end() {
-    let (mut rank, _) = Rank::new(intent());
+    let (mut rank, _) = Rank::new(join_request());
     let text = |rank: &Rank| rank.core.wait_reason(rank.now_ms).to_string();
     assert!(text(&rank).contains("has not joined at `coord:1`"), "{}", text(&rank));
     rank.joined(session(), None);

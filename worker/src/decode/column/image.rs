@@ -47,9 +47,9 @@ impl ColumnDecoder for ImageDecoder {
         let left = if plan.mirrored { x.size - x.place - x.pixels } else { x.place };
         let frame = Frame { place: [left, y.place], pixels: [x.pixels, y.pixels], orientation };
         let needed_bytes = picture.memory_bytes(stored, (writer, &frame));
-        let _permit = resources.memory.take(needed_bytes).map_err(|NeverFits { most_bytes }| {
+        let _permit = resources.memory.take(needed_bytes).map_err(|NeverFits { max_bytes }| {
             let [width, height] = picture.stored;
-            BadSampleProblem::TooMuchMemory { field: field.to_owned(), width, height, needed_bytes, most_bytes }
+            BadSampleProblem::TooMuchMemory { field: field.to_owned(), width, height, needed_bytes, max_bytes }
         })?;
         resources.counts.count(&picture);
         picture

@@ -104,7 +104,7 @@ fn a_picture_that_claims_to_be_huge_is_refused_before_it_is_decoded() {
 
 #[test]
 fn a_picture_that_takes_more_memory_than_there_is_names_its_size_what_it_takes_and_the_limit() {
-    let limits = DecodeLimits { most_bytes: 300_000, own_bytes: 300_000, kept_bytes: 1000 };
+    let limits = DecodeLimits { max_bytes: 300_000, own_bytes: 300_000, kept_bytes: 1000 };
     let memory = Arc::new(DecodeMemory::new(limits, Box::new(|_| ())));
     let decoder = Decoder::new(&job(&[&image_column(RESIZE, "")]), CLASSES).unwrap().with_memory(memory.clone());
     let decode = |bytes: &[u8]| {
@@ -126,7 +126,7 @@ fn a_picture_that_takes_more_memory_than_there_is_names_its_size_what_it_takes_a
 
 #[test]
 fn a_large_png_comes_in_rows_and_takes_little_memory() {
-    let limits = DecodeLimits { most_bytes: 2_000_000, own_bytes: 2_000_000, kept_bytes: 1000 };
+    let limits = DecodeLimits { max_bytes: 2_000_000, own_bytes: 2_000_000, kept_bytes: 1000 };
     let memory = Arc::new(DecodeMemory::new(limits, Box::new(|_| ())));
     let large = reference(CAT).resize_exact(1800, 1300, image::imageops::FilterType::Nearest);
     let job = job(&[&image_column("{ resize = { size = [64, 80] } }", "")]);

@@ -243,7 +243,7 @@ impl Filling {
     }
 
     fn fetch(&mut self, group: Group) {
-        match records::at_hand(&self.feed, group) {
+        match records::in_memory(&self.feed, group) {
             Ok(fetched) => self.ready.push(fetched),
             Err(group) => self.await_bytes(group[0].block, records::fetch(self.feed.clone(), group)),
         }

@@ -35,13 +35,13 @@ pub(super) struct FoundSample {
 
 /// Returns the group with its bytes if both block and index are in memory, and the group alone otherwise.
 #[allow(clippy::result_large_err, reason = "the caller goes on with the group, which a box would allocate for")]
-pub(super) fn at_hand(feed: &Feed, group: Group) -> Result<FetchedGroup, Group> {
+pub(super) fn in_memory(feed: &Feed, group: Group) -> Result<FetchedGroup, Group> {
     let block = group[0].block;
     let found = || {
-        let index = feed.dataset.index_at_hand(feed.dataset.block(block).shard)?;
+        let index = feed.dataset.index_in_memory(feed.dataset.block(block).shard)?;
         // An index that contradicts the manifest is reported by `fetch`.
         let samples = find(feed, &index, &group, |_| ()).ok()?;
-        let bytes = feed.resources.fetcher.at_hand(feed.dataset.block_key(block))?;
+        let bytes = feed.resources.fetcher.in_memory(feed.dataset.block_key(block))?;
         Some(FetchedGroup { block, bytes, index, samples })
     };
     found().ok_or(group)
