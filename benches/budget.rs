@@ -11,7 +11,7 @@ use std::{
 };
 
 use rustix::process::Signal;
-use spdl_testkit::processes::{self, Cluster, Dataset, Process};
+use spdl_testkit::processes::{self, Cluster, ServerProcess, TestDataset};
 
 /// The time until memory and slots are filled.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -36,13 +36,13 @@ fn cores_used(pid: u32, over: Duration) -> f64 {
 }
 
 fn main() {
-    if !arguments::ask_for_figures() {
+    if !arguments::request_stats() {
         return;
     }
     let seconds = arguments::number("--seconds", 20);
     let over = Duration::from_secs(seconds);
     processes::set_limit(30 * (over + SETTLE));
-    let dataset = Dataset::of_pictures(1000, 256);
+    let dataset = TestDataset::of_pictures(1000, 256);
     let job = dataset.training_job("budget", 1_000_000);
     let mut cluster = Cluster::start(0);
     cluster.submit(&job);
@@ -54,7 +54,7 @@ fn main() {
             let worker = cluster.start_worker(&node, &["--cores", cores]).process.pid();
             let mut pull = cluster.ctl("client", ["pull", "--json", "--job", "budget", "--rank", "0", "--world", "1"]);
             pull.args(["--from", "0:0"]).env("SPDL_NODE", if transport == "local" { &node } else { "elsewhere" });
-            let trainer = Process::spawn(&mut pull);
+            let trainer = ServerProcess::spawn(&mut pull);
             thread::sleep(SETTLE);
             let pulling = cores_used(worker, over);
             trainer.signal(Signal::STOP);

@@ -13,8 +13,8 @@ use std::{path::Path, time::Duration};
 use serde_json::Value;
 use spdl_testkit::{
     processes::{Cluster, run},
-    proxy::{Fault, Script},
-    stored::Stored,
+    proxy::{FaultScript, RequestFault},
+    stored::StoredPictures,
 };
 
 /// The number of pictures in a shard: an object of some 350 kB.
@@ -23,28 +23,28 @@ const RANKS: u32 = 2;
 
 /// Returns the images per second of all ranks together, from a worker with empty caches, and the worker's statistics of
 /// its stores.
-fn pull(job: &Path, name: &str, stored: &Stored, script: Script) -> (f64, Value) {
+fn pull(job: &Path, name: &str, stored: &StoredPictures, script: FaultScript) -> (f64, Value) {
     let mut cluster = Cluster::start(0);
     cluster.start_worker("node-0", &["--cores", "1", "--store-silence-s", "2"]);
     cluster.submit(job);
     stored.proxy.follow(script);
     let reports = cluster.pull_all(name, RANKS, &["node-0"], &["--from", "0:0"]);
-    stored.proxy.follow(Script::default());
+    stored.proxy.follow(FaultScript::default());
     let rate = reports.iter().map(|report| report["images_per_s"].as_f64().expect("a number")).sum();
     let status = run(cluster.ctl("admin", ["status"]).arg("--json")).json();
     (rate, status["workers"][0]["store"].clone())
 }
 
 fn main() {
-    if !arguments::ask_for_figures() {
+    if !arguments::request_stats() {
         return;
     }
     let (images, rounds) = (arguments::number("--images", 1600), arguments::number("--rounds", 3));
     let latency = Duration::from_millis(arguments::number("--latency-ms", 15));
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let bad: Vec<u64> = (0..images).filter(|image| image % 100 == 50).collect();
-    let good = runtime.block_on(Stored::new(images, PER_SHARD, &[]));
-    let hurt = runtime.block_on(Stored::new(images, PER_SHARD, &bad));
+    let good = runtime.block_on(StoredPictures::new(images, PER_SHARD, &[]));
+    let hurt = runtime.block_on(StoredPictures::new(images, PER_SHARD, &bad));
     let keys = "epochs = 2\nmax_bad_fraction = 0.02";
     let (good_job, hurt_job) = (good.job_of("undisturbed", keys, 224), hurt.job_of("disturbed", keys, 224));
     println!(
@@ -53,11 +53,16 @@ fn main() {
     );
     println!("{:<14} {:>10} {:>8}  store", "", "images/s", "ratio");
     for round in 0..rounds {
-        let quiet = Script { latency, ..Script::default() };
+        let quiet = FaultScript { latency, ..FaultScript::default() };
         let (base, _) = pull(&good_job, "undisturbed", &good, quiet.clone());
         println!("{:<14} {base:>10.0} {:>8.2}", "undisturbed", 1.0);
-        let faults = vec![Fault::Status(503, None), Fault::Reset, Fault::Truncated, Fault::FlippedByte];
-        let script = Script { seed: round + 1, one_request_in: 20, faults, one_slow_object_in: 100, ..quiet };
+        let faults = vec![
+            RequestFault::Status(503, None),
+            RequestFault::Reset,
+            RequestFault::Truncated,
+            RequestFault::FlippedByte,
+        ];
+        let script = FaultScript { seed: round + 1, one_request_in: 20, faults, one_slow_object_in: 100, ..quiet };
         let (rate, store) = pull(&hurt_job, "disturbed", &hurt, script);
         println!("{:<14} {rate:>10.0} {:>8.2}  {store}", "disturbed", rate / base);
     }

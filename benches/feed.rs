@@ -36,13 +36,13 @@ use spdl_worker::{
 };
 
 /// Counts the allocations of all threads.
-struct Counting;
+struct CountingAllocator;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static ALLOCATED_BYTES: AtomicU64 = AtomicU64::new(0);
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: CountingAllocator = CountingAllocator;
 
 fn count(bytes: usize) {
     ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -50,7 +50,7 @@ fn count(bytes: usize) {
 }
 
 // SAFETY: the system's allocator does the work, with the same arguments.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
         // SAFETY: as promised by the caller.
@@ -77,7 +77,7 @@ unsafe impl GlobalAlloc for Counting {
 
 #[tokio::main(worker_threads = 2)]
 async fn main() {
-    if !arguments::ask_for_figures() {
+    if !arguments::request_stats() {
         return;
     }
     let images = arguments::number("--images", 1000);

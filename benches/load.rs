@@ -15,7 +15,7 @@ use std::{
 use bare::Bare;
 use spdl_core::job::JobFile;
 use spdl_shard::store::DatasetStore;
-use spdl_testkit::processes::{self, Cluster, Dataset, Process};
+use spdl_testkit::processes::{self, Cluster, ServerProcess, TestDataset};
 
 /// How often the ranks' progress is read.
 const LOOK: Duration = Duration::from_millis(250);
@@ -28,9 +28,9 @@ fn pull(cluster: &Cluster, world: u32, node: &str) -> (f64, f64) {
     let start = |rank: u32| {
         let mut pull = cluster.ctl("client", ["pull", "--json", "--job", "load", "--from", "0:0"]);
         pull.args(["--rank", &rank.to_string(), "--world", &world.to_string()]).env("SPDL_NODE", node);
-        Process::spawn(pull.arg("--trace").arg(&traces[rank as usize]))
+        ServerProcess::spawn(pull.arg("--trace").arg(&traces[rank as usize]))
     };
-    let mut ranks: Vec<Process> = (0..world).map(start).collect();
+    let mut ranks: Vec<ServerProcess> = (0..world).map(start).collect();
     let mut looks: Vec<Vec<usize>> = Vec::new();
     while ranks.iter_mut().all(|rank| rank.child.try_wait().expect("our child").is_none()) {
         std::thread::sleep(LOOK);
@@ -63,7 +63,7 @@ fn bare(job: &Path, cores: u64) -> Bare {
 }
 
 fn main() {
-    if !arguments::ask_for_figures() {
+    if !arguments::request_stats() {
         return;
     }
     // One worker serves all rounds.
@@ -71,7 +71,7 @@ fn main() {
     let (images, epochs, rounds) =
         (arguments::number("--images", 2000), arguments::number("--epochs", 4), arguments::number("--rounds", 3));
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
-    let dataset = Dataset::of_pictures(images, 256);
+    let dataset = TestDataset::of_pictures(images, 256);
     let job = dataset.training_job("load", epochs);
     let bare = bare(&job, cores);
     let mut cluster = Cluster::start(0);

@@ -84,7 +84,7 @@ async fn pull(job: &Job, cores: f64) -> f64 {
 }
 
 fn main() {
-    if !arguments::ask_for_figures() {
+    if !arguments::request_stats() {
         return;
     }
     let (files, pictures) = (arguments::number("--files", 20_000), arguments::number("--pictures", 2000));

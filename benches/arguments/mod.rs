@@ -1,7 +1,7 @@
 //! Reads the command line of a benchmark.
 
 /// Whether to measure: other harnesses start every target too, and only `cargo bench` passes `--bench`.
-pub(crate) fn ask_for_figures() -> bool {
+pub(crate) fn request_stats() -> bool {
     std::env::args().any(|argument| argument == "--bench")
 }
 

@@ -298,7 +298,7 @@ impl Source for InProcess {
         Ok(())
     }
 
-    fn delivered(&mut self, _: Progress) {}
+    fn record_progress(&mut self, _: Progress) {}
 
     fn serving(&self) -> Serving {
         Serving { transport: Some(Transport::InProcess), home: None }

@@ -8,7 +8,7 @@ use spdl_core::{
 };
 use spdl_wire::slab::{Slab, SlotRef};
 
-use crate::{Column, ColumnError, ContentDigest};
+use crate::{BatchColumn, ColumnError, ContentDigest};
 
 /// Takes a slot back when its batch is dropped.
 pub trait FreeSlot: Send + Sync + 'static {
@@ -90,19 +90,19 @@ impl Batch {
     }
 
     /// Returns the columns, in the job's order.
-    pub fn columns(&self) -> impl ExactSizeIterator<Item = Column<'_>> {
+    pub fn columns(&self) -> impl ExactSizeIterator<Item = BatchColumn<'_>> {
         let view = self.view();
-        (0..self.layout.columns().len()).map(move |index| Column::new(view, index))
+        (0..self.layout.columns().len()).map(move |index| BatchColumn::new(view, index))
     }
 
     /// Returns the column named `name`.
     ///
     /// # Errors
     /// Returns [`ColumnError::Missing`], which lists the columns of the batch.
-    pub fn column(&self, name: &str) -> Result<Column<'_>, ColumnError> {
+    pub fn column(&self, name: &str) -> Result<BatchColumn<'_>, ColumnError> {
         let view = self.view();
         match view.column_index(name) {
-            Some(index) => Ok(Column::new(view, index)),
+            Some(index) => Ok(BatchColumn::new(view, index)),
             None => {
                 let known: Vec<_> = self.layout.columns().iter().map(|c| format!("`{}`", c.name)).collect();
                 Err(ColumnError::Missing { column: name.to_owned(), known: known.join(", ") })

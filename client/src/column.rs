@@ -43,12 +43,12 @@ pub enum ColumnError {
 /// A column of a batch. A *fixed* column holds samples of one shape, one after the other: `[n, ...shape of a sample]`.
 /// A *ragged* column holds values of any length, one after the other, and the offsets at which they begin.
 #[derive(Clone, Copy, Debug)]
-pub struct Column<'a> {
+pub struct BatchColumn<'a> {
     batch: BatchView<'a>,
     index: usize,
 }
 
-impl<'a> Column<'a> {
+impl<'a> BatchColumn<'a> {
     pub(crate) const fn new(batch: BatchView<'a>, index: usize) -> Self {
         Self { batch, index }
     }

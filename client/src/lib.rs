@@ -41,7 +41,7 @@ mod waits;
 
 pub use batch::{Batch, FreeSlot};
 pub use blocking::Blocking;
-pub use column::{Column, ColumnError, Element};
+pub use column::{BatchColumn, ColumnError, Element};
 pub use digest::ContentDigest;
 pub use error::ClientError;
 pub use loader::Loader;

@@ -112,7 +112,7 @@ impl<S: Source> Loader<S> {
             Ok(Ok(SourceEvent::End(position))) => {
                 self.phase = LoaderPhase::Ended;
                 self.position = self.position.max(position);
-                self.source.delivered(self.progress());
+                self.source.record_progress(self.progress());
                 Ok(None)
             }
             Ok(Err(error)) => {
@@ -153,7 +153,7 @@ impl<S: Source> Loader<S> {
         }
         self.position = header.next();
         self.tally.add(header.used_bytes);
-        self.source.delivered(self.progress());
+        self.source.record_progress(self.progress());
     }
 
     /// Logs the number of bad samples. Does nothing for a pipeline in this process, which itself logs what is wrong
@@ -164,8 +164,8 @@ impl<S: Source> Loader<S> {
         }
         let (samples, substituted, masked) = self.tally.bad_samples();
         tracing::warn!(
-            "{} of {samples} samples so far were bad: in the place of {substituted} others came, {masked} are zero and flagged; \
-             `spdl-ctl status` says which they are and what is wrong with them",
+            "{} of {samples} samples so far were bad: {substituted} were substituted, {masked} are zero and flagged; \
+             `spdl-ctl status` lists them and what is wrong with them",
             substituted + masked
         );
     }

@@ -67,7 +67,7 @@ pub trait Source: Send + 'static {
     fn restart(&mut self, from: Position) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// Records what the trainer has taken so far. The loader calls this after each batch and at the end.
-    fn delivered(&mut self, progress: Progress);
+    fn record_progress(&mut self, progress: Progress);
 
     /// Returns the home that serves the rank now, and the transport.
     fn serving(&self) -> Serving;

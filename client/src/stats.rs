@@ -54,11 +54,11 @@ impl Stats {
     pub fn verdict(&self) -> String {
         let since_first_s = self.elapsed_s - self.first_batch_s.unwrap_or(self.elapsed_s);
         if self.batches == 0 && self.waited_s >= NOTABLE_WAIT_S {
-            return format!("no batch has come yet: the trainer has waited {:.1} s for the first", self.waited_s);
+            return format!("no batch has arrived yet: the trainer has waited {:.1} s for the first", self.waited_s);
         }
         let is_early = self.batches < 2 && self.waited_since_first_s < NOTABLE_WAIT_S;
         if is_early || since_first_s <= 0.0 {
-            return "too early to tell: fewer than two batches have come".to_owned();
+            return "too early for a verdict: fewer than two batches have arrived".to_owned();
         }
         let waited = self.waited_since_first_s / since_first_s;
         if waited < NEGLIGIBLE_WAIT {
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_verdict_names_who_is_waited_for() {
+    fn the_verdict_names_the_part_that_is_waited_for() {
         let stats = |waited_since_first_s| Stats {
             batches: 10,
             elapsed_s: 12.0,
@@ -191,7 +191,7 @@ mod tests {
         };
         assert!(Stats { batches: 1, ..stats(0.0) }.verdict().contains("too early"));
         let none = Stats { batches: 0, first_batch_s: None, waited_s: 50.0, ..stats(0.0) };
-        assert_eq!(none.verdict(), "no batch has come yet: the trainer has waited 50.0 s for the first");
+        assert_eq!(none.verdict(), "no batch has arrived yet: the trainer has waited 50.0 s for the first");
         let one = Stats { batches: 1, ..stats(9.5) }.verdict();
         assert_eq!(one, "the loader sets the pace: the trainer waited for batches 95 % of its time");
         assert_eq!(stats(0.05).verdict(), "the trainer sets the pace: it waited for batches 0.5 % of its time");

@@ -6,9 +6,9 @@ mod cluster;
 use std::{os::fd::AsFd, time::Duration};
 
 use cluster::{
-    Cluster, LONG, Watched,
-    coordinator::Coordinator,
-    home::{Script, TestHome},
+    LONG, TestCluster, Watched,
+    coordinator::TestCoordinator,
+    home::{HomeScript, TestHome},
     job, session, take,
 };
 use quinn::{Connection, SendStream};
@@ -55,8 +55,8 @@ const OFFENCES: [(Offence, &str); 13] = [
     (Offence::Garbage, "not a part of spdl-cluster"),
     (Offence::OversizedFrame, "4294967295 bytes"),
     (Offence::ManySlots, "4000 slots were given"),
-    (Offence::FilledBeforeAttached, "came before Attached"),
-    (Offence::UnaskedExplanation, "explained what nobody asked"),
+    (Offence::FilledBeforeAttached, "arrived before Attached"),
+    (Offence::UnaskedExplanation, "an explanation that was not requested"),
     (Offence::SlotOutOfRange, "slot 77"),
     (Offence::SlotTwice, "slot 0"),
     (Offence::TooLongForItsSlot, "the slot has"),
@@ -68,7 +68,7 @@ const OFFENCES: [(Offence, &str); 13] = [
 ];
 
 /// Starts a home that attaches each rank over QUIC and then breaks the protocol.
-fn hostile_home(cluster: &Cluster, offence: Offence) -> (Home, quinn::Endpoint) {
+fn hostile_home(cluster: &TestCluster, offence: Offence) -> (Home, quinn::Endpoint) {
     let (endpoint, quic) = cluster.server(Role::Worker);
     let serving = endpoint.clone();
     tokio::spawn(async move {
@@ -193,16 +193,16 @@ fn all_steps() -> Vec<Position> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_home_that_breaks_the_protocol_is_left_and_named_and_another_serves() {
     for (offence, expected) in OFFENCES {
-        let cluster = Cluster::new();
+        let cluster = TestCluster::new();
         let (home, _endpoint) = hostile_home(&cluster, offence);
-        let coordinator = Coordinator::start(&cluster, 1, vec![home.clone()]);
+        let coordinator = TestCoordinator::start(&cluster, 1, vec![home.clone()]);
         let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
         wait_for_reason(&mut client, expected).await;
         wait_for_reason(&mut client, "home `hostile`").await;
         let reported =
             coordinator.record.wait("the report", |record| record.beats.iter().find_map(|beat| beat.unreachable)).await;
         assert_eq!(reported, home.worker, "{offence:?}");
-        let good = TestHome::start(&cluster, 1, Script::default());
+        let good = TestHome::start(&cluster, 1, HomeScript::default());
         coordinator.record.change(|record| record.homes.push(good.home.clone()));
         assert_eq!(all_batches(&mut client).await, all_steps(), "{offence:?}");
     }
@@ -223,8 +223,8 @@ enum Passed {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_descriptor_that_is_no_slab_is_refused_and_the_socket_left_for_quic() {
     for passed in [Passed::Nothing, Passed::File, Passed::Smaller, Passed::Slab] {
-        let cluster = Cluster::new();
-        let good = TestHome::start(&cluster, 1, Script::default());
+        let cluster = TestCluster::new();
+        let good = TestHome::start(&cluster, 1, HomeScript::default());
         let path = cluster.path("hostile.sock");
         let listener = tokio::net::UnixListener::bind(&path).unwrap();
         let attempts = Watched::new(0);
@@ -254,7 +254,7 @@ async fn a_descriptor_that_is_no_slab_is_refused_and_the_socket_left_for_quic() 
             }
         });
         let home = Home { socket: Some(path.to_str().unwrap().to_owned()), ..good.home.clone() };
-        let coordinator = Coordinator::start(&cluster, 1, vec![home]);
+        let coordinator = TestCoordinator::start(&cluster, 1, vec![home]);
         let client = cluster.client(coordinator.address);
         if matches!(passed, Passed::Slab) {
             let mut client = client.transports(AllowedTransports::Local).connect(0, 1).await.unwrap();
@@ -268,7 +268,7 @@ async fn a_descriptor_that_is_no_slab_is_refused_and_the_socket_left_for_quic() 
 }
 
 /// Starts a coordinator that sends these bytes as answers, one per request, and repeats the last.
-fn raw_coordinator(cluster: &Cluster, answers: Vec<Vec<u8>>) -> (std::net::SocketAddr, Watched<usize>) {
+fn raw_coordinator(cluster: &TestCluster, answers: Vec<Vec<u8>>) -> (std::net::SocketAddr, Watched<usize>) {
     let (endpoint, address) = cluster.server(Role::Coordinator);
     let asked = Watched::new(0_usize);
     let counted = asked.clone();
@@ -320,9 +320,9 @@ fn nonsense() -> Vec<Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_coordinator_that_answers_nonsense_is_asked_again_before_and_after_the_join() {
-    let cluster = Cluster::new();
-    let home = TestHome::start(&cluster, 1, Script::default());
+async fn a_request_that_gets_an_invalid_answer_is_repeated_before_and_after_the_join() {
+    let cluster = TestCluster::new();
+    let home = TestHome::start(&cluster, 1, HomeScript::default());
     let good = joined(session(1), Some(home.home.clone()));
     let answers: Vec<Vec<u8>> = nonsense().into_iter().chain([good]).chain(nonsense()).collect();
     let last = answers.len();
@@ -346,7 +346,7 @@ async fn a_session_that_makes_no_sense_is_refused_by_the_client() {
         (|session| session.global_batch = u32::MAX, "more than the"),
     ];
     for (change, expected) in changes {
-        let cluster = Cluster::new();
+        let cluster = TestCluster::new();
         let mut wrong = session(1);
         change(&mut wrong);
         let (address, _) = raw_coordinator(&cluster, vec![joined(wrong, None)]);

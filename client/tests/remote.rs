@@ -5,9 +5,9 @@ mod cluster;
 use std::{collections::VecDeque, time::Duration};
 
 use cluster::{
-    Cluster, LONG,
-    coordinator::Coordinator,
-    home::{Script, TestHome, Then},
+    LONG, TestCluster,
+    coordinator::TestCoordinator,
+    home::{HomeScript, TestHome, Then},
     job, take,
 };
 use spdl_client::{Client, ClientError, ContentDigest, State};
@@ -17,8 +17,8 @@ use spdl_core::{
     messages::{Refusal, RunName, SessionId, Stall, Start, Transport},
 };
 
-fn script(thens: impl IntoIterator<Item = (u64, Then)>) -> Script {
-    Script { thens: VecDeque::from_iter(thens), ..Script::default() }
+fn script(thens: impl IntoIterator<Item = (u64, Then)>) -> HomeScript {
+    HomeScript { thens: VecDeque::from_iter(thens), ..HomeScript::default() }
 }
 
 /// Takes all remaining batches. Returns the position of each, and the sums over all.
@@ -39,13 +39,13 @@ fn all_steps() -> Vec<Position> {
 
 #[tokio::test]
 async fn both_transports_hand_over_every_batch_in_order_with_the_same_bytes() {
-    let cluster = Cluster::new();
-    let home = TestHome::start(&cluster, 1, Script::default());
+    let cluster = TestCluster::new();
+    let home = TestHome::start(&cluster, 1, HomeScript::default());
     let mut sums = Vec::new();
     for (transports, transport) in
         [(AllowedTransports::Auto, Transport::Local), (AllowedTransports::Quic, Transport::Quic)]
     {
-        let coordinator = Coordinator::start(&cluster, 1, vec![home.home.clone()]);
+        let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
         let mut client = cluster.client(coordinator.address).transports(transports).connect(0, 1).await.unwrap();
         let first = client.next().await.unwrap().unwrap();
         assert_eq!(first.column("image").unwrap().as_slice::<f32>().unwrap()[18..36], [1.0; 18]);
@@ -72,11 +72,11 @@ async fn both_transports_hand_over_every_batch_in_order_with_the_same_bytes() {
 
 #[tokio::test]
 async fn the_ranks_of_a_world_share_the_stream() {
-    let cluster = Cluster::new();
-    let home = TestHome::start(&cluster, 1, Script::default());
+    let cluster = TestCluster::new();
+    let home = TestHome::start(&cluster, 1, HomeScript::default());
     let mut totals = Vec::new();
     for world in [1, 3] {
-        let coordinator = Coordinator::start(&cluster, world, vec![home.home.clone()]);
+        let coordinator = TestCoordinator::start(&cluster, world, vec![home.home.clone()]);
         let mut total = (Receipt::default(), ContentDigest::default());
         for rank in 0..world {
             let mut client = cluster.client(coordinator.address).connect(rank, world).await.unwrap();
@@ -93,9 +93,9 @@ async fn the_ranks_of_a_world_share_the_stream() {
 #[tokio::test]
 async fn a_home_fills_no_more_slots_than_there_are_until_one_is_given_back() {
     for transports in [AllowedTransports::Local, AllowedTransports::Quic] {
-        let cluster = Cluster::new();
-        let home = TestHome::start(&cluster, 1, Script::default());
-        let coordinator = Coordinator::start(&cluster, 1, vec![home.home.clone()]);
+        let cluster = TestCluster::new();
+        let home = TestHome::start(&cluster, 1, HomeScript::default());
+        let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
         let mut client =
             cluster.client(coordinator.address).transports(transports).slots(2).connect(0, 1).await.unwrap();
         let first = client.next().await.unwrap().unwrap();
@@ -117,10 +117,10 @@ async fn a_rank_whose_home_dies_goes_on_with_another_at_its_position() {
         ((5, Then::Die), AllowedTransports::Quic),
         ((0, Then::Die), AllowedTransports::Quic),
     ] {
-        let cluster = Cluster::new();
+        let cluster = TestCluster::new();
         let dying = TestHome::start(&cluster, 1, script([thens]));
-        let living = TestHome::start(&cluster, 2, Script { early_steps: 0, ..Script::default() });
-        let coordinator = Coordinator::start(&cluster, 1, vec![dying.home.clone(), living.elsewhere()]);
+        let living = TestHome::start(&cluster, 2, HomeScript { early_steps: 0, ..HomeScript::default() });
+        let coordinator = TestCoordinator::start(&cluster, 1, vec![dying.home.clone(), living.elsewhere()]);
         let mut client = cluster.client(coordinator.address).transports(transports).connect(0, 1).await.unwrap();
         dying.script.wait("the attach", |script| (!script.attached.is_empty()).then_some(())).await;
         let (places, ..) = drain(&mut client).await;
@@ -137,9 +137,9 @@ async fn a_rank_whose_home_dies_goes_on_with_another_at_its_position() {
 #[tokio::test]
 async fn batches_that_a_home_repeats_after_a_reconnect_are_not_handed_over_twice() {
     for transports in [AllowedTransports::Local, AllowedTransports::Quic] {
-        let cluster = Cluster::new();
+        let cluster = TestCluster::new();
         let home = TestHome::start(&cluster, 1, script([(3, Then::FaultWhenAsked)]));
-        let coordinator = Coordinator::start(&cluster, 1, vec![home.home.clone()]);
+        let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
         let mut client = cluster.client(coordinator.address).transports(transports).connect(0, 1).await.unwrap();
         let mut places = take(&mut client, 3, |batch| batch.from()).await;
         home.script.change(|script| script.early_steps = 2);
@@ -154,13 +154,13 @@ async fn batches_that_a_home_repeats_after_a_reconnect_are_not_handed_over_twice
 }
 
 #[tokio::test]
-async fn a_home_that_leaves_hands_its_rank_over() {
-    let cluster = Cluster::new();
+async fn a_home_that_leaves_passes_its_rank_to_another() {
+    let cluster = TestCluster::new();
     let leaving = TestHome::start(&cluster, 1, script([(4, Then::Leave)]));
-    let coordinator = Coordinator::start(&cluster, 1, vec![leaving.home.clone()]);
+    let coordinator = TestCoordinator::start(&cluster, 1, vec![leaving.home.clone()]);
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     let mut places = take(&mut client, 4, |batch| batch.from()).await;
-    let other = TestHome::start(&cluster, 2, Script::default());
+    let other = TestHome::start(&cluster, 2, HomeScript::default());
     coordinator.record.change(|record| record.homes.push(other.home.clone()));
     places.extend(drain(&mut client).await.0);
     assert_eq!(places, all_steps());
@@ -170,9 +170,9 @@ async fn a_home_that_leaves_hands_its_rank_over() {
 
 #[tokio::test]
 async fn a_fault_that_no_home_can_mend_comes_after_the_batches_before_it() {
-    let cluster = Cluster::new();
+    let cluster = TestCluster::new();
     let home = TestHome::start(&cluster, 1, script([(2, Then::Fault { is_retryable: false })]));
-    let coordinator = Coordinator::start(&cluster, 1, vec![home.home.clone()]);
+    let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     assert_eq!(take(&mut client, 2, |batch| batch.from()).await, all_steps()[..2]);
     let error = client.next().await.unwrap_err();
@@ -182,13 +182,13 @@ async fn a_fault_that_no_home_can_mend_comes_after_the_batches_before_it() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_too_long_says_which_stage_waits_for_what() {
+async fn a_wait_that_is_too_long_reports_which_stage_waits_for_what() {
     let stall =
         Stall { worker: "w1".into(), stage: Stage::Fetch, waiting_for: "shard `train-3.tar`".into(), waited_ms: 4000 };
-    for (answer, expected) in [(Some(stall), "stage `fetch` of worker `w1`"), (None, "is about to come")] {
-        let cluster = Cluster::new();
+    for (answer, expected) in [(Some(stall), "stage `fetch` of worker `w1`"), (None, "is about to arrive")] {
+        let cluster = TestCluster::new();
         let home = TestHome::start(&cluster, 1, script([(1, Then::Stall(answer))]));
-        let coordinator = Coordinator::start(&cluster, 1, vec![home.home.clone()]);
+        let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
         let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
         take(&mut client, 1, |_| ()).await;
         let error = client.next_within(Duration::from_millis(50)).await.unwrap_err();
@@ -199,22 +199,22 @@ async fn a_wait_that_is_too_long_says_which_stage_waits_for_what() {
 }
 
 #[tokio::test]
-async fn without_a_worker_the_wait_says_so_and_ends_when_one_comes() {
-    let cluster = Cluster::new();
-    let coordinator = Coordinator::start(&cluster, 1, vec![]);
+async fn without_a_worker_the_wait_has_that_reason_and_ends_when_one_comes() {
+    let cluster = TestCluster::new();
+    let coordinator = TestCoordinator::start(&cluster, 1, vec![]);
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     let error = client.next_within(Duration::from_millis(50)).await.unwrap_err().to_string();
     assert!(error.contains("no worker"), "{error}");
-    let home = TestHome::start(&cluster, 1, Script::default());
+    let home = TestHome::start(&cluster, 1, HomeScript::default());
     coordinator.record.change(|record| record.homes.push(home.home.clone()));
     assert_eq!(take(&mut client, 1, |batch| batch.from()).await, [Position::START]);
 }
 
 #[tokio::test]
 async fn a_coordinator_that_dies_stops_no_batch_and_a_dead_home_is_named() {
-    let cluster = Cluster::new();
-    let home = TestHome::start(&cluster, 1, Script::default());
-    let coordinator = Coordinator::start(&cluster, 1, vec![home.elsewhere()]);
+    let cluster = TestCluster::new();
+    let home = TestHome::start(&cluster, 1, HomeScript::default());
+    let coordinator = TestCoordinator::start(&cluster, 1, vec![home.elsewhere()]);
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     take(&mut client, 1, |_| ()).await;
     coordinator.die();
@@ -232,9 +232,9 @@ async fn a_coordinator_that_dies_stops_no_batch_and_a_dead_home_is_named() {
 
 #[tokio::test]
 async fn a_socket_that_is_not_there_makes_way_for_quic() {
-    let cluster = Cluster::new();
-    let home = TestHome::start(&cluster, 1, Script::default());
-    let coordinator = Coordinator::start(&cluster, 1, vec![home.home.clone()]);
+    let cluster = TestCluster::new();
+    let home = TestHome::start(&cluster, 1, HomeScript::default());
+    let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
     let elsewhere = cluster.path("nowhere.sock");
     let client = cluster.client(coordinator.address).socket(elsewhere.to_str().unwrap());
     let mut client = client.connect(0, 1).await.unwrap();
@@ -244,9 +244,9 @@ async fn a_socket_that_is_not_there_makes_way_for_quic() {
 
 #[tokio::test]
 async fn heartbeats_and_the_last_message_carry_what_the_trainer_has_taken() {
-    let cluster = Cluster::new();
-    let home = TestHome::start(&cluster, 1, Script::default());
-    let coordinator = Coordinator::start(&cluster, 1, vec![home.home.clone()]);
+    let cluster = TestCluster::new();
+    let home = TestHome::start(&cluster, 1, HomeScript::default());
+    let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     take(&mut client, 2, |_| ()).await;
     let acknowledged = |beat: &&spdl_core::messages::RankHeartbeat| beat.acknowledged == Position::new(0, 16);
@@ -262,9 +262,9 @@ async fn heartbeats_and_the_last_message_carry_what_the_trainer_has_taken() {
 
 #[tokio::test]
 async fn a_state_starts_where_it_was_made_and_one_of_another_job_is_refused() {
-    let cluster = Cluster::new();
-    let home = TestHome::start(&cluster, 1, Script::default());
-    let coordinator = Coordinator::start(&cluster, 1, vec![home.home.clone()]);
+    let cluster = TestCluster::new();
+    let home = TestHome::start(&cluster, 1, HomeScript::default());
+    let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     take(&mut client, 3, |_| ()).await;
     let state = State::from_bytes(&client.state().to_bytes()).unwrap();
@@ -280,10 +280,10 @@ async fn a_state_starts_where_it_was_made_and_one_of_another_job_is_refused() {
 }
 
 #[tokio::test]
-async fn a_superseded_session_ends_the_loader_with_who_took_over() {
-    let cluster = Cluster::new();
+async fn a_superseded_session_ends_the_loader_with_the_name_of_its_successor() {
+    let cluster = TestCluster::new();
     let home = TestHome::start(&cluster, 1, script([(1, Then::Stall(None))]));
-    let coordinator = Coordinator::start(&cluster, 1, vec![home.home.clone()]);
+    let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     take(&mut client, 1, |_| ()).await;
     let refusal = Refusal::SessionSuperseded {
@@ -300,8 +300,8 @@ async fn a_superseded_session_ends_the_loader_with_who_took_over() {
 
 #[tokio::test]
 async fn joining_fails_with_what_is_wrong() {
-    let cluster = Cluster::new();
-    let coordinator = Coordinator::start(&cluster, 1, vec![]);
+    let cluster = TestCluster::new();
+    let coordinator = TestCoordinator::start(&cluster, 1, vec![]);
     let short = || cluster.client(coordinator.address).timeout(Duration::from_millis(200));
     let error = short().connect(1, 1).await.unwrap_err().to_string();
     assert_eq!(error, "rank 1 is not below world 1");
@@ -311,7 +311,7 @@ async fn joining_fails_with_what_is_wrong() {
     let error = short().coordinator(&nobody.to_string()).connect(0, 1).await.unwrap_err();
     assert!(matches!(error, ClientError::Rank(RankError::Unreachable { .. })) && error.hint().is_some(), "{error}");
     assert!(error.to_string().contains(&format!("`{nobody}`")), "{error}");
-    let other = Cluster::new();
+    let other = TestCluster::new();
     let error = short().certs(other.path("client")).connect(0, 1).await.unwrap_err().to_string();
     assert!(error.contains("cluster"), "{error}");
     let unknown = Refusal::UnknownJob { job: "train".into(), known: "none".into() };
@@ -321,8 +321,8 @@ async fn joining_fails_with_what_is_wrong() {
 
 #[tokio::test]
 async fn the_second_of_two_addresses_is_tried_when_the_first_is_dead() {
-    let cluster = Cluster::new();
-    let coordinator = Coordinator::start(&cluster, 1, vec![]);
+    let cluster = TestCluster::new();
+    let coordinator = TestCoordinator::start(&cluster, 1, vec![]);
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let client = cluster.client(coordinator.address).coordinator(&format!("{nobody},{}", coordinator.address));
     tokio::time::timeout(LONG, client.connect(0, 1)).await.unwrap().unwrap();
@@ -331,10 +331,10 @@ async fn the_second_of_two_addresses_is_tried_when_the_first_is_dead() {
 #[test]
 fn a_blocking_client_iterates_to_the_end() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let cluster = Cluster::new();
+    let cluster = TestCluster::new();
     let (coordinator, home) = runtime.block_on(async {
-        let home = TestHome::start(&cluster, 1, Script::default());
-        (Coordinator::start(&cluster, 1, vec![home.home.clone()]), home)
+        let home = TestHome::start(&cluster, 1, HomeScript::default());
+        (TestCoordinator::start(&cluster, 1, vec![home.home.clone()]), home)
     });
     let client = cluster.client(coordinator.address).connect_blocking(0, 1).unwrap();
     let places: Vec<Position> = client.map(|batch| batch.unwrap().from()).collect();

@@ -14,7 +14,7 @@ use crate::{
     shell::{Authority, CoordinatorSettings, DatasetLimits, Server, StartError},
     state::StateLocation,
 };
-use spdl_core::coordinator::Config;
+use spdl_core::coordinator::CoordinatorConfig;
 
 pub use state::{StateAction, StateArgs};
 
@@ -113,7 +113,12 @@ impl CoordArgs {
                 stores: self.stores.iter().cloned().collect(),
                 manifest_bytes: self.manifest_bytes,
             },
-            config: Config { beat_ms, liveness_ms: self.liveness_ms, move_ms: self.liveness_ms, ..Config::default() },
+            config: CoordinatorConfig {
+                beat_ms,
+                liveness_ms: self.liveness_ms,
+                move_ms: self.liveness_ms,
+                ..CoordinatorConfig::default()
+            },
         }
     }
 }

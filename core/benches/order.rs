@@ -14,19 +14,24 @@ use spdl_core::{
 
 const WORLD: u32 = 8;
 
-struct Dataset {
+struct BenchDataset {
     name: &'static str,
     blocks: u32,
     samples_per_block: u32,
     global_batch: u32,
 }
 
-const DATASETS: [Dataset; 2] = [
-    Dataset { name: "10^6 samples in 10^4 blocks", blocks: 10_000, samples_per_block: 100, global_batch: 256 },
-    Dataset { name: "10^10 samples in 10^6 blocks", blocks: 1_000_000, samples_per_block: 10_000, global_batch: 4096 },
+const DATASETS: [BenchDataset; 2] = [
+    BenchDataset { name: "10^6 samples in 10^4 blocks", blocks: 10_000, samples_per_block: 100, global_batch: 256 },
+    BenchDataset {
+        name: "10^10 samples in 10^6 blocks",
+        blocks: 1_000_000,
+        samples_per_block: 10_000,
+        global_batch: 4096,
+    },
 ];
 
-impl Dataset {
+impl BenchDataset {
     fn plan(&self) -> Plan {
         let samples = u64::from(self.blocks) * u64::from(self.samples_per_block);
         let facts = DatasetFacts { fingerprint: Fingerprint(0), samples, blocks: u64::from(self.blocks) };

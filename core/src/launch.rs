@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_loader_started_is_said_with_the_reason() {
+    fn the_start_of_a_loader_is_logged_with_the_reason() {
         let started = |reason| Started { position: Position::new(1, 80), reason }.to_string();
         let resumed = started(StartReason::Resumed { session: SessionId(3) });
         assert_eq!(resumed, "at 1:80, where all ranks of session 3 had got to");

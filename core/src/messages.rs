@@ -359,7 +359,7 @@ pub enum Refusal {
     JobFailed { job: String, cause: String },
     #[error("rank {rank} is not below world {world}")]
     RankOutOfRange { rank: u32, world: u32 },
-    #[error("`{run}` is no name for a run of job `{job}`; write 1 to 128 of A-Z a-z 0-9 . _ -")]
+    #[error("`{run}` is not a name for a run of job `{job}`; write 1 to 128 of A-Z a-z 0-9 . _ -")]
     RunName { job: String, run: String },
     /// Resolves itself once that launch has ended, or its processes were silent for the liveness timeout.
     #[error("{run} is in use: {session} is held by {holder}")]
@@ -369,9 +369,7 @@ pub enum Refusal {
     #[error("start {start} of job `{job}`: {cause}")]
     StartOutOfRange { job: String, start: Position, cause: String },
     /// May resolve itself, like [`Refusal::RunInUse`]: the session may belong to a launch that was just killed.
-    #[error(
-        "rank {rank} says {field} is {theirs}; {session} of {run} was started with {ours}, and is held by {holder}"
-    )]
+    #[error("rank {rank} has {field} {theirs}; {session} of {run} was started with {ours}, and is held by {holder}")]
     SessionDisagrees {
         run: Box<RunName>,
         session: SessionId,

@@ -23,7 +23,7 @@ use spdl_core::{
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/order");
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Config {
+struct GoldenCase {
     /// Runs of (samples, count).
     blocks: Vec<(u32, usize)>,
     seed: u64,
@@ -43,7 +43,7 @@ struct Config {
 
 #[derive(Deserialize)]
 struct Case {
-    config: Config,
+    config: GoldenCase,
     delivers: Value,
 }
 
@@ -56,7 +56,7 @@ fn entry(item: &Item) -> Value {
     json!([item.at.epoch, item.at.offset, id, kind])
 }
 
-fn deliver(config: &Config) -> Value {
+fn deliver(config: &GoldenCase) -> Value {
     let blocks: Vec<u32> =
         config.blocks.iter().flat_map(|&(samples, count)| std::iter::repeat_n(samples, count)).collect();
     let order = OrderParams { version: 1, lanes: config.lanes, window: config.window, shuffle: config.shuffle };
@@ -92,7 +92,7 @@ fn golden() -> Vec<Case> {
     serde_json::from_str(&text).unwrap()
 }
 
-fn python(configs: &[Config]) -> Vec<Value> {
+fn python(configs: &[GoldenCase]) -> Vec<Value> {
     let mut child = Command::new("python3")
         .arg("-B")
         .arg(format!("{FOLDER}/deliver.py"))
@@ -110,7 +110,7 @@ fn python(configs: &[Config]) -> Vec<Value> {
 }
 
 /// Returns configurations from a fixed sequence (a linear congruential generator, Knuth's MMIX constants).
-fn random_configs(count: usize) -> Vec<Config> {
+fn random_configs(count: usize) -> Vec<GoldenCase> {
     let mut state = 1_u64;
     let mut below = move |n: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -123,7 +123,7 @@ fn random_configs(count: usize) -> Vec<Config> {
             blocks.push((1 + below(40) as u32, 1));
             let samples: u64 = blocks.iter().map(|&(samples, count)| u64::from(samples) * count as u64).sum();
             let mut position = || (below(3), below(samples));
-            Config {
+            GoldenCase {
                 from: position(),
                 at: vec![position(), position()],
                 seed: below(u64::MAX) << 33 | below(u64::MAX),

@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use spdl_fuzz_targets::{ALL, FuzzTarget, heap};
 
 #[global_allocator]
-static HEAP: heap::Counting = heap::Counting;
+static HEAP: heap::CountingAllocator = heap::CountingAllocator;
 
 static TARGET: OnceLock<&FuzzTarget> = OnceLock::new();
 

@@ -49,7 +49,7 @@ pub enum DeviceError {
         total_bytes: u64,
     },
     /// The device, or a kernel on it, has failed fatally: nothing works on it in this process any more.
-    #[error("device `{device}` is lost: `{call}` says {code} ({meaning})")]
+    #[error("device `{device}` is lost: `{call}` returned {code} ({meaning})")]
     Lost {
         /// The device.
         device: String,
@@ -61,7 +61,7 @@ pub enum DeviceError {
         meaning: String,
     },
     /// A call of the driver failed.
-    #[error("device `{device}`: `{call}` says {code} ({meaning})")]
+    #[error("device `{device}`: `{call}` returned {code} ({meaning})")]
     Call {
         /// The device.
         device: String,
@@ -121,9 +121,7 @@ impl DeviceError {
             Self::OutOfMemory { .. } => {
                 Some("lower the number of device buffers or the batch, or leave the loader more of the device's memory")
             }
-            Self::Lost { .. } => {
-                Some("the process has to be started again; the fault can be in any kernel that ran before")
-            }
+            Self::Lost { .. } => Some("start the process again; any kernel that ran before can have caused the fault"),
             Self::Client(error) => error.hint(),
             _ => None,
         }

@@ -81,10 +81,10 @@ impl<S: Source<Batch = Batch, Error = ClientError>> Source for OnDevice<S> {
         }
     }
 
-    fn delivered(&mut self, progress: Progress) {
+    fn record_progress(&mut self, progress: Progress) {
         match &mut self.kind {
-            OnDeviceKind::Host { source, .. } => source.delivered(progress),
-            OnDeviceKind::Cuda(prefetcher) => prefetcher.delivered(progress),
+            OnDeviceKind::Host { source, .. } => source.record_progress(progress),
+            OnDeviceKind::Cuda(prefetcher) => prefetcher.record_progress(progress),
         }
     }
 

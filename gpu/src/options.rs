@@ -114,7 +114,7 @@ impl DeviceOptions {
             if column.by.std.iter().any(|std| !std.is_normal()) || column.by.mean.iter().any(|mean| !mean.is_finite()) {
                 return wrong(
                     "normalise",
-                    format!("has for column `{name}` a std of zero or a value that is no number"),
+                    format!("has for column `{name}` a std of zero or a value that is not a number"),
                 );
             }
             if let Flip::Random { probability, .. } = column.flip

@@ -51,7 +51,7 @@ impl OutstandingBatches {
         if let Some(reason) = self.exhausted_reason()
             && !self.warned.swap(true, Ordering::Relaxed)
         {
-            tracing::warn!("no batch can come: {reason}");
+            tracing::warn!("no batch can be delivered: {reason}");
         }
     }
 }

@@ -8,13 +8,13 @@ use spdl_core::{
     job::{DType, ImageLayout, Normalise},
 };
 use spdl_gpu::{BatchPlacement, Device, DeviceError, DeviceOptions, Flip, LoaderExt, NormaliseColumn, StreamHandle};
-use spdl_gpu_tests::feed::{FeedConfig, Maker, SlabKind, label, text, write_pixels};
+use spdl_gpu_tests::feed::{FeedConfig, Maker, SlotMemory, label, text, write_pixels};
 use spdl_wire::slab::Slab;
 
 /// Returns a loader of `batches` batches of 24 pictures of 2 x 3 pixels, and the slab of `slots` slots that holds them.
 fn loader(batches: u64, slots: u32) -> (Loader<Maker>, Slab) {
     let config =
-        FeedConfig { size: [2, 3], samples: 24, batches, slots, slab: SlabKind::Private, ..Default::default() };
+        FeedConfig { size: [2, 3], samples: 24, batches, slots, slab: SlotMemory::Private, ..Default::default() };
     config.loader(Duration::from_secs(60))
 }
 
@@ -97,8 +97,8 @@ impl Source for Stalling {
         self.0.restart(from).await
     }
 
-    fn delivered(&mut self, progress: Progress) {
-        self.0.delivered(progress);
+    fn record_progress(&mut self, progress: Progress) {
+        self.0.record_progress(progress);
     }
 
     fn serving(&self) -> Serving {
@@ -111,7 +111,7 @@ impl Source for Stalling {
 }
 
 #[tokio::test]
-async fn a_trainer_that_holds_all_slots_is_told_so() {
+async fn a_trainer_that_holds_all_slots_gets_the_reason() {
     let (loader, _slab) = loader(2, 2);
     let loader = loader.try_map_source(|maker| Ok::<_, ClientError>(Stalling(maker))).unwrap();
     let mut loader = loader.on_device(&Device::host(), DeviceOptions::default()).unwrap();

@@ -19,7 +19,7 @@ use fast_image_resize::{
     pixels::U8x3,
 };
 use spdl_jpeg::{Jpeg, Limits, LowerBound, Rgb, Scratch, SegmentTable, lower_bound, rewrite};
-use spdl_testkit::crops::{Draw, Rect, TARGET, random_resized_crop, request};
+use spdl_testkit::crops::{Rect, TARGET, XorShift, random_resized_crop, request};
 use zune_jpeg::{
     JpegDecoder,
     zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions},
@@ -43,7 +43,7 @@ fn main() {
     let rounds = arguments.get(1).and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS);
     let mut files = Vec::new();
     read(Path::new(folder), &mut files);
-    let mut draw = Draw::default();
+    let mut draw = XorShift::default();
     let crops: Vec<Rect> = files.iter().map(|bytes| random_resized_crop(open(bytes).size(), &mut draw)).collect();
     let ready = INTERVALS.map(|interval| -> Vec<Vec<u8>> {
         files.iter().map(|bytes| rewrite(bytes, interval, Limits::default()).expect("a baseline JPEG")).collect()

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::huffman::{END_OF_BLOCK, LAST, Lookup, PAIR_SYMBOLS_BITS, Pair, Pairs, SYMBOL_BITS, Skip};
-use crate::window::{End, Window};
+use crate::window::{Window, WindowEnd};
 
 /// The memory for a block: 64 coefficients, and after them room for values that do not belong to any coefficient.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ pub(crate) struct Bits {
 impl Bits {
     /// Checks that all bits that were read exist.
     pub(crate) fn check_used(&self, window: &Window) -> Result<(), Error> {
-        let is_there = window.end() == End::Open || self.at * 8 <= window.filled() * 8 + self.count as usize;
+        let is_there = window.end() == WindowEnd::Open || self.at * 8 <= window.filled() * 8 + self.count as usize;
         if is_there { Ok(()) } else { Err(window.early_end()) }
     }
 
@@ -67,7 +67,7 @@ impl Bits {
     #[cold]
     #[inline(never)]
     fn move_window(&mut self, raw: &[u8], window: &mut Window) -> Result<(), Error> {
-        if window.end() != End::Open {
+        if window.end() != WindowEnd::Open {
             return Err(window.early_end());
         }
         window.advance(raw, self.at);

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::{Axis, Error, Jpeg, Limits, Request, Rgb, Scratch, SegmentTable, has_same_coefficients, rewrite};
+use crate::{Axis, Error, Jpeg, Limits, PictureRequest, Rgb, Scratch, SegmentTable, has_same_coefficients, rewrite};
 
 thread_local! {
     static SCRATCHES: RefCell<[Scratch; 2]> = RefCell::new([Scratch::new(), Scratch::portable()]);
@@ -38,9 +38,9 @@ pub fn fuzz(bytes: &[u8]) {
     let right = jpeg.segment_starts().ok().and_then(|starts| SegmentTable::lengths(2, &starts));
     let wrong: Vec<[u8; 2]> = bytes.as_chunks().0.iter().rev().take(64).copied().collect();
     for request in [
-        Request { x: whole(width), y: whole(height), transposed: false },
-        Request { x: cut(width, seed >> 3, 20), y: cut(height, seed >> 5, 9), transposed: seed & 4 == 4 },
-        Request { x: cut(width, seed >> 7, 3), y: cut(height, seed >> 1, 2), transposed: seed & 8 == 8 },
+        PictureRequest { x: whole(width), y: whole(height), transposed: false },
+        PictureRequest { x: cut(width, seed >> 3, 20), y: cut(height, seed >> 5, 9), transposed: seed & 4 == 4 },
+        PictureRequest { x: cut(width, seed >> 7, 3), y: cut(height, seed >> 1, 2), transposed: seed & 8 == 8 },
     ] {
         let [columns, rows] = request.result_size().map(|side| side as usize);
         let render = |jpeg: &Jpeg<'_>, scratch: &mut Scratch| -> Result<Vec<u8>, Error> {

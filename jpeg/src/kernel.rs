@@ -20,7 +20,7 @@ pub(crate) const DOWN_SHIFT: u32 = 14;
 pub(crate) const COLOUR: [i16; 4] = [13_173, 9367, 11_277, 7471];
 
 /// A strip of resampled values, one for each pixel.
-pub(crate) type Values = [i16; STRIP];
+pub(crate) type Strip = [i16; STRIP];
 
 /// The inner loops for one kind of processor.
 pub(crate) trait SimdKernel: Copy {
@@ -41,17 +41,17 @@ pub(crate) trait SimdKernel: Copy {
         stride: usize,
         firsts: &[u32; STRIP],
         pairs: &[[i16; 2]],
-        out: &mut [Values; STRIP],
+        out: &mut [Strip; STRIP],
     );
 
     /// Resamples vertically, for a strip of one row of the result: the weighted sum of the rows of `tile`.
-    fn down(self, tile: &[Values], pairs: &[[i16; 2]]) -> Values;
+    fn down(self, tile: &[Strip], pairs: &[[i16; 2]]) -> Strip;
 
     /// Converts luma and chroma to RGB, pixel by pixel if `interleaved`, channel by channel otherwise.
-    fn colour(self, values: [&Values; 3], interleaved: bool) -> [u8; 3 * STRIP];
+    fn colour(self, values: [&Strip; 3], interleaved: bool) -> [u8; 3 * STRIP];
 
     /// Converts luma alone to RGB, in the same order.
-    fn grey(self, luma: &Values, interleaved: bool) -> [u8; 3 * STRIP];
+    fn grey(self, luma: &Strip, interleaved: bool) -> [u8; 3 * STRIP];
 }
 
 /// Work that is compiled once for each kind of processor. All functions that it calls must be inlined.
@@ -88,7 +88,7 @@ impl SimdKernel for Portable {
         stride: usize,
         firsts: &[u32; STRIP],
         pairs: &[[i16; 2]],
-        out: &mut [Values; STRIP],
+        out: &mut [Strip; STRIP],
     ) {
         let pairs_per_pixel = pairs.len() / STRIP;
         for (pixel, &first) in firsts.iter().enumerate() {
@@ -106,7 +106,7 @@ impl SimdKernel for Portable {
         }
     }
 
-    fn down(self, tile: &[Values], pairs: &[[i16; 2]]) -> Values {
+    fn down(self, tile: &[Strip], pairs: &[[i16; 2]]) -> Strip {
         let mut sums = [1 << (DOWN_SHIFT - 1); STRIP];
         for (row, weight) in tile.iter().zip(pairs.as_flattened()) {
             for (sum, value) in sums.iter_mut().zip(row) {
@@ -116,7 +116,7 @@ impl SimdKernel for Portable {
         sums.map(|sum| (sum >> DOWN_SHIFT) as i16)
     }
 
-    fn colour(self, [luma, blue, red]: [&Values; 3], interleaved: bool) -> [u8; 3 * STRIP] {
+    fn colour(self, [luma, blue, red]: [&Strip; 3], interleaved: bool) -> [u8; 3 * STRIP] {
         let [red_r, red_g, blue_g, blue_b] = COLOUR;
         let part = |value: i16, of: i16| ((i32::from(value) * i32::from(of) + (1 << 14)) >> 15) as i16;
         let mut out = [0; 3 * STRIP];
@@ -129,7 +129,7 @@ impl SimdKernel for Portable {
         out
     }
 
-    fn grey(self, luma: &Values, interleaved: bool) -> [u8; 3 * STRIP] {
+    fn grey(self, luma: &Strip, interleaved: bool) -> [u8; 3 * STRIP] {
         let mut out = [0; 3 * STRIP];
         for (pixel, y) in luma.iter().enumerate() {
             place(&mut out, pixel, [*y; 3], interleaved);

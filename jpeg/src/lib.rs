@@ -62,7 +62,7 @@ pub use limits::Limits;
 #[doc(hidden)]
 pub use lower_bound::{LowerBound, lower_bound, ranges};
 pub use output::{Output, OutputLayout, Rgb};
-pub use plan::Request;
+pub use plan::PictureRequest;
 pub use render::Scratch;
 pub use rewrite::{has_same_coefficients, rewrite};
 pub use sanitise::{Sanitised, sanitised};

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::{
     error::Error,
     header::Jpeg,
-    plan::{CropPlan, Request},
+    plan::{CropPlan, PictureRequest},
     rewrite::Walk,
 };
 
@@ -31,7 +31,7 @@ pub struct LowerBound {
 /// # Errors
 /// Returns an error when the picture is broken.
 #[doc(hidden)]
-pub fn lower_bound(jpeg: &Jpeg<'_>, request: &Request) -> Result<LowerBound, Error> {
+pub fn lower_bound(jpeg: &Jpeg<'_>, request: &PictureRequest) -> Result<LowerBound, Error> {
     let mut plan = CropPlan::default();
     plan.make(jpeg, request);
     let [(left, right), (top, bottom)] = plan.mcus;
@@ -78,7 +78,7 @@ pub fn lower_bound(jpeg: &Jpeg<'_>, request: &Request) -> Result<LowerBound, Err
 /// # Errors
 /// Returns an error when a restart marker of the picture is missing or wrong.
 #[doc(hidden)]
-pub fn ranges(jpeg: &Jpeg<'_>, request: &Request, step: u32) -> Result<Vec<Range<usize>>, Error> {
+pub fn ranges(jpeg: &Jpeg<'_>, request: &PictureRequest, step: u32) -> Result<Vec<Range<usize>>, Error> {
     let mut plan = CropPlan::default();
     plan.make(jpeg, request);
     let [(left, right), (top, bottom)] = plan.mcus;

@@ -8,7 +8,7 @@ use crate::{
 
 /// The part of a picture to decode, and the pixels to make of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Request {
+pub struct PictureRequest {
     /// The horizontal axis of the stored picture.
     pub x: Axis,
     /// The vertical axis of the stored picture.
@@ -17,7 +17,7 @@ pub struct Request {
     pub transposed: bool,
 }
 
-impl Request {
+impl PictureRequest {
     /// Returns the number of columns and of rows of the result.
     #[must_use]
     pub fn result_size(&self) -> [u32; 2] {
@@ -66,7 +66,7 @@ pub(crate) struct CropPlan {
 }
 
 /// Returns the smallest number of samples per block side that still covers the result.
-pub(crate) fn points(request: &Request) -> u32 {
+pub(crate) fn points(request: &PictureRequest) -> u32 {
     let covers = |axis: &Axis, points: u32| axis.extent * f64::from(points) / 8.0 >= f64::from(axis.pixels);
     [1, 2, 4].into_iter().find(|points| covers(&request.x, *points) && covers(&request.y, *points)).unwrap_or(8)
 }
@@ -82,7 +82,7 @@ fn plane(component: &Component, luma: &Component, luma_points: u32) -> Plane {
 }
 
 impl CropPlan {
-    pub(crate) fn make(&mut self, jpeg: &Jpeg<'_>, request: &Request) {
+    pub(crate) fn make(&mut self, jpeg: &Jpeg<'_>, request: &PictureRequest) {
         let components = jpeg.components();
         let luma_points = points(request);
         for (plane_of, component) in self.planes.iter_mut().zip(components) {
@@ -108,7 +108,7 @@ impl CropPlan {
         self.lay_out(components.len(), request);
     }
 
-    fn lay_out(&mut self, components: usize, request: &Request) {
+    fn lay_out(&mut self, components: usize, request: &PictureRequest) {
         let [across, down] = if request.transposed { [1, 0] } else { [0, 1] };
         let reversed = [request.x.reversed, request.y.reversed];
         for halved in [false, true] {

@@ -5,10 +5,10 @@ use crate::{
     error::Error,
     header::{Component, Jpeg},
     huffman::{HuffmanSpec, Lookup, Pairs, Skip},
-    kernel::{Portable, RowWork, STRIP, SimdKernel, Values},
+    kernel::{Portable, RowWork, STRIP, SimdKernel, Strip},
     output::{Output, OutputLayout},
-    plan::{CropPlan, Request, points},
-    scan::{Scan, Tables},
+    plan::{CropPlan, PictureRequest, points},
+    scan::{ScanState, Tables},
     taps::Axis,
     window::Window,
 };
@@ -20,8 +20,8 @@ pub struct Scratch {
     tables: Cached,
     plan: CropPlan,
     samples: Vec<u8>,
-    tile: Vec<Values>,
-    strips: [Vec<Values>; 3],
+    tile: Vec<Strip>,
+    strips: [Vec<Strip>; 3],
     orders: [ScanOrder; 2],
     instructions: Instructions,
 }
@@ -128,7 +128,12 @@ impl Jpeg<'_> {
     ///
     /// # Panics
     /// Panics when the request does not lie within the picture.
-    pub fn render(&self, request: &Request, scratch: &mut Scratch, output: &mut impl Output) -> Result<(), Error> {
+    pub fn render(
+        &self,
+        request: &PictureRequest,
+        scratch: &mut Scratch,
+        output: &mut impl Output,
+    ) -> Result<(), Error> {
         self.check_request(request);
         let instructions = scratch.instructions;
         let work = JpegRender { jpeg: self, request, scratch, output };
@@ -141,16 +146,16 @@ impl Jpeg<'_> {
 
     /// Returns a rough upper bound of the bytes of memory that [`render`](Self::render) takes.
     #[must_use]
-    pub fn render_bytes(&self, request: &Request) -> u64 {
+    pub fn render_bytes(&self, request: &PictureRequest) -> u64 {
         let [across, down] = sides(self, request);
         let components = self.components().iter().zip(self.components[..1].iter().cycle());
         // Chroma never has more samples than luma. Fewer are counted only where nothing is scaled down.
         let planes: u64 = components.map(|(one, luma)| plane_bytes(request, one, luma, [across, down])).sum();
         let rows = across.max(down) + u64::from(request.x.pixels.max(request.y.pixels)) * 3;
-        planes + rows * size_of::<Values>() as u64 + FIXED_BYTES
+        planes + rows * size_of::<Strip>() as u64 + FIXED_BYTES
     }
 
-    fn check_request(&self, request: &Request) {
+    fn check_request(&self, request: &PictureRequest) {
         for (axis, size) in [request.x, request.y].iter().zip(self.size) {
             let (low, high) = axis.readable;
             assert!(low < high && high <= size, "pixels {low} to {high} of {size}");
@@ -174,7 +179,7 @@ impl Jpeg<'_> {
 const FIXED_BYTES: u64 = 256 << 10;
 
 /// Returns upper bounds of the luma samples that are read, horizontally and vertically.
-fn sides(jpeg: &Jpeg<'_>, request: &Request) -> [u64; 2] {
+fn sides(jpeg: &Jpeg<'_>, request: &PictureRequest) -> [u64; 2] {
     let scale = f64::from(points(request)) / 8.0;
     let side = |axis: &Axis, size: u32| {
         let step = (axis.extent * scale / f64::from(axis.pixels)).max(1.0);
@@ -185,7 +190,7 @@ fn sides(jpeg: &Jpeg<'_>, request: &Request) -> [u64; 2] {
     [side(&request.x, jpeg.size[0]), side(&request.y, jpeg.size[1])]
 }
 
-fn plane_bytes(request: &Request, component: &Component, luma: &Component, [across, down]: [u64; 2]) -> u64 {
+fn plane_bytes(request: &PictureRequest, component: &Component, luma: &Component, [across, down]: [u64; 2]) -> u64 {
     let is_whole = points(request) == 8;
     let part = |axis: usize| {
         if is_whole { u64::from(luma.sampling[axis] / component.sampling[axis].max(1)).max(1) } else { 1 }
@@ -196,7 +201,7 @@ fn plane_bytes(request: &Request, component: &Component, luma: &Component, [acro
 /// The work of [`Jpeg::render`], compiled for each kind of processor.
 struct JpegRender<'w, 'b, O> {
     jpeg: &'w Jpeg<'b>,
-    request: &'w Request,
+    request: &'w PictureRequest,
     scratch: &'w mut Scratch,
     output: &'w mut O,
 }
@@ -213,7 +218,7 @@ impl<O: Output> RowWork for JpegRender<'_, '_, O> {
         samples.resize(plan.bytes, 0);
         let order = &orders[usize::from(request.transposed)];
         let tables = tables.of(jpeg, request.transposed)?;
-        Scan::new(jpeg, plan, request.transposed, &tables, order, window).run(
+        ScanState::new(jpeg, plan, request.transposed, &tables, order, window).run(
             kernel,
             jpeg,
             plan,
@@ -264,10 +269,10 @@ fn resample<K: SimdKernel, O: Output>(
     kernel: K,
     components: usize,
     plan: &CropPlan,
-    request: &Request,
+    request: &PictureRequest,
     samples: &[u8],
-    tile: &mut Vec<Values>,
-    strips: &mut [Vec<Values>; 3],
+    tile: &mut Vec<Strip>,
+    strips: &mut [Vec<Strip>; 3],
     output: &mut O,
 ) {
     let [columns, rows] = request.result_size().map(|side| side as usize);

@@ -9,7 +9,7 @@ use crate::{
     limits::Limits,
     markers::segments_before_scan,
     standard,
-    window::{End, Window},
+    window::{Window, WindowEnd},
 };
 
 /// Returns the picture with a restart marker after every `interval` MCUs, or with none for 0. Coefficients and all
@@ -64,12 +64,12 @@ pub fn rewrite(bytes: &[u8], interval: u16, limits: Limits) -> Result<Vec<u8>, E
     }
     walk.finish()?;
     writer.align();
-    while walk.window.end() == End::Open {
+    while walk.window.end() == WindowEnd::Open {
         // Skip meaningless bytes after the last MCU.
         walk.window.advance(bytes, walk.window.filled());
     }
     let mut out = writer.out;
-    if walk.window.end() == End::Bytes {
+    if walk.window.end() == WindowEnd::Bytes {
         out.extend([0xff, 0xd9]);
     } else {
         out.extend(&bytes[walk.window.at()..]);
@@ -204,7 +204,7 @@ impl<'b> Walk<'b> {
     pub(crate) fn begin_mcu(&mut self) -> Result<(), Error> {
         if self.interval > 0 && self.mcu > 0 && self.mcu.is_multiple_of(self.interval) {
             self.finish()?;
-            if self.window.end() != End::Marker(0xd0 + (self.mcu / self.interval - 1) as u8 % 8) {
+            if self.window.end() != WindowEnd::Marker(0xd0 + (self.mcu / self.interval - 1) as u8 % 8) {
                 return Err(Error::Corrupt("a restart marker out of turn"));
             }
             self.window.start(self.raw, self.window.at() + 2);

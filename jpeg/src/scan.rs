@@ -39,7 +39,7 @@ struct Part<'t> {
 }
 
 /// The state of reading one scan.
-pub(crate) struct Scan<'s, 'b> {
+pub(crate) struct ScanState<'s, 'b> {
     raw: &'b [u8],
     window: &'s mut Window,
     bits: Bits,
@@ -55,7 +55,7 @@ pub(crate) struct Scan<'s, 'b> {
     order: &'s ScanOrder,
 }
 
-impl<'s, 'b> Scan<'s, 'b> {
+impl<'s, 'b> ScanState<'s, 'b> {
     pub(crate) fn new(
         jpeg: &Jpeg<'b>,
         plan: &CropPlan,
@@ -230,7 +230,7 @@ impl<'s, 'b> Scan<'s, 'b> {
 
 /// Decodes `count` MCUs.
 struct Decode<'d, 's, 'b> {
-    scan: &'d mut Scan<'s, 'b>,
+    scan: &'d mut ScanState<'s, 'b>,
     count: u32,
     places: [CoefficientPlace; BLOCKS],
     samples: &'d mut [u8],
@@ -247,7 +247,7 @@ impl RowWork for Decode<'_, '_, '_> {
 
 /// Skips `count` MCUs.
 struct Pass<'d, 's, 'b> {
-    scan: &'d mut Scan<'s, 'b>,
+    scan: &'d mut ScanState<'s, 'b>,
     count: u32,
 }
 

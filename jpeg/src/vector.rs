@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use crate::{
     bits::BitBlock,
     idct::{CoefficientPlace, EVEN, FIRST_SHIFT, ODD, SECOND_SHIFT},
-    kernel::{ACROSS_SHIFT, COLOUR, DOWN_SHIFT, FRACTION_BITS, RowWork, STRIP, SimdKernel, Values},
+    kernel::{ACROSS_SHIFT, COLOUR, DOWN_SHIFT, FRACTION_BITS, RowWork, STRIP, SimdKernel, Strip},
     window::next_marker,
 };
 
@@ -54,26 +54,26 @@ impl SimdKernel for Avx2 {
         stride: usize,
         firsts: &[u32; STRIP],
         pairs: &[[i16; 2]],
-        out: &mut [Values; STRIP],
+        out: &mut [Strip; STRIP],
     ) {
         // SAFETY: `self` is the proof that the processor has these instructions.
         unsafe { across(plane, from, stride, firsts, pairs, out) }
     }
 
     #[inline(always)]
-    fn down(self, tile: &[Values], pairs: &[[i16; 2]]) -> Values {
+    fn down(self, tile: &[Strip], pairs: &[[i16; 2]]) -> Strip {
         // SAFETY: `self` is the proof that the processor has these instructions.
         unsafe { down(tile, pairs) }
     }
 
     #[inline(always)]
-    fn colour(self, values: [&Values; 3], interleaved: bool) -> [u8; 3 * STRIP] {
+    fn colour(self, values: [&Strip; 3], interleaved: bool) -> [u8; 3 * STRIP] {
         // SAFETY: `self` is the proof that the processor has these instructions.
         unsafe { colour(values, interleaved) }
     }
 
     #[inline(always)]
-    fn grey(self, luma: &Values, interleaved: bool) -> [u8; 3 * STRIP] {
+    fn grey(self, luma: &Strip, interleaved: bool) -> [u8; 3 * STRIP] {
         // SAFETY: `self` is the proof that the processor has these instructions.
         unsafe { grey(luma, interleaved) }
     }
@@ -81,14 +81,14 @@ impl SimdKernel for Avx2 {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn load(values: &Values) -> __m256i {
+fn load(values: &Strip) -> __m256i {
     // SAFETY: 32 bytes are read from a reference to as many.
     unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn store(values: &mut Values, vector: __m256i) {
+fn store(values: &mut Strip, vector: __m256i) {
     // SAFETY: 32 bytes are written to a reference to as many.
     unsafe { _mm256_storeu_si256(values.as_mut_ptr().cast(), vector) }
 }
@@ -210,7 +210,7 @@ fn across(
     stride: usize,
     firsts: &[u32; STRIP],
     pairs: &[[i16; 2]],
-    out: &mut [Values; STRIP],
+    out: &mut [Strip; STRIP],
 ) {
     let pairs_per_pixel = pairs.len() / STRIP;
     let round = _mm256_set1_epi32(1 << (ACROSS_SHIFT - 1));
@@ -240,7 +240,7 @@ fn across(
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn down(tile: &[Values], pairs: &[[i16; 2]]) -> Values {
+fn down(tile: &[Strip], pairs: &[[i16; 2]]) -> Strip {
     let mut sums = [_mm256_set1_epi32(1 << (DOWN_SHIFT - 1)); 2];
     for (rows, pair) in tile.as_chunks::<2>().0.iter().zip(pairs) {
         let weights = factors(pair[0], pair[1]);
@@ -256,7 +256,7 @@ fn down(tile: &[Values], pairs: &[[i16; 2]]) -> Values {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn colour([luma, blue, red]: [&Values; 3], interleaved: bool) -> [u8; 3 * STRIP] {
+fn colour([luma, blue, red]: [&Strip; 3], interleaved: bool) -> [u8; 3 * STRIP] {
     let half = _mm256_set1_epi16(128 << FRACTION_BITS);
     let (y, b, r) = (load(luma), _mm256_sub_epi16(load(blue), half), _mm256_sub_epi16(load(red), half));
     let [red_r, red_g, blue_g, blue_b] = COLOUR;
@@ -271,7 +271,7 @@ fn colour([luma, blue, red]: [&Values; 3], interleaved: bool) -> [u8; 3 * STRIP]
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn grey(luma: &Values, interleaved: bool) -> [u8; 3 * STRIP] {
+fn grey(luma: &Strip, interleaved: bool) -> [u8; 3 * STRIP] {
     place([load(luma); 3], interleaved)
 }
 

@@ -18,13 +18,13 @@ pub(crate) struct ScanFacts<'b> {
 }
 
 /// The bits of a scan; the next one is the topmost.
-struct Bits<'b> {
+struct ScanBits<'b> {
     data: &'b [u8],
     reservoir: u64,
     count: u32,
 }
 
-impl Bits<'_> {
+impl ScanBits<'_> {
     /// Passes over a code with its value; `None` where it is not there.
     fn pass(&mut self, table: &Lookup) -> Option<CodeEntry> {
         while self.count <= 48 {
@@ -100,7 +100,7 @@ impl ScanFacts<'_> {
             }
             _ => [0, 1].map(|axis| size[axis].div_ceil(8 * most[axis])).iter().product(),
         };
-        let mut bits = Bits { data: self.data, reservoir: 0, count: 0 };
+        let mut bits = ScanBits { data: self.data, reservoir: 0, count: 0 };
         for mcu in 0..mcus {
             if self.restart_interval > 0 && mcu > 0 && mcu.is_multiple_of(self.restart_interval) {
                 bits.pass_restart()?;

@@ -9,7 +9,7 @@ const WINDOW_BYTES: usize = 32 << 10;
 
 /// Why the window ends where it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum WindowEnd {
     /// It is full; more data follows.
     Open,
     /// A marker with this second byte, whose first byte is at the window's position.
@@ -25,12 +25,12 @@ pub(crate) struct Window {
     filled: usize,
     /// Position in the file of the data that follows the window.
     at: usize,
-    end: End,
+    end: WindowEnd,
 }
 
 impl Default for Window {
     fn default() -> Self {
-        Self { bytes: vec![0; WINDOW_BYTES + SLACK_BYTES + 64], filled: 0, at: 0, end: End::Open }
+        Self { bytes: vec![0; WINDOW_BYTES + SLACK_BYTES + 64], filled: 0, at: 0, end: WindowEnd::Open }
     }
 }
 
@@ -47,14 +47,14 @@ impl Window {
         self.at
     }
 
-    pub(crate) fn end(&self) -> End {
+    pub(crate) fn end(&self) -> WindowEnd {
         self.end
     }
 
     /// Returns the last position at which an MCU may begin without moving the window.
     pub(crate) fn safe(&self) -> usize {
         match self.end {
-            End::Open => self.filled.saturating_sub(SLACK_BYTES),
+            WindowEnd::Open => self.filled.saturating_sub(SLACK_BYTES),
             // The reservoir reads ahead of the bits that are used.
             _ => self.filled + 8,
         }
@@ -63,14 +63,14 @@ impl Window {
     /// Returns the error when more data is needed than the segment has.
     pub(crate) fn early_end(&self) -> Error {
         match self.end {
-            End::Bytes | End::Marker(0xd9) => Error::Truncated,
+            WindowEnd::Bytes | WindowEnd::Marker(0xd9) => Error::Truncated,
             _ => Error::Corrupt("a segment that ends early"),
         }
     }
 
     /// Restarts the window at a position of the file.
     pub(crate) fn start(&mut self, raw: &[u8], at: usize) {
-        (self.filled, self.at, self.end) = (0, at, End::Open);
+        (self.filled, self.at, self.end) = (0, at, WindowEnd::Open);
         self.fill(raw);
     }
 
@@ -85,29 +85,29 @@ impl Window {
         let (mut from, mut to) = (self.at, self.filled);
         self.end = loop {
             if to >= WINDOW_BYTES {
-                break End::Open;
+                break WindowEnd::Open;
             }
             let room = WINDOW_BYTES - to;
             let copied = copy_plain(&raw[from..], &mut self.bytes[to..], room);
             (from, to) = (from + copied, to + copied);
             match raw.get(from..) {
-                None | Some([]) => break End::Bytes,
+                None | Some([]) => break WindowEnd::Bytes,
                 Some([0xff, 0x00, ..]) => {
                     self.bytes[to] = 0xff;
                     (from, to) = (from + 2, to + 1);
                 }
                 // Any number of fill bytes may precede a marker.
                 Some([0xff, 0xff, ..]) => from += 1,
-                Some([0xff, marker, ..]) => break End::Marker(*marker),
+                Some([0xff, marker, ..]) => break WindowEnd::Marker(*marker),
                 Some([0xff]) => {
                     from += 1;
-                    break End::Bytes;
+                    break WindowEnd::Bytes;
                 }
                 Some(_) => {}
             }
         };
         (self.at, self.filled) = (from, to);
-        if self.end != End::Open {
+        if self.end != WindowEnd::Open {
             self.bytes[to..to + SLACK_BYTES + 16].fill(0);
         }
     }

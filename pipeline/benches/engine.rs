@@ -5,7 +5,7 @@
 use std::{convert::Infallible, hint::black_box, time::Duration};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use spdl_pipeline::{Op, Order, Pipeline};
+use spdl_pipeline::{Op, OutputOrder, Pipeline};
 
 const ITEMS: u64 = 10_000;
 
@@ -23,7 +23,7 @@ fn engine(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("engine");
     group.throughput(Throughput::Elements(ITEMS)).sample_size(10);
     for concurrency in [1, 4] {
-        for order in [Order::Input, Order::Completion] {
+        for order in [OutputOrder::Input, OutputOrder::Completion] {
             let asynchronous = || Op::asynchronous(async |item| Ok::<_, Infallible>(item)).order(order);
             let id = BenchmarkId::new(format!("asynchronous/{order:?}"), concurrency);
             group.bench_function(id, |bencher| bencher.iter(|| run(asynchronous(), concurrency)));

@@ -15,7 +15,7 @@ use crate::{
     Pipeline,
     error::BuildError,
     op::Op,
-    queue::{Live, Message, Outlet},
+    queue::{Live, Outlet, StageMessage},
     stages::{self, Pipe},
     tasks::Tasks,
 };
@@ -35,7 +35,7 @@ pub struct Stages<T> {
 }
 
 /// Starts all stages, given the stage after the last one and the capacity of the queue between them.
-type Starter<T> = Box<dyn FnOnce(&mut PipelineStart, Arc<Live>, usize) -> Receiver<Message<T>> + Send>;
+type Starter<T> = Box<dyn FnOnce(&mut PipelineStart, Arc<Live>, usize) -> Receiver<StageMessage<T>> + Send>;
 /// Spawns a task of a stage.
 type Spawn = dyn Fn(&Live, BoxFuture<'static, ()>);
 
@@ -89,7 +89,7 @@ impl<T: Send + 'static> Stages<T> {
         self,
         name: &str,
         queue: usize,
-        stage: impl FnOnce(&mut PipelineStart, Receiver<Message<T>>, Arc<Live>, Outlet<U>) + Send + 'static,
+        stage: impl FnOnce(&mut PipelineStart, Receiver<StageMessage<T>>, Arc<Live>, Outlet<U>) + Send + 'static,
     ) -> Stages<U> {
         let live = Live::new(name);
         let Self { mut names, counts, start: before } = self;

@@ -43,16 +43,16 @@ use tokio::runtime::Runtime;
 
 pub use builder::{PipelineBuilder, PipelinePlan, Stages};
 pub use error::{BuildError, OpError, PipelineError};
-pub use op::{Op, Order};
+pub use op::{Op, OutputOrder};
 
 use queue::Live;
 use stats::StageWaits;
-use tasks::{Delivery, Tasks};
+use tasks::{DeliveredItem, Tasks};
 
 /// A running pipeline. Dropping it stops it: running operations finish on their threads, no new ones start, and the
 /// threads end by themselves; [`stop`](Self::stop) waits for them.
 pub struct Pipeline<T: Send + 'static> {
-    deliveries: blocking::Receiver<Delivery<T>>,
+    deliveries: blocking::Receiver<DeliveredItem<T>>,
     tasks: Tasks<T>,
     live: Vec<Arc<Live>>,
     /// `None` once the pipeline has stopped.

@@ -17,7 +17,7 @@ type CpuFn<T, U> = dyn Fn(T) -> Result<U, OpError> + Send + Sync;
 /// The work of a pipe on each item, with its policies.
 pub struct Op<T, U> {
     work: OpWork<T, U>,
-    pub(crate) order: Order,
+    pub(crate) order: OutputOrder,
     pub(crate) on_failure: OnFailure<U>,
     pub(crate) bytes: fn(&U) -> u64,
 }
@@ -29,7 +29,7 @@ enum OpWork<T, U> {
 
 /// The order in which results leave a pipe whose concurrency is above 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum OutputOrder {
     /// The order of the inputs: one slow item holds up the items behind it.
     #[default]
     Input,
@@ -68,12 +68,12 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
     }
 
     fn new(work: OpWork<T, U>) -> Self {
-        Self { work, order: Order::default(), on_failure: OnFailure::Fail, bytes: |_| 0 }
+        Self { work, order: OutputOrder::default(), on_failure: OnFailure::Fail, bytes: |_| 0 }
     }
 
     /// Sets the order in which results leave. Default: the order of their inputs.
     #[must_use]
-    pub fn order(mut self, order: Order) -> Self {
+    pub fn order(mut self, order: OutputOrder) -> Self {
         self.order = order;
         self
     }

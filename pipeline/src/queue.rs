@@ -10,7 +10,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::{error::PipelineError, stats::StageCounters};
 
 /// A message between stages. An error takes the place of its item, so that the items before it still arrive.
-pub(crate) type Message<T> = Result<T, PipelineError>;
+pub(crate) type StageMessage<T> = Result<T, PipelineError>;
 
 /// The counters of a running stage.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Live {
 
 /// The sending end of the queue in front of a stage.
 pub(crate) struct Outlet<T> {
-    sender: mpsc::Sender<Message<T>>,
+    sender: mpsc::Sender<StageMessage<T>>,
     next: Arc<Live>,
 }
 
@@ -43,12 +43,12 @@ pub(crate) struct Stopped;
 
 impl<T> Outlet<T> {
     /// Creates a queue of capacity `capacity` in front of `next`.
-    pub(crate) fn new(next: Arc<Live>, capacity: usize) -> (Self, mpsc::Receiver<Message<T>>) {
+    pub(crate) fn new(next: Arc<Live>, capacity: usize) -> (Self, mpsc::Receiver<StageMessage<T>>) {
         let (sender, receiver) = mpsc::channel(capacity);
         (Self { sender, next }, receiver)
     }
 
-    pub(crate) async fn send(&self, message: Message<T>) -> Result<(), Stopped> {
+    pub(crate) async fn send(&self, message: StageMessage<T>) -> Result<(), Stopped> {
         let place = self.sender.reserve().await.map_err(|_| Stopped)?;
         // Counted before the item can be taken out again.
         self.next.stage.queued(1);
@@ -57,7 +57,7 @@ impl<T> Outlet<T> {
     }
 
     /// Sends from a thread outside the event loop. An item that waits for room in the queue counts as queued.
-    pub(crate) fn blocking_send(&self, message: Message<T>) -> Result<(), Stopped> {
+    pub(crate) fn blocking_send(&self, message: StageMessage<T>) -> Result<(), Stopped> {
         self.next.stage.queued(1);
         self.sender.blocking_send(message).map_err(|_| Stopped)
     }

@@ -11,8 +11,8 @@ use tokio::sync::{Mutex, Semaphore, mpsc::Receiver};
 
 use crate::{
     error::PipelineError,
-    op::{OnFailure, Op, Order},
-    queue::{Live, Message, Outlet, Turnstile},
+    op::{OnFailure, Op, OutputOrder},
+    queue::{Live, Outlet, StageMessage, Turnstile},
     stats::StageRecorder,
     tasks::Tasks,
 };
@@ -67,12 +67,17 @@ pub(crate) struct Pipe<T, U> {
 }
 
 struct Inlet<T> {
-    receiver: Receiver<Message<T>>,
+    receiver: Receiver<StageMessage<T>>,
     next_number: u64,
 }
 
 impl<T: Send + 'static, U: Send + 'static> Pipe<T, U> {
-    pub(crate) fn new(live: Arc<Live>, op: Op<T, U>, pool: Arc<ThreadPool>, receiver: Receiver<Message<T>>) -> Self {
+    pub(crate) fn new(
+        live: Arc<Live>,
+        op: Op<T, U>,
+        pool: Arc<ThreadPool>,
+        receiver: Receiver<StageMessage<T>>,
+    ) -> Self {
         let inlet = Mutex::new(Inlet { receiver, next_number: 0 });
         Self { live, op, pool, inlet, turnstile: Turnstile::new() }
     }
@@ -87,7 +92,7 @@ impl<T: Send + 'static, U: Send + 'static> Pipe<T, U> {
                 Ok(item) => self.run(item, &mut recorder).await,
                 Err(error) => Some(Err(error)),
             };
-            if self.op.order == Order::Input {
+            if self.op.order == OutputOrder::Input {
                 self.turnstile.wait_for(number).await;
             }
             if let Some(message) = result
@@ -100,7 +105,7 @@ impl<T: Send + 'static, U: Send + 'static> Pipe<T, U> {
         }
     }
 
-    async fn take(&self) -> Option<(u64, Message<T>)> {
+    async fn take(&self) -> Option<(u64, StageMessage<T>)> {
         let mut inlet = self.inlet.lock().await;
         let message = inlet.receiver.recv().await?;
         self.live.stage.dequeued(1);
@@ -110,7 +115,7 @@ impl<T: Send + 'static, U: Send + 'static> Pipe<T, U> {
     }
 
     /// Runs the operation on an item. Returns `None` if the item is left out.
-    async fn run(&self, item: T, recorder: &mut StageRecorder) -> Option<Message<U>> {
+    async fn run(&self, item: T, recorder: &mut StageRecorder) -> Option<StageMessage<U>> {
         self.live.working.fetch_add(1, Relaxed);
         let result = self.op.run(item, self.live.stage.name(), &self.pool).await;
         self.live.working.fetch_sub(1, Relaxed);
@@ -135,7 +140,7 @@ impl<T: Send + 'static, U: Send + 'static> Pipe<T, U> {
 pub(crate) async fn aggregate<T>(
     live: Arc<Live>,
     count: usize,
-    mut receiver: Receiver<Message<T>>,
+    mut receiver: Receiver<StageMessage<T>>,
     outlet: Outlet<Vec<T>>,
 ) {
     let mut recorder = StageRecorder::new(live.stage.clone());
@@ -168,7 +173,7 @@ pub(crate) async fn aggregate<T>(
 /// Splits lists into their items.
 pub(crate) async fn disaggregate<L: IntoIterator<IntoIter: Send>>(
     live: Arc<Live>,
-    mut receiver: Receiver<Message<L>>,
+    mut receiver: Receiver<StageMessage<L>>,
     outlet: Outlet<L::Item>,
 ) {
     let mut recorder = StageRecorder::new(live.stage.clone());
@@ -196,7 +201,7 @@ pub(crate) async fn disaggregate<L: IntoIterator<IntoIter: Send>>(
 pub(crate) async fn sink<T: Send + 'static>(
     live: Arc<Live>,
     buffer: usize,
-    mut receiver: Receiver<Message<T>>,
+    mut receiver: Receiver<StageMessage<T>>,
     tasks: Tasks<T>,
 ) {
     let places = Arc::new(Semaphore::new(buffer));

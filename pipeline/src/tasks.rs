@@ -9,10 +9,10 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::{runtime::Handle, sync::OwnedSemaphorePermit, task::AbortHandle};
 
-use crate::{error::PipelineError, queue::Message, stats::StageCounters};
+use crate::{error::PipelineError, queue::StageMessage, stats::StageCounters};
 
 /// A message to the consumer; the permit is the item's place in the sink's buffer.
-pub(crate) type Delivery<T> = (Message<T>, Option<OwnedSemaphorePermit>);
+pub(crate) type DeliveredItem<T> = (StageMessage<T>, Option<OwnedSemaphorePermit>);
 
 /// Starts the tasks of a pipeline that delivers `T`, and stops them all.
 pub(crate) struct Tasks<T> {
@@ -23,7 +23,7 @@ pub(crate) struct Tasks<T> {
 struct TaskState<T> {
     running: Vec<AbortHandle>,
     /// `None` once the last item or the error has been delivered.
-    consumer: Option<blocking::Sender<Delivery<T>>>,
+    consumer: Option<blocking::Sender<DeliveredItem<T>>>,
 }
 
 impl<T> Clone for Tasks<T> {
@@ -33,7 +33,7 @@ impl<T> Clone for Tasks<T> {
 }
 
 impl<T: Send + 'static> Tasks<T> {
-    pub(crate) fn new(runtime: Handle, consumer: blocking::Sender<Delivery<T>>) -> Self {
+    pub(crate) fn new(runtime: Handle, consumer: blocking::Sender<DeliveredItem<T>>) -> Self {
         Self { runtime, state: Arc::new(Mutex::new(TaskState { running: Vec::new(), consumer: Some(consumer) })) }
     }
 

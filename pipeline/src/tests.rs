@@ -58,9 +58,9 @@ fn results_leave_in_the_order_of_their_inputs_whatever_order_they_are_done_in() 
 }
 
 #[test]
-fn results_leave_as_they_are_done_where_that_is_asked_for() {
+fn results_leave_in_order_of_completion_where_the_op_allows_it() {
     let (openers, wait) = gated(4);
-    let op = cpu(wait).order(Order::Completion);
+    let op = cpu(wait).order(OutputOrder::Completion);
     let pipeline = Pipeline::builder().source(0..4).pipe("wait", op, 4).sink(4).build(4).unwrap();
     let mut items = pipeline.iter(LONG);
     for item in [2, 0, 3, 1] {
@@ -133,7 +133,7 @@ fn the_first_failure_stops_the_pipeline_behind_all_that_came_before_it() {
 
 #[test]
 fn failures_can_be_skipped_and_are_counted() {
-    for order in [Order::Input, Order::Completion] {
+    for order in [OutputOrder::Input, OutputOrder::Completion] {
         let op = Op::cpu(no_threes).skip_failures().order(order);
         let pipeline = Pipeline::builder().source(0..60).pipe("threes", op, 4).sink(1).build(3).unwrap();
         let left: HashSet<usize> = numbers(&pipeline).into_iter().collect();
@@ -285,7 +285,7 @@ async fn a_pipeline_can_be_dropped_on_an_event_loop() {
 }
 
 #[test]
-fn the_end_is_reached_with_figures_that_add_up() {
+fn the_end_is_reached_with_stats_that_add_up() {
     let op = cpu(|item: usize| item * 2).count_bytes(|item| *item as u64);
     let pipeline = Pipeline::builder().source(0..1000).pipe("double", op, 3).sink(4).build(2).unwrap();
     assert_eq!(numbers(&pipeline).len(), 1000);
@@ -298,7 +298,7 @@ fn the_end_is_reached_with_figures_that_add_up() {
 }
 
 #[test]
-fn what_cannot_be_built_says_why() {
+fn what_cannot_be_built_is_an_error_with_the_reason() {
     let pipe = |concurrency| Pipeline::builder().source(0..3).pipe("same", cpu(|item: i32| item), concurrency);
     let error = |plan: PipelinePlan<i32>, threads| plan.build(threads).err().unwrap().to_string();
     assert_eq!(error(pipe(0).sink(1), 1), "`concurrency` of stage `same` is 0; it must be at least 1");

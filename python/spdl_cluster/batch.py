@@ -182,7 +182,7 @@ class Batch(dict[str, Any]):
 
     def _source(self) -> NativeBatch:
         if self._made_of is None:
-            raise AttributeError("only a batch that comes from a loader knows its place; this one was made of its tensors")
+            raise AttributeError("only a batch that comes from a loader has a position; this one was made from tensors")
         return self._made_of
 
     def _tensor(self, column: DlpackColumn) -> Any:
@@ -197,7 +197,7 @@ def of_native(native: NativeBatch, tensors: Tensors) -> Batch:
     batch._tensors = tensors
 
     def ragged(column: DlpackColumn) -> Ragged:
-        assert column.offsets is not None, "only ragged columns come here"
+        assert column.offsets is not None, "only ragged columns are expected here"
         return Ragged(tensors.of_column(column), tensors.of_column(column.offsets))
 
     if tensors.before is not None:
@@ -224,4 +224,4 @@ def _handle(stream: Any) -> int:
     if hasattr(stream, "__cuda_stream__"):
         protocol = stream.__cuda_stream__
         return int((protocol() if callable(protocol) else protocol)[1])
-    raise TypeError(f"{stream!r} is no CUDA stream: it has neither `cuda_stream` nor `__cuda_stream__`, and is no number")
+    raise TypeError(f"{stream!r} is not a CUDA stream: it has neither `cuda_stream` nor `__cuda_stream__`, and is not a number")

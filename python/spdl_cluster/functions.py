@@ -22,7 +22,7 @@ class Program(NamedTuple):
     sys_argv: list[str]
 
 
-_IN_A_MODULE = "put it into a module of its own (in a notebook, a cell that begins with `%%writefile augment.py`), import that, and give `augment.{}`"
+_IN_A_MODULE = "put it into a separate module (in a notebook, a cell that begins with `%%writefile augment.py`), import that, and give `augment.{}`"
 
 
 def named(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,6 +78,6 @@ def _name(function: Callable[..., Any], where: str) -> str:
     if found is not function:
         raise SettingError(
             f"{where} is a function called `{path}`, and that of module `{module}` is another one",
-            "functions are called in processes of their own, which find them by their names: give the one that has the name",
+            "functions are called in other processes, which find them by name: give the function that has the name",
         )
     return f"{module}:{path}"

@@ -243,7 +243,7 @@ class Loader:
         if native is None:
             epochs = "its epoch is" if self.epochs == 1 else f"all {self.epochs} epochs are"
             raise FinishedError(
-                f"job `{self.job}` is finished: {epochs} delivered up to {self.position}, and there is no batch for another `for`",
+                f"job `{self.job}` is finished: {epochs} delivered up to {self.position}, and another `for` has no batches",
                 "for an evaluation make the loader with `repeat=True`, which `shuffle = false` with `epoch_end = \"exact\"` implies; to train longer, "
                 "a job with more `epochs`; to go back, a loader with a `state=`",
             )
@@ -452,7 +452,7 @@ def _made(
 def _start_text(start: StartFrom | None, state: Mapping[str, Any] | str | bytes | None) -> str | None:
     """Returns a start as the text that the native half reads. A state is loaded when the loader is made."""
     if start is not None and state is not None:
-        raise SettingError("`start` and `state` are both given, and both say where to start", "leave one of them out")
+        raise SettingError("`start` and `state` are both given, and both set where to start", "leave one of them out")
     if start is None or isinstance(start, str):
         return start
     if isinstance(start, tuple) and len(start) == 2:
@@ -462,7 +462,7 @@ def _start_text(start: StartFrom | None, state: Mapping[str, Any] | str | bytes 
     if isinstance(start, (bytes, Mapping)):
         return _state_text(start)
     raise SettingError(
-        f"`start` is {start!r}, which is no place in the job", "give \"beginning\", \"resume\", an epoch, \"EPOCH:OFFSET\" or a state"
+        f"`start` is {start!r}, which is not a position in the job", "give \"beginning\", \"resume\", an epoch, \"EPOCH:OFFSET\" or a state"
     )
 
 

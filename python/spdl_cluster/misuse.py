@@ -12,13 +12,13 @@ from .errors import UsageError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_SAMPLER = "nothing has to be sampled: rank and world slice the job's global batch, and every epoch has an order of its own"
+_SAMPLER = "no sampler is needed: rank and world slice the job's global batch, and every epoch has its own order"
 #: Settings and attributes of a DataLoader.
 _INSTEAD = {
     "num_workers": "decoding runs in the cluster's worker processes; of `local`, `cores=` is what it may take of the processor",
     "persistent_workers": "the workers of a cluster outlive every loader; of `local`, `cores=` is what decoding may take",
     "worker_init_fn": "randomness is keyed by sample, not by worker; a column's `transform` gets a generator",
-    "multiprocessing_context": "a loader's threads and the cluster's workers are no children of this process",
+    "multiprocessing_context": "a loader's threads and the cluster's workers are not children of this process",
     "prefetch_factor": "`slots=` are the batches that are filled, waiting or in the caller's hands",
     "pin_memory": "`device=` has batches copied ahead, from page-locked memory",
     "batch_size": "the job's `global_batch` is shared by all ranks; `global_batch=` changes it for one launch, `batch.samples` is a rank's share",
@@ -43,7 +43,7 @@ def explained(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         for name in kwargs.keys() - known:
             if name in _INSTEAD:
-                raise UsageError(f"`{name}` is no setting of `{function.__name__}`", _INSTEAD[name])
+                raise UsageError(f"`{name}` is not a setting of `{function.__name__}`", _INSTEAD[name])
         return function(*args, **kwargs)
 
     return call
@@ -59,7 +59,7 @@ def no_such_attribute(name: str) -> NoReturn:
 def no_dataset() -> NoReturn:
     """Raises an error for an index: a DataLoader, and frameworks that make one, index a dataset."""
     raise UsageError(
-        "a loader is no dataset, and no DataLoader is made of it: it gives whole batches in the job's order",
+        "a loader is not a dataset, and a DataLoader cannot wrap it: it yields whole batches in the job's order",
         "use it where the DataLoader was: `for batch in loader`. A framework that makes DataLoaders of datasets has a place for its own: of Hugging Face's "
         "`Trainer`, override `get_train_dataloader` and `get_eval_dataloader` to return the loader, instead of giving it as `train_dataset`",
     )
@@ -68,6 +68,6 @@ def no_dataset() -> NoReturn:
 def no_iterator() -> NoReturn:
     """Raises an error for `next(loader)`."""
     raise UsageError(
-        "a loader is no iterator: `next(loader)` does not say of which epoch",
+        "a loader is not an iterator: `next(loader)` does not name an epoch",
         "`loader.next()` gives the next batch, over the ends of epochs; `batches = iter(loader)` the batches of one epoch",
     )

@@ -41,7 +41,7 @@ def choose(kind: Kind, device: str, columns: list[ColumnType] | None = None) -> 
         return _torch() if device == "cpu" else _torch_on(device)
     if kind == "numpy":
         if device != "cpu":
-            raise SettingError(f"numpy arrays were asked for, which are not on `{device}`", 'use `tensors="torch"` or `"dlpack"`')
+            raise SettingError(f"numpy arrays were requested, which are not on `{device}`", 'use `tensors="torch"` or `"dlpack"`')
         return _numpy(columns or [])
     if kind == "dlpack":
         return Tensors("dlpack", _as_it_is, _as_it_is, False)
@@ -56,7 +56,7 @@ def _torch() -> Tensors:
     try:
         from torch.utils.dlpack import from_dlpack
     except ImportError as error:
-        raise SettingError(f"torch tensors were asked for, but torch cannot be imported: {error}") from error
+        raise SettingError(f"torch tensors were requested, but torch cannot be imported: {error}") from error
 
     def of_column(column: DlpackColumn) -> Any:
         return from_dlpack(column.__dlpack__())
@@ -71,7 +71,7 @@ def _torch_on(device: str) -> Tensors:
 
     if not torch.cuda.is_available():
         raise SettingError(
-            f"torch tensors on `{device}` were asked for, and this torch cannot use CUDA",
+            f"torch tensors on `{device}` were requested, and this torch cannot use CUDA",
             "install a torch that was built with CUDA, or ask for `tensors=\"dlpack\"`",
         )
 
@@ -92,7 +92,7 @@ def _numpy(columns: list[ColumnType]) -> Tensors:
     try:
         import numpy
     except ImportError as error:
-        raise SettingError(f"numpy arrays were asked for, but numpy cannot be imported: {error}") from error
+        raise SettingError(f"numpy arrays were requested, but numpy cannot be imported: {error}") from error
     if any(column.dtype == "bf16" for column in columns):
         return _numpy_with_bf16(columns)
     return Tensors("numpy", numpy.from_dlpack, numpy.from_dlpack, False)

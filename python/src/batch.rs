@@ -245,7 +245,7 @@ impl DlpackColumn {
             return refuse(format!("the tensor is on `{placement}`, and is not copied elsewhere"));
         }
         if copy == Some(true) {
-            return refuse("the tensor is shared, never copied; copy what is made of it".to_owned());
+            return refuse("the tensor is shared, never copied; copy what is derived from it".to_owned());
         }
         match (placement, stream) {
             (BatchPlacement::Host, None) => {}

@@ -123,7 +123,7 @@ impl BatchMemory {
     }
 }
 
-fn in_slot<'a>(column: &spdl_client::Column<'a>) -> Arrays<'a> {
+fn in_slot<'a>(column: &spdl_client::BatchColumn<'a>) -> Arrays<'a> {
     let (dtype, address) = (column.dtype(), column.bytes().as_ptr().addr());
     let (shape, offsets) = match (column.shape(), column.offsets()) {
         (Some(shape), _) => (shape.into_iter().map(|side| side as i64).collect(), None),

@@ -8,7 +8,7 @@ use crate::errors::{self, ErrorKind};
 
 /// An open device and its options.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct OpenDevice {
     pub(crate) device: Device,
     pub(crate) options: DeviceOptions,
 }
@@ -45,7 +45,7 @@ fn numbers(sequence: &Bound<'_, PyAny>) -> PyResult<Vec<f32>> {
     sequence.try_iter()?.map(|number| number?.extract()).collect()
 }
 
-impl Target {
+impl OpenDevice {
     /// Opens the device. Returns `None` if batches stay in their slots unchanged.
     pub(crate) fn open(py: Python<'_>, device: &str, options: DeviceOptionsFields) -> PyResult<Option<Self>> {
         let DeviceOptionsFields { buffers, normalise, page_lock_max_bytes } = options;

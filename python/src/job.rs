@@ -38,7 +38,7 @@ fn table(dict: &Bound<'_, PyDict>, at: &str) -> PyResult<toml::Table> {
     for (key, value) in dict {
         let key = key
             .extract::<String>()
-            .map_err(|_| ErrorKind::Setting.error(dict.py(), &format!("{at} has a key that is no string"), None))?;
+            .map_err(|_| ErrorKind::Setting.error(dict.py(), &format!("{at} has a key that is not a string"), None))?;
         let at = format!("{at}.{key}");
         // `None` means that the key is absent, as in TOML.
         if !value.is_none() {

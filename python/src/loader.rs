@@ -17,7 +17,7 @@ use spdl_gpu::{BatchPlacement, DeviceError};
 use crate::{
     batch::NativeBatch,
     batch_memory::SharedBatch,
-    device::{DeviceOptionsFields, Target},
+    device::{DeviceOptionsFields, OpenDevice},
     errors::{self, ErrorKind},
     job,
     open::{self, AnyLoader, BatchSource, ClusterOptions, LaunchOptions, LoaderConfig, ProcessOptions, ReceivedBatch},
@@ -132,7 +132,7 @@ impl NativeLoader {
             let (has, more) =
                 if is_on_device { ("device buffers", "`buffers` in `DeviceOptions`") } else { ("slots", "`slots`") };
             let text = format!(
-                "this loop keeps all {slots} batches that the loader has {has} for, so no other batch can come: let go of \
+                "this loop keeps all {slots} batches that the loader has {has} for, so no other batch can be delivered: drop \
                  earlier batches (copy what has to last, for instance with `.clone()`), or give the loader more {more}"
             );
             let text = std::ffi::CString::new(text).expect("no byte of it is zero");
@@ -200,7 +200,7 @@ impl NativeLoader {
         let options =
             ClusterOptions { job, launch, coordinators, certs, transport, slots, timeout, socket, node, global_batch };
         let (job, source) = options.source().map_err(|error| errors::of_client(py, &error, ""))?;
-        Ok(Self::new(LoaderConfig { job, source, target: Target::open(py, device, device_options)? }, ranks))
+        Ok(Self::new(LoaderConfig { job, source, target: OpenDevice::open(py, device, device_options)? }, ranks))
     }
 
     /// Makes the loader of a rank whose pipeline runs in this process. `ranks()` returns rank and world when the loader
@@ -231,7 +231,7 @@ impl NativeLoader {
             ProcessOptions { start, epochs, slots, timeout, global_batch, sharers, cores, memory_bytes, transforms };
         let source = options.source(job::read(job)?);
         let (job, source) = source.map_err(|error| errors::of_client(py, &error, ""))?;
-        Ok(Self::new(LoaderConfig { job, source, target: Target::open(py, device, device_options)? }, ranks))
+        Ok(Self::new(LoaderConfig { job, source, target: OpenDevice::open(py, device, device_options)? }, ranks))
     }
 
     /// Returns the next batch and waits for it up to the timeout; `None` when all epochs are delivered.
@@ -412,7 +412,7 @@ impl NativeLoader {
 
     fn __reduce__(&self, py: Python<'_>) -> PyResult<()> {
         let problem = "a loader cannot be pickled: it has connections, threads and shared memory of this process";
-        let hint = "pass on what it is made from and make it there; its place goes on with `state_dict()`";
+        let hint = "create a loader there with the same arguments; `state_dict()` carries its position over";
         Err(ErrorKind::System.error(py, problem, Some(hint)))
     }
 }

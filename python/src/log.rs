@@ -41,14 +41,14 @@ struct Queue {
 
 #[derive(Default)]
 struct WaitingLine {
-    lines: VecDeque<Line>,
+    lines: VecDeque<LogLine>,
     dropped: u64,
     /// The thread, and the process that it belongs to: a forked child has none.
     thread: Option<(u32, JoinHandle<()>)>,
     is_over: bool,
 }
 
-struct Line {
+struct LogLine {
     /// The level in Python's numbers.
     level: u8,
     /// The logger's name.
@@ -87,7 +87,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ToPython {
             }
         }
         let logger = format!("spdl_cluster.{}", metadata.target().trim_start_matches("spdl_").replace("::", "."));
-        QUEUE.push(Line { level: python_level(*metadata.level()), logger, text: text.message + &text.fields });
+        QUEUE.push(LogLine { level: python_level(*metadata.level()), logger, text: text.message + &text.fields });
     }
 }
 
@@ -117,7 +117,7 @@ const fn python_level(level: Level) -> u8 {
 }
 
 impl Queue {
-    fn push(&self, line: Line) {
+    fn push(&self, line: LogLine) {
         let mut waiting = self.waiting.lock();
         let is_alive = waiting.thread.as_ref().is_some_and(|(process, _)| *process == std::process::id());
         if !is_alive || waiting.is_over {
@@ -141,13 +141,13 @@ impl Queue {
                 }
                 (std::mem::take(&mut waiting.lines), std::mem::take(&mut waiting.dropped), waiting.is_over)
             };
-            let more = (dropped > 0).then(|| Line {
+            let more = (dropped > 0).then(|| LogLine {
                 level: WARNING,
                 logger: "spdl_cluster".to_owned(),
-                text: format!("{dropped} more lines came too fast to be logged"),
+                text: format!("{dropped} more lines were dropped: they came faster than they could be logged"),
             });
             let delivered = Python::try_attach(|py| {
-                for Line { level, logger, text } in lines.into_iter().chain(more) {
+                for LogLine { level, logger, text } in lines.into_iter().chain(more) {
                     if let Err(error) = deliver.call1(py, (level, logger, text)) {
                         error.write_unraisable(py, None);
                     }

@@ -14,7 +14,7 @@ use spdl_worker::transform::{Program, ProgramCode, TransformSettings};
 
 use crate::{
     batch_memory::BatchMemory,
-    device::Target,
+    device::OpenDevice,
     errors,
     values::{ColumnType, LoaderFacts, ProgramFields, RankOfWorld},
 };
@@ -29,7 +29,7 @@ pub(crate) struct LoaderConfig {
     pub(crate) job: String,
     pub(crate) source: BatchSource,
     /// `None` if batches stay in their slots unchanged.
-    pub(crate) target: Option<Target>,
+    pub(crate) target: Option<OpenDevice>,
 }
 
 /// Where batches come from: workers of a cluster, or a pipeline in this process.
@@ -96,7 +96,7 @@ impl LoaderConfig {
         open: impl Future<Output = Result<Loader<S>, ClientError>>,
         check: impl FnMut() -> PyResult<()>,
     ) -> PyResult<Result<Box<dyn AnyLoader>, DeviceError>> {
-        let Some(Target { device, options }) = &self.target else {
+        let Some(OpenDevice { device, options }) = &self.target else {
             let opened = Blocking::start_checked(open, CHECK, check)?;
             return Ok(opened.map(|loader| Box::new(loader) as Box<dyn AnyLoader>).map_err(DeviceError::from));
         };

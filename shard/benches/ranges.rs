@@ -16,7 +16,7 @@ use std::{
 
 use spdl_jpeg::{Jpeg, Limits, ranges};
 use spdl_shard::store::DatasetStore;
-use spdl_testkit::crops::{Draw, random_resized_crop, request};
+use spdl_testkit::crops::{XorShift, random_resized_crop, request};
 
 /// Number of segments from one recorded place to the next.
 const STEPS: [u32; 2] = [1, 8];
@@ -26,7 +26,7 @@ const GAPS: [u64; 3] = [0, 4 << 10, 64 << 10];
 const READS_AT_ONCE: usize = 32;
 
 /// A read: number of the shard, and range of bytes.
-type Read = (usize, Range<u64>);
+type ShardRead = (usize, Range<u64>);
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
@@ -62,10 +62,10 @@ fn main() {
 }
 
 /// Returns the shards, the reads of each method, and the number of pictures.
-async fn ways(folder: &str) -> (Vec<File>, Vec<(String, Vec<Read>)>, usize) {
+async fn ways(folder: &str) -> (Vec<File>, Vec<(String, Vec<ShardRead>)>, usize) {
     let store = DatasetStore::open(folder).expect("a dataset");
     let manifest = store.manifest().await.expect("a manifest");
-    let mut draw = Draw::default();
+    let mut draw = XorShift::default();
     let (mut files, mut blocks, mut pictures) = (vec![], vec![], vec![]);
     let mut parts = vec![vec![]; STEPS.len() * GAPS.len()];
     for (number, shard) in (0..).zip(manifest.shards()) {
@@ -112,7 +112,7 @@ fn merged(ranges: &[Range<usize>], offset: u64, gap: u64) -> Vec<Range<u64>> {
 }
 
 /// Does all reads, several at once.
-fn run(files: &[File], reads: &[Read]) {
+fn run(files: &[File], reads: &[ShardRead]) {
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..READS_AT_ONCE {

@@ -49,7 +49,7 @@ pub enum FormatError {
     #[error("is damaged: its checksum does not match")]
     Checksum,
     /// The file is intact, but it is not the one that the manifest refers to.
-    #[error("is not the {kind} that the manifest was made with: its hash is {found}, the manifest says {expected}")]
+    #[error("is not the {kind} that the manifest was made with: its hash is {found}, the manifest has {expected}")]
     OtherFile {
         /// `record index`.
         kind: &'static str,
@@ -65,7 +65,7 @@ pub enum FormatError {
         format: String,
     },
     /// The checksum matches but the content contradicts itself.
-    #[error("makes no sense: {0}")]
+    #[error("is invalid: {0}")]
     Malformed(String),
     /// The content to write does not fit the format.
     #[error("cannot be written: {0}")]

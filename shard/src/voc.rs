@@ -34,7 +34,7 @@ pub enum VocError {
     #[error("annotation has {0} bytes, more than {MAX_ANNOTATION_BYTES}")]
     TooLong(usize),
     /// It has more attributes than any annotation needs.
-    #[error("annotation has {0} `=`, more than {MAX_ATTRIBUTES}: this is no Pascal VOC")]
+    #[error("annotation has {0} `=`, more than {MAX_ATTRIBUTES}: this is not Pascal VOC")]
     TooManyAttributes(usize),
     /// It is not UTF-8.
     #[error("annotation is not UTF-8")]

@@ -125,7 +125,7 @@ fn the_first_example_explains_every_key_and_value() {
 }
 
 #[test]
-fn the_first_example_shows_the_defaults_that_it_tells() {
+fn the_first_example_shows_the_defaults_that_it_states() {
     let text = fs::read_to_string(root().join("examples/imagenet-train.toml")).unwrap();
     let minimal = JobFile::parse(
         "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n[[column]]\nname = \"c\"\nfrom = \"d\"\ndecode = \"image\"\n\

@@ -39,7 +39,7 @@ fn reseal(bytes: &mut [u8]) {
 }
 
 #[test]
-fn an_index_says_what_was_written() {
+fn an_index_contains_what_was_written() {
     let (index, hash) = example();
     assert_eq!(hash, Fingerprint::of(index.bytes()));
     assert_eq!((index.record_count(), index.sample_count(), index.shard_bytes()), (4, 4, 8192));

@@ -100,7 +100,7 @@ fn a_location_that_is_none_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_web_server_serves_a_dataset_to_whom_the_netrc_file_says_and_no_url_has_a_password() {
+async fn a_web_server_serves_a_dataset_to_the_users_of_the_netrc_file_and_no_url_has_a_password() {
     let manifest = ManifestBuilder::new("x").finish().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -127,7 +127,7 @@ async fn a_web_server_serves_a_dataset_to_whom_the_netrc_file_says_and_no_url_ha
 }
 
 #[tokio::test]
-async fn an_s3_endpoint_is_asked_with_the_credentials_that_were_given() {
+async fn requests_to_an_s3_endpoint_carry_the_given_credentials() {
     let (address, asked) = server(answer("404 Not Found", "<Error><Code>NoSuchKey</Code></Error>")).await;
     let error = s3(&address).manifest().await.unwrap_err();
     assert_eq!(error.to_string(), "`s3://bucket/some/set/manifest.spdl` does not exist");
@@ -137,7 +137,7 @@ async fn an_s3_endpoint_is_asked_with_the_credentials_that_were_given() {
 }
 
 #[tokio::test]
-async fn a_missing_bucket_a_denial_and_a_server_error_are_told_apart() {
+async fn a_missing_bucket_a_denial_and_a_server_error_are_different_errors() {
     let (address, _) = server(answer("404 Not Found", "<Error><Code>NoSuchBucket</Code></Error>")).await;
     let error = s3(&address).manifest().await.unwrap_err();
     assert!(matches!(error, StoreError::MissingBucket { .. }) && !error.is_retryable(), "{error}");
@@ -154,7 +154,7 @@ async fn a_missing_bucket_a_denial_and_a_server_error_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_wrong_port_is_an_error_that_says_so() {
+async fn a_wrong_port_is_an_error_that_names_it() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     drop(listener);

@@ -1,6 +1,6 @@
 //! The crops of the benchmarks: random resized crops, as in training.
 
-use spdl_jpeg::{Axis, Request};
+use spdl_jpeg::{Axis, PictureRequest};
 
 /// Pixels along one side of the result.
 pub const TARGET: u32 = 224;
@@ -9,24 +9,24 @@ pub const TARGET: u32 = 224;
 pub type Rect = [u32; 4];
 
 /// Returns the request for the whole rectangle, resized.
-pub fn request([left, top, width, height]: Rect) -> Request {
+pub fn request([left, top, width, height]: Rect) -> PictureRequest {
     let axis = |from: u32, length: u32| {
         let readable = (from, from + length);
         Axis { readable, from: f64::from(from), extent: f64::from(length), pixels: TARGET, reversed: false }
     };
-    Request { x: axis(left, width), y: axis(top, height), transposed: false }
+    PictureRequest { x: axis(left, width), y: axis(top, height), transposed: false }
 }
 
 /// Pseudo-random numbers (xorshift).
-pub struct Draw(u64);
+pub struct XorShift(u64);
 
-impl Default for Draw {
+impl Default for XorShift {
     fn default() -> Self {
         Self(0x9e37_79b9_7f4a_7c15)
     }
 }
 
-impl Draw {
+impl XorShift {
     fn unit(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -40,7 +40,7 @@ impl Draw {
 }
 
 /// Draws a crop as torchvision's `RandomResizedCrop` does with its defaults.
-pub fn random_resized_crop([width, height]: [u32; 2], draw: &mut Draw) -> Rect {
+pub fn random_resized_crop([width, height]: [u32; 2], draw: &mut XorShift) -> Rect {
     loop {
         let area = f64::from(width) * f64::from(height) * (0.08 + 0.92 * draw.unit());
         let aspect = ((draw.unit() * 2.0 - 1.0) * (4.0f64 / 3.0).ln()).exp();

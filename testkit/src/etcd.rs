@@ -18,7 +18,7 @@ use crate::target;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running etcd of one member; killed when dropped.
-pub struct Etcd {
+pub struct EtcdProcess {
     binary: PathBuf,
     data: tempfile::TempDir,
     /// `host:port` for clients.
@@ -30,7 +30,7 @@ pub struct Etcd {
     child: Child,
 }
 
-impl Etcd {
+impl EtcdProcess {
     /// Starts an empty etcd. Returns `None`, and prints the reason, where there is no etcd.
     pub fn start() -> Option<Self> {
         Self::start_with(None)
@@ -95,7 +95,7 @@ impl Etcd {
     }
 }
 
-impl Drop for Etcd {
+impl Drop for EtcdProcess {
     fn drop(&mut self) {
         self.kill();
     }

@@ -143,7 +143,7 @@ pub fn signal(pid: u32, signal: rustix::process::Signal) {
 }
 
 /// A running server or rank; killed when dropped.
-pub struct Process {
+pub struct ServerProcess {
     /// The process.
     pub child: Child,
     /// Its standard output.
@@ -151,7 +151,7 @@ pub struct Process {
     _watchdog: Watchdog,
 }
 
-impl Process {
+impl ServerProcess {
     /// Starts a process whose standard output is read by the test.
     pub fn spawn(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
@@ -210,7 +210,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         self.kill();
     }
@@ -226,12 +226,12 @@ pub fn write_pictures(folder: &Path, count: u64) {
 }
 
 /// A folder with a dataset and a job file.
-pub struct Dataset {
+pub struct TestDataset {
     /// The folder; removed when dropped.
     pub folder: tempfile::TempDir,
 }
 
-impl Dataset {
+impl TestDataset {
     /// Packs `count` of the demo's pictures into shards of `records` records.
     pub fn of_pictures(count: u64, records: u64) -> Self {
         let dataset = Self { folder: tempfile::tempdir().expect("a temporary folder") };
@@ -296,13 +296,13 @@ pub struct Cluster {
     /// The folder of the cluster's files; removed when dropped.
     pub folder: tempfile::TempDir,
     /// The coordinator, if it runs.
-    pub coordinator: Option<Process>,
+    pub coordinator: Option<ServerProcess>,
     /// The coordinator's QUIC address.
     pub address: String,
     /// The coordinator's HTTP address.
     pub http: String,
     /// The workers, in the order in which they were started.
-    pub workers: Vec<Worker>,
+    pub workers: Vec<WorkerProcess>,
     /// Additional arguments of the coordinator.
     pub coordinator_args: Vec<String>,
     /// Additional environment variables of all processes.
@@ -310,9 +310,9 @@ pub struct Cluster {
 }
 
 /// A worker and the arguments that it was started with.
-pub struct Worker {
+pub struct WorkerProcess {
     /// The process.
-    pub process: Process,
+    pub process: ServerProcess,
     /// The node that it is on.
     pub node: String,
     /// The path of its socket.
@@ -367,7 +367,7 @@ impl Cluster {
         let mut command = self.command();
         command.args(["coord", "--listen", &self.address, "--http", &self.http, "--state"]).arg(self.path("state"));
         command.args(&self.coordinator_args);
-        let mut process = Process::spawn(&mut command);
+        let mut process = ServerProcess::spawn(&mut command);
         let ready = process.line();
         self.address = ready["quic"].as_str().expect("an address").to_owned();
         self.http = ready["http"].as_str().expect("an address").to_owned();
@@ -375,22 +375,22 @@ impl Cluster {
     }
 
     /// Starts a worker on `node`, with one core and 256 MiB; `further` arguments override these.
-    pub fn start_worker(&mut self, node: &str, further: &[&str]) -> &mut Worker {
+    pub fn start_worker(&mut self, node: &str, further: &[&str]) -> &mut WorkerProcess {
         let socket = self.path(format!("{}.sock", self.workers.len()));
         self.start_worker_on(node, &socket, further)
     }
 
     /// Starts a worker as [`start_worker`](Self::start_worker) does, with its socket at a given path.
-    pub fn start_worker_on(&mut self, node: &str, socket: &Path, further: &[&str]) -> &mut Worker {
+    pub fn start_worker_on(&mut self, node: &str, socket: &Path, further: &[&str]) -> &mut WorkerProcess {
         let args: Vec<String> = further.iter().map(|arg| (*arg).to_owned()).collect();
         let (process, ready) = self.worker_process(node, socket, &args);
-        self.workers.push(Worker { process, node: node.to_owned(), socket: socket.to_owned(), args, ready });
+        self.workers.push(WorkerProcess { process, node: node.to_owned(), socket: socket.to_owned(), args, ready });
         self.workers.last_mut().expect("one was pushed")
     }
 
     /// Starts a worker that has ended again, with the same arguments.
     pub fn restart_worker(&mut self, index: usize) {
-        let Worker { node, socket, args, .. } = &self.workers[index];
+        let WorkerProcess { node, socket, args, .. } = &self.workers[index];
         let (process, ready) = self.worker_process(node, socket, args);
         let worker = &mut self.workers[index];
         (worker.process, worker.ready) = (process, ready);
@@ -403,13 +403,13 @@ impl Cluster {
         command
     }
 
-    fn worker_process(&self, node: &str, socket: &Path, further: &[String]) -> (Process, Value) {
+    fn worker_process(&self, node: &str, socket: &Path, further: &[String]) -> (ServerProcess, Value) {
         let mut command = self.command();
         command.args(["worker", "--coord", &self.address, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
         command.args(["--name", node]).env("SPDL_WORKER_CORES", "1").env("SPDL_WORKER_MEMORY", "256MiB");
         command.arg("--certs").arg(self.certs("worker")).arg("--socket").arg(socket).args(further);
         command.env("SPDL_NODE", node);
-        let mut process = Process::spawn(&mut command);
+        let mut process = ServerProcess::spawn(&mut command);
         let ready = process.line();
         (process, ready)
     }
@@ -441,10 +441,10 @@ impl Cluster {
     pub fn pull_all(&self, job: &str, world: u32, nodes: &[&str], further: &[&str]) -> Vec<Value> {
         let start = |rank: u32| {
             let node = nodes[rank as usize % nodes.len()];
-            Process::spawn(&mut self.pull(job, rank, world, node, further))
+            ServerProcess::spawn(&mut self.pull(job, rank, world, node, further))
         };
-        let ranks: Vec<Process> = (0..world).map(start).collect();
-        ranks.into_iter().map(Process::finish).collect()
+        let ranks: Vec<ServerProcess> = (0..world).map(start).collect();
+        ranks.into_iter().map(ServerProcess::finish).collect()
     }
 
     /// Returns the status that the coordinator reports.

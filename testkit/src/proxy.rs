@@ -20,7 +20,7 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// A fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum RequestFault {
     /// The response has this status, with or without a Retry-After in seconds.
     Status(u16, Option<u64>),
     /// The connection is reset before a response.
@@ -46,26 +46,26 @@ pub enum Fault {
 /// The faults that occur without orders. They depend only on the seed, the object, the range and the attempt, never on
 /// time or on the order of requests.
 #[derive(Clone, Debug, Default)]
-pub struct Script {
+pub struct FaultScript {
     /// The seed of all draws.
     pub seed: u64,
     /// One request in this many fails, with one of `faults`; 0 for none.
     pub one_request_in: u64,
     /// The faults to draw from.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<RequestFault>,
     /// Latency of each response.
     pub latency: Duration,
     /// One object in this many has ten times the latency; 0 for none.
     pub one_slow_object_in: u64,
 }
 
-impl Script {
+impl FaultScript {
     /// Whether the object is slow.
     pub fn is_slow(&self, path: &str) -> bool {
         self.one_slow_object_in > 0 && hash(self.seed, &[path]).is_multiple_of(self.one_slow_object_in)
     }
 
-    fn fault(&self, path: &str, range: &str, nth: u64) -> Option<Fault> {
+    fn fault(&self, path: &str, range: &str, nth: u64) -> Option<RequestFault> {
         let draw = hash(self.seed, &[path, range, &nth.to_string()]);
         let fails = self.one_request_in > 0 && draw.is_multiple_of(self.one_request_in);
         fails.then(|| self.faults[(draw / self.one_request_in) as usize % self.faults.len()])
@@ -84,39 +84,39 @@ fn hash(seed: u64, parts: &[&str]) -> u64 {
 
 /// A fault that the test ordered for the next requests of objects whose path ends in `suffix`.
 #[derive(Clone, Debug)]
-struct Order {
+struct OrderedFault {
     suffix: String,
     /// Number of requests that pass before the first fault.
     skip: u64,
     times: u64,
-    fault: Fault,
+    fault: RequestFault,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    script: Script,
-    orders: Vec<Order>,
+struct ProxyState {
+    script: FaultScript,
+    orders: Vec<OrderedFault>,
     /// Number of requests so far by path and range.
     asked: HashMap<(String, String), u64>,
-    requests: Vec<Request>,
+    requests: Vec<ReceivedRequest>,
 }
 
 /// A request that the proxy received.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct ReceivedRequest {
     /// The path of the object.
     pub path: String,
     /// The requested range, as in the header.
     pub range: String,
     /// The fault that was injected.
-    pub fault: Option<Fault>,
+    pub fault: Option<RequestFault>,
     /// When the request came.
     pub at: Instant,
 }
 
-impl State {
+impl ProxyState {
     /// Records a request and returns its delay and its fault.
-    fn decide(&mut self, path: &str, range: &str) -> (Duration, Option<Fault>) {
+    fn decide(&mut self, path: &str, range: &str) -> (Duration, Option<RequestFault>) {
         let nth = self.asked.entry((path.to_owned(), range.to_owned())).or_default();
         *nth += 1;
         let scripted = self.script.fault(path, range, *nth);
@@ -132,10 +132,15 @@ impl State {
             }
         });
         let fault = ordered.or(scripted);
-        self.requests.push(Request { path: path.to_owned(), range: range.to_owned(), fault, at: Instant::now() });
+        self.requests.push(ReceivedRequest {
+            path: path.to_owned(),
+            range: range.to_owned(),
+            fault,
+            at: Instant::now(),
+        });
         let slowness = if self.script.is_slow(path) { 10 } else { 1 };
         match fault {
-            Some(Fault::Slow(time)) => (time, None),
+            Some(RequestFault::Slow(time)) => (time, None),
             fault => (self.script.latency * slowness, fault),
         }
     }
@@ -144,7 +149,7 @@ impl State {
 /// A running proxy.
 pub struct Proxy {
     address: SocketAddr,
-    shared: Arc<Mutex<State>>,
+    shared: Arc<Mutex<ProxyState>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -156,7 +161,7 @@ impl Proxy {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free loopback port");
         listener.set_nonblocking(true).expect("a socket that can be non-blocking");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let shared = Arc::<Mutex<State>>::default();
+        let shared = Arc::<Mutex<ProxyState>>::default();
         let thread = {
             let shared = shared.clone();
             thread::spawn(move || {
@@ -184,18 +189,18 @@ impl Proxy {
         format!("http://{}/{path}", self.address)
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, ProxyState> {
         self.shared.lock().expect("no test panics with the lock")
     }
 
     /// Injects faults by this script from now on.
-    pub fn follow(&self, script: Script) {
+    pub fn follow(&self, script: FaultScript) {
         self.state().script = script;
     }
 
     /// Orders `fault` for `times` requests of objects whose path ends in `suffix`, after `skip` requests without it.
-    pub fn order(&self, suffix: &str, skip: u64, times: u64, fault: Fault) {
-        self.state().orders.push(Order { suffix: suffix.to_owned(), skip, times, fault });
+    pub fn order(&self, suffix: &str, skip: u64, times: u64, fault: RequestFault) {
+        self.state().orders.push(OrderedFault { suffix: suffix.to_owned(), skip, times, fault });
     }
 
     /// Cancels all orders.
@@ -209,7 +214,7 @@ impl Proxy {
     }
 
     /// Returns all requests so far.
-    pub fn requests(&self) -> Vec<Request> {
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
         self.state().requests.clone()
     }
 }
@@ -224,7 +229,7 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: std::net::TcpListener, upstream: SocketAddr, shared: Arc<Mutex<State>>) {
+async fn accept(listener: std::net::TcpListener, upstream: SocketAddr, shared: Arc<Mutex<ProxyState>>) {
     let listener = TcpListener::from_std(listener).expect("a socket of this runtime");
     loop {
         let (client, _) = listener.accept().await.expect("a listening socket");
@@ -235,7 +240,7 @@ async fn accept(listener: std::net::TcpListener, upstream: SocketAddr, shared: A
 }
 
 /// Serves a client's connection until the client or a fault ends it.
-async fn serve(mut client: TcpStream, upstream: SocketAddr, shared: Arc<Mutex<State>>) -> std::io::Result<()> {
+async fn serve(mut client: TcpStream, upstream: SocketAddr, shared: Arc<Mutex<ProxyState>>) -> std::io::Result<()> {
     let mut server: Option<TcpStream> = None;
     loop {
         let (head, _) = read_head(&mut client).await?;
@@ -244,17 +249,17 @@ async fn serve(mut client: TcpStream, upstream: SocketAddr, shared: Arc<Mutex<St
         let (delay, fault) = shared.lock().expect("no test panics with the lock").decide(&target, &range);
         tokio::time::sleep(delay).await;
         match fault {
-            Some(Fault::Status(status, retry_after)) => {
+            Some(RequestFault::Status(status, retry_after)) => {
                 let after = retry_after.map_or_else(String::new, |seconds| format!("Retry-After: {seconds}\r\n"));
                 let answer = format!("HTTP/1.1 {status} Ordered\r\n{after}Content-Length: 0\r\n\r\n");
                 client.write_all(answer.as_bytes()).await?;
                 continue;
             }
-            Some(Fault::Reset) => {
+            Some(RequestFault::Reset) => {
                 client.set_zero_linger()?;
                 return Ok(());
             }
-            Some(Fault::Silence) => return until_gone(&mut client).await,
+            Some(RequestFault::Silence) => return until_closed(&mut client).await,
             _ => {}
         }
         let mut to_server = match server.take() {
@@ -274,7 +279,7 @@ async fn answer(
     request: &str,
     client: &mut TcpStream,
     server: &mut TcpStream,
-    fault: Option<Fault>,
+    fault: Option<RequestFault>,
 ) -> std::io::Result<bool> {
     let (mut head, mut body) = read_head(server).await?;
     let status = head.split(' ').nth(1).unwrap_or_default();
@@ -288,17 +293,17 @@ async fn answer(
     }
     let half = body.len() / 2;
     match fault.filter(|_| is_good && !is_empty) {
-        Some(Fault::FlippedByte) if !body.is_empty() => body[half] ^= 0x55,
-        Some(Fault::Short) => {
+        Some(RequestFault::FlippedByte) if !body.is_empty() => body[half] ^= 0x55,
+        Some(RequestFault::Short) => {
             head = head.replacen(&format!("ontent-length: {length}"), &format!("ontent-length: {half}"), 1);
             body.truncate(half);
         }
-        Some(Fault::Stall) => {
+        Some(RequestFault::Stall) => {
             client.write_all(&[head.as_bytes(), &body[..half]].concat()).await?;
-            until_gone(client).await?;
+            until_closed(client).await?;
             return Ok(false);
         }
-        Some(Fault::Truncated) => {
+        Some(RequestFault::Truncated) => {
             client.write_all(&[head.as_bytes(), &body[..half]].concat()).await?;
             return Ok(false);
         }
@@ -310,16 +315,16 @@ async fn answer(
 }
 
 /// Returns the head of a request as the server receives it.
-fn rewritten(head: &str, range: &str, fault: Option<Fault>) -> String {
+fn rewritten(head: &str, range: &str, fault: Option<RequestFault>) -> String {
     let bounds = || {
         let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
         Some((first.parse::<u64>().ok()?, last.parse::<u64>().ok()?))
     };
     match (fault, bounds()) {
-        (Some(Fault::OtherRange), Some((first, last))) => {
+        (Some(RequestFault::OtherRange), Some((first, last))) => {
             head.replacen(range, &format!("bytes={first}-{}", last.saturating_sub(1).max(first)), 1)
         }
-        (Some(Fault::WholeObject), Some(_)) => {
+        (Some(RequestFault::WholeObject), Some(_)) => {
             head.split_inclusive("\r\n").filter(|line| !line.to_ascii_lowercase().starts_with("range:")).collect()
         }
         _ => head.to_owned(),
@@ -347,7 +352,7 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// Sends nothing until the client disconnects.
-async fn until_gone(client: &mut TcpStream) -> std::io::Result<()> {
+async fn until_closed(client: &mut TcpStream) -> std::io::Result<()> {
     let mut ignored = [0; 1024];
     while client.read(&mut ignored).await? > 0 {}
     Ok(())

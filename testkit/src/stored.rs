@@ -6,25 +6,25 @@ use std::{
 };
 
 use crate::{
-    processes::{Dataset, ctl, run, write_pictures},
+    processes::{TestDataset, ctl, run, write_pictures},
     proxy::Proxy,
     s3::S3Server,
 };
 
 /// Pictures in shards on a web server behind the proxy.
-pub struct Stored {
+pub struct StoredPictures {
     /// The packed dataset, and the folder for job files.
-    pub dataset: Dataset,
+    pub dataset: TestDataset,
     /// The proxy before the web server.
     pub proxy: Proxy,
     _server: S3Server,
     url: String,
 }
 
-impl Stored {
+impl StoredPictures {
     /// Packs `count` pictures, `per_shard` to a shard; truncates the `bad` ones.
     pub async fn new(count: u64, per_shard: u64, bad: &[u64]) -> Self {
-        let dataset = Dataset { folder: tempfile::tempdir().expect("a temporary folder") };
+        let dataset = TestDataset { folder: tempfile::tempdir().expect("a temporary folder") };
         let pictures = dataset.path("pictures");
         write_pictures(&pictures, count);
         for (number, file) in (0..).zip(files(&pictures)) {

@@ -6,7 +6,7 @@ use spdl_testkit::processes::{Cluster, run};
 use super::{BEYOND_SLOTS, end_and_compare, endless, home, only_rank, rank_status};
 
 #[test]
-fn a_coordinator_that_is_killed_and_away_stops_no_rank_and_comes_back_knowing() {
+fn a_coordinator_that_is_killed_stops_no_rank_and_comes_back_with_its_state() {
     let (_dataset, job) = endless();
     let mut cluster = Cluster::start(2);
     cluster.submit(&job);

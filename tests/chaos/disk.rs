@@ -7,7 +7,7 @@ use std::{
 };
 
 use spdl_testkit::{
-    processes::{Cluster, Dataset, undisturbed},
+    processes::{Cluster, TestDataset, undisturbed},
     s3::S3Server,
 };
 
@@ -38,7 +38,7 @@ impl Drop for SmallDisk {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_cache_that_is_full_is_done_without_and_nothing_of_others_is_deleted() {
-    let dataset = Dataset::of_pictures(60, 20);
+    let dataset = TestDataset::of_pictures(60, 20);
     let disk = match SmallDisk::mount(&dataset.path("disk")) {
         Ok(disk) => disk,
         Err(reason) => return println!("skipped: no file system can be mounted here: {reason}"),

@@ -12,31 +12,31 @@ mod worker;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use spdl_testkit::processes::{Cluster, Dataset, Process, undisturbed};
+use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, undisturbed};
 
 /// Samples per second of a rank: a slow training run.
 const RATE: &str = "150";
 /// More samples than all slots of a rank hold: after so many, some were made after the fault.
 const BEYOND_SLOTS: u64 = 240;
-/// Global batch of [`Dataset::job`].
+/// Global batch of [`TestDataset::job`].
 const GLOBAL_BATCH: u64 = 24;
 
 /// A dataset with the job `j`, which has no end.
-fn endless() -> (Dataset, std::path::PathBuf) {
-    let dataset = Dataset::of_pictures(60, 20);
+fn endless() -> (TestDataset, std::path::PathBuf) {
+    let dataset = TestDataset::of_pictures(60, 20);
     let job = dataset.job("j", "epochs = 1000000");
     (dataset, job)
 }
 
 /// Starts the only rank of the job `j` on `node`; it pulls until it gets a signal.
-fn only_rank(cluster: &Cluster, node: &str) -> Process {
+fn only_rank(cluster: &Cluster, node: &str) -> ServerProcess {
     let args = ["--from", "0:0", "--rate", RATE, "--progress"];
-    Process::spawn(&mut cluster.pull("j", 0, 1, node, &args))
+    ServerProcess::spawn(&mut cluster.pull("j", 0, 1, node, &args))
 }
 
 /// Ends the only rank and checks that it received what a run without faults delivers.
 #[track_caller]
-fn end_and_compare(mut rank: Process, job: &std::path::Path) {
+fn end_and_compare(mut rank: ServerProcess, job: &std::path::Path) {
     rank.signal(Signal::TERM);
     let mut rest = String::new();
     std::io::Read::read_to_string(&mut rank.output, &mut rest).expect("standard output is text");

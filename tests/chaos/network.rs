@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde_json::Value;
-use spdl_testkit::processes::{Process, ctl, limit, run};
+use spdl_testkit::processes::{ServerProcess, ctl, limit, run};
 
 use super::{BEYOND_SLOTS, RATE, end_and_compare, endless, home};
 
@@ -108,8 +108,8 @@ fn tool(name: &str, args: &[&str]) -> Result<(), String> {
 
 /// A cluster whose processes are on different hosts. The processes are dropped before the network.
 struct Hosts {
-    rank: Process,
-    _servers: Vec<Process>,
+    rank: ServerProcess,
+    _servers: Vec<ServerProcess>,
     folder: tempfile::TempDir,
     lan: Lan,
 }
@@ -120,7 +120,7 @@ impl Hosts {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
         let coordinator = ["coord", "--listen", COORDINATOR, "--http", "127.0.0.1:0", "--liveness-ms", "1000"];
-        let mut servers = vec![Process::spawn(lan.ctl(0, &coordinator).args(["--state", &path("state")]))];
+        let mut servers = vec![ServerProcess::spawn(lan.ctl(0, &coordinator).args(["--state", &path("state")]))];
         servers[0].line();
         for role in ["worker", "client", "admin"] {
             let ca = path("state/ca");
@@ -133,12 +133,12 @@ impl Hosts {
             let worker = ["worker", "--listen", &listen, "--no-socket", "--cores", "1", "--memory", "256MiB"];
             let mut worker = lan.ctl(host, &worker);
             worker.args(["--name", HOSTS[host]]).args(reach("worker"));
-            servers.push(Process::spawn(&mut worker));
+            servers.push(ServerProcess::spawn(&mut worker));
             servers.last_mut().expect("one was pushed").line();
         }
         run(lan.ctl(RANK, &["job", "submit"]).arg(job).arg("--json").args(reach("admin"))).json();
         let pull = ["pull", "--job", "j", "--from", "0:0", "--rate", RATE, "--json", "--digest", "--progress"];
-        let mut rank = Process::spawn(lan.ctl(RANK, &pull).args(reach("client")));
+        let mut rank = ServerProcess::spawn(lan.ctl(RANK, &pull).args(reach("client")));
         rank.progress_to(1);
         Self { rank, _servers: servers, folder, lan }
     }

@@ -1,7 +1,7 @@
 //! A rank is killed or suspended.
 
 use rustix::process::Signal;
-use spdl_testkit::processes::{Cluster, Dataset, Process, sum, undisturbed};
+use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, sum, undisturbed};
 
 use super::{RATE, rank_status};
 
@@ -12,7 +12,7 @@ fn state_of(report: &serde_json::Value) -> String {
 
 #[test]
 fn a_killed_rank_and_a_trainer_restarted_from_its_checkpoint_lose_and_repeat_nothing() {
-    let dataset = Dataset::of_pictures(120, 30);
+    let dataset = TestDataset::of_pictures(120, 30);
     let job = dataset.job("restart", "epochs = 1000000");
     let cluster = Cluster::start(2);
     cluster.submit(&job);
@@ -21,7 +21,7 @@ fn a_killed_rank_and_a_trainer_restarted_from_its_checkpoint_lose_and_repeat_not
     let checkpoint = state_of(&history[0]);
 
     let args = ["--state", &checkpoint, "--rate", RATE, "--progress"];
-    let pull = |rank| Process::spawn(&mut cluster.pull("restart", rank, 2, nodes[rank as usize], &args));
+    let pull = |rank| ServerProcess::spawn(&mut cluster.pull("restart", rank, 2, nodes[rank as usize], &args));
     let mut lost = [0, 1].map(pull);
     lost.iter_mut().for_each(|rank| {
         rank.progress_to(48);
@@ -39,14 +39,14 @@ fn a_killed_rank_and_a_trainer_restarted_from_its_checkpoint_lose_and_repeat_not
 }
 
 #[test]
-fn a_rank_that_hangs_holds_up_nobody_and_goes_on_in_its_session() {
-    let dataset = Dataset::of_pictures(60, 20);
+fn a_rank_that_hangs_holds_up_no_other_and_goes_on_in_its_session() {
+    let dataset = TestDataset::of_pictures(60, 20);
     let job = dataset.job("pause", "epochs = 1000000");
     let cluster = Cluster::start_with(1, &["--liveness-ms", "1000"], Vec::new());
     cluster.submit(&job);
     for node in ["node-0", "elsewhere"] {
         let args = ["--steps", "40", "--from", "0:0", "--rate", RATE, "--progress"];
-        let pull = |rank| Process::spawn(&mut cluster.pull("pause", rank, 2, node, &args));
+        let pull = |rank| ServerProcess::spawn(&mut cluster.pull("pause", rank, 2, node, &args));
         let [mut first, mut second] = [0, 1].map(pull);
         second.progress_to(1);
         second.signal(Signal::STOP);

@@ -43,7 +43,7 @@ fn tests() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_test_that_the_table_of_failures_names_is_there() {
+fn every_test_in_the_table_of_failures_exists() {
     let page = fs::read_to_string(root().join("docs/spec/failures.md")).expect("a page");
     let mut lists_tests = false;
     let mut rows = Vec::new();

@@ -1,11 +1,11 @@
 //! Resuming from a state: at another world size, with another batch size; and states of other jobs, which are refused.
 
 use rustix::process::Signal;
-use spdl_testkit::processes::{Cluster, Dataset, Process, ctl, run, sum, undisturbed};
+use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, ctl, run, sum, undisturbed};
 
 #[test]
 fn world_batch_and_workers_can_change_in_the_middle_of_an_epoch() {
-    let dataset = Dataset::of_pictures(120, 30);
+    let dataset = TestDataset::of_pictures(120, 30);
     let job = dataset.job("resize", "epochs = 2\nepoch_end = \"exact\"");
     let mut cluster = Cluster::start(1);
     cluster.submit(&job);
@@ -25,7 +25,7 @@ fn world_batch_and_workers_can_change_in_the_middle_of_an_epoch() {
 
 #[test]
 fn a_state_of_another_job_dataset_or_pipeline_is_refused_with_both_fingerprints() {
-    let dataset = Dataset::of_pictures(40, 20);
+    let dataset = TestDataset::of_pictures(40, 20);
     let ours = dataset.job("ours", "");
     let cluster = Cluster::start(1);
     cluster.submit(&ours);
@@ -56,12 +56,12 @@ fn a_state_of_another_job_dataset_or_pipeline_is_refused_with_both_fingerprints(
 
 #[test]
 fn a_launch_that_resumes_goes_on_from_what_all_ranks_had_acknowledged() {
-    let dataset = Dataset::of_pictures(120, 40);
+    let dataset = TestDataset::of_pictures(120, 40);
     let job = dataset.job("last", "epochs = 1000000");
     let mut cluster = Cluster::start(1);
     cluster.submit(&job);
     // Rank 1 is behind rank 0. The launch resumes where both have been, also after a restart of the coordinator.
-    let mut ahead = Process::spawn(&mut cluster.pull("last", 0, 2, "node-0", &["--from", "0:0", "--progress"]));
+    let mut ahead = ServerProcess::spawn(&mut cluster.pull("last", 0, 2, "node-0", &["--from", "0:0", "--progress"]));
     ahead.progress_to(24);
     let behind = run(&mut cluster.pull("last", 1, 2, "node-0", &["--from", "0:0", "--steps", "1"])).json();
     assert_eq!(behind["position"], "0:24");

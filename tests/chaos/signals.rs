@@ -12,13 +12,13 @@ use std::{
 };
 
 use rustix::process::Signal;
-use spdl_testkit::processes::{Cluster, Dataset, Process, ctl, limit};
+use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, ctl, limit};
 
 use super::{endless, only_rank};
 
 /// Asserts that a process exited by itself, not by the signal, with the code that shells use: 130 after Ctrl-C.
 #[track_caller]
-fn assert_interrupted(mut process: Process, signal: Signal) {
+fn assert_interrupted(mut process: ServerProcess, signal: Signal) {
     let mut message = String::new();
     process.child.stderr.take().expect("a pipe").read_to_string(&mut message).expect("text");
     let status = process.wait();
@@ -26,8 +26,8 @@ fn assert_interrupted(mut process: Process, signal: Signal) {
     assert!(message.contains("interrupted") || message.contains("stopped"), "{message}");
 }
 
-fn spawn(command: &mut Command) -> Process {
-    Process::spawn(command.stderr(Stdio::piped()))
+fn spawn(command: &mut Command) -> ServerProcess {
+    ServerProcess::spawn(command.stderr(Stdio::piped()))
 }
 
 /// Waits for a condition, usually about files.
@@ -55,14 +55,14 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 /// Sends both signals while the process is suspended, so that both are pending when it continues and the second arrives
 /// while it handles the first.
-fn two_signals(process: &Process) {
+fn two_signals(process: &ServerProcess) {
     for signal in [Signal::STOP, Signal::TERM, Signal::INT, Signal::CONT] {
         process.signal(signal);
     }
 }
 
 #[test]
-fn servers_that_are_told_to_end_do_and_a_second_signal_ends_them_at_once() {
+fn servers_end_on_a_signal_and_a_second_one_ends_them_at_once() {
     let (_dataset, job) = endless();
     for first in [Signal::TERM, Signal::INT] {
         let mut cluster = Cluster::start(1);
@@ -88,7 +88,7 @@ fn servers_that_are_told_to_end_do_and_a_second_signal_ends_them_at_once() {
 }
 
 #[test]
-fn a_rank_that_is_told_to_end_takes_its_leave_and_reports() {
+fn a_rank_that_gets_sigterm_leaves_its_session_and_prints_its_report() {
     let (_dataset, job) = endless();
     let cluster = Cluster::start(0);
     cluster.submit(&job);
@@ -116,7 +116,7 @@ fn a_rank_that_is_told_to_end_takes_its_leave_and_reports() {
 }
 
 /// Writes a list of pictures whose last one is a pipe that blocks each reader for ever.
-fn list_without_end(dataset: &Dataset) -> PathBuf {
+fn list_without_end(dataset: &TestDataset) -> PathBuf {
     let pictures = files(&dataset.path("pictures"));
     let mut list: String = pictures.iter().map(|path| format!("{}\t0\n", path.display())).collect();
     let endless = dataset.path("endless.jpg");
@@ -130,7 +130,7 @@ fn list_without_end(dataset: &Dataset) -> PathBuf {
 
 #[test]
 fn packing_that_is_interrupted_leaves_nothing() {
-    let dataset = Dataset::of_pictures(60, 20);
+    let dataset = TestDataset::of_pictures(60, 20);
     let list = list_without_end(&dataset);
     let target = dataset.path("packed");
     let pack = || {

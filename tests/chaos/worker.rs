@@ -1,18 +1,18 @@
 //! A worker is killed, suspended, joined by another, or asked to end.
 
 use rustix::process::Signal;
-use spdl_testkit::processes::{Cluster, Dataset, Process, sum, undisturbed};
+use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, sum, undisturbed};
 
 use super::{BEYOND_SLOTS, RATE, end_and_compare, endless, home, only_rank};
 
 #[test]
 fn a_worker_killed_again_and_again_costs_its_ranks_nothing() {
-    let dataset = Dataset::of_pictures(60, 20);
+    let dataset = TestDataset::of_pictures(60, 20);
     let job = dataset.job("again", "epochs = 1000000");
     let mut cluster = Cluster::start(2);
     cluster.submit(&job);
     let args = ["--steps", "60", "--from", "0:0", "--rate", RATE, "--progress"];
-    let pull = |(rank, node)| Process::spawn(&mut cluster.pull("again", rank, 2, node, &args));
+    let pull = |(rank, node)| ServerProcess::spawn(&mut cluster.pull("again", rank, 2, node, &args));
     let mut ranks = [(0, "node-0"), (1, "elsewhere")].map(pull);
     for life in 0..4 {
         ranks.iter_mut().for_each(|rank| {
@@ -22,7 +22,7 @@ fn a_worker_killed_again_and_again_costs_its_ranks_nothing() {
         cluster.workers[worker].process.kill();
         cluster.restart_worker(worker);
     }
-    let reports = ranks.map(Process::finish);
+    let reports = ranks.map(ServerProcess::finish);
     let alone = undisturbed(&job, 60, &[]);
     for field in ["receipt", "content_digest"] {
         assert_eq!(alone[field], sum(&reports, field), "{field}");
@@ -78,8 +78,8 @@ fn new_workers_share_ranks_that_have_none_on_their_node() {
     cluster.start_worker("a", &[]);
     cluster.submit(&job);
     let args = ["--from", "0:0", "--rate", "50", "--progress"];
-    let mut ranks: Vec<Process> =
-        (0..3).map(|rank| Process::spawn(&mut cluster.pull("j", rank, 3, "elsewhere", &args))).collect();
+    let mut ranks: Vec<ServerProcess> =
+        (0..3).map(|rank| ServerProcess::spawn(&mut cluster.pull("j", rank, 3, "elsewhere", &args))).collect();
     ranks.iter_mut().for_each(|rank| {
         rank.progress_to(1);
     });
@@ -97,7 +97,7 @@ fn new_workers_share_ranks_that_have_none_on_their_node() {
 }
 
 #[test]
-fn a_worker_told_to_end_hands_its_ranks_over_and_leaves() {
+fn a_worker_that_gets_sigterm_passes_its_ranks_to_others_and_leaves() {
     let (_dataset, job) = endless();
     let mut cluster = Cluster::start(2);
     cluster.submit(&job);
@@ -112,7 +112,7 @@ fn a_worker_told_to_end_hands_its_ranks_over_and_leaves() {
 }
 
 #[test]
-fn a_worker_told_to_end_leaves_though_nobody_takes_its_ranks() {
+fn a_worker_that_gets_sigterm_leaves_though_no_worker_takes_its_ranks() {
     let (_dataset, job) = endless();
     let mut cluster = Cluster::start(1);
     cluster.submit(&job);
@@ -133,8 +133,8 @@ fn the_ranks_of_a_dead_node_spread_over_the_living() {
     let mut cluster = Cluster::start(3);
     cluster.submit(&job);
     let args = ["--from", "0:0", "--rate", "50", "--progress"];
-    let mut ranks: Vec<Process> =
-        (0..4).map(|rank| Process::spawn(&mut cluster.pull("j", rank, 4, "node-0", &args))).collect();
+    let mut ranks: Vec<ServerProcess> =
+        (0..4).map(|rank| ServerProcess::spawn(&mut cluster.pull("j", rank, 4, "node-0", &args))).collect();
     ranks.iter_mut().for_each(|rank| {
         rank.progress_to(1);
     });

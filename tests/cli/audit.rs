@@ -2,19 +2,19 @@
 
 use std::fs;
 
-use spdl_testkit::processes::{Cluster, Dataset, ctl, run};
+use spdl_testkit::processes::{Cluster, TestDataset, ctl, run};
 
 /// Makes a dataset of 60 records with 25 bad ones: more than the status lists.
-fn mostly_good() -> Dataset {
+fn mostly_good() -> TestDataset {
     let picture = spdl_cli::pictures::Pictures::new().picture(3, 0);
-    Dataset::of_records((0..60).map(|index| {
+    TestDataset::of_records((0..60).map(|index| {
         let is_bad = index % 2 == 1 && index < 50;
         (picture.clone(), if is_bad { "dog".to_owned() } else { (index % 7).to_string() })
     }))
 }
 
 #[test]
-fn a_prolonged_run_with_many_bad_samples_is_audited_from_what_the_coordinator_knows_and_an_altered_receipt_is_found() {
+fn a_prolonged_run_with_many_bad_samples_is_audited_from_the_coordinators_state_and_an_altered_receipt_is_found() {
     let dataset = mostly_good();
     let job = dataset.job("many-bad", "max_bad_fraction = 0.9\nepoch_end = \"exact\"");
     let mut cluster = Cluster::start(1);
@@ -62,7 +62,7 @@ fn a_prolonged_run_with_many_bad_samples_is_audited_from_what_the_coordinator_kn
 
 #[test]
 fn a_start_that_is_not_in_the_stream_is_an_error_with_the_range_for_audit_and_replay_as_for_a_launch() {
-    let dataset = Dataset::of_pictures(30, 30);
+    let dataset = TestDataset::of_pictures(30, 30);
     let job = dataset.job("range", "epochs = 2");
     for command in ["audit", "replay"] {
         for (from, problem) in [

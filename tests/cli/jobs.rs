@@ -3,13 +3,13 @@
 use std::fs;
 
 use spdl_testkit::{
-    processes::{Cluster, Dataset, ctl, run},
+    processes::{Cluster, TestDataset, ctl, run},
     root,
 };
 
 #[test]
 fn a_wrong_job_file_is_explained_in_words_by_every_command_that_reads_one() {
-    let dataset = Dataset::of_pictures(24, 8);
+    let dataset = TestDataset::of_pictures(24, 8);
     let job = dataset.job("j", "");
     let text = fs::read_to_string(&job).expect("it was written");
     let crop = "{ random_resized_crop = { size = 64 } }";
@@ -36,8 +36,8 @@ fn a_wrong_job_file_is_explained_in_words_by_every_command_that_reads_one() {
 }
 
 #[test]
-fn jobs_are_listed_shown_and_told_apart_in_words() {
-    let dataset = Dataset::of_pictures(24, 8);
+fn jobs_are_listed_shown_and_compared_in_words() {
+    let dataset = TestDataset::of_pictures(24, 8);
     let cluster = Cluster::start(0);
     let admin = |arguments: &[&str]| run(&mut cluster.ctl("admin", arguments));
     assert_eq!(admin(&["job", "list"]).stdout, "no jobs; `spdl-ctl job submit JOB.toml` creates one\n");

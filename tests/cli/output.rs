@@ -7,7 +7,7 @@ use std::{
 };
 
 use rustix::process::Signal;
-use spdl_testkit::processes::{Cluster, Dataset, Process, ctl};
+use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, ctl};
 
 /// Returns a command's standard error and exit code.
 fn end_of(child: Child) -> (String, Option<i32>) {
@@ -38,7 +38,7 @@ const BROKEN_PIPE: Option<i32> = Some(141);
 
 #[test]
 fn a_reader_that_goes_away_ends_a_command_quietly() {
-    let dataset = Dataset::of_pictures(24, 8);
+    let dataset = TestDataset::of_pictures(24, 8);
     let job = dataset.job("j", "epochs = 4000");
     // More output than a pipe holds, so that the program still writes when the pipe is closed.
     let mut plan = ctl();
@@ -69,7 +69,7 @@ fn a_reader_that_goes_away_ends_a_command_quietly() {
 
 #[test]
 fn output_that_cannot_be_written_is_an_error() {
-    let dataset = Dataset::of_pictures(24, 8);
+    let dataset = TestDataset::of_pictures(24, 8);
     let job = dataset.job("j", "");
     let full = || File::options().write(true).open("/dev/full").expect("the full device");
     let mut commands = [ctl(), ctl(), ctl(), ctl()];
@@ -96,7 +96,7 @@ fn a_log_that_goes_into_a_file_has_no_colours() {
     let mut coordinator = ctl();
     coordinator.args(["coord", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--state"]);
     coordinator.arg(folder.path().join("state")).env("SPDL_LOG", "info");
-    let mut process = Process::spawn(coordinator.stderr(File::create(&path).expect("a file")));
+    let mut process = ServerProcess::spawn(coordinator.stderr(File::create(&path).expect("a file")));
     process.line();
     process.signal(Signal::TERM);
     process.wait();

@@ -1,10 +1,10 @@
 //! The output and the errors of `run list` and `run reset`.
 
-use spdl_testkit::processes::{Cluster, Dataset, Process, run};
+use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, run};
 
 #[test]
-fn runs_are_listed_with_who_holds_them_and_one_that_nobody_trains_begins_again() {
-    let dataset = Dataset::of_pictures(24, 8);
+fn runs_are_listed_with_their_holders_and_an_idle_one_begins_again() {
+    let dataset = TestDataset::of_pictures(24, 8);
     let cluster = Cluster::start(1);
     cluster.submit(&dataset.job("first", "epochs = 1000000"));
     cluster.submit(&dataset.job("second", "epochs = 3"));
@@ -17,7 +17,7 @@ fn runs_are_listed_with_who_holds_them_and_one_that_nobody_trains_begins_again()
     };
     let report = run(&mut pull("second", "lr-1", &["--steps", "2", "--epochs", "9"])).json();
     run(&mut pull("first", "lr-1", &["--steps", "1"])).json();
-    let mut held = Process::spawn(&mut pull("first", "first", &["--progress", "--rate", "24"]));
+    let mut held = ServerProcess::spawn(&mut pull("first", "first", &["--progress", "--rate", "24"]));
     held.progress_to(24);
 
     let listed = admin(&["run", "list"]).stdout;

@@ -1,10 +1,10 @@
 //! The output of `status`.
 
-use spdl_testkit::processes::{Cluster, Dataset, Process, run};
+use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, run};
 
 #[test]
 fn status_is_one_table_that_fits_a_terminal_and_hides_what_is_over() {
-    let dataset = Dataset::of_pictures(24, 8);
+    let dataset = TestDataset::of_pictures(24, 8);
     let job = dataset.job("a-job", "epochs = 1000000");
     let cluster = Cluster::start(1);
     cluster.submit(&job);
@@ -24,7 +24,7 @@ fn status_is_one_table_that_fits_a_terminal_and_hides_what_is_over() {
     assert_eq!((lines(&idle, "  session"), lines(&status(&["-v"]), "  session")), (0, 1), "{idle}");
 
     // A running session: the table shows rates, not totals.
-    let _pull = Process::spawn(&mut cluster.pull("a-job", 0, 1, "node-0", &["--from", "0:0"]));
+    let _pull = ServerProcess::spawn(&mut cluster.pull("a-job", 0, 1, "node-0", &["--from", "0:0"]));
     cluster.wait_for("rates", |status| {
         let rank = &status["sessions"][1]["ranks"][0];
         let decodes = |rate: &serde_json::Value| rate["name"] == "decode" && rate["items_per_s"].as_f64() > Some(0.0);

@@ -2,11 +2,11 @@
 
 use std::{fs, net::UdpSocket};
 
-use spdl_testkit::processes::{Cluster, Dataset, ctl, run};
+use spdl_testkit::processes::{Cluster, TestDataset, ctl, run};
 
 #[test]
 fn a_tar_that_is_cut_in_the_middle_is_refused_by_name() {
-    let dataset = Dataset::of_pictures(40, 20);
+    let dataset = TestDataset::of_pictures(40, 20);
     let shard = fs::read_dir(dataset.path("dataset"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -28,7 +28,7 @@ fn a_tar_that_is_cut_in_the_middle_is_refused_by_name() {
 
 #[test]
 fn a_job_whose_dataset_was_replaced_is_refused_with_both_fingerprints() {
-    let dataset = Dataset::of_pictures(40, 20);
+    let dataset = TestDataset::of_pictures(40, 20);
     let job = dataset.job("replaced", "");
     let cluster = Cluster::start(1);
     cluster.submit(&job);
@@ -43,7 +43,7 @@ fn a_job_whose_dataset_was_replaced_is_refused_with_both_fingerprints() {
 
 #[test]
 fn a_job_file_with_an_unknown_key_is_refused_with_its_line() {
-    let dataset = Dataset::of_pictures(10, 20);
+    let dataset = TestDataset::of_pictures(10, 20);
     let job = dataset.job("typo", "epoks = 3");
     run(ctl().arg("plan").arg(&job)).error(&["typo.toml", "epoks", "line 5"]);
 }
@@ -70,7 +70,7 @@ fn a_malformed_setting_of_a_store_is_named_and_is_no_panic() {
 
 #[test]
 fn a_password_in_a_dataset_s_url_is_refused_by_commands_and_not_shown() {
-    let dataset = Dataset::of_pictures(10, 20);
+    let dataset = TestDataset::of_pictures(10, 20);
     let job = dataset.job("secret", "");
     let local = format!("{:?}", dataset.path("dataset"));
     let text = fs::read_to_string(&job).unwrap().replace(&local, "\"https://me:hunter2@host/set\"");
@@ -83,7 +83,7 @@ fn a_password_in_a_dataset_s_url_is_refused_by_commands_and_not_shown() {
 
 #[test]
 fn a_dataset_that_is_not_there_is_named() {
-    let dataset = Dataset::of_pictures(10, 20);
+    let dataset = TestDataset::of_pictures(10, 20);
     let job = dataset.job("gone", "");
     fs::remove_dir_all(dataset.path("dataset")).unwrap();
     run(ctl().arg("plan").arg(&job)).error(&["dataset` does not exist", "hint:"]);
@@ -92,15 +92,15 @@ fn a_dataset_that_is_not_there_is_named() {
 }
 
 #[test]
-fn a_job_that_nobody_submitted_is_refused_with_those_that_are_there() {
-    let dataset = Dataset::of_pictures(10, 20);
+fn a_job_that_was_never_submitted_is_refused_with_the_names_of_all_jobs() {
+    let dataset = TestDataset::of_pictures(10, 20);
     let cluster = Cluster::start(0);
     cluster.submit(&dataset.job("known", "epoch_end = \"exact\""));
     run(&mut cluster.pull("unknown", 0, 1, "node-0", &[])).error(&["job `unknown`", "known", "hint:"]);
 }
 
 #[test]
-fn a_port_where_nobody_listens_is_named() {
+fn the_error_for_a_port_without_a_listener_names_it() {
     let cluster = Cluster::start(0);
     // A bound port that never answers; binding it keeps other programs from using it.
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -123,7 +123,7 @@ fn a_certificate_of_another_cluster_is_refused() {
 
 #[test]
 fn a_certificate_of_the_wrong_role_is_refused() {
-    let dataset = Dataset::of_pictures(10, 20);
+    let dataset = TestDataset::of_pictures(10, 20);
     let cluster = Cluster::start(0);
     let job = dataset.job("role", "epoch_end = \"exact\"");
     run(cluster.ctl("worker", ["job", "submit"]).arg(&job)).error(&["worker", "may not"]);
@@ -131,7 +131,7 @@ fn a_certificate_of_the_wrong_role_is_refused() {
 
 #[test]
 fn a_rank_that_is_not_below_its_world_is_refused() {
-    let dataset = Dataset::of_pictures(40, 20);
+    let dataset = TestDataset::of_pictures(40, 20);
     let cluster = Cluster::start(0);
     cluster.submit(&dataset.job("ranks", ""));
     run(&mut cluster.pull("ranks", 2, 2, "node-0", &[])).error(&["rank 2", "world 2"]);
@@ -139,6 +139,6 @@ fn a_rank_that_is_not_below_its_world_is_refused() {
 
 #[test]
 fn a_batch_that_the_dataset_cannot_fill_is_refused() {
-    let dataset = Dataset::of_pictures(10, 20);
+    let dataset = TestDataset::of_pictures(10, 20);
     run(ctl().arg("plan").arg(dataset.job("small", ""))).error(&["24", "10"]);
 }

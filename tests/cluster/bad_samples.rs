@@ -1,12 +1,12 @@
 //! Bad samples: with each policy, all ranks still get the same number of batches.
 
 use serde_json::Value;
-use spdl_testkit::processes::{Cluster, Dataset, ctl, run};
+use spdl_testkit::processes::{Cluster, TestDataset, ctl, run};
 
 /// Makes a dataset of 48 pictures, of which four are bad, each in a different way.
-fn dataset_with_four_bad_records() -> Dataset {
+fn dataset_with_four_bad_records() -> TestDataset {
     let pictures = spdl_cli::pictures::Pictures::new();
-    Dataset::of_records((0..48).map(|index| {
+    TestDataset::of_records((0..48).map(|index| {
         let mut picture = pictures.picture(3, index);
         let mut label = (index % 7).to_string();
         match index {
@@ -20,7 +20,7 @@ fn dataset_with_four_bad_records() -> Dataset {
     }))
 }
 
-fn two_ranks(dataset: &Dataset, policy: &str) -> Vec<Value> {
+fn two_ranks(dataset: &TestDataset, policy: &str) -> Vec<Value> {
     let job =
         dataset.job(policy, &format!("bad_samples = \"{policy}\"\nmax_bad_fraction = 0.5\nepoch_end = \"exact\""));
     let cluster = Cluster::start(1);
@@ -52,16 +52,16 @@ fn bad_samples_are_substituted_and_every_rank_gets_the_same_number_of_batches() 
 }
 
 #[test]
-fn bad_samples_are_masked_where_the_job_says_so() {
+fn bad_samples_are_masked_under_the_policy_mask() {
     let reports = two_ranks(&dataset_with_four_bad_records(), "mask");
     let count = |field: &str| reports.iter().map(|report| report[field].as_u64().unwrap()).sum::<u64>();
     assert_eq!((count("samples"), count("substituted"), count("masked")), (48, 0, 4));
 }
 
 #[test]
-fn a_bad_sample_fails_the_job_for_all_its_ranks_where_the_job_says_so() {
+fn a_bad_sample_fails_the_job_for_all_its_ranks_under_the_policy_fail() {
     let pictures = spdl_cli::pictures::Pictures::new();
-    let dataset = Dataset::of_records((0..48).map(|index| {
+    let dataset = TestDataset::of_records((0..48).map(|index| {
         let picture = pictures.picture(3, index);
         let bytes = if index == 5 { picture.len() / 2 } else { picture.len() };
         (picture[..bytes].to_vec(), (index % 7).to_string())

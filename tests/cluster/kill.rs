@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, time::Duration};
 
 use rustix::process::Signal;
-use spdl_testkit::processes::{Cluster, Dataset, Process, resident_bytes, run, sum};
+use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, resident_bytes, run, sum};
 
 fn shared_memory() -> BTreeSet<String> {
     let names = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
@@ -19,7 +19,7 @@ fn leftovers(cluster: &Cluster) -> Vec<String> {
 
 #[test]
 fn a_killed_worker_and_coordinator_restart_on_the_same_addresses() {
-    let dataset = Dataset::of_pictures(60, 20);
+    let dataset = TestDataset::of_pictures(60, 20);
     let mut cluster = Cluster::start(1);
     cluster.submit(&dataset.job("kill", ""));
     let before = cluster.pull_all("kill", 2, &["node-0"], &["--from", "0:0"]);
@@ -40,11 +40,11 @@ fn a_killed_worker_and_coordinator_restart_on_the_same_addresses() {
 
 #[test]
 fn a_killed_trainer_gives_its_slots_back_at_once() {
-    let dataset = Dataset::of_pictures(60, 20);
+    let dataset = TestDataset::of_pictures(60, 20);
     let cluster = Cluster::start(1);
     cluster.submit(&dataset.job("trainer", "epochs = 1000000"));
     for node in ["node-0", "elsewhere"] {
-        let mut rank = Process::spawn(&mut cluster.pull("trainer", 0, 1, node, &["--progress"]));
+        let mut rank = ServerProcess::spawn(&mut cluster.pull("trainer", 0, 1, node, &["--progress"]));
         assert!(rank.line()["progress"].is_u64());
         rank.kill();
         cluster.wait_for("a worker without ranks", |status| {
@@ -75,13 +75,13 @@ const WORKER_LIMIT_BYTES: u64 = (256 + 96) << 20;
 
 #[test]
 fn memory_stays_within_the_budget_while_the_trainer_is_stopped() {
-    let dataset = Dataset::of_pictures(400, 100);
+    let dataset = TestDataset::of_pictures(400, 100);
     let cluster = Cluster::start(1);
     cluster.submit(&dataset.job("stopped", "epochs = 1000000"));
-    let mut ranks: Vec<Process> = ["node-0", "elsewhere"]
+    let mut ranks: Vec<ServerProcess> = ["node-0", "elsewhere"]
         .iter()
         .enumerate()
-        .map(|(rank, node)| Process::spawn(&mut cluster.pull("stopped", rank as u32, 2, node, &["--progress"])))
+        .map(|(rank, node)| ServerProcess::spawn(&mut cluster.pull("stopped", rank as u32, 2, node, &["--progress"])))
         .collect();
     for rank in &mut ranks {
         assert!(rank.line()["progress"].is_u64());

@@ -3,7 +3,7 @@
 use std::{fs, io::Write};
 
 use flate2::{Compression, write::ZlibEncoder};
-use spdl_testkit::processes::{Cluster, Dataset};
+use spdl_testkit::processes::{Cluster, TestDataset};
 
 /// Width and height of pictures that take half a megabyte as files and half a gigabyte as pixels.
 const SIDE: u32 = 11_580;
@@ -53,7 +53,7 @@ fn valid_pictures_of_half_a_gigabyte_pass_through_a_worker_of_a_quarter_and_one_
         11 => large_progressive(),
         _ => pictures.picture(3, index),
     };
-    let dataset = Dataset::of_records((0..24).map(|index| (picture(index), "1".to_owned())));
+    let dataset = TestDataset::of_records((0..24).map(|index| (picture(index), "1".to_owned())));
     let keys = "epochs = 1\nbad_samples = \"mask\"\nmax_bad_fraction = 0.5\nepoch_end = \"exact\"";
     let job = dataset.training_job("large", 1);
     let text = fs::read_to_string(&job)

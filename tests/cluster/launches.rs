@@ -4,10 +4,10 @@
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use spdl_testkit::processes::{Cluster, Dataset, Process, run};
+use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, run};
 
-fn cluster(name: &str, keys: &str) -> (Dataset, Cluster) {
-    let dataset = Dataset::of_pictures(60, 20);
+fn cluster(name: &str, keys: &str) -> (TestDataset, Cluster) {
+    let dataset = TestDataset::of_pictures(60, 20);
     let cluster = Cluster::start(1);
     cluster.submit(&dataset.job(name, keys));
     (dataset, cluster)
@@ -21,14 +21,14 @@ fn by_hand(cluster: &Cluster, job: &str, further: &[&str]) -> Command {
 }
 
 /// Starts a rank without end and waits for its first samples.
-fn training(cluster: &Cluster, job: &str, further: &[&str]) -> Process {
+fn training(cluster: &Cluster, job: &str, further: &[&str]) -> ServerProcess {
     let mut pull = by_hand(cluster, job, &["--rate", "50", "--progress"]);
-    let mut rank = Process::spawn(pull.args(further).stderr(Stdio::piped()));
+    let mut rank = ServerProcess::spawn(pull.args(further).stderr(Stdio::piped()));
     assert!(rank.line()["progress"].is_u64());
     rank
 }
 
-fn failure_message(mut rank: Process) -> String {
+fn failure_message(mut rank: ServerProcess) -> String {
     let mut message = String::new();
     std::io::Read::read_to_string(&mut rank.child.stderr.take().unwrap(), &mut message).unwrap();
     assert!(!rank.wait().success());
@@ -67,10 +67,10 @@ fn a_trainer_that_was_killed_and_is_started_again_at_once_just_works_and_begins_
 }
 
 #[test]
-fn a_restart_with_its_launch_id_waits_for_nobody_and_resumes_on_demand() {
+fn a_restart_with_its_launch_id_waits_for_no_timeout_and_resumes_on_demand() {
     let (_dataset, cluster) = cluster("restart", "epochs = 1000000");
     let mut first = cluster.pull("restart", 0, 1, "node-0", &["--rate", "50", "--progress"]);
-    let mut first = Process::spawn(&mut first);
+    let mut first = ServerProcess::spawn(&mut first);
     first.progress_to(24);
     cluster.wait_for("an acknowledged position", |status| status["jobs"][0]["acknowledged"]["offset"] != 0);
     first.kill();
@@ -97,7 +97,7 @@ fn two_runs_of_a_job_train_side_by_side_and_each_is_resumed_where_it_was() {
 }
 
 #[test]
-fn a_third_launch_of_a_finished_run_says_so_and_more_epochs_go_on() {
+fn a_third_launch_of_a_finished_run_is_an_error_and_more_epochs_go_on() {
     let (_dataset, cluster) = cluster("finished", "epochs = 1");
     let whole = run(&mut by_hand(&cluster, "finished", &[])).json();
     let again = run(&mut by_hand(&cluster, "finished", &[])).json();
@@ -123,10 +123,10 @@ fn a_start_that_is_not_in_the_stream_is_an_error_with_the_range() {
 }
 
 #[test]
-fn a_rank_that_disagrees_with_its_session_is_told_both_values_and_who_began_it() {
+fn a_rank_that_disagrees_with_its_session_gets_both_values_and_the_client_that_began_it() {
     let (_dataset, cluster) = cluster("disagree", "epochs = 1000000");
     let mut first = cluster.pull("disagree", 0, 2, "node-0", &["--rate", "50", "--progress"]);
-    let mut first = Process::spawn(first.env_remove("SPDL_LAUNCH_ID"));
+    let mut first = ServerProcess::spawn(first.env_remove("SPDL_LAUNCH_ID"));
     assert!(first.line()["progress"].is_u64());
     let who = format!("process {} on ", first.pid());
     for (world, further, values) in

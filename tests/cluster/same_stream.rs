@@ -2,7 +2,7 @@
 //! workers.
 
 use serde_json::Value;
-use spdl_testkit::processes::{Cluster, Dataset, ctl, run, sum};
+use spdl_testkit::processes::{Cluster, TestDataset, ctl, run, sum};
 
 fn digests(reports: &[Value]) -> (String, String) {
     (sum(reports, "receipt"), sum(reports, "content_digest"))
@@ -10,7 +10,7 @@ fn digests(reports: &[Value]) -> (String, String) {
 
 #[test]
 fn receipt_and_content_are_the_same_in_every_way_of_delivery() {
-    let dataset = Dataset::of_pictures(120, 32);
+    let dataset = TestDataset::of_pictures(120, 32);
     let job = dataset.job("same", "epochs = 2\nepoch_end = \"exact\"");
 
     let replay = |further: &[&str]| {
@@ -42,7 +42,7 @@ fn receipt_and_content_are_the_same_in_every_way_of_delivery() {
 
 #[test]
 fn a_run_resumes_in_the_middle_of_an_epoch_at_another_world_size() {
-    let dataset = Dataset::of_pictures(120, 32);
+    let dataset = TestDataset::of_pictures(120, 32);
     let job = dataset.job("resume", "epochs = 2\nepoch_end = \"exact\"");
     let cluster = Cluster::start(1);
     cluster.submit(&job);
@@ -55,7 +55,7 @@ fn a_run_resumes_in_the_middle_of_an_epoch_at_another_world_size() {
 
 #[test]
 fn a_launch_that_resumes_goes_on_from_the_last_acknowledged_position() {
-    let dataset = Dataset::of_pictures(60, 32);
+    let dataset = TestDataset::of_pictures(60, 32);
     let job = dataset.job("again", "epochs = 1");
     let cluster = Cluster::start(1);
     cluster.submit(&job);
@@ -68,7 +68,7 @@ fn a_launch_that_resumes_goes_on_from_the_last_acknowledged_position() {
 
 #[test]
 fn the_trace_of_every_rank_passes_the_audit_and_a_missing_one_does_not() {
-    let dataset = Dataset::of_pictures(60, 32);
+    let dataset = TestDataset::of_pictures(60, 32);
     let job = dataset.job("trace", "epochs = 1");
     let cluster = Cluster::start(1);
     cluster.submit(&job);

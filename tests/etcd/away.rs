@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use spdl_testkit::processes::{Dataset, Process, ctl, run, sum};
+use spdl_testkit::processes::{ServerProcess, TestDataset, ctl, run, sum};
 
 use crate::coordinators::{Coordinators, get, has_workers, wait_until};
 
@@ -13,7 +13,7 @@ fn away() -> Duration {
 }
 
 /// Reads a rank's progress for a time and asserts that the rank keeps pulling.
-fn watch(rank: &mut Process, time: Duration) {
+fn watch(rank: &mut ServerProcess, time: Duration) {
     let started = Instant::now();
     let mut last = rank.line()["progress"].as_u64().expect("progress");
     while started.elapsed() < time {
@@ -25,11 +25,11 @@ fn watch(rank: &mut Process, time: Duration) {
 
 #[test]
 fn an_etcd_that_is_away_stops_no_running_rank_and_the_cluster_recovers_by_itself() {
-    let dataset = Dataset::of_pictures(48, 16);
+    let dataset = TestDataset::of_pictures(48, 16);
     let Some(mut all) = Coordinators::start(2) else { return };
     let job = dataset.job("away", "epochs = 1000000");
     all.cluster.submit(&job);
-    let mut rank = Process::spawn(&mut all.cluster.pull("away", 0, 1, "node-0", &["--progress", "--rate", "60"]));
+    let mut rank = ServerProcess::spawn(&mut all.cluster.pull("away", 0, 1, "node-0", &["--progress", "--rate", "60"]));
     assert!(rank.line()["progress"].is_u64());
 
     all.etcd.pause();

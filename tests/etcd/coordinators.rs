@@ -10,8 +10,8 @@ use std::{
 use rustix::process::Signal;
 use serde_json::Value;
 use spdl_testkit::{
-    etcd::Etcd,
-    processes::{Cluster, LIMIT, Process, ctl, run},
+    etcd::EtcdProcess,
+    processes::{Cluster, LIMIT, ServerProcess, ctl, run},
 };
 
 /// Lease of the leader: short, to keep the tests short, but longer than a busy machine delays a process.
@@ -21,16 +21,16 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// A cluster with three coordinators.
 pub(crate) struct Coordinators {
-    pub(crate) etcd: Etcd,
+    pub(crate) etcd: EtcdProcess,
     /// A cluster without a coordinator of its own; its address lists the three coordinators.
     pub(crate) cluster: Cluster,
-    pub(crate) each: Vec<Coordinator>,
+    pub(crate) each: Vec<CoordinatorProcess>,
 }
 
 /// One of the coordinators.
-pub(crate) struct Coordinator {
+pub(crate) struct CoordinatorProcess {
     name: String,
-    pub(crate) process: Process,
+    pub(crate) process: ServerProcess,
     pub(crate) quic: String,
     pub(crate) http: String,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Coordinator {
 impl Coordinators {
     /// Starts the coordinators, and workers on separate nodes; `None` if there is no etcd.
     pub(crate) fn start(workers: usize) -> Option<Self> {
-        let etcd = Etcd::start()?;
+        let etcd = EtcdProcess::start()?;
         let folder = tempfile::tempdir().expect("a temporary folder");
         let cluster = Cluster {
             folder,
@@ -66,20 +66,20 @@ impl Coordinators {
         Some(all)
     }
 
-    fn spawn(&self, name: &str, listen: &str, http: &str) -> Coordinator {
+    fn spawn(&self, name: &str, listen: &str, http: &str) -> CoordinatorProcess {
         let mut command = ctl();
         command.args(["coord", "--listen", listen, "--http", http, "--name", name, "--lease-s", LEASE_S]);
         command.arg("--state").arg(format!("etcd://{}/test", self.etcd.address));
         command.arg("--ca").arg(self.cluster.path("ca"));
-        let mut process = Process::spawn(&mut command);
+        let mut process = ServerProcess::spawn(&mut command);
         let ready = process.line();
         let address = |key: &str| ready[key].as_str().expect("an address").to_owned();
-        Coordinator { name: name.to_owned(), quic: address("quic"), http: address("http"), process }
+        CoordinatorProcess { name: name.to_owned(), quic: address("quic"), http: address("http"), process }
     }
 
     /// Restarts a coordinator that was killed, on the same addresses.
     pub(crate) fn restart(&mut self, at: usize) {
-        let Coordinator { name, quic, http, .. } = &self.each[at];
+        let CoordinatorProcess { name, quic, http, .. } = &self.each[at];
         let again = self.spawn(name, quic, http);
         self.each[at] = again;
     }
@@ -102,7 +102,7 @@ impl Coordinators {
     }
 }
 
-impl Coordinator {
+impl CoordinatorProcess {
     /// Suspends it with SIGSTOP and waits until all its threads are stopped.
     pub(crate) fn stop(&self) {
         self.process.signal(Signal::STOP);

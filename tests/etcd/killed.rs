@@ -1,7 +1,7 @@
 //! The leading coordinator is killed again and again while ranks pull.
 
 use serde_json::Value;
-use spdl_testkit::processes::{Dataset, Process, ctl, run, sum};
+use spdl_testkit::processes::{ServerProcess, TestDataset, ctl, run, sum};
 
 use crate::coordinators::{Coordinators, has_workers};
 
@@ -17,16 +17,16 @@ fn is_full(status: &Value) -> bool {
 
 #[test]
 fn the_leader_is_killed_again_and_again_and_every_sample_still_comes_once() {
-    let dataset = Dataset::of_pictures(48, 16);
+    let dataset = TestDataset::of_pictures(48, 16);
     let Some(mut all) = Coordinators::start(2) else { return };
     let job = dataset.job("killed", "epochs = 15\nepoch_end = \"exact\"");
     all.cluster.submit(&job);
     // The trainer is slow, so that there is time for the kills.
     let start = |rank: u32| {
         let node = format!("node-{rank}");
-        Process::spawn(&mut all.cluster.pull("killed", rank, 2, &node, &["--rate", "24"]))
+        ServerProcess::spawn(&mut all.cluster.pull("killed", rank, 2, &node, &["--rate", "24"]))
     };
-    let mut ranks: Vec<Process> = (0..2).map(start).collect();
+    let mut ranks: Vec<ServerProcess> = (0..2).map(start).collect();
 
     let mut kills = 0;
     let mut is_over = || ranks.iter_mut().any(|rank| rank.child.try_wait().expect("it is ours").is_some());
@@ -41,7 +41,7 @@ fn the_leader_is_killed_again_and_again_and_every_sample_still_comes_once() {
         kills += 1;
     }
     assert!(kills >= 2, "the ranks ended before the leader was killed twice");
-    let reports: Vec<Value> = ranks.into_iter().map(Process::finish).collect();
+    let reports: Vec<Value> = ranks.into_iter().map(ServerProcess::finish).collect();
     let audit = run(ctl().arg("audit").arg(&job).arg("--json")).json();
     assert_eq!(sum(&reports, "receipt"), audit["plan_receipt"].as_str().unwrap(), "{reports:?}");
     let again = all.cluster.pull_all("killed", 2, &["node-0", "node-1"], &["--from", "0:0"]);

@@ -1,14 +1,14 @@
 //! A state is moved from one coordinator's disk into etcd.
 
 use spdl_testkit::{
-    etcd::Etcd,
-    processes::{Cluster, Dataset, Process, ctl, run},
+    etcd::EtcdProcess,
+    processes::{Cluster, ServerProcess, TestDataset, ctl, run},
 };
 
 #[test]
 fn a_state_moves_from_a_disk_into_etcd_and_replaces_none_that_is_there_unasked_or_in_use() {
-    let Some(etcd) = Etcd::start() else { return };
-    let dataset = Dataset::of_pictures(24, 8);
+    let Some(etcd) = EtcdProcess::start() else { return };
+    let dataset = TestDataset::of_pictures(24, 8);
     let mut cluster = Cluster::start(0);
     cluster.submit(&dataset.job("first", "epochs = 3"));
     let (state, file) = (cluster.path("state"), cluster.path("state.jsonl"));
@@ -41,7 +41,7 @@ fn a_state_moves_from_a_disk_into_etcd_and_replaces_none_that_is_there_unasked_o
         "--state",
         &place,
     ]);
-    let mut coordinator = Process::spawn(coordinator.arg("--ca").arg(state.join("ca")));
+    let mut coordinator = ServerProcess::spawn(coordinator.arg("--ca").arg(state.join("ca")));
     cluster.address = coordinator.line()["quic"].as_str().expect("an address").to_owned();
     let listed = run(&mut cluster.ctl("admin", ["job", "list", "--json"])).json();
     assert_eq!((&listed[0]["name"], &listed[0]["epochs"]), (&"first".into(), &3.into()));

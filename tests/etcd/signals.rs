@@ -2,18 +2,18 @@
 
 use rustix::process::Signal;
 use serde_json::Value;
-use spdl_testkit::processes::Dataset;
+use spdl_testkit::processes::TestDataset;
 
-use crate::coordinators::{Coordinator, Coordinators, get, wait_until};
+use crate::coordinators::{CoordinatorProcess, Coordinators, get, wait_until};
 
-impl Coordinator {
+impl CoordinatorProcess {
     fn ends_with(&mut self) -> Option<i32> {
         self.process.child.wait().expect("it is ours").code()
     }
 }
 
 #[test]
-fn a_leader_that_is_told_to_stop_hands_over_and_ends_in_good_order() {
+fn a_leader_that_gets_sigterm_gives_up_its_lease_and_ends_in_order() {
     let Some(mut all) = Coordinators::start(0) else { return };
     let leader = all.wait_for_leader("a leader", |_| true);
     for (at, one) in all.each.iter().enumerate() {
@@ -37,7 +37,7 @@ fn a_leader_that_is_told_to_stop_hands_over_and_ends_in_good_order() {
 
 #[test]
 fn one_signal_ends_a_coordinator_while_etcd_hangs_and_a_second_one_at_once() {
-    let dataset = Dataset::of_pictures(24, 24);
+    let dataset = TestDataset::of_pictures(24, 24);
     let Some(mut all) = Coordinators::start(0) else { return };
     all.cluster.submit(&dataset.job("signals", ""));
     let leader =

@@ -6,7 +6,7 @@ use spdl_core::{
     coordinator::testing,
     messages::{FromCoordinator, Join, Refusal, ToCoordinator},
 };
-use spdl_testkit::processes::{Dataset, LIMIT};
+use spdl_testkit::processes::{LIMIT, TestDataset};
 use spdl_wire::{
     certs::Identity,
     quic::{self, QuicSettings},
@@ -21,7 +21,7 @@ fn join(nonce: u64) -> ToCoordinator {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_stopped_past_its_lease_neither_answers_as_one_nor_writes_when_it_goes_on() {
-    let dataset = Dataset::of_pictures(48, 24);
+    let dataset = TestDataset::of_pictures(48, 24);
     let Some(all) = Coordinators::start(0) else { return };
     all.cluster.submit(&dataset.job("stopped", ""));
     let first = all.wait_for_leader("a leader", |status| status["jobs"].as_array().is_some_and(|jobs| jobs.len() == 1));

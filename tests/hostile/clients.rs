@@ -17,7 +17,7 @@ use spdl_wire::{
 };
 use tokio::{io::AsyncReadExt, io::AsyncWriteExt, net::UnixStream};
 
-use crate::siege::Siege;
+use crate::attacked_cluster::AttackedCluster;
 
 /// Returns a frame's head that claims a message of 4 GiB.
 fn oversized_head() -> Vec<u8> {
@@ -42,32 +42,37 @@ fn framed(messages: &[ToHome]) -> Vec<u8> {
 }
 
 /// Attaches as the protocol requires, on either transport.
-async fn attach(siege: &Siege, endpoint: &Endpoint, rank: u32, is_local: bool) -> (ClientSender, ClientReceiver) {
-    let ToHome::Attach { session, rank, from, slots, client } = siege.attach(rank, 8) else { unreachable!() };
+async fn attach(
+    attacked: &AttackedCluster,
+    endpoint: &Endpoint,
+    rank: u32,
+    is_local: bool,
+) -> (ClientSender, ClientReceiver) {
+    let ToHome::Attach { session, rank, from, slots, client } = attacked.attach(rank, 8) else { unreachable!() };
     let slot_bytes = session.layout().slot_bytes();
     let wish = Attach { session, rank, from, slots, client };
     if is_local {
-        return home::attach_local(&siege.cluster.workers[0].socket, wish, slot_bytes, LIMIT).await.unwrap();
+        return home::attach_local(&attacked.cluster.workers[0].socket, wish, slot_bytes, LIMIT).await.unwrap();
     }
-    home::attach_quic(siege.connect(endpoint).await, wish, slot_bytes, LIMIT).await.unwrap()
+    home::attach_quic(attacked.connect(endpoint).await, wish, slot_bytes, LIMIT).await.unwrap()
 }
 
 #[test]
 fn clients_that_only_take_cost_the_others_nothing() {
-    let siege = Siege::start();
-    let endpoint = siege.endpoint(&siege.identity(Role::Client));
+    let attacked = AttackedCluster::start();
+    let endpoint = attacked.endpoint(&attacked.identity(Role::Client));
     let mut holders = Vec::new();
-    siege.runtime.block_on(async {
+    attacked.runtime.block_on(async {
         // Two clients that never free a slot.
         for is_local in [true, false] {
-            let mut holder = attach(&siege, &endpoint, holders.len() as u32, is_local).await;
+            let mut holder = attach(&attacked, &endpoint, holders.len() as u32, is_local).await;
             let first = within("a batch", holder.1.recv()).await.unwrap();
             assert!(matches!(first, FromHome::Filled { sequence: 0, .. }), "{first:?}");
             holders.push(holder);
         }
         // A client that reads a byte a second, and one that sends requests without end and reads no answer.
-        let slow = siege.connect(&endpoint).await;
-        let (_said, mut answer) = say(&slow, &framed(&[siege.attach(2, 4)])).await;
+        let slow = attacked.connect(&endpoint).await;
+        let (_said, mut answer) = say(&slow, &framed(&[attacked.attach(2, 4)])).await;
         let attached = within("an answer", frame::read_frame::<FromHome>(&mut answer)).await.unwrap();
         assert!(matches!(attached, Some(FromHome::Attached { .. })), "{attached:?}");
         tokio::spawn(async move {
@@ -77,18 +82,18 @@ fn clients_that_only_take_cost_the_others_nothing() {
             }
             drop((slow, _said, answer));
         });
-        let mut curious = UnixStream::connect(&siege.cluster.workers[0].socket).await.unwrap();
-        curious.write_all(&framed(&[siege.attach(3, 4)])).await.unwrap();
+        let mut curious = UnixStream::connect(&attacked.cluster.workers[0].socket).await.unwrap();
+        curious.write_all(&framed(&[attacked.attach(3, 4)])).await.unwrap();
         tokio::spawn(async move {
             let questions = framed(&vec![ToHome::Explain; 1000]);
             while curious.write_all(&questions).await.is_ok() {}
         });
         // Many authenticated connections without a message, and one that opens as many streams as it can.
         for _ in 0..100 {
-            let silent = siege.connect(&endpoint).await;
+            let silent = attacked.connect(&endpoint).await;
             tokio::spawn(async move { silent.closed().await });
         }
-        let greedy = siege.connect(&endpoint).await;
+        let greedy = attacked.connect(&endpoint).await;
         let mut streams = Vec::new();
         while let Some(Ok(stream)) = greedy.open_bi().now_or_never() {
             streams.push(stream);
@@ -100,8 +105,8 @@ fn clients_that_only_take_cost_the_others_nothing() {
             drop(streams);
         });
     });
-    siege.ranks_finish("takers");
-    siege.runtime.block_on(async {
+    attacked.ranks_finish("takers");
+    attacked.runtime.block_on(async {
         for (mut sender, mut receiver) in holders {
             // When all its slots are full, a client that frees none waits only for itself.
             let waits_for_itself = async {
@@ -138,14 +143,14 @@ async fn offend(connection: &Connection, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn clients_that_break_the_protocol_are_told_how_and_cost_the_others_nothing() {
-    let siege = Siege::start();
-    let endpoint = siege.endpoint(&siege.identity(Role::Client));
-    let ToHome::Attach { session, rank, from, slots, client } = siege.attach(3, 4) else { unreachable!() };
+fn clients_that_break_the_protocol_get_the_reason_and_cost_the_others_nothing() {
+    let attacked = AttackedCluster::start();
+    let endpoint = attacked.endpoint(&attacked.identity(Role::Client));
+    let ToHome::Attach { session, rank, from, slots, client } = attacked.attach(3, 4) else { unreachable!() };
     let mut hostile = session.clone();
     hostile.job.columns[0].dtype = DType::I64;
     let hostile = ToHome::Attach { session: hostile, rank, from, slots, client };
-    let attach = siege.attach(3, 4);
+    let attach = attacked.attach(3, 4);
     // Frees slots again and again, whether or not the worker has filled them.
     let guesses = (0..40).map(|guess| ToHome::Freed { slot: guess % 4 });
     let guesses: Vec<ToHome> = std::iter::once(attach.clone()).chain(guesses).collect();
@@ -158,25 +163,25 @@ fn clients_that_break_the_protocol_are_told_how_and_cost_the_others_nothing() {
         (oversized_head(), "4294967295 bytes"),
         (framed(&[hostile]), "`dtype`"),
     ];
-    siege.runtime.block_on(async {
+    attacked.runtime.block_on(async {
         for (bytes, expected) in &offences {
-            let told = offend(&siege.connect(&endpoint).await, bytes).await;
+            let told = offend(&attacked.connect(&endpoint).await, bytes).await;
             assert!(told.contains(expected), "{expected}: {told}");
         }
         // The same over the socket, where the worker closes the connection.
         for (bytes, _) in &offences {
-            let mut stream = UnixStream::connect(&siege.cluster.workers[0].socket).await.unwrap();
+            let mut stream = UnixStream::connect(&attacked.cluster.workers[0].socket).await.unwrap();
             stream.write_all(bytes).await.unwrap();
             let _ = within("the end", stream.read_to_end(&mut Vec::new())).await;
         }
         // Similar bytes to the coordinator.
         for bytes in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), oversized_head(), framed(std::slice::from_ref(&attach))] {
-            let connection = quic::connect(&endpoint, siege.coordinator(), Role::Coordinator, LIMIT).await.unwrap();
+            let connection = quic::connect(&endpoint, attacked.coordinator(), Role::Coordinator, LIMIT).await.unwrap();
             let (_send, _receive) = say(&connection, &bytes).await;
             let reason = within("the end", connection.closed()).await;
-            let error = QuicError::of(reason, siege.coordinator());
+            let error = QuicError::of(reason, attacked.coordinator());
             assert!(matches!(error, QuicError::Refused { .. }), "{error:?}");
         }
     });
-    siege.ranks_finish("offenders");
+    attacked.ranks_finish("offenders");
 }

@@ -15,7 +15,7 @@ use spdl_core::Role;
 use spdl_testkit::processes::{LIMIT, run};
 use tokio::{net::UdpSocket, sync::watch};
 
-use crate::siege::Siege;
+use crate::attacked_cluster::AttackedCluster;
 
 /// Number of connections of each kind: more than the servers keep.
 const CONNECTIONS: usize = 300;
@@ -70,25 +70,25 @@ fn get(http: SocketAddr, path: &str) -> String {
 
 #[test]
 fn peers_that_do_not_authenticate_keep_no_other_peer_out() {
-    let siege = Siege::start();
-    let endpoint = siege.endpoint(&siege.identity(Role::Client));
-    siege.runtime.block_on(async {
-        half_open(&endpoint, siege.worker(), Role::Worker).await;
-        half_open(&endpoint, siege.coordinator(), Role::Coordinator).await;
+    let attacked = AttackedCluster::start();
+    let endpoint = attacked.endpoint(&attacked.identity(Role::Client));
+    attacked.runtime.block_on(async {
+        half_open(&endpoint, attacked.worker(), Role::Worker).await;
+        half_open(&endpoint, attacked.coordinator(), Role::Coordinator).await;
     });
-    let socket = &siege.cluster.workers[0].socket;
+    let socket = &attacked.cluster.workers[0].socket;
     let mut silent: Vec<UnixStream> = (0..CONNECTIONS).map(|_| UnixStream::connect(socket).unwrap()).collect();
-    let coordinator_http: SocketAddr = siege.cluster.http.parse().unwrap();
+    let coordinator_http: SocketAddr = attacked.cluster.http.parse().unwrap();
     let mut slow: Vec<TcpStream> = Vec::new();
-    for http in [siege.worker_http(0), coordinator_http] {
+    for http in [attacked.worker_http(0), coordinator_http] {
         for _ in 0..CONNECTIONS {
             let mut stream = TcpStream::connect(http).unwrap();
             stream.write_all(b"GET /metrics HTTP/1.1\r\nX-Slow: ").unwrap();
             slow.push(stream);
         }
     }
-    siege.ranks_finish("doors");
-    for http in [siege.worker_http(0), coordinator_http] {
+    attacked.ranks_finish("doors");
+    for http in [attacked.worker_http(0), coordinator_http] {
         let answer = get(http, "/metrics");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
@@ -105,15 +105,15 @@ fn another_user_may_not_use_the_socket() {
         println!("skipped: only root can act as other users");
         return;
     }
-    let mut siege = Siege::start();
+    let mut attacked = AttackedCluster::start();
     // A folder that all users can enter, so that only the peer's credentials decide.
-    let folder = siege.cluster.path("open");
-    for folder in [siege.cluster.folder.path(), &folder] {
+    let folder = attacked.cluster.path("open");
+    for folder in [attacked.cluster.folder.path(), &folder] {
         fs::create_dir_all(folder).unwrap();
         fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let socket = folder.join("worker.sock");
-    siege.cluster.start_worker_on("node-1", &socket, &["--allow-uid", "65533"]);
+    attacked.cluster.start_worker_on("node-1", &socket, &["--allow-uid", "65533"]);
     let connect_and_read = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
         while b := s.recv(4096): sys.stdout.buffer.write(b)";
     let connect = |uid: u32, socket: &Path| {
@@ -122,10 +122,10 @@ fn another_user_may_not_use_the_socket() {
     };
     let refused = connect(65534, &socket);
     assert!(refused.stdout.contains("of user 65534 may not use socket"), "{} {}", refused.stdout, refused.stderr);
-    let metrics = get(siege.worker_http(1), "/metrics");
+    let metrics = get(attacked.worker_http(1), "/metrics");
     assert!(metrics.contains("spdl_worker_peers_turned_away_total{cause=\"role\"} 1"), "{metrics}");
     // If no other user is allowed, the kernel refuses the connection.
-    let socket = siege.cluster.workers[0].socket.clone();
+    let socket = attacked.cluster.workers[0].socket.clone();
     connect(65534, &socket).error(&["PermissionError"]);
-    siege.ranks_finish("users");
+    attacked.ranks_finish("users");
 }

@@ -10,21 +10,21 @@ use spdl_wire::{
     quic::{self, QuicError},
 };
 
-use crate::siege::Siege;
+use crate::attacked_cluster::AttackedCluster;
 
 #[test]
 fn a_certificate_of_the_wrong_role_or_cluster_is_refused_by_name() {
-    let siege = Siege::start();
-    let (worker, coordinator) = (siege.worker(), siege.coordinator());
+    let attacked = AttackedCluster::start();
+    let (worker, coordinator) = (attacked.worker(), attacked.coordinator());
     let other = tempfile::tempdir().unwrap();
     let other = ClusterCa::open_or_create(other.path()).unwrap();
-    siege.runtime.block_on(async {
+    attacked.runtime.block_on(async {
         for (port, at, role, may) in [
             (worker, Role::Worker, Role::Worker, "only: client, admin"),
             (worker, Role::Worker, Role::Coordinator, "only: client, admin"),
             (coordinator, Role::Coordinator, Role::Coordinator, "only: worker, client, admin"),
         ] {
-            let endpoint = siege.endpoint(&siege.identity(role));
+            let endpoint = attacked.endpoint(&attacked.identity(role));
             let error = quic::connect(&endpoint, port, at, LIMIT).await.unwrap_err();
             let text = error.to_string();
             assert!(matches!(error, QuicError::Refused { .. }) && !error.is_retryable(), "{error:?}");
@@ -32,14 +32,14 @@ fn a_certificate_of_the_wrong_role_or_cluster_is_refused_by_name() {
         }
         // The server's role is not the expected one.
         for (port, at) in [(worker, Role::Coordinator), (coordinator, Role::Worker)] {
-            let endpoint = siege.endpoint(&siege.identity(Role::Client));
+            let endpoint = attacked.endpoint(&attacked.identity(Role::Client));
             let error = quic::connect(&endpoint, port, at, LIMIT).await.unwrap_err();
             assert!(matches!(error, QuicError::WrongRole { expected, .. } if expected == at), "{error:?}");
             assert!(error.to_string().contains(&format!("is not a {at}")), "{error}");
         }
         let theirs = other.issue(Role::Client, "client-x", &[], LEAF_VALIDITY).unwrap().identity().unwrap();
         for (port, at) in [(worker, Role::Worker), (coordinator, Role::Coordinator)] {
-            let error = quic::connect(&siege.endpoint(&theirs), port, at, LIMIT).await.unwrap_err().to_string();
+            let error = quic::connect(&attacked.endpoint(&theirs), port, at, LIMIT).await.unwrap_err().to_string();
             assert!(error.contains("another cluster"), "{error}");
         }
         // The peer is authenticated and sends a request that its role may not send.
@@ -48,12 +48,12 @@ fn a_certificate_of_the_wrong_role_or_cluster_is_refused_by_name() {
             (Role::Client, ToCoordinator::RemoveJob { name: "undisturbed".into() }, "RemoveJob"),
             (Role::Worker, ToCoordinator::SubmitJob { toml: String::new(), origin: String::new() }, "SubmitJob"),
         ] {
-            let endpoint = siege.endpoint(&siege.identity(role));
+            let endpoint = attacked.endpoint(&attacked.identity(role));
             let connection = quic::connect(&endpoint, coordinator, Role::Coordinator, LIMIT).await.unwrap();
             let reply = quic::request(&connection, &request, LIMIT).await.unwrap();
             let FromCoordinator::Refused(refusal) = reply else { panic!("{reply:?}") };
             assert_eq!(refusal.to_string(), format!("a {role} may not send {name}"));
         }
     });
-    siege.ranks_finish("undisturbed");
+    attacked.ranks_finish("undisturbed");
 }

@@ -19,7 +19,7 @@ fn photograph() -> Vec<u8> {
 }
 
 #[test]
-fn pack_says_what_it_found_and_what_it_left_out() {
+fn pack_reports_what_it_found_and_what_it_left_out() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     for number in 0..3 {
@@ -48,7 +48,7 @@ fn pack_says_what_it_found_and_what_it_left_out() {
 }
 
 #[test]
-fn a_picture_that_is_cut_off_is_found_by_decoding_and_verify_says_whether_it_decoded() {
+fn a_picture_that_is_cut_off_is_found_by_decoding_and_verify_reports_whether_it_decoded() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     write(path("in/a/whole.jpg"), photograph());
@@ -110,7 +110,7 @@ fn a_pack_that_fails_leaves_no_folder_behind() {
 
 /// A step of this example takes 600 MB, and one more is filled ahead.
 #[test]
-fn the_imagenet_example_is_replayed_as_it_stands_and_in_parts_where_memory_is_short() {
+fn the_imagenet_example_is_replayed_unchanged_and_in_parts_where_memory_is_short() {
     let python = python_with(&["numpy==2.4.6"]);
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs};
 
 use serde_json::{Value, json};
-use spdl_jpeg::{Axis, Jpeg, Limits, Request, Rgb, Scratch};
+use spdl_jpeg::{Axis, Jpeg, Limits, PictureRequest, Rgb, Scratch};
 use spdl_testkit::{
     python::{python_with, run_script},
     root,
@@ -45,7 +45,7 @@ fn crop(bytes: &[u8], [left, top, width, height]: [u32; 4], pixels: u32) -> Vec<
         let readable = (from, from + length);
         Axis { readable, from: f64::from(from), extent: f64::from(length), pixels, reversed: false }
     };
-    let request = Request { x: axis(left, width), y: axis(top, height), transposed: false };
+    let request = PictureRequest { x: axis(left, width), y: axis(top, height), transposed: false };
     let mut out = vec![0; (pixels * pixels * 3) as usize];
     let jpeg = Jpeg::open(bytes, Limits::default()).unwrap();
     jpeg.render(&request, &mut Scratch::new(), &mut Rgb::new(&mut out, pixels as usize)).unwrap();

@@ -3,7 +3,7 @@
 use std::fs;
 
 use spdl_testkit::{
-    processes::{Cluster, Dataset, Process},
+    processes::{Cluster, ServerProcess, TestDataset},
     python::python_with,
 };
 
@@ -23,7 +23,7 @@ fn a_sample_that_was_being_decoded_at_three_deaths_of_its_worker_is_left_out_and
     let python = python_with(&["numpy==2.4.6"]);
     let pictures = spdl_cli::pictures::Pictures::new();
     let label = |index| if index == 17 { 77 } else { index % 7 };
-    let dataset = Dataset::of_records((0..24).map(|index| (pictures.picture(3, index), label(index).to_string())));
+    let dataset = TestDataset::of_records((0..24).map(|index| (pictures.picture(3, index), label(index).to_string())));
     fs::write(dataset.path("deadly.py"), MODULE).unwrap();
     let job = dataset.training_job("deadly", 1);
     let text = fs::read_to_string(&job).unwrap();
@@ -36,7 +36,7 @@ fn a_sample_that_was_being_decoded_at_three_deaths_of_its_worker_is_left_out_and
     let python = python.display().to_string();
     cluster.start_worker("node-0", &["--python", &python]);
     cluster.submit(&job);
-    let rank = Process::spawn(&mut cluster.pull("deadly", 0, 1, "node-0", &[]));
+    let rank = ServerProcess::spawn(&mut cluster.pull("deadly", 0, 1, "node-0", &[]));
     for death in 1..=3 {
         let status = cluster.workers[0].process.wait();
         assert!(!status.success(), "death {death}: {status}");

@@ -72,7 +72,7 @@ def test_a_state_that_comes_after_joining_is_refused_with_the_remedy(job: MakeJo
         assert "state=" in (error.value.hint or "")
 
 
-def test_what_a_coordinator_refuses_is_told_apart(job: MakeJob, cluster: Cluster, tmp_path: pathlib.Path) -> None:
+def test_refusals_of_a_coordinator_are_different_errors(job: MakeJob, cluster: Cluster, tmp_path: pathlib.Path) -> None:
     name = cluster.submit(job(name="refused"))
     with pytest.raises(spdl_cluster.RefusedError, match="job `nobody` is unknown") as refused:
         cluster.connect(0, 1, job="nobody").position

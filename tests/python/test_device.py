@@ -1,4 +1,4 @@
-"""Batches on a GPU, with a stand-in for its driver. Each scene is a separate process with its own settings of the stand-in.
+"""Batches on a GPU, with a stand-in for its driver. Each program is a separate process with its own settings of the stand-in.
 
 `SPDL_TEST_CUDA_STAND_IN` is the path of the stand-in; `cargo test` sets it.
 """
@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 from conftest import LIMIT_S, Cluster, MakeJob
 
-SCENES = pathlib.Path(__file__).with_name("device_scenes.py")
+PROGRAMS = pathlib.Path(__file__).with_name("device_programs.py")
 RAW = {"name": "raw", "from": "jpg", "decode": "bytes", "max_bytes": 400_000}
 
-Play = Callable[..., str]
+RunProgram = Callable[..., str]
 
 
 @pytest.fixture
-def play(job: MakeJob, tmp_path: pathlib.Path) -> Play:
-    """Returns a function that runs a scene, with `settings` for the stand-in, and returns its output."""
+def run_program(job: MakeJob, tmp_path: pathlib.Path) -> RunProgram:
+    """Returns a function that runs a program, with `settings` for the stand-in, and returns its output."""
 
-    def play(scene: str, settings: str = "", driver: str | None = None, served: Any = None, **variables: str) -> str:
+    def run_program(program: str, settings: str = "", driver: str | None = None, served: Any = None, **variables: str) -> str:
         library = os.environ["SPDL_TEST_CUDA_STAND_IN"] if driver is None else driver
         home = tmp_path / "driver"
         home.mkdir(exist_ok=True)
@@ -34,13 +34,13 @@ def play(job: MakeJob, tmp_path: pathlib.Path) -> Play:
             (home / name).unlink(missing_ok=True)
             (home / name).symlink_to(library)
         files = []
-        for name, content in (("job", job(RAW, name=f"device-{scene}")), ("served", served)):
+        for name, content in (("job", job(RAW, name=f"device-{program}")), ("served", served)):
             if content is not None:
                 files.append(tmp_path / f"{name}.json")
                 files[-1].write_text(json.dumps(content, default=str))
         behaviour = {"LD_LIBRARY_PATH": str(home), "CUDA_STAND_IN": settings, **variables}
         done = subprocess.run(
-            [sys.executable, SCENES, scene, *files],
+            [sys.executable, PROGRAMS, program, *files],
             env={**os.environ, **behaviour},
             capture_output=True,
             text=True,
@@ -49,38 +49,38 @@ def play(job: MakeJob, tmp_path: pathlib.Path) -> Play:
         assert done.returncode == 0, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
-    return play
+    return run_program
 
 
-def test_capsules_say_where_tensors_are_and_there_are_the_hosts_bytes(play: Play) -> None:
-    play("arrays", "devices=2,seed=1")
+def test_capsules_name_the_device_of_tensors_which_hold_the_hosts_bytes(run_program: RunProgram) -> None:
+    run_program("arrays", "devices=2,seed=1")
 
 
-def test_streams_wait_for_batches_and_buffers_for_streams(play: Play) -> None:
-    play("streams", "delay_us=3000,seed=2")
+def test_streams_wait_for_batches_and_buffers_for_streams(run_program: RunProgram) -> None:
+    run_program("streams", "delay_us=3000,seed=2")
 
 
-def test_a_loop_that_hoards_device_buffers_is_warned_and_goes_on(play: Play) -> None:
-    play("hoard", "seed=3")
+def test_a_loop_that_keeps_device_buffers_is_warned_and_goes_on(run_program: RunProgram) -> None:
+    run_program("exhaust_slots", "seed=3")
 
 
-def test_pictures_are_normalised_to_the_same_bits_on_device_and_host(play: Play) -> None:
-    play("normalise", "delay_us=0")
+def test_pictures_are_normalised_to_the_same_bits_on_device_and_host(run_program: RunProgram) -> None:
+    run_program("normalise", "delay_us=0")
 
 
-def test_a_forked_child_cannot_use_the_device_and_the_parent_goes_on(play: Play) -> None:
-    play("fork", "delay_us=0")
+def test_a_forked_child_cannot_use_the_device_and_the_parent_goes_on(run_program: RunProgram) -> None:
+    run_program("fork", "delay_us=0")
 
 
-def test_batches_of_a_cluster_come_to_the_device_over_both_transports(play: Play, job: MakeJob, cluster: Cluster) -> None:
+def test_batches_of_a_cluster_come_to_the_device_over_both_transports(run_program: RunProgram, job: MakeJob, cluster: Cluster) -> None:
     name = cluster.submit(job(RAW, name="device-cluster"))
     certs = cluster.folder / "certs/client"
-    play("cluster", "seed=4", served={"coordinators": cluster.coordinators, "certs": certs, "job": name})
+    run_program("cluster", "seed=4", served={"coordinators": cluster.coordinators, "certs": certs, "job": name})
 
 
-def test_torch_has_tensors_of_the_device_on_its_current_stream(play: Play) -> None:
+def test_torch_has_tensors_of_the_device_on_its_current_stream(run_program: RunProgram) -> None:
     pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
-    play("torch", "devices=2,delay_us=3000,seed=5")
+    run_program("torch", "devices=2,delay_us=3000,seed=5")
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_torch_has_tensors_of_the_device_on_its_current_stream(play: Play) -> No
         ("cpu", "devices=0", "", "cpu"),
     ],
 )
-def test_a_device_has_many_names(play: Play, device: str, settings: str, local_rank: str, where: str) -> None:
-    said = play("opens", f"{settings},delay_us=0", DEVICE=device, LOCAL_RANK=local_rank)
-    assert said.split("\n") == [f"made {where}", "done", ""]
+def test_a_device_has_many_names(run_program: RunProgram, device: str, settings: str, local_rank: str, where: str) -> None:
+    output = run_program("opens", f"{settings},delay_us=0", DEVICE=device, LOCAL_RANK=local_rank)
+    assert output.split("\n") == [f"made {where}", "done", ""]
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ def test_a_device_has_many_names(play: Play, device: str, settings: str, local_r
         ("fail=cuStreamWaitEvent@2:1", {}, "DeviceError", "`cuStreamWaitEvent` says CUDA_ERROR_INVALID_VALUE", None),
     ],
 )
-def test_what_fails_is_told_by_kind_and_with_the_remedy(
-    play: Play, settings: str, variables: dict[str, str], kind: str, says: str, hint: str | None
+def test_each_kind_of_failure_has_its_error_with_the_remedy(
+    run_program: RunProgram, settings: str, variables: dict[str, str], kind: str, says: str, hint: str | None
 ) -> None:
-    *made, told, _ = play("opens", settings, **variables).split("\n")
+    *made, told, _ = run_program("opens", settings, **variables).split("\n")
     error = json.loads(told)
     assert error["kinds"][0] == kind and "SpdlError" in error["kinds"]
     assert says in error["text"] and (hint or "") in (error["hint"] or ""), error
@@ -126,13 +126,13 @@ def test_what_fails_is_told_by_kind_and_with_the_remedy(
     assert bool(made) == any(late in settings for late in ("memory", "HtoD", "lose_at", "WaitEvent"))
 
 
-def test_a_loader_that_fails_gives_back_what_it_took(play: Play) -> None:
-    said = play("opens", "fail=cuMemAlloc_v2@3:2", CHECK="1")
-    assert "MemoryError" in said
+def test_a_loader_that_fails_gives_back_what_it_took(run_program: RunProgram) -> None:
+    output = run_program("opens", "fail=cuMemAlloc_v2@3:2", CHECK="1")
+    assert "MemoryError" in output
 
 
-def test_a_machine_without_a_driver_is_told_what_to_install(play: Play) -> None:
-    told = play("opens", driver="/nowhere/libcuda.so").split("\n")[0]
+def test_the_error_on_a_machine_without_a_driver_names_what_to_install(run_program: RunProgram) -> None:
+    told = run_program("opens", driver="/nowhere/libcuda.so").split("\n")[0]
     if told.startswith("made") or "the driver shows" in told:
         pytest.skip("this machine has a driver")
     error = json.loads(told)

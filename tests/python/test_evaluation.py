@@ -111,7 +111,7 @@ def test_a_loader_that_is_finished_raises_when_it_is_iterated_again(loader: Call
         ids(loader({"name": "finished", "epochs": 2}, state=finished))
 
 
-def test_any_job_of_one_epoch_repeats_where_that_is_said(job: MakeJob) -> None:
+def test_any_job_of_one_epoch_repeats_with_the_option(job: MakeJob) -> None:
     with spdl_cluster.local(job(), repeat=True) as loader:
         first = ids(loader)
         take(loader, 1)
@@ -138,7 +138,7 @@ def test_an_evaluation_goes_on_from_a_state_and_then_begins_again(job: MakeJob) 
             assert [ids(loader), ids(loader)] == [first, EVERYTHING]
 
 
-def test_an_older_loop_over_an_evaluation_that_has_begun_again_is_told(job: MakeJob) -> None:
+def test_an_older_loop_over_an_evaluation_that_has_begun_again_raises(job: MakeJob) -> None:
     with spdl_cluster.local(job(**EVALUATION)) as loader:
         older = iter(loader)
         next(older)

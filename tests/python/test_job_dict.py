@@ -52,7 +52,7 @@ def test_a_wrong_value_is_named_by_its_key_with_what_it_should_be(job: MakeJob, 
 def test_a_key_that_no_job_has_and_a_value_that_no_job_file_can_hold_are_named(job: MakeJob) -> None:
     assert "global_bach" in told(job(global_bach=24)) and "`global_batch`" in told(job(global_bach=24))
     assert told(job(seed={1, 2})) == "job.seed is a `set`, which no key of a job is"
-    assert told({**job(), 3: 4}) == "job has a key that is no string"
+    assert told({**job(), 3: 4}) == "job has a key that is not a string"
     assert told([job()]) == "job is a `list`, neither a dict nor the path of a job file"
 
 

@@ -212,7 +212,7 @@ def test_a_loader_is_not_pickled_and_a_batch_is_copied(job: MakeJob) -> None:
             moved.position
 
 
-def test_a_closed_loader_says_so_and_its_batches_stay(job: MakeJob) -> None:
+def test_a_closed_loader_raises_and_its_batches_stay(job: MakeJob) -> None:
     loader = spdl_cluster.local(job(), tensors="numpy")
     batch = next(iter(loader))
     digest, label = batch.content_digest(), batch["label"]
@@ -225,7 +225,7 @@ def test_a_closed_loader_says_so_and_its_batches_stay(job: MakeJob) -> None:
     assert len(label.tolist()) == 24
 
 
-def test_figures_count_what_was_handed_over(job: MakeJob) -> None:
+def test_stats_count_what_was_delivered(job: MakeJob) -> None:
     with spdl_cluster.local(job()) as loader:
         delivered = len(ids(loader))
         stats = loader.stats()

@@ -36,8 +36,8 @@ def test_settings_of_a_dataloader_are_answered_with_ours(job: MakeJob) -> None:
         "prefetch_factor": "`slots=`",
         "sampler": "rank and world slice",
     }.items():
-        refuses(TypeError, f"`{name}` is no setting of `local`", hint, lambda: untyped.local(job(), **{name: 4}))
-        refuses(TypeError, f"`{name}` is no setting of `connect`", hint, lambda: untyped.connect(job="x", **{name: 4}))
+        refuses(TypeError, f"`{name}` is not a setting of `local`", hint, lambda: untyped.local(job(), **{name: 4}))
+        refuses(TypeError, f"`{name}` is not a setting of `connect`", hint, lambda: untyped.connect(job="x", **{name: 4}))
     with pytest.raises(TypeError, match="unexpected keyword argument 'corse'"):
         untyped.local(job(), corse=1)
 
@@ -45,10 +45,10 @@ def test_settings_of_a_dataloader_are_answered_with_ours(job: MakeJob) -> None:
 def test_what_is_done_to_a_dataloader_is_answered_with_what_to_do(job: MakeJob) -> None:
     with spdl_cluster.local(job()) as loader:
         untyped: Any = loader
-        refuses(TypeError, r"no iterator: `next\(loader\)`", "`loader.next()`", lambda: next(untyped))
+        refuses(TypeError, r"not an iterator: `next\(loader\)`", "`loader.next()`", lambda: next(untyped))
         refuses(AttributeError, "a loader has no `set_epoch`", "leave it out", lambda: untyped.set_epoch(1))
         refuses(AttributeError, "a loader has no `sampler`", "rank and world slice", lambda: untyped.sampler.set_epoch(1))
-        refuses(TypeError, "a loader is no dataset", "`for batch in loader`", lambda: loader[0])
+        refuses(TypeError, "a loader is not a dataset", "`for batch in loader`", lambda: loader[0])
         # Frameworks check with `hasattr` before they call.
         assert not hasattr(loader, "set_epoch") and getattr(loader, "batch_size", None) is None
         with pytest.raises(AttributeError, match="a loader has no `lenght`"):
@@ -56,13 +56,13 @@ def test_what_is_done_to_a_dataloader_is_answered_with_what_to_do(job: MakeJob) 
 
 
 @needs_torch
-def test_a_dataloader_of_a_loader_says_to_use_the_loader(job: MakeJob) -> None:
+def test_a_dataloader_of_a_loader_raises_with_the_advice_to_use_the_loader(job: MakeJob) -> None:
     with spdl_cluster.local(job()) as loader:
         wrapped: Any = torch.utils.data.DataLoader(loader)
-        refuses(TypeError, "no DataLoader is made of it", "use it where the DataLoader was", lambda: next(iter(wrapped)))
+        refuses(TypeError, "a DataLoader cannot wrap it", "use it where the DataLoader was", lambda: next(iter(wrapped)))
         # As Hugging Face's Trainer does with its `train_dataset`.
         shuffled: Any = torch.utils.data.DataLoader(loader, sampler=torch.utils.data.RandomSampler(loader))
-        refuses(TypeError, "a loader is no dataset", "`get_train_dataloader`", lambda: next(iter(shuffled)))
+        refuses(TypeError, "a loader is not a dataset", "`get_train_dataloader`", lambda: next(iter(shuffled)))
 
 
 def test_a_loader_shows_its_job_and_place_and_opens_nothing_for_it(job: MakeJob) -> None:

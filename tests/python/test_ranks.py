@@ -118,7 +118,7 @@ if __name__ == "__main__":
         ({"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, "`SLURM_NTASKS` is 4, and `srun` did not start"),
     ],
 )
-def test_half_of_what_a_launcher_says_is_an_error_that_names_both(
+def test_half_of_a_launchers_variables_is_an_error_that_names_both(
     job: MakeJob, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], names: str
 ) -> None:
     for name, value in variables.items():
@@ -171,7 +171,7 @@ def test_variables_that_contradict_the_process_group_are_an_error_and_a_given_pa
     assert decided(job(), world=2) == (1, 2)
 
 
-def test_a_loader_that_was_used_before_the_process_group_was_made_says_so(
+def test_a_loader_that_was_used_before_the_process_group_was_made_raises(
     job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with spdl_cluster.local(job()) as loader:

@@ -107,7 +107,7 @@ def test_nothing_imports_torch_unasked_and_numpy_is_enough(job: MakeJob) -> None
     assert output.split() == ["numpy", "False"], errors
 
 
-def test_a_ragged_column_is_cut_where_its_offsets_say(job: MakeJob) -> None:
+def test_a_ragged_column_is_cut_at_its_offsets(job: MakeJob) -> None:
     with spdl_cluster.local(job(RAW), tensors="numpy") as loader:
         raw = next(iter(loader))["raw"]
         assert len(raw) == 24

@@ -323,7 +323,7 @@ def test_a_worker_has_no_program_of_its_own(job: MakeJob, tmp_path: pathlib.Path
     try:
         name = cluster.submit(job({**column("other", ""), "transform": "__main__:f"}, name="main"))
         with cluster.connect(0, 1, job=name) as loader:
-            with pytest.raises(spdl_cluster.DataError, match="`__main__` is a program, .* name the function by its module"):
+            with pytest.raises(spdl_cluster.DataError, match="`__main__` is another program than this process; name the function by its module"):
                 loader.next()
     finally:
         cluster.stop()

@@ -41,7 +41,7 @@ def test_package_examples_and_tests_are_typed(tmp_path: pathlib.Path) -> None:
         run(tmp_path, "mypy", "--config-file", config, *files)
 
 
-def test_stubs_say_what_is_there() -> None:
+def test_stubs_match_the_module() -> None:
     run(ROOT, "mypy.stubtest", "spdl_cluster._native")
 
 

@@ -21,7 +21,7 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def test_a_loop_that_hoards_batches_is_warned_and_then_told(job: MakeJob) -> None:
+def test_a_loop_that_keeps_batches_is_warned_and_then_gets_an_error(job: MakeJob) -> None:
     with spdl_cluster.local(job(), slots=3, timeout=1.6) as loader:
         hoard: list[Any] = []
         with pytest.warns(spdl_cluster.SlotsExhaustedWarning, match="all 3 batches.*clone.*slots") as seen:
@@ -39,7 +39,7 @@ def test_a_loop_that_hoards_batches_is_warned_and_then_told(job: MakeJob) -> Non
         assert next(iter(loader)).position == (0, 72)
 
 
-def test_a_hoard_on_the_local_queue_is_seen_too(job: MakeJob, cluster: Cluster) -> None:
+def test_a_trainer_that_keeps_batches_of_the_local_queue_is_warned_too(job: MakeJob, cluster: Cluster) -> None:
     name = cluster.submit(job(name="hoard"))
     with cluster.connect(0, 1, job=name, slots=2, timeout=1.6) as loader:
         hoard = []

@@ -7,24 +7,24 @@ use std::{
 };
 
 use spdl_testkit::{
-    processes::{Cluster, LIMIT, Process, ctl, run},
-    proxy::Fault,
-    stored::Stored,
+    processes::{Cluster, LIMIT, ServerProcess, ctl, run},
+    proxy::RequestFault,
+    stored::StoredPictures,
 };
 
-use crate::scene::{Scene, Settings};
+use crate::fixture::{FeedSettings, StorageFixture};
 
 const FOR_EVER: u64 = 1 << 40;
-const BUSY: Fault = Fault::Status(503, None);
+const BUSY: RequestFault = RequestFault::Status(503, None);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rank_waits_for_a_store_that_went_away_and_says_what_for() {
-    let scene = Scene::new(80, 8).await;
+async fn a_rank_waits_for_a_store_that_went_away_and_reports_the_reason() {
+    let fixture = StorageFixture::new(80, 8).await;
     for (object, stage, fault) in
-        [(".tar", "fetch", BUSY), (".idx", "fetch", Fault::Reset), ("manifest.spdl", "open", BUSY)]
+        [(".tar", "fetch", BUSY), (".idx", "fetch", RequestFault::Reset), ("manifest.spdl", "open", BUSY)]
     {
-        scene.proxy.order(object, if stage == "fetch" { 3 } else { 0 }, FOR_EVER, fault);
-        let mut fed = scene.feed(&scene.url, 1, &Settings::default()).await;
+        fixture.proxy.order(object, if stage == "fetch" { 3 } else { 0 }, FOR_EVER, fault);
+        let mut fed = fixture.feed(&fixture.url, 1, &FeedSettings::default()).await;
         let stall = loop {
             match fed.feed.stall().map(|stall| stall.to_string()) {
                 Some(stall) if stall.contains("have failed for") => break stall,
@@ -38,9 +38,9 @@ async fn a_rank_waits_for_a_store_that_went_away_and_says_what_for() {
         for part in ["`here`", stage, object, "rank 0 of job `raw`", "in all, the last with"] {
             assert!(stall.contains(part), "`{part}` is not in {stall}");
         }
-        scene.proxy.forget_orders();
+        fixture.proxy.forget_orders();
         let delivered = fed.rest().await.unwrap();
-        assert_eq!(delivered.batches, scene.undisturbed(1).await);
+        assert_eq!(delivered.batches, fixture.undisturbed(1).await);
         assert!(delivered.store.retries > 0 && delivered.store.refusals == 0, "{:?}", delivered.store);
     }
 }
@@ -60,8 +60,8 @@ fn metric(text: &str, name: &str) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_whose_store_is_away_tells_the_trainer_and_the_operator_and_goes_on_when_it_is_back() {
-    let stored = Stored::new(64, 4, &[]).await;
+async fn a_store_that_is_away_is_reported_to_trainer_and_operator_and_the_job_goes_on_when_it_is_back() {
+    let stored = StoredPictures::new(64, 4, &[]).await;
     let job = stored.job("patient", "epochs = 1");
     let cluster = Cluster::start(1);
     cluster.submit(&job);
@@ -77,7 +77,7 @@ async fn a_job_whose_store_is_away_tells_the_trainer_and_the_operator_and_goes_o
     ]);
 
     // A trainer that waits gets all samples.
-    let pull = Process::spawn(&mut cluster.pull("patient", 0, 1, "node-0", &["--timeout", "110"]));
+    let pull = ServerProcess::spawn(&mut cluster.pull("patient", 0, 1, "node-0", &["--timeout", "110"]));
     let status = cluster.wait_for("a stall with its cause", |status| {
         status["workers"][0]["ranks"].to_string().contains("the server answered 503")
     });

@@ -4,22 +4,23 @@ use std::fs;
 
 use spdl_worker::budget::DiskBudget;
 
-use crate::scene::{Scene, Settings};
+use crate::fixture::{FeedSettings, StorageFixture};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn garbage_that_a_crash_left_in_the_cache_is_fetched_again_and_no_sample_is_wrong() {
-    let scene = Scene::new(24, 6).await;
+    let fixture = StorageFixture::new(24, 6).await;
     let cache = tempfile::tempdir().unwrap();
-    let settings = Settings::with_disk(cache.path());
-    let expected = scene.undisturbed(1).await;
-    assert_eq!(scene.run(1, &settings).await.unwrap().batches, expected);
-    let asked = scene.proxy.requests().len();
-    assert_eq!(scene.run(1, &settings).await.unwrap().batches, expected);
-    let blocks =
-        |paths: &[spdl_testkit::proxy::Request]| paths.iter().filter(|request| request.path.ends_with(".tar")).count();
-    assert_eq!(blocks(&scene.proxy.requests()[asked..]), 0, "all blocks came from the disk");
+    let settings = FeedSettings::with_disk(cache.path());
+    let expected = fixture.undisturbed(1).await;
+    assert_eq!(fixture.run(1, &settings).await.unwrap().batches, expected);
+    let asked = fixture.proxy.requests().len();
+    assert_eq!(fixture.run(1, &settings).await.unwrap().batches, expected);
+    let blocks = |paths: &[spdl_testkit::proxy::ReceivedRequest]| {
+        paths.iter().filter(|request| request.path.ends_with(".tar")).count()
+    };
+    assert_eq!(blocks(&fixture.proxy.requests()[asked..]), 0, "all blocks came from the disk");
 
-    let asked = scene.proxy.requests().len();
+    let asked = fixture.proxy.requests().len();
     for (number, file) in fs::read_dir(cache.path()).unwrap().map(|file| file.unwrap().path()).enumerate() {
         let mut bytes = fs::read(&file).unwrap();
         match number % 3 {
@@ -29,24 +30,24 @@ async fn garbage_that_a_crash_left_in_the_cache_is_fetched_again_and_no_sample_i
         }
         fs::write(file, bytes).unwrap();
     }
-    let delivered = scene.run(1, &settings).await.unwrap();
+    let delivered = fixture.run(1, &settings).await.unwrap();
     assert_eq!(delivered.batches, expected);
-    assert_eq!(blocks(&scene.proxy.requests()[asked..]), 12);
+    assert_eq!(blocks(&fixture.proxy.requests()[asked..]), 12);
     assert_eq!((delivered.store.cache_faults, delivered.store.wrong_bytes), (12, 0), "the store was not to blame");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cache_that_is_too_small_or_cannot_be_had_is_done_without() {
-    let scene = Scene::new(24, 6).await;
-    let expected = scene.undisturbed(2).await;
+    let fixture = StorageFixture::new(24, 6).await;
+    let expected = fixture.undisturbed(2).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "not a folder").unwrap();
     for (directory, bytes) in
         [(folder.path().join("small"), 100_000), (folder.path().join("none"), 10), (file, 1 << 30)]
     {
-        let settings = Settings { disk: Some(DiskBudget { directory, bytes }), ..Settings::default() };
-        assert_eq!(scene.run(2, &settings).await.unwrap().batches, expected);
+        let settings = FeedSettings { disk: Some(DiskBudget { directory, bytes }), ..FeedSettings::default() };
+        assert_eq!(fixture.run(2, &settings).await.unwrap().batches, expected);
     }
     let kept: u64 =
         fs::read_dir(folder.path().join("small")).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum();

@@ -4,15 +4,15 @@ use std::{fs, path::PathBuf, time::Duration};
 
 use serde_json::Value;
 use spdl_testkit::{
-    processes::{Cluster, Dataset, ctl, run, sum},
-    proxy::{Fault, Proxy, Script},
+    processes::{Cluster, TestDataset, ctl, run, sum},
+    proxy::{FaultScript, Proxy, RequestFault},
     s3::S3Server,
-    stored::Stored,
+    stored::StoredPictures,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_records_failing_requests_and_slow_objects_leave_the_stream_as_planned() {
-    let stored = Stored::new(200, 2, &[20, 133]).await;
+    let stored = StoredPictures::new(200, 2, &[20, 133]).await;
     let keys = "epochs = 2\nepoch_end = \"exact\"\nmax_bad_fraction = 0.02";
     let job = stored.job("disturbed", keys);
     let mut cluster = Cluster::start(0);
@@ -31,26 +31,28 @@ async fn bad_records_failing_requests_and_slow_objects_leave_the_stream_as_plann
     }
     cluster.submit(&job);
     let faults = vec![
-        Fault::Status(503, None),
-        Fault::Reset,
-        Fault::Silence,
-        Fault::Stall,
-        Fault::Truncated,
-        Fault::Short,
-        Fault::FlippedByte,
-        Fault::OtherRange,
+        RequestFault::Status(503, None),
+        RequestFault::Reset,
+        RequestFault::Silence,
+        RequestFault::Stall,
+        RequestFault::Truncated,
+        RequestFault::Short,
+        RequestFault::FlippedByte,
+        RequestFault::OtherRange,
     ];
     let latency = Duration::from_millis(3);
-    let script = |seed| Script { seed, one_request_in: 20, faults: faults.clone(), latency, one_slow_object_in: 100 };
+    let script =
+        |seed| FaultScript { seed, one_request_in: 20, faults: faults.clone(), latency, one_slow_object_in: 100 };
     // The script makes about one shard in a hundred slow; take a seed that makes at least one slow.
-    let slow = |script: &Script| paths.iter().filter(|path| path.ends_with(".tar") && script.is_slow(path)).count();
+    let slow =
+        |script: &FaultScript| paths.iter().filter(|path| path.ends_with(".tar") && script.is_slow(path)).count();
     let script = (0..).map(script).find(|script| slow(script) > 0).expect("a seed that makes a shard slow");
     stored.proxy.follow(script.clone());
     let before = stored.proxy.requests().len();
     let loud = cluster.pull_all("disturbed", 3, &["node-0", "node-1", "elsewhere"], &["--from", "0:0"]);
-    stored.proxy.follow(Script::default());
+    stored.proxy.follow(FaultScript::default());
     let requests = stored.proxy.requests().split_off(before);
-    let met = |fault: &Fault| requests.iter().any(|request| request.fault == Some(*fault));
+    let met = |fault: &RequestFault| requests.iter().any(|request| request.fault == Some(*fault));
     assert!(faults.iter().filter(|fault| met(fault)).count() >= 6, "the script was kind");
 
     // The same samples and bytes, the same number of batches for each rank, and all substituted samples are listed.
@@ -74,7 +76,7 @@ async fn bad_records_failing_requests_and_slow_objects_leave_the_stream_as_plann
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_on_s3_survives_the_same_faults_with_its_requests_signed() {
-    let dataset = Dataset::of_pictures(48, 4);
+    let dataset = TestDataset::of_pictures(48, 4);
     let server = S3Server::start();
     let url = server.upload(&dataset.path("dataset"), "pictures").await;
     let proxy = Proxy::start(server.address());
@@ -90,8 +92,9 @@ async fn a_job_on_s3_survives_the_same_faults_with_its_requests_signed() {
     let local = format!("{:?}", dataset.path("dataset"));
     let remote = dataset.path("remote.toml");
     fs::write(&remote, text.replace(&local, &format!("{url:?}"))).expect("a job file is written");
-    let faults = vec![Fault::Status(503, None), Fault::Reset, Fault::Truncated, Fault::FlippedByte];
-    proxy.follow(Script { seed: 4, one_request_in: 10, faults, ..Script::default() });
+    let faults =
+        vec![RequestFault::Status(503, None), RequestFault::Reset, RequestFault::Truncated, RequestFault::FlippedByte];
+    proxy.follow(FaultScript { seed: 4, one_request_in: 10, faults, ..FaultScript::default() });
     let report = replay(&remote, Some(&format!("http://{}", proxy.address())));
     assert_eq!((&report["receipt"], &report["content_digest"]), (&expected["receipt"], &expected["content_digest"]));
     assert!(proxy.requests().iter().any(|request| request.fault.is_some()), "the script was kind");

@@ -4,5 +4,5 @@ mod away;
 mod cache;
 mod disturbed;
 mod faults;
+mod fixture;
 mod replaced;
-mod scene;

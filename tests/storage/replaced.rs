@@ -3,12 +3,12 @@
 use object_store::{ObjectStoreExt, WriteMultipart};
 use spdl_testkit::{
     processes::{ctl, run},
-    proxy::Fault,
+    proxy::RequestFault,
 };
 
-use crate::scene::{Scene, Settings};
+use crate::fixture::{FeedSettings, StorageFixture};
 
-impl Scene {
+impl StorageFixture {
     /// Indexes the dataset on the server, so that the manifest has the store's etags.
     async fn with_etags(&self) {
         let out = self.folder.path().join("indexed");
@@ -36,30 +36,30 @@ fn other_bytes(bytes: &mut [u8]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_of_another_size_is_refused_by_name() {
-    let scene = Scene::new(24, 6).await;
-    let shard = scene.shards().remove(2);
-    scene.replace(&shard, |bytes| bytes.truncate(bytes.len() - 1024)).await;
-    let error = scene.run(1, &Settings::default()).await.unwrap_err();
+    let fixture = StorageFixture::new(24, 6).await;
+    let shard = fixture.shards().remove(2);
+    fixture.replace(&shard, |bytes| bytes.truncate(bytes.len() - 1024)).await;
+    let error = fixture.run(1, &FeedSettings::default()).await.unwrap_err();
     assert!(error.to_string().contains(&format!("shard `{shard}` changed")) && !error.is_retryable(), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_of_the_same_size_with_another_etag_and_other_bytes_is_refused_in_the_middle_of_a_run() {
-    let scene = Scene::new(24, 6).await;
-    scene.with_etags().await;
-    assert_eq!(scene.run(1, &Settings::default()).await.unwrap().batches, scene.undisturbed(1).await);
-    let shard = scene.shards().remove(2);
+    let fixture = StorageFixture::new(24, 6).await;
+    fixture.with_etags().await;
+    assert_eq!(fixture.run(1, &FeedSettings::default()).await.unwrap().batches, fixture.undisturbed(1).await);
+    let shard = fixture.shards().remove(2);
     // The store fails for the shard; when it works again, the shard has been replaced.
-    scene.proxy.order(&shard, 1, 1 << 40, Fault::Status(503, None));
-    let mut fed = scene.feed(&scene.url, 1, &Settings::default()).await;
+    fixture.proxy.order(&shard, 1, 1 << 40, RequestFault::Status(503, None));
+    let mut fed = fixture.feed(&fixture.url, 1, &FeedSettings::default()).await;
     while !fed.feed.stall().is_some_and(|stall| stall.waiting_for.contains("have failed for")) {
         tokio::select! {
             next = fed.next() => assert!(next.unwrap(), "the end came without the shard"),
             () = tokio::task::yield_now() => {}
         }
     }
-    scene.replace(&shard, |bytes| other_bytes(bytes)).await;
-    scene.proxy.forget_orders();
+    fixture.replace(&shard, |bytes| other_bytes(bytes)).await;
+    fixture.proxy.forget_orders();
     let error = fed.rest().await.unwrap_err();
     for part in [&format!("shard `{shard}` changed"), "etag", "and checksum", "copy it once more"] {
         assert!(error.to_string().contains(part) && !error.is_retryable(), "{error}");
@@ -68,20 +68,20 @@ async fn a_shard_of_the_same_size_with_another_etag_and_other_bytes_is_refused_i
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copied_dataset_whose_etags_are_others_delivers_the_same_samples() {
-    let scene = Scene::new(24, 6).await;
-    scene.with_etags().await;
+    let fixture = StorageFixture::new(24, 6).await;
+    fixture.with_etags().await;
     // A multipart copy, as `aws s3 cp` makes it: its etag is computed from those of the parts.
-    for shard in scene.shards() {
-        let (client, key) = (scene.server.client(), scene.server.key(&format!("set/{shard}")));
+    for shard in fixture.shards() {
+        let (client, key) = (fixture.server.client(), fixture.server.key(&format!("set/{shard}")));
         let before = client.head(&key).await.unwrap().e_tag;
-        let bytes = std::fs::read(scene.folder.path().join("dataset").join(&shard)).unwrap();
+        let bytes = std::fs::read(fixture.folder.path().join("dataset").join(&shard)).unwrap();
         let mut upload = WriteMultipart::new(client.put_multipart(&key).await.unwrap());
         upload.write(&bytes);
         upload.finish().await.unwrap();
         assert_ne!(client.head(&key).await.unwrap().e_tag, before);
     }
-    assert_eq!(scene.run(1, &Settings::default()).await.unwrap().batches, scene.undisturbed(1).await);
-    for place in [&scene.url, &scene.local()] {
+    assert_eq!(fixture.run(1, &FeedSettings::default()).await.unwrap().batches, fixture.undisturbed(1).await);
+    for place in [&fixture.url, &fixture.local()] {
         let found = run(ctl().arg("verify").arg(place).arg("--json")).json();
         assert_eq!((&found["faults"], &found["other_etags"]), (&serde_json::json!([]), &4.into()), "{place}");
     }
@@ -89,30 +89,30 @@ async fn a_copied_dataset_whose_etags_are_others_delivers_the_same_samples() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_that_is_partly_in_the_disk_cache_is_refused_all_the_same() {
-    let scene = Scene::new(24, 6).await;
-    scene.with_etags().await;
+    let fixture = StorageFixture::new(24, 6).await;
+    fixture.with_etags().await;
     let cache = tempfile::tempdir().unwrap();
-    let settings = Settings::with_disk(cache.path());
-    assert_eq!(scene.run(1, &settings).await.unwrap().batches, scene.undisturbed(1).await);
+    let settings = FeedSettings::with_disk(cache.path());
+    assert_eq!(fixture.run(1, &settings).await.unwrap().batches, fixture.undisturbed(1).await);
     let mut blocks: Vec<_> = std::fs::read_dir(cache.path()).unwrap().map(|file| file.unwrap().path()).collect();
     blocks.retain(|file| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("blk-")));
     blocks.sort();
     assert_eq!(blocks.len(), 12);
     blocks.iter().step_by(2).for_each(|block| std::fs::remove_file(block).unwrap());
-    let shards = scene.shards();
+    let shards = fixture.shards();
     for shard in &shards {
-        scene.replace(shard, |bytes| other_bytes(bytes)).await;
+        fixture.replace(shard, |bytes| other_bytes(bytes)).await;
     }
-    let error = scene.run(1, &settings).await.unwrap_err().to_string();
+    let error = fixture.run(1, &settings).await.unwrap_err().to_string();
     assert!(shards.iter().any(|shard| error.contains(&format!("shard `{shard}` changed"))), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_bytes_where_the_manifest_knows_no_etag_are_refused_by_their_checksums() {
-    let scene = Scene::new(24, 6).await;
-    let shard = scene.shards().remove(2);
-    scene.replace(&shard, |bytes| other_bytes(bytes)).await;
-    let error = scene.run(1, &Settings::default()).await.unwrap_err().to_string();
+    let fixture = StorageFixture::new(24, 6).await;
+    let shard = fixture.shards().remove(2);
+    fixture.replace(&shard, |bytes| other_bytes(bytes)).await;
+    let error = fixture.run(1, &FeedSettings::default()).await.unwrap_err().to_string();
     for part in [&format!("shard `{shard}`"), "checksum", "was replaced"] {
         assert!(error.contains(part), "{error}");
     }

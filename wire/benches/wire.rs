@@ -116,7 +116,7 @@ fn identities(dir: &Path) -> [Identity; 2] {
 }
 
 /// Opens both ends of a channel: the home on its own thread, which runs `serve`, and the client here.
-fn channel<F>(over_quic: bool, serve: impl FnOnce(Slab, HomeSender, HomeReceiver) -> F + Send + 'static) -> Client
+fn channel<F>(over_quic: bool, serve: impl FnOnce(Slab, HomeSender, HomeReceiver) -> F + Send + 'static) -> BenchClient
 where
     F: Future<Output = ()>,
 {
@@ -148,10 +148,10 @@ where
             home::attach_local(&socket, attach_request(), BATCH_BYTES, TIMEOUT).await.expect("attached")
         }
     });
-    Client { runtime, sender, receiver, home, _dir: dir }
+    BenchClient { runtime, sender, receiver, home, _dir: dir }
 }
 
-struct Client {
+struct BenchClient {
     runtime: Runtime,
     sender: ClientSender,
     receiver: ClientReceiver,
@@ -159,7 +159,7 @@ struct Client {
     _dir: tempfile::TempDir,
 }
 
-impl Client {
+impl BenchClient {
     /// Takes `count` batches and frees each one at once.
     fn take(&mut self, count: u64) -> Duration {
         self.runtime.block_on(async {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quinn::{Connection, Endpoint};
 
-use crate::quic::{Close, QuicError, connect_host, request, until_gone};
+use crate::quic::{Close, QuicError, connect_host, request, until_closed};
 use spdl_core::{
     Role,
     coordinators::{Addresses, LeaderDiscovery},
@@ -42,7 +42,7 @@ impl CoordinatorError {
 
     /// Whether no process listens at any address, as before the first coordinator has started.
     #[must_use]
-    pub fn is_nobody_there(&self) -> bool {
+    pub fn is_unreachable(&self) -> bool {
         self.outcomes.iter().all(|(_, outcome)| matches!(outcome, Attempt::Failed(QuicError::PortClosed { .. })))
     }
 
@@ -123,7 +123,7 @@ impl CoordinatorClient {
             Some((of, connection)) if of == address && connection.close_reason().is_none() => connection,
             other => {
                 if let Some((_, connection)) = other {
-                    Close::Done.close(&connection, "another coordinator is asked");
+                    Close::Done.close(&connection, "the client asks another coordinator");
                 }
                 connect_host(&self.endpoint, address, Role::Coordinator, self.connect_timeout).await?
             }
@@ -131,15 +131,15 @@ impl CoordinatorClient {
         let answer = request(&connection, question, timeout).await;
         match &answer {
             Ok(_) => self.connection = Some((address.to_owned(), connection)),
-            Err(_) => Close::Done.close(&connection, "no answer came"),
+            Err(_) => Close::Done.close(&connection, "no answer arrived"),
         }
         answer
     }
 
     /// Waits until the connection to the leader is gone; returns at once if there is none.
-    pub async fn until_gone(&self) {
+    pub async fn until_closed(&self) {
         if let Some((_, connection)) = &self.connection {
-            until_gone(connection).await;
+            until_closed(connection).await;
         }
     }
 

@@ -49,7 +49,7 @@ pub enum LocalChannelError {
     Io { path: PathBuf, source: io::Error },
     #[error("process {pid} of user {uid} may not use socket `{path}`: add the user to those allowed")]
     Denied { path: PathBuf, pid: i32, uid: u32 },
-    #[error("socket `{path}` is served by user {uid}, whom we do not trust")]
+    #[error("socket `{path}` is served by user {uid}, which is neither root nor the user of this process")]
     Untrusted { path: PathBuf, uid: u32 },
     #[error("peer passed more than one descriptor")]
     TooManyDescriptors,

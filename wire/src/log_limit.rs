@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_comes_through_in_a_while_and_says_how_many_did_not() {
+    fn one_line_passes_in_a_period_with_the_number_of_suppressed_ones() {
         let limit = LogLimit::new(Duration::from_secs(10));
         let start = Instant::now();
         let at = |seconds| limit.admit(start + Duration::from_secs(seconds));

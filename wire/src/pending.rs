@@ -56,20 +56,20 @@ mod tests {
     use super::*;
 
     /// Sends its number when it is dropped.
-    struct Told(u32, mpsc::UnboundedSender<u32>);
+    struct SendsOnDrop(u32, mpsc::UnboundedSender<u32>);
 
-    impl Drop for Told {
+    impl Drop for SendsOnDrop {
         fn drop(&mut self) {
             let _ = self.1.send(self.0);
         }
     }
 
     #[tokio::test]
-    async fn the_oldest_attempt_of_who_makes_most_makes_room() {
+    async fn the_peer_with_the_most_connections_loses_its_oldest() {
         let (out, mut ended) = mpsc::unbounded_channel();
         let mut pending = PendingConnections::new(3);
         let mut enter = |who: &'static str, number| {
-            let told = Told(number, out.clone());
+            let told = SendsOnDrop(number, out.clone());
             pending.admit(who, async move {
                 let _told = told;
                 std::future::pending().await

@@ -86,13 +86,13 @@ struct SlabInner {
     fd: Option<OwnedFd>,
     stride: usize,
     /// Which process fills the slots: this one, or the peer whose slab was attached.
-    filler: Filler,
+    filler: FilledBy,
     /// The state of each slot: [`FREE`], [`FILLING`], or [`PUBLISHED`] plus the number of its readers.
     states: Box<[AtomicU32]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Filler {
+enum FilledBy {
     Us,
     Peer,
 }
@@ -114,7 +114,7 @@ impl Slab {
         rustix::fs::ftruncate(&fd, bytes as u64).map_err(os("ftruncate"))?;
         rustix::fs::fcntl_add_seals(&fd, SEALS).map_err(os("fcntl(F_ADD_SEALS)"))?;
         let region = Region::of_file(&fd, bytes).map_err(os("mmap"))?;
-        Ok(Self::new(region, Some(fd), slots, stride, Filler::Us))
+        Ok(Self::new(region, Some(fd), slots, stride, FilledBy::Us))
     }
 
     /// Makes a slab in this process's own memory. All slots are free.
@@ -125,7 +125,7 @@ impl Slab {
         let (stride, bytes) = Self::checked(slots, slot_bytes)?;
         let region =
             Region::anonymous(bytes).map_err(|error| SlabError::Os { call: "mmap", bytes, source: error.into() })?;
-        Ok(Self::new(region, None, slots, stride, Filler::Us))
+        Ok(Self::new(region, None, slots, stride, FilledBy::Us))
     }
 
     /// Attaches a peer's slab by the descriptor that it sent. Its slots are free until the peer reports that it
@@ -149,7 +149,7 @@ impl Slab {
             return Err(foreign(format!("it is {actual} bytes where {slots} slots take {bytes}")));
         }
         let region = Region::of_file(&fd, bytes).map_err(os("mmap"))?;
-        Ok(Self::new(region, Some(fd), slots, stride, Filler::Peer))
+        Ok(Self::new(region, Some(fd), slots, stride, FilledBy::Peer))
     }
 
     fn checked(slots: u32, slot_bytes: usize) -> Result<(usize, usize), SlabError> {
@@ -159,7 +159,7 @@ impl Slab {
             .ok_or(SlabError::Size { slots, slot_bytes: slot_bytes as u64 })
     }
 
-    fn new(region: Region, fd: Option<OwnedFd>, slots: u32, stride: usize, filler: Filler) -> Self {
+    fn new(region: Region, fd: Option<OwnedFd>, slots: u32, stride: usize, filler: FilledBy) -> Self {
         assert_eq!(region.bytes, slots as usize * stride, "region of {slots} slots of {stride} bytes");
         let states = (0..slots).map(|_| AtomicU32::new(FREE)).collect();
         Self { inner: Arc::new(SlabInner { region, fd, stride, filler, states }) }
@@ -168,7 +168,7 @@ impl Slab {
     /// Takes a free slot to fill it. Returns `None` if it is not free, does not exist, or a peer fills this slab.
     #[must_use]
     pub fn try_take(&self, slot: u32) -> Option<SlotMut> {
-        if self.inner.filler == Filler::Peer {
+        if self.inner.filler == FilledBy::Peer {
             return None;
         }
         let state = self.inner.states.get(slot as usize)?;
@@ -186,7 +186,7 @@ impl Slab {
     /// free or does not exist: the peer broke the protocol.
     #[must_use]
     pub fn publish_filled(&self, slot: u32) -> bool {
-        self.inner.filler == Filler::Peer && self.change(slot, FREE, PUBLISHED)
+        self.inner.filler == FilledBy::Peer && self.change(slot, FREE, PUBLISHED)
     }
 
     /// Returns a published slot for reading; several readers at once are allowed.
@@ -275,7 +275,7 @@ impl SlotMut {
     pub fn publish(mut self) -> u32 {
         self.is_published = true;
         let was = self.slab.inner.states[self.slot as usize].swap(PUBLISHED, Ordering::Release);
-        assert_eq!(was, FILLING, "slot {} is published by whoever fills it", self.slot);
+        assert_eq!(was, FILLING, "slot {} is published by the thread that fills it", self.slot);
         self.slot
     }
 }
@@ -337,7 +337,7 @@ impl Clone for SlotRef {
 impl Drop for SlotRef {
     fn drop(&mut self) {
         let was = self.slab.inner.states[self.slot as usize].fetch_sub(1, Ordering::Release);
-        debug_assert!(was > PUBLISHED, "slot {} had no reader to take away", self.slot);
+        debug_assert!(was > PUBLISHED, "slot {} had no reader to release", self.slot);
     }
 }
 

@@ -100,7 +100,7 @@ fn a_list_that_claims_more_than_is_there_is_refused() {
 }
 
 #[test]
-fn heads_say_what_is_wrong() {
+fn invalid_heads_are_errors_that_name_the_field() {
     let good = framed(&ToHome::Explain);
     let with = |at: usize, patch: &[u8]| {
         let mut bytes = good.clone();
@@ -162,7 +162,7 @@ async fn a_send_that_was_dropped_half_way_does_not_tear_the_frame() {
 }
 
 #[tokio::test]
-async fn a_stream_cut_inside_a_frame_is_told_from_one_that_ended() {
+async fn a_stream_cut_inside_a_frame_is_distinguished_from_one_that_ended() {
     let bytes = framed(&ToHome::Freed { slot: 3 });
     assert!(frame::read_frame::<ToHome>(&mut &bytes[..0]).await.unwrap().is_none());
     for end in 1..bytes.len() {

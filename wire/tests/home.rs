@@ -287,7 +287,7 @@ async fn freeing_what_was_not_given_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_client_of_another_version_is_told_over_the_socket() {
+async fn a_client_of_another_version_gets_an_error_over_the_socket() {
     let test_home = TestHome::new();
     let mut stream = tokio::net::UnixStream::connect(test_home.socket()).await.unwrap();
     stream.write_all(b"SP\x63\x00\x00\x00\x00\x00").await.unwrap();
@@ -298,7 +298,7 @@ async fn a_client_of_another_version_is_told_over_the_socket() {
 }
 
 #[tokio::test]
-async fn a_stranger_on_the_socket_delays_nobody() {
+async fn an_unauthenticated_peer_on_the_socket_delays_no_client() {
     let mut test_home = TestHome::new();
     let _silent = tokio::net::UnixStream::connect(test_home.socket()).await.unwrap();
     let (request, attaching) = test_home.attach(Transport::Local, 1).await;

@@ -59,7 +59,7 @@ async fn a_killed_peer_is_noticed_by_its_closed_port_while_waiting_and_in_a_requ
 
     child.kill().unwrap();
     child.wait().unwrap();
-    let gone = quic::until_gone(&waiting).await;
+    let gone = quic::until_closed(&waiting).await;
     assert!(matches!(gone, QuicError::PortClosed { .. }), "{gone:?}");
     assert!(waiting.close_reason().is_some(), "the connection is closed with it");
     let unanswered = asked.await.unwrap().unwrap_err();

@@ -83,7 +83,7 @@ async fn a_certificate_of_another_cluster_is_refused_with_advice() {
 }
 
 #[tokio::test]
-async fn a_client_whose_ca_the_server_does_not_know_is_told() {
+async fn a_client_whose_ca_the_server_does_not_know_gets_an_error() {
     // The client trusts the server's cluster, and presents a certificate of its own cluster.
     let (ours, theirs) = (ClusterCerts::default(), ClusterCerts::default());
     let coordinator = theirs.server(Role::Coordinator);
@@ -118,7 +118,7 @@ async fn a_client_certificate_cannot_stand_for_a_server() {
 }
 
 #[tokio::test]
-async fn a_client_of_a_role_that_is_not_allowed_is_told_which_are() {
+async fn a_client_of_a_role_that_is_not_allowed_gets_the_allowed_roles() {
     let cluster = ClusterCerts::default();
     let coordinator = cluster.server(Role::Coordinator);
     let served = coordinate(&coordinator);

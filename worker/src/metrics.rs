@@ -62,13 +62,14 @@ pub(crate) fn text(resources: &Resources, ranks: &[RankStats], rejections: &Reje
     single("spdl_worker_memory_budget_bytes", "Memory budget", resources.budget().memory_bytes as f64);
     single("spdl_worker_budget_cores", "CPU budget", resources.budget().cores);
     single("spdl_worker_ranks", "Ranks served", ranks.len() as f64);
-    let help = "1 while the coordinator answers beats";
+    let help = "1 while the coordinator answers heartbeats";
     single("spdl_worker_coordinator_heard", help, f64::from(u8::from(is_accepted)));
     let family = Family::<RejectionLabels, Counter>::default();
     for (cause, count) in rejections.counts() {
         family.get_or_create(&RejectionLabels { cause }).inc_by(count);
     }
-    let help = "Peers that were not let in: by what they sent, their certificate, their role or user, for want of room";
+    let help =
+        "Peers that were rejected, by cause: what they sent, their certificate, their role or user, a full server";
     registry.register("spdl_worker_peers_turned_away", help, family);
     pictures(&mut registry, resources.pictures());
     stores(&mut registry, &resources.store_stats());
@@ -103,11 +104,15 @@ fn stores(registry: &mut Registry, stats: &StoreStats) {
     };
     counter("spdl_worker_store_requests", "Requests to stores, hedges among them", requests);
     counter("spdl_worker_store_retries", "Requests that were made again because the last one failed", retries);
-    counter("spdl_worker_store_timeouts", "Requests given up because the store was silent or took too long", timeouts);
+    counter(
+        "spdl_worker_store_timeouts",
+        "Requests that timed out: the store did not answer or took too long",
+        timeouts,
+    );
     counter("spdl_worker_store_refusals", "Requests that the store refused", refusals);
     counter("spdl_worker_store_hedges", "Second requests beside a slow first one", hedges);
     counter("spdl_worker_store_hedge_wins", "Second requests that answered before the first", hedge_wins);
-    counter("spdl_worker_store_wrong_bytes", "Blocks, indexes and manifests whose bytes came wrong", wrong_bytes);
+    counter("spdl_worker_store_wrong_bytes", "Blocks, indexes and manifests whose checksum was wrong", wrong_bytes);
     counter("spdl_worker_cache_faults", "Entries of the disk cache that were damaged or not written", cache_faults);
     let gauge = Real::default();
     gauge.set(trouble_ms as f64 / 1e3);

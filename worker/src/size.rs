@@ -18,9 +18,9 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "mi" | "mib" => 1 << 20,
         "gi" | "gib" => 1 << 30,
         "ti" | "tib" => 1 << 40,
-        _ => return Err(format!("`{unit}` is no unit of bytes; write MB, GB, MiB or GiB")),
+        _ => return Err(format!("`{unit}` is not a unit of bytes; write MB, GB, MiB or GiB")),
     };
-    let number: f64 = number.parse().map_err(|_| format!("`{text}` is no size; write, for example, 512MB"))?;
+    let number: f64 = number.parse().map_err(|_| format!("`{text}` is not a size; write, for example, 512MB"))?;
     let bytes = number * factor as f64;
     if bytes < 1.0 || bytes > 2_f64.powi(60) {
         return Err(format!("`{text}` is not between a byte and an exbibyte"));
@@ -33,7 +33,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 /// # Errors
 /// A message that describes what is wrong with the text.
 pub fn parse_cores(text: &str, cores: f64) -> Result<f64, String> {
-    let wrong = || format!("`{text}` is no number of cores; write, for example, 6 or 40%");
+    let wrong = || format!("`{text}` is not a number of cores; write, for example, 6 or 40%");
     let value = match text.strip_suffix('%') {
         Some(percent) => percent.trim().parse::<f64>().map_err(|_| wrong())? / 100.0 * cores,
         None => text.parse().map_err(|_| wrong())?,

@@ -15,12 +15,12 @@ use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
 
 const LONG: Duration = Duration::from_secs(60);
 
-struct Process {
+struct WorkerProcess {
     child: Child,
     ready: serde_json::Value,
 }
 
-impl Drop for Process {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -68,11 +68,11 @@ fn refused(command: &mut Command) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-fn start(directory: &Path) -> Process {
+fn start(directory: &Path) -> WorkerProcess {
     spawn(&mut command(directory))
 }
 
-fn spawn(command: &mut Command) -> Process {
+fn spawn(command: &mut Command) -> WorkerProcess {
     let mut child = command.spawn().unwrap();
     let stdout = child.stdout.take().unwrap();
     let line = within_a_minute(move || {
@@ -80,10 +80,10 @@ fn spawn(command: &mut Command) -> Process {
         BufReader::new(stdout).read_line(&mut line).unwrap();
         line
     });
-    Process { child, ready: serde_json::from_str(&line).unwrap() }
+    WorkerProcess { child, ready: serde_json::from_str(&line).unwrap() }
 }
 
-fn http(process: &Process, path: &str) -> String {
+fn http(process: &WorkerProcess, path: &str) -> String {
     let mut stream = TcpStream::connect(process.ready["http"].as_str().unwrap()).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: worker\r\nConnection: close\r\n\r\n").unwrap();
@@ -92,17 +92,17 @@ fn http(process: &Process, path: &str) -> String {
     answer
 }
 
-fn signal(process: &Process, signal: &str) {
+fn signal(process: &WorkerProcess, signal: &str) {
     let pid = process.child.id().to_string();
     assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
 }
 
-fn exit_code(mut process: Process) -> Option<i32> {
+fn exit_code(mut process: WorkerProcess) -> Option<i32> {
     within_a_minute(move || process.child.wait().unwrap().code())
 }
 
 #[test]
-fn it_says_where_it_listens_answers_probes_and_leaves_on_sigterm() {
+fn it_prints_where_it_listens_answers_probes_and_leaves_on_sigterm() {
     let directory = tempfile::tempdir().unwrap();
     certs(directory.path(), Role::Worker);
     let process = start(directory.path());
@@ -176,10 +176,10 @@ fn command_without_socket(directory: &Path) -> Command {
 }
 
 #[test]
-fn its_socket_is_in_a_folder_of_its_users_own_whoever_was_there_first() {
+fn its_socket_is_in_a_folder_of_its_user_even_if_another_user_made_one_first() {
     let directory = tempfile::tempdir().unwrap();
     certs(directory.path(), Role::Worker);
-    let private = |process: &Process| {
+    let private = |process: &WorkerProcess| {
         let socket = std::path::PathBuf::from(process.ready["socket"].as_str().unwrap());
         let folder = socket.parent().unwrap().to_owned();
         let mode = std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777;

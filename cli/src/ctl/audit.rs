@@ -103,7 +103,9 @@ impl PlannedDelivery {
         }
         let planned = item.located.id;
         let id = match open.job.bad_samples {
-            BadSamples::Substitute => open.plan.delivered(item, |id| bad.contains(&id)).map_or(planned, |at| at.id),
+            BadSamples::Substitute => {
+                open.plan.delivered_sample(item, |id| bad.contains(&id)).map_or(planned, |at| at.id)
+            }
             BadSamples::Mask | BadSamples::Fail => planned,
         };
         if item.kind == ItemKind::Sample {

@@ -64,7 +64,7 @@ impl Connection {
 fn retry_timeout(error: &CoordinatorError) -> Duration {
     match error {
         error if error.is_leaderless() => LEADERLESS_TIMEOUT,
-        error if error.is_nobody_there() => CONNECT_TIMEOUT,
+        error if error.is_unreachable() => CONNECT_TIMEOUT,
         _ => Duration::ZERO,
     }
 }

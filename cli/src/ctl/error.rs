@@ -92,7 +92,9 @@ impl CtlError {
             Self::NoRun { .. } => "`spdl-ctl run list` lists the runs",
             Self::ManyRuns { .. } => "write JOB/RUN",
             Self::NotConfirmed { .. } => "answer `y` on a terminal, or write `--yes`",
-            Self::RunHeld { .. } => "end that launch first; one that was just killed looks alive for some seconds",
+            Self::RunHeld { .. } => {
+                "end that launch first; a launch that was just killed counts as alive for some seconds"
+            }
             Self::WorldTooLarge { .. } => "every rank must get a sample per step: raise the batch or use fewer ranks",
             Self::Cert(_) => "`spdl-ctl cert` issues certificates from the CA in the coordinator's state folder",
             Self::Ask(error) if error.is_leaderless() => {

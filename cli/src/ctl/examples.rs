@@ -25,7 +25,7 @@ pub(super) const UNPACK: &str = "Examples:
 
 pub(super) const PLAN: &str = "Examples:
   spdl-ctl plan job.toml --world 64 --ranks-per-node 8        # what the order costs in cache and downloads
-  spdl-ctl plan job.toml --world 4 --rank 1 --steps 2 --ids   # which samples come when";
+  spdl-ctl plan job.toml --world 4 --rank 1 --steps 2 --ids   # the samples of each step";
 
 pub(super) const PULL: &str = "Examples:
   spdl-ctl pull --coord node-0:7400 --job train --certs certs/client
@@ -43,8 +43,8 @@ pub(super) const AUDIT: &str = "Examples:
 
 pub(super) const STATUS: &str = "Examples:
   spdl-ctl status --coord node-0:7400 --certs certs/admin
-  spdl-ctl status --coord node-0:7400 --certs certs/admin -v      # stages and stores of workers, sessions that are over
-  spdl-ctl status --coord node-0:7400 --certs certs/admin --json  # all figures";
+  spdl-ctl status --coord node-0:7400 --certs certs/admin -v      # stages and stores of workers, sessions that have ended
+  spdl-ctl status --coord node-0:7400 --certs certs/admin --json  # all statistics";
 
 pub(super) const JOB: &str = "Examples:
   spdl-ctl job submit job.toml --coord node-0:7400 --certs certs/admin

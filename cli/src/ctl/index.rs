@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use spdl_shard::{
-    dataset::{IndexOptions, Knowledge, ShardList, index_until},
+    dataset::{IndexOptions, OldMetadata, ShardList, index_until},
     format::{Format, files::FileTable, format_called, format_names},
     store::{DatasetStore, StoreOptions},
 };
@@ -43,14 +43,14 @@ pub(crate) struct IndexArgs {
     /// Size of a block, the unit of shuffle, fetch and cache; 8 MiB when not given.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     block_size: Option<u64>,
-    /// Replaces an existing manifest, after all shards are read. Keeps what it knows about shards whose bytes are the
+    /// Replaces an existing manifest, after all shards are read. Keeps its metadata of shards whose bytes are the
     /// same: their blocks, their samples, the segments of crop-ready pictures, and the classes.
     #[arg(long)]
     force: bool,
-    /// With --force: discards that knowledge. The result is a different dataset: jobs and checkpoints of the old one do
+    /// With --force: discards that metadata. The result is a different dataset: jobs and checkpoints of the old one do
     /// not work with it.
     #[arg(long, requires = "force")]
-    discard_knowledge: bool,
+    discard_metadata: bool,
     /// Prints the report as one line of JSON, and no progress bar.
     #[arg(long)]
     json: bool,
@@ -68,7 +68,7 @@ pub(crate) fn run(args: IndexArgs) -> Outcome {
         classes: args.classes,
         block_bytes: args.block_size,
         overwrite: pack::overwrite(args.force),
-        knowledge: if args.discard_knowledge { Knowledge::Discard } else { Knowledge::Keep },
+        old_metadata: if args.discard_metadata { OldMetadata::Discard } else { OldMetadata::Keep },
         ..IndexOptions::default()
     };
     let report = interrupt::run(|mut interrupt| async move {

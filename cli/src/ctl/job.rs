@@ -18,7 +18,7 @@ use super::{
     job_file,
     output::{self, outln},
     report, status,
-    table::{Side, Table},
+    table::{Alignment, Table},
 };
 
 /// Arguments of `job`.
@@ -125,12 +125,12 @@ fn list(jobs: &[JobStatus], state: impl Fn(&JobStatus) -> &'static str) -> Resul
         return outln!("no jobs; `spdl-ctl job submit JOB.toml` creates one");
     }
     let header = [
-        ("JOB", Side::Left),
-        ("STATE", Side::Left),
-        ("POSITION", Side::Right),
-        ("EPOCHS", Side::Right),
-        ("SAMPLES", Side::Right),
-        ("BAD", Side::Right),
+        ("JOB", Alignment::Left),
+        ("STATE", Alignment::Left),
+        ("POSITION", Alignment::Right),
+        ("EPOCHS", Alignment::Right),
+        ("SAMPLES", Alignment::Right),
+        ("BAD", Alignment::Right),
     ];
     let mut table = Table::new(header, "DATASET");
     for job in jobs {

@@ -172,7 +172,7 @@ fn print_content(made: &DatasetReport) -> Result<(), CtlError> {
     }
     let fields = made.fields.iter().map(|(field, records)| match made.records - records {
         0 => format!("{field} in all records"),
-        lacking => format!("{field} in {} ({} lack it)", report::grouped(*records), report::grouped(lacking)),
+        lacking => format!("{field} in {} ({} do not have it)", report::grouped(*records), report::grouped(lacking)),
     });
     outln!("fields: {}", fields.collect::<Vec<_>>().join(", "))?;
     for left_out in &made.left_out {

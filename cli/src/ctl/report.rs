@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_read_well() {
+    fn numbers_read_well() {
         assert_eq!(grouped(0), "0");
         assert_eq!(grouped(1_234_567), "1 234 567");
         assert_eq!(count(1, "rank", "ranks"), "1 rank");

@@ -17,7 +17,7 @@ use super::{
     coordinator::Connection,
     output::outln,
     report, status,
-    table::{Side, Table},
+    table::{Alignment, Table},
 };
 
 /// The most runs that an error names.
@@ -27,11 +27,11 @@ const NAMED_RUNS: usize = 10;
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
     #[command(subcommand)]
-    action: Action,
+    action: RunCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum RunCommand {
     /// Lists the runs: state, position, receipt, and which launch holds each run since when.
     List {
         #[command(flatten)]
@@ -66,12 +66,12 @@ struct RunLine<'a> {
 pub(crate) fn run(args: RunArgs) -> Outcome {
     let runtime = super::runtime()?;
     match args.action {
-        Action::List { connection, json } => {
+        RunCommand::List { connection, json } => {
             let (_, status) = runtime.block_on(status::ask(&connection))?;
             let lines: Vec<RunLine<'_>> = status.jobs.iter().flat_map(of_job).collect();
             if json { report::json(&lines)? } else { list(&lines)? }
         }
-        Action::Reset { run, connection, yes } => {
+        RunCommand::Reset { run, connection, yes } => {
             let (_, status) = runtime.block_on(status::ask(&connection))?;
             let (job, found) = find(&status, &run)?;
             let name = RunName { job: job.name.clone(), run: found.name.clone() };
@@ -99,12 +99,12 @@ fn list(lines: &[RunLine<'_>]) -> Result<(), CtlError> {
         return outln!("no runs; a job's first launch begins one");
     }
     let header = [
-        ("JOB", Side::Left),
-        ("RUN", Side::Left),
-        ("STATE", Side::Left),
-        ("POSITION", Side::Right),
-        ("EPOCHS", Side::Right),
-        ("RECEIPT", Side::Left),
+        ("JOB", Alignment::Left),
+        ("RUN", Alignment::Left),
+        ("STATE", Alignment::Left),
+        ("POSITION", Alignment::Right),
+        ("EPOCHS", Alignment::Right),
+        ("RECEIPT", Alignment::Left),
     ];
     let mut table = Table::new(header, "");
     let mut notes = Vec::new();

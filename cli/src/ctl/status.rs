@@ -13,7 +13,7 @@ use super::{
     coordinator::Connection,
     output::outln,
     report,
-    table::{Side, Table, wrapped},
+    table::{Alignment, Table, wrapped},
     tally::transport_name,
 };
 
@@ -49,12 +49,12 @@ pub(crate) fn run(args: &StatusArgs, details: bool) -> Outcome {
 }
 
 /// The header of the table.
-const HEADER: [(&str, Side); 5] = [
-    ("", Side::Left),
-    ("STATE", Side::Left),
-    ("POSITION", Side::Right),
-    ("SAMPLES/S", Side::Right),
-    ("WAITING", Side::Right),
+const HEADER: [(&str, Alignment); 5] = [
+    ("", Alignment::Left),
+    ("STATE", Alignment::Left),
+    ("POSITION", Alignment::Right),
+    ("SAMPLES/S", Alignment::Right),
+    ("WAITING", Alignment::Right),
 ];
 
 /// A row of the table.

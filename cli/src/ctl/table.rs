@@ -7,7 +7,7 @@ const CELL_WIDTH: usize = 34;
 
 /// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum Alignment {
     Left,
     Right,
 }
@@ -15,13 +15,13 @@ pub(super) enum Side {
 /// A table of `N` aligned columns, and a last one that takes the rest of the line.
 #[derive(Debug)]
 pub(super) struct Table<const N: usize> {
-    sides: [Side; N],
+    sides: [Alignment; N],
     rows: Vec<([String; N], String)>,
 }
 
 impl<const N: usize> Table<N> {
     /// Creates a table with a header.
-    pub(super) fn new(header: [(&str, Side); N], last: &str) -> Self {
+    pub(super) fn new(header: [(&str, Alignment); N], last: &str) -> Self {
         let sides = header.map(|(_, side)| side);
         Self { sides, rows: vec![(header.map(|(text, _)| text.to_owned()), last.to_owned())] }
     }
@@ -38,8 +38,8 @@ impl<const N: usize> Table<N> {
             let mut line = String::new();
             for ((cell, width), side) in cells.iter().zip(widths).zip(self.sides) {
                 let text = match side {
-                    Side::Left => format!("{cell:<width$}  "),
-                    Side::Right => format!("{cell:>width$}  "),
+                    Alignment::Left => format!("{cell:<width$}  "),
+                    Alignment::Right => format!("{cell:>width$}  "),
                 };
                 line.push_str(&text);
             }

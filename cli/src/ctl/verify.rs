@@ -73,7 +73,7 @@ fn picture_check() -> PictureCheck {
                 decode = \"image\"\nops = [{ resize = { size = [1, 1] } }]";
     let facts = DatasetFacts { fingerprint: Fingerprint::default(), samples: 1, blocks: 1 };
     let job = JobFile::parse(text, "verify").and_then(|file| file.freeze(&facts)).expect("the job makes sense");
-    let decoder = Decoder::new(&job, []).expect("the job wants no classes");
+    let decoder = Decoder::new(&job, []).expect("the job uses no classes");
     PictureCheck::new(move |content| {
         let key = SampleKey { epoch: 0, id: SampleId(0), sample_in_record: 0 };
         let mut pixel = [0; 3];
@@ -103,7 +103,7 @@ fn print(found: &VerifyReport, is_compared: bool) -> Result<(), CtlError> {
     )?;
     if found.crop_ready_pictures > 0 {
         outln!(
-            "{} crop-ready pictures decode and have their segments where their tables say",
+            "{} crop-ready pictures decode and have their segments at the offsets in their tables",
             report::grouped(found.crop_ready_pictures)
         )?;
     }
@@ -120,14 +120,14 @@ fn print(found: &VerifyReport, is_compared: bool) -> Result<(), CtlError> {
     }
     if found.other_etags > 0 {
         outln!(
-            "{} another etag than the manifest says, as copies have: their bytes were compared",
+            "{} another etag than the manifest has, as copies do: their bytes were compared",
             report::count(found.other_etags, "shard has", "shards have")
         )?;
     }
     if is_compared {
         outln!(
             "{} pictures have the coefficients of their originals, {} other fields are the same, {} originals were left out \
-             for want of an annotation",
+             without an annotation",
             report::grouped(found.same_pictures),
             report::grouped(found.same_fields),
             report::grouped(found.left_out),

@@ -10,9 +10,9 @@ use spdl_wire::slab::Slab;
 use super::*;
 
 #[derive(Default)]
-struct Freed(Mutex<Vec<u32>>);
+struct FreedSlots(Mutex<Vec<u32>>);
 
-impl FreeSlot for Freed {
+impl FreeSlot for FreedSlots {
     fn free(&self, slot: u32) {
         self.0.lock().push(slot);
     }
@@ -72,7 +72,7 @@ fn fill(slab: &Slab, layout: &Layout, from: Position, entries: usize) -> (SlotRe
 }
 
 /// Creates batches in the slots of a slab. Dropping a batch frees its slot.
-pub(crate) struct Filler {
+pub(crate) struct SlotFiller {
     slab: Slab,
     layout: Arc<Layout>,
 }
@@ -83,7 +83,7 @@ impl FreeSlot for Slab {
     }
 }
 
-impl Filler {
+impl SlotFiller {
     pub(crate) fn new(slab: Slab, capacity: u32) -> Self {
         Self::of(slab, &columns(), capacity)
     }
@@ -98,11 +98,11 @@ impl Filler {
     }
 }
 
-fn one_batch() -> (Batch, Arc<Freed>, Slab) {
+fn one_batch() -> (Batch, Arc<FreedSlots>, Slab) {
     let layout = Arc::new(Layout::new(&columns(), 4));
     let slab = Slab::private(2, layout.slot_bytes()).unwrap();
     let (slot, used_bytes) = fill(&slab, &layout, Position::new(2, 8), 3);
-    let freed = Arc::new(Freed::default());
+    let freed = Arc::new(FreedSlots::default());
     (Batch::new(slot, used_bytes, layout, freed.clone()).unwrap(), freed, slab)
 }
 
@@ -125,7 +125,7 @@ fn a_batch_gives_its_columns_as_typed_and_shaped_slices() {
 }
 
 #[test]
-fn a_wrong_name_or_type_is_an_error_that_says_what_there_is() {
+fn a_wrong_name_or_type_is_an_error_that_lists_the_right_ones() {
     let (batch, ..) = one_batch();
     let missing = batch.column("images").unwrap_err().to_string();
     assert_eq!(missing, "no column `images`; there are `image`, `text`, `label`");
@@ -147,7 +147,7 @@ fn a_batch_gives_its_slot_back_once_and_from_any_thread() {
 fn a_slot_that_holds_no_batch_is_refused_and_given_back() {
     let layout = Arc::new(Layout::new(&columns(), 4));
     let slab = Slab::private(3, layout.slot_bytes()).unwrap();
-    let freed = Arc::new(Freed::default());
+    let freed = Arc::new(FreedSlots::default());
     let (slot, used_bytes) = fill(&slab, &layout, Position::START, 4);
     for wrong in [used_bytes - 64, used_bytes + 1, u64::MAX] {
         let error = Batch::new(slot.clone(), wrong, layout.clone(), freed.clone()).unwrap_err();
@@ -173,7 +173,7 @@ fn receipt_and_digest_follow_the_delivered_entries_and_their_bytes() {
         spoil(&mut slot);
         let slot = slot.publish();
         let batch =
-            Batch::new(slab.read(slot).unwrap(), used_bytes, layout.clone(), Arc::new(Freed::default())).unwrap();
+            Batch::new(slab.read(slot).unwrap(), used_bytes, layout.clone(), Arc::new(FreedSlots::default())).unwrap();
         let result = (batch.receipt(), batch.content_digest());
         drop(batch);
         assert!(slab.release(slot));
@@ -201,7 +201,7 @@ fn the_digest_of_an_entry_is_the_xxh3_of_its_place_and_its_columns() {
     let layout = Arc::new(Layout::new(&columns(), 4));
     let slab = Slab::private(1, layout.slot_bytes()).unwrap();
     let (slot, used_bytes) = fill(&slab, &layout, Position::new(1, 6), 1);
-    let batch = Batch::new(slot, used_bytes, layout, Arc::new(Freed::default())).unwrap();
+    let batch = Batch::new(slot, used_bytes, layout, Arc::new(FreedSlots::default())).unwrap();
     let mut bytes: Vec<u8> = [1u64, 6, 60].iter().flat_map(|x| x.to_le_bytes()).collect();
     bytes.extend(0u32.to_le_bytes());
     bytes.extend(72u64.to_le_bytes());

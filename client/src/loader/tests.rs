@@ -11,18 +11,18 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::*;
 use crate::{
     Batch, Blocking, ContentDigest, Serving, WaitClock,
-    batch::tests::{Filler, columns},
+    batch::tests::{SlotFiller, columns},
 };
 
 /// A source that yields what the test sends, and reports the calls of its methods to the test.
 #[derive(Debug)]
-struct Fed {
+struct TestSource {
     events: UnboundedReceiver<Result<SourceEvent, ClientError>>,
     reports: UnboundedSender<Option<Progress>>,
     clock: WaitClock,
 }
 
-impl Source for Fed {
+impl Source for TestSource {
     type Batch = Batch;
     type Error = ClientError;
 
@@ -39,7 +39,7 @@ impl Source for Fed {
         Ok(())
     }
 
-    fn delivered(&mut self, progress: Progress) {
+    fn record_progress(&mut self, progress: Progress) {
         let _ = self.reports.send(Some(progress));
     }
 
@@ -57,20 +57,20 @@ impl Source for Fed {
 }
 
 struct Bench {
-    filler: Filler,
+    filler: SlotFiller,
     events: UnboundedSender<Result<SourceEvent, ClientError>>,
     reports: UnboundedReceiver<Option<Progress>>,
 }
 
 impl Bench {
-    fn new() -> (Self, Loader<Fed>) {
+    fn new() -> (Self, Loader<TestSource>) {
         let (events, from_test) = unbounded_channel();
         let (to_test, reports) = unbounded_channel();
         let job = Job { columns: columns(), ..job() };
         let session = Session { id: SessionId(1), job, world: 1, global_batch: 24, start: Position::new(0, 48) };
-        let source = Fed { events: from_test, reports: to_test, clock: WaitClock::default() };
+        let source = TestSource { events: from_test, reports: to_test, clock: WaitClock::default() };
         let loader = Loader::new(source, Arc::new(session), 0, Duration::from_secs(60), Instant::now());
-        (Self { filler: Filler::new(Slab::private(4, 1 << 14).unwrap(), 24), events, reports }, loader)
+        (Self { filler: SlotFiller::new(Slab::private(4, 1 << 14).unwrap(), 24), events, reports }, loader)
     }
 
     fn put(&self, epoch: u64, offset: u64) {
@@ -143,7 +143,7 @@ async fn a_stream_gives_the_batches_and_ends_after_an_error_that_ends_the_loader
 }
 
 #[tokio::test]
-async fn figures_count_what_was_delivered() {
+async fn stats_count_what_was_delivered() {
     let (bench, mut loader) = Bench::new();
     assert_eq!(loader.stats().first_batch_s, None);
     bench.put(0, 48);
@@ -155,10 +155,10 @@ async fn figures_count_what_was_delivered() {
 }
 
 #[tokio::test]
-async fn a_wait_in_progress_is_in_every_figure() {
+async fn a_wait_in_progress_is_in_every_statistic() {
     const WAIT: Duration = Duration::from_millis(1);
     let (mut bench, mut loader) = Bench::new();
-    let seconds = |loader: &Loader<Fed>| (loader.stats().waited_s, loader.stats().waited_since_first_s);
+    let seconds = |loader: &Loader<TestSource>| (loader.stats().waited_s, loader.stats().waited_since_first_s);
     loader.next_within(WAIT).await.unwrap_err();
     let (first_s, since_first_s) = seconds(&loader);
     assert!(first_s >= WAIT.as_secs_f64() && since_first_s == 0.0, "{first_s} {since_first_s}");

@@ -11,7 +11,7 @@ use spdl_core::{
 use spdl_wire::coordinators::CoordinatorClient;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-use super::Input;
+use super::DriverInput;
 
 /// How long connecting to one address may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -23,7 +23,7 @@ pub(super) async fn ask_all(
     endpoint: Endpoint,
     addresses: Addresses,
     mut questions: UnboundedReceiver<ToCoordinator>,
-    inputs: UnboundedSender<Input>,
+    inputs: UnboundedSender<DriverInput>,
 ) {
     let mut coordinator_client = CoordinatorClient::new(endpoint, LeaderDiscovery::new(addresses), CONNECT_TIMEOUT);
     while let Some(question) = questions.recv().await {
@@ -31,7 +31,7 @@ pub(super) async fn ask_all(
             Ok(answer) => SessionEvent::Answered(Box::new(answer)),
             Err(error) => SessionEvent::Unanswered { cause: error.to_string() },
         };
-        if inputs.send(Input::Event(event)).is_err() {
+        if inputs.send(DriverInput::Event(event)).is_err() {
             break;
         }
     }

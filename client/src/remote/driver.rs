@@ -18,7 +18,7 @@ use tokio::{
 };
 use tracing::{Instrument, Span};
 
-use super::{CLOSE_TIMEOUT, Explanation, Input, Joining, Ready, Remote, coordinator, link};
+use super::{CLOSE_TIMEOUT, DriverInput, Explanation, Joining, Remote, TrainerMessage, coordinator, link};
 use crate::{Batch, Serving, WaitClock};
 
 /// How long the endpoint may take to send its last packets.
@@ -33,15 +33,15 @@ pub(super) struct SessionDriver {
     span: Span,
     epoch: Instant,
     endpoint: Endpoint,
-    inputs: mpsc::UnboundedReceiver<Input>,
+    inputs: mpsc::UnboundedReceiver<DriverInput>,
     /// For the link tasks. It also keeps `inputs` open.
-    to_inputs: mpsc::UnboundedSender<Input>,
+    to_inputs: mpsc::UnboundedSender<DriverInput>,
     questions: mpsc::UnboundedSender<ToCoordinator>,
     coordinator: JoinHandle<()>,
     links: HashMap<LinkId, mpsc::UnboundedSender<link::LinkCommand>>,
     /// Batches that arrived and are not yet handed over.
     pending: HashMap<(LinkId, u32), Batch>,
-    ready: mpsc::UnboundedSender<Ready>,
+    ready: mpsc::UnboundedSender<TrainerMessage>,
     serving: Arc<Mutex<Serving>>,
     /// Read before each call of the core, so that heartbeats report the wait in progress.
     clock: WaitClock,
@@ -121,30 +121,30 @@ impl SessionDriver {
         u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn take_in(&mut self, input: Input) {
+    fn take_in(&mut self, input: DriverInput) {
         let now_ms = self.now_ms();
         self.core.waited(self.clock.total_ms());
         match input {
-            Input::Event(event) => self.core.handle(now_ms, event),
-            Input::Filled { link, sequence, batch } => {
+            DriverInput::Event(event) => self.core.handle(now_ms, event),
+            DriverInput::Filled { link, sequence, batch } => {
                 let (slot, from, next) = (batch.slot(), batch.from(), batch.next());
                 self.pending.insert((link, slot), batch);
                 self.core.handle(now_ms, SessionEvent::Filled { link, sequence, slot, from, next });
             }
-            Input::Restart(from) => {
+            DriverInput::Restart(from) => {
                 self.core.handle(now_ms, SessionEvent::Restart { from });
-                let _ = self.ready.send(Ready::Restarted);
+                let _ = self.ready.send(TrainerMessage::Restarted);
             }
-            Input::Explain(reply) => {
+            DriverInput::Explain(reply) => {
                 let explanation = self.explain(now_ms);
                 let _ = reply.send(explanation);
             }
-            Input::Explained { link, stall } => {
+            DriverInput::Explained { link, stall } => {
                 for (_, reply) in self.explaining.extract_if(.., |(of, _)| *of == link) {
                     let _ = reply.send(stall.clone());
                 }
             }
-            Input::Close(done) => {
+            DriverInput::Close(done) => {
                 self.core.handle(now_ms, SessionEvent::Close);
                 self.end = LinkEnded::Leaving(done);
             }
@@ -201,16 +201,16 @@ impl SessionDriver {
                 }
             }
             SessionEffect::HandOver { link, slot } => {
-                let batch = self.pending.remove(&(link, slot)).expect("a batch that came in is pending");
+                let batch = self.pending.remove(&(link, slot)).expect("a batch that has arrived is pending");
                 // If the trainer is gone, this drops the batch, which frees its slot.
-                let _ = self.ready.send(Ready::Batch(batch));
+                let _ = self.ready.send(TrainerMessage::Batch(batch));
             }
             SessionEffect::Discard { link, slot } => drop(self.pending.remove(&(link, slot))),
-            SessionEffect::End { position } => drop(self.ready.send(Ready::End(position))),
+            SessionEffect::End { position } => drop(self.ready.send(TrainerMessage::End(position))),
             SessionEffect::Fail(error) => {
                 match self.joined.take() {
                     Some(joined) => drop(joined.send(Err(error.into()))),
-                    None => drop(self.ready.send(Ready::Failed(error.into()))),
+                    None => drop(self.ready.send(TrainerMessage::Failed(error.into()))),
                 }
                 self.end = LinkEnded::Over;
             }

@@ -15,7 +15,7 @@ use spdl_wire::{
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-use super::Input;
+use super::DriverInput;
 use crate::{Batch, FreeSlot};
 
 /// A message to the task of a link.
@@ -35,7 +35,7 @@ pub(super) struct LinkTask {
     pub(super) layout: Arc<Layout>,
     pub(super) endpoint: Endpoint,
     pub(super) timeout: Duration,
-    pub(super) inputs: UnboundedSender<Input>,
+    pub(super) inputs: UnboundedSender<DriverInput>,
 }
 
 /// Limits the messages that a home can send at any time; otherwise they would queue up as fast as they arrive.
@@ -51,10 +51,10 @@ impl MessageLimits {
     fn allow(&mut self, message: &FromHome) -> Result<(), &'static str> {
         match message {
             FromHome::Explained(_) => {
-                self.asked = self.asked.checked_sub(1).ok_or("it explained what nobody asked")?;
+                self.asked = self.asked.checked_sub(1).ok_or("it sent an explanation that was not requested")?;
             }
             FromHome::Leaving if std::mem::replace(&mut self.is_leaving, true) => {
-                return Err("it said twice that it leaves");
+                return Err("it announced twice that it leaves");
             }
             _ => {}
         }
@@ -65,26 +65,26 @@ impl MessageLimits {
 /// Tells the core that the task has ended, in whatever way, even by a panic. The core ignores what it already knows.
 struct EndReport {
     link: LinkId,
-    inputs: UnboundedSender<Input>,
+    inputs: UnboundedSender<DriverInput>,
 }
 
 impl Drop for EndReport {
     fn drop(&mut self) {
         let lost = SessionEvent::LinkLost { link: self.link, cause: "its task ended".to_owned() };
-        let _ = self.inputs.send(Input::Event(lost));
+        let _ = self.inputs.send(DriverInput::Event(lost));
     }
 }
 
 /// Sends the freed slots of a link back.
 struct LinkSlots {
     link: LinkId,
-    inputs: UnboundedSender<Input>,
+    inputs: UnboundedSender<DriverInput>,
 }
 
 impl FreeSlot for LinkSlots {
     fn free(&self, slot: u32) {
         // After the end of the session nobody receives this, and the slot is no longer needed.
-        let _ = self.inputs.send(Input::Event(SessionEvent::Freed { link: self.link, slot }));
+        let _ = self.inputs.send(DriverInput::Event(SessionEvent::Freed { link: self.link, slot }));
     }
 }
 
@@ -93,7 +93,7 @@ impl LinkTask {
     pub(super) async fn run(self, mut commands: UnboundedReceiver<LinkCommand>) {
         let ended = EndReport { link: self.link, inputs: self.inputs.clone() };
         if let Some(event) = self.serve(&mut commands).await {
-            let _ = ended.inputs.send(Input::Event(event));
+            let _ = ended.inputs.send(DriverInput::Event(event));
         }
     }
 
@@ -162,7 +162,7 @@ impl LinkTask {
         match message {
             FromHome::Filled { sequence, slot, used_bytes } => match self.batch(receiver, slot, used_bytes, free) {
                 Ok(batch) => {
-                    let _ = self.inputs.send(Input::Filled { link, sequence, batch });
+                    let _ = self.inputs.send(DriverInput::Filled { link, sequence, batch });
                     None
                 }
                 Err(cause) => Some(SessionEvent::LinkLost { link, cause: format!("batch number {sequence}: {cause}") }),
@@ -198,7 +198,7 @@ impl LinkTask {
     }
 
     fn explained(&self, stall: Option<Stall>) {
-        let _ = self.inputs.send(Input::Explained { link: self.link, stall });
+        let _ = self.inputs.send(DriverInput::Explained { link: self.link, stall });
     }
 
     fn lost(&self, error: ChannelError) -> SessionEvent {
@@ -210,7 +210,7 @@ impl LinkTask {
     }
 
     fn send_event(&self, event: SessionEvent) {
-        let _ = self.inputs.send(Input::Event(event));
+        let _ = self.inputs.send(DriverInput::Event(event));
     }
 }
 

@@ -65,7 +65,7 @@ impl Loader<Remote> {
 }
 
 /// A message to the task that drives the core.
-enum Input {
+enum DriverInput {
     /// An event for the core.
     Event(SessionEvent),
     /// A batch arrived on a link.
@@ -90,7 +90,7 @@ struct Explanation {
 type Joining = Result<(Box<Session>, StartReason), ClientError>;
 
 /// A message to the trainer.
-enum Ready {
+enum TrainerMessage {
     Batch(Batch),
     End(Position),
     /// All following messages belong to the restarted stream.
@@ -100,9 +100,9 @@ enum Ready {
 
 /// A rank's session with a cluster, created by [`Builder::connect`].
 pub struct Remote {
-    inputs: mpsc::UnboundedSender<Input>,
-    ready: mpsc::UnboundedReceiver<Ready>,
-    /// Number of restarts whose [`Ready::Restarted`] has not arrived yet. Batches before the last of them belong to an
+    inputs: mpsc::UnboundedSender<DriverInput>,
+    ready: mpsc::UnboundedReceiver<TrainerMessage>,
+    /// Number of restarts whose [`TrainerMessage::Restarted`] has not arrived yet. Batches before the last of them belong to an
     /// earlier stream.
     restarts: u32,
     serving: Arc<Mutex<Serving>>,
@@ -122,37 +122,37 @@ impl Source for Remote {
     async fn next(&mut self) -> Result<SourceEvent, ClientError> {
         loop {
             match self.ready.recv().await {
-                Some(Ready::Restarted) => self.restarts -= 1,
-                Some(Ready::Batch(_) | Ready::End(_)) if self.restarts > 0 => {}
-                Some(Ready::Batch(batch)) => return Ok(SourceEvent::Batch(batch)),
-                Some(Ready::End(position)) => return Ok(SourceEvent::End(position)),
-                Some(Ready::Failed(error)) => return Err(error),
+                Some(TrainerMessage::Restarted) => self.restarts -= 1,
+                Some(TrainerMessage::Batch(_) | TrainerMessage::End(_)) if self.restarts > 0 => {}
+                Some(TrainerMessage::Batch(batch)) => return Ok(SourceEvent::Batch(batch)),
+                Some(TrainerMessage::End(position)) => return Ok(SourceEvent::End(position)),
+                Some(TrainerMessage::Failed(error)) => return Err(error),
                 None => return Err(ClientError::Closed),
             }
         }
     }
 
     async fn restart(&mut self, from: Position) -> Result<(), ClientError> {
-        self.inputs.send(Input::Restart(from)).map_err(|_| ClientError::Closed)?;
+        self.inputs.send(DriverInput::Restart(from)).map_err(|_| ClientError::Closed)?;
         self.restarts += 1;
         Ok(())
     }
 
     async fn explain(&mut self) -> String {
         let (reply, explanation) = oneshot::channel();
-        let _ = self.inputs.send(Input::Explain(reply));
+        let _ = self.inputs.send(DriverInput::Explain(reply));
         let Ok(Explanation { text, home }) = explanation.await else { return "the session is over".to_owned() };
         let Some(home) = home else { return text };
         match tokio::time::timeout(EXPLAIN_TIMEOUT, home).await {
             Ok(Ok(Some(stall))) => format!("{text}: {stall}"),
-            Ok(Ok(None)) => format!("{text}, and says that the batch is about to come"),
-            Ok(Err(_)) => format!("{text}, and was lost while it was asked why"),
+            Ok(Ok(None)) => format!("{text}, which reports that the batch is about to arrive"),
+            Ok(Err(_)) => format!("{text}, whose connection was lost before it explained the wait"),
             Err(_) => format!("{text}, and does not answer"),
         }
     }
 
-    fn delivered(&mut self, progress: Progress) {
-        let _ = self.inputs.send(Input::Event(SessionEvent::Delivered(progress)));
+    fn record_progress(&mut self, progress: Progress) {
+        let _ = self.inputs.send(DriverInput::Event(SessionEvent::Delivered(progress)));
     }
 
     fn serving(&self) -> Serving {
@@ -165,7 +165,7 @@ impl Source for Remote {
 
     async fn close(&mut self) {
         let (done, closed) = oneshot::channel();
-        if self.inputs.send(Input::Close(Some(done))).is_ok() {
+        if self.inputs.send(DriverInput::Close(Some(done))).is_ok() {
             let _ = tokio::time::timeout(CLOSE_TIMEOUT * 2, closed).await;
         }
     }
@@ -173,7 +173,7 @@ impl Source for Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        let _ = self.inputs.send(Input::Close(None));
+        let _ = self.inputs.send(DriverInput::Close(None));
     }
 }
 
@@ -199,7 +199,7 @@ async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientE
         fingerprint: settings.start.fingerprint(),
         launch: settings.launch.clone(),
         takeover: settings.takeover,
-        node: this_node(settings.node.as_deref()).map_err(system("tell which node this is"))?,
+        node: this_node(settings.node.as_deref()).map_err(system("read the name of this node"))?,
         client: client_name(),
         since_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         nonce: RandomState::new().hash_one(std::process::id()),

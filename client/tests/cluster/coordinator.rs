@@ -9,10 +9,10 @@ use spdl_core::{
 use spdl_wire::quic::{HANDSHAKE_TIMEOUT, handshake, serve_requests};
 use tokio::task::JoinHandle;
 
-use super::{Cluster, Watched, session};
+use super::{TestCluster, Watched, session};
 
 /// The answers that the coordinator gives, and the requests that it received.
-pub(crate) struct Record {
+pub(crate) struct CoordinatorRecord {
     pub(crate) session: Session,
     /// The homes. The coordinator names the first that the client has not reported unreachable.
     pub(crate) homes: Vec<Home>,
@@ -22,17 +22,17 @@ pub(crate) struct Record {
     pub(crate) leaves: Vec<RankHeartbeat>,
 }
 
-pub(crate) struct Coordinator {
+pub(crate) struct TestCoordinator {
     pub(crate) address: SocketAddr,
-    pub(crate) record: Watched<Record>,
+    pub(crate) record: Watched<CoordinatorRecord>,
     endpoint: quinn::Endpoint,
     task: JoinHandle<()>,
 }
 
-impl Coordinator {
-    pub(crate) fn start(cluster: &Cluster, world: u32, homes: Vec<Home>) -> Self {
+impl TestCoordinator {
+    pub(crate) fn start(cluster: &TestCluster, world: u32, homes: Vec<Home>) -> Self {
         let (endpoint, address) = cluster.server(Role::Coordinator);
-        let record = Watched::new(Record {
+        let record = Watched::new(CoordinatorRecord {
             session: session(world),
             homes,
             refusal: None,
@@ -51,7 +51,7 @@ impl Coordinator {
     }
 }
 
-async fn serve(endpoint: quinn::Endpoint, record: Watched<Record>) {
+async fn serve(endpoint: quinn::Endpoint, record: Watched<CoordinatorRecord>) {
     while let Some(incoming) = endpoint.accept().await {
         let record = record.clone();
         tokio::spawn(async move {
@@ -65,7 +65,7 @@ async fn serve(endpoint: quinn::Endpoint, record: Watched<Record>) {
     }
 }
 
-impl Record {
+impl CoordinatorRecord {
     fn answer(&mut self, request: ToCoordinator) -> FromCoordinator {
         let home = |unreachable| self.homes.iter().find(|home| Some(home.worker) != unreachable).cloned();
         let answer = match &request {

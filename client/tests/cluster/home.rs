@@ -16,7 +16,7 @@ use spdl_wire::{
 };
 use tokio::task::JoinHandle;
 
-use super::{Cluster, Watched};
+use super::{TestCluster, Watched};
 
 /// What a home does after a number of batches.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub(crate) enum Then {
 
 /// What the home does, and what it has seen.
 #[derive(Default)]
-pub(crate) struct Script {
+pub(crate) struct HomeScript {
     /// The failure of each attach, in order. After those, the home delivers to the end.
     pub(crate) thens: VecDeque<(u64, Then)>,
     /// Number of steps before the requested position at which the home begins.
@@ -52,13 +52,13 @@ pub(crate) struct Script {
 
 pub(crate) struct TestHome {
     pub(crate) home: Home,
-    pub(crate) script: Watched<Script>,
+    pub(crate) script: Watched<HomeScript>,
     task: JoinHandle<()>,
     endpoint: quinn::Endpoint,
 }
 
 impl TestHome {
-    pub(crate) fn start(cluster: &Cluster, worker: u64, script: Script) -> Self {
+    pub(crate) fn start(cluster: &TestCluster, worker: u64, script: HomeScript) -> Self {
         let (endpoint, quic) = cluster.server(Role::Worker);
         let path = cluster.path(&format!("w{worker}.sock"));
         let local = LocalListener::bind(&path, Allow::default()).unwrap();
@@ -91,7 +91,7 @@ fn home(worker: u64, quic: SocketAddr, socket: &str) -> Home {
     }
 }
 
-async fn serve(mut listener: HomeListener, script: Watched<Script>) {
+async fn serve(mut listener: HomeListener, script: Watched<HomeScript>) {
     let mut ranks = tokio::task::JoinSet::new();
     while let Some(request) = listener.accept().await {
         let script = script.clone();
@@ -104,7 +104,7 @@ async fn serve(mut listener: HomeListener, script: Watched<Script>) {
 }
 
 /// The state of one rank on one channel.
-struct Rank {
+struct AttachedRank {
     params: BatchParams,
     samples: u64,
     rank: u32,
@@ -117,7 +117,7 @@ struct Rank {
     ended: bool,
 }
 
-async fn serve_rank(request: AttachRequest, script: &Watched<Script>) -> Result<(), ChannelError> {
+async fn serve_rank(request: AttachRequest, script: &Watched<HomeScript>) -> Result<(), ChannelError> {
     let session = request.session.clone();
     let (transport, from) = (request.transport(), request.from);
     let (early_steps, then) = script.change(|script| {
@@ -127,7 +127,7 @@ async fn serve_rank(request: AttachRequest, script: &Watched<Script>) -> Result<
     let layout = session.layout();
     let slab = request.new_slab(request.slots, layout.slot_bytes()).unwrap();
     let offset = from.offset - early_steps * u64::from(session.global_batch);
-    let mut rank = Rank {
+    let mut rank = AttachedRank {
         params: session.batches(),
         samples: session.job.samples,
         rank: request.rank,
@@ -148,9 +148,13 @@ async fn serve_rank(request: AttachRequest, script: &Watched<Script>) -> Result<
     Ok(())
 }
 
-impl Rank {
+impl AttachedRank {
     /// Fills all free slots. Returns false when this channel must end.
-    async fn deliver_all(&mut self, sender: &mut HomeSender, script: &Watched<Script>) -> Result<bool, ChannelError> {
+    async fn deliver_all(
+        &mut self,
+        sender: &mut HomeSender,
+        script: &Watched<HomeScript>,
+    ) -> Result<bool, ChannelError> {
         while !self.ended {
             if let Some((_, then)) = self.then.clone().filter(|(batches, _)| *batches == self.sequence) {
                 self.ended = true;
@@ -189,7 +193,7 @@ impl Rank {
         &mut self,
         sender: &mut HomeSender,
         receiver: &mut HomeReceiver,
-        script: &Watched<Script>,
+        script: &Watched<HomeScript>,
     ) -> Result<bool, ChannelError> {
         match receiver.recv().await? {
             Some(ToHome::Freed { .. }) => script.change(|script| script.freed += 1),

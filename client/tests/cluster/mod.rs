@@ -89,11 +89,11 @@ impl<T> Watched<T> {
 
 /// The certificates and sockets of a cluster.
 #[derive(Default)]
-pub(crate) struct Cluster {
+pub(crate) struct TestCluster {
     certs: ClusterCerts,
 }
 
-impl Cluster {
+impl TestCluster {
     pub(crate) fn new() -> Self {
         let cluster = Self::default();
         cluster.certs.write(Role::Client, "client");

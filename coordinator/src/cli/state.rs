@@ -114,7 +114,7 @@ async fn import(place: &StateArgs, dump: Dump, is_forced: bool) -> Result<(), St
     EtcdState::import(gateway(place, members)?, keys, name.clone().into(), dump.durable, is_forced).await?;
     let _ = writeln!(io::stdout(), "state `{name}` has {jobs} jobs and {sessions} sessions");
     if dump.owns_ca {
-        let hint = "its CA lies in `ca` of the directory that it comes from: give that to all coordinators with `--ca`";
+        let hint = "the CA is in the folder `ca` of the directory that was exported; give that folder to all coordinators with `--ca`";
         let _ = writeln!(io::stdout(), "{hint}");
     }
     Ok(())

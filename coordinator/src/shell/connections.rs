@@ -52,7 +52,7 @@ pub(crate) async fn accept(endpoint: quinn::Endpoint, leadership: Arc<Leadership
                     match handshake(incoming, &ROLES, HANDSHAKE_TIMEOUT).await {
                         Ok(peer) => drop(ready_tx.send(peer).await),
                         Err(error) => {
-                            let text = || format!("a peer was not let in: {}", error_text(&error));
+                            let text = || format!("rejected a peer: {}", error_text(&error));
                             rejections.note(RejectionCause::from(&error), text);
                         }
                     }
@@ -97,7 +97,7 @@ async fn serve(
         }
     };
     let why = serve_requests(connection, handler).await;
-    tracing::debug!("{} `{}` is gone: {why}", peer.role, peer.name);
+    tracing::debug!("{} `{}` has closed its connection: {why}", peer.role, peer.name);
     if !stopping.load(Ordering::Relaxed) {
         leadership.closed(id);
     }

@@ -8,7 +8,7 @@ use std::{
 use parking_lot::Mutex;
 use spdl_core::{
     coordinator::{
-        Answer, ClusterNote, Config, ConnectionId, Coordinator, Durability, Durable, Effect, LogLevel,
+        Answer, ClusterNote, ConnectionId, CoordinatorConfig, CoordinatorCore, Durability, Durable, Effect, LogLevel,
         NearestThenLeastLoaded, RequestPeer, Status,
     },
     job::Job,
@@ -27,7 +27,7 @@ const HEARTBEAT_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The core with its writer, clock and dataset checks, while this coordinator leads. Shared by all tasks.
 pub(crate) struct Driver {
-    core: Mutex<Coordinator>,
+    core: Mutex<CoordinatorCore>,
     writer: StateWriter,
     durability: Mutex<Durability>,
     started: Instant,
@@ -37,12 +37,12 @@ pub(crate) struct Driver {
 impl Driver {
     /// Starts from `durable`, which must be the content of `store`.
     pub(crate) fn start(
-        config: Config,
+        config: CoordinatorConfig,
         limits: DatasetLimits,
         durable: Durable,
         store: Box<dyn StateStore>,
     ) -> Arc<Self> {
-        let core = Coordinator::new(config, Box::new(NearestThenLeastLoaded), durable, 0);
+        let core = CoordinatorCore::new(config, Box::new(NearestThenLeastLoaded), durable, 0);
         Arc::new(Self {
             core: Mutex::new(core),
             durability: Mutex::new(Durability::new(store.is_shared())),
@@ -130,7 +130,7 @@ impl Driver {
 
     /// Passes an event to the core and carries out its effects. The changes reach the writer before the core is
     /// unlocked, so they are written in order.
-    fn act<R>(&self, event: impl FnOnce(&mut Coordinator, u64) -> R) -> (R, Option<Written>) {
+    fn act<R>(&self, event: impl FnOnce(&mut CoordinatorCore, u64) -> R) -> (R, Option<Written>) {
         let mut core = self.core.lock();
         let result = event(&mut core, self.started.elapsed().as_millis() as u64);
         let mut changes = Vec::new();
@@ -177,7 +177,7 @@ mod tests {
     use crate::state::StateStoreError;
 
     #[derive(Clone, Copy, Default, PartialEq)]
-    enum Disk {
+    enum WriteMode {
         #[default]
         Writes,
         Refuses,
@@ -188,11 +188,11 @@ mod tests {
     #[derive(Clone, Default)]
     struct Fragile {
         state: Arc<Mutex<MemoryState>>,
-        disk: Arc<(Mutex<Disk>, Condvar)>,
+        disk: Arc<(Mutex<WriteMode>, Condvar)>,
     }
 
     impl Fragile {
-        fn set(&self, disk: Disk) {
+        fn set(&self, disk: WriteMode) {
             *self.disk.0.lock() = disk;
             self.disk.1.notify_all();
         }
@@ -209,8 +209,8 @@ mod tests {
 
         fn apply(&mut self, changes: &[Change]) -> Result<(), StateStoreError> {
             let mut disk = self.disk.0.lock();
-            self.disk.1.wait_while(&mut disk, |disk| *disk == Disk::Hangs);
-            if *disk == Disk::Refuses {
+            self.disk.1.wait_while(&mut disk, |disk| *disk == WriteMode::Hangs);
+            if *disk == WriteMode::Refuses {
                 let source = std::io::Error::other("disk full").into();
                 return Err(StateStoreError::Io { path: "state".into(), action: "written", source });
             }
@@ -230,8 +230,12 @@ mod tests {
     }
 
     fn start(store: &Fragile) -> Arc<Driver> {
-        let driver =
-            Driver::start(Config::default(), DatasetLimits::default(), Durable::default(), Box::new(store.clone()));
+        let driver = Driver::start(
+            CoordinatorConfig::default(),
+            DatasetLimits::default(),
+            Durable::default(),
+            Box::new(store.clone()),
+        );
         driver.act(|core, now_ms| core.handle_job(now_ms, Ok(testing::job("j"))));
         driver
     }
@@ -241,12 +245,12 @@ mod tests {
         let store = Fragile::default();
         let driver = start(&store);
         assert!(matches!(beat(&driver, &[1]).await, FromCoordinator::Heard { .. }));
-        store.set(Disk::Refuses);
+        store.set(WriteMode::Refuses);
         assert!(is_refused(&beat(&driver, &[2]).await, "disk full"));
         assert!(is_refused(&beat(&driver, &[2]).await, "disk full"), "it is known by now, and still not durable");
         assert!(matches!(beat(&driver, &[]).await, FromCoordinator::Heard { .. }), "a beat without news is heard");
         assert_eq!(store.bad_samples(), 1);
-        store.set(Disk::Writes);
+        store.set(WriteMode::Writes);
         // The writer retries after a short pause.
         while !matches!(beat(&driver, &[2]).await, FromCoordinator::Heard { .. }) {
             tokio::task::yield_now().await;
@@ -258,9 +262,9 @@ mod tests {
     async fn a_worker_with_bad_samples_is_answered_while_the_disk_hangs() {
         let store = Fragile::default();
         let driver = start(&store);
-        store.set(Disk::Hangs);
+        store.set(WriteMode::Hangs);
         assert!(is_refused(&beat(&driver, &[2]).await, "not written within 1000 ms"));
-        store.set(Disk::Writes);
+        store.set(WriteMode::Writes);
         assert!(matches!(beat(&driver, &[2]).await, FromCoordinator::Heard { .. }));
         assert_eq!(store.bad_samples(), 1);
     }

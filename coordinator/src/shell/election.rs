@@ -25,7 +25,7 @@ use crate::{
         Committed, Condition, EtcdError, EtcdKeys, EtcdState, Gateway, Granted, LeaseDeadline, StateStoreError, TxnOp,
     },
 };
-use spdl_core::coordinator::Config;
+use spdl_core::coordinator::CoordinatorConfig;
 
 /// The number of renewals within the time of one lease.
 const RENEWALS: u32 = 5;
@@ -54,7 +54,7 @@ pub(crate) struct Election {
     /// The time of the lease to request, in seconds.
     pub(crate) lease_s: u64,
     pub(crate) leadership: Arc<Leadership>,
-    pub(crate) config: Config,
+    pub(crate) config: CoordinatorConfig,
     pub(crate) datasets: DatasetLimits,
     pub(crate) jobs: Option<PathBuf>,
     /// The lease that this coordinator holds or may hold.
@@ -88,7 +88,7 @@ impl Election {
             };
             if last_logged.as_ref() != Some(&standby) {
                 match &standby {
-                    Standby::Behind { name, .. } => tracing::info!("on stand-by: `{name}` leads"),
+                    Standby::Behind { name, .. } => tracing::info!("on standby: `{name}` leads"),
                     Standby::Leaderless { cause } => tracing::warn!("no coordinator leads: {cause}"),
                 }
                 last_logged = Some(standby.clone());
@@ -160,7 +160,7 @@ impl Election {
     /// Renews the lease; returns the reason when the lease is lost or about to expire.
     async fn renew(&self, lease: Granted, ttl: Duration, deadline: &LeaseDeadline) -> String {
         let period = ttl / RENEWALS;
-        let mut last = "etcd was not asked in time".to_owned();
+        let mut last = "the lease could not be renewed in time".to_owned();
         let mut pause = period;
         loop {
             let left = deadline.left().unwrap_or(period);

@@ -36,7 +36,7 @@ impl Standby {
         match self {
             Self::Behind { address: Some(address), name } => format!("`{name}` at `{address}` does"),
             Self::Behind { address: None, name } => format!("`{name}` does"),
-            Self::Leaderless { cause } => format!("nobody does at the moment: {cause}"),
+            Self::Leaderless { cause } => format!("no coordinator does at the moment: {cause}"),
         }
     }
 }
@@ -165,7 +165,7 @@ impl Leadership {
         match self.driver() {
             Some(driver) => driver.state_problem().map_or_else(|| Ok("ready".to_owned()), Err),
             None => match self.standing() {
-                state @ Standby::Behind { .. } => Ok(format!("ready, on stand-by: {}", state.cause())),
+                state @ Standby::Behind { .. } => Ok(format!("ready, on standby: {}", state.cause())),
                 state @ Standby::Leaderless { .. } => Err(format!("does not lead: {}", state.cause())),
             },
         }
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_task_that_panics_is_told_by_the_probes_and_one_that_ends_is_not() {
+    async fn the_probes_report_a_task_that_panics_and_not_one_that_ends() {
         let leadership = Leadership::new();
         Arc::clone(&leadership).watch("ends", std::future::ready(())).await;
         assert_eq!(leadership.problem(), None);

@@ -67,14 +67,14 @@ pub(crate) fn text(
 ) -> String {
     let mut registry = Registry::default();
     registry.register("spdl_coordinator_requests", "Requests answered", requests.0.clone());
-    let help = "Peers that were not let in: by what they sent, their certificate, their role, for want of room";
+    let help = "Peers that were rejected, by cause: what they sent, their certificate, their role, a full server";
     let family = Family::<RejectionLabels, Counter>::default();
     for (cause, count) in rejections.counts() {
         family.get_or_create(&RejectionLabels { cause }).inc_by(count);
     }
     registry.register("spdl_coordinator_peers_turned_away", help, family);
     let leads = f64::from(u8::from(status.leads));
-    single(&mut registry, "spdl_coordinator_leads", "1 while this coordinator leads, 0 on stand-by", leads);
+    single(&mut registry, "spdl_coordinator_leads", "1 while this coordinator leads, 0 on standby", leads);
     let help = "Time since start, or since it leads";
     single(&mut registry, "spdl_coordinator_uptime_seconds", help, status.uptime_ms as f64 / 1e3);
     single(&mut registry, "spdl_coordinator_jobs", "Jobs", status.jobs.len() as f64);

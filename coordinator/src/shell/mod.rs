@@ -22,7 +22,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_core::{Role, coordinator::Config, coordinators::Addresses};
+use spdl_core::{Role, coordinator::CoordinatorConfig, coordinators::Addresses};
 use spdl_shard::store::{StoreError, StoreOptions};
 use spdl_wire::{
     certs::{CertError, ClusterCa, Identity, LEAF_VALIDITY},
@@ -80,7 +80,7 @@ pub struct CoordinatorSettings {
     /// Which datasets jobs may use.
     pub datasets: DatasetLimits,
     /// The settings of the core.
-    pub config: Config,
+    pub config: CoordinatorConfig,
 }
 
 /// The source of a coordinator's certificate.
@@ -112,11 +112,13 @@ pub enum StartError {
     Store(Box<StoreError>),
     #[error("certificate of `{name}` is for a {role}, not for a coordinator")]
     Role { name: String, role: Role },
-    #[error("the CA of this cluster is gone from `{}`, beside a state that is in use", path.display())]
+    #[error("the CA of this cluster is missing from `{}`, beside a state that is in use; restore the folder from a copy", path.display())]
     CaLost { path: PathBuf },
-    #[error("state `{state}` is in etcd, where a state is not begun anew by hand: another prefix is another state")]
+    #[error("state `{state}` is in etcd, where `create` does not apply; for a new state, give another prefix")]
     NotADirectory { state: String },
-    #[error("a coordinator whose state is in etcd shares its cluster's CA with others, and is not told where it is")]
+    #[error(
+        "a coordinator whose state is in etcd shares its cluster's CA with the others; give the CA's folder with `--ca`"
+    )]
     NoAuthority,
     #[error("`{address}` is not HOST:PORT, where others could reach this coordinator")]
     Advertise { address: String },
@@ -196,7 +198,7 @@ impl Server {
             leadership.lead(driver, LeaseDeadline::unbounded());
         } else {
             let elected = Arc::new(join_election(&settings, quic, Arc::clone(&leadership))?);
-            tasks.spawn(Arc::clone(&leadership).watch("stands for election", Arc::clone(&elected).run()));
+            tasks.spawn(Arc::clone(&leadership).watch("takes part in the election", Arc::clone(&elected).run()));
             election = Some(elected);
         }
         let stopping = Arc::new(AtomicBool::new(false));

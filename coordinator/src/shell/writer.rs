@@ -69,7 +69,8 @@ impl StateWriter {
         let requests = self.requests.as_ref().expect("the writer runs until it is dropped");
         if let Err(mpsc::SendError(WriteRequest { done, .. })) = requests.send(WriteRequest { changes, done }) {
             // The thread has panicked and set the problem.
-            let _ = done.send(Err(self.problem().unwrap_or_else(|| "nobody writes the state".to_owned())));
+            let _ =
+                done.send(Err(self.problem().unwrap_or_else(|| "the task that writes the state has ended".to_owned())));
         }
         written
     }
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_handed_over_is_durable_when_the_writer_says_so() {
+    fn a_change_is_durable_when_the_writer_reports_it() {
         let store = Flaky::default();
         let writer = StateWriter::start(Box::new(store.clone()));
         assert_eq!(writer.write(vec![put("a", None)]).blocking_recv(), Ok(Ok(())));
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_panics_is_told_to_everyone_who_writes() {
+    fn a_store_that_panics_is_reported_to_every_writer() {
         struct Panics;
         impl StateStore for Panics {
             fn load(&self) -> Result<Durable, StateStoreError> {
@@ -243,7 +244,7 @@ mod tests {
             }
 
             fn apply(&mut self, _: &[Change]) -> Result<(), StateStoreError> {
-                panic!("it makes no sense")
+                panic!("its content is invalid")
             }
         }
         let writer = StateWriter::start(Box::new(Panics));

@@ -3,8 +3,8 @@
 use spdl_core::{
     Fingerprint, Position, Receipt, SampleId,
     coordinator::{
-        Answer, BadSampleRecord, BadSampleReport, Change, Config, ConnectionId, Coordinator, Durable, JobRecord,
-        NearestThenLeastLoaded, RankRecord, RequestPeer, Role, SessionRecord, Successor, testing,
+        Answer, BadSampleRecord, BadSampleReport, Change, ConnectionId, CoordinatorConfig, CoordinatorCore, Durable,
+        JobRecord, NearestThenLeastLoaded, RankRecord, RequestPeer, Role, SessionRecord, Successor, testing,
     },
     job::Job,
     messages::{FromCoordinator, Join, NodeId, SessionId, Start, StartReason, ToCoordinator},
@@ -60,7 +60,7 @@ pub(crate) const SESSION_OF_FORMAT_1: &str = r#"{"id":7,"job":"j","world":2,"glo
 
 /// Checks that a launch resumes where the ranks of [`SESSION_OF_FORMAT_1`] had got to, in the run with the job's name.
 pub(crate) fn goes_on_from_format_1(durable: Durable) {
-    let mut core = Coordinator::new(Config::default(), Box::new(NearestThenLeastLoaded), durable, 0);
+    let mut core = CoordinatorCore::new(CoordinatorConfig::default(), Box::new(NearestThenLeastLoaded), durable, 0);
     let join = Join { start: Start::Resume, ..testing::join(0, 2, 20) };
     let peer = RequestPeer { connection: ConnectionId(1), role: Role::Client, name: "c".to_owned() };
     let answer = core.handle_request(1, &peer, ToCoordinator::Join(join));

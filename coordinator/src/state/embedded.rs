@@ -16,7 +16,7 @@ use super::{
     Dump, FORMAT, StateStore, StateStoreError,
     folder::{Folder, write_whole},
     guard::{Copy, guarded},
-    tables::{self, Reader},
+    tables::{self, TableReader},
 };
 use spdl_core::coordinator::{Change, Durable};
 
@@ -66,7 +66,7 @@ impl EmbeddedState {
         let backup = Backup { written: Instant::now(), period: BACKUP_PERIOD, is_behind: false, is_failing: false };
         let mut state = Self { folder, database: Some(database), owns_ca: dump.owns_ca, backup };
         if state.format()? != Some(FORMAT) {
-            tracing::info!("state `{}` goes on in format {FORMAT}", path.display());
+            tracing::info!("state `{}` is upgraded to format {FORMAT}", path.display());
             state.change(tables::raise_format)?;
         }
         state.write_backup(&dump);
@@ -141,7 +141,7 @@ impl EmbeddedState {
 
     fn format(&self) -> Result<Option<u64>, StateStoreError> {
         let (path, database) = (self.folder.database(), self.database.as_ref().expect("it was just opened"));
-        guarded(|| Reader { database, path: &path }.format()).unwrap_or_else(|cause| Err(damaged(&path, cause)))
+        guarded(|| TableReader { database, path: &path }.format()).unwrap_or_else(|cause| Err(damaged(&path, cause)))
     }
 
     fn write_backup(&mut self, dump: &Dump) {
@@ -171,7 +171,7 @@ impl EmbeddedState {
         let Some(database) = &self.database else {
             return Err(io_error(&path, "read", io::Error::other("it is closed after an error")));
         };
-        guarded(|| Reader { database, path: &path }.read()).unwrap_or_else(|cause| Err(damaged(&path, cause)))
+        guarded(|| TableReader { database, path: &path }.read()).unwrap_or_else(|cause| Err(damaged(&path, cause)))
     }
 }
 
@@ -229,7 +229,7 @@ fn try_out(path: &Path) -> Result<Dump, StateStoreError> {
         if !database.check_integrity().map_err(wrong)? {
             return Err(damaged(path, "its checksums do not match".to_owned()));
         }
-        Reader { database: &database, path }.read()
+        TableReader { database: &database, path }.read()
     });
     tried.unwrap_or_else(|cause| Err(damaged(path, cause)))
 }

@@ -36,7 +36,7 @@ pub(super) fn guarded<T>(action: impl FnOnce() -> T) -> Result<T, String> {
     IS_GUARDED.set(outer);
     result.map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-        text.unwrap_or("it makes no sense").to_owned()
+        text.unwrap_or("its content is invalid").to_owned()
     })
 }
 

@@ -100,7 +100,7 @@ pub enum StateStoreError {
         expected: u64,
     },
     /// A directory that was in use has no database.
-    #[error("state folder `{}` was in use, and its `coordinator.redb` is gone", folder.display())]
+    #[error("state folder `{}` was in use, and its `coordinator.redb` is missing", folder.display())]
     Lost {
         /// The directory.
         folder: PathBuf,
@@ -144,7 +144,7 @@ pub enum StateStoreError {
         sessions: usize,
     },
     /// Another coordinator leads, or may lead.
-    #[error("state `{}` is no longer this coordinator's to write: its lease has run out", path.display())]
+    #[error("state `{}` can no longer be written by this coordinator: its lease has expired", path.display())]
     LeadershipLost {
         /// The place in etcd.
         path: PathBuf,
@@ -168,9 +168,9 @@ impl StateStoreError {
         let restore = |folder: &std::path::Path| {
             let folder = folder.display();
             format!(
-                "`spdl-coord state import --state {folder} {folder}/backup.jsonl` goes on from the backup, a minute older at \
-                 most, or from an export of your own; `spdl-coord state create --state {folder}` begins anew: jobs have to be \
-                 submitted again, and trainers start from their own checkpoints. Either moves what is there aside"
+                "`spdl-coord state import --state {folder} {folder}/backup.jsonl` restores the backup, which is at most a minute \
+                 older, or an export of your own; `spdl-coord state create --state {folder}` creates an empty state: jobs have to be \
+                 submitted again, and trainers start from their own checkpoints. Both move the existing files aside"
             )
         };
         match self {
@@ -180,7 +180,7 @@ impl StateStoreError {
                 Some("`spdl-coord state export` writes it to a file; `import --force` replaces it".to_owned())
             }
             Self::Damaged { path, .. } if path.to_string_lossy().starts_with("etcd://") => Some(format!(
-                "restore etcd from a snapshot of its own, or stop all coordinators and replace the state by an export: \
+                "restore etcd from one of its snapshots, or stop all coordinators and replace the state by an export: \
                  `spdl-coord state import --force --state {} FILE`",
                 path.display()
             )),

@@ -92,12 +92,12 @@ pub(super) fn write(database: &Database, changes: &[Change]) -> Result<(), redb:
 }
 
 /// Reads a database; `path` names it in errors.
-pub(super) struct Reader<'a> {
+pub(super) struct TableReader<'a> {
     pub(super) database: &'a Database,
     pub(super) path: &'a Path,
 }
 
-impl Reader<'_> {
+impl TableReader<'_> {
     /// Reads the whole state, if this program can read its format.
     pub(super) fn read(&self) -> Result<Dump, StateStoreError> {
         match self.format()? {

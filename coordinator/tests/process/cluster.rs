@@ -25,7 +25,7 @@ use spdl_wire::{
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// A running `spdl-coord`; killed when dropped.
-pub(crate) struct Coordinator {
+pub(crate) struct CoordinatorProcess {
     child: Child,
     pub(crate) quic: SocketAddr,
     pub(crate) http: SocketAddr,
@@ -51,7 +51,7 @@ pub(crate) fn refused(command: &mut Command) -> Output {
     output
 }
 
-impl Coordinator {
+impl CoordinatorProcess {
     /// Starts a coordinator on free ports and waits until it is ready.
     pub(crate) fn start(state: &Path, more: &[&str]) -> Self {
         Self::start_at(state, "127.0.0.1:0", more)
@@ -145,19 +145,19 @@ impl Coordinator {
         }
     }
 
-    pub(crate) async fn connect(&self, role: Role) -> RequestPeer {
+    pub(crate) async fn connect(&self, role: Role) -> TestPeer {
         self.try_connect(&self.state.join("ca"), role).await.unwrap()
     }
 
-    pub(crate) async fn try_connect(&self, ca: &Path, role: Role) -> Result<RequestPeer, QuicError> {
+    pub(crate) async fn try_connect(&self, ca: &Path, role: Role) -> Result<TestPeer, QuicError> {
         let issued = ClusterCa::open_or_create(ca).unwrap().issue(role, "tester", &[], LEAF_VALIDITY).unwrap();
         let endpoint = quic::client_endpoint(&issued.identity().unwrap(), &QuicSettings::default())?;
         let connection = quic::connect(&endpoint, self.quic, Role::Coordinator, TIME_LIMIT).await?;
-        Ok(RequestPeer { connection, _endpoint: endpoint })
+        Ok(TestPeer { connection, _endpoint: endpoint })
     }
 }
 
-impl Drop for Coordinator {
+impl Drop for CoordinatorProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -165,12 +165,12 @@ impl Drop for Coordinator {
 }
 
 /// A peer of the coordinator.
-pub(crate) struct RequestPeer {
+pub(crate) struct TestPeer {
     pub(crate) connection: quinn::Connection,
     _endpoint: quinn::Endpoint,
 }
 
-impl RequestPeer {
+impl TestPeer {
     pub(crate) async fn ask(&self, request: ToCoordinator) -> FromCoordinator {
         quic::request(&self.connection, &request, TIME_LIMIT).await.unwrap()
     }

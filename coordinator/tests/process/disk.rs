@@ -14,7 +14,7 @@ use spdl_core::{
 };
 
 use crate::{
-    cluster::{self, Coordinator, beat, command, dataset, join},
+    cluster::{self, CoordinatorProcess, beat, command, dataset, join},
     joined,
 };
 
@@ -70,7 +70,7 @@ async fn while_the_disk_is_full_nothing_new_is_taken_on_running_ranks_go_on_and_
         Err(reason) => return println!("skipped: no file system can be mounted here: {reason}"),
     };
     let (data, state) = (dataset(&folder.path().join("data")), disk.0.join("state"));
-    let coordinator = Coordinator::start(&state, &[]);
+    let coordinator = CoordinatorProcess::start(&state, &[]);
     let address = coordinator.quic.to_string();
     let client = coordinator.connect(Role::Client).await;
     for job in ["j", "k", "l"] {
@@ -108,7 +108,7 @@ async fn while_the_disk_is_full_nothing_new_is_taken_on_running_ranks_go_on_and_
     assert!(second.id > running.id);
     coordinator.kill();
 
-    let coordinator = Coordinator::start_at(&state, &address, &[]);
+    let coordinator = CoordinatorProcess::start_at(&state, &address, &[]);
     let client = coordinator.connect(Role::Client).await;
     assert!(matches!(client.ask(beat(running.id, 0, 10, 16)).await, FromCoordinator::RankHeard { .. }));
     assert_eq!(joined(&client, join_of("k", 20)).await.0.id, second.id);
@@ -133,10 +133,10 @@ fn state_command(args: &[&str]) -> Output {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_state_that_is_damaged_or_gone_is_refused_and_goes_on_from_its_backup_or_an_export() {
+async fn a_state_that_is_damaged_or_missing_is_refused_and_restored_from_its_backup_or_an_export() {
     let folder = tempfile::tempdir().unwrap();
     let (data, state) = (dataset(&folder.path().join("data")), folder.path().join("state"));
-    let coordinator = Coordinator::start(&state, &[]);
+    let coordinator = CoordinatorProcess::start(&state, &[]);
     let client = coordinator.connect(Role::Client).await;
     client.submit("j", &data).await;
     let (session, _) = joined(&client, join(0, 1, 10)).await;
@@ -168,7 +168,7 @@ async fn a_state_that_is_damaged_or_gone_is_refused_and_goes_on_from_its_backup_
 
     let backup = state.join("backup.jsonl");
     state_command(&["import", "--state", state_text, backup.to_str().unwrap()]);
-    let coordinator = Coordinator::start(&state, &[]);
+    let coordinator = CoordinatorProcess::start(&state, &[]);
     let status = coordinator.status();
     assert_eq!(status["jobs"][0]["acknowledged"]["offset"], 64);
     let client = coordinator.connect(Role::Client).await;
@@ -179,33 +179,33 @@ async fn a_state_that_is_damaged_or_gone_is_refused_and_goes_on_from_its_backup_
     coordinator.kill();
 
     state_command(&["create", "--state", state_text]);
-    let coordinator = Coordinator::start(&state, &[]);
+    let coordinator = CoordinatorProcess::start(&state, &[]);
     assert_eq!(coordinator.status()["jobs"].as_array().unwrap().len(), 0);
 }
 
 #[test]
-fn a_ca_that_is_gone_beside_a_state_in_use_is_not_made_anew() {
+fn a_ca_that_is_missing_beside_a_state_in_use_is_not_made_anew() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
-    Coordinator::start(&state, &[]).kill();
+    CoordinatorProcess::start(&state, &[]).kill();
     let (ca, elsewhere) = (state.join("ca"), folder.path().join("elsewhere"));
     fs::rename(&ca, &elsewhere).unwrap();
     let text = failure(&state);
     assert!(text.contains(ca.to_str().unwrap()) && text.contains("hint: "), "{text}");
     assert!(!ca.exists());
     fs::rename(&elsewhere, &ca).unwrap();
-    Coordinator::start(&state, &[]);
+    CoordinatorProcess::start(&state, &[]);
 }
 
 #[test]
 fn a_key_of_the_ca_that_everyone_can_read_is_warned_of() {
     let folder = tempfile::tempdir().unwrap();
     let (state, log) = (folder.path().join("state"), folder.path().join("log"));
-    Coordinator::start(&state, &[]).kill();
+    CoordinatorProcess::start(&state, &[]).kill();
     let key = state.join("ca/ca.key");
     for (mode, is_warned) in [(0o600, false), (0o640, false), (0o644, true)] {
         fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
-        Coordinator::start_logged(&state, &[], &log).kill();
+        CoordinatorProcess::start_logged(&state, &[], &log).kill();
         let text = fs::read_to_string(&log).unwrap();
         assert_eq!(text.contains("ca.key") && text.contains("chmod"), is_warned, "{mode:o}: {text}");
     }

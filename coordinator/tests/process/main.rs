@@ -7,7 +7,7 @@ mod strangers;
 
 use std::{ffi::OsStr, fs, path::Path};
 
-use cluster::{Coordinator, RequestPeer, beat, command, dataset, job_text, join, refused, worker};
+use cluster::{CoordinatorProcess, TestPeer, beat, command, dataset, job_text, join, refused, worker};
 use rustix::process::Signal;
 use spdl_core::{
     Position, Role,
@@ -15,14 +15,14 @@ use spdl_core::{
 };
 use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
 
-async fn joined(peer: &RequestPeer, request: ToCoordinator) -> (Session, Option<Home>) {
+async fn joined(peer: &TestPeer, request: ToCoordinator) -> (Session, Option<Home>) {
     match peer.ask(request).await {
         FromCoordinator::Joined { session, home, .. } => (*session, home),
         other => panic!("{other:?}"),
     }
 }
 
-async fn home_of(peer: &RequestPeer, request: ToCoordinator) -> Option<WorkerId> {
+async fn home_of(peer: &TestPeer, request: ToCoordinator) -> Option<WorkerId> {
     match peer.ask(request).await {
         FromCoordinator::RankHeard { home, .. } => home.map(|home| home.worker),
         other => panic!("{other:?}"),
@@ -30,10 +30,10 @@ async fn home_of(peer: &RequestPeer, request: ToCoordinator) -> Option<WorkerId>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ranks_get_a_home_and_another_one_when_its_connection_is_gone() {
+async fn ranks_get_a_home_and_another_one_when_its_connection_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let data = dataset(&folder.path().join("data"));
-    let coordinator = Coordinator::start(&folder.path().join("state"), &[]);
+    let coordinator = CoordinatorProcess::start(&folder.path().join("state"), &[]);
     let client = coordinator.connect(Role::Client).await;
     assert_eq!(client.submit("j", &data).await, FromCoordinator::Done);
     let (first, second) = (coordinator.connect(Role::Worker).await, coordinator.connect(Role::Worker).await);
@@ -54,7 +54,7 @@ async fn ranks_get_a_home_and_another_one_when_its_connection_is_gone() {
 async fn after_kill_9_jobs_sessions_and_positions_are_still_known() {
     let folder = tempfile::tempdir().unwrap();
     let (data, state) = (dataset(&folder.path().join("data")), folder.path().join("state"));
-    let coordinator = Coordinator::start(&state, &[]);
+    let coordinator = CoordinatorProcess::start(&state, &[]);
     let address = coordinator.quic.to_string();
     let client = coordinator.connect(Role::Client).await;
     assert_eq!(client.submit("j", &data).await, FromCoordinator::Done);
@@ -68,7 +68,7 @@ async fn after_kill_9_jobs_sessions_and_positions_are_still_known() {
     assert_eq!(client.ask(ToCoordinator::RankLeave(leave)).await, FromCoordinator::Done);
     coordinator.kill();
 
-    let coordinator = Coordinator::start_at(&state, &address, &[]);
+    let coordinator = CoordinatorProcess::start_at(&state, &address, &[]);
     let client = coordinator.connect(Role::Client).await;
     assert_eq!(client.submit("j", &data).await, FromCoordinator::Done, "the job reads back as it was written");
     let FromCoordinator::Job(job) = client.ask(ToCoordinator::DescribeJob { name: "j".to_owned() }).await else {
@@ -85,7 +85,7 @@ async fn after_kill_9_jobs_sessions_and_positions_are_still_known() {
 async fn http_answers_probes_prometheus_and_people() {
     let folder = tempfile::tempdir().unwrap();
     let data = dataset(&folder.path().join("data"));
-    let coordinator = Coordinator::start(&folder.path().join("state"), &[]);
+    let coordinator = CoordinatorProcess::start(&folder.path().join("state"), &[]);
     assert_eq!(coordinator.get("/healthz"), (200, "ok\n".to_owned()));
     assert_eq!(coordinator.get("/readyz"), (200, "ready\n".to_owned()));
     assert_eq!(coordinator.get("/nothing").0, 404);
@@ -118,9 +118,9 @@ async fn http_answers_probes_prometheus_and_people() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_decide_who_may_connect_and_what_they_may_ask() {
+async fn certificates_decide_which_peers_may_connect_and_what_they_may_request() {
     let folder = tempfile::tempdir().unwrap();
-    let coordinator = Coordinator::start(&folder.path().join("state"), &[]);
+    let coordinator = CoordinatorProcess::start(&folder.path().join("state"), &[]);
     let stranger = coordinator.try_connect(&folder.path().join("another cluster"), Role::Client).await;
     assert!(stranger.is_err(), "a certificate of another cluster");
     let pretender = coordinator.try_connect(&coordinator.state.join("ca"), Role::Coordinator).await;
@@ -138,7 +138,7 @@ async fn certificates_decide_who_may_connect_and_what_they_may_ask() {
 async fn a_job_that_cannot_be_is_refused_with_the_key_or_the_dataset() {
     let folder = tempfile::tempdir().unwrap();
     let data = dataset(&folder.path().join("data"));
-    let coordinator = Coordinator::start(&folder.path().join("state"), &[]);
+    let coordinator = CoordinatorProcess::start(&folder.path().join("state"), &[]);
     let client = coordinator.connect(Role::Client).await;
     let good = job_text("j", &data);
     for (toml, expected) in [
@@ -166,7 +166,7 @@ async fn the_jobs_directory_is_loaded_and_what_is_wrong_with_a_file_is_shown_unt
     fs::write(jobs.join("b.toml"), job_text("b", &data)).unwrap();
     fs::write(jobs.join("c.toml"), job_text("c", &folder.path().join("later"))).unwrap();
     fs::write(jobs.join("notes.txt"), "no job").unwrap();
-    let coordinator = Coordinator::start(&folder.path().join("state"), &["--jobs", jobs.to_str().unwrap()]);
+    let coordinator = CoordinatorProcess::start(&folder.path().join("state"), &["--jobs", jobs.to_str().unwrap()]);
     let status = coordinator.wait_status(|status| status["job_problems"].as_array().unwrap().len() == 2);
     let problem = |at: usize| status["job_problems"][at]["problem"].as_str().unwrap().to_owned();
     assert!(problem(0).contains("a.toml") && problem(0).contains("`colum`"), "{}", problem(0));
@@ -184,7 +184,7 @@ async fn sigterm_and_sigint_stop_it_in_good_order_and_the_state_is_free_again() 
     let folder = tempfile::tempdir().unwrap();
     let (data, state) = (dataset(&folder.path().join("data")), folder.path().join("state"));
     for (signal, offset) in [(Signal::TERM, 8), (Signal::INT, 16)] {
-        let coordinator = Coordinator::start(&state, &[]);
+        let coordinator = CoordinatorProcess::start(&state, &[]);
         let client = coordinator.connect(Role::Client).await;
         client.submit("j", &data).await;
         let (session, _) = joined(&client, join(0, 1, 10)).await;
@@ -194,14 +194,14 @@ async fn sigterm_and_sigint_stop_it_in_good_order_and_the_state_is_free_again() 
         assert!(reason.contains("stopping"), "the peer is told: {reason}");
         assert_eq!(coordinator.wait(), Some(0));
     }
-    let coordinator = Coordinator::start(&state, &[]);
+    let coordinator = CoordinatorProcess::start(&state, &[]);
     assert_eq!(coordinator.status()["jobs"][0]["acknowledged"]["offset"], 16);
 }
 
 #[test]
-fn a_second_coordinator_on_one_state_directory_says_why_it_does_not_start() {
+fn a_second_coordinator_on_one_state_directory_reports_why_it_does_not_start() {
     let folder = tempfile::tempdir().unwrap();
-    let _first = Coordinator::start(folder.path(), &[]);
+    let _first = CoordinatorProcess::start(folder.path(), &[]);
     let second = refused(&mut command(folder.path(), "127.0.0.1:0"));
     let text = String::from_utf8(second.stderr).unwrap();
     assert_eq!(second.status.code(), Some(1));
@@ -212,7 +212,7 @@ fn a_second_coordinator_on_one_state_directory_says_why_it_does_not_start() {
 #[test]
 fn a_port_that_is_taken_is_named_with_the_option_to_choose_another() {
     let folder = tempfile::tempdir().unwrap();
-    let first = Coordinator::start(&folder.path().join("1"), &[]);
+    let first = CoordinatorProcess::start(&folder.path().join("1"), &[]);
     let second = refused(&mut command(&folder.path().join("2"), &first.quic.to_string()));
     let text = String::from_utf8(second.stderr).unwrap();
     assert!(text.contains(&first.quic.to_string()) && text.contains("--listen"), "{text}");
@@ -250,16 +250,16 @@ fn a_coordinator_with_its_state_in_etcd_wants_the_clusters_ca_and_a_certificate_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_coordinator_without_its_etcd_says_so_to_everyone_and_stops_in_good_order() {
+async fn a_coordinator_without_its_etcd_reports_it_to_every_caller_and_stops_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca");
     ClusterCa::open_or_create(&ca).unwrap();
     let more = ["--ca", ca.to_str().unwrap()];
-    let coordinator = Coordinator::start(Path::new("etcd://127.0.0.1:1/spdl"), &more);
+    let coordinator = CoordinatorProcess::start(Path::new("etcd://127.0.0.1:1/spdl"), &more);
     let client = coordinator.try_connect(&ca, Role::Client).await.unwrap();
     let reply = client.ask(join(0, 1, 10)).await;
     let FromCoordinator::Refused(Refusal::NotLeader { leader: None, cause }) = reply else { panic!("{reply:?}") };
-    assert!(cause.contains("nobody"), "{cause}");
+    assert!(cause.contains("no coordinator"), "{cause}");
     coordinator.wait_status(|status| status["leads"] == false && status["leader"].is_null());
     let (code, text) = coordinator.get("/readyz");
     assert!(code == 503 && text.contains("does not lead"), "{text}");

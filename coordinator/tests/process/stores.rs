@@ -12,9 +12,9 @@ use spdl_core::{
     messages::{FromCoordinator, ToCoordinator},
 };
 
-use crate::cluster::{self, Coordinator, RequestPeer, command, dataset, job_text};
+use crate::cluster::{self, CoordinatorProcess, TestPeer, command, dataset, job_text};
 
-async fn refusal(client: &RequestPeer, dataset: &str) -> String {
+async fn refusal(client: &TestPeer, dataset: &str) -> String {
     let toml = job_text("j", Path::new(dataset));
     match client.ask(ToCoordinator::SubmitJob { toml, origin: "mine.toml".to_owned() }).await {
         FromCoordinator::Refused(refusal) => refusal.to_string(),
@@ -82,7 +82,7 @@ async fn settings_that_end_with_a_line_as_in_kubernetes_secrets_work_and_one_bad
         ("AWS_REGION", "us-east-1\n"),
         ("AZURE_STORAGE_ENDPOINT", ""),
     ]);
-    let coordinator = Coordinator::spawn(&mut command);
+    let coordinator = CoordinatorProcess::spawn(&mut command);
     let status = coordinator.wait_status(|status| {
         status["job_problems"].as_array().unwrap().len() == 2 && status["jobs"].as_array().unwrap().len() == 1
     });
@@ -104,7 +104,7 @@ async fn a_password_or_a_signature_in_a_url_is_refused_and_never_shown() {
     // An error message quotes this invalid line.
     fs::write(jobs.join("9.toml"), "dataset = \"https://me:hunter2@host/set\" and more").unwrap();
     let jobs = jobs.to_str().unwrap();
-    let coordinator = Coordinator::start_logged(&folder.path().join("state"), &["--jobs", jobs], &log);
+    let coordinator = CoordinatorProcess::start_logged(&folder.path().join("state"), &["--jobs", jobs], &log);
     let client = coordinator.connect(Role::Client).await;
     for url in secrets {
         let text = refusal(&client, url).await;
@@ -119,9 +119,9 @@ async fn a_password_or_a_signature_in_a_url_is_refused_and_never_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_server_says_that_is_no_store_is_not_passed_on() {
+async fn the_answer_of_a_server_that_is_no_store_is_not_passed_on() {
     let folder = tempfile::tempdir().unwrap();
-    let coordinator = Coordinator::start(&folder.path().join("state"), &[]);
+    let coordinator = CoordinatorProcess::start(&folder.path().join("state"), &[]);
     let client = coordinator.connect(Role::Client).await;
     for answer in [
         "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ninternal!",
@@ -140,7 +140,7 @@ async fn datasets_lie_in_the_stores_that_are_named_and_nowhere_else() {
     let (inside, outside) = (folder.path().join("inside"), folder.path().join("outside"));
     let (set, other) = (dataset(&inside.join("set")), dataset(&outside));
     let stores = format!("s3://mine, {}", inside.display());
-    let coordinator = Coordinator::start(&folder.path().join("state"), &["--stores", &stores]);
+    let coordinator = CoordinatorProcess::start(&folder.path().join("state"), &["--stores", &stores]);
     let client = coordinator.connect(Role::Client).await;
     let around = inside.join("../outside");
     for dataset in [&other, &around, Path::new("http://169.254.169.254/latest"), Path::new("s3://mine-too/x")] {
@@ -153,7 +153,7 @@ async fn datasets_lie_in_the_stores_that_are_named_and_nowhere_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_that_claims_gigabytes_takes_no_memory() {
     let folder = tempfile::tempdir().unwrap();
-    let coordinator = Coordinator::start(&folder.path().join("state"), &[]);
+    let coordinator = CoordinatorProcess::start(&folder.path().join("state"), &[]);
     let client = coordinator.connect(Role::Client).await;
     let set = dataset(&folder.path().join("set"));
     let manifest = fs::OpenOptions::new().write(true).open(set.join(spdl_shard::manifest::MANIFEST_NAME)).unwrap();

@@ -4,16 +4,16 @@ use std::{fs, net::UdpSocket};
 
 use spdl_core::Role;
 
-use crate::cluster::Coordinator;
+use crate::cluster::CoordinatorProcess;
 
 /// The number of datagrams of each kind.
 const DATAGRAMS: usize = 3_000;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_are_counted_and_do_not_fill_the_log() {
+async fn rejected_peers_are_counted_and_do_not_fill_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
-    let coordinator = Coordinator::start_logged(&folder.path().join("state"), &[], &log);
+    let coordinator = CoordinatorProcess::start_logged(&folder.path().join("state"), &[], &log);
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     for number in 0..DATAGRAMS {
         // The head of an initial packet of QUIC version 1 with connection ids of 8 bytes, followed by garbage.
@@ -37,6 +37,6 @@ async fn strangers_are_counted_and_do_not_fill_the_log() {
     // A member of the cluster can connect meanwhile.
     coordinator.connect(Role::Client).await;
     let text = fs::read_to_string(&log).unwrap();
-    let lines = text.lines().filter(|line| line.contains("not let in")).count();
+    let lines = text.lines().filter(|line| line.contains("rejected a peer")).count();
     assert!((1..=3).contains(&lines), "{lines} lines:\n{text}");
 }

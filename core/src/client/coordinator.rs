@@ -72,7 +72,7 @@ impl SessionCore {
             return;
         }
         let question = match self.membership.session() {
-            Some(session) if !self.membership.rejoin => ToCoordinator::RankHeartbeat(self.rank_beat(session)),
+            Some(session) if !self.membership.rejoin => ToCoordinator::RankHeartbeat(self.rank_heartbeat(session)),
             session => ToCoordinator::Join(self.join(session.filter(|_| !mutated(Mutation::RejoinAsNew)))),
         };
         self.membership.asking = true;
@@ -109,7 +109,7 @@ impl SessionCore {
         }
     }
 
-    pub(super) fn rank_beat(&self, session: &Session) -> RankHeartbeat {
+    pub(super) fn rank_heartbeat(&self, session: &Session) -> RankHeartbeat {
         RankHeartbeat {
             session: session.id,
             job: self.join_request.job.clone(),

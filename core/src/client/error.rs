@@ -67,7 +67,7 @@ impl RankError {
                  this run beside it",
             ),
             Self::Refused(Refusal::RunInUse { .. }) => Some(
-                "end that launch, give this one a run of its own (`run=`, SPDL_RUN), or end the other by taking over \
+                "end that launch, give this one its own run (`run=`, SPDL_RUN), or end the other by taking over \
                  from it (`takeover=True`, SPDL_TAKEOVER=1)",
             ),
             Self::Refused(Refusal::RunFinished { .. }) => {

@@ -442,7 +442,7 @@ impl SessionCore {
     fn on_close(&mut self) {
         self.detach();
         if let Some(session) = self.membership.session() {
-            let leave = ToCoordinator::RankLeave(self.rank_beat(session));
+            let leave = ToCoordinator::RankLeave(self.rank_heartbeat(session));
             self.effects.push_back(SessionEffect::Ask(leave));
         }
         self.phase = SessionPhase::Over;

@@ -82,7 +82,7 @@ impl fmt::Display for SessionNote {
         match self {
             Self::Started { session, run, started } => {
                 let hint = match started.reason {
-                    StartReason::Beginning => "; with `resume` as start it goes on where its last session got to",
+                    StartReason::Beginning => "; with `resume` as start it continues where its last session ended",
                     _ => "",
                 };
                 write!(f, "{session} of {run} starts {started}{hint}")
@@ -93,7 +93,7 @@ impl fmt::Display for SessionNote {
             }
             Self::CoordinatorAway { cause } => write!(f, "coordinator does not answer, asking again: {cause}"),
             Self::HomeChanged { home } => write!(f, "moving to home `{home}`"),
-            Self::HomeLeaving { home } => write!(f, "home `{home}` is going away"),
+            Self::HomeLeaving { home } => write!(f, "home `{home}` is shutting down"),
             Self::SocketUnusable { home, cause } => {
                 write!(f, "local queue of home `{home}` cannot be used, taking QUIC: {cause}")
             }

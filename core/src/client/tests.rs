@@ -53,12 +53,12 @@ fn at(offset: u64) -> Position {
 }
 
 /// A core with a clock.
-struct Rank {
+struct TestRank {
     core: SessionCore,
     now_ms: u64,
 }
 
-impl Rank {
+impl TestRank {
     fn new(join_request: JoinRequest) -> (Self, Vec<SessionEffect>) {
         let core = SessionCore::new(join_request, Timing { join_timeout_ms: 5000, ..Timing::default() }, 0);
         let mut rank = Self { core, now_ms: 0 };
@@ -154,7 +154,7 @@ fn beat_of(effects: &[SessionEffect]) -> &RankHeartbeat {
 
 #[test]
 fn a_rank_joins_attaches_and_is_handed_batches_in_order() {
-    let (mut rank, effects) = Rank::new(join_request());
+    let (mut rank, effects) = TestRank::new(join_request());
     assert_eq!((join_of(&effects).rank, join_of(&effects).start), (1, Start::Resume));
     let effects = rank.joined(session(), Some(home(1)));
     assert_eq!(
@@ -173,7 +173,7 @@ fn a_rank_joins_attaches_and_is_handed_batches_in_order() {
 
 #[test]
 fn a_batch_that_the_trainer_had_is_never_handed_over_again() {
-    let mut rank = Rank::attached();
+    let mut rank = TestRank::attached();
     rank.filled(L0, 0, 0, 0);
     rank.filled(L0, 1, 1, 24);
     rank.on(SessionEvent::LinkLost { link: L0, cause: "reset".into() });
@@ -188,7 +188,7 @@ fn a_batch_that_the_trainer_had_is_never_handed_over_again() {
 #[test]
 fn a_home_that_leaves_a_batch_out_or_cuts_it_elsewhere_is_left() {
     for (from, next) in [(24, 48), (12, 36), (96, 120), (0, 0)] {
-        let mut rank = Rank::attached();
+        let mut rank = TestRank::attached();
         let [from, next] = [at(from), at(next)];
         let effects = rank.on(SessionEvent::Filled { link: L0, sequence: 0, slot: 0, from, next });
         if next == at(0) {
@@ -203,7 +203,7 @@ fn a_home_that_leaves_a_batch_out_or_cuts_it_elsewhere_is_left() {
 
 #[test]
 fn what_came_before_a_wrong_batch_is_still_handed_over() {
-    let mut rank = Rank::attached();
+    let mut rank = TestRank::attached();
     assert_eq!(rank.on(SessionEvent::Filled { link: L0, sequence: 1, slot: 1, from: at(72), next: at(96) }), []);
     let effects = rank.filled(L0, 0, 0, 0);
     assert_eq!(effects[..2], [SessionEffect::HandOver { link: L0, slot: 0 }, SessionEffect::Detach { link: L0 }]);
@@ -213,7 +213,7 @@ fn what_came_before_a_wrong_batch_is_still_handed_over() {
 #[test]
 fn a_home_that_fills_a_slot_that_is_not_free_or_repeats_a_number_is_left() {
     for (sequence, slot) in [(1, 0), (1, 3), (0, 1), (9, 1)] {
-        let mut rank = Rank::attached();
+        let mut rank = TestRank::attached();
         rank.filled(L0, 0, 0, 0);
         let effects = rank.filled(L0, sequence, slot, 24);
         assert_eq!(effects[0], SessionEffect::Detach { link: L0 }, "number {sequence} in slot {slot}");
@@ -222,7 +222,7 @@ fn a_home_that_fills_a_slot_that_is_not_free_or_repeats_a_number_is_left() {
 
 #[test]
 fn an_epoch_that_drops_its_rest_goes_over_into_the_next() {
-    let mut rank = Rank::attached();
+    let mut rank = TestRank::attached();
     for step in 0..4 {
         rank.filled(L0, step, (step % 3) as u32, step * 24);
         rank.on(SessionEvent::Freed { link: L0, slot: (step % 3) as u32 });
@@ -234,13 +234,13 @@ fn an_epoch_that_drops_its_rest_goes_over_into_the_next() {
 
 #[test]
 fn the_end_comes_after_the_last_batch_and_not_before() {
-    let mut early = Rank::attached();
+    let mut early = TestRank::attached();
     early.filled(L0, 0, 0, 0);
     let effects = early.on(SessionEvent::End { link: L0, sequence: 1, position: Position::new(2, 0) });
     assert_eq!(effects[0], SessionEffect::Detach { link: L0 }, "seven batches are missing");
 
     let start = Position::new(1, 72);
-    let (mut rank, _) = Rank::new(JoinRequest { start: Start::At(start), ..join_request() });
+    let (mut rank, _) = TestRank::new(JoinRequest { start: Start::At(start), ..join_request() });
     rank.joined(Session { start, ..session() }, Some(home(1)));
     rank.on(SessionEvent::Attached { link: L0, slots: 3 });
     assert_eq!(
@@ -265,7 +265,7 @@ fn the_end_comes_after_the_last_batch_and_not_before() {
 
 #[test]
 fn a_lost_home_is_reported_at_once_and_the_next_one_goes_on_at_the_same_position() {
-    let mut rank = Rank::attached();
+    let mut rank = TestRank::attached();
     rank.filled(L0, 0, 0, 0);
     let effects = rank.on(SessionEvent::LinkLost { link: L0, cause: "killed".into() });
     assert_eq!(effects[0], SessionEffect::Detach { link: L0 });
@@ -281,7 +281,7 @@ fn a_lost_home_is_reported_at_once_and_the_next_one_goes_on_at_the_same_position
 
 #[test]
 fn the_last_home_is_tried_again_while_the_coordinator_is_away() {
-    let mut rank = Rank::attached();
+    let mut rank = TestRank::attached();
     rank.on(SessionEvent::LinkLost { link: L0, cause: "killed".into() });
     rank.on(SessionEvent::Unanswered { cause: "refused".into() });
     let first = rank.wake_until_attach();
@@ -291,21 +291,21 @@ fn the_last_home_is_tried_again_while_the_coordinator_is_away() {
 
 #[test]
 fn pauses_between_attempts_grow_and_stay_below_the_limit() {
-    let (core, _) = Rank::new(join_request());
+    let (core, _) = TestRank::new(join_request());
     let pauses: Vec<u64> = (1..12).map(|failures| core.core.backoff_ms(failures)).collect();
     for (failures, pause) in (1_u32..).zip(&pauses) {
         let whole = (50 << (failures - 1)).min(2_000);
         assert!((whole / 2..=whole).contains(pause), "number {failures} of {pauses:?}");
     }
     let others: Vec<u64> =
-        (0..50).map(|nonce| Rank::new(JoinRequest { nonce, ..join_request() }).0.core.backoff_ms(11)).collect();
+        (0..50).map(|nonce| TestRank::new(JoinRequest { nonce, ..join_request() }).0.core.backoff_ms(11)).collect();
     let (least, most) = (others.iter().min().unwrap(), others.iter().max().unwrap());
     assert!(most - least > 500, "ranks that failed together do not come back together: {others:?}");
 }
 
 #[test]
 fn a_batch_ends_a_row_of_failures() {
-    let mut rank = Rank::attached();
+    let mut rank = TestRank::attached();
     for _ in 0..5 {
         let link = rank.core.attached_link().unwrap();
         rank.on(SessionEvent::LinkLost { link, cause: "reset".into() });
@@ -321,7 +321,7 @@ fn a_batch_ends_a_row_of_failures() {
 
 #[test]
 fn a_socket_that_cannot_be_reached_makes_way_for_quic() {
-    let (mut rank, _) = Rank::new(join_request());
+    let (mut rank, _) = TestRank::new(join_request());
     rank.joined(session(), Some(home(1)));
     let effects = rank.on(SessionEvent::LinkLost { link: L0, cause: "no such file".into() });
     assert_eq!(effects, [SessionEffect::Detach { link: L0 }, attach(L1, home(1), HomeTransport::Quic, 0)]);
@@ -345,11 +345,11 @@ fn the_way_follows_node_setting_and_socket() {
         (mounted.clone(), none, HomeTransport::Local { path: "/pod/w.sock".into() }),
         (mounted, far.clone(), HomeTransport::Quic),
     ] {
-        let (mut rank, _) = Rank::new(join_request);
+        let (mut rank, _) = TestRank::new(join_request);
         let effects = rank.joined(session(), Some(home.clone()));
         assert_eq!(effects[1], attach(L0, home, way, 0));
     }
-    let (mut rank, _) = Rank::new(JoinRequest { transports: AllowedTransports::Local, ..join_request() });
+    let (mut rank, _) = TestRank::new(JoinRequest { transports: AllowedTransports::Local, ..join_request() });
     let effects = rank.joined(session(), Some(far));
     assert_eq!(beat_of(&effects).unreachable, Some(WorkerId(1)));
     assert!(rank.core.wait_reason(0).to_string().contains("node `there`"), "{}", rank.core.wait_reason(0));
@@ -357,7 +357,7 @@ fn the_way_follows_node_setting_and_socket() {
 
 #[test]
 fn a_home_that_is_going_away_serves_until_there_is_another() {
-    let mut rank = Rank::attached();
+    let mut rank = TestRank::attached();
     let effects = rank.on(SessionEvent::Leaving { link: L0 });
     assert_eq!(beat_of(&effects).unreachable, Some(WorkerId(1)));
     assert_eq!(rank.filled(L0, 0, 0, 0), [SessionEffect::HandOver { link: L0, slot: 0 }]);
@@ -368,7 +368,7 @@ fn a_home_that_is_going_away_serves_until_there_is_another() {
 
 #[test]
 fn a_silent_home_is_left_when_its_time_is_up() {
-    let (mut rank, _) = Rank::new(JoinRequest { transports: AllowedTransports::Quic, ..join_request() });
+    let (mut rank, _) = TestRank::new(JoinRequest { transports: AllowedTransports::Quic, ..join_request() });
     rank.joined(session(), Some(home(1)));
     rank.now_ms = 9_999;
     rank.core.handle_timeout(rank.now_ms);
@@ -383,14 +383,14 @@ fn a_silent_home_is_left_when_its_time_is_up() {
 
 #[test]
 fn a_fault_that_another_home_may_not_have_is_not_the_end() {
-    let mut rank = Rank::attached();
+    let mut rank = TestRank::attached();
     rank.filled(L0, 0, 0, 0);
     let fault = |is_retryable| SessionEvent::Fault { link: L0, message: "disk on fire".into(), is_retryable };
     let effects = rank.on(fault(true));
     assert_eq!(effects[0], SessionEffect::Detach { link: L0 });
     assert!(rank.core.wait_reason(0).to_string().contains("disk on fire"));
 
-    let mut rank = Rank::attached();
+    let mut rank = TestRank::attached();
     let error = RankError::Fault { home: "w1".into(), message: "disk on fire".into() };
     assert_eq!(rank.on(fault(false)), [SessionEffect::Detach { link: L0 }, SessionEffect::Fail(error)]);
     assert_eq!(rank.core.wake_ms(), None);
@@ -398,7 +398,7 @@ fn a_fault_that_another_home_may_not_have_is_not_the_end() {
 
 #[test]
 fn slots_left_behind_hold_up_the_next_attach_until_one_is_freed() {
-    let mut rank = Rank::attached();
+    let mut rank = TestRank::attached();
     for step in 0..3 {
         rank.filled(L0, step, step as u32, step * 24);
     }
@@ -415,7 +415,7 @@ fn slots_left_behind_hold_up_the_next_attach_until_one_is_freed() {
 
 #[test]
 fn a_stream_that_is_restarted_comes_again_over_a_new_link_of_the_same_session() {
-    let mut rank = Rank::attached();
+    let mut rank = TestRank::attached();
     rank.filled(L0, 0, 0, 0);
     let again = SessionEvent::Restart { from: Position::START };
     let effects = rank.on(again.clone());
@@ -425,7 +425,7 @@ fn a_stream_that_is_restarted_comes_again_over_a_new_link_of_the_same_session() 
     assert_eq!(rank.filled(L1, 0, 0, 0), [SessionEffect::HandOver { link: L1, slot: 0 }]);
 
     let start = Position::new(1, 96);
-    let (mut rank, _) = Rank::new(JoinRequest { start: Start::At(start), ..join_request() });
+    let (mut rank, _) = TestRank::new(JoinRequest { start: Start::At(start), ..join_request() });
     rank.joined(Session { start, ..session() }, Some(home(1)));
     rank.on(SessionEvent::Attached { link: L0, slots: 3 });
     let end = rank.on(SessionEvent::End { link: L0, sequence: 0, position: Position::new(2, 0) });
@@ -435,7 +435,7 @@ fn a_stream_that_is_restarted_comes_again_over_a_new_link_of_the_same_session() 
 
 #[test]
 fn a_stream_that_is_restarted_is_acknowledged_anew_from_its_beginning() {
-    let mut rank = Rank::attached();
+    let mut rank = TestRank::attached();
     rank.filled(L0, 0, 0, 0);
     rank.on(SessionEvent::Delivered(Progress { position: at(24), receipt: Receipt(5), waited_ms: 8 }));
     rank.on(SessionEvent::Restart { from: Position::START });
@@ -447,7 +447,7 @@ fn a_stream_that_is_restarted_is_acknowledged_anew_from_its_beginning() {
 
 #[test]
 fn a_rank_that_restarts_before_it_has_joined_begins_where_the_session_does() {
-    let (mut rank, _) = Rank::new(join_request());
+    let (mut rank, _) = TestRank::new(join_request());
     assert_eq!(rank.on(SessionEvent::Restart { from: Position::START }), []);
     let effects = rank.joined(session(), Some(home(1)));
     assert_eq!(

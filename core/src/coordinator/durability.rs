@@ -9,7 +9,7 @@ use crate::{
     mutations::{Mutation, mutated},
 };
 
-use super::Coordinator;
+use super::CoordinatorCore;
 
 /// Decides how long each answer waits for the durable state, while a coordinator leads.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Durability {
     /// would be given to another rank. A rank that already has its place continues: a full disk stops no running rank.
     pub fn terms(
         &mut self,
-        core: &mut Coordinator,
+        core: &mut CoordinatorCore,
         now_ms: u64,
         request: &ToCoordinator,
         problem: Option<String>,
@@ -70,8 +70,8 @@ impl Durability {
         }
         // If the same join is repeated before the write is done, it must not count as one that has its place.
         self.unkept.extend(newcomer);
-        let must_last = newcomer.is_some() || Coordinator::answer_must_last(request, self.is_shared);
-        Ok(Terms { must_last, waits: must_last || Coordinator::answer_waits_for_earlier(request), newcomer })
+        let must_last = newcomer.is_some() || CoordinatorCore::answer_must_last(request, self.is_shared);
+        Ok(Terms { must_last, waits: must_last || CoordinatorCore::answer_waits_for_earlier(request), newcomer })
     }
 
     /// Returns the answer to send, once the changes of the request are durable or the write failed with the given
@@ -101,7 +101,7 @@ pub fn usable_lease(ttl: Duration) -> Duration {
 mod tests {
     use crate::{
         coordinator::{
-            Answer, Config, ConnectionId, Durable, NearestThenLeastLoaded, RequestPeer, Role,
+            Answer, ConnectionId, CoordinatorConfig, Durable, NearestThenLeastLoaded, RequestPeer, Role,
             testing::{self, join},
         },
         messages::Join,
@@ -111,14 +111,14 @@ mod tests {
 
     const LIVENESS_MS: u64 = 5_000;
 
-    fn start() -> (Coordinator, Durability) {
-        let config = Config { liveness_ms: LIVENESS_MS, ..Config::default() };
-        let mut core = Coordinator::new(config, Box::new(NearestThenLeastLoaded), Durable::default(), 0);
+    fn start() -> (CoordinatorCore, Durability) {
+        let config = CoordinatorConfig { liveness_ms: LIVENESS_MS, ..CoordinatorConfig::default() };
+        let mut core = CoordinatorCore::new(config, Box::new(NearestThenLeastLoaded), Durable::default(), 0);
         core.handle_job(0, Ok(testing::job("j")));
         (core, Durability::new(false))
     }
 
-    fn ask(core: &mut Coordinator, now_ms: u64, question: &ToCoordinator) -> FromCoordinator {
+    fn ask(core: &mut CoordinatorCore, now_ms: u64, question: &ToCoordinator) -> FromCoordinator {
         let peer = RequestPeer { connection: ConnectionId(1), role: Role::Client, name: String::new() };
         match core.handle_request(now_ms, &peer, question.clone()) {
             Answer::Reply(reply) => reply,
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_whose_predecessor_fell_silent_after_the_last_tick_begins_nothing_while_nothing_can_be_written() {
+    fn a_launch_whose_predecessor_went_silent_after_the_last_tick_begins_nothing_while_the_state_is_unwritable() {
         let (mut core, mut rules) = start();
         ask(&mut core, 0, &ToCoordinator::Join(join(0, 1, 7)));
         // The ticks show that the coordinator itself was not suspended.

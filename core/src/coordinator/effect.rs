@@ -30,7 +30,7 @@ pub enum Answer {
     /// Send this reply once the effects polled after it are durable.
     Reply(FromCoordinator),
     /// Create a job: read the manifest of its dataset, freeze the job and call
-    /// [`Coordinator::handle_job`](super::Coordinator::handle_job).
+    /// [`CoordinatorCore::handle_job`](super::CoordinatorCore::handle_job).
     CreateJob {
         /// The text of the job file.
         toml: String,

@@ -10,7 +10,9 @@ use crate::{
     redact,
 };
 
-use super::{Change, ClusterNote, Coordinator, Effect, JobRecord, MAX_JOBS, NAMED_SAMPLES, ledger::Ledger, over_limit};
+use super::{
+    Change, ClusterNote, CoordinatorCore, Effect, JobRecord, MAX_JOBS, NAMED_SAMPLES, ledger::Ledger, over_limit,
+};
 
 /// The largest number of job files whose problems are kept for the status.
 const MAX_PROBLEMS: usize = 1_000;
@@ -55,7 +57,7 @@ impl JobState {
     }
 }
 
-impl Coordinator {
+impl CoordinatorCore {
     /// Handles the outcome of [`Answer::CreateJob`](super::Answer::CreateJob): a valid job, or the reason why there is
     /// none.
     pub fn handle_job(&mut self, now_ms: u64, job: Result<Job, Refusal>) -> FromCoordinator {

@@ -8,7 +8,7 @@ use crate::{
 };
 
 use super::{
-    Change, ClusterNote, Coordinator, Effect, MAX_RUNS, MAX_WORLD, SUPERSEDED_SESSIONS, Successor,
+    Change, ClusterNote, CoordinatorCore, Effect, MAX_RUNS, MAX_WORLD, SUPERSEDED_SESSIONS, Successor,
     jobs::RunState,
     over_limit,
     session::{RankState, SessionState},
@@ -17,7 +17,7 @@ use super::{
 /// The largest number of workers that one rank can report as unreachable at one time.
 const MAX_UNREACHABLE: usize = 64;
 
-impl Coordinator {
+impl CoordinatorCore {
     pub(super) fn join(&mut self, join: &Join) -> Result<FromCoordinator, Refusal> {
         self.check_join(join)?;
         let id = match self.join_target(join)? {
@@ -314,7 +314,7 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn beat_rank(&mut self, beat: &RankHeartbeat) -> Result<FromCoordinator, Refusal> {
+    pub(super) fn on_rank_heartbeat(&mut self, beat: &RankHeartbeat) -> Result<FromCoordinator, Refusal> {
         let left = self.hear_rank(beat)?;
         let home = if left { None } else { self.place(beat.session, beat.rank) };
         Ok(FromCoordinator::RankHeard { home, beat_ms: self.config.beat_ms })
@@ -322,8 +322,8 @@ impl Coordinator {
 
     pub(super) fn leave_rank(&mut self, beat: &RankHeartbeat) -> Result<FromCoordinator, Refusal> {
         self.hear_rank(beat)?;
-        let session = self.sessions.get_mut(&beat.session).expect("it was just heard");
-        let rank = session.ranks.get_mut(&beat.rank).expect("it was just heard");
+        let session = self.sessions.get_mut(&beat.session).expect("it has just been looked up");
+        let rank = session.ranks.get_mut(&beat.rank).expect("it has just been looked up");
         if !rank.left {
             rank.left = true;
             rank.home = None;

@@ -20,7 +20,7 @@ fn text(subject: &str, text: &str) -> Result<(), Refusal> {
 }
 
 /// Checks that a worker's heartbeat is within the limits.
-pub(super) fn check_beat(beat: &WorkerHeartbeat) -> Result<(), Refusal> {
+pub(super) fn check_heartbeat(beat: &WorkerHeartbeat) -> Result<(), Refusal> {
     text("a worker's name", &beat.home.name)?;
     text("a node's name", &beat.home.node.0)?;
     text("a socket's path", beat.home.socket.as_deref().unwrap_or_default())?;

@@ -8,7 +8,7 @@ use crate::{
 };
 
 use super::{
-    Candidate, ClusterNote, ConnectionId, Coordinator, MAX_WORKERS, WorkerGone, over_limit, recent::RecentEvents,
+    Candidate, ClusterNote, ConnectionId, CoordinatorCore, MAX_WORKERS, WorkerGone, over_limit, recent::RecentEvents,
     session::RankState,
 };
 
@@ -29,13 +29,13 @@ pub(super) struct WorkerRecord {
     pub(super) store: StoreStats,
 }
 
-impl Coordinator {
-    pub(super) fn beat_worker(
+impl CoordinatorCore {
+    pub(super) fn on_worker_heartbeat(
         &mut self,
         connection: ConnectionId,
         beat: WorkerHeartbeat,
     ) -> Result<FromCoordinator, Refusal> {
-        super::limits::check_beat(&beat)?;
+        super::limits::check_heartbeat(&beat)?;
         let id = beat.home.worker;
         self.remove_predecessors(&beat.home);
         match self.workers.get(&id) {

@@ -2,7 +2,7 @@
 //! effects.
 //!
 //! It holds jobs, sessions, membership, placement and the bad-sample ledger. It has no async code, clock or I/O: the
-//! shell passes `now_ms` (any monotonic count of milliseconds) and carries out what [`Coordinator::poll_effect`]
+//! shell passes `now_ms` (any monotonic count of milliseconds) and carries out what [`CoordinatorCore::poll_effect`]
 //! returns.
 
 mod durability;
@@ -60,7 +60,7 @@ pub const SUPERSEDED_SESSIONS: usize = 4;
 
 /// The settings of the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct CoordinatorConfig {
     /// The interval between heartbeats of workers and ranks, in milliseconds. Default 1,000. If raised, statistics and
     /// positions are older.
     pub beat_ms: u64,
@@ -80,7 +80,7 @@ pub struct Config {
     pub move_ms: u64,
 }
 
-impl Default for Config {
+impl Default for CoordinatorConfig {
     fn default() -> Self {
         Self { beat_ms: 1_000, liveness_ms: 5_000, persist_ms: 1_000, unreachable_ms: 30_000, move_ms: 5_000 }
     }
@@ -89,8 +89,8 @@ impl Default for Config {
 /// The coordinator's state machine. Call [`new`](Self::new) with the durable state, then any `handle_*` method or
 /// command, each followed by [`poll_effect`](Self::poll_effect) until it returns `None`. Send a reply only after its
 /// effects are done. Call [`handle_tick`](Self::handle_tick) several times per liveness timeout.
-pub struct Coordinator {
-    config: Config,
+pub struct CoordinatorCore {
+    config: CoordinatorConfig,
     placement: Box<dyn Placement>,
     started_ms: u64,
     now_ms: u64,
@@ -102,10 +102,10 @@ pub struct Coordinator {
     effects: VecDeque<Effect>,
 }
 
-impl Coordinator {
+impl CoordinatorCore {
     /// Creates a coordinator that continues from the durable state.
     #[must_use]
-    pub fn new(config: Config, placement: Box<dyn Placement>, durable: Durable, now_ms: u64) -> Self {
+    pub fn new(config: CoordinatorConfig, placement: Box<dyn Placement>, durable: Durable, now_ms: u64) -> Self {
         let mut coordinator = Self {
             config,
             placement,
@@ -149,13 +149,13 @@ impl Coordinator {
         let result = match permit(peer.role, &request) {
             Err(refusal) => Err(refusal),
             Ok(()) => match request {
-                ToCoordinator::WorkerHeartbeat(beat) => self.beat_worker(peer.connection, beat),
+                ToCoordinator::WorkerHeartbeat(beat) => self.on_worker_heartbeat(peer.connection, beat),
                 ToCoordinator::WorkerLeave { worker } => {
                     self.remove_worker(worker, WorkerGone::Left);
                     Ok(FromCoordinator::Done)
                 }
                 ToCoordinator::Join(join) => self.join(&join),
-                ToCoordinator::RankHeartbeat(beat) => self.beat_rank(&beat),
+                ToCoordinator::RankHeartbeat(beat) => self.on_rank_heartbeat(&beat),
                 ToCoordinator::RankLeave(beat) => self.leave_rank(&beat),
                 ToCoordinator::SubmitJob { toml, origin } => return Answer::CreateJob { toml, origin },
                 ToCoordinator::RemoveJob { name } => self.remove_job(&name),

@@ -221,7 +221,7 @@ impl fmt::Display for WorkerGone {
             Self::Left => f.write_str("left"),
             Self::StartedAnew => f.write_str("was started anew"),
             Self::Disconnected => f.write_str("lost its connection"),
-            Self::Silent { liveness_ms } => write!(f, "was silent for {liveness_ms} ms"),
+            Self::Silent { liveness_ms } => write!(f, "sent no heartbeat for {liveness_ms} ms"),
         }
     }
 }

@@ -5,12 +5,12 @@ use crate::{
     messages::{BAD_SAMPLES_PAGE, FromCoordinator, Refusal, RunName},
 };
 
-use super::{ClusterNote, Coordinator};
+use super::{ClusterNote, CoordinatorCore};
 
 /// The number of runs that a refusal names.
 const NAMED_RUNS: usize = 10;
 
-impl Coordinator {
+impl CoordinatorCore {
     /// Makes the run's next launch start at the beginning. The newest session stays, marked as reset: its ranks are
     /// refused if they were only silent and come back, and its id prevents ranks of earlier sessions from continuing.
     pub(super) fn reset_run(&mut self, name: RunName) -> Result<FromCoordinator, Refusal> {

@@ -9,7 +9,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Coordinator, jobs::JobState, members::WorkerRecord, session::SessionState};
+use super::{CoordinatorCore, jobs::JobState, members::WorkerRecord, session::SessionState};
 
 /// The number of bad samples that are shown per job.
 const SHOWN_BAD_SAMPLES: usize = 20;
@@ -223,7 +223,7 @@ impl Status {
     }
 }
 
-impl Coordinator {
+impl CoordinatorCore {
     /// Returns the status of the cluster at the time of the last event.
     #[must_use]
     pub fn status(&self) -> Status {

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_led_last_is_asked_first() {
+    fn the_last_leader_is_asked_first() {
         let mut discovery = discovery("a:1,b:1,c:1");
         assert_eq!(discovery.begin(), "a:1");
         assert_eq!(discovery.failed().unwrap(), "b:1");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_twice_however_they_name_each_other() {
+    fn no_coordinator_is_asked_twice_however_they_name_each_other() {
         let mut discovery = discovery("a:1,b:1");
         discovery.begin();
         assert_eq!(discovery.refused(Some("b:1")).unwrap(), "b:1");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn when_nobody_answers_the_next_question_begins_elsewhere() {
+    fn when_no_coordinator_answers_the_next_question_begins_with_another() {
         let mut discovery = discovery("a:1,b:1,c:1");
         for first in ["a:1", "b:1", "c:1", "a:1"] {
             assert_eq!(discovery.begin(), first);

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn distinct_bad_samples_above_the_fraction_end_the_job_and_say_why() {
+    fn distinct_bad_samples_above_the_fraction_end_the_job_with_the_reason() {
         let (mut ledger, job) = (BadLedger::default(), job(0.002));
         for sample in [3, 4, 3, 4, 4] {
             ledger.record(&job, Fingerprint(5), bad(sample), &BadSampleKind::default()).verdict.unwrap();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_acknowledged_is_told_again() {
+    fn what_was_not_acknowledged_is_sent_again() {
         let (mut ledger, job) = (BadLedger::default(), job(1.0));
         for sample in 0..5 {
             ledger.record(&job, Fingerprint(5), bad(sample), &BadSampleKind::default()).verdict.unwrap();

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_fails_ends_the_feed_in_its_turn_and_not_before() {
+    fn a_batch_that_fails_ends_the_feed_after_the_batches_before_it() {
         let mut feed = CoreTest::new(0, 3);
         feed.effects();
         feed.0.handle_failed(1);

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_job_says_nothing_ten_bad_samples_are_not_too_many_of_any_dataset() {
+    fn by_default_ten_bad_samples_are_not_too_many_of_any_dataset() {
         for (samples, most) in [(1, 1), (7, 7), (215, 10), (9_999, 10), (1_281_167, 1281)] {
             let facts = DatasetFacts { samples, blocks: 1, ..FACTS };
             let exact = example().replace("seed = 17", "epoch_end = \"exact\"");
@@ -305,7 +305,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_is_wrong_with_a_key_is_said_in_words_with_its_column_and_its_line() {
+    fn an_error_in_a_key_is_in_words_with_its_column_and_its_line() {
         for (from, to, expected) in WRONG {
             let text = example().replacen(from, to, 1);
             assert_ne!(text, example(), "{from}");
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_without_a_text_is_told_of_its_keys_and_of_no_line() {
+    fn an_error_in_a_job_without_a_text_names_its_keys_and_no_line() {
         for (from, to, expected) in WRONG {
             let table: toml::Table = toml::from_str(&example().replacen(from, to, 1)).unwrap();
             assert_eq!(JobFile::from_table(&table, "job").unwrap_err().to_string(), format!("job: {expected}"));

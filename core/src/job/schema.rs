@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Map, Value};
 
-use super::{ColumnFile, DType, ImageOp, JobFile, ReturnsFile, Size, column::KindName, operation::step::Step};
+use super::{ColumnFile, DType, ImageOp, JobFile, ReturnsFile, Size, column::KindName, operation::step::StepFile};
 
 /// Returns the schema as the text of a file.
 #[must_use]
@@ -41,7 +41,7 @@ impl JsonSchema for ColumnFile {
         /// The keys of every column.
         #[derive(JsonSchema)]
         #[allow(dead_code, reason = "only its schema is used")]
-        struct CommonKeys {
+        struct ColumnKeysSchema {
             /// Name in the batch.
             name: String,
             /// Field of the record; several with bars between, as `jpg|png`: the first that is there.
@@ -55,7 +55,7 @@ impl JsonSchema for ColumnFile {
             /// What the function returns, where it differs from what it takes.
             returns: Option<ReturnsFile>,
         }
-        let mut schema = CommonKeys::json_schema(generator);
+        let mut schema = ColumnKeysSchema::json_schema(generator);
         for kind in KindName::ALL {
             let own = kind.schema(generator);
             let Some(Value::Object(keys)) = own.get("properties") else { continue };
@@ -99,7 +99,7 @@ impl JsonSchema for ImageOp {
     }
 }
 
-impl JsonSchema for Step {
+impl JsonSchema for StepFile {
     fn schema_name() -> Cow<'static, str> {
         "Operation".into()
     }

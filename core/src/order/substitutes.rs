@@ -38,7 +38,7 @@ impl Plan {
     /// Returns the sample that a job which substitutes bad samples delivers for an item: the planned sample, or the
     /// first substitute that is not bad; `None` if all of them are bad.
     #[must_use]
-    pub fn delivered(&self, item: &Item, is_bad: impl Fn(SampleId) -> bool) -> Option<Located> {
+    pub fn delivered_sample(&self, item: &Item, is_bad: impl Fn(SampleId) -> bool) -> Option<Located> {
         let substitutes = (0..).map_while(|attempt| self.substitute(item.at.epoch, item.at.offset, attempt));
         std::iter::once(item.located).chain(substitutes).find(|located| !is_bad(located.id))
     }
@@ -61,12 +61,12 @@ mod tests {
         plan.rank_items(&plan.step(Position::START, &batches).unwrap(), 0, 1, &mut items);
         for item in &items {
             let substitute = |attempt| plan.substitute(item.at.epoch, item.at.offset, attempt);
-            assert_eq!(plan.delivered(item, |_| false), Some(item.located));
-            assert_eq!(plan.delivered(item, |id| id == item.located.id), substitute(0));
+            assert_eq!(plan.delivered_sample(item, |_| false), Some(item.located));
+            assert_eq!(plan.delivered_sample(item, |id| id == item.located.id), substitute(0));
             let bad = [item.located.id, substitute(0).unwrap().id, substitute(1).unwrap().id];
             let third = (2..).map_while(substitute).find(|located| !bad.contains(&located.id));
-            assert_eq!(plan.delivered(item, |id| bad.contains(&id)), third);
-            assert_eq!(plan.delivered(item, |_| true), None);
+            assert_eq!(plan.delivered_sample(item, |id| bad.contains(&id)), third);
+            assert_eq!(plan.delivered_sample(item, |_| true), None);
             assert_eq!(
                 [MAX_SUBSTITUTES - 1, MAX_SUBSTITUTES].map(|attempt| substitute(attempt).is_some()),
                 [true, false]

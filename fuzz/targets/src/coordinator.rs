@@ -3,8 +3,8 @@
 use spdl_core::{
     Fingerprint,
     coordinator::{
-        Answer, Config, ConnectionId, Coordinator, Durable, Effect, MAX_JOBS, MAX_WORKERS, NearestThenLeastLoaded,
-        RequestPeer, Role,
+        Answer, ConnectionId, CoordinatorConfig, CoordinatorCore, Durable, Effect, MAX_JOBS, MAX_WORKERS,
+        NearestThenLeastLoaded, RequestPeer, Role,
     },
     job::{DatasetFacts, JobFile},
     messages::{FromCoordinator, Refusal, ToCoordinator},
@@ -12,15 +12,16 @@ use spdl_core::{
 use spdl_wire::codec;
 
 use crate::{
-    input::{Input, append_piece},
+    input::{FuzzInput, append_piece},
     messages,
 };
 
 /// Sends requests of peers of all roles, closes connections, and lets time pass or jump. Checks that there is always a
 /// reply, that it fits its message, and that the state stays within the limits.
 pub(crate) fn read(data: &[u8]) {
-    let mut input = Input(data);
-    let mut core = Coordinator::new(Config::default(), Box::new(NearestThenLeastLoaded), Durable::default(), 0);
+    let mut input = FuzzInput(data);
+    let mut core =
+        CoordinatorCore::new(CoordinatorConfig::default(), Box::new(NearestThenLeastLoaded), Durable::default(), 0);
     let mut now_ms = 0_u64;
     while !input.is_empty() {
         let choice = input.byte();
@@ -44,7 +45,7 @@ pub(crate) fn read(data: &[u8]) {
     assert!(status.to_json().starts_with('{'));
 }
 
-fn request(core: &mut Coordinator, now_ms: u64, choice: u8, message: &[u8]) {
+fn request(core: &mut CoordinatorCore, now_ms: u64, choice: u8, message: &[u8]) {
     let Ok(message) = codec::decode::<ToCoordinator>(message) else { return };
     let role = Role::ALL[usize::from(choice % 4)];
     let peer = RequestPeer { connection: ConnectionId(u64::from(choice / 4 % 8)), role, name: "peer".into() };

@@ -11,7 +11,7 @@ use spdl_core::{
 use spdl_worker::decode::{Decoder, FieldTarget, PictureLimits, SampleKey};
 
 use crate::{
-    input::{Input, append_piece},
+    input::{FuzzInput, append_piece},
     texts::ANNOTATION,
 };
 
@@ -32,7 +32,7 @@ const COLUMNS: [&str; 8] = [
 /// Decodes a record in which every field has the input's bytes, except the annotation, which has its own. Checks that a
 /// sample either decodes, and then every byte of it is written, or has a cause; and that it decodes the same way twice.
 pub(crate) fn read(data: &[u8]) {
-    let mut input = Input(data);
+    let mut input = FuzzInput(data);
     input.byte();
     input.piece();
     if !is_tiff(input.0) {
@@ -52,7 +52,7 @@ fn is_tiff(field: &[u8]) -> bool {
 }
 
 fn decode(data: &[u8]) {
-    let mut input = Input(data);
+    let mut input = FuzzInput(data);
     let column = COLUMNS[usize::from(input.byte()) % COLUMNS.len()];
     let annotation = Bytes::copy_from_slice(input.piece());
     let field = Bytes::copy_from_slice(input.0);

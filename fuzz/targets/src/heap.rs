@@ -8,7 +8,7 @@ use std::{
 };
 
 /// The system's allocator, counted by thread. Make it the global allocator.
-pub struct Counting;
+pub struct CountingAllocator;
 
 thread_local! {
     /// Bytes in use, and their maximum since the count was reset.
@@ -31,7 +31,7 @@ const fn signed(bytes: usize) -> i64 {
 
 // SAFETY: every call is passed to the system's allocator unchanged; counting allocates nothing, because the cell is
 // initialised at compile time and has no destructor.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(signed(layout.size()));
         // SAFETY: the caller's promise, passed on.

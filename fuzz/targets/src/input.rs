@@ -1,9 +1,9 @@
 //! Splits an input into pieces. Pieces beyond its end are zero or empty.
 
 /// The rest of an input.
-pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
+pub(crate) struct FuzzInput<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Input<'a> {
+impl<'a> FuzzInput<'a> {
     pub(crate) fn byte(&mut self) -> u8 {
         self.0.split_off_first().copied().unwrap_or_default()
     }
@@ -29,7 +29,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Appends a piece in the form that [`Input::piece`] reads.
+/// Appends a piece in the form that [`FuzzInput::piece`] reads.
 pub(crate) fn append_piece(bytes: &mut Vec<u8>, piece: &[u8]) {
     let length = u16::try_from(piece.len()).expect("a seed is short");
     bytes.extend(length.to_le_bytes());

@@ -6,7 +6,7 @@ use spdl_core::{
 };
 use spdl_wire::slab::Slab;
 
-use crate::input::Input;
+use crate::input::FuzzInput;
 
 fn column(name: &str, kind: ColumnKind, dtype: DType) -> Column {
     Column::new(name, name, kind, dtype)
@@ -32,7 +32,7 @@ fn layout(kind: u8) -> Layout {
 /// Checks that a region that reads as a batch can be read from end to end, and that writing it gives a batch that reads
 /// the same. Also checks that reading does no harm when a peer changes the region after it was checked.
 pub(crate) fn read(data: &[u8]) {
-    let mut input = Input(data);
+    let mut input = FuzzInput(data);
     let layout = layout(input.byte());
     let Ok(view) = layout.read(input.0) else { return };
     walk(&view);

@@ -31,7 +31,7 @@ pub struct FuzzTarget {
 }
 
 impl FuzzTarget {
-    /// Reads `data`. [`heap::Counting`] has to be the global allocator.
+    /// Reads `data`. [`heap::CountingAllocator`] has to be the global allocator.
     ///
     /// # Panics
     /// If a property does not hold.

@@ -14,7 +14,7 @@ use spdl_wire::{
 };
 use tokio::io::{AsyncRead, ReadBuf};
 
-use crate::{input::Input, session};
+use crate::{input::FuzzInput, session};
 
 /// Checks that a message that was read can be written, and reads back the same. It compares bytes and not values,
 /// because a float may be NaN.
@@ -51,7 +51,7 @@ pub(crate) fn from_home(data: &[u8]) {
 
 /// Checks that a stream of frames gives the same messages however its bytes are split.
 pub(crate) fn frames(data: &[u8]) {
-    let mut input = Input(data);
+    let mut input = FuzzInput(data);
     match input.byte() % 4 {
         0 => stream::<ToCoordinator>(input),
         1 => stream::<FromCoordinator>(input),
@@ -60,11 +60,11 @@ pub(crate) fn frames(data: &[u8]) {
     }
 }
 
-fn stream<M: Message>(mut input: Input<'_>) {
+fn stream<M: Message>(mut input: FuzzInput<'_>) {
     let most = usize::from(input.byte()) + 1;
     let bytes = input.0;
     let mut whole = bytes.to_vec();
-    let mut reader = FrameReader::new(Pieces { bytes, most }, Vec::new());
+    let mut reader = FrameReader::new(SplitReader { bytes, most }, Vec::new());
     let mut one_by_one = bytes;
     loop {
         let taken = outcome(frame::take_frame::<M>(&mut whole));
@@ -92,12 +92,12 @@ fn outcome<M: Message>(read: Result<Option<M>, frame::FrameError>) -> Result<Opt
 }
 
 /// Bytes that arrive in pieces of at most `most` bytes.
-struct Pieces<'a> {
+struct SplitReader<'a> {
     bytes: &'a [u8],
     most: usize,
 }
 
-impl AsyncRead for Pieces<'_> {
+impl AsyncRead for SplitReader<'_> {
     fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let count = self.most.min(buf.remaining()).min(self.bytes.len());
         let (piece, rest) = self.bytes.split_at(count);
@@ -130,7 +130,7 @@ fn stall() -> Stall {
     Stall { worker: "w".into(), stage: Stage::Fetch, waiting_for: "shard `a.tar`".into(), waited_ms: 5 }
 }
 
-fn rank_beat() -> RankHeartbeat {
+fn rank_heartbeat() -> RankHeartbeat {
     RankHeartbeat {
         session: SessionId(1),
         job: "train".into(),
@@ -192,8 +192,8 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
             bad_samples: vec![bad],
         }),
         ToCoordinator::Join(join),
-        ToCoordinator::RankHeartbeat(rank_beat()),
-        ToCoordinator::RankLeave(rank_beat()),
+        ToCoordinator::RankHeartbeat(rank_heartbeat()),
+        ToCoordinator::RankLeave(rank_heartbeat()),
         ToCoordinator::DescribeJob { name: "train".into() },
         ToCoordinator::Status,
         ToCoordinator::BadSamples { job: "train".into(), after: Some(SampleId(7)) },

@@ -2,7 +2,7 @@
 
 use spdl_shard::tar::{MAX_EXTENSION_BYTES, RecordReader, ScannedRecord, TAR_BLOCK_BYTES, TAR_END, append_member};
 
-use crate::input::{Input, append_piece};
+use crate::input::{FuzzInput, append_piece};
 
 /// The place of the checksum in a header, and the byte that marks a header whose checksum is to be corrected.
 const CHECKSUM: std::ops::Range<usize> = 148..156;
@@ -11,14 +11,14 @@ const WANTED: u8 = b'?';
 /// Checks that a shard reads the same in chunks of any size, that its records lie within it, and that shards that we
 /// write can be read.
 pub(crate) fn read(data: &[u8]) {
-    let mut input = Input(data);
+    let mut input = FuzzInput(data);
     match input.byte() % 4 {
         0 => written(input),
         _ => scanned(input),
     }
 }
 
-fn scanned(mut input: Input<'_>) {
+fn scanned(mut input: FuzzInput<'_>) {
     let chunk_bytes = 1 + usize::from(input.byte()) * 7;
     let shard = with_checksums(input.0);
     let whole = scan(&shard, shard.len().max(1));
@@ -80,7 +80,7 @@ fn with_checksums(data: &[u8]) -> Vec<u8> {
 }
 
 /// Checks that members with paths and contents from the input are read back as they were written.
-fn written(mut input: Input<'_>) {
+fn written(mut input: FuzzInput<'_>) {
     let mut shard = Vec::new();
     let mut members: Vec<(String, Vec<u8>)> = Vec::new();
     while !input.is_empty() {

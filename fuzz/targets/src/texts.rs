@@ -8,7 +8,7 @@ use spdl_core::{
 };
 use spdl_shard::voc::Annotation;
 
-use crate::input::{Input, append_piece};
+use crate::input::{FuzzInput, append_piece};
 
 /// The job file of the seeds.
 pub(crate) const JOB: &str = r#"name = "train"
@@ -98,7 +98,7 @@ pub(crate) fn texts(data: &[u8]) {
     if let Ok(state) = State::from_bytes(data) {
         assert_eq!(State::from_bytes(&state.to_bytes()).expect("what was written can be read"), state);
     }
-    let mut input = Input(data);
+    let mut input = FuzzInput(data);
     let Ok(text) = std::str::from_utf8(input.piece()) else { return };
     if let Ok(position) = text.parse::<Position>() {
         assert_eq!(position.to_string().parse::<Position>().expect("it was printed"), position);

@@ -122,7 +122,7 @@ impl Prefetcher {
         }
     }
 
-    pub(crate) fn delivered(&self, progress: Progress) {
+    pub(crate) fn record_progress(&self, progress: Progress) {
         let _ = self.commands.send(PrefetchCommand::Delivered(progress));
     }
 
@@ -214,7 +214,7 @@ impl<S: Source<Batch = Batch, Error = ClientError>> PrefetchTask<S> {
             tokio::select! {
                 biased;
                 command = self.commands.recv() => match command {
-                    Some(PrefetchCommand::Delivered(progress)) => self.source.delivered(progress),
+                    Some(PrefetchCommand::Delivered(progress)) => self.source.record_progress(progress),
                     Some(PrefetchCommand::Restart(from)) => self.restart(from).await,
                     Some(PrefetchCommand::Explain(reply)) => {
                         let _ = reply.send(self.source.explain().await);

@@ -1,12 +1,12 @@
 //! At scale 1, all bytes equal those of the plain decoder, whichever part of the picture is requested.
 
-use super::{plain::Picture, *};
+use super::{plain::PlainPicture, *};
 
-fn whole(size: [u32; 2]) -> Request {
-    Request { x: unscaled(0, size[0]), y: unscaled(0, size[1]), transposed: false }
+fn whole(size: [u32; 2]) -> PictureRequest {
+    PictureRequest { x: unscaled(0, size[0]), y: unscaled(0, size[1]), transposed: false }
 }
 
-fn part(picture: &Picture, [left, top, width, height]: [u32; 4]) -> Vec<u8> {
+fn part(picture: &PlainPicture, [left, top, width, height]: [u32; 4]) -> Vec<u8> {
     let rows = picture.rgb.chunks(picture.width).skip(top as usize).take(height as usize);
     rows.flat_map(|row| row[left as usize..(left + width) as usize].as_flattened().to_vec()).collect()
 }
@@ -37,12 +37,12 @@ fn any_rectangle_is_cut_from_the_whole_picture() {
     for style in styles() {
         let bytes = encoded(&cut("astronaut", size), style);
         let expected = plain::decode(&bytes);
-        let mut draw = Draw(1 + u64::from(style.interval));
+        let mut draw = XorShift(1 + u64::from(style.interval));
         for _ in 0..40 {
             let [width, height] = size.map(|side| 1 + draw.below(side as usize) as u32);
             let left = draw.below((size[0] - width + 1) as usize) as u32;
             let top = draw.below((size[1] - height + 1) as usize) as u32;
-            let request = Request { x: unscaled(left, width), y: unscaled(top, height), transposed: false };
+            let request = PictureRequest { x: unscaled(left, width), y: unscaled(top, height), transposed: false };
             let rect = [left, top, width, height];
             assert!(rendered(&bytes, &request).unwrap() == part(&expected, rect), "{style:?} {rect:?}");
         }
@@ -58,7 +58,7 @@ fn pictures_larger_than_the_window_are_read_in_pieces() {
         assert!(bytes.len() > 100_000, "{} bytes", bytes.len());
         let expected = plain::decode(&bytes);
         assert!(rendered(&bytes, &whole(size)).unwrap() == expected.rgb.as_flattened());
-        let corner = Request { x: unscaled(400, 100), y: unscaled(450, 60), transposed: false };
+        let corner = PictureRequest { x: unscaled(400, 100), y: unscaled(450, 60), transposed: false };
         assert!(rendered(&bytes, &corner).unwrap() == part(&expected, [400, 450, 100, 60]));
     }
 }
@@ -68,13 +68,13 @@ fn mirrored_and_turned_pictures_are_the_same_pictures() {
     let (size, [left, top, width, height]) = ([150, 131], [31, 17, 67, 90]);
     for style in styles() {
         let bytes = encoded(&cut("chelsea", size), style);
-        let straight = Request { x: unscaled(left, width), y: unscaled(top, height), transposed: false };
+        let straight = PictureRequest { x: unscaled(left, width), y: unscaled(top, height), transposed: false };
         let expected = rendered(&bytes, &straight).unwrap();
         for turn in 1..8 {
             let (columns, rows, transposed) = (turn & 1 == 1, turn & 2 == 2, turn & 4 == 4);
             let x = Axis { reversed: columns, ..straight.x };
             let y = Axis { reversed: rows, ..straight.y };
-            let turned = rendered(&bytes, &Request { x, y, transposed }).unwrap();
+            let turned = rendered(&bytes, &PictureRequest { x, y, transposed }).unwrap();
             let worst = (0..width * height).map(|at| {
                 let (x, y) = (at % width, at / width);
                 let (seen_x, seen_y) = (if columns { width - 1 - x } else { x }, if rows { height - 1 - y } else { y });
@@ -94,7 +94,7 @@ fn memory_of_the_last_picture_leaves_no_trace() {
     let mut scratch = Scratch::new();
     let big = encoded(&photograph("astronaut"), Style { ..STYLE });
     let small = encoded(&cut("chelsea", [90, 50]), Style { sampling: SamplingFactor::R_4_2_2, ..STYLE });
-    let request = Request { x: scaled(3, 80, 40), y: scaled(5, 45, 50), transposed: false };
+    let request = PictureRequest { x: scaled(3, 80, 40), y: scaled(5, 45, 50), transposed: false };
     let fresh = rendered_with(&mut scratch, &small, &request).unwrap();
     rendered_with(&mut scratch, &big, &whole([512, 512])).unwrap();
     assert!(rendered_with(&mut scratch, &big[..big.len() / 2], &whole([512, 512])).is_err());

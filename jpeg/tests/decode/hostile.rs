@@ -7,7 +7,7 @@ use super::*;
 fn half(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let [width, height] = Jpeg::open(bytes, Limits::default())?.size();
     let [x, y] = [width, height].map(|side| scaled(0, side, side.div_ceil(2)));
-    rendered(bytes, &Request { x, y, transposed: false })
+    rendered(bytes, &PictureRequest { x, y, transposed: false })
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn a_picture_cut_anywhere_is_an_error() {
 #[test]
 fn bytes_changed_at_random_never_panic_and_mean_the_same_everywhere() {
     use SamplingFactor::{R_4_2_0, R_4_2_2, R_4_4_4};
-    let mut draw = Draw(99);
+    let mut draw = XorShift(99);
     for (number, sampling) in [R_4_2_0, R_4_2_2, R_4_4_4].into_iter().enumerate() {
         let style = Style { sampling, interval: number as u16 * 3, ..STYLE };
         let whole = encoded(&cut("coffee", [50, 40]), style);
@@ -64,7 +64,7 @@ fn coefficients_beyond_all_bounds_mean_the_same_everywhere() {
 }
 
 #[test]
-fn what_is_left_to_others_says_so() {
+fn kinds_for_other_decoders_are_an_error_of_their_own() {
     let picture = cut("coffee", [40, 30]);
     let with = |change: &dyn Fn(&mut Encoder<&mut Vec<u8>>), color| {
         let mut bytes = Vec::new();

@@ -10,7 +10,7 @@ mod segments;
 use std::cell::RefCell;
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
-use spdl_jpeg::{Axis, Error, Jpeg, Limits, Request, Rgb, Scratch};
+use spdl_jpeg::{Axis, Error, Jpeg, Limits, PictureRequest, Rgb, Scratch};
 
 /// Loads a bundled photograph as RGB pixels.
 fn photograph(name: &str) -> image::RgbImage {
@@ -48,9 +48,9 @@ fn cut(name: &str, [width, height]: [u32; 2]) -> image::RgbImage {
 }
 
 /// Pseudo-random numbers (xorshift).
-struct Draw(u64);
+struct XorShift(u64);
 
-impl Draw {
+impl XorShift {
     fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -70,7 +70,7 @@ fn scaled(from: u32, length: u32, pixels: u32) -> Axis {
     Axis { readable, from: f64::from(from), extent: f64::from(length), pixels, reversed: false }
 }
 
-fn rendered_with(scratch: &mut Scratch, bytes: &[u8], request: &Request) -> Result<Vec<u8>, Error> {
+fn rendered_with(scratch: &mut Scratch, bytes: &[u8], request: &PictureRequest) -> Result<Vec<u8>, Error> {
     let jpeg = Jpeg::open(bytes, Limits::default())?;
     let [columns, rows] = request.result_size().map(|side| side as usize);
     let mut out = vec![0xaa; columns * rows * 3];
@@ -79,7 +79,7 @@ fn rendered_with(scratch: &mut Scratch, bytes: &[u8], request: &Request) -> Resu
 }
 
 /// Renders with and without vector instructions, and checks that the results are equal.
-fn rendered(bytes: &[u8], request: &Request) -> Result<Vec<u8>, Error> {
+fn rendered(bytes: &[u8], request: &PictureRequest) -> Result<Vec<u8>, Error> {
     thread_local! {
         static SCRATCHES: RefCell<[Scratch; 2]> = RefCell::new([Scratch::new(), Scratch::portable()]);
     }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 /// One component, decoded.
-struct Component {
+struct PlainComponent {
     across: usize,
     down: usize,
     quant: usize,
@@ -16,13 +16,13 @@ struct Component {
 
 /// A picture of RGB pixels.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Picture {
+pub(crate) struct PlainPicture {
     pub(crate) width: usize,
     pub(crate) height: usize,
     pub(crate) rgb: Vec<[u8; 3]>,
 }
 
-struct Bits<'b> {
+struct PlainBits<'b> {
     bytes: &'b [u8],
     at: usize,
     bit: u32,
@@ -30,7 +30,7 @@ struct Bits<'b> {
 
 type Codes = HashMap<(u32, u32), u8>;
 
-impl Bits<'_> {
+impl PlainBits<'_> {
     fn bit(&mut self) -> u32 {
         let value = u32::from(self.bytes[self.at]) >> (7 - self.bit) & 1;
         self.bit += 1;
@@ -110,12 +110,12 @@ fn samples(coefficients: &[i64; 64]) -> [u8; 64] {
 }
 
 /// Decodes a picture.
-pub(crate) fn decode(bytes: &[u8]) -> Picture {
+pub(crate) fn decode(bytes: &[u8]) -> PlainPicture {
     let order = zigzag();
     let mut quants = vec![[0i64; 64]; 4];
     let mut codes = vec![Codes::new(); 32];
     let (mut width, mut height, mut interval) = (0, 0, 0);
-    let mut components: Vec<Component> = Vec::new();
+    let mut components: Vec<PlainComponent> = Vec::new();
     let mut at = 2;
     loop {
         let (marker, length) = (bytes[at + 1], usize::from(bytes[at + 2]) << 8 | usize::from(bytes[at + 3]));
@@ -151,7 +151,15 @@ pub(crate) fn decode(bytes: &[u8]) -> Picture {
                 for entry in body[6..].chunks(3) {
                     let (across, down) = (usize::from(entry[1] >> 4), usize::from(entry[1] & 15));
                     let quant = usize::from(entry[2]);
-                    components.push(Component { across, down, quant, dc: 0, ac: 0, width: 0, samples: Vec::new() });
+                    components.push(PlainComponent {
+                        across,
+                        down,
+                        quant,
+                        dc: 0,
+                        ac: 0,
+                        width: 0,
+                        samples: Vec::new(),
+                    });
                 }
             }
             0xdd => interval = number(0),
@@ -173,7 +181,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Picture {
         component.width = mcus[0] * component.across * 8;
         component.samples = vec![0; component.width * mcus[1] * component.down * 8];
     }
-    let mut bits = Bits { bytes, at, bit: 0 };
+    let mut bits = PlainBits { bytes, at, bit: 0 };
     let mut last = vec![0; components.len()];
     for mcu in 0..mcus[0] * mcus[1] {
         if interval > 0 && mcu > 0 && mcu % interval == 0 {
@@ -206,11 +214,11 @@ pub(crate) fn decode(bytes: &[u8]) -> Picture {
         }
     }
     let rgb = (0..width * height).map(|at| pixel(&components, [width, height], at % width, at / width)).collect();
-    Picture { width, height, rgb }
+    PlainPicture { width, height, rgb }
 }
 
 /// Returns the sample of a component at a pixel, in 64ths.
-fn value(component: &Component, luma: &Component, [width, height]: [usize; 2], x: usize, y: usize) -> i64 {
+fn value(component: &PlainComponent, luma: &PlainComponent, [width, height]: [usize; 2], x: usize, y: usize) -> i64 {
     // 3/4 of the nearest sample and 1/4 of the next nearest, where a component has half the samples.
     let taps = |at: usize, size: usize, ratio: usize| {
         let last = size.div_ceil(ratio) - 1;
@@ -229,8 +237,8 @@ fn value(component: &Component, luma: &Component, [width, height]: [usize; 2], x
     sum
 }
 
-fn pixel(components: &[Component], size: [usize; 2], x: usize, y: usize) -> [u8; 3] {
-    let of = |component: &Component| value(component, &components[0], size, x, y);
+fn pixel(components: &[PlainComponent], size: [usize; 2], x: usize, y: usize) -> [u8; 3] {
+    let of = |component: &PlainComponent| value(component, &components[0], size, x, y);
     let byte = |value: i64| ((value + 32) >> 6).clamp(0, 255) as u8;
     let luma = of(&components[0]);
     let [_, blue, red] = components else { return [byte(luma); 3] };
@@ -244,7 +252,7 @@ fn pixel(components: &[Component], size: [usize; 2], x: usize, y: usize) -> [u8;
     ]
 }
 
-impl Picture {
+impl PlainPicture {
     /// Resizes a rectangle of the picture: antialiased bilinear in `f64`, like PIL's algorithm before rounding.
     pub(crate) fn resized(
         &self,

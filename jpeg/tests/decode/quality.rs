@@ -16,7 +16,7 @@ fn resizing_is_as_good_as_exact_arithmetic() {
     for sampling in [R_4_2_0, R_4_2_2, R_4_4_0, R_4_4_4] {
         let bytes = encoded(&cut("astronaut", [301, 233]), Style { sampling, ..STYLE });
         let picture = plain::decode(&bytes);
-        let mut draw = Draw(7);
+        let mut draw = XorShift(7);
         for round in 0..25 {
             let [width, height] = size.map(|side| 8 + draw.below(side as usize - 8) as u32);
             let left = draw.below((size[0] - width + 1) as usize) as u32;
@@ -27,7 +27,7 @@ fn resizing_is_as_good_as_exact_arithmetic() {
             let readable = |from: u32, length: u32, side: u32| if inside { (from, from + length) } else { (0, side) };
             let x = Axis { readable: readable(left, width, size[0]), ..scaled(left, width, columns) };
             let y = Axis { readable: readable(top, height, size[1]), ..scaled(top, height, rows) };
-            let ours = rendered(&bytes, &Request { x, y, transposed: false }).unwrap();
+            let ours = rendered(&bytes, &PictureRequest { x, y, transposed: false }).unwrap();
             let rect = [left, top, width, height].map(f64::from);
             let exact = picture.resized(rect, [columns as usize, rows as usize], [x.readable, y.readable]);
             let ratio = psnr(&ours, exact.as_flattened());
@@ -47,7 +47,7 @@ fn reduced_scales_are_close_to_the_whole_picture() {
             for target in [size[1] / 2, size[1] / 3, size[1] / 4, size[1] / 7, size[1] / 8, size[1] / 13, 3, 1] {
                 let x = scaled(0, size[0], target);
                 let y = scaled(0, size[1], target);
-                let ours = rendered(&bytes, &Request { x, y, transposed: false }).unwrap();
+                let ours = rendered(&bytes, &PictureRequest { x, y, transposed: false }).unwrap();
                 let rect = [0.0, 0.0, f64::from(size[0]), f64::from(size[1])];
                 let exact = picture.resized(rect, [target as usize; 2], [x.readable, y.readable]);
                 let ratio = psnr(&ours, exact.as_flattened());
@@ -65,7 +65,7 @@ fn other_decoders_see_the_same_picture() {
         let bytes = encoded(&photograph("coffee"), Style { sampling, ..STYLE });
         let other = image::load_from_memory(&bytes).unwrap().into_rgb8();
         let [x, y] = [other.width(), other.height()].map(|side| unscaled(0, side));
-        let ours = rendered(&bytes, &Request { x, y, transposed: false }).unwrap();
+        let ours = rendered(&bytes, &PictureRequest { x, y, transposed: false }).unwrap();
         let exact: Vec<f64> = other.as_raw().iter().map(|value| f64::from(*value)).collect();
         let ratio = psnr(&ours, &exact);
         assert!(ratio > least, "{sampling:?}: {ratio} dB");
@@ -79,7 +79,7 @@ fn pictures_of_other_programs_are_seen_as_others_see_them() {
         let bytes = std::fs::read(path).expect("a bundled photograph");
         let other = image::load_from_memory(&bytes).unwrap().into_rgb8();
         let [x, y] = [other.width(), other.height()].map(|side| unscaled(0, side));
-        let ours = rendered(&bytes, &Request { x, y, transposed: false }).unwrap();
+        let ours = rendered(&bytes, &PictureRequest { x, y, transposed: false }).unwrap();
         let exact: Vec<f64> = other.as_raw().iter().map(|value| f64::from(*value)).collect();
         let ratio = psnr(&ours, &exact);
         assert!(ratio > 45.0, "{name}: {ratio} dB");

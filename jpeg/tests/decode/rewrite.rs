@@ -17,7 +17,7 @@ fn a_rewritten_picture_has_the_same_pixels_in_every_decoder() {
             assert_eq!(has_same_coefficients(&bytes, &again, LIMITS), Ok(true), "{style:?} {interval}");
             assert!(plain::decode(&again) == pixels, "{style:?} {interval}");
             assert!(image::load_from_memory(&again).unwrap() == other, "{style:?} {interval}");
-            let request = Request { x: scaled(30, 40, 30), y: scaled(20, 33, 31), transposed: false };
+            let request = PictureRequest { x: scaled(30, 40, 30), y: scaled(20, 33, 31), transposed: false };
             assert!(rendered(&again, &request).unwrap() == rendered(&bytes, &request).unwrap());
         }
     }
@@ -49,7 +49,7 @@ fn differences_that_a_pictures_own_table_lacks_get_another_table() {
 }
 
 #[test]
-fn other_coefficients_sizes_and_tables_are_told_apart() {
+fn other_coefficients_sizes_and_tables_are_distinguished() {
     let base = encoded(&cut("coffee", [120, 90]), STYLE);
     let mut changed = cut("coffee", [120, 90]);
     changed.get_pixel_mut(100, 80).0 = [255, 0, 255];

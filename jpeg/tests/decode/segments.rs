@@ -4,7 +4,7 @@ use spdl_jpeg::{SegmentTable, rewrite};
 
 use super::*;
 
-fn with_table(bytes: &[u8], table: SegmentTable<'_>, request: &Request) -> Result<Vec<u8>, Error> {
+fn with_table(bytes: &[u8], table: SegmentTable<'_>, request: &PictureRequest) -> Result<Vec<u8>, Error> {
     let jpeg = Jpeg::open(bytes, Limits::default())?.with_segments(table);
     let [columns, rows] = request.result_size().map(|side| side as usize);
     let mut out = vec![0; columns * rows * 3];
@@ -16,7 +16,7 @@ fn with_table(bytes: &[u8], table: SegmentTable<'_>, request: &Request) -> Resul
 fn a_table_of_any_step_leads_to_the_same_pixels() {
     let photograph = photograph("coffee");
     let plain = encoded(&photograph, STYLE);
-    let mut draw = Draw(3);
+    let mut draw = XorShift(3);
     for interval in [1, 4, 7, 40] {
         let bytes = rewrite(&plain, interval, Limits::default()).unwrap();
         let starts = Jpeg::open(&bytes, Limits::default()).unwrap().segment_starts().unwrap();
@@ -27,7 +27,7 @@ fn a_table_of_any_step_leads_to_the_same_pixels() {
             for _ in 0..4 {
                 let [left, top] = [draw.below(300) as u32, draw.below(200) as u32];
                 let (x, y) = (scaled(left, 250, 100), scaled(top, 180, 90));
-                let request = Request { x, y, transposed: draw.below(2) == 1 };
+                let request = PictureRequest { x, y, transposed: draw.below(2) == 1 };
                 let found = with_table(&bytes, SegmentTable::new(step, &lengths), &request);
                 assert!(found == rendered(&bytes, &request), "{interval} {step} {request:?}");
             }
@@ -39,7 +39,7 @@ fn a_table_of_any_step_leads_to_the_same_pixels() {
 fn a_table_of_another_picture_is_an_error_where_it_is_used() {
     let bytes = rewrite(&encoded(&photograph("coffee"), STYLE), 4, Limits::default()).unwrap();
     let starts = Jpeg::open(&bytes, Limits::default()).unwrap().segment_starts().unwrap();
-    let request = Request { x: scaled(100, 200, 100), y: scaled(200, 150, 100), transposed: false };
+    let request = PictureRequest { x: scaled(100, 200, 100), y: scaled(200, 150, 100), transposed: false };
     let lengths = SegmentTable::lengths(8, &starts).unwrap();
     for (first, what) in
         [([0, 0], "too low"), ([255, 255], "too high"), ([lengths[0][0] ^ 1, lengths[0][1]], "one off")]

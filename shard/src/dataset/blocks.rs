@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_manifest_cannot_say_is_refused() {
+    fn what_the_manifest_cannot_express_is_refused() {
         let mut cutter = BlockCutter::new(10);
         cutter.record(0, 0, 5 << 30, 1);
         assert_eq!(cutter.finish(), None);

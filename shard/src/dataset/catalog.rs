@@ -13,7 +13,7 @@ use super::{
 use crate::{
     index::{IndexBuilder, Segments},
     manifest::{ShardFacts, is_class_name},
-    tar::{RecordReader, ScannedRecord, TarEnd, TarOddity},
+    tar::{RecordReader, ScannedRecord, TarAnomaly, TarEnd},
     voc::{Annotation, MAX_ANNOTATION_BYTES, VocError},
 };
 use spdl_core::Fingerprint;
@@ -167,7 +167,7 @@ impl Records {
         let fields = record.fields.iter().map(|field| self.odd.field_number(&field.name)).collect::<FieldSet>();
         let known = self.keys.entry(xxh3_64(record.key.as_bytes())).or_default();
         if known.0 != 0 {
-            let what = if known.is_disjoint(&fields) { TarOddity::Torn } else { TarOddity::KeyTwice };
+            let what = if known.is_disjoint(&fields) { TarAnomaly::Torn } else { TarAnomaly::KeyTwice };
             self.odd.members.add(what, shard, &record.key);
         }
         known.0 |= fields.0;

@@ -8,7 +8,7 @@ use super::{
     DatasetError, DatasetProgress, DatasetReport, LeftOutReason, LeftOutTally,
     blocks::check_block_bytes,
     folder::{Overwrite, add_shard, dataset_name, remove},
-    known::Known,
+    old_manifest::OldManifest,
     listing::{Listing, not_objects},
     replace::{NotCommitted, is_own, recover, refuse_manifest, settle_indexes, staged, switch},
     report::{DatasetTally, Meter},
@@ -45,15 +45,15 @@ pub struct IndexOptions {
     pub shards_at_once: usize,
     /// What happens if there is a manifest. Default: refuse.
     pub overwrite: Overwrite,
-    /// What happens to the knowledge of a manifest that is replaced. Default: it is kept.
-    pub knowledge: Knowledge,
+    /// What happens to the metadata of a manifest that is replaced. Default: it is kept.
+    pub old_metadata: OldMetadata,
 }
 
-/// What happens to the part of a manifest's knowledge that the shards alone do not contain: how they were cut into
+/// What happens to the part of an old manifest's metadata that the shards alone do not contain: how they were cut into
 /// blocks, where the segments of crop-ready pictures begin, how many samples records have, and the names of the
 /// classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Knowledge {
+pub enum OldMetadata {
     /// It is kept for shards whose bytes are the same, so that the dataset keeps its identity.
     #[default]
     Keep,
@@ -83,7 +83,7 @@ impl Default for IndexOptions {
             block_bytes: None,
             shards_at_once: 4,
             overwrite: Overwrite::Refuse,
-            knowledge: Knowledge::Keep,
+            old_metadata: OldMetadata::Keep,
         }
     }
 }
@@ -93,8 +93,8 @@ impl Default for IndexOptions {
 /// afterwards.
 ///
 /// # Errors
-/// If a shard cannot be read or is not a WebDataset tar, `to` cannot be written, or knowledge of the manifest there
-/// would be lost without [`Knowledge::Discard`]. The files that were written by then are removed again, and the
+/// If a shard cannot be read or is not a WebDataset tar, `to` cannot be written, or metadata of the manifest there
+/// would be lost without [`OldMetadata::Discard`]. The files that were written by then are removed again, and the
 /// previous files stay.
 pub async fn index(
     from: &DatasetStore,
@@ -123,7 +123,7 @@ pub async fn index_until(
         Overwrite::Refuse => refuse_manifest(to).await.map(|()| None)?,
         Overwrite::Replace => recover(to).await?,
     };
-    let known = Known::of(old, options.knowledge);
+    let old_manifest = OldManifest::of(old, options.old_metadata);
     let folder = list(from, options).await?;
     let format = format_of(from, options, &folder)?;
     let mut tally = DatasetTally::default();
@@ -136,7 +136,7 @@ pub async fn index_until(
         to,
         options,
         block_bytes,
-        known,
+        old_manifest,
         meter,
         manifest: ManifestBuilder::new(&dataset_name(from, options.name.as_deref())).format(format),
         tally,
@@ -161,7 +161,7 @@ struct Indexing<'i> {
     to: &'i DatasetStore,
     options: &'i IndexOptions,
     block_bytes: u64,
-    known: Known,
+    old_manifest: OldManifest,
     meter: Meter<'i>,
     manifest: ManifestBuilder,
     tally: DatasetTally,
@@ -176,7 +176,7 @@ impl Indexing<'_> {
         folder: Listing,
         stop: &mut (impl Future<Output = ()> + Unpin),
     ) -> Result<DatasetReport, NotCommitted> {
-        let classes = self.known.classes(&self.options.classes);
+        let classes = self.old_manifest.classes(&self.options.classes);
         let fixed = classes.as_deref().unwrap_or_default().to_vec();
         let written = self.write_indexes(format, folder, stop, fixed).await;
         let classes = self.tally.classes(written.and(classes).map_err(NotCommitted::before)?);
@@ -184,7 +184,7 @@ impl Indexing<'_> {
         let manifest = std::mem::take(&mut self.manifest).classes(classes).finish();
         let manifest = manifest.map_err(|source| NotCommitted::before(unwritable(source)))?;
         switch(self.to, &manifest).await?;
-        if self.known.is_there() {
+        if self.old_manifest.exists() {
             settle_indexes(self.to, &manifest).await.map_err(NotCommitted::after)?;
         }
         Ok(std::mem::take(&mut self.tally).report(self.to.url(), &manifest))
@@ -215,13 +215,13 @@ impl Indexing<'_> {
                     None => break,
                 },
             };
-            let is_kept = self.known.restore(self.to, format, self.options, &mut shard).await?;
+            let is_kept = self.old_manifest.restore(self.to, format, self.options, &mut shard).await?;
             add_shard(&mut self.manifest, &shard)?;
             let index = std::mem::take(&mut shard.index);
             let name = format!("{}{INDEX_SUFFIX}", shard.facts.url);
             self.tally.add(&mut shard);
             if !is_kept {
-                let name = if self.known.is_there() { staged(&name) } else { name };
+                let name = if self.old_manifest.exists() { staged(&name) } else { name };
                 // Recorded before the write: a write that is cancelled may still create the object.
                 self.written.push(name.clone());
                 self.to.put(&name, index).await?;

@@ -7,8 +7,8 @@ mod crop_ready;
 mod fields;
 mod folder;
 mod index;
-mod known;
 mod listing;
+mod old_manifest;
 mod originals;
 mod pack;
 mod replace;
@@ -22,7 +22,7 @@ mod verify;
 pub(crate) use blocks::BlockCutter;
 pub(crate) use catalog::Catalog;
 pub use folder::Overwrite;
-pub use index::{IndexOptions, Knowledge, ShardList, index, index_until};
+pub use index::{IndexOptions, OldMetadata, ShardList, index, index_until};
 pub use listing::{ListedObject, Listing};
 pub use originals::Against;
 pub use pack::{Jpegs, PackOptions, PackOrder, pack, pack_until};
@@ -74,7 +74,7 @@ pub enum DatasetError {
         /// What is wrong with it, and what would be right.
         problem: String,
     },
-    /// An option would lose knowledge of the manifest that is replaced.
+    /// An option would lose metadata of the manifest that is replaced.
     #[error("`{option}` {problem}")]
     Loses {
         /// The option's name.
@@ -140,14 +140,14 @@ impl DatasetError {
             Self::Store(error) => error.hint(),
             Self::Tar(error) => Some(error.fault.hint()),
             Self::Loses { .. } => Some(
-                "leave the option out, make the new one elsewhere (`--out`), or give --discard-knowledge to lose the old one",
+                "leave the option out, make the new one elsewhere (`--out`), or give --discard-metadata to lose the old one",
             ),
             Self::NotEmpty { .. } => Some("choose a folder that is empty or does not exist; nothing is overwritten"),
             Self::Damaged { .. } => Some("`spdl-ctl verify` names all that is wrong with a dataset"),
             Self::Unfinished { .. } => {
-                Some("unless another command is writing there, clear away what is left of it with --force")
+                Some("if no other command writes there, remove the unfinished files with --force")
             }
-            Self::InUse { .. } => Some("choose another folder, or replace what is there with --force"),
+            Self::InUse { .. } => Some("choose another folder, or replace the existing one with --force"),
             _ => None,
         }
     }

@@ -14,7 +14,7 @@ use spdl_jpeg::Limits;
 use super::{
     DatasetError, FieldChoice, PackSource,
     fields::read_field,
-    source::{ANNOTATION_FIELD, LABEL_FIELD, Listing, SourceRecords, is_picture, read_file},
+    source::{ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceRecords, is_picture, read_file},
 };
 use crate::{
     format::{Field, Record, ShardIndex},
@@ -74,7 +74,7 @@ impl Originals {
         match against {
             Against::Files(source) => {
                 let (source, choice) = (source.clone(), choice.cloned());
-                let listing = move || source.list(&Listing { fields: choice.as_ref(), ..Listing::default() });
+                let listing = move || source.list(&ListOptions { fields: choice.as_ref(), ..ListOptions::default() });
                 let source = tokio::task::spawn_blocking(listing).await.expect("listing does not panic")?;
                 let keys = source.records.iter().map(|record| record.key());
                 let numbers: HashMap<Box<str>, usize> = keys.map(Into::into).zip(0..).collect();
@@ -87,7 +87,8 @@ impl Originals {
                     let index = store.index(&shard).await?;
                     for (number, record) in (0..).zip(index.records()) {
                         if numbers.insert(record.key.into(), places.len()).is_some() {
-                            let problem = format!("has two records `{}`, so none can be told by its key", record.key);
+                            let problem =
+                                format!("has two records `{}`, so a key does not identify a record", record.key);
                             return Err(DatasetError::Source { path: store.url().to_owned(), problem });
                         }
                         places.push((shards.len(), number));
@@ -119,7 +120,7 @@ impl Originals {
             OriginalsKind::Dataset { .. } => self.record(number).fields().map(|field| field.name.to_owned()).collect(),
         };
         let lacking = wanted.into_iter().find(|field| record.field(field).is_none())?;
-        Some(format!("lacks the field `{lacking}` of its original"))
+        Some(format!("does not have the field `{lacking}` of its original"))
     }
 
     /// Returns the keys of the originals that no record was compared with.

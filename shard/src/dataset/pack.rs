@@ -13,7 +13,7 @@ use super::{
     folder::{Overwrite, add_shard, dataset_name},
     replace::{NotCommitted, Replacement, shard_name},
     report::{DatasetTally, Growth},
-    source::{ANNOTATION_FIELD, LABEL_FIELD, Listing, SourceRecord, SourceRecords, read_file, wrong},
+    source::{ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceRecord, SourceRecords, read_file, wrong},
     upload::ShardUpload,
 };
 use crate::{
@@ -142,7 +142,7 @@ pub async fn pack_until(
     let listed = tokio::task::spawn_blocking(move || {
         let PackOptions { classes, fields, annotations, .. } = &source;
         let (classes, fields, annotations) = (classes.as_deref(), fields.as_ref(), annotations.as_ref());
-        source.source.list(&Listing { classes, fields, annotations })
+        source.source.list(&ListOptions { classes, fields, annotations })
     });
     let records = Arc::new(listed.await.expect("listing does not panic")?);
     let replacement = Replacement::begin(to, options.overwrite).await?;

@@ -30,8 +30,7 @@ use crate::{
 /// Lists what a killed run may have left behind.
 const UNFINISHED_NAME: &str = "unfinished.spdl";
 /// The first line of that list.
-const UNFINISHED_TITLE: &str =
-    "# A dataset is being written here, or was not finished. `--force` clears away what is left of it.";
+const UNFINISHED_TITLE: &str = "# A dataset is being written here, or was not finished. `--force` removes it.";
 /// An entry of that list that stands for every shard with a name that `pack` gives.
 const ALL_PACKED: &str = "shard-*.tar";
 /// Size of the longest such list that is read, in bytes.

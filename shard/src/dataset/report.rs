@@ -14,7 +14,7 @@ use super::{
 use crate::{
     index::Segments,
     manifest::Manifest,
-    tar::{OddMembers, TarOddity},
+    tar::{OddMembers, TarAnomaly},
 };
 use spdl_core::Fingerprint;
 
@@ -111,7 +111,7 @@ impl DatasetTally {
             && before.key == first.key
             && first.fields.iter().all(|field| !before.fields.contains(field))
         {
-            self.odd.members.add(TarOddity::Torn, shard, &first.key);
+            self.odd.members.add(TarAnomaly::Torn, shard, &first.key);
         }
         self.odd.ends = Some([first, last]);
     }

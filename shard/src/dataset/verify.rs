@@ -226,7 +226,7 @@ impl ShardCheck {
                 let head = at.object().head(&at.path_of(&object.url)).await;
                 let meta = head.map_err(|source| StoreError::of(&at.url_of(shard.url), source))?;
                 if let Some([noted, found]) = object.change(meta.size, meta.e_tag.as_deref()) {
-                    self.fault(None, format!("the shard changed: the manifest says {noted}, the store says {found}"));
+                    self.fault(None, format!("the shard changed: the manifest has {noted}, the store has {found}"));
                 }
                 // Every byte of a record is compared, so a different etag proves nothing more: a copy may have another.
                 self.has_other_etag =
@@ -256,7 +256,7 @@ impl ShardCheck {
             let records = block.first_record..block.first_record + block.records;
             let samples: u64 = records.clone().map(|record| u64::from(index.record(record).samples)).sum();
             if samples != u64::from(block.samples) {
-                self.fault(None, format!("block {number} has {samples} samples, the manifest says {}", block.samples));
+                self.fault(None, format!("block {number} has {samples} samples, the manifest has {}", block.samples));
             }
             for record in records.map(|record| index.record(record)) {
                 let inside = |field: Field<'_>| {

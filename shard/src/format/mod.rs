@@ -24,7 +24,7 @@ use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
 use crate::{FormatError, manifest::Shard};
 
 /// All formats. Where no format is given for a folder, the first format of this table that recognises it counts.
-static FORMATS: [&dyn Format; 2] = [&tar::Tar, &files::Files];
+static FORMATS: [&dyn Format; 2] = [&tar::Tar, &files::LooseFiles];
 
 /// The format of manifests that name none.
 pub const DEFAULT_FORMAT: &dyn Format = &tar::Tar;

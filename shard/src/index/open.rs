@@ -154,7 +154,7 @@ impl RecordIndex {
                 return Err(wrong(&format!("table {table} of segments leads out of its field")));
             }
         }
-        if start as usize == entries { Ok(()) } else { Err(wrong("its tables of segments have unused room")) }
+        if start as usize == entries { Ok(()) } else { Err(wrong("its tables of segments have unused bytes")) }
     }
 }
 
@@ -169,7 +169,7 @@ fn check_pieces(bytes: &[u8], ends: impl Iterator<Item = u32>, what: &str) -> Re
         }
         start = end;
     }
-    if start == text.len() { Ok(()) } else { Err(wrong(&format!("its table of {what} has unused room"))) }
+    if start == text.len() { Ok(()) } else { Err(wrong(&format!("its table of {what} has unused bytes"))) }
 }
 
 fn wrong(what: &str) -> IndexError {

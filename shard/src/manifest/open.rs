@@ -68,7 +68,7 @@ impl Manifest {
         };
         let etags_used = last(at.shards, if at.shards == 0 { 0 } else { u32_at(&self.bytes, at.name - 4) });
         ensure(strings_used == strings.len() && etags_used == etags.len(), || {
-            "its tables of text have unused room".to_owned()
+            "its tables of text have unused bytes".to_owned()
         })
     }
 

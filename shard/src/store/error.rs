@@ -162,7 +162,7 @@ impl StoreError {
                  dataset in a folder of its own"
             }
             Self::Format { source: FormatError::Newer { .. }, .. } => "update spdl-cluster",
-            Self::Format { .. } => "copy the dataset once more, or make it anew",
+            Self::Format { .. } => "copy the dataset again, or create it again",
             _ => return None,
         })
     }

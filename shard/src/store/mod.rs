@@ -159,7 +159,7 @@ impl DatasetStore {
         let limit_bytes = shard.index_bytes.min(MAX_INDEX_BYTES);
         let bytes = self.read(name, limit_bytes).await.map_err(|error| match error {
             StoreError::TooLarge { url, bytes, .. } if limit_bytes == shard.index_bytes => {
-                let problem = format!("the manifest says {limit_bytes} bytes, the store says {bytes}");
+                let problem = format!("the manifest has {limit_bytes} bytes, the store has {bytes}");
                 StoreError::Changed { url, problem }
             }
             error => error,

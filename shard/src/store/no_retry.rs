@@ -46,7 +46,7 @@ impl fmt::Display for Busy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the server answered {}", self.status)?;
         match self.retry_after {
-            Some(after) => write!(f, " and asks to come back in {} s", after.as_secs()),
+            Some(after) => write!(f, " and asks for a retry after {} s", after.as_secs()),
             None => Ok(()),
         }
     }

@@ -99,7 +99,7 @@ impl DatasetStore {
         }
         Err(StoreError::Changed {
             url: url(),
-            problem: format!("{expected_bytes} bytes were expected, {found_bytes} came"),
+            problem: format!("{expected_bytes} bytes were expected, {found_bytes} arrived"),
         })
     }
 }

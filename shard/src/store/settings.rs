@@ -117,7 +117,7 @@ fn address(value: &str) -> Result<(), String> {
             Err(format!("is `{shown}`, without a scheme: write `https://{shown}` or `http://{shown}`"))
         }
         Ok(_) => Err(format!("is `{shown}`: the scheme is https or http")),
-        Err(error) => Err(format!("is `{shown}`, which is no URL: {error}")),
+        Err(error) => Err(format!("is `{shown}`, which is not a URL: {error}")),
     }
 }
 

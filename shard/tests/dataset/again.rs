@@ -1,7 +1,7 @@
-//! Reindexing a dataset that `pack` wrote: the knowledge of its manifest is kept, or an error states what would be
+//! Reindexing a dataset that `pack` wrote: the metadata of its manifest is kept, or an error states what would be
 //! lost.
 
-use spdl_shard::dataset::Knowledge;
+use spdl_shard::dataset::OldMetadata;
 
 use super::*;
 
@@ -42,7 +42,7 @@ async fn indexing_again_keeps_what_pack_knows_so_that_jobs_and_checkpoints_go_on
     assert_eq!(indexes(&set), before);
     assert_eq!(verified(&set).await.crop_ready_pictures, 12);
 
-    // A changed shard is indexed from scratch; the knowledge of the others is kept.
+    // A changed shard is indexed from scratch; the metadata of the others is kept.
     write(set.join("shard-000001.tar"), tar(&[("space/new.jpg", b"new"), ("space/new.cls", b"1")]));
     let report = indexed(&set, &again).await.unwrap();
     assert_ne!(report.fingerprint, made.fingerprint);
@@ -52,7 +52,7 @@ async fn indexing_again_keeps_what_pack_knows_so_that_jobs_and_checkpoints_go_on
 }
 
 #[tokio::test]
-async fn what_would_be_lost_is_said_before_anything_is_written() {
+async fn what_would_be_lost_is_reported_before_anything_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let made = packed_dataset(folder.path()).await;
     let set = folder.path().join("set");
@@ -71,10 +71,10 @@ async fn what_would_be_lost_is_said_before_anything_is_written() {
     ] {
         let error = indexed(&set, &options).await.unwrap_err();
         assert!(error.to_string().contains(expected) && error.to_string().contains("checkpoint"), "{error}");
-        assert!(error.hint().unwrap().contains("--discard-knowledge"));
+        assert!(error.hint().unwrap().contains("--discard-metadata"));
         assert_eq!((indexes(&set), fs::read(set.join("manifest.spdl")).unwrap()), (before.clone(), manifest.clone()));
     }
-    let discard = IndexOptions { knowledge: Knowledge::Discard, ..replace };
+    let discard = IndexOptions { old_metadata: OldMetadata::Discard, ..replace };
     let report = indexed(&set, &discard).await.unwrap();
     assert!(report.fingerprint != made.fingerprint && report.blocks < made.blocks && report.classes == 0, "{report:?}");
 }

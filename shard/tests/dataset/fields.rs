@@ -18,7 +18,7 @@ fn segmentation(root: &Path) {
     write(root.join("README.md"), "outside");
 }
 
-fn names(found: &[Found]) -> Vec<String> {
+fn names(found: &[IndexedRecord]) -> Vec<String> {
     let mut names: Vec<String> = found
         .iter()
         .map(|(_, key, _, fields)| {
@@ -38,7 +38,7 @@ fn left_out(report: &DatasetReport) -> Vec<(&str, LeftOutReason, u64)> {
 }
 
 #[tokio::test]
-async fn files_with_one_stem_are_one_record_that_keeps_every_field_and_the_report_tells_the_rest() {
+async fn files_with_one_stem_are_one_record_that_keeps_every_field_and_the_report_lists_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let (root, to) = (folder.path().join("in"), folder.path().join("out"));
     segmentation(&root);
@@ -145,7 +145,7 @@ async fn a_list_makes_one_record_of_files_with_one_stem_and_one_label() {
 }
 
 #[tokio::test]
-async fn coco_annotations_beside_the_pictures_are_said_to_be_unread() {
+async fn coco_annotations_beside_the_pictures_are_reported_as_unread() {
     let folder = tempfile::tempdir().unwrap();
     let coco = r#"{"info": {}, "licenses": [], "images": [{"id": 1, "file_name": "1.jpg"}], "annotations": []}"#;
     write(folder.path().join("coco/train2017/1.jpg"), "picture");
@@ -164,7 +164,7 @@ async fn coco_annotations_beside_the_pictures_are_said_to_be_unread() {
 }
 
 #[tokio::test]
-async fn a_folder_of_tables_is_told_from_an_empty_one() {
+async fn a_folder_of_tables_is_distinguished_from_an_empty_one() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path().join("pq/part-0.parquet"), "PAR1");
     write(folder.path().join("pq/part-1.parquet"), "PAR1");
@@ -196,7 +196,7 @@ async fn pipes_and_devices_are_neither_opened_nor_packed() {
         write(&list, format!("in/cat/p00.JPEG\n{name}\n"));
         let error = packed(&PackOptions::new(PackSource::FileList(list.clone())), &folder.path().join("none")).await;
         let error = error.unwrap_err().to_string();
-        assert!(error.contains(&format!("{name}` is no regular file")), "{error}");
+        assert!(error.contains(&format!("{name}` is not a regular file")), "{error}");
         assert_eq!(fs::read_dir(folder.path().join("none")).unwrap().count(), 0, "nothing is left of it");
     }
 }

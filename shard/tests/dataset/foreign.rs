@@ -4,7 +4,7 @@ use std::process::Command;
 
 use spdl_shard::{
     dataset::unpack,
-    tar::{OddMembers, TarOddity},
+    tar::{OddMembers, TarAnomaly},
 };
 
 use super::*;
@@ -15,7 +15,7 @@ fn run(folder: &Path, program: &str, arguments: &[&str]) {
     assert!(status.success(), "{program} {arguments:?}");
 }
 
-fn odd(report: &DatasetReport) -> Vec<(TarOddity, u64, &str, &str)> {
+fn odd(report: &DatasetReport) -> Vec<(TarAnomaly, u64, &str, &str)> {
     report
         .odd_members
         .iter()
@@ -46,9 +46,9 @@ async fn links_and_members_without_a_field_are_counted_and_named() {
     let report = indexed(&shards, &Default::default()).await.unwrap();
     assert_eq!(report.records, 1);
     let expected = [
-        (TarOddity::HardLink, 1, "gnu.tar", "./b.jpg"),
-        (TarOddity::Symlink, 1, "gnu.tar", "./c.jpg"),
-        (TarOddity::NoField, 2, "gnu.tar", "./.hidden.jpg"),
+        (TarAnomaly::HardLink, 1, "gnu.tar", "./b.jpg"),
+        (TarAnomaly::Symlink, 1, "gnu.tar", "./c.jpg"),
+        (TarAnomaly::NoField, 2, "gnu.tar", "./.hidden.jpg"),
     ];
     assert_eq!(odd(&report), expected);
 
@@ -69,8 +69,8 @@ async fn members_behind_the_end_of_joined_tars_are_counted_and_named() {
         [fs::read(folder.path().join("a.tar")).unwrap(), fs::read(folder.path().join("b.tar")).unwrap()].concat();
     write(folder.path().join("joined/j.tar"), &joined);
     let report = indexed(&folder.path().join("joined"), &Default::default()).await.unwrap();
-    assert_eq!((report.records, odd(&report)), (2, vec![(TarOddity::BehindTheEnd, 2, "j.tar", "3.jpg")]));
-    assert!(TarOddity::BehindTheEnd.text().contains("`cat`"));
+    assert_eq!((report.records, odd(&report)), (2, vec![(TarAnomaly::BehindTheEnd, 2, "j.tar", "3.jpg")]));
+    assert!(TarAnomaly::BehindTheEnd.text().contains("`cat`"));
     assert_eq!(verified(&folder.path().join("joined")).await.faults, []);
 }
 
@@ -85,7 +85,7 @@ async fn repeated_keys_and_torn_records_are_counted_and_named() {
     write(folder.path().join("b.tar"), tar(&[("9.cls", b"1"), ("1.jpg", b"x")]));
     let report = indexed(folder.path(), &Default::default()).await.unwrap();
     assert_eq!(report.records, 8);
-    assert_eq!(odd(&report), [(TarOddity::KeyTwice, 1, "a.tar", "1"), (TarOddity::Torn, 3, "a.tar", "1")]);
+    assert_eq!(odd(&report), [(TarAnomaly::KeyTwice, 1, "a.tar", "1"), (TarAnomaly::Torn, 3, "a.tar", "1")]);
     let fields: Vec<_> = report.fields.iter().map(|(name, records)| (name.as_str(), *records)).collect();
     assert_eq!(fields, [("cls", 3), ("jpg", 5)]);
 }
@@ -132,7 +132,7 @@ async fn names_in_latin_1_are_read_with_the_same_keys_everywhere() {
         let shard = set.join("s.tar");
         run(&path("data"), "tar", &[&format!("--format={format}"), "--sort=name", "-cf", shard.to_str().unwrap(), "."]);
         let report = indexed(&set, &Default::default()).await.unwrap();
-        assert_eq!(odd(&report), [(TarOddity::NotUtf8, 3, "s.tar", "./caf\\xe9.cls")]);
+        assert_eq!(odd(&report), [(TarAnomaly::NotUtf8, 3, "s.tar", "./caf\\xe9.cls")]);
         let found = records(&set).await;
         let keys: Vec<_> = found.iter().map(|(_, key, ..)| key.trim_start_matches("./")).collect();
         assert_eq!(keys, expected, "{format}");

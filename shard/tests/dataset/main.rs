@@ -44,9 +44,9 @@ async fn verified(folder: &Path) -> VerifyReport {
 }
 
 /// A record as the index finds it: shard, key, samples, and the content of the fields.
-type Found = (String, String, u32, Vec<(String, Vec<u8>)>);
+type IndexedRecord = (String, String, u32, Vec<(String, Vec<u8>)>);
 
-async fn records(folder: &Path) -> Vec<Found> {
+async fn records(folder: &Path) -> Vec<IndexedRecord> {
     let store = at(folder);
     let manifest = store.manifest().await.unwrap();
     let mut found = Vec::new();
@@ -75,7 +75,7 @@ fn image_folder(root: &Path, per_class: usize) {
 }
 
 #[tokio::test]
-async fn a_folder_of_class_folders_becomes_shards_with_every_byte_where_the_index_says() {
+async fn a_folder_of_class_folders_becomes_shards_with_every_byte_where_the_index_has_it() {
     let folder = tempfile::tempdir().unwrap();
     let (root, to) = (folder.path().join("in"), folder.path().join("out/flowers"));
     image_folder(&root, 20);
@@ -197,7 +197,7 @@ async fn a_list_gives_labels_as_numbers_or_as_names_of_classes() {
     let list = folder.path().join("list.txt");
     let mut options = PackOptions::new(PackSource::FileList(list.clone()));
     options.order = PackOrder::AsListed;
-    let labels = |records: Vec<Found>| -> Vec<(String, String, String)> {
+    let labels = |records: Vec<IndexedRecord>| -> Vec<(String, String, String)> {
         let label = |field: Option<&(String, Vec<u8>)>| field.map(|field| String::from_utf8(field.1.clone()).unwrap());
         let row = |fields: Vec<(String, Vec<u8>)>| (fields[0].0.clone(), label(fields.get(1)).unwrap_or_default());
         records.into_iter().map(|(_, key, _, fields)| (key, row(fields))).map(|(k, (f, l))| (k, f, l)).collect()
@@ -415,7 +415,7 @@ async fn every_fault_is_found_and_named() {
         (2, None, "is damaged: its checksum"),
         (3, None, "shard-000003.tar` does not exist"),
         (4, None, "is not the record index that the manifest was made with"),
-        (5, None, "the shard changed: the manifest says"),
+        (5, None, "the shard changed: the manifest has"),
         (5, Some(all[16].1.as_str()), "field `cls` at byte"),
         (5, Some(all[17].1.as_str()), "field `jpg` at byte"),
         (5, Some(all[17].1.as_str()), "field `cls` at byte"),

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use spdl_core::Fingerprint;
-use spdl_shard::{dataset::Knowledge, store::StoreLayer};
+use spdl_shard::{dataset::OldMetadata, store::StoreLayer};
 
 use super::{
     interrupted::{Interrupted, Interruption, Writes},
@@ -100,7 +100,7 @@ async fn an_indexing_that_is_interrupted_at_any_write_leaves_the_old_dataset_or_
     let options = |boxes: Option<&str>, overwrite| IndexOptions {
         boxes: boxes.map(str::to_owned),
         name: Some("set".into()),
-        knowledge: Knowledge::Discard,
+        old_metadata: OldMetadata::Discard,
         overwrite,
         ..Default::default()
     };

@@ -10,13 +10,13 @@ use std::{
 use serde::Deserialize;
 
 /// The position of a sample in the stream: epoch and offset.
-type Place = [u64; 2];
+type SamplePosition = [u64; 2];
 
 /// A line of a trace.
 #[derive(Deserialize)]
-struct Line {
+struct TraceLine {
     ids: Vec<u64>,
-    positions: Vec<Place>,
+    positions: Vec<SamplePosition>,
     waited_ms: u64,
 }
 
@@ -24,9 +24,9 @@ struct Line {
 #[derive(Default)]
 pub(super) struct Accounts {
     /// Deliveries before the last checkpoint.
-    kept: Vec<(Place, u64)>,
+    kept: Vec<(SamplePosition, u64)>,
     /// Deliveries to killed launches after their last checkpoint, which the trainer has lost.
-    forgotten: Vec<(Place, u64)>,
+    forgotten: Vec<(SamplePosition, u64)>,
     /// Number of those.
     pub(super) abandoned: u64,
     /// The longest wait of a rank for a batch, in any launch.
@@ -60,13 +60,13 @@ impl Accounts {
         self.forgotten.extend(deliveries);
     }
 
-    fn read(&mut self, trace: &Path) -> Vec<(Place, u64)> {
+    fn read(&mut self, trace: &Path) -> Vec<(SamplePosition, u64)> {
         // A rank that was killed before it joined has no trace.
         let Ok(file) = File::open(trace) else { return Vec::new() };
         let mut deliveries = Vec::new();
         for line in BufReader::new(file).lines() {
             let line = line.expect("a trace can be read");
-            let line: Line = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: `{line}`"));
+            let line: TraceLine = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: `{line}`"));
             assert_eq!(line.ids.len(), line.positions.len(), "every id has a position");
             self.longest_wait_ms = self.longest_wait_ms.max(line.waited_ms);
             deliveries.extend(line.positions.into_iter().zip(line.ids));
@@ -76,8 +76,8 @@ impl Accounts {
 
     /// Compares the deliveries with the trace of a run without faults of the same length.
     pub(super) fn balance(&self, undisturbed: &Path) -> Balance {
-        let due: HashMap<Place, u64> = Self::default().read(undisturbed).into_iter().collect();
-        let mut times: HashMap<(Place, u64), u64> = HashMap::new();
+        let due: HashMap<SamplePosition, u64> = Self::default().read(undisturbed).into_iter().collect();
+        let mut times: HashMap<(SamplePosition, u64), u64> = HashMap::new();
         for delivery in &self.kept {
             *times.entry(*delivery).or_default() += 1;
         }

@@ -9,7 +9,7 @@ use std::{
 
 use rustix::process::Signal;
 use serde_json::Value;
-use spdl_testkit::processes::{Cluster, Process};
+use spdl_testkit::processes::{Cluster, ServerProcess};
 
 use super::faults::{Faults, Random};
 
@@ -19,7 +19,7 @@ const NODES: [&str; 4] = ["node-0", "node-1", "elsewhere", "node-2"];
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The parameters of a launch.
-pub(super) struct Launch<'a> {
+pub(super) struct LaunchParams<'a> {
     /// Number of the launch, from 1.
     pub(super) number: u64,
     pub(super) world: u32,
@@ -42,17 +42,17 @@ pub(super) enum Ended {
 }
 
 /// A rank's process, its trace and the file of its messages.
-struct Rank {
-    process: Process,
+struct RankRun {
+    process: ServerProcess,
     trace: PathBuf,
     messages: PathBuf,
 }
 
-impl Launch<'_> {
+impl LaunchParams<'_> {
     /// Runs the launch while the faults occur.
     pub(super) fn run(&self, cluster: &mut Cluster, faults: &mut Faults, random: &mut Random) -> Ended {
         let started = Instant::now();
-        let mut ranks: Vec<Rank> = (0..self.world).map(|rank| self.start(cluster, rank)).collect();
+        let mut ranks: Vec<RankRun> = (0..self.world).map(|rank| self.start(cluster, rank)).collect();
         let traces = ranks.iter().map(|rank| rank.trace.clone()).collect();
         loop {
             faults.strike(cluster);
@@ -65,7 +65,7 @@ impl Launch<'_> {
                 }
                 return Ended::Killed { traces };
             }
-            if ranks.iter_mut().all(Rank::has_ended) {
+            if ranks.iter_mut().all(RankRun::has_ended) {
                 break;
             }
             thread::sleep(LOOK);
@@ -73,7 +73,7 @@ impl Launch<'_> {
         Ended::Checkpointed { reports: ranks.into_iter().map(|rank| rank.process.finish()).collect(), traces }
     }
 
-    fn start(&self, cluster: &Cluster, rank: u32) -> Rank {
+    fn start(&self, cluster: &Cluster, rank: u32) -> RankRun {
         let file = |kind: &str| cluster.path(format!("launch-{}-rank-{rank}.{kind}", self.number));
         let (trace, messages) = (file("jsonl"), file("log"));
         let mut pull = cluster.pull("chaos", rank, self.world, NODES[rank as usize], &[]);
@@ -83,11 +83,11 @@ impl Launch<'_> {
             None => pull.args(["--from", "0:0"]),
         };
         pull.arg("--trace").arg(&trace).stderr(File::create(&messages).expect("a file for messages"));
-        Rank { process: Process::spawn(&mut pull), trace, messages }
+        RankRun { process: ServerProcess::spawn(&mut pull), trace, messages }
     }
 }
 
-impl Rank {
+impl RankRun {
     /// Whether the rank has ended.
     ///
     /// # Panics

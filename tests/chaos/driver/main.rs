@@ -13,10 +13,10 @@ use std::{
 
 use accounts::Accounts;
 use faults::{Faults, Random};
-use launch::{Ended, Launch};
+use launch::{Ended, LaunchParams};
 use serde::Serialize;
 use serde_json::Value;
-use spdl_testkit::processes::{Cluster, Dataset, ctl, run, set_limit, sum, undisturbed};
+use spdl_testkit::processes::{Cluster, TestDataset, ctl, run, set_limit, sum, undisturbed};
 use surroundings::Surroundings;
 
 const WORKERS: usize = 3;
@@ -100,7 +100,7 @@ struct Report {
 
 /// Runs the chaos test; returns its report and the problems found.
 fn chaos(options: &Options) -> (Report, Vec<String>) {
-    let dataset = Dataset::of_pictures(400, 50);
+    let dataset = TestDataset::of_pictures(400, 50);
     let job = dataset.job("chaos", "epochs = 1000000");
     let surroundings = Surroundings::new(dataset.path("tmp"));
     let mut cluster = Cluster::start_with(WORKERS, &[], surroundings.environment());
@@ -161,7 +161,7 @@ impl Trainer {
             self.launches += 1;
             let kill_after = (random.below(KILLED_LAUNCHES) == 0)
                 .then(|| Duration::from_millis(500 + random.below(u64::from(LAUNCH_S) * 800)));
-            let launch = Launch {
+            let launch = LaunchParams {
                 number: self.launches,
                 world,
                 steps,
@@ -192,7 +192,7 @@ impl Trainer {
 /// Compares the deliveries with the plan and with a run without faults.
 fn settle(
     job: &std::path::Path,
-    dataset: &Dataset,
+    dataset: &TestDataset,
     trainer: &Trainer,
     faults: &Faults,
     problems: &mut Vec<String>,

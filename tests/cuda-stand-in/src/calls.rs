@@ -9,14 +9,14 @@ use std::{
 use crate::{
     ptx::{self, Grid},
     state::{
-        Code, Handle, INVALID_DEVICE, INVALID_PTX, INVALID_VALUE, LAUNCH_FAILED, NOT_FOUND, NOT_READY, OUT_OF_MEMORY,
-        State, state,
+        Code, DriverState, Handle, INVALID_DEVICE, INVALID_PTX, INVALID_VALUE, LAUNCH_FAILED, NOT_FOUND, NOT_READY,
+        OUT_OF_MEMORY, state,
     },
-    stream::{Event, Stream, Work},
+    stream::{StandInEvent, StandInStream, Work},
 };
 
 /// Runs a call: counts it, injects its fault if there is one, and converts its result to C's.
-fn call(name: &'static str, body: impl FnOnce(&'static State) -> Result<(), Code>) -> Code {
+fn call(name: &'static str, body: impl FnOnce(&'static DriverState) -> Result<(), Code>) -> Code {
     let state = state();
     state.enter(name).and_then(|()| body(state)).err().unwrap_or(0)
 }
@@ -190,7 +190,7 @@ extern "C" fn cuMemcpyHtoDAsync_v2(to: usize, from: usize, bytes: usize, stream:
 extern "C" fn cuStreamCreate(stream: *mut usize, _flags: c_uint) -> Code {
     call("cuStreamCreate", |state| {
         let device = state.current()?;
-        give(stream, state.add(Handle::Stream(Stream::new(device))))
+        give(stream, state.add(Handle::Stream(StandInStream::new(device))))
     })
 }
 
@@ -217,7 +217,7 @@ extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, _flags: c_uint) -> 
 extern "C" fn cuEventCreate(event: *mut usize, _flags: c_uint) -> Code {
     call("cuEventCreate", |state| {
         let device = state.current()?;
-        give(event, state.add(Handle::Event(Event::new(device))))
+        give(event, state.add(Handle::Event(StandInEvent::new(device))))
     })
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Mutex};
 use crate::state::{ALREADY_REGISTERED, Code, NOT_REGISTERED, lock, state};
 
 #[derive(Default)]
-pub(crate) struct HostMemory {
+pub(crate) struct StandInHostMemory {
     registered: Mutex<BTreeMap<usize, usize>>,
     allocated: Mutex<BTreeMap<usize, Vec<u64>>>,
     /// Copies in progress: the address and the bytes that they read.
@@ -16,7 +16,7 @@ fn overlap(one: (usize, usize), other: (usize, usize)) -> bool {
     one.0 < other.0 + other.1 && other.0 < one.0 + one.1
 }
 
-impl HostMemory {
+impl StandInHostMemory {
     pub(crate) fn register(&self, start: usize, bytes: usize) -> Result<(), Code> {
         let mut registered = lock(&self.registered);
         if registered.iter().any(|(other, length)| overlap((start, bytes), (*other, *length))) {

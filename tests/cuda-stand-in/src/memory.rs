@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Mutex};
 
 use crate::state::{Code, INVALID_VALUE, OUT_OF_MEMORY, lock, state};
 
-pub(crate) struct DeviceMemory {
+pub(crate) struct StandInMemory {
     bytes: usize,
     used: Mutex<Vec<usize>>,
     /// The allocations, by first address.
@@ -19,7 +19,7 @@ struct Allocation {
     is_freed: bool,
 }
 
-impl DeviceMemory {
+impl StandInMemory {
     pub(crate) fn new(devices: usize, bytes: usize) -> Self {
         Self { bytes, used: Mutex::new(vec![0; devices]), all: Mutex::default() }
     }

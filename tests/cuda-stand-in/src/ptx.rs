@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 /// A kernel.
-pub(crate) struct Kernel {
+pub(crate) struct StandInKernel {
     pub(crate) name: String,
     /// The bytes of each parameter.
     pub(crate) parameters: Vec<usize>,
@@ -24,14 +24,14 @@ struct Instruction {
     guard: Option<(usize, bool)>,
     /// The instruction's name as written, without its type.
     name: String,
-    kind: Kind,
+    kind: TypeSuffix,
     operands: Vec<Operand>,
     text: String,
 }
 
 /// The type at the end of an instruction's name.
 #[derive(Clone, Copy)]
-struct Kind {
+struct TypeSuffix {
     bytes: usize,
     is_float: bool,
 }
@@ -55,7 +55,7 @@ enum Operand {
 const MAX_STEPS: u64 = 10_000_000;
 
 /// Parses the kernels of a module.
-pub(crate) fn parse(text: &str) -> Result<Vec<Kernel>, String> {
+pub(crate) fn parse(text: &str) -> Result<Vec<StandInKernel>, String> {
     let plain: Vec<&str> = text.lines().map(|line| line.split("//").next().unwrap_or_default().trim()).collect();
     for directive in [".version", ".target", ".address_size 64"] {
         if !plain.iter().any(|line| line.starts_with(directive)) {
@@ -66,11 +66,11 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Kernel>, String> {
     plain.split(".entry").skip(1).map(kernel).collect()
 }
 
-fn kernel(text: &str) -> Result<Kernel, String> {
+fn kernel(text: &str) -> Result<StandInKernel, String> {
     let (head, rest) = text.split_once('{').ok_or("a kernel has no body")?;
     let (body, _) = rest.split_once('}').ok_or("a body has no end")?;
     let (name, parameters) = head.split_once('(').ok_or("a kernel has no parameters")?;
-    let mut reader = Reader::default();
+    let mut reader = PtxReader::default();
     let mut sizes = Vec::new();
     for (at, parameter) in parameters.trim().trim_end_matches(')').split(',').enumerate() {
         let words: Vec<_> = parameter.split_whitespace().collect();
@@ -93,28 +93,28 @@ fn kernel(text: &str) -> Result<Kernel, String> {
         }
     }
     let code = lines.iter().map(|line| reader.instruction(line)).collect::<Result<_, _>>()?;
-    Ok(Kernel { name: name.trim().into(), parameters: sizes, registers: reader.registers.len(), code })
+    Ok(StandInKernel { name: name.trim().into(), parameters: sizes, registers: reader.registers.len(), code })
 }
 
-fn kind_of(text: &str) -> Option<Kind> {
+fn kind_of(text: &str) -> Option<TypeSuffix> {
     let (letter, bits) = text.split_at(1.min(text.len()));
     match (letter, bits) {
-        ("p", "red") => Some(Kind { bytes: 8, is_float: false }),
+        ("p", "red") => Some(TypeSuffix { bytes: 8, is_float: false }),
         ("u" | "s" | "b" | "f", "8" | "16" | "32" | "64") => {
-            Some(Kind { bytes: bits.parse::<usize>().ok()? / 8, is_float: letter == "f" })
+            Some(TypeSuffix { bytes: bits.parse::<usize>().ok()? / 8, is_float: letter == "f" })
         }
         _ => None,
     }
 }
 
 #[derive(Default)]
-struct Reader {
+struct PtxReader {
     parameters: HashMap<String, usize>,
     registers: HashMap<String, usize>,
     labels: HashMap<String, usize>,
 }
 
-impl Reader {
+impl PtxReader {
     fn declare(&mut self, names: &str) {
         for name in names.split([',', ' ']).map(str::trim).filter(|name| name.starts_with('%')) {
             let next = self.registers.len();
@@ -138,7 +138,7 @@ impl Reader {
         let (name, operands) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
         let (short, kind) = match name.rsplit_once('.').map(|(short, kind)| (short, kind_of(kind))) {
             Some((short, Some(kind))) => (short, kind),
-            _ => (name, Kind { bytes: 8, is_float: false }),
+            _ => (name, TypeSuffix { bytes: 8, is_float: false }),
         };
         let operands = operands.split(',').map(str::trim).filter(|operand| !operand.is_empty());
         let operands = operands.map(|operand| self.operand(operand).ok_or_else(wrong)).collect::<Result<_, _>>()?;
@@ -172,7 +172,7 @@ impl Reader {
 /// Checks whether so many bytes at an address may be used.
 type Check<'a> = &'a dyn Fn(usize, usize, &str) -> bool;
 
-impl Kernel {
+impl StandInKernel {
     /// Runs all threads, one after the other.
     pub(crate) fn run(&self, arguments: &[u64], grid: Grid, check: Check<'_>) -> Result<(), String> {
         for y in 0..grid.blocks[1] {
@@ -188,7 +188,7 @@ impl Kernel {
 }
 
 struct Thread<'a> {
-    kernel: &'a Kernel,
+    kernel: &'a StandInKernel,
     arguments: &'a [u64],
     grid: Grid,
     place: [u32; 3],
@@ -219,7 +219,7 @@ impl Thread<'_> {
 
     fn step(&mut self, instruction: &Instruction, operands: &[Operand]) -> Result<(), String> {
         let wrong = || format!("kernel `{}`: `{}` is not known here", self.kernel.name, instruction.text);
-        let Kind { bytes, is_float } = instruction.kind;
+        let TypeSuffix { bytes, is_float } = instruction.kind;
         if is_float {
             return Err(wrong());
         }

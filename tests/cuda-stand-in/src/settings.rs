@@ -2,24 +2,24 @@
 
 /// The settings in `CUDA_STAND_IN`.
 #[derive(Debug)]
-pub(crate) struct Settings {
+pub(crate) struct StandInSettings {
     pub(crate) devices: usize,
     pub(crate) memory: usize,
     pub(crate) delay_us: u64,
     pub(crate) seed: u64,
-    pub(crate) failures: Vec<Failure>,
+    pub(crate) failures: Vec<PlannedFailure>,
     pub(crate) lose_at_copy: Option<u64>,
 }
 
 /// A fault: the `at`-th call of `name` returns `code`.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct PlannedFailure {
     pub(crate) name: String,
     pub(crate) at: u64,
     pub(crate) code: u32,
 }
 
-impl Settings {
+impl StandInSettings {
     pub(crate) fn from_env() -> Self {
         Self::parse(&std::env::var("CUDA_STAND_IN").unwrap_or_default())
     }
@@ -35,7 +35,7 @@ impl Settings {
                 "delay_us" => settings.delay_us = number(),
                 "seed" => settings.seed = number(),
                 "lose_at_copy" => settings.lose_at_copy = Some(number()),
-                "fail" => settings.failures.push(Failure::parse(value)),
+                "fail" => settings.failures.push(PlannedFailure::parse(value)),
                 other => panic!("CUDA_STAND_IN: no key `{other}`"),
             }
         }
@@ -43,7 +43,7 @@ impl Settings {
     }
 }
 
-impl Failure {
+impl PlannedFailure {
     fn parse(text: &str) -> Self {
         let parts = text.split_once('@').and_then(|(name, rest)| Some((name, rest.split_once(':')?)));
         let (name, (at, code)) = parts.expect("CUDA_STAND_IN: fail=NAME@N:CODE");

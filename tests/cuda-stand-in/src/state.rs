@@ -10,11 +10,11 @@ use std::{
 };
 
 use crate::{
-    host_memory::HostMemory,
-    memory::DeviceMemory,
-    ptx::Kernel,
-    settings::Settings,
-    stream::{Event, Stream},
+    host_memory::StandInHostMemory,
+    memory::StandInMemory,
+    ptx::StandInKernel,
+    settings::StandInSettings,
+    stream::{StandInEvent, StandInStream},
 };
 
 /// The error code of a call.
@@ -41,13 +41,13 @@ const CONTEXTS: usize = 0x1000;
 const HANDLES: usize = 0x10_0000;
 
 /// The whole state of the stand-in.
-pub(crate) struct State {
-    pub(crate) settings: Settings,
-    pub(crate) memory: DeviceMemory,
-    pub(crate) host: HostMemory,
+pub(crate) struct DriverState {
+    pub(crate) settings: StandInSettings,
+    pub(crate) memory: StandInMemory,
+    pub(crate) host: StandInHostMemory,
     pub(crate) is_initialised: AtomicU64,
     calls: Mutex<HashMap<&'static str, u64>>,
-    devices: Vec<Device>,
+    devices: Vec<StandInDevice>,
     handles: Mutex<HashMap<usize, Handle>>,
     next_handle: AtomicUsize,
     wrong: Mutex<Vec<String>>,
@@ -59,7 +59,7 @@ pub(crate) struct State {
 
 /// A device.
 #[derive(Default)]
-struct Device {
+struct StandInDevice {
     retained: AtomicU64,
     /// If not 0, the error that every call returns.
     lost: AtomicU64,
@@ -68,10 +68,10 @@ struct Device {
 /// The object that a handle refers to.
 #[derive(Clone)]
 pub(crate) enum Handle {
-    Stream(Arc<Stream>),
-    Event(Arc<Event>),
-    Module(usize, Arc<Vec<Kernel>>),
-    Function(usize, Arc<Vec<Kernel>>, usize),
+    Stream(Arc<StandInStream>),
+    Event(Arc<StandInEvent>),
+    Module(usize, Arc<Vec<StandInKernel>>),
+    Function(usize, Arc<Vec<StandInKernel>>, usize),
 }
 
 thread_local! {
@@ -83,16 +83,16 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Returns the state of this process.
-pub(crate) fn state() -> &'static State {
-    static STATE: OnceLock<State> = OnceLock::new();
+pub(crate) fn state() -> &'static DriverState {
+    static STATE: OnceLock<DriverState> = OnceLock::new();
     STATE.get_or_init(|| {
-        let settings = Settings::from_env();
-        State {
-            memory: DeviceMemory::new(settings.devices, settings.memory),
-            host: HostMemory::default(),
+        let settings = StandInSettings::from_env();
+        DriverState {
+            memory: StandInMemory::new(settings.devices, settings.memory),
+            host: StandInHostMemory::default(),
             is_initialised: AtomicU64::new(0),
             calls: Mutex::default(),
-            devices: (0..settings.devices).map(|_| Device::default()).collect(),
+            devices: (0..settings.devices).map(|_| StandInDevice::default()).collect(),
             handles: Mutex::default(),
             next_handle: AtomicUsize::new(HANDLES),
             wrong: Mutex::default(),
@@ -105,7 +105,7 @@ pub(crate) fn state() -> &'static State {
     })
 }
 
-impl State {
+impl DriverState {
     /// Records misuse that a real driver would punish.
     pub(crate) fn wrong(&self, what: String) {
         eprintln!("stand-in: {what}");
@@ -226,9 +226,9 @@ impl State {
         }
     }
 
-    pub(crate) fn stream(&self, number: usize) -> Result<Arc<Stream>, Code> {
+    pub(crate) fn stream(&self, number: usize) -> Result<Arc<StandInStream>, Code> {
         if number <= 2 {
-            return Ok(Stream::default_of(self.current()?));
+            return Ok(StandInStream::default_of(self.current()?));
         }
         match self.find(number)? {
             Handle::Stream(stream) => Ok(stream),
@@ -236,21 +236,21 @@ impl State {
         }
     }
 
-    pub(crate) fn event(&self, number: usize) -> Result<Arc<Event>, Code> {
+    pub(crate) fn event(&self, number: usize) -> Result<Arc<StandInEvent>, Code> {
         match self.find(number)? {
             Handle::Event(event) => Ok(event),
             _ => Err(INVALID_HANDLE),
         }
     }
 
-    pub(crate) fn module(&self, number: usize) -> Result<Arc<Vec<Kernel>>, Code> {
+    pub(crate) fn module(&self, number: usize) -> Result<Arc<Vec<StandInKernel>>, Code> {
         match self.find(number)? {
             Handle::Module(_, kernels) => Ok(kernels),
             _ => Err(INVALID_HANDLE),
         }
     }
 
-    pub(crate) fn function(&self, number: usize) -> Result<(Arc<Vec<Kernel>>, usize), Code> {
+    pub(crate) fn function(&self, number: usize) -> Result<(Arc<Vec<StandInKernel>>, usize), Code> {
         match self.find(number)? {
             Handle::Function(_, kernels, index) => Ok((kernels, index)),
             _ => Err(INVALID_HANDLE),
@@ -258,13 +258,13 @@ impl State {
     }
 
     /// Returns all streams of a device.
-    pub(crate) fn streams(&self, device: usize) -> Vec<Arc<Stream>> {
+    pub(crate) fn streams(&self, device: usize) -> Vec<Arc<StandInStream>> {
         let handles = lock(&self.handles);
         let streams = handles.values().filter_map(|handle| match handle {
             Handle::Stream(stream) if stream.device() == device => Some(stream.clone()),
             _ => None,
         });
-        streams.chain([Stream::default_of(device)]).collect()
+        streams.chain([StandInStream::default_of(device)]).collect()
     }
 
     /// Returns what was done and what was wrong, as JSON.

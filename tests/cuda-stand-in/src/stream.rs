@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::{
-    ptx::{Grid, Kernel},
+    ptx::{Grid, StandInKernel},
     state::{Code, LAUNCH_FAILED, lock, state},
 };
 
@@ -28,15 +28,15 @@ pub(crate) enum Work {
         bytes: usize,
     },
     Wait {
-        event: Arc<Event>,
+        event: Arc<StandInEvent>,
         ticket: u64,
     },
     Record {
-        event: Arc<Event>,
+        event: Arc<StandInEvent>,
         ticket: u64,
     },
     Launch {
-        kernels: Arc<Vec<Kernel>>,
+        kernels: Arc<Vec<StandInKernel>>,
         index: usize,
         arguments: Vec<u64>,
         grid: Grid,
@@ -51,20 +51,20 @@ pub(crate) enum Work {
 }
 
 /// A stream: the sending end of its queue.
-pub(crate) struct Stream {
+pub(crate) struct StandInStream {
     device: usize,
     queue: Mutex<Sender<Work>>,
 }
 
 /// An event: the number of its last recording, and the number of the last one that has happened.
-pub(crate) struct Event {
+pub(crate) struct StandInEvent {
     device: usize,
     recorded: AtomicU64,
     done: Mutex<u64>,
     changed: Condvar,
 }
 
-impl Event {
+impl StandInEvent {
     pub(crate) fn new(device: usize) -> Arc<Self> {
         Arc::new(Self { device, recorded: AtomicU64::new(0), done: Mutex::new(0), changed: Condvar::new() })
     }
@@ -93,18 +93,18 @@ impl Event {
     }
 }
 
-impl Stream {
+impl StandInStream {
     pub(crate) fn new(device: usize) -> Arc<Self> {
         static STREAMS: AtomicU64 = AtomicU64::new(0);
         let seed = state().settings.seed.wrapping_mul(1000) + STREAMS.fetch_add(1, Ordering::Relaxed) + 1;
         let (queue, work) = channel();
-        thread::spawn(move || Worker { device, random: seed }.run(&work));
+        thread::spawn(move || StreamThread { device, random: seed }.run(&work));
         Arc::new(Self { device, queue: Mutex::new(queue) })
     }
 
     /// Returns the default stream of a device.
     pub(crate) fn default_of(device: usize) -> Arc<Self> {
-        static DEFAULTS: OnceLock<Mutex<HashMap<usize, Arc<Stream>>>> = OnceLock::new();
+        static DEFAULTS: OnceLock<Mutex<HashMap<usize, Arc<StandInStream>>>> = OnceLock::new();
         let defaults = DEFAULTS.get_or_init(Mutex::default);
         lock(defaults).entry(device).or_insert_with(|| Self::new(device)).clone()
     }
@@ -118,12 +118,12 @@ impl Stream {
         let _ = lock(&self.queue).send(work);
     }
 
-    pub(crate) fn record(&self, event: &Arc<Event>) {
+    pub(crate) fn record(&self, event: &Arc<StandInEvent>) {
         let ticket = event.recorded.fetch_add(1, Ordering::SeqCst) + 1;
         self.put(Work::Record { event: event.clone(), ticket });
     }
 
-    pub(crate) fn wait(&self, event: &Arc<Event>) {
+    pub(crate) fn wait(&self, event: &Arc<StandInEvent>) {
         self.put(Work::Wait { event: event.clone(), ticket: event.recorded.load(Ordering::SeqCst) });
     }
 
@@ -135,12 +135,12 @@ impl Stream {
     }
 }
 
-struct Worker {
+struct StreamThread {
     device: usize,
     random: u64,
 }
 
-impl Worker {
+impl StreamThread {
     fn run(mut self, work: &Receiver<Work>) {
         while let Ok(work) = work.recv() {
             if let Work::Notify(notify) = work {

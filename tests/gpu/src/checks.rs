@@ -7,8 +7,8 @@ use spdl_core::job::{DType, ImageLayout, Normalise};
 use spdl_gpu::{Device, DeviceBatch, DeviceError, DeviceOptions, Flip, NormaliseColumn, Tensor};
 
 use crate::{
-    feed::{FeedConfig, Refill, SlabKind, label, text, write_pixels},
-    raw::Trainer,
+    feed::{FeedConfig, Refill, SlotMemory, label, text, write_pixels},
+    raw::TrainerContext,
 };
 
 /// The longest wait for a batch.
@@ -159,7 +159,7 @@ fn unit(dtype: DType, value: f64) -> f64 {
 /// soon as it is free. Returns how many batches were read.
 ///
 /// The first batch that was torn.
-pub fn torn(device: &Device, trainer: &Trainer, config: FeedConfig) -> Result<u64, String> {
+pub fn torn(device: &Device, trainer: &TrainerContext, config: FeedConfig) -> Result<u64, String> {
     let options = DeviceOptions { buffers: 2, ..DeviceOptions::default() };
     let stream = trainer.stream();
     let sums = trainer.allocate(config.batches as usize * 8);
@@ -191,6 +191,6 @@ pub fn torn(device: &Device, trainer: &Trainer, config: FeedConfig) -> Result<u6
 
 /// Returns the recipe with another kind of memory for its slots, which are always rewritten.
 #[must_use]
-pub const fn of_slab(config: FeedConfig, slab: SlabKind) -> FeedConfig {
+pub const fn of_slab(config: FeedConfig, slab: SlotMemory) -> FeedConfig {
     FeedConfig { slab, refill: Refill::Always, ..config }
 }

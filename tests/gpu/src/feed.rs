@@ -36,14 +36,14 @@ pub struct FeedConfig {
     /// The number of slots of the slab.
     pub slots: u32,
     /// The memory that the slots are in.
-    pub slab: SlabKind,
+    pub slab: SlotMemory,
     /// When a slot's samples are written.
     pub refill: Refill,
 }
 
 /// The memory that the slots are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SlabKind {
+pub enum SlotMemory {
     /// Shared memory, as on the local queue.
     Shared,
     /// The process's own memory, as with QUIC.
@@ -61,7 +61,7 @@ pub enum Refill {
 
 impl Default for FeedConfig {
     fn default() -> Self {
-        Self { size: [6, 5], samples: 8, batches: 30, slots: 3, slab: SlabKind::Shared, refill: Refill::Always }
+        Self { size: [6, 5], samples: 8, batches: 30, slots: 3, slab: SlotMemory::Shared, refill: Refill::Always }
     }
 }
 
@@ -133,8 +133,8 @@ impl FeedConfig {
         let session = self.session();
         let layout = Arc::new(session.layout());
         let make = match self.slab {
-            SlabKind::Shared => Slab::shared,
-            SlabKind::Private => Slab::private,
+            SlotMemory::Shared => Slab::shared,
+            SlotMemory::Private => Slab::private,
         };
         let slab = make(self.slots, layout.slot_bytes()).expect("memory for a slab");
         let maker = Maker::start(*self, slab.clone(), layout);
@@ -168,12 +168,12 @@ pub struct Maker {
 }
 
 /// Frees a slot and queues it for filling at once.
-struct Freed {
+struct FreedSlot {
     slab: Slab,
     slots: Mutex<Sender<u32>>,
 }
 
-impl FreeSlot for Freed {
+impl FreeSlot for FreedSlot {
     fn free(&self, slot: u32) {
         assert!(self.slab.release(slot), "slot {slot} was published");
         let _ = self.slots.lock().expect("nobody panics here").send(slot);
@@ -187,7 +187,7 @@ impl Maker {
             let _ = free.send(slot);
         }
         let (to_ready, ready) = unbounded_channel();
-        let freed = Arc::new(Freed { slab: slab.clone(), slots: Mutex::new(free) });
+        let freed = Arc::new(FreedSlot { slab: slab.clone(), slots: Mutex::new(free) });
         thread::spawn(move || fill_all(config, &slab, &layout, &slots, &freed, &to_ready));
         Self { ready, end: Position::new(1, 0) }
     }
@@ -198,7 +198,7 @@ fn fill_all(
     slab: &Slab,
     layout: &Arc<Layout>,
     slots: &Receiver<u32>,
-    freed: &Arc<Freed>,
+    freed: &Arc<FreedSlot>,
     ready: &UnboundedSender<Batch>,
 ) {
     let mut filled = vec![false; config.slots as usize];
@@ -272,7 +272,7 @@ impl Source for Maker {
         Err(ClientError::Closed)
     }
 
-    fn delivered(&mut self, _: Progress) {}
+    fn record_progress(&mut self, _: Progress) {}
 
     fn serving(&self) -> Serving {
         Serving::default()

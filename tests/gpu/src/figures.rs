@@ -9,7 +9,7 @@ use spdl_gpu::{Device, DeviceBatch, DeviceError, DeviceOptions, NormaliseColumn}
 use crate::{
     checks::TIMEOUT,
     feed::{FeedConfig, Refill},
-    raw::{Mark, Trainer, TrainerStream},
+    raw::{Mark, TrainerContext, TrainerStream},
 };
 
 /// The bandwidth of copies to the device.
@@ -63,7 +63,7 @@ fn processor_s() -> f64 {
 /// The device's error.
 pub fn bandwidth(
     device: &Device,
-    trainer: &Trainer,
+    trainer: &TrainerContext,
     config: FeedConfig,
     rounds: usize,
 ) -> Result<(Bandwidth, Processor), String> {
@@ -85,7 +85,7 @@ pub fn bandwidth(
 }
 
 /// Measures bare copies, alternately between two buffers on each side.
-fn of_bare_copies(trainer: &Trainer, bytes: usize, batches: u64) -> f64 {
+fn of_bare_copies(trainer: &TrainerContext, bytes: usize, batches: u64) -> f64 {
     let stream = trainer.stream();
     let sides = [0, 1].map(|_| (trainer.allocate_host(bytes), trainer.allocate(bytes)));
     let copy = |count: u64| {
@@ -108,7 +108,7 @@ fn of_bare_copies(trainer: &Trainer, bytes: usize, batches: u64) -> f64 {
 
 /// Measures a loader. Each batch is dropped as soon as a stream of the trainer's waits for it. The batches of the first
 /// two rounds of slots are not timed, because their pages are locked and filled meanwhile.
-fn of_loader(device: &Device, trainer: &Trainer, config: FeedConfig) -> Result<(usize, f64, f64), String> {
+fn of_loader(device: &Device, trainer: &TrainerContext, config: FeedConfig) -> Result<(usize, f64, f64), String> {
     let stream = trainer.stream();
     let config = FeedConfig { batches: config.batches + u64::from(config.slots) * 2, ..config };
     let words = |error: DeviceError| error.to_string();
@@ -138,8 +138,8 @@ const STEP_WORDS: usize = 1024 * THREADS;
 const THREADS: usize = 256;
 
 /// Runs a trainer's steps: a kernel that begins with the batch's pixels, on the trainer's stream.
-struct Steps<'a> {
-    trainer: &'a Trainer,
+struct TrainerSteps<'a> {
+    trainer: &'a TrainerContext,
     stream: TrainerStream,
     out: u64,
     blocks: u32,
@@ -147,9 +147,9 @@ struct Steps<'a> {
     last: Option<Mark>,
 }
 
-impl<'a> Steps<'a> {
+impl<'a> TrainerSteps<'a> {
     /// Makes steps that read as many words of a batch's pixels as the kernel needs, or as there are.
-    fn new(trainer: &'a Trainer, pixel_bytes: usize, rounds: u64) -> Self {
+    fn new(trainer: &'a TrainerContext, pixel_bytes: usize, rounds: u64) -> Self {
         let blocks = (pixel_bytes / 4).min(STEP_WORDS) / THREADS;
         let out = trainer.allocate(blocks * THREADS * 4);
         Self { trainer, stream: trainer.stream(), out, blocks: blocks as u32, rounds, last: None }
@@ -181,7 +181,7 @@ fn pixels(batch: &DeviceBatch) -> Result<(u64, usize), String> {
 /// The device's error.
 pub fn overlap(
     device: &Device,
-    trainer: &Trainer,
+    trainer: &TrainerContext,
     config: FeedConfig,
     normalise: Option<NormaliseColumn>,
     step_ms: f64,
@@ -198,7 +198,7 @@ pub fn overlap(
     let rounds = rounds_for(trainer, address, bytes, step_ms);
     let (mut of_cached, mut of_loader) = (Vec::new(), Vec::new());
     for _ in 0..repeats {
-        let mut steps = Steps::new(trainer, bytes, rounds);
+        let mut steps = TrainerSteps::new(trainer, bytes, rounds);
         steps.step(address);
         let start = Instant::now();
         for _ in 0..config.batches {
@@ -214,7 +214,7 @@ pub fn overlap(
 
 fn steps_with_loader(
     device: &Device,
-    trainer: &Trainer,
+    trainer: &TrainerContext,
     config: FeedConfig,
     options: DeviceOptions,
     bytes: usize,
@@ -225,7 +225,7 @@ fn steps_with_loader(
     let first = u64::from(config.slots) + 2;
     let config = FeedConfig { batches: config.batches + first, ..config };
     let (mut loader, _slab) = config.start(device, options, TIMEOUT).map_err(words)?;
-    let mut steps = Steps::new(trainer, bytes, rounds);
+    let mut steps = TrainerSteps::new(trainer, bytes, rounds);
     let mut start = Instant::now();
     let mut count = 0;
     while let Some(batch) = loader.next_batch().map_err(words)? {
@@ -245,10 +245,10 @@ fn steps_with_loader(
 }
 
 /// Returns the rounds of arithmetic that keep the device busy for about `step_ms`.
-fn rounds_for(trainer: &Trainer, pixels: u64, bytes: usize, step_ms: f64) -> u64 {
+fn rounds_for(trainer: &TrainerContext, pixels: u64, bytes: usize, step_ms: f64) -> u64 {
     let mut rounds = 16;
     loop {
-        let mut steps = Steps::new(trainer, bytes, rounds);
+        let mut steps = TrainerSteps::new(trainer, bytes, rounds);
         steps.step(pixels);
         trainer.synchronise(steps.stream);
         let start = Instant::now();

@@ -8,9 +8,9 @@ use spdl_core::job::DType;
 use spdl_gpu::{Device, DeviceError};
 use spdl_gpu_tests::{
     checks,
-    feed::{FeedConfig, Refill, SlabKind},
+    feed::{FeedConfig, Refill, SlotMemory},
     figures,
-    raw::Trainer,
+    raw::TrainerContext,
 };
 
 /// Checks copies and the kernel, and measures bandwidth and overlap on a GPU.
@@ -37,7 +37,7 @@ struct CheckArgs {
 }
 
 /// The result of one check or measurement.
-struct Row {
+struct CheckResult {
     name: &'static str,
     result: Result<String, String>,
     /// Whether the measurement reaches its target.
@@ -59,11 +59,11 @@ fn main() -> ExitCode {
         }
     };
     let ordinal = args.device.strip_prefix("cuda:").and_then(|text| text.parse().ok()).unwrap_or(0);
-    let trainer = Trainer::new(ordinal);
+    let trainer = TrainerContext::new(ordinal);
     println!("{}, driver {}", trainer.name, trainer.driver_version.map_or("unknown".into(), |v| v.to_string()));
     let (rows, figures) = run(&args, &device, &trainer);
     let mut is_right = true;
-    for Row { name, result, is_reached } in &rows {
+    for CheckResult { name, result, is_reached } in &rows {
         is_right &= result.is_ok() && (*is_reached || !args.strict);
         let mark = match (result, is_reached) {
             (Err(_), _) => "WRONG",
@@ -79,14 +79,15 @@ fn main() -> ExitCode {
     if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run(args: &CheckArgs, device: &Device, trainer: &Trainer) -> (Vec<Row>, Value) {
+fn run(args: &CheckArgs, device: &Device, trainer: &TrainerContext) -> (Vec<CheckResult>, Value) {
     let (size, samples, batches) = if args.quick { ([16, 16], 4, 4) } else { ([224, 224], args.batch, 200) };
-    let config = FeedConfig { size, samples, batches, slots: 6, slab: SlabKind::Shared, refill: Refill::Always };
+    let config = FeedConfig { size, samples, batches, slots: 6, slab: SlotMemory::Shared, refill: Refill::Always };
     let small = FeedConfig { size: [61, 67], samples: 16, batches: 4, ..config };
     let small = if args.quick { FeedConfig { size: [6, 5], batches: 2, ..small } } else { small };
     let mut rows = Vec::new();
-    let mut right = |name, result: Result<String, String>| rows.push(Row { name, result, is_reached: true });
-    for (name, slab) in [("copies from shared memory", SlabKind::Shared), ("copies from own memory", SlabKind::Private)]
+    let mut right = |name, result: Result<String, String>| rows.push(CheckResult { name, result, is_reached: true });
+    for (name, slab) in
+        [("copies from shared memory", SlotMemory::Shared), ("copies from own memory", SlotMemory::Private)]
     {
         let few = FeedConfig { batches: config.batches.min(20), ..config };
         let result = checks::copies(device, checks::of_slab(few, slab));
@@ -102,7 +103,7 @@ fn run(args: &CheckArgs, device: &Device, trainer: &Trainer) -> (Vec<Row>, Value
     let mut figures = json!({});
     let mut figure = |name, result: Result<(String, bool), String>| {
         let is_reached = result.as_ref().is_ok_and(|(_, is_reached)| *is_reached);
-        rows.push(Row { name, result: result.map(|(text, _)| text), is_reached });
+        rows.push(CheckResult { name, result: result.map(|(text, _)| text), is_reached });
     };
     let rounds = if args.quick { 1 } else { args.rounds };
     let result = figures::bandwidth(device, trainer, config, rounds).map(|(copy, processor)| {

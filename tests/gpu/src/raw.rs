@@ -11,7 +11,7 @@ use spdl_gpu::StreamHandle;
 
 /// A device's primary context. It is current on the thread that made it, and must be used on that thread.
 #[derive(Debug)]
-pub struct Trainer {
+pub struct TrainerContext {
     device: sys::CUdevice,
     module: sys::CUmodule,
     /// The device's name.
@@ -40,7 +40,7 @@ macro_rules! call {
     };
 }
 
-impl Trainer {
+impl TrainerContext {
     /// Uses the device of that number, which must have been opened with [`spdl_gpu::Device`] before.
     ///
     /// If a call fails; the same holds for all methods.
@@ -95,8 +95,8 @@ impl Trainer {
         call!(cuMemFreeHost(start.cast()));
     }
 
-    /// Enqueues a bare asynchronous copy to the device, from [`Trainer::allocate_host`]'s memory to
-    /// [`Trainer::allocate`]'s.
+    /// Enqueues a bare asynchronous copy to the device, from [`TrainerContext::allocate_host`]'s memory to
+    /// [`TrainerContext::allocate`]'s.
     pub fn copy(&self, stream: TrainerStream, to: u64, from: *const u8, bytes: usize) {
         call!(cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream.0));
     }
@@ -158,7 +158,7 @@ impl Trainer {
     }
 }
 
-impl Drop for Trainer {
+impl Drop for TrainerContext {
     fn drop(&mut self) {
         let mut context = ptr::null_mut();
         call!(cuModuleUnload(self.module));
@@ -171,7 +171,7 @@ impl TrainerStream {
     /// Returns the handle for a loader.
     #[must_use]
     pub fn handle(self) -> StreamHandle {
-        // SAFETY: `Trainer::end` is called after the batches are dropped.
+        // SAFETY: `TrainerContext::end` is called after the batches are dropped.
         unsafe { StreamHandle::from_raw(self.0 as usize) }
     }
 }

@@ -4,29 +4,29 @@ use spdl_core::messages::{FromCoordinator, Refusal, ToCoordinator};
 
 use crate::{
     asking::Asking,
-    net::Message,
-    process::{Process, Running, Target},
-    world::{Input, World},
+    net::SimMessage,
+    process::{Running, SimProcess, Target},
+    world::{ProcessInput, World},
 };
 
 const AGAIN_US: u64 = 500_000;
 
 pub(crate) struct Admin {
-    pub(crate) process: Process,
+    pub(crate) process: SimProcess,
     pub(crate) asking: Asking,
     /// The orders to carry out; the first is in progress.
-    todo: Vec<Order>,
+    todo: Vec<AdminRequest>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum AdminRequest {
     Submit { job: usize },
     Remove { job: usize },
 }
 
 impl Admin {
     pub(crate) fn new() -> Self {
-        Self { process: Process::new(0), asking: Asking::default(), todo: Vec::new() }
+        Self { process: SimProcess::new(0), asking: Asking::default(), todo: Vec::new() }
     }
 }
 
@@ -35,23 +35,23 @@ impl World {
         self.admin.process.running = Running::Yes;
         self.admin.process.life = 1;
         for job in 1..self.scenario.jobs.len() {
-            self.order(Order::Submit { job });
+            self.order(AdminRequest::Submit { job });
         }
     }
 
     pub(crate) fn submit(&mut self, job: usize) {
         if job > 0 {
-            self.order(Order::Submit { job });
+            self.order(AdminRequest::Submit { job });
         }
     }
 
     /// Removes a submitted job, even if runs train with it.
     pub(crate) fn remove_job(&mut self) {
         let job = 1 + self.dice.index(self.scenario.jobs.len() - 1);
-        self.order(Order::Remove { job });
+        self.order(AdminRequest::Remove { job });
     }
 
-    fn order(&mut self, order: Order) {
+    fn order(&mut self, order: AdminRequest) {
         if self.admin.todo.contains(&order) {
             return;
         }
@@ -65,22 +65,22 @@ impl World {
         let Some(order) = self.admin.todo.first() else { return };
         let name = |job: usize| self.scenario.jobs[job].job.name.clone();
         let question = match *order {
-            Order::Submit { job } => ToCoordinator::SubmitJob { toml: name(job), origin: "admin".to_owned() },
-            Order::Remove { job } => ToCoordinator::RemoveJob { name: name(job) },
+            AdminRequest::Submit { job } => ToCoordinator::SubmitJob { toml: name(job), origin: "admin".to_owned() },
+            AdminRequest::Remove { job } => ToCoordinator::RemoveJob { name: name(job) },
         };
         self.ask(Target::Admin, question);
     }
 
-    pub(crate) fn admin_input(&mut self, input: Input) {
+    pub(crate) fn admin_input(&mut self, input: ProcessInput) {
         match input {
-            Input::AskAgain => self.ask_for_order(),
-            Input::AnswerTimeout { id } => self.answer_timed_out(Target::Admin, id),
+            ProcessInput::AskAgain => self.ask_for_order(),
+            ProcessInput::AnswerTimeout { id } => self.answer_timed_out(Target::Admin, id),
             other => unreachable!("{other:?} is not for the admin"),
         }
     }
 
-    pub(crate) fn admin_receives(&mut self, message: Message) {
-        if let Message::Answer { id, body, .. } = message {
+    pub(crate) fn admin_receives(&mut self, message: SimMessage) {
+        if let SimMessage::Answer { id, body, .. } = message {
             self.answered(Target::Admin, id, *body);
         }
     }
@@ -88,11 +88,11 @@ impl World {
     pub(crate) fn admin_answered(&mut self, answer: FromCoordinator) {
         let order = self.admin.todo[0];
         match (order, answer) {
-            (Order::Submit { job }, FromCoordinator::Done) => self.job_is_there(job),
-            (Order::Remove { .. }, FromCoordinator::Done) => self.coverage.count("job_removed"),
+            (AdminRequest::Submit { job }, FromCoordinator::Done) => self.job_is_there(job),
+            (AdminRequest::Remove { .. }, FromCoordinator::Done) => self.coverage.count("job_removed"),
             // The answer to an earlier attempt was lost.
             (
-                Order::Remove { .. },
+                AdminRequest::Remove { .. },
                 FromCoordinator::Refused(Refusal::UnknownJob { .. } | Refusal::JobFailed { .. }),
             ) => {}
             (_, FromCoordinator::Refused(Refusal::Unwritable { .. })) => {
@@ -106,6 +106,6 @@ impl World {
     }
 
     pub(crate) fn admin_unanswered(&mut self) {
-        self.remind(AGAIN_US, Target::Admin, Input::AskAgain);
+        self.remind(AGAIN_US, Target::Admin, ProcessInput::AskAgain);
     }
 }

@@ -9,9 +9,9 @@ use spdl_core::{
 
 use crate::{
     coordinator::{address_of, coordinator_at},
-    net::{ConnId, Message},
+    net::{ConnId, SimMessage},
     process::Target,
-    world::{Input, World},
+    world::{ProcessInput, World},
 };
 
 /// The time limits for an answer to a client and to a worker, and the extra time over a new connection.
@@ -113,8 +113,8 @@ impl World {
         asking.next += 1;
         asking.conn = Some((at, conn));
         asking.open = Some(Open { id, body: body.clone() });
-        self.send(conn, 0, Message::Ask { id, body: Box::new(body) });
-        self.remind(timeout_us, target, Input::AnswerTimeout { id });
+        self.send(conn, 0, SimMessage::Ask { id, body: Box::new(body) });
+        self.remind(timeout_us, target, ProcessInput::AnswerTimeout { id });
     }
 
     pub(crate) fn answered(&mut self, target: Target, id: u64, answer: FromCoordinator) {

@@ -14,11 +14,11 @@ use spdl_core::{
 
 use crate::{
     asking::Asking,
-    net::{ConnId, Message},
-    process::{Process, Running, Target},
+    net::{ConnId, SimMessage},
+    process::{Running, SimProcess, Target},
     slab::{Content, SharedSlab, slab},
     worker::worker_at,
-    world::{Input, World},
+    world::{ProcessInput, World},
 };
 
 /// The time limit for the leave request.
@@ -26,8 +26,8 @@ const NOTICE_US: u64 = 1_500_000;
 /// Why a link is lost whose task ended.
 const TASK_ENDED: &str = "its task ended";
 
-pub(crate) struct ClientProcess {
-    pub(crate) process: Process,
+pub(crate) struct SimClient {
+    pub(crate) process: SimProcess,
     pub(crate) asking: Asking,
     core: SessionCore,
     pub(crate) launcher: usize,
@@ -40,10 +40,10 @@ pub(crate) struct ClientProcess {
     answered_era: u32,
     links: BTreeMap<LinkId, LinkEnd>,
     /// Batches that arrived and are not handed over yet.
-    pending: BTreeMap<(LinkId, u32), Batch>,
-    ready: VecDeque<Ready>,
+    pending: BTreeMap<(LinkId, u32), SlotBatch>,
+    ready: VecDeque<ReadyItem>,
     /// Batches that the trainer holds.
-    held: VecDeque<Batch>,
+    held: VecDeque<SlotBatch>,
     is_busy: bool,
     pub(crate) position: Position,
     pub(crate) receipt: Receipt,
@@ -61,36 +61,36 @@ struct LinkEnd {
     /// The slab, once the link is attached.
     slab: Option<SharedSlab>,
     next: u64,
-    early: BTreeMap<u64, Message>,
+    early: BTreeMap<u64, SimMessage>,
 }
 
 /// A batch in a slot.
 #[derive(Clone, Debug)]
-pub(crate) struct Batch {
+pub(crate) struct SlotBatch {
     link: LinkId,
     slot: u32,
     slab: SharedSlab,
     content: Rc<Content>,
 }
 
-enum Ready {
-    Batch(Batch),
+enum ReadyItem {
+    Batch(SlotBatch),
     End(Position),
 }
 
-impl Batch {
+impl SlotBatch {
     /// Returns whether the slot still holds what it held when the batch arrived.
     fn is_whole(&self) -> bool {
         self.slab.borrow()[self.slot as usize].as_ref() == Some(&self.content)
     }
 }
 
-impl ClientProcess {
+impl SimClient {
     pub(crate) fn new(
         join_request: JoinRequest,
         timing: Timing,
         (launcher, launch): (usize, u64),
-        mut process: Process,
+        mut process: SimProcess,
         now_us: u64,
     ) -> Self {
         let rank = join_request.rank;
@@ -121,40 +121,40 @@ impl ClientProcess {
     }
 
     fn batches(&self) -> usize {
-        let ready = self.ready.iter().filter(|ready| matches!(ready, Ready::Batch(_))).count();
+        let ready = self.ready.iter().filter(|ready| matches!(ready, ReadyItem::Batch(_))).count();
         self.pending.len() + ready + self.held.len()
     }
 }
 
 impl World {
-    pub(crate) fn client_input(&mut self, client: usize, input: Input) {
+    pub(crate) fn client_input(&mut self, client: usize, input: ProcessInput) {
         let now_ms = self.clients[client].process.clock.read_ms(self.now_us);
         let state = &mut self.clients[client];
         match input {
-            Input::Wake => {
+            ProcessInput::Wake => {
                 state.armed_us = None;
                 state.core.handle_timeout(now_ms);
             }
-            Input::Core(event) => {
+            ProcessInput::Core(event) => {
                 if matches!(&*event, SessionEvent::Answered(answer) if matches!(**answer, FromCoordinator::Joined { .. }))
                 {
                     state.era = state.answered_era;
                 }
                 state.core.handle(now_ms, *event);
             }
-            Input::Filled { link, sequence, batch } => {
+            ProcessInput::Filled { link, sequence, batch } => {
                 let (slot, from, next) = (batch.slot, batch.content.from, batch.content.next);
                 state.pending.insert((link, slot), batch);
                 state.core.handle(now_ms, SessionEvent::Filled { link, sequence, slot, from, next });
             }
-            Input::AnswerTimeout { id } => self.answer_timed_out(Target::Client(client), id),
-            Input::Trained => self.on_trained(client),
-            Input::Close => {
+            ProcessInput::AnswerTimeout { id } => self.answer_timed_out(Target::Client(client), id),
+            ProcessInput::Trained => self.on_trained(client),
+            ProcessInput::Close => {
                 state.is_closing = true;
                 state.core.handle(now_ms, SessionEvent::Close);
-                self.remind(NOTICE_US, Target::Client(client), Input::Exit);
+                self.remind(NOTICE_US, Target::Client(client), ProcessInput::Exit);
             }
-            Input::Exit => return self.kill_client(client),
+            ProcessInput::Exit => return self.kill_client(client),
             other => unreachable!("{other:?} is not for a client"),
         }
         self.after_client(client);
@@ -192,12 +192,12 @@ impl World {
         let at_us = state.process.clock.true_us(wake_ms).max(self.now_us + 1);
         if state.armed_us.is_none_or(|armed_us| at_us < armed_us) {
             state.armed_us = Some(at_us);
-            self.remind(at_us - self.now_us, Target::Client(client), Input::Wake);
+            self.remind(at_us - self.now_us, Target::Client(client), ProcessInput::Wake);
         }
     }
 
     /// Sends an event through the channel that the core's task reads.
-    fn tell(&mut self, client: usize, input: Input) {
+    fn tell(&mut self, client: usize, input: ProcessInput) {
         // Sometimes the task is delayed by the scheduler of the host.
         let most_us = if self.dice.percent(15) { 50_000 } else { 500 };
         let delay_us = self.dice.within(1, most_us);
@@ -208,7 +208,7 @@ impl World {
     }
 
     fn tell_core(&mut self, client: usize, event: SessionEvent) {
-        self.tell(client, Input::Core(Box::new(event)));
+        self.tell(client, ProcessInput::Core(Box::new(event)));
     }
 
     pub(crate) fn client_answered(&mut self, client: usize, answer: FromCoordinator) {
@@ -230,15 +230,15 @@ impl World {
             SessionEffect::Free { link, slot } => self.free(client, link, slot),
             SessionEffect::HandOver { link, slot } => {
                 let batch =
-                    self.clients[client].pending.remove(&(link, slot)).expect("a batch that came in is pending");
-                self.clients[client].ready.push_back(Ready::Batch(batch));
+                    self.clients[client].pending.remove(&(link, slot)).expect("a batch that has arrived is pending");
+                self.clients[client].ready.push_back(ReadyItem::Batch(batch));
             }
             SessionEffect::Discard { link, slot } => {
                 self.coverage.count("batch_of_a_left_link_discarded");
                 self.clients[client].pending.remove(&(link, slot));
                 self.tell_core(client, SessionEvent::Freed { link, slot });
             }
-            SessionEffect::End { position } => self.clients[client].ready.push_back(Ready::End(position)),
+            SessionEffect::End { position } => self.clients[client].ready.push_back(ReadyItem::End(position)),
             SessionEffect::Fail(error) => self.on_failed(client, &error),
             SessionEffect::Log(note) => self.on_log_of_client(client, &note),
         }
@@ -287,7 +287,7 @@ impl World {
             }
             RankError::Refused(Refusal::UnknownJob { .. }) => {
                 self.coverage.count("rank_ended_as_its_job_is_gone");
-                self.job_gone(client);
+                self.job_removed(client);
             }
             RankError::Refused(Refusal::JobFailed { .. }) | RankError::Fault { .. } => {
                 let job = self.scenario.runs[self.clients[client].launcher].0;
@@ -322,7 +322,7 @@ impl World {
         state.links.insert(link, end);
         let session = Box::new(state.core.session().expect("a rank attaches after it joined").clone());
         let rank = state.rank;
-        self.send(conn, 0, Message::Attach { session, rank, from, slots });
+        self.send(conn, 0, SimMessage::Attach { session, rank, from, slots });
     }
 
     fn detach(&mut self, client: usize, link: LinkId) {
@@ -343,10 +343,10 @@ impl World {
 
     fn free(&mut self, client: usize, link: LinkId, slot: u32) {
         let state = &self.clients[client];
-        let of_it = |batch: &Batch| batch.link == link && batch.slot == slot;
+        let of_it = |batch: &SlotBatch| batch.link == link && batch.slot == slot;
         let mut ready = state.ready.iter().filter_map(|ready| match ready {
-            Ready::Batch(batch) => Some(batch),
-            Ready::End(_) => None,
+            ReadyItem::Batch(batch) => Some(batch),
+            ReadyItem::End(_) => None,
         });
         if ready.any(of_it) || state.held.iter().any(of_it) {
             return self.fail(format!("client {client} gives slot {slot} back while its batch is in use"));
@@ -357,7 +357,7 @@ impl World {
             slab.borrow_mut()[slot as usize] = None;
         }
         let conn = end.conn;
-        self.send(conn, 0, Message::Freed { slot });
+        self.send(conn, 0, SimMessage::Freed { slot });
     }
 
     pub(crate) fn client_lost(&mut self, client: usize, conn: ConnId, cause: &str) {
@@ -369,8 +369,8 @@ impl World {
         self.after_client(client);
     }
 
-    pub(crate) fn client_receives(&mut self, client: usize, conn: ConnId, message: Message) {
-        if let Message::Answer { era, id, body } = message {
+    pub(crate) fn client_receives(&mut self, client: usize, conn: ConnId, message: SimMessage) {
+        if let SimMessage::Answer { era, id, body } = message {
             let state = &mut self.clients[client];
             if state.asking.awaits(id) && matches!(*body, FromCoordinator::Joined { .. }) {
                 state.answered_era = era;
@@ -381,17 +381,17 @@ impl World {
         let mut links = self.clients[client].links.iter();
         let Some(link) = links.find(|(_, end)| end.conn == conn).map(|(link, _)| *link) else { return };
         match message {
-            Message::Attached { slots, slab: shared } => {
+            SimMessage::Attached { slots, slab: shared } => {
                 let end = self.clients[client].links.get_mut(&link).expect("it was just found");
                 end.slab = Some(shared.unwrap_or_else(|| slab(slots)));
                 self.tell_core(client, SessionEvent::Attached { link, slots });
                 self.hear_early(client, link);
             }
-            Message::Leaving => self.tell_core(client, SessionEvent::Leaving { link }),
-            Message::Fault { message, is_retryable } => {
+            SimMessage::Leaving => self.tell_core(client, SessionEvent::Leaving { link }),
+            SimMessage::Fault { message, is_retryable } => {
                 self.tell_core(client, SessionEvent::Fault { link, message, is_retryable });
             }
-            Message::Filled { sequence, .. } | Message::End { sequence, .. } => {
+            SimMessage::Filled { sequence, .. } | SimMessage::End { sequence, .. } => {
                 let end = self.clients[client].links.get_mut(&link).expect("it was just found");
                 if sequence > end.next {
                     self.coverage.count("batches_overtook_each_other");
@@ -414,11 +414,11 @@ impl World {
                 _ => return,
             };
             match message {
-                Message::Filled { sequence, slot, content } => {
+                SimMessage::Filled { sequence, slot, content } => {
                     end.next += 1;
                     self.hear_filled(client, link, &slab, sequence, slot, content);
                 }
-                Message::End { sequence, position } => {
+                SimMessage::End { sequence, position } => {
                     self.tell_core(client, SessionEvent::End { link, sequence, position });
                 }
                 _ => unreachable!("only batches and the end are in order"),
@@ -444,8 +444,8 @@ impl World {
         let Some(content) = slab.borrow()[slot as usize].clone() else {
             return self.fail(format!("client {client} is told of slot {slot}, which holds no batch"));
         };
-        let batch = Batch { link, slot, slab: slab.clone(), content };
-        self.tell(client, Input::Filled { link, sequence, batch });
+        let batch = SlotBatch { link, slot, slab: slab.clone(), content };
+        self.tell(client, ProcessInput::Filled { link, sequence, batch });
     }
 
     /// Lets the trainer take its next batch, if it may.
@@ -456,13 +456,13 @@ impl World {
             return;
         }
         match self.clients[client].ready.pop_front().expect("it is not empty") {
-            Ready::Batch(batch) => self.take(client, batch),
-            Ready::End(position) => self.take_end(client, position),
+            ReadyItem::Batch(batch) => self.take(client, batch),
+            ReadyItem::End(position) => self.take_end(client, position),
         }
         self.rank_stepped(client);
     }
 
-    fn take(&mut self, client: usize, batch: Batch) {
+    fn take(&mut self, client: usize, batch: SlotBatch) {
         if !batch.is_whole() {
             return self.fail(format!("client {client} takes a batch from slot {} that has changed", batch.slot));
         }
@@ -482,7 +482,7 @@ impl World {
         state.is_busy = true;
         self.delivered(client);
         let step_us = self.dice.within(1_000, self.scenario.step_us);
-        self.remind(step_us, Target::Client(client), Input::Trained);
+        self.remind(step_us, Target::Client(client), ProcessInput::Trained);
     }
 
     /// Checks that, well into the calm phase, no rank continues in a superseded session or with a removed job.
@@ -543,6 +543,6 @@ impl World {
         state.held.clear();
         self.note(format_args!("client {client} is gone"));
         self.close_all(Target::Client(client));
-        self.rank_gone(client);
+        self.rank_removed(client);
     }
 }

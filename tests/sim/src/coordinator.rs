@@ -2,8 +2,8 @@
 
 use spdl_core::{
     coordinator::{
-        Answer, Change, ClusterNote, ConnectionId, Coordinator, Durability, Durable, Effect, NearestThenLeastLoaded,
-        RequestPeer, Role, WorkerGone,
+        Answer, Change, ClusterNote, ConnectionId, CoordinatorCore, Durability, Durable, Effect,
+        NearestThenLeastLoaded, RequestPeer, Role, WorkerGone,
     },
     messages::{FromCoordinator, Refusal, ToCoordinator},
     mutations::{Mutation, mutated},
@@ -11,9 +11,9 @@ use spdl_core::{
 
 use crate::{
     election::Candidacy,
-    net::{ConnId, Message},
-    process::{Process, Running, Target},
-    world::{Action, Event, Input, World},
+    net::{ConnId, SimMessage},
+    process::{Running, SimProcess, Target},
+    world::{Action, Event, ProcessInput, World},
     writer::{Asked, Reply, Writer},
 };
 
@@ -21,8 +21,8 @@ use crate::{
 const TICK_US: u64 = 200_000;
 const HEARTBEAT_ANSWER_TIMEOUT_US: u64 = 1_000_000;
 
-pub(crate) struct CoordinatorProcess {
-    pub(crate) process: Process,
+pub(crate) struct SimCoordinator {
+    pub(crate) process: SimProcess,
     /// Present while it leads.
     pub(crate) lead: Option<Lead>,
     /// Its part in the election, if the state is in etcd.
@@ -35,16 +35,16 @@ pub(crate) struct CoordinatorProcess {
 pub(crate) struct Lead {
     /// The term; later leaders have a greater one.
     pub(crate) term: u64,
-    core: Coordinator,
+    core: CoordinatorCore,
     pub(crate) durability: Durability,
     /// The latest time passed to the core, which is the core's time should the clock step back.
     newest_ms: u64,
     pub(crate) writer: Writer,
 }
 
-impl CoordinatorProcess {
+impl SimCoordinator {
     pub(crate) fn new(host: usize) -> Self {
-        Self { process: Process::new(host), lead: None, candidacy: Candidacy::default(), dies_writing: false }
+        Self { process: SimProcess::new(host), lead: None, candidacy: Candidacy::default(), dies_writing: false }
     }
 
     pub(crate) fn status(&self) -> Option<spdl_core::coordinator::Status> {
@@ -74,7 +74,7 @@ impl World {
             let durable = self.state.durable();
             self.begin_lead(at, 0, durable, None);
         }
-        self.remind(TICK_US, Target::Coordinator(at), Input::Tick);
+        self.remind(TICK_US, Target::Coordinator(at), ProcessInput::Tick);
     }
 
     /// Makes a coordinator the leader, starting from the durable state.
@@ -97,7 +97,7 @@ impl World {
             }
         }
         self.note(format_args!("coordinator {at} leads in term {term}"));
-        let core = Coordinator::new(self.scenario.config, Box::new(NearestThenLeastLoaded), durable, now_ms);
+        let core = CoordinatorCore::new(self.scenario.config, Box::new(NearestThenLeastLoaded), durable, now_ms);
         let durability = Durability::new(self.etcd.is_some());
         let lead = Lead { term, core, durability, newest_ms: now_ms, writer: Writer::new(fence) };
         self.coordinators[at].lead = Some(lead);
@@ -145,7 +145,7 @@ impl World {
     pub(crate) fn run_core<R>(
         &mut self,
         at: usize,
-        event: impl FnOnce(&mut Coordinator, u64) -> R,
+        event: impl FnOnce(&mut CoordinatorCore, u64) -> R,
     ) -> (R, Vec<Change>) {
         let coordinator = &mut self.coordinators[at];
         let now_ms = coordinator.process.clock.read_ms(self.now_us);
@@ -190,10 +190,10 @@ impl World {
         }
     }
 
-    pub(crate) fn coordinator_input(&mut self, at: usize, input: Input) {
+    pub(crate) fn coordinator_input(&mut self, at: usize, input: ProcessInput) {
         match input {
-            Input::Tick => {
-                self.remind(TICK_US, Target::Coordinator(at), Input::Tick);
+            ProcessInput::Tick => {
+                self.remind(TICK_US, Target::Coordinator(at), ProcessInput::Tick);
                 if self.coordinators[at].lead.is_none() {
                     return;
                 }
@@ -205,19 +205,19 @@ impl World {
                 self.hand_over_changes(at, changes, None);
             }
             // In the calm phase no more faults happen, not even a kill that was scheduled before.
-            Input::DieWriting if self.is_calm => {}
-            Input::DieWriting => {
+            ProcessInput::DieWriting if self.is_calm => {}
+            ProcessInput::DieWriting => {
                 self.coverage.count("coordinator_killed_while_it_wrote_changes_that_belong_together");
                 self.kill_coordinator(at);
                 let away_us = self.dice.within(1_000, 2_000_000);
                 self.schedule(away_us, Event::World(Action::Start(Target::Coordinator(at))));
             }
-            Input::Written => self.on_file_written(at),
-            Input::RetryWrite => self.retry_write(at),
-            Input::HeartbeatTimeout { conn, id } => self.on_heartbeat_timeout(at, conn, id),
-            Input::Election { timer } => self.on_election(at, timer),
-            Input::EtcdAnswer { call, answer } => self.on_etcd_answer(at, call, *answer),
-            Input::EtcdTimeout { call } => self.on_etcd_timeout(at, call),
+            ProcessInput::Written => self.on_file_written(at),
+            ProcessInput::RetryWrite => self.retry_write(at),
+            ProcessInput::HeartbeatTimeout { conn, id } => self.on_heartbeat_timeout(at, conn, id),
+            ProcessInput::Election { timer } => self.on_election(at, timer),
+            ProcessInput::EtcdAnswer { call, answer } => self.on_etcd_answer(at, call, *answer),
+            ProcessInput::EtcdTimeout { call } => self.on_etcd_timeout(at, call),
             other => unreachable!("{other:?} is not for a coordinator"),
         }
     }
@@ -226,8 +226,8 @@ impl World {
         self.coordinators[at].lead.as_ref().map_or(0, |lead| lead.newest_ms)
     }
 
-    pub(crate) fn coordinator_receives(&mut self, at: usize, conn: ConnId, message: Message) {
-        let Message::Ask { id, body } = message else { unreachable!("{message:?} is not for a coordinator") };
+    pub(crate) fn coordinator_receives(&mut self, at: usize, conn: ConnId, message: SimMessage) {
+        let SimMessage::Ask { id, body } = message else { unreachable!("{message:?} is not for a coordinator") };
         if !self.is_open(conn, 0) {
             self.coverage.count("late_question_answered");
         }
@@ -269,7 +269,11 @@ impl World {
             self.fail(problem);
         }
         if matches!(*body, ToCoordinator::WorkerHeartbeat(_)) && (terms.waits || !changes.is_empty()) {
-            self.remind(HEARTBEAT_ANSWER_TIMEOUT_US, Target::Coordinator(at), Input::HeartbeatTimeout { conn, id });
+            self.remind(
+                HEARTBEAT_ANSWER_TIMEOUT_US,
+                Target::Coordinator(at),
+                ProcessInput::HeartbeatTimeout { conn, id },
+            );
         }
         let asked = match *body {
             ToCoordinator::Join(join) => Asked::Join(join.job, join.run),
@@ -306,7 +310,7 @@ impl World {
             self.coverage.count("deposed_coordinator_answered_as_its_clock_stood_still");
         }
         if term == self.latest_term
-            && let Err(problem) = self.on_told(asked, &body)
+            && let Err(problem) = self.on_reported_bad(asked, &body)
         {
             self.fail(problem);
         }
@@ -314,18 +318,16 @@ impl World {
     }
 
     /// Informs the oracle of a reply from the latest leader.
-    fn on_told(&mut self, asked: Asked, body: &FromCoordinator) -> Result<(), String> {
+    fn on_reported_bad(&mut self, asked: Asked, body: &FromCoordinator) -> Result<(), String> {
         match (asked, body) {
             (Asked::Join(job, run), FromCoordinator::Joined { session, .. }) => self.oracle.told(&(job, run), session),
-            (Asked::Join(job, _), FromCoordinator::Refused(Refusal::UnknownJob { .. })) => {
-                self.oracle.told_unknown(&job)
-            }
+            (Asked::Join(job, _), FromCoordinator::Refused(Refusal::UnknownJob { .. })) => self.oracle.on_unknown(&job),
             (Asked::Submit(job), FromCoordinator::Done) => {
-                self.oracle.told_about_job(&job, false, self.now_us);
+                self.oracle.on_job_error(&job, false, self.now_us);
                 Ok(())
             }
             (Asked::Remove(job), FromCoordinator::Done) => {
-                self.oracle.told_about_job(&job, true, self.now_us);
+                self.oracle.on_job_error(&job, true, self.now_us);
                 Ok(())
             }
             _ => Ok(()),
@@ -340,13 +342,13 @@ impl World {
     }
 
     fn answer(&mut self, _at: usize, conn: ConnId, id: u64, reply: FromCoordinator) {
-        self.send(conn, 1, Message::Answer { era: self.oracle.era(), id, body: Box::new(reply) });
+        self.send(conn, 1, SimMessage::Answer { era: self.oracle.era(), id, body: Box::new(reply) });
     }
 }
 
 impl World {
     /// Schedules an event from a process to itself.
-    pub(crate) fn remind(&mut self, delay_us: u64, target: Target, input: Input) {
+    pub(crate) fn remind(&mut self, delay_us: u64, target: Target, input: ProcessInput) {
         let life = self.process(target).life;
         self.schedule(delay_us, Event::Input { target, life, input });
     }

@@ -8,7 +8,7 @@ use spdl_core::coordinator::usable_lease;
 use crate::{
     etcd::{EtcdAnswer, Question},
     process::Target,
-    world::{Input, World},
+    world::{ProcessInput, World},
 };
 
 /// As in the shell: the number of renewals within the time of a lease, and the pause after a failed one.
@@ -23,19 +23,19 @@ pub(crate) struct Candidacy {
     /// The lease that it holds or may hold.
     lease: Option<u64>,
     /// The calls in progress: that of the election or renewal, and that of the reads and writes of the state.
-    electing: Option<(u64, Step)>,
+    electing: Option<(u64, ElectionStep)>,
     storing: Option<(u64, Storing)>,
     calls: u64,
     timer: u64,
     /// When the call in progress was made, by the coordinator's own clock.
     asked_ms: u64,
-    leadership: Option<Leadership>,
+    leadership: Option<ElectionState>,
     /// The leader, as far as this coordinator knows.
     behind: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Leadership {
+struct ElectionState {
     term: u64,
     lease: u64,
     /// Until when it is certain to lead, by its own clock.
@@ -43,7 +43,7 @@ struct Leadership {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum ElectionStep {
     Revoke,
     Look,
     Grant,
@@ -106,7 +106,7 @@ impl World {
         let candidacy = self.candidacy(at);
         candidacy.timer += 1;
         let timer = candidacy.timer;
-        self.remind(delay_us, Target::Coordinator(at), Input::Election { timer });
+        self.remind(delay_us, Target::Coordinator(at), ProcessInput::Election { timer });
     }
 
     fn call(&mut self, at: usize, question: Question) -> u64 {
@@ -123,11 +123,11 @@ impl World {
         if is_commit {
             self.may_die_writing(at, delay_us);
         }
-        self.remind(timeout_us, Target::Coordinator(at), Input::EtcdTimeout { call });
+        self.remind(timeout_us, Target::Coordinator(at), ProcessInput::EtcdTimeout { call });
         call
     }
 
-    fn elect(&mut self, at: usize, step: Step, question: Question) {
+    fn elect(&mut self, at: usize, step: ElectionStep, question: Question) {
         let call = self.call(at, question);
         self.candidacy(at).electing = Some((call, step));
     }
@@ -145,13 +145,13 @@ impl World {
         let leadership = self.candidacy(at).leadership;
         match leadership {
             Some(_) if !self.lease_is_valid(at) => self.lose(at),
-            Some(Leadership { lease, .. }) => {
+            Some(ElectionState { lease, .. }) => {
                 self.candidacy(at).asked_ms = self.read_ms(at);
-                self.elect(at, Step::Renew, Question::Renew { lease });
+                self.elect(at, ElectionStep::Renew, Question::Renew { lease });
             }
             None => match self.candidacy(at).lease {
-                Some(lease) => self.elect(at, Step::Revoke, Question::Revoke { lease }),
-                None => self.elect(at, Step::Look, Question::Look),
+                Some(lease) => self.elect(at, ElectionStep::Revoke, Question::Revoke { lease }),
+                None => self.elect(at, ElectionStep::Look, Question::Look),
             },
         }
     }
@@ -193,37 +193,37 @@ impl World {
         }
     }
 
-    fn elected(&mut self, at: usize, step: Step, answer: EtcdAnswer) {
+    fn elected(&mut self, at: usize, step: ElectionStep, answer: EtcdAnswer) {
         match (step, answer) {
-            (Step::Revoke, EtcdAnswer::Done) => {
+            (ElectionStep::Revoke, EtcdAnswer::Done) => {
                 self.candidacy(at).lease = None;
-                self.elect(at, Step::Look, Question::Look);
+                self.elect(at, ElectionStep::Look, Question::Look);
             }
-            (Step::Look, EtcdAnswer::Held(None)) => {
+            (ElectionStep::Look, EtcdAnswer::Held(None)) => {
                 self.coordinators[at].process.clock.is_off = false;
                 self.candidacy(at).asked_ms = self.read_ms(at);
-                self.elect(at, Step::Grant, Question::Grant);
+                self.elect(at, ElectionStep::Grant, Question::Grant);
             }
-            (Step::Look | Step::Take, EtcdAnswer::Held(behind)) => {
-                if step == Step::Take {
+            (ElectionStep::Look | ElectionStep::Take, EtcdAnswer::Held(behind)) => {
+                if step == ElectionStep::Take {
                     self.coverage.count("election_lost");
                 }
                 self.stand_by(at, behind);
             }
-            (Step::Grant, EtcdAnswer::Granted { lease }) => {
+            (ElectionStep::Grant, EtcdAnswer::Granted { lease }) => {
                 self.candidacy(at).lease = Some(lease);
-                self.elect(at, Step::Take, Question::TakeKey { lease });
+                self.elect(at, ElectionStep::Take, Question::TakeKey { lease });
             }
-            (Step::Take, EtcdAnswer::Won { term }) => {
+            (ElectionStep::Take, EtcdAnswer::Won { term }) => {
                 let until_ms = self.end_of_lease_ms(at);
                 let candidacy = self.candidacy(at);
                 let lease = candidacy.lease.expect("the key hangs on it");
-                candidacy.leadership = Some(Leadership { term, lease, until_ms });
+                candidacy.leadership = Some(ElectionState { term, lease, until_ms });
                 candidacy.behind = None;
                 self.renew_after(at, self.lease_us() / RENEWALS);
                 self.store(at, Storing::Load, Question::Load);
             }
-            (Step::Renew, EtcdAnswer::Done) => {
+            (ElectionStep::Renew, EtcdAnswer::Done) => {
                 if self.lease_is_valid(at) {
                     let until_ms = self.end_of_lease_ms(at);
                     let leadership = self.candidacy(at).leadership.as_mut().expect("its lease is valid");
@@ -231,13 +231,13 @@ impl World {
                 }
                 self.renew_after(at, self.lease_us() / RENEWALS);
             }
-            (Step::Renew, EtcdAnswer::Gone) => {
+            (ElectionStep::Renew, EtcdAnswer::Gone) => {
                 if self.lease_is_valid(at) {
                     self.coverage.count("coordinator_was_deposed_while_it_believed_that_it_led");
                 }
                 self.lose(at);
             }
-            (Step::Renew, _) => self.renew_after(at, RETRY_US),
+            (ElectionStep::Renew, _) => self.renew_after(at, RETRY_US),
             _ => self.stand_by(at, None),
         }
     }
@@ -266,7 +266,7 @@ impl World {
     }
 
     fn stored(&mut self, at: usize, storing: Storing, answer: EtcdAnswer) {
-        let Some(Leadership { term, .. }) = self.candidacy(at).leadership else { return };
+        let Some(ElectionState { term, .. }) = self.candidacy(at).leadership else { return };
         let fence = |world: &mut Self, fence| {
             world.coordinators[at].lead.as_mut().expect("it writes").writer.fence = fence;
         };

@@ -11,7 +11,7 @@ use spdl_core::{
 use crate::{
     dice::Dice,
     process::Target,
-    world::{Event, Input, World},
+    world::{Event, ProcessInput, World},
 };
 
 /// The longest delay before an expired lease is noticed, and the longest delay of a request or an answer on a normal
@@ -22,7 +22,7 @@ const CALL_US: u64 = 4_000;
 const SLOW_US: u64 = 9_000_000;
 
 #[derive(Debug, Default)]
-pub(crate) struct Etcd {
+pub(crate) struct SimEtcd {
     /// The number of writes.
     revision: u64,
     leader: Option<LeaderKey>,
@@ -104,7 +104,7 @@ pub(crate) enum EtcdAnswer {
     Away,
 }
 
-impl Etcd {
+impl SimEtcd {
     pub(crate) fn new(coordinators: usize) -> Self {
         Self { paths: vec![Path::default(); coordinators], ..Self::default() }
     }
@@ -166,7 +166,7 @@ impl World {
             self.coverage.count("answer_of_etcd_lost");
             return;
         }
-        let input = Input::EtcdAnswer { call, answer: Box::new(answer) };
+        let input = ProcessInput::EtcdAnswer { call, answer: Box::new(answer) };
         self.schedule(delay_us, Event::Input { target: Target::Coordinator(from), life, input });
     }
 
@@ -189,7 +189,7 @@ impl World {
             Question::Grant => {
                 etcd.granted += 1;
                 let lease = etcd.granted;
-                etcd.leases.insert(lease, Etcd::expiry(now_us, ttl_us, &mut self.dice));
+                etcd.leases.insert(lease, SimEtcd::expiry(now_us, ttl_us, &mut self.dice));
                 EtcdAnswer::Granted { lease }
             }
             Question::TakeKey { lease } => match etcd.leader.filter(|_| !mutated(Mutation::TakeHeldKey)) {
@@ -205,7 +205,7 @@ impl World {
             },
             Question::Renew { lease } => match etcd.leases.get_mut(&lease) {
                 Some(expires_us) => {
-                    *expires_us = (*expires_us).max(Etcd::expiry(now_us, ttl_us, &mut self.dice));
+                    *expires_us = (*expires_us).max(SimEtcd::expiry(now_us, ttl_us, &mut self.dice));
                     EtcdAnswer::Done
                 }
                 None => EtcdAnswer::Gone,

@@ -4,8 +4,8 @@ use spdl_core::messages::Transport;
 
 use crate::{
     process::{Running, Target},
-    world::{Action, Event, Input, World},
-    writer::Disk,
+    world::{Action, Event, ProcessInput, World},
+    writer::SimDisk,
 };
 
 /// A kind of fault. Each seed has only some kinds, so that those often coincide.
@@ -246,7 +246,7 @@ impl World {
             self.process_mut(target).clock.step(step_ms);
         }
         if let Target::Client(_) = target {
-            self.remind(1, target, Input::Wake);
+            self.remind(1, target, ProcessInput::Wake);
         }
     }
 
@@ -327,7 +327,7 @@ impl World {
         self.paths.mend_all();
         self.store.away_until_us = 0;
         self.store.slow_until_us = 0;
-        self.state.disk = Disk::default();
+        self.state.disk = SimDisk::default();
         if let Some(etcd) = &mut self.etcd {
             etcd.mend();
         }
@@ -336,7 +336,7 @@ impl World {
             self.coordinators[at].dies_writing = false;
             if self.etcd.is_none() {
                 // Writes in progress complete as well.
-                self.remind(1_000, Target::Coordinator(at), Input::Written);
+                self.remind(1_000, Target::Coordinator(at), ProcessInput::Written);
             }
         }
         if self.coordinators.len() == 1 {

@@ -12,11 +12,11 @@ use spdl_core::{
 };
 
 use crate::{
-    client::ClientProcess,
-    process::{Process, Target},
+    client::SimClient,
+    process::{SimProcess, Target},
     scenario::Restarts,
     worker::node_of,
-    world::{Action, Event, Input, World},
+    world::{Action, Event, ProcessInput, World},
 };
 
 /// The launches of a run, one after the other.
@@ -81,7 +81,7 @@ impl World {
     }
 
     /// Handles a rank that was told that its job is gone: the job is submitted again, or the run given up.
-    pub(crate) fn job_gone(&mut self, client: usize) {
+    pub(crate) fn job_removed(&mut self, client: usize) {
         let launcher = self.clients[client].launcher;
         let job = self.scenario.runs[launcher].0;
         let is_current = self.clients[client].launch == self.launchers[launcher].current.number;
@@ -108,7 +108,7 @@ impl World {
         self.launchers[launcher].is_given_up = true;
         for other in 0..self.clients.len() {
             if self.clients[other].launcher == launcher {
-                self.remind(10_000_000, Target::Client(other), Input::Exit);
+                self.remind(10_000_000, Target::Client(other), ProcessInput::Exit);
             }
         }
     }
@@ -189,11 +189,11 @@ impl World {
             socket: None,
             coordinators: "c".into(),
         };
-        let mut process = Process::new(host);
+        let mut process = SimProcess::new(host);
         process.start(self.now_us, self.scenario.drift, &mut self.dice);
         // Coordinators that are down for long must not end a launch in the simulation.
         let timing = Timing { join_timeout_ms: 10_000_000, ..Timing::default() };
-        self.clients.push(ClientProcess::new(join_request, timing, (launcher, launch), process, self.now_us));
+        self.clients.push(SimClient::new(join_request, timing, (launcher, launch), process, self.now_us));
         self.launchers[launcher].current.ranks[rank as usize] = Some(client);
         self.after_client(client);
     }
@@ -205,7 +205,7 @@ impl World {
         if !self.scenario.is_lockstep || state.launch != launch.number {
             return !self.scenario.is_lockstep;
         }
-        let start = |client: &ClientProcess| client.session.as_ref().map(|session| session.start);
+        let start = |client: &SimClient| client.session.as_ref().map(|session| session.start);
         launch.ranks.iter().all(|peer| {
             let Some(peer) = peer.map(|peer| &self.clients[peer]) else { return false };
             start(peer) == start(state) && (peer.position >= state.position || peer.is_ended)
@@ -269,13 +269,13 @@ impl World {
         }
         for rank in ranks {
             let delay_us = self.dice.within(0, 300_000);
-            self.remind(delay_us, Target::Client(rank), Input::Close);
+            self.remind(delay_us, Target::Client(rank), ProcessInput::Close);
         }
         if self.is_calm {
             // Ranks left over from older launches would wait for the other ranks of their launch.
             for client in 0..self.clients.len() {
                 if self.clients[client].launcher == launcher {
-                    self.remind(10_000_000, Target::Client(client), Input::Exit);
+                    self.remind(10_000_000, Target::Client(client), ProcessInput::Exit);
                 }
             }
         } else {
@@ -311,7 +311,7 @@ impl World {
     }
 
     /// Handles the end of a rank's process; if that was too early, it is restarted.
-    pub(crate) fn rank_gone(&mut self, client: usize) {
+    pub(crate) fn rank_removed(&mut self, client: usize) {
         let state = &self.clients[client];
         let launcher = state.launcher;
         let launch = &self.launchers[launcher].current;
@@ -363,7 +363,7 @@ impl World {
         for rank in ranks.into_iter().flatten() {
             let is_late = self.dice.percent(10);
             let delay_us = self.dice.within(0, if is_late { 12_000_000 } else { 1_000_000 });
-            let input = if is_polite { Input::Close } else { Input::Exit };
+            let input = if is_polite { ProcessInput::Close } else { ProcessInput::Exit };
             self.remind(delay_us, Target::Client(rank), input);
         }
     }

@@ -32,7 +32,7 @@ pub use coverage::{Coverage, EXPECTED};
 
 /// The result of a seed.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct SeedOutcome {
     /// A hash of all events in order: the same for the same seed.
     pub trace_hash: u64,
     /// How often each kind of event happened.
@@ -45,7 +45,7 @@ pub struct Outcome {
 
 /// Runs a seed; `is_shown` prints its trace. A failed assertion in a core fails the seed.
 #[must_use]
-pub fn run(seed: u64, is_shown: bool) -> Outcome {
+pub fn run(seed: u64, is_shown: bool) -> SeedOutcome {
     let mut world = world::World::new(seed, is_shown);
     let result = catch_unwind(AssertUnwindSafe(|| world.run()));
     let failure = match result {
@@ -56,7 +56,7 @@ pub fn run(seed: u64, is_shown: bool) -> Outcome {
             Some(format!("at {} ms: panic: {}", world.now_us / 1_000, text.unwrap_or_default()))
         }
     };
-    Outcome {
+    SeedOutcome {
         trace_hash: world.hash(),
         coverage: std::mem::take(&mut world.coverage),
         virtual_ms: world.now_us / 1_000,

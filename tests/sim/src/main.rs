@@ -13,7 +13,7 @@ use clap::Parser;
 #[cfg(feature = "mutations")]
 use spdl_core::mutations::{Mutation, activate};
 #[cfg(feature = "mutations")]
-use spdl_sim::Outcome;
+use spdl_sim::SeedOutcome;
 use spdl_sim::{Coverage, any_seed, run};
 
 /// One seed in this many is run twice, to check that it gives the same trace.
@@ -144,7 +144,7 @@ fn mutations(name: &str, first: u64, count: u64, is_shown: bool) -> ExitCode {
             scope.spawn(|| {
                 while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
                     activate(Some(*bug));
-                    let found: Option<(u64, Outcome)> = (first..first + count)
+                    let found: Option<(u64, SeedOutcome)> = (first..first + count)
                         .map(|seed| (seed, run(seed, is_shown)))
                         .find(|(_, outcome)| outcome.failure.is_some());
                     match found {

@@ -26,7 +26,7 @@ pub(crate) type ConnId = u64;
 pub(crate) type Side = usize;
 
 #[derive(Clone, Debug)]
-pub(crate) enum Message {
+pub(crate) enum SimMessage {
     Ask {
         id: u64,
         body: Box<ToCoordinator>,
@@ -69,7 +69,7 @@ pub(crate) enum Message {
     Closed,
 }
 
-impl Message {
+impl SimMessage {
     const fn name(&self) -> &'static str {
         match self {
             Self::Ask { .. } => "ask",
@@ -92,19 +92,19 @@ impl Message {
 }
 
 #[derive(Debug)]
-pub(crate) struct End {
+pub(crate) struct ConnectionEnd {
     pub(crate) target: Target,
     life: u32,
     pub(crate) is_open: bool,
     heard_us: u64,
     /// The messages on their way to this end, in order.
-    coming: VecDeque<Message>,
+    coming: VecDeque<SimMessage>,
     last_us: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Conn {
-    pub(crate) ends: [End; 2],
+    pub(crate) ends: [ConnectionEnd; 2],
     pub(crate) transport: Transport,
 }
 
@@ -147,7 +147,7 @@ impl World {
         let id = self.next_conn;
         self.next_conn += 1;
         let now_us = self.now_us;
-        let ends = [from, to].map(|target| End {
+        let ends = [from, to].map(|target| ConnectionEnd {
             target,
             life: self.process(target).life,
             is_open: true,
@@ -168,7 +168,7 @@ impl World {
     }
 
     /// Sends a message to the other end.
-    pub(crate) fn send(&mut self, conn: ConnId, from: Side, message: Message) {
+    pub(crate) fn send(&mut self, conn: ConnId, from: Side, message: SimMessage) {
         if !self.is_open(conn, from) {
             return;
         }
@@ -176,7 +176,7 @@ impl World {
         self.send_after(delay_us, conn, from, message);
     }
 
-    fn send_after(&mut self, delay_us: u64, conn: ConnId, from: Side, message: Message) {
+    fn send_after(&mut self, delay_us: u64, conn: ConnId, from: Side, message: SimMessage) {
         let to = 1 - from;
         let Some(Conn { ends, transport }) = self.conns.get_mut(&conn) else { return };
         let on_its_own = *transport == Transport::Quic && message.has_own_stream();
@@ -205,7 +205,7 @@ impl World {
     /// Closes this end and notifies the other one.
     pub(crate) fn close(&mut self, conn: ConnId, side: Side) {
         if self.is_open(conn, side) {
-            self.send(conn, side, Message::Closed);
+            self.send(conn, side, SimMessage::Closed);
             self.shut(conn, side);
         }
     }
@@ -222,7 +222,7 @@ impl World {
     /// packets to its UDP port, which peers notice when they can reach the host.
     pub(crate) fn close_all(&mut self, target: Target) {
         let life = self.process(target).life;
-        let of_it = |end: &End| end.target == target && end.life == life && end.is_open;
+        let of_it = |end: &ConnectionEnd| end.target == target && end.life == life && end.is_open;
         let open: Vec<(ConnId, Side)> = self
             .conns
             .iter()
@@ -233,7 +233,7 @@ impl World {
                 Transport::Local => self.dice.within(10, 100),
                 _ => self.dice.within(1_000, 1_100_000),
             };
-            self.send_after(delay_us, conn, side, Message::Closed);
+            self.send_after(delay_us, conn, side, SimMessage::Closed);
             self.shut(conn, side);
         }
     }
@@ -254,7 +254,7 @@ impl World {
                 }
                 // A stopped process learns of it when it resumes.
                 Running::Stopped => {
-                    let closed = Event::Packet { conn, to: *side, message: Some(Message::Closed) };
+                    let closed = Event::Packet { conn, to: *side, message: Some(SimMessage::Closed) };
                     self.process_mut(target).held.push_back(closed);
                 }
                 Running::Dead => {}
@@ -262,7 +262,7 @@ impl World {
         }
     }
 
-    pub(crate) fn on_packet(&mut self, conn: ConnId, to: Side, message: Option<Message>) {
+    pub(crate) fn on_packet(&mut self, conn: ConnId, to: Side, message: Option<SimMessage>) {
         let Some(state) = self.conns.get(&conn) else { return };
         let (from_end, to_end) = (&state.ends[1 - to], &state.ends[to]);
         if !to_end.is_open {
@@ -285,7 +285,7 @@ impl World {
             let is_back_free = !self.paths.is_cut(receiver.host, sender.host);
             self.shut(conn, to);
             if is_back_free {
-                self.send_after(self.now_us % 700, conn, to, Message::Closed);
+                self.send_after(self.now_us % 700, conn, to, SimMessage::Closed);
             }
             return;
         }
@@ -303,14 +303,14 @@ impl World {
             }
         };
         self.note(format_args!("conn {conn} brings {target:?} `{}`", message.name()));
-        if matches!(message, Message::Closed) {
+        if matches!(message, SimMessage::Closed) {
             self.shut(conn, to);
             return self.lost(target, conn, "it was closed");
         }
         self.receive(target, conn, message);
     }
 
-    fn receive(&mut self, target: Target, conn: ConnId, message: Message) {
+    fn receive(&mut self, target: Target, conn: ConnId, message: SimMessage) {
         match target {
             Target::Coordinator(at) => self.coordinator_receives(at, conn, message),
             Target::Worker(worker) => self.worker_receives(worker, conn, message),

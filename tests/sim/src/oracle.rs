@@ -21,7 +21,7 @@ type RunKey = (String, String);
 
 /// A session as the answers about it describe it.
 #[derive(Debug)]
-struct Known {
+struct ObservedSession {
     run: RunKey,
     world: u32,
     start: Position,
@@ -32,7 +32,7 @@ struct Known {
     heard_ms: BTreeMap<u32, Option<u64>>,
 }
 
-impl Known {
+impl ObservedSession {
     /// Returns the last position that every rank had acknowledged.
     fn acknowledged(&self) -> Position {
         let everyone = self.ranks.len() == self.world as usize;
@@ -55,7 +55,7 @@ struct Cursor {
 /// What a coordinator must know from its start and its requests; other coordinators may know more meanwhile.
 #[derive(Debug, Default)]
 struct View {
-    known: BTreeMap<SessionId, Known>,
+    known: BTreeMap<SessionId, ObservedSession>,
     /// The positions that were acknowledged and are not durable yet, and since when.
     lagging: VecDeque<(u64, SessionId, u32, Position)>,
     durable: BTreeMap<(SessionId, u32), Position>,
@@ -63,7 +63,7 @@ struct View {
 
 impl View {
     /// Returns the newest session of a run.
-    fn newest(&self, run: &RunKey) -> Option<(SessionId, &Known)> {
+    fn newest(&self, run: &RunKey) -> Option<(SessionId, &ObservedSession)> {
         self.known.iter().rev().find(|(_, known)| known.run == *run).map(|(id, known)| (*id, known))
     }
 
@@ -75,7 +75,7 @@ impl View {
 
 /// What the durable state has held of a session.
 #[derive(Debug, Default)]
-struct Kept {
+struct StoredSession {
     is_superseded: bool,
     is_deleted: bool,
     acknowledged: BTreeMap<u32, Position>,
@@ -103,7 +103,7 @@ enum Fate {
 
 /// A bad sample in a worker's heartbeat: its job, and the number of decisions about the job at that time.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct ReportedBadSample {
     era: u32,
     decisions: u64,
     job: String,
@@ -118,7 +118,7 @@ pub(crate) struct Oracle {
     /// The view of each coordinator.
     views: BTreeMap<usize, View>,
     /// What the durable state holds of each session.
-    kept: BTreeMap<SessionId, Kept>,
+    kept: BTreeMap<SessionId, StoredSession>,
     /// The sessions that clients take part in: the run, the number of ranks, and the start.
     adopted: BTreeMap<SessionId, (RunKey, u32, Position)>,
     /// The same, including sessions of jobs that were removed.
@@ -146,7 +146,7 @@ impl Oracle {
             for rank in &session.ranks {
                 view.durable.insert((session.id, rank.rank), rank.acknowledged);
             }
-            let known = Known {
+            let known = ObservedSession {
                 run: (session.job.clone(), session.run.clone()),
                 world: session.world,
                 start: session.start,
@@ -252,8 +252,8 @@ impl Oracle {
 
     /// Records the bad samples that a coordinator confirmed, if its state and their jobs are unchanged since they were
     /// sent.
-    pub(crate) fn bad_samples_heard(&mut self, told: Vec<Told>) {
-        for Told { era, decisions, job, sample } in told {
+    pub(crate) fn bad_samples_heard(&mut self, told: Vec<ReportedBadSample>) {
+        for ReportedBadSample { era, decisions, job, sample } in told {
             let now = self.jobs.get(&job).map_or((Fate::There, 0), |job| (job.fate, job.decisions));
             if era == self.era && now == (Fate::There, decisions) {
                 self.bad_heard.insert((job, sample));
@@ -262,9 +262,9 @@ impl Oracle {
     }
 
     /// Describes a bad sample that a worker is about to report.
-    pub(crate) fn told_bad(&self, job: &str, sample: u64) -> Told {
+    pub(crate) fn reported_bad(&self, job: &str, sample: u64) -> ReportedBadSample {
         let decisions = self.jobs.get(job).map_or(0, |job| job.decisions);
-        Told { era: self.era, decisions, job: job.to_owned(), sample }
+        ReportedBadSample { era: self.era, decisions, job: job.to_owned(), sample }
     }
 
     /// Returns whether a job exists; jobs of the jobs directory always do.
@@ -291,13 +291,13 @@ impl Oracle {
     }
 
     /// Records that the admin was told that its request is done.
-    pub(crate) fn told_about_job(&mut self, job: &str, is_removal: bool, now_us: u64) {
+    pub(crate) fn on_job_error(&mut self, job: &str, is_removal: bool, now_us: u64) {
         let submitted = self.jobs.entry(job.to_owned()).or_default();
         submitted.fate = if is_removal { Fate::Removed { since_us: now_us } } else { Fate::There };
     }
 
     /// Checks the answer to a rank that there is no such job.
-    pub(crate) fn told_unknown(&self, job: &str) -> Result<(), String> {
+    pub(crate) fn on_unknown(&self, job: &str) -> Result<(), String> {
         match self.fate(job) {
             Fate::There => Err(format!("a rank is told that there is no job `{job}`, and there is")),
             _ => Ok(()),

@@ -25,7 +25,7 @@ pub(crate) enum Running {
 }
 
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct SimProcess {
     pub(crate) life: u32,
     pub(crate) running: Running,
     pub(crate) host: usize,
@@ -36,7 +36,7 @@ pub(crate) struct Process {
     pub(crate) held: VecDeque<Event>,
 }
 
-impl Process {
+impl SimProcess {
     pub(crate) fn new(host: usize) -> Self {
         Self {
             life: 0,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use spdl_core::{
     Fingerprint,
     client::AllowedTransports,
-    coordinator::Config,
+    coordinator::CoordinatorConfig,
     job::{BadSamples, Column, ColumnKind, DType, EpochEnd, IntColumn, Job, OrderParams},
     order::{BatchParams, Plan},
 };
@@ -29,14 +29,14 @@ pub(crate) enum Restarts {
 
 /// A job and the dataset that it reads.
 #[derive(Debug)]
-pub(crate) struct Dataset {
+pub(crate) struct JobDataset {
     pub(crate) job: Job,
     pub(crate) plan: Plan,
     /// The samples whose bytes do not decode.
     pub(crate) bad: BTreeSet<u64>,
 }
 
-impl Dataset {
+impl JobDataset {
     pub(crate) fn batch_params(&self, global_batch: u32) -> BatchParams {
         self.job.batches(global_batch)
     }
@@ -53,7 +53,7 @@ impl Dataset {
 #[derive(Debug)]
 pub(crate) struct Scenario {
     /// The first job is in the coordinators' jobs directory; the others are submitted.
-    pub(crate) jobs: Vec<Dataset>,
+    pub(crate) jobs: Vec<JobDataset>,
     /// The runs that train at the same time: the index of the job, and the run's name.
     pub(crate) runs: Vec<(usize, String)>,
     /// The number of hosts with a worker each; ranks are spread over them. Coordinators have hosts of their own.
@@ -83,7 +83,7 @@ pub(crate) struct Scenario {
     /// Whether the client reports QUIC batches to its core as they arrive instead of in order.
     pub(crate) is_unordered: bool,
     pub(crate) transports: AllowedTransports,
-    pub(crate) config: Config,
+    pub(crate) config: CoordinatorConfig,
     pub(crate) step_us: u64,
     pub(crate) fill_us: u64,
     pub(crate) disk_us: u64,
@@ -99,7 +99,7 @@ impl Scenario {
     pub(crate) fn new(dice: &mut Dice) -> Self {
         let has_several = dice.percent(20);
         let jobs = if has_several { dice.pick(&[1, 2, 2]) } else { 1 };
-        let jobs: Vec<Dataset> = (0..jobs).map(|number| dataset(number, dice)).collect();
+        let jobs: Vec<JobDataset> = (0..jobs).map(|number| dataset(number, dice)).collect();
         let runs = if has_several { dice.pick(&[2, 2, 3]) } else { 1 };
         let runs: Vec<(usize, String)> = (0..runs)
             .map(|run| match run % jobs.len() {
@@ -142,7 +142,7 @@ impl Scenario {
                 AllowedTransports::Auto,
                 AllowedTransports::Quic,
             ]),
-            config: Config { liveness_ms, ..Config::default() },
+            config: CoordinatorConfig { liveness_ms, ..CoordinatorConfig::default() },
             step_us: dice.pick(&[5_000, 50_000, 300_000, 1_000_000]),
             fill_us: dice.pick(&[5_000, 50_000, 300_000]),
             disk_us: dice.pick(&[200, 5_000, 200_000]),
@@ -154,7 +154,7 @@ impl Scenario {
     }
 
     /// Returns the dataset of the job with that name.
-    pub(crate) fn dataset(&self, name: &str) -> &Dataset {
+    pub(crate) fn dataset(&self, name: &str) -> &JobDataset {
         self.jobs.iter().find(|dataset| dataset.job.name == name).expect("there are no other jobs")
     }
 
@@ -173,7 +173,7 @@ impl Scenario {
     }
 }
 
-fn dataset(number: usize, dice: &mut Dice) -> Dataset {
+fn dataset(number: usize, dice: &mut Dice) -> JobDataset {
     let blocks: Vec<u32> = (0..dice.within(4, 24)).map(|_| dice.within(1, 16) as u32).collect();
     let blocks = if blocks.iter().sum::<u32>() < 20 { vec![8; 5] } else { blocks };
     let samples: u64 = blocks.iter().map(|block| u64::from(*block)).sum();
@@ -213,5 +213,5 @@ fn dataset(number: usize, dice: &mut Dice) -> Dataset {
         order,
         columns: vec![Column::new("label", "cls", ColumnKind::Int(IntColumn), DType::I64)],
     };
-    Dataset { job, plan, bad }
+    JobDataset { job, plan, bad }
 }

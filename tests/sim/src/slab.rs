@@ -6,7 +6,7 @@ use spdl_core::Position;
 
 /// An entry of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct SlotEntry {
     pub(crate) at: Position,
     pub(crate) id: u64,
     pub(crate) flags: u32,
@@ -19,14 +19,14 @@ pub(crate) struct Content {
     pub(crate) world: u32,
     pub(crate) from: Position,
     pub(crate) next: Position,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<SlotEntry>,
 }
 
 /// The slots; `None` where a slot is empty or only partly written.
-pub(crate) type Slab = Vec<Option<Rc<Content>>>;
+pub(crate) type SlotContents = Vec<Option<Rc<Content>>>;
 
 /// Memory that two processes may have mapped.
-pub(crate) type SharedSlab = Rc<RefCell<Slab>>;
+pub(crate) type SharedSlab = Rc<RefCell<SlotContents>>;
 
 pub(crate) fn slab(slots: u32) -> SharedSlab {
     Rc::new(RefCell::new(vec![None; slots as usize]))

@@ -20,16 +20,16 @@ use spdl_core::{
 
 use crate::{
     asking::Asking,
-    net::{ConnId, Message},
-    oracle::Told,
-    process::{Process, Running, Target},
-    scenario::{Dataset, SLOW_FILL},
-    slab::{Content, Entry, SharedSlab, slab},
-    world::{Action, Event, Input, World},
+    net::{ConnId, SimMessage},
+    oracle::ReportedBadSample,
+    process::{Running, SimProcess, Target},
+    scenario::{JobDataset, SLOW_FILL},
+    slab::{Content, SharedSlab, SlotEntry, slab},
+    world::{Action, Event, ProcessInput, World},
 };
 
 /// The largest number of bad samples in a heartbeat: fewer than in the shell, so that they are split.
-const BAD_PER_BEAT: usize = 2;
+const BAD_PER_HEARTBEAT: usize = 2;
 /// As in the shell: the pause until the next heartbeat if there are more bad samples, and after a refusal.
 const MORE_BAD_US: u64 = 20_000;
 const REFUSED_US: u64 = 500_000;
@@ -44,14 +44,14 @@ const CLOSE_US: u64 = 300_000;
 const STORE_ATTEMPTS: u32 = 8;
 const STORE_PAUSE_US: u64 = 400_000;
 
-pub(crate) struct WorkerProcess {
-    pub(crate) process: Process,
+pub(crate) struct SimWorker {
+    pub(crate) process: SimProcess,
     pub(crate) asking: Asking,
     id: WorkerId,
-    feeds: BTreeMap<ConnId, Feed>,
+    feeds: BTreeMap<ConnId, SimFeed>,
     bad: BadLedger,
     /// The bad samples in the heartbeat in progress.
-    told: Vec<Told>,
+    told: Vec<ReportedBadSample>,
     failures: u32,
     beating: Beating,
     shutdown: Shutdown,
@@ -91,7 +91,7 @@ enum Shutdown {
 }
 
 /// A rank that is served.
-struct Feed {
+struct SimFeed {
     /// Present once the dataset is open.
     core: Option<FeedCore>,
     session: Session,
@@ -114,10 +114,10 @@ pub(crate) struct Store {
     pub(crate) slow_until_us: u64,
 }
 
-impl WorkerProcess {
+impl SimWorker {
     pub(crate) fn new(host: usize) -> Self {
         Self {
-            process: Process::new(host),
+            process: SimProcess::new(host),
             asking: Asking::default(),
             id: WorkerId(0),
             feeds: BTreeMap::new(),
@@ -177,14 +177,14 @@ impl World {
         if self.workers[worker].shutdown == Shutdown::Running {
             self.workers[worker].shutdown = Shutdown::Draining;
             self.leave_after(worker, NOTICE_US);
-            self.beat_at_once(worker);
+            self.heartbeat_at_once(worker);
         }
     }
 
     fn leave_after(&mut self, worker: usize, delay_us: u64) {
         let timer = self.workers[worker].leave_timer + 1;
         self.workers[worker].leave_timer = timer;
-        self.remind(delay_us, Target::Worker(worker), Input::Leave { timer });
+        self.remind(delay_us, Target::Worker(worker), ProcessInput::Leave { timer });
     }
 
     fn on_leave(&mut self, worker: usize) {
@@ -206,7 +206,7 @@ impl World {
         self.workers[worker].shutdown = shutdown;
         for conn in conns {
             match shutdown {
-                Shutdown::Announced => self.send(conn, 1, Message::Leaving),
+                Shutdown::Announced => self.send(conn, 1, SimMessage::Leaving),
                 _ => self.end_feed(worker, conn),
             }
         }
@@ -228,20 +228,20 @@ impl World {
         self.schedule(away_us, Event::World(Action::Start(Target::Worker(worker))));
     }
 
-    pub(crate) fn worker_input(&mut self, worker: usize, input: Input) {
+    pub(crate) fn worker_input(&mut self, worker: usize, input: ProcessInput) {
         let target = Target::Worker(worker);
         match input {
-            Input::Beat { timer } => {
+            ProcessInput::Beat { timer } => {
                 let state = &self.workers[worker];
                 let is_due = matches!(state.beating, Beating::Resting { .. } | Beating::BackingOff);
                 if is_due && timer == state.beat_timer {
                     self.beat(worker);
                 }
             }
-            Input::AnswerTimeout { id } => self.answer_timed_out(target, id),
-            Input::Opened { conn } => self.on_opened(worker, conn),
-            Input::FillDone { conn, sequence, attempts } => self.on_fill_done(worker, conn, sequence, attempts),
-            Input::Leave { timer } => {
+            ProcessInput::AnswerTimeout { id } => self.answer_timed_out(target, id),
+            ProcessInput::Opened { conn } => self.on_opened(worker, conn),
+            ProcessInput::FillDone { conn, sequence, attempts } => self.on_fill_done(worker, conn, sequence, attempts),
+            ProcessInput::Leave { timer } => {
                 if timer == self.workers[worker].leave_timer {
                     self.on_leave(worker);
                 }
@@ -257,11 +257,13 @@ impl World {
         self.leave_when_served(worker);
     }
 
-    pub(crate) fn worker_receives(&mut self, worker: usize, conn: ConnId, message: Message) {
+    pub(crate) fn worker_receives(&mut self, worker: usize, conn: ConnId, message: SimMessage) {
         match message {
-            Message::Answer { id, body, .. } => self.answered(Target::Worker(worker), id, *body),
-            Message::Attach { session, rank, from, slots } => self.on_attach(worker, conn, *session, rank, from, slots),
-            Message::Freed { slot } => {
+            SimMessage::Answer { id, body, .. } => self.answered(Target::Worker(worker), id, *body),
+            SimMessage::Attach { session, rank, from, slots } => {
+                self.on_attach(worker, conn, *session, rank, from, slots)
+            }
+            SimMessage::Freed { slot } => {
                 let Some(feed) = self.workers[worker].feeds.get_mut(&conn) else { return };
                 let is_lent = feed.core.as_mut().is_some_and(|core| core.handle_freed(slot));
                 if !is_lent {
@@ -281,7 +283,7 @@ impl World {
         let is_full = !self.is_calm && self.workers[worker].feeds.len() >= self.scenario.max_ranks;
         if is_full || self.dice.percent(self.scenario.refused_percent) {
             self.coverage.count(if is_full { "rank_refused_at_the_limit" } else { "rank_refused_for_memory" });
-            self.send(conn, 1, Message::Fault { message: "there is no room".into(), is_retryable: true });
+            self.send(conn, 1, SimMessage::Fault { message: "there is no room".into(), is_retryable: true });
             return self.close(conn, 1);
         }
         // If memory is short, the rank gets fewer slots.
@@ -289,7 +291,7 @@ impl World {
         let transport = self.conns[&conn].transport;
         let slab = slab(slots);
         let shared = (transport == Transport::Local).then(|| slab.clone());
-        let feed = Feed {
+        let feed = SimFeed {
             core: None,
             session,
             rank,
@@ -302,14 +304,14 @@ impl World {
             failed: BTreeSet::new(),
         };
         self.workers[worker].feeds.insert(conn, feed);
-        self.send(conn, 1, Message::Attached { slots, slab: shared });
+        self.send(conn, 1, SimMessage::Attached { slots, slab: shared });
         let open_us = self.dice.within(100, 20_000);
-        self.remind(open_us, Target::Worker(worker), Input::Opened { conn });
+        self.remind(open_us, Target::Worker(worker), ProcessInput::Opened { conn });
     }
 
     fn on_opened(&mut self, worker: usize, conn: ConnId) {
         if self.now_us < self.store.away_until_us {
-            return self.remind(STORE_PAUSE_US, Target::Worker(worker), Input::Opened { conn });
+            return self.remind(STORE_PAUSE_US, Target::Worker(worker), ProcessInput::Opened { conn });
         }
         let Some(feed) = self.workers[worker].feeds.get_mut(&conn) else { return };
         let dataset = self.scenario.dataset(&feed.session.job.name);
@@ -327,12 +329,12 @@ impl World {
                 FeedEffect::Prepare(_) => {}
                 FeedEffect::Fill { sequence, slot, step } => self.fill(worker, conn, sequence, slot, &step),
                 FeedEffect::HandOver { sequence, slot } => self.hand_over(worker, conn, sequence, slot),
-                FeedEffect::End { sequence, position } => self.send(conn, 1, Message::End { sequence, position }),
+                FeedEffect::End { sequence, position } => self.send(conn, 1, SimMessage::End { sequence, position }),
                 FeedEffect::Fail { sequence } => {
                     let is_retryable = !feed.failed.contains(&sequence);
                     let why = if is_retryable { "the store is away" } else { "too many bad samples" };
                     let message = format!("batch {sequence}: {why}");
-                    self.send(conn, 1, Message::Fault { message, is_retryable });
+                    self.send(conn, 1, SimMessage::Fault { message, is_retryable });
                     self.end_feed(worker, conn);
                 }
             }
@@ -366,7 +368,7 @@ impl World {
             }
             Some(entry)
         });
-        let entries: Option<Vec<Entry>> = entries.collect();
+        let entries: Option<Vec<SlotEntry>> = entries.collect();
         if entries.is_none() {
             feed.failed.insert(sequence);
         }
@@ -380,7 +382,7 @@ impl World {
         feed.filling.insert(slot, Rc::new(content));
         let is_slow = self.now_us < self.store.slow_until_us || self.dice.percent(2);
         let fill_us = self.dice.within(500, self.scenario.fill_us) * if is_slow { SLOW_FILL } else { 1 };
-        self.remind(fill_us, Target::Worker(worker), Input::FillDone { conn, sequence, attempts: 0 });
+        self.remind(fill_us, Target::Worker(worker), ProcessInput::FillDone { conn, sequence, attempts: 0 });
     }
 
     fn on_fill_done(&mut self, worker: usize, conn: ConnId, sequence: u64, attempts: u32) {
@@ -389,7 +391,7 @@ impl World {
         let cannot = feed.failed.contains(&sequence);
         let Some(core) = feed.core.as_mut() else { return };
         if is_away && attempts < STORE_ATTEMPTS {
-            let again = Input::FillDone { conn, sequence, attempts: attempts + 1 };
+            let again = ProcessInput::FillDone { conn, sequence, attempts: attempts + 1 };
             return self.remind(STORE_PAUSE_US, Target::Worker(worker), again);
         }
         if cannot {
@@ -410,12 +412,12 @@ impl World {
         feed.batches += 1;
         feed.slab.borrow_mut()[slot as usize] = Some(content.clone());
         let content = (feed.transport == Transport::Quic).then_some(content);
-        self.send(conn, 1, Message::Filled { sequence, slot, content });
+        self.send(conn, 1, SimMessage::Filled { sequence, slot, content });
     }
 }
 
 /// Decodes an entry under the worker's policy for bad samples; returns `None` if the job fails.
-fn decode(item: &Item, dataset: &Dataset, ledger: &mut BadLedger) -> Option<Entry> {
+fn decode(item: &Item, dataset: &JobDataset, ledger: &mut BadLedger) -> Option<SlotEntry> {
     let mut flags = match item.kind {
         ItemKind::Sample => 0,
         ItemKind::Padding => entry_flags::PADDING,
@@ -451,5 +453,5 @@ fn decode(item: &Item, dataset: &Dataset, ledger: &mut BadLedger) -> Option<Entr
             other => unreachable!("{other:?} is no remedy for so few bad samples"),
         }
     }
-    Some(Entry { at: item.at, id, flags })
+    Some(SlotEntry { at: item.at, id, flags })
 }

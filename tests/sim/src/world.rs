@@ -9,18 +9,18 @@ use spdl_core::{client::LinkId, messages::Start};
 
 use crate::{
     admin::Admin,
-    client::{Batch, ClientProcess},
-    coordinator::CoordinatorProcess,
+    client::{SimClient, SlotBatch},
+    coordinator::SimCoordinator,
     coverage::Coverage,
     dice::Dice,
-    etcd::{Etcd, EtcdAnswer, Question},
+    etcd::{EtcdAnswer, Question, SimEtcd},
     launcher::Launcher,
-    net::{Conn, ConnId, Message, Paths, Side},
+    net::{Conn, ConnId, Paths, Side, SimMessage},
     oracle::Oracle,
-    process::{Process, Running, Target},
+    process::{Running, SimProcess, Target},
     scenario::Scenario,
-    worker::{Store, WorkerProcess},
-    writer::State,
+    worker::{SimWorker, Store},
+    writer::DurableState,
 };
 
 /// In the calm phase, the current launch must take a batch, end, or be replaced at least this often.
@@ -35,13 +35,13 @@ pub(crate) enum Event {
     Input {
         target: Target,
         life: u32,
-        input: Input,
+        input: ProcessInput,
     },
     /// A message arrives at an end of a connection; `None` stands for the oldest message on its way there.
     Packet {
         conn: ConnId,
         to: Side,
-        message: Option<Message>,
+        message: Option<SimMessage>,
     },
     KeepAlive {
         conn: ConnId,
@@ -58,7 +58,7 @@ pub(crate) enum Event {
 
 /// An event from a process to itself: a timer, or a message between its tasks.
 #[derive(Debug)]
-pub(crate) enum Input {
+pub(crate) enum ProcessInput {
     AnswerTimeout { id: u64 },
     Exit,
     // For a coordinator.
@@ -78,7 +78,7 @@ pub(crate) enum Input {
     // For a client.
     Wake,
     Core(Box<spdl_core::client::SessionEvent>),
-    Filled { link: LinkId, sequence: u64, batch: Batch },
+    Filled { link: LinkId, sequence: u64, batch: SlotBatch },
     Trained,
     Close,
     // For the admin.
@@ -131,16 +131,16 @@ pub(crate) struct World {
     pub(crate) paths: Paths,
     pub(crate) conns: BTreeMap<ConnId, Conn>,
     pub(crate) next_conn: ConnId,
-    pub(crate) coordinators: Vec<CoordinatorProcess>,
+    pub(crate) coordinators: Vec<SimCoordinator>,
     /// The simulated etcd, if the state is in etcd.
-    pub(crate) etcd: Option<Etcd>,
-    pub(crate) state: State,
+    pub(crate) etcd: Option<SimEtcd>,
+    pub(crate) state: DurableState,
     /// The coordinator that became the leader last, and its term.
     pub(crate) latest_leader: Option<usize>,
     pub(crate) latest_term: u64,
     pub(crate) led_since_us: u64,
-    pub(crate) workers: Vec<WorkerProcess>,
-    pub(crate) clients: Vec<ClientProcess>,
+    pub(crate) workers: Vec<SimWorker>,
+    pub(crate) clients: Vec<SimClient>,
     pub(crate) admin: Admin,
     pub(crate) launchers: Vec<Launcher>,
     pub(crate) store: Store,
@@ -177,13 +177,13 @@ impl World {
             paths: Paths::new(hosts),
             conns: BTreeMap::new(),
             next_conn: 0,
-            coordinators: (scenario.workers..hosts).map(CoordinatorProcess::new).collect(),
-            etcd: scenario.has_etcd.then(|| Etcd::new(scenario.coordinators)),
-            state: State::default(),
+            coordinators: (scenario.workers..hosts).map(SimCoordinator::new).collect(),
+            etcd: scenario.has_etcd.then(|| SimEtcd::new(scenario.coordinators)),
+            state: DurableState::default(),
             latest_leader: None,
             latest_term: 0,
             led_since_us: 0,
-            workers: (0..scenario.workers).map(WorkerProcess::new).collect(),
+            workers: (0..scenario.workers).map(SimWorker::new).collect(),
             clients: Vec::new(),
             admin: Admin::new(),
             launchers: scenario.runs.iter().map(|_| Launcher::default()).collect(),
@@ -350,7 +350,7 @@ impl World {
         self.queue.push(Scheduled { at_us, number: self.scheduled, event });
     }
 
-    pub(crate) fn process(&self, target: Target) -> &Process {
+    pub(crate) fn process(&self, target: Target) -> &SimProcess {
         match target {
             Target::Coordinator(at) => &self.coordinators[at].process,
             Target::Worker(worker) => &self.workers[worker].process,
@@ -359,7 +359,7 @@ impl World {
         }
     }
 
-    pub(crate) fn process_mut(&mut self, target: Target) -> &mut Process {
+    pub(crate) fn process_mut(&mut self, target: Target) -> &mut SimProcess {
         match target {
             Target::Coordinator(at) => &mut self.coordinators[at].process,
             Target::Worker(worker) => &mut self.workers[worker].process,

@@ -14,7 +14,7 @@ use spdl_core::{
 use crate::{
     net::ConnId,
     process::Target,
-    world::{Input, World},
+    world::{ProcessInput, World},
 };
 
 /// The pause before a failed write is retried.
@@ -22,16 +22,16 @@ const RETRY_US: u64 = 1_000_000;
 
 /// The durable state: that of the only coordinator, or the content of etcd.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct DurableState {
     memory: MemoryState,
     /// A copy of an earlier state.
     backup: MemoryState,
-    pub(crate) disk: Disk,
+    pub(crate) disk: SimDisk,
 }
 
 /// The disk below the state: the coordinator's or etcd's.
 #[derive(Debug, Default)]
-pub(crate) struct Disk {
+pub(crate) struct SimDisk {
     pub(crate) slow_until_us: u64,
     /// Until then each write takes tens of seconds.
     pub(crate) stuck_until_us: u64,
@@ -77,7 +77,7 @@ pub(crate) struct Writer {
     pub(crate) fence: Option<u64>,
 }
 
-impl State {
+impl DurableState {
     pub(crate) fn durable(&self) -> Durable {
         self.memory.durable()
     }
@@ -145,7 +145,7 @@ impl World {
         if is_stuck {
             self.coverage.count("write_took_tens_of_seconds");
         }
-        self.remind(delay_us, Target::Coordinator(at), Input::Written);
+        self.remind(delay_us, Target::Coordinator(at), ProcessInput::Written);
         self.may_die_writing(at, delay_us);
     }
 
@@ -155,7 +155,7 @@ impl World {
         let belong_together = self.writer(at).writing.iter().any(|write| write.changes.len() > 1);
         if belong_together && std::mem::take(&mut self.coordinators[at].dies_writing) {
             let early_us = self.dice.within(1, delay_us);
-            self.remind(delay_us - early_us, Target::Coordinator(at), Input::DieWriting);
+            self.remind(delay_us - early_us, Target::Coordinator(at), ProcessInput::DieWriting);
         }
     }
 
@@ -198,7 +198,7 @@ impl World {
         let writer = self.writer(at);
         writer.problem = Some(cause.to_owned());
         writer.rests_until_us = now_us + RETRY_US;
-        self.remind(RETRY_US, Target::Coordinator(at), Input::RetryWrite);
+        self.remind(RETRY_US, Target::Coordinator(at), ProcessInput::RetryWrite);
         self.refuse_writes(at, cause);
         self.write_next(at);
     }

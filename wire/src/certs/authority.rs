@@ -187,7 +187,7 @@ fn set_validity(params: &mut CertificateParams, validity: Duration) -> Result<()
     let validity = validity.min(CA_VALIDITY);
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
-        .map_err(|_| CertError::Issue { problem: "the clock says it is before 1970".to_owned() })?;
+        .map_err(|_| CertError::Issue { problem: "the clock of this machine is before 1970".to_owned() })?;
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     params.not_before = epoch + now.saturating_sub(CLOCK_SLACK);
     params.not_after = epoch + now + validity;

@@ -62,11 +62,10 @@ impl Identity {
     pub fn from_pem(ca: &str, certificate: &str, key: &str, origin: &Path) -> Result<Self, CertError> {
         let invalid = |problem: String| CertError::invalid(origin, problem);
         let list = |pem: &str| CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
-        let authorities =
-            list(ca).map_err(|error| invalid(format!("comes with a CA file that is not PEM: {error}")))?;
+        let authorities = list(ca).map_err(|error| invalid(format!("has a CA file that is not PEM: {error}")))?;
         let chain = list(certificate).map_err(|error| invalid(format!("is not PEM: {error}")))?;
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-            .map_err(|error| invalid(format!("comes with a key file that holds no key: {error}")))?;
+            .map_err(|error| invalid(format!("has a key file without a key: {error}")))?;
         let leaf = chain.first().ok_or_else(|| invalid("holds no certificate".to_owned()))?;
         let (role, name) = names_of(leaf).map_err(invalid)?;
         let ca_name = check_issuer(leaf, &authorities).map_err(invalid)?;
@@ -160,7 +159,7 @@ pub(crate) fn names_of(certificate: &CertificateDer<'_>) -> Result<(Role, String
         names.clone().any(|name| matches!(name, GeneralName::DNSName(dns) if dns.eq_ignore_ascii_case(role.dns_name())))
     });
     let (Some(role), None) = (roles.next(), roles.next()) else {
-        return Err("does not say one role of spdl-cluster: issue it with `spdl-ctl cert`".to_owned());
+        return Err("does not name a role of spdl-cluster; issue it with `spdl-ctl cert`".to_owned());
     };
     let name = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
     Ok((role, name.unwrap_or("unnamed").to_owned()))

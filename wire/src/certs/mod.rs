@@ -36,7 +36,7 @@ pub enum CertError {
     Invalid { path: PathBuf, problem: String },
     #[error("another process keeps `{path}` locked, where the CA is to be made: choose a directory of your own")]
     Locked { path: PathBuf },
-    #[error("there is no cluster CA in `{path}`: `spdl-coord` makes one in its state directory at first start")]
+    #[error("`{path}` has no cluster CA; `spdl-coord` creates one in its state directory at its first start")]
     NoCa { path: PathBuf },
     #[error("`{path}` holds the certificates of another cluster: choose another directory, or remove them first")]
     OtherCluster { path: PathBuf },

@@ -92,7 +92,7 @@ pub async fn attach_local(
             let problem = format!("slots are {slot_stride} bytes apart, a batch takes {slot_bytes}");
             return Err(ChannelError::protocol(problem));
         }
-        let fd = fd.ok_or_else(|| ChannelError::protocol("no descriptor came with the slab"))?;
+        let fd = fd.ok_or_else(|| ChannelError::protocol("the slab arrived without a descriptor"))?;
         let slab = Slab::attach(fd, slots, slot_stride)?;
         let frames = FrameReader::new(Inbound::Local(read), bytes);
         let sender = ClientSender { out, connection: None, slab: slab.clone() };
@@ -147,9 +147,9 @@ fn granted(message: FromHome, wanted: u32) -> Result<(u32, u64), ChannelError> {
         FromHome::Attached { slots, slot_stride } => Ok((slots, slot_stride)),
         FromHome::Fault { message, is_retryable } => Err(ChannelError::Refused { message, is_retryable }),
         FromHome::Leaving => {
-            Err(ChannelError::Refused { message: "the worker is going away".to_owned(), is_retryable: true })
+            Err(ChannelError::Refused { message: "the worker is shutting down".to_owned(), is_retryable: true })
         }
-        other => Err(ChannelError::protocol(format!("{other:?} came before Attached"))),
+        other => Err(ChannelError::protocol(format!("{other:?} arrived before Attached"))),
     }
 }
 
@@ -209,7 +209,7 @@ impl Arrivals {
         let mut tasks = JoinSet::new();
         tasks.spawn({
             let connection = connection.clone();
-            async move { drop(quic::until_gone(&connection).await) }
+            async move { drop(quic::until_closed(&connection).await) }
         });
         tasks.spawn(receive_all(connection.clone(), slab, arrive));
         Self { connection, arrived, is_over: false, _tasks: tasks }

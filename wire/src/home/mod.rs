@@ -43,7 +43,7 @@ pub enum ChannelError {
     Timeout { rank: u32, timeout_ms: u64 },
     #[error("the other side broke the protocol: {problem}")]
     Protocol { problem: String },
-    #[error("home `{name}` is on another node, and there is no QUIC endpoint to reach it")]
+    #[error("home `{name}` is on another node, and this process has no QUIC endpoint to reach it")]
     NoEndpoint { name: String },
     #[error(transparent)]
     Frame(#[from] FrameError),

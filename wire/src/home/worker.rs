@@ -117,7 +117,7 @@ async fn listen_quic(endpoint: Endpoint, requests: mpsc::Sender<AttachRequest>, 
                         ChannelError::Quic(error) => RejectionCause::from(error),
                         _ => RejectionCause::Noise,
                     };
-                    rejections.note(cause, || format!("a peer was not let in: {error}"));
+                    rejections.note(cause, || format!("rejected a peer: {error}"));
                 }
             }
         });
@@ -159,7 +159,7 @@ async fn arrive(
             Ok(Ok(None)) | Err(_) => return,
         },
     };
-    rejections.note(cause, || format!("a peer was not let in: {} {problem}", control.who));
+    rejections.note(cause, || format!("rejected a peer: {} {problem}", control.who));
     control.fault(problem, false).await;
 }
 
@@ -372,7 +372,7 @@ impl HomeReceiver {
             let _ = loan.await;
         }
         let (slot, _) = self.returning.take().expect("set above");
-        assert!(self.slab.release(slot), "slot {slot} was given, and nobody reads from it any more");
+        assert!(self.slab.release(slot), "slot {slot} was given, and no connection reads from it any more");
         Ok(Some(ToHome::Freed { slot }))
     }
 

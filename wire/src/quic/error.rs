@@ -51,7 +51,7 @@ pub enum QuicError {
     Resolve { host: String, source: io::Error },
     #[error("`{address}` is unreachable: {source}")]
     Unreachable { address: SocketAddr, source: io::Error },
-    #[error("nobody listens on UDP `{address}`: check the port, and that the process there runs")]
+    #[error("no process listens on UDP `{address}`: check the port, and that the server runs")]
     PortClosed { address: SocketAddr },
     #[error("no {role} answered at UDP `{address}` within {timeout_ms} ms: check address and firewall")]
     Timeout { address: SocketAddr, role: Role, timeout_ms: u64 },
@@ -73,7 +73,7 @@ pub enum QuicError {
     Certificate { address: SocketAddr, problem: String },
     #[error("`{address}` refused us: {reason}")]
     Refused { address: SocketAddr, reason: String },
-    #[error("`{address}` has no room for us: {reason}")]
+    #[error("`{address}` has reached its limit of connections: {reason}")]
     Busy { address: SocketAddr, reason: String },
     #[error("connection to `{address}` was closed")]
     Closed { address: SocketAddr },

@@ -27,7 +27,7 @@ use spdl_core::Role;
 
 pub use batch::{receive_batch, send_batch};
 pub use error::{Close, QuicError};
-pub use probe::until_gone;
+pub use probe::until_closed;
 pub use request::{REQUEST_TIMEOUT, request, serve_requests};
 pub use settings::QuicSettings;
 

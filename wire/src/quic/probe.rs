@@ -44,7 +44,7 @@ pub(super) async fn refusal(address: SocketAddr) -> QuicError {
 
 /// Probes every second while the connection lasts. Completes when the connection has ended, or when the peer's port is
 /// closed: the connection is then closed too, long before its idle timeout.
-pub async fn until_gone(connection: &Connection) -> QuicError {
+pub async fn until_closed(connection: &Connection) -> QuicError {
     let address = connection.remote_address();
     let closed = async { QuicError::of(connection.closed().await, address) };
     let refused = async {

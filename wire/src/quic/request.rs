@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::task::JoinSet;
 
-use super::{Close, QuicError, until_gone};
+use super::{Close, QuicError, until_closed};
 use crate::frame::{self, FrameError};
 use spdl_core::messages::{FromCoordinator, Refusal, ToCoordinator};
 
@@ -36,7 +36,7 @@ pub async fn request(
             Some(reason) => QuicError::of(reason, address),
             None => error,
         }),
-        error = until_gone(connection) => Err(error),
+        error = until_closed(connection) => Err(error),
         () = tokio::time::sleep(timeout) => {
             Err(QuicError::NoReply { address, timeout_ms: timeout.as_millis() as u64 })
         }

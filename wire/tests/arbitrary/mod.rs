@@ -141,7 +141,7 @@ fn transport() -> impl Strategy<Value = Transport> {
     prop_oneof![Just(Transport::Local), Just(Transport::Quic), Just(Transport::InProcess)]
 }
 
-fn rank_figures() -> impl Strategy<Value = RankStats> {
+fn rank_stats() -> impl Strategy<Value = RankStats> {
     (any::<u64>(), any::<u32>(), transport(), any::<u64>(), any::<u32>(), any::<u32>(), option::of(stall())).prop_map(
         |(session, rank, transport, batches, ready, slots, stall)| RankStats {
             session: SessionId(session),
@@ -155,7 +155,7 @@ fn rank_figures() -> impl Strategy<Value = RankStats> {
     )
 }
 
-fn stage_figures() -> impl Strategy<Value = StageStats> {
+fn stage_stats() -> impl Strategy<Value = StageStats> {
     (stage(), any::<[u64; 7]>()).prop_map(|(stage, n)| StageStats {
         stage,
         items: n[0],
@@ -192,8 +192,8 @@ fn bad_sample() -> impl Strategy<Value = BadSample> {
     })
 }
 
-fn worker_beat() -> impl Strategy<Value = WorkerHeartbeat> {
-    let lists = (vec(rank_figures(), 0..3), vec(stage_figures(), 0..3), vec(bad_sample(), 0..3));
+fn worker_heartbeat() -> impl Strategy<Value = WorkerHeartbeat> {
+    let lists = (vec(rank_stats(), 0..3), vec(stage_stats(), 0..3), vec(bad_sample(), 0..3));
     (home(), 0.0..1e3_f64, any::<bool>(), lists, store_stats()).prop_map(|(home, cores, draining, lists, store)| {
         let (ranks, stages, bad_samples) = lists;
         WorkerHeartbeat { home, cores, draining, ranks, stages, store, bad_samples }
@@ -245,7 +245,7 @@ fn holder() -> impl Strategy<Value = Box<Holder>> {
     })
 }
 
-fn rank_beat() -> impl Strategy<Value = RankHeartbeat> {
+fn rank_heartbeat() -> impl Strategy<Value = RankHeartbeat> {
     let who = (any::<u64>(), text(), any::<u32>(), any::<u64>());
     let far = (position(), any::<u128>(), option::of(any::<u64>()), any::<u64>(), option::of(transport()));
     (who, far).prop_map(|(who, far)| RankHeartbeat {
@@ -263,11 +263,11 @@ fn rank_beat() -> impl Strategy<Value = RankHeartbeat> {
 
 pub(crate) fn to_coordinator() -> impl Strategy<Value = ToCoordinator> {
     prop_oneof![
-        worker_beat().prop_map(ToCoordinator::WorkerHeartbeat),
+        worker_heartbeat().prop_map(ToCoordinator::WorkerHeartbeat),
         any::<u64>().prop_map(|worker| ToCoordinator::WorkerLeave { worker: WorkerId(worker) }),
         join().prop_map(ToCoordinator::Join),
-        rank_beat().prop_map(ToCoordinator::RankHeartbeat),
-        rank_beat().prop_map(ToCoordinator::RankLeave),
+        rank_heartbeat().prop_map(ToCoordinator::RankHeartbeat),
+        rank_heartbeat().prop_map(ToCoordinator::RankLeave),
         (text(), text()).prop_map(|(toml, origin)| ToCoordinator::SubmitJob { toml, origin }),
         text().prop_map(|name| ToCoordinator::RemoveJob { name }),
         text().prop_map(|name| ToCoordinator::DescribeJob { name }),

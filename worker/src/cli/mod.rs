@@ -153,7 +153,9 @@ impl CliError {
             Self::Certs(_) | Self::Serve(ServeError::Role { .. }) => {
                 Some("`spdl-ctl cert` issues a worker's certificate; name its directory with --certs or SPDL_CERTS")
             }
-            Self::Serve(ServeError::Advertise { .. }) => Some("say with --advertise which address clients are to use"),
+            Self::Serve(ServeError::Advertise { .. }) => {
+                Some("give the address that clients are to use with `--advertise`")
+            }
             Self::Feed(FeedError::Transform(_)) => {
                 Some("name with --python an interpreter that has numpy, such as the one of a virtual environment")
             }

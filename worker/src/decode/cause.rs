@@ -23,7 +23,7 @@ impl BadSampleCause {
     pub(crate) fn kind(&self, has_good: bool) -> BadSampleKind {
         let question = match &self.problem {
             BadSampleProblem::Missing { fields } if !has_good => {
-                Some(format!("every sample so far lacks {fields}: is `from` of column `{}` right?", self.column))
+                Some(format!("no sample so far has {fields}: check `from` of column `{}`", self.column))
             }
             _ => None,
         };
@@ -44,12 +44,12 @@ impl BadSampleCause {
             BadSampleProblem::Undecodable { field, .. } => (field, "does not decode"),
             BadSampleProblem::TooLarge { field, .. } => (field, "is too large a picture"),
             BadSampleProblem::TooMuchMemory { field, .. } => (field, "takes too much memory to decode"),
-            BadSampleProblem::NotANumber { field, .. } => (field, "is no whole number"),
+            BadSampleProblem::NotANumber { field, .. } => (field, "is not a whole number"),
             BadSampleProblem::OutOfRange { field, .. } => (field, "is out of range"),
             BadSampleProblem::NotJson { field, .. } => (field, "is not JSON"),
             BadSampleProblem::NoNumberAt { field, .. } => (field, "has no number at its path"),
-            BadSampleProblem::Annotation { field, .. } => (field, "is no VOC annotation"),
-            BadSampleProblem::BoxMissing { field, .. } => (field, "lacks a box"),
+            BadSampleProblem::Annotation { field, .. } => (field, "is not a VOC annotation"),
+            BadSampleProblem::BoxMissing { field, .. } => (field, "has no box"),
             BadSampleProblem::ClassUnknown { field, .. } => (field, "has a box of an unknown class"),
         };
         format!("column `{column}`: field `{field}` {what}")
@@ -88,7 +88,7 @@ pub enum BadSampleProblem {
     NotJson { field: String, reason: String },
     #[error("field `{field}` has no number at `{path}`, but {found}")]
     NoNumberAt { field: String, path: String, found: String },
-    #[error("field `{field}` is no VOC annotation: {reason}")]
+    #[error("field `{field}` is not a VOC annotation: {reason}")]
     Annotation { field: String, reason: String },
     #[error("field `{field}` has {boxes} boxes; the sample is number {index} from 0")]
     BoxMissing { field: String, index: u32, boxes: usize },
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_sample_says_is_quoted_short_and_harmless() {
+    fn text_from_a_sample_is_quoted_short_and_escaped() {
         assert_eq!(quoted(b"cat"), "cat");
         assert_eq!(quoted(b"a\x1b[2J\xff"), "a\\x1b[2J\\xff");
         let long = quoted(&[b'x'; 5000]);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_every_sample_lacks_is_asked_about() {
+    fn a_field_that_every_sample_lacks_is_an_error_with_a_question() {
         let problem = BadSampleProblem::Missing { fields: "`nofield`".into() };
         let cause = BadSampleCause { column: "caption".into(), problem };
         let question = "every sample so far lacks `nofield`: is `from` of column `caption` right?";

@@ -90,9 +90,9 @@ impl FieldTarget<'_> {
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum DecoderError {
-    #[error("column `{column}` of job `{job}` wants the class of a box; the dataset lists no classes")]
+    #[error("column `{column}` of job `{job}` uses the class of a box; the dataset lists no classes")]
     NoClasses { job: String, column: String },
-    #[error("class `{class}` is in the dataset's list twice")]
+    #[error("class `{class}` is twice in the dataset's list of classes")]
     ClassTwice { class: String },
 }
 

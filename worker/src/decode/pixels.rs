@@ -8,12 +8,12 @@ use spdl_jpeg::{Error, Output, OutputLayout, STRIP_PIXELS};
 use super::orientation::Orientation;
 
 /// Maps channel and 8-bit value to the little-endian bytes of the column's type.
-type Table<const N: usize> = Box<[[[u8; N]; 256]; 3]>;
+type PixelTable<const N: usize> = Box<[[[u8; N]; 256]; 3]>;
 
 enum Encoding {
     Bytes,
-    Half(Table<2>),
-    Single(Table<4>),
+    Half(PixelTable<2>),
+    Single(PixelTable<4>),
 }
 
 /// Writes the pixels of one column.
@@ -234,7 +234,7 @@ impl<const N: usize, E: Fn(usize, u8) -> [u8; N]> Output for Planes<'_, N, E> {
     }
 }
 
-fn table<const N: usize>(encode: impl Fn(usize, usize) -> [u8; N]) -> Table<N> {
+fn table<const N: usize>(encode: impl Fn(usize, usize) -> [u8; N]) -> PixelTable<N> {
     let mut table = Box::new([[[0; N]; 256]; 3]);
     for (channel, values) in table.iter_mut().enumerate() {
         for (value, bytes) in values.iter_mut().enumerate() {

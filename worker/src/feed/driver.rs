@@ -80,11 +80,11 @@ impl FeedDriver {
                         filling.push(filled.map(move |filled| (sequence, filled)));
                     }
                     FeedEffect::HandOver { sequence, .. } => {
-                        self.publish(sequence, done.remove(&sequence).expect("what is handed over is done")?);
+                        self.publish(sequence, done.remove(&sequence).expect("all batches that were sent are done")?);
                     }
                     FeedEffect::Fail { sequence } => {
                         let failed: Result<FilledBatch, _> = done.remove(&sequence).expect("what failed is done");
-                        return Err(failed.expect_err("the core was told that it failed"));
+                        return Err(failed.expect_err("the core has reported the failure"));
                     }
                     FeedEffect::End { sequence, position } => return Ok(FeedEvent::End { sequence, position }),
                 }

@@ -168,7 +168,7 @@ pub enum FeedError {
         slot: u32,
     },
     /// A decoding thread panicked; the log says where.
-    #[error("a decoding thread panicked on a batch of job `{job}`; the worker's log says where")]
+    #[error("a decoding thread panicked on a batch of job `{job}`; the worker's log names the place")]
     Panicked {
         /// Name of the job.
         job: String,

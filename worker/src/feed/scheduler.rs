@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_lets_the_rank_furthest_behind_take_the_turn_of_its_session() {
+    fn the_policy_gives_the_permit_of_a_session_to_its_rank_that_is_furthest_behind() {
         let candidate = |session, offset, lead, ticket| DecodeCandidate {
             session: SessionId(session),
             at: Position { epoch: 0, offset },
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sessions_are_served_in_turn_however_far_they_are() {
+    async fn sessions_are_served_round_robin_however_far_they_are() {
         let of = |session, offset| DecodeRequest {
             session: SessionId(session),
             at: Position { epoch: 0, offset },
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_turn_that_ends_early_gives_everything_back_however_much_is_left() {
+    async fn a_permit_that_ends_early_gives_everything_back_however_much_is_left() {
         for limit in 1..6 {
             for finished in 0..=10 {
                 let scheduler = DecodeScheduler::new(NearestToStarving, limit);

@@ -61,7 +61,7 @@ pub(super) async fn watch(view: FeedView) {
                 tracing::warn!("no batch: {stall}");
             }
             (Some(LogEntry::Resumed { after_ms }), _) => {
-                tracing::info!(waited_ms = after_ms, "batches come again");
+                tracing::info!(waited_ms = after_ms, "batches are ready again");
             }
             _ => {}
         }
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_wait_is_told_of_at_growing_intervals_and_its_end_once() {
+    fn a_long_wait_is_logged_at_growing_intervals_and_its_end_once() {
         let mut log = StallLog::default();
         let told: Vec<u64> = (0..10_000)
             .map(|second| second * 1000)

@@ -16,10 +16,10 @@ use crate::fetch::Fetcher;
 
 /// A handle that reports the state of a rank. Cheap to clone; outlives the feed.
 #[derive(Clone, Debug)]
-pub struct FeedView(Arc<Rank>);
+pub struct FeedView(Arc<RankViewState>);
 
 #[derive(Debug)]
-struct Rank {
+struct RankViewState {
     worker: String,
     session: SessionId,
     job: String,
@@ -38,7 +38,7 @@ impl FeedView {
         slots: u32,
         progress: Arc<FeedProgress>,
     ) -> Self {
-        Self(Arc::new(Rank {
+        Self(Arc::new(RankViewState {
             worker: resources.name.clone(),
             session: session.id,
             job: session.job.name.clone(),
@@ -59,7 +59,7 @@ impl FeedView {
     /// Returns what the next batch waits for; `None` if a batch is ready or about to be.
     #[must_use]
     pub fn stall(&self) -> Option<Stall> {
-        let Rank { worker, job, dataset, rank, slots, progress, fetcher, .. } = &*self.0;
+        let RankViewState { worker, job, dataset, rank, slots, progress, fetcher, .. } = &*self.0;
         if progress.has_batch() {
             return None;
         }
@@ -92,7 +92,7 @@ impl FeedView {
     /// Returns the statistics of the rank.
     #[must_use]
     pub fn stats(&self, transport: Transport) -> RankStats {
-        let Rank { session, rank, slots, progress, .. } = &*self.0;
+        let RankViewState { session, rank, slots, progress, .. } = &*self.0;
         RankStats {
             session: *session,
             rank: *rank,

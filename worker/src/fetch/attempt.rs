@@ -75,7 +75,7 @@ impl RequestTarget<'_> {
         let GetResult { payload, meta, range, attributes, extensions } = answer;
         let expected_bytes = range.end - range.start;
         if wanted_bytes.is_some_and(|wanted| wanted < expected_bytes) {
-            return Err(RequestError::later(format!("bytes {range:?} came, which were not asked for")));
+            return Err(RequestError::later(format!("the answer has bytes {range:?}, which were not requested")));
         }
         let bytes = if is_head {
             Some(Bytes::new())
@@ -88,7 +88,7 @@ impl RequestTarget<'_> {
             && came != expected_bytes
             && !is_head
         {
-            return Err(RequestError::later(format!("{came} bytes came of {expected_bytes}")));
+            return Err(RequestError::later(format!("{came} of {expected_bytes} bytes arrived")));
         }
         Ok(Response { meta, range, attributes, extensions, bytes })
     }
@@ -175,19 +175,21 @@ async fn collect(
 ) -> Result<Bytes, RequestError> {
     let mut all = BytesMut::new();
     let mut came = 0;
-    while let Some(piece) = tokio::time::timeout(silence, stream.next())
-        .await
-        .map_err(|_| RequestError::timeout(&format!("{came} bytes came of {expected_bytes}, and no more"), silence))?
-    {
+    while let Some(piece) = tokio::time::timeout(silence, stream.next()).await.map_err(|_| {
+        RequestError::timeout(&format!("the answer ended after {came} of {expected_bytes} bytes"), silence)
+    })? {
         let piece = piece.map_err(|error| {
-            RequestError::later(format!("{came} bytes came of {expected_bytes}, then: {}", cause(&error)))
+            RequestError::later(format!(
+                "the answer broke off after {came} of {expected_bytes} bytes: {}",
+                cause(&error)
+            ))
         })?;
         if came == 0 && piece.len() == expected_bytes {
             return Ok(piece);
         }
         came += piece.len();
         if came > expected_bytes {
-            return Err(RequestError::later(format!("more than {expected_bytes} bytes came")));
+            return Err(RequestError::later(format!("more than {expected_bytes} bytes arrived")));
         }
         if all.is_empty() {
             all.reserve(expected_bytes);

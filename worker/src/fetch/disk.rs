@@ -44,7 +44,7 @@ pub(crate) struct DiskCache {
     _lock: fs::File,
     directory: PathBuf,
     budget_bytes: u64,
-    files: Mutex<Files>,
+    files: Mutex<CacheFiles>,
     pause: Mutex<Pause>,
     temporary: AtomicU64,
     faults: AtomicU64,
@@ -71,7 +71,7 @@ impl Pause {
 }
 
 #[derive(Debug, Default)]
-struct Files {
+struct CacheFiles {
     known: HashMap<BlockKey, CacheFile>,
     by_use: BTreeMap<u64, BlockKey>,
     /// How often each block was discarded as wrong. A block fetched before its last discard is not written.
@@ -88,7 +88,7 @@ struct CacheFile {
     used_at: u64,
 }
 
-impl Files {
+impl CacheFiles {
     fn touch(&mut self, key: &BlockKey) {
         self.tick += 1;
         let tick = self.tick;
@@ -154,7 +154,7 @@ fn is_leftover(name: &str, modified: Option<SystemTime>) -> bool {
 /// The error of a folder that another worker uses: both would fill it to their budgets, and each would evict the
 /// other's files.
 #[derive(Debug, thiserror::Error)]
-#[error("disk cache `{}` is another worker's: give each worker a folder of its own", directory.display())]
+#[error("disk cache `{}` is in use by another worker: give each worker its own folder", directory.display())]
 pub struct CacheInUse {
     /// The folder of the cache.
     pub directory: PathBuf,
@@ -354,7 +354,7 @@ impl DiskCache {
         self.remove(&mut files, key);
     }
 
-    fn remove(&self, files: &mut Files, key: &BlockKey) {
+    fn remove(&self, files: &mut CacheFiles, key: &BlockKey) {
         if files.known.contains_key(key) {
             files.forget(key);
             // The block is not known any more, so a file that cannot be removed is overwritten later.
@@ -363,7 +363,7 @@ impl DiskCache {
     }
 
     /// Evicts the oldest blocks until `bytes` fit beside the files that are being written; `false` if they cannot.
-    fn make_room(&self, files: &mut Files, bytes: u64) -> bool {
+    fn make_room(&self, files: &mut CacheFiles, bytes: u64) -> bool {
         let Some(room) = self.budget_bytes.checked_sub(files.writing_bytes + bytes) else { return false };
         while files.used_bytes > room {
             self.evict_oldest(files);
@@ -371,7 +371,7 @@ impl DiskCache {
         true
     }
 
-    fn evict_oldest(&self, files: &mut Files) {
+    fn evict_oldest(&self, files: &mut CacheFiles) {
         if let Some((_, key)) = files.by_use.first_key_value() {
             let key = *key;
             self.remove(files, &key);

@@ -10,7 +10,7 @@ use spdl_shard::{format::ObjectRole, store::StoreError};
 pub enum FetchError {
     /// The object is not the one that the manifest describes.
     #[error(
-        "{} `{shard}` changed: manifest says {expected}, store says {actual}; {}", role.noun(), remedy(*role)
+        "{} `{shard}` changed: the manifest has {expected}, the store has {actual}; {}", role.noun(), remedy(*role)
     )]
     Changed {
         /// URL of the shard, or of the file of a shard.

@@ -81,7 +81,7 @@ impl OutageGuard {
     /// Counts one more failure.
     pub(crate) fn note(&self, cause: &str) {
         let mut open = self.outages.open.lock();
-        let outage = open.get_mut(&self.object).expect("open while somebody is troubled");
+        let outage = open.get_mut(&self.object).expect("an outage is open while a guard for it exists");
         outage.failures += 1;
         let kept = (0..=cause.len().min(MAX_CAUSE_BYTES)).rev().find(|end| cause.is_char_boundary(*end)).unwrap_or(0);
         cause[..kept].clone_into(&mut outage.cause);
@@ -91,7 +91,7 @@ impl OutageGuard {
 impl Drop for OutageGuard {
     fn drop(&mut self) {
         let mut open = self.outages.open.lock();
-        let outage = open.get_mut(&self.object).expect("open while somebody is troubled");
+        let outage = open.get_mut(&self.object).expect("an outage is open while a guard for it exists");
         outage.waiting -= 1;
         if outage.waiting == 0 {
             open.remove(&self.object);

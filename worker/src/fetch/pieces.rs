@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_merged_and_strangers_are_not() {
+    fn adjacent_ranges_are_merged_and_others_are_not() {
         let far = MERGE_GAP_BYTES + 100;
         let near = |ranges| merge(ranges, MERGE_GAP_BYTES);
         assert_eq!(near(vec![far + 1..far + 5, 0..10, 5..20, 30..100]), [0..100, far + 1..far + 5]);

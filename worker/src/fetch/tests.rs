@@ -17,13 +17,13 @@ use super::{
 
 const BLOCK: u64 = 1000;
 
-struct Scene {
+struct FetchFixture {
     store: Arc<FlakyStore>,
     content: Vec<u8>,
     shard: Arc<ShardObject>,
 }
 
-async fn scene(blocks: u64) -> Scene {
+async fn fixture(blocks: u64) -> FetchFixture {
     let content: Vec<u8> = (0..blocks * BLOCK).map(|at| (at * 31 % 251) as u8).collect();
     let inner = Arc::new(InMemory::new());
     let path = Path::from("a.tar");
@@ -35,10 +35,10 @@ async fn scene(blocks: u64) -> Scene {
         path,
         object: StoredObject { url: "a.tar".into(), bytes: content.len() as u64, etag: None, role: ObjectRole::Shard },
     };
-    Scene { store, content, shard: Arc::new(shard) }
+    FetchFixture { store, content, shard: Arc::new(shard) }
 }
 
-impl Scene {
+impl FetchFixture {
     fn block(&self, block: u32) -> BlockPlace {
         let start = u64::from(block) * BLOCK;
         let key = BlockKey { dataset: Fingerprint(1), block };
@@ -76,63 +76,63 @@ fn record(block: &BlockPlace, record: u64) -> Range<u64> {
 
 #[tokio::test]
 async fn a_block_that_many_want_is_fetched_once() {
-    let scene = scene(3).await;
-    let fetcher = scene.fetcher(10 * BLOCK, None);
-    let block = scene.block(1);
+    let fixture = fixture(3).await;
+    let fetcher = fixture.fetcher(10 * BLOCK, None);
+    let block = fixture.block(1);
     let fetches = (0..50).map(|_| fetcher.fetch(&block, vec![block.range.clone()]));
     for bytes in futures::future::join_all(fetches).await {
-        scene.check(&bytes.unwrap(), 1200..1300);
+        fixture.check(&bytes.unwrap(), 1200..1300);
     }
-    assert_eq!(scene.store.reads(), 1);
+    assert_eq!(fixture.store.reads(), 1);
 }
 
 #[tokio::test]
 async fn what_was_prefetched_is_there_and_what_is_held_stays_within_the_budget() {
-    let scene = scene(20).await;
-    let fetcher = scene.fetcher(3 * BLOCK, None);
+    let fixture = fixture(20).await;
+    let fetcher = fixture.fetcher(3 * BLOCK, None);
     let holds: Vec<_> =
-        (0..20).filter_map(|block| fetcher.prefetch(scene.block(block).key, || scene.block(block))).collect();
+        (0..20).filter_map(|block| fetcher.prefetch(fixture.block(block).key, || fixture.block(block))).collect();
     assert_eq!(holds.len(), 3, "the others have no room");
     for number in 0..20 {
-        let block = scene.block(number);
+        let block = fixture.block(number);
         let wanted = record(&block, 4);
         let bytes = fetcher.fetch(&block, vec![wanted.clone()]).await.unwrap();
-        scene.check(&bytes, wanted);
+        fixture.check(&bytes, wanted);
         assert_eq!(bytes.slice(block.range.clone()).is_some(), number < 3, "only records of those without room");
         assert!(fetcher.memory_bytes() <= 3 * BLOCK);
     }
-    assert_eq!(scene.store.bytes(), 3 * BLOCK + 17 * BLOCK / 10);
+    assert_eq!(fixture.store.bytes(), 3 * BLOCK + 17 * BLOCK / 10);
     drop(holds);
-    assert!(fetcher.prefetch(scene.block(9).key, || scene.block(9)).is_some(), "what nobody holds makes room");
+    assert!(fetcher.prefetch(fixture.block(9).key, || fixture.block(9)).is_some(), "what nobody holds makes room");
 }
 
 #[tokio::test]
-async fn a_load_that_nobody_waits_for_is_given_up() {
-    let scene = scene(1).await;
-    let fetcher = scene.fetcher(3 * BLOCK, None);
-    scene.store.fail_next([StoreFault::Hang]);
-    let hold = fetcher.prefetch(scene.block(0).key, || scene.block(0)).unwrap();
-    while scene.store.reads() == 0 {
+async fn a_load_without_waiters_is_cancelled() {
+    let fixture = fixture(1).await;
+    let fetcher = fixture.fetcher(3 * BLOCK, None);
+    fixture.store.fail_next([StoreFault::Hang]);
+    let hold = fetcher.prefetch(fixture.block(0).key, || fixture.block(0)).unwrap();
+    while fixture.store.reads() == 0 {
         tokio::task::yield_now().await;
     }
     drop(hold);
     assert_eq!(fetcher.memory_bytes(), 0);
-    let block = scene.block(0);
+    let block = fixture.block(0);
     let bytes = fetcher.fetch(&block, vec![block.range.clone()]).await.unwrap();
-    scene.check(&bytes, 0..BLOCK);
+    fixture.check(&bytes, 0..BLOCK);
 }
 
 #[tokio::test]
-async fn failed_cut_and_hanging_requests_are_repeated_for_ever_and_refusals_are_believed() {
-    let scene = scene(1).await;
-    let fetcher = scene.fetcher(0, None);
-    let block = scene.block(0);
-    scene.store.fail_next([StoreFault::Cut, StoreFault::Hang].into_iter().chain([StoreFault::Unavailable; 40]));
-    scene.check(&fetcher.fetch(&block, vec![10..20]).await.unwrap(), 10..20);
-    assert_eq!(scene.store.reads(), 43);
-    scene.store.fail_next([StoreFault::Denied]);
-    scene.check(&fetcher.fetch(&block, vec![10..20]).await.unwrap(), 10..20);
-    scene.store.fail_next([StoreFault::Denied, StoreFault::Unavailable, StoreFault::Denied]);
+async fn failed_cut_and_hanging_requests_are_repeated_for_ever_and_refusals_are_not() {
+    let fixture = fixture(1).await;
+    let fetcher = fixture.fetcher(0, None);
+    let block = fixture.block(0);
+    fixture.store.fail_next([StoreFault::Cut, StoreFault::Hang].into_iter().chain([StoreFault::Unavailable; 40]));
+    fixture.check(&fetcher.fetch(&block, vec![10..20]).await.unwrap(), 10..20);
+    assert_eq!(fixture.store.reads(), 43);
+    fixture.store.fail_next([StoreFault::Denied]);
+    fixture.check(&fetcher.fetch(&block, vec![10..20]).await.unwrap(), 10..20);
+    fixture.store.fail_next([StoreFault::Denied, StoreFault::Unavailable, StoreFault::Denied]);
     let error = fetcher.fetch(&block, vec![10..20]).await.unwrap_err();
     assert!(!error.is_retryable());
     assert!(error.to_string().contains("`a.tar`") && error.to_string().contains("403"), "{error}");
@@ -142,11 +142,11 @@ async fn failed_cut_and_hanging_requests_are_repeated_for_ever_and_refusals_are_
 }
 
 #[tokio::test]
-async fn what_keeps_a_shard_from_coming_is_told_while_it_does() {
-    let scene = scene(1).await;
-    let fetcher = scene.fetcher(0, None);
-    let block = scene.block(0);
-    scene.store.fail_every(1);
+async fn the_reason_that_delays_a_shard_is_reported_while_it_lasts() {
+    let fixture = fixture(1).await;
+    let fetcher = fixture.fetcher(0, None);
+    let block = fixture.block(0);
+    fixture.store.fail_every(1);
     let told = async {
         loop {
             match fetcher.outage("data", "a.tar") {
@@ -158,32 +158,32 @@ async fn what_keeps_a_shard_from_coming_is_told_while_it_does() {
     let (fetched, ()) = tokio::join!(fetcher.fetch(&block, vec![10..20]), async {
         let told = told.await;
         assert!(told.contains("`a.tar`") && told.contains("503"), "{told}");
-        scene.store.fail_every(0);
+        fixture.store.fail_every(0);
     });
-    scene.check(&fetched.unwrap(), 10..20);
+    fixture.check(&fetched.unwrap(), 10..20);
     assert_eq!(fetcher.outage("data", "a.tar"), None);
 }
 
 #[tokio::test]
 async fn a_failed_load_is_not_remembered() {
-    let scene = scene(1).await;
-    let fetcher = scene.fetcher(3 * BLOCK, None);
-    let block = scene.block(0);
-    scene.store.fail_next([StoreFault::Denied; 2]);
+    let fixture = fixture(1).await;
+    let fetcher = fixture.fetcher(3 * BLOCK, None);
+    let block = fixture.block(0);
+    fixture.store.fail_next([StoreFault::Denied; 2]);
     assert!(fetcher.fetch(&block, vec![block.range.clone()]).await.is_err());
     assert_eq!(fetcher.memory_bytes(), 0);
-    scene.check(&fetcher.fetch(&block, vec![block.range.clone()]).await.unwrap(), 0..BLOCK);
+    fixture.check(&fetcher.fetch(&block, vec![block.range.clone()]).await.unwrap(), 0..BLOCK);
 }
 
 #[tokio::test]
 async fn an_object_that_changed_is_refused_by_name() {
-    let scene = scene(2).await;
+    let fixture = fixture(2).await;
     let other = |bytes, etag| {
-        let object = StoredObject { bytes, etag, ..scene.shard.object.clone() };
-        Arc::new(ShardObject { object, ..(*scene.shard).clone() })
+        let object = StoredObject { bytes, etag, ..fixture.shard.object.clone() };
+        Arc::new(ShardObject { object, ..(*fixture.shard).clone() })
     };
-    let fetcher = scene.fetcher(0, None);
-    let longer = BlockPlace { shard: other(3 * BLOCK, None), ..scene.block(0) };
+    let fetcher = fixture.fetcher(0, None);
+    let longer = BlockPlace { shard: other(3 * BLOCK, None), ..fixture.block(0) };
     for (block, wanted, expected) in [
         (longer.clone(), 0..10, "2000 bytes"),
         (BlockPlace { range: 2 * BLOCK..3 * BLOCK, ..longer }, 2500..2600, "2000 bytes"),
@@ -194,50 +194,50 @@ async fn an_object_that_changed_is_refused_by_name() {
     }
     // A copy has another etag; whether its bytes are the same is decided by their checksums.
     let copied = other(2 * BLOCK, Some("\"other-9\"".into()));
-    let copy = BlockPlace { shard: copied.clone(), ..scene.block(0) };
+    let copy = BlockPlace { shard: copied.clone(), ..fixture.block(0) };
     assert_eq!(copied.difference(fetcher.requests()), None);
-    scene.check(&fetcher.fetch(&copy, vec![0..10]).await.unwrap(), 0..10);
+    fixture.check(&fetcher.fetch(&copy, vec![0..10]).await.unwrap(), 0..10);
     let [noted, found] = copied.difference(fetcher.requests()).unwrap();
     assert!(noted == "etag \"other-9\"" && found.starts_with("etag "), "{noted}, {found}");
     // A file has no checksum that could decide.
     let object = StoredObject { role: ObjectRole::File, ..copied.object.clone() };
     let file = Arc::new(ShardObject { object, ..(*copied).clone() });
     let error = fetcher.fetch(&BlockPlace { shard: file, ..copy }, vec![0..10]).await.unwrap_err().to_string();
-    assert!(error.contains("file `a.tar` changed: manifest says etag \"other-9\", store says etag "), "{error}");
-    let object = StoredObject { url: "b.tar".into(), ..scene.shard.object.clone() };
-    let missing = ShardObject { path: Path::from("b.tar"), object, ..(*scene.shard).clone() };
-    let missing = BlockPlace { shard: Arc::new(missing), ..scene.block(0) };
+    assert!(error.contains("file `a.tar` changed: the manifest has etag \"other-9\", the store has etag "), "{error}");
+    let object = StoredObject { url: "b.tar".into(), ..fixture.shard.object.clone() };
+    let missing = ShardObject { path: Path::from("b.tar"), object, ..(*fixture.shard).clone() };
+    let missing = BlockPlace { shard: Arc::new(missing), ..fixture.block(0) };
     let error = fetcher.fetch(&missing, vec![0..10]).await.unwrap_err();
     assert!(error.to_string().contains("`b.tar`") && !error.is_retryable(), "{error}");
 }
 
 #[tokio::test]
 async fn the_disk_cache_serves_another_process_even_without_memory() {
-    let scene = scene(4).await;
+    let fixture = fixture(4).await;
     let directory = tempfile::tempdir().unwrap();
     let disk = DiskBudget { directory: directory.path().to_owned(), bytes: 10 * BLOCK };
     for memory_bytes in [0, 10 * BLOCK] {
-        let fetcher = scene.fetcher(memory_bytes, Some(&disk));
+        let fetcher = fixture.fetcher(memory_bytes, Some(&disk));
         for number in 0..4 {
-            let block = scene.block(number);
+            let block = fixture.block(number);
             let wanted = record(&block, 7);
-            scene.check(&fetcher.fetch(&block, vec![wanted.clone()]).await.unwrap(), wanted);
+            fixture.check(&fetcher.fetch(&block, vec![wanted.clone()]).await.unwrap(), wanted);
         }
-        assert_eq!(scene.store.bytes(), 4 * BLOCK, "each block came from the store once");
+        assert_eq!(fixture.store.bytes(), 4 * BLOCK, "each block came from the store once");
     }
 }
 
 #[tokio::test]
 async fn discarded_bytes_are_fetched_again() {
-    let scene = scene(1).await;
+    let fixture = fixture(1).await;
     let directory = tempfile::tempdir().unwrap();
     let disk = DiskBudget { directory: directory.path().to_owned(), bytes: 10 * BLOCK };
-    let fetcher = scene.fetcher(3 * BLOCK, Some(&disk));
-    let block = scene.block(0);
-    scene.store.fail_next([StoreFault::FlippedBit]);
+    let fetcher = fixture.fetcher(3 * BLOCK, Some(&disk));
+    let block = fixture.block(0);
+    fixture.store.fail_next([StoreFault::FlippedBit]);
     let wrong = fetcher.fetch(&block, vec![block.range.clone()]).await.unwrap();
-    assert_ne!(wrong.slice(block.range.clone()).unwrap(), scene.content);
+    assert_ne!(wrong.slice(block.range.clone()).unwrap(), fixture.content);
     fetcher.discard(&block.key);
     drop(wrong);
-    scene.check(&fetcher.fetch(&block, vec![block.range.clone()]).await.unwrap(), 0..BLOCK);
+    fixture.check(&fetcher.fetch(&block, vec![block.range.clone()]).await.unwrap(), 0..BLOCK);
 }

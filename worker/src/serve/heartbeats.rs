@@ -75,7 +75,7 @@ impl Heartbeats {
                     let (pause, refusal) = self.handle_reply(reply, bad_samples_sent, is_draining);
                     if refusal != refused {
                         if let Some(cause) = &refusal {
-                            tracing::warn!(coordinators = %coordinator_client.coordinators(), cause, "coordinator refuses our beats");
+                            tracing::warn!(coordinators = %coordinator_client.coordinators(), cause, "the coordinator refuses the heartbeats of this worker");
                         }
                         refused = refusal;
                     }
@@ -83,14 +83,14 @@ impl Heartbeats {
                         () = tokio::time::sleep(pause) => {}
                         // The start of draining is sent at once.
                         _ = draining.wait_for(|state| *state == Draining::Yes), if !is_draining => {}
-                        () = coordinator_client.until_gone() => {}
+                        () = coordinator_client.until_closed() => {}
                     }
                 }
                 Err(error) => {
                     self.is_accepted.send_replace(false);
                     if !is_loss_logged {
                         let coordinators = coordinator_client.coordinators();
-                        tracing::warn!(%coordinators, %error, "coordinator is away; serving goes on");
+                        tracing::warn!(%coordinators, %error, "no coordinator answers; the ranks are still served");
                         is_loss_logged = true;
                     }
                     failures += 1;
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_heartbeat_is_heard_even_if_its_bad_samples_cannot_be_kept_and_they_are_sent_again() {
+    fn a_heartbeat_is_accepted_even_if_its_bad_samples_cannot_be_stored_and_they_are_sent_again() {
         let full = FromCoordinator::Refused(Refusal::Unwritable { cause: "the disk is full".to_owned() });
         let HeartbeatReply { is_accepted, are_bad_kept, pause_ms, refusal } = read_reply(full, 3);
         assert!(is_accepted && !are_bad_kept && pause_ms == REFUSED_MS, "a worker that ends need not wait");

@@ -64,14 +64,14 @@ async fn attach_and_serve(
     };
     let (mut sender, receiver) = match request.attached(feed.slab()).await {
         Ok(halves) => halves,
-        Err(error) => return tracing::debug!(client, %error, "client went before it was attached"),
+        Err(error) => return tracing::debug!(client, %error, "the client left before it was attached"),
     };
     permit.serve(feed.view().clone(), transport);
     tracing::info!(client, ?transport, "attached");
     match exchange(feed, &mut sender, receiver, shutdown).await {
         Ending::ClientLeft(Ok(()) | Err(ChannelError::Closed)) => tracing::info!(client, "client left"),
-        Ending::ClientLeft(Err(error)) => tracing::info!(client, %error, "client is gone"),
-        Ending::Disconnected => tracing::warn!(client, "left a rank that found no other home"),
+        Ending::ClientLeft(Err(error)) => tracing::info!(client, %error, "lost the client"),
+        Ending::Disconnected => tracing::warn!(client, "disconnected a rank that found no other home"),
         Ending::LastMessage(last) => {
             if let FromHome::Fault { message, .. } = &last {
                 tracing::error!(client, message, "rank cannot be fed any longer");

@@ -18,18 +18,18 @@ use spdl_wire::{
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::feed::tests::scene::{SAMPLES, Scene, Seen, read_batch, resources, run};
+use crate::feed::tests::fixture::{FeedFixture, SAMPLES, Seen, read_batch, resources, run};
 
 const LONG: Duration = Duration::from_secs(60);
 const PLENTY: u64 = 64 << 20;
 const JOB: &str = "epochs = 2\nglobal_batch = 12\nmax_bad_fraction = 1.0";
 
-struct Cluster {
+struct TestCluster {
     ca: ClusterCa,
     directory: tempfile::TempDir,
 }
 
-impl Cluster {
+impl TestCluster {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         Self { ca: ClusterCa::open_or_create(&directory.path().join("ca")).unwrap(), directory }
@@ -60,13 +60,13 @@ impl Cluster {
         quic::client_endpoint(&self.identity(Role::Client), &QuicSettings::default()).unwrap()
     }
 
-    async fn attach(&self, worker: &Worker, node: &str, wish: Attach) -> Result<Client, ChannelError> {
+    async fn attach(&self, worker: &Worker, node: &str, wish: Attach) -> Result<TestClient, ChannelError> {
         let layout = layout_of(&wish.session);
         let endpoint = self.client();
         let slot_bytes = layout.slot_bytes();
         let (sender, receiver) =
             home::attach(worker.home(), &NodeId(node.into()), Some(&endpoint), wish, slot_bytes, LONG).await?;
-        Ok(Client { sender, receiver, layout, _endpoint: endpoint })
+        Ok(TestClient { sender, receiver, layout, _endpoint: endpoint })
     }
 }
 
@@ -83,14 +83,14 @@ fn wish(session: Session, rank: u32) -> Attach {
     Attach { session: Box::new(session), rank, from: Position::START, slots: 4, client: "test".into() }
 }
 
-struct Client {
+struct TestClient {
     sender: ClientSender,
     receiver: ClientReceiver,
     layout: Layout,
     _endpoint: Endpoint,
 }
 
-impl Client {
+impl TestClient {
     async fn recv(&mut self) -> Result<FromHome, ChannelError> {
         tokio::time::timeout(LONG, self.receiver.recv()).await.expect("an answer within a minute")
     }
@@ -121,12 +121,12 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_on_both_transports_get_what_a_feed_in_process_gives() {
-    let (cluster, scene) = (Cluster::new(), Scene::new(&[5], JOB));
-    let (expected, steps) = run(&resources(PLENTY, None), &scene.session(1), Position::START).await.unwrap();
+    let (cluster, fixture) = (TestCluster::new(), FeedFixture::new(&[5], JOB));
+    let (expected, steps) = run(&resources(PLENTY, None), &fixture.session(1), Position::START).await.unwrap();
     let worker = cluster.worker().await;
     let mut seen = BTreeMap::new();
     for (rank, node, transport) in [(0, "here", Transport::Local), (1, "there", Transport::Quic)] {
-        let mut client = cluster.attach(&worker, node, wish(scene.session(2), rank)).await.unwrap();
+        let mut client = cluster.attach(&worker, node, wish(fixture.session(2), rank)).await.unwrap();
         assert_eq!(client.receiver.transport(), transport);
         assert_eq!(client.drain(&mut seen).await, steps);
         let stats = worker.ranks().stats();
@@ -139,14 +139,14 @@ async fn clients_on_both_transports_get_what_a_feed_in_process_gives() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_leaves_gives_its_memory_back_and_one_that_keeps_slots_costs_the_others_nothing() {
-    let (cluster, scene) = (Cluster::new(), Scene::new(&[], JOB));
+    let (cluster, fixture) = (TestCluster::new(), FeedFixture::new(&[], JOB));
     let worker = cluster.worker().await;
     for node in ["here", "there"] {
-        let mut holder = cluster.attach(&worker, node, wish(scene.session(2), 0)).await.unwrap();
+        let mut holder = cluster.attach(&worker, node, wish(fixture.session(2), 0)).await.unwrap();
         let first = holder.recv().await.unwrap();
         assert!(matches!(first, FromHome::Filled { sequence: 0, .. }), "{first:?}");
         until("all slots are lent", || worker.ranks().stats()[0].ready == worker.ranks().stats()[0].slots).await;
-        let mut other = cluster.attach(&worker, node, wish(scene.session(2), 1)).await.unwrap();
+        let mut other = cluster.attach(&worker, node, wish(fixture.session(2), 1)).await.unwrap();
         let mut seen = BTreeMap::new();
         other.drain(&mut seen).await;
         assert_eq!(seen.len() as u64, SAMPLES);
@@ -166,42 +166,42 @@ async fn a_client_that_leaves_gives_its_memory_back_and_one_that_keeps_slots_cos
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_served_is_refused_with_the_values_named() {
-    let (cluster, scene) = (Cluster::new(), Scene::new(&[], JOB));
+    let (cluster, fixture) = (TestCluster::new(), FeedFixture::new(&[], JOB));
     let mut settings = cluster.settings(nowhere());
     settings.ranks = 1;
     let worker = Worker::start(settings, resources(PLENTY, None)).await.unwrap();
-    let refusal = |result: Result<Client, ChannelError>| match result {
+    let refusal = |result: Result<TestClient, ChannelError>| match result {
         Err(ChannelError::Refused { message, is_retryable }) => (message, is_retryable),
         Err(error) => panic!("{error}"),
         Ok(_) => panic!("it was served"),
     };
-    let (message, is_retryable) = refusal(cluster.attach(&worker, "here", wish(scene.session(2), 2)).await);
+    let (message, is_retryable) = refusal(cluster.attach(&worker, "here", wish(fixture.session(2), 2)).await);
     assert!(message.contains("rank 2 is not below world 2") && !is_retryable, "{message}");
 
-    let mut other = scene.session(1);
+    let mut other = fixture.session(1);
     other.job.dataset_fingerprint = Fingerprint(7);
     let mut client = cluster.attach(&worker, "there", wish(other, 0)).await.unwrap();
     let fault = client.recv().await.unwrap();
     let FromHome::Fault { message, is_retryable: false } = fault else { panic!("{fault:?}") };
-    let (ours, theirs) = (scene.job.dataset_fingerprint.to_string(), Fingerprint(7).to_string());
+    let (ours, theirs) = (fixture.job.dataset_fingerprint.to_string(), Fingerprint(7).to_string());
     assert!(message.contains(&ours) && message.contains(&theirs), "{message}");
     until("the permit is free", || worker.ranks().permit().is_some()).await;
 
-    let _first = cluster.attach(&worker, "here", wish(scene.session(2), 0)).await.unwrap();
-    let (message, is_retryable) = refusal(cluster.attach(&worker, "here", wish(scene.session(2), 1)).await);
+    let _first = cluster.attach(&worker, "here", wish(fixture.session(2), 0)).await.unwrap();
+    let (message, is_retryable) = refusal(cluster.attach(&worker, "here", wish(fixture.session(2), 1)).await);
     assert!(message.contains("1 ranks") && is_retryable, "{message}");
 }
 
 /// A coordinator that answers heartbeats while it is up.
-struct Coordinator {
+struct TestCoordinator {
     address: SocketAddr,
     heard: mpsc::UnboundedReceiver<ToCoordinator>,
     task: JoinHandle<()>,
 }
 
-impl Coordinator {
+impl TestCoordinator {
     /// Starts a coordinator that refuses the first `refuse` heartbeats.
-    fn start(cluster: &Cluster, listen: SocketAddr, refuse: usize) -> Self {
+    fn start(cluster: &TestCluster, listen: SocketAddr, refuse: usize) -> Self {
         let endpoint =
             quic::server_endpoint(listen, &cluster.identity(Role::Coordinator), &QuicSettings::default()).unwrap();
         let address = endpoint.local_addr().unwrap();
@@ -245,11 +245,11 @@ impl Coordinator {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heartbeats_report_ranks_and_each_bad_sample_until_it_is_acknowledged() {
-    let (cluster, scene) = (Cluster::new(), Scene::new(&[5], JOB));
-    let mut coordinator = Coordinator::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 3);
+    let (cluster, fixture) = (TestCluster::new(), FeedFixture::new(&[5], JOB));
+    let mut coordinator = TestCoordinator::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 3);
     let means = resources(PLENTY, None);
     let worker = Worker::start(cluster.settings(coordinator.address), means.clone()).await.unwrap();
-    let mut client = cluster.attach(&worker, "here", wish(scene.session(1), 0)).await.unwrap();
+    let mut client = cluster.attach(&worker, "here", wish(fixture.session(1), 0)).await.unwrap();
     client.drain(&mut BTreeMap::new()).await;
     let told = coordinator.beat_with(|beat| !beat.bad_samples.is_empty()).await;
     assert_eq!((told.bad_samples[0].key.as_str(), told.home.worker), ("000005", worker.home().worker));
@@ -264,28 +264,28 @@ async fn heartbeats_report_ranks_and_each_bad_sample_until_it_is_acknowledged() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn serving_goes_on_while_the_coordinator_is_away() {
-    let (cluster, scene) = (Cluster::new(), Scene::new(&[], JOB));
-    let mut coordinator = Coordinator::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 0);
+    let (cluster, fixture) = (TestCluster::new(), FeedFixture::new(&[], JOB));
+    let mut coordinator = TestCoordinator::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 0);
     let worker = Worker::start(cluster.settings(coordinator.address), resources(PLENTY, None)).await.unwrap();
     coordinator.beat_with(|_| true).await;
     let mut is_accepted = worker.is_accepted();
     tokio::time::timeout(LONG, is_accepted.wait_for(|heard| *heard)).await.unwrap().unwrap();
     coordinator.task.abort();
-    let mut client = cluster.attach(&worker, "here", wish(scene.session(1), 0)).await.unwrap();
+    let mut client = cluster.attach(&worker, "here", wish(fixture.session(1), 0)).await.unwrap();
     let mut seen = BTreeMap::new();
     client.drain(&mut seen).await;
     assert_eq!(seen.len() as u64, 2 * SAMPLES);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_leaves_drains_and_tells_the_coordinator_and_its_clients() {
-    let (cluster, scene) = (Cluster::new(), Scene::new(&[], JOB));
-    let mut coordinator = Coordinator::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 0);
+async fn a_worker_that_leaves_drains_and_notifies_the_coordinator_and_its_clients() {
+    let (cluster, fixture) = (TestCluster::new(), FeedFixture::new(&[], JOB));
+    let mut coordinator = TestCoordinator::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 0);
     let worker = Worker::start(cluster.settings(coordinator.address), resources(PLENTY, None)).await.unwrap();
     coordinator.beat_with(|_| true).await;
     let mut clients = Vec::new();
     for (rank, node) in [(0, "here"), (1, "there")] {
-        clients.push(cluster.attach(&worker, node, wish(scene.session(2), rank)).await.unwrap());
+        clients.push(cluster.attach(&worker, node, wish(fixture.session(2), rank)).await.unwrap());
     }
     let leaving = async {
         worker.leave().await;
@@ -310,7 +310,7 @@ async fn a_worker_that_leaves_drains_and_tells_the_coordinator_and_its_clients()
 
 #[tokio::test]
 async fn a_certificate_of_another_role_starts_no_worker() {
-    let cluster = Cluster::new();
+    let cluster = TestCluster::new();
     let mut settings = cluster.settings(nowhere());
     settings.identity = cluster.identity(Role::Client);
     let error = Worker::start(settings, resources(PLENTY, None)).await.unwrap_err();

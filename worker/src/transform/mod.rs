@@ -25,7 +25,7 @@ use spdl_pipeline::stats::StageCounters;
 pub use error::TransformError;
 pub(crate) use function::Function;
 pub(crate) use process::CallKey;
-use process::{CallError, Process};
+use process::{CallError, PoolProcess};
 
 /// How often a sample is tried if the process dies on it.
 const MAX_TRIES: u32 = 2;
@@ -84,7 +84,7 @@ pub(crate) struct Transforms {
 #[derive(Debug, Default)]
 struct Pool {
     leases: usize,
-    idle: Vec<Process>,
+    idle: Vec<PoolProcess>,
 }
 
 impl Transforms {
@@ -100,7 +100,7 @@ impl Transforms {
     /// Checks that the interpreter can call functions. Blocks until it has started.
     pub(crate) fn check(&self) -> Result<(), TransformError> {
         match &self.settings {
-            Some(settings) => Process::start(settings).map(drop),
+            Some(settings) => PoolProcess::start(settings).map(drop),
             None => Ok(()),
         }
     }
@@ -141,7 +141,7 @@ impl Lease {
     /// Imports all functions of the job, in one process. Blocks. Must run on a long-lived thread, because the processes
     /// end with the thread that started them.
     pub(crate) fn load(&self) -> Result<(), TransformError> {
-        let mut process = self.idle().map_or_else(|| Process::start(&self.settings), Ok)?;
+        let mut process = self.idle().map_or_else(|| PoolProcess::start(&self.settings), Ok)?;
         for function in &self.functions {
             process.load(function, &self.settings)?;
         }
@@ -163,7 +163,7 @@ impl Lease {
         let mut idle = self.idle();
         let mut tries = 0;
         loop {
-            let mut process = match idle.take().map_or_else(|| Process::start(&self.settings), Ok) {
+            let mut process = match idle.take().map_or_else(|| PoolProcess::start(&self.settings), Ok) {
                 Ok(process) => process,
                 Err(error) => return Err(bad(format!("cannot be called: {error}"))),
             };
@@ -201,7 +201,7 @@ impl Lease {
     }
 
     /// Returns an idle process that is still alive, if there is one.
-    fn idle(&self) -> Option<Process> {
+    fn idle(&self) -> Option<PoolProcess> {
         loop {
             let mut process = self.transforms.pool.lock().idle.pop()?;
             if !process.has_ended() {
@@ -210,7 +210,7 @@ impl Lease {
         }
     }
 
-    fn give_back(&self, process: Process) {
+    fn give_back(&self, process: PoolProcess) {
         self.transforms.pool.lock().idle.push(process);
     }
 }

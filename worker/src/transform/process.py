@@ -215,7 +215,7 @@ def module(name: str) -> Any:
     if name != "__main__":
         return importlib.import_module(name)
     if program is None:
-        raise ImportError("`__main__` is a program, and this process is none of its own; name the function by its module")
+        raise ImportError("`__main__` is another program than this process; name the function by its module")
     if "__mp_main__" not in sys.modules:
         # With this set, the package refuses to create a loader: a program without that line would train here too.
         os.environ["SPDL_CALLS_FUNCTIONS"] = "1"

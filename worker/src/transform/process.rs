@@ -29,7 +29,7 @@ const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A Python process of the pool. Killed when dropped.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct PoolProcess {
     child: Child,
     socket: OwnedFd,
     memory: Option<Memory>,
@@ -74,7 +74,7 @@ enum NoReply {
     Slow,
 }
 
-impl Process {
+impl PoolProcess {
     pub(super) fn start(settings: &TransformSettings) -> Result<Self, TransformError> {
         let python = || settings.python.clone();
         let start = |source: io::Error| TransformError::Start { python: python(), source: Arc::new(source) };
@@ -231,7 +231,7 @@ impl Process {
     fn end_of(&mut self, no_reply: &NoReply) -> String {
         if matches!(no_reply, NoReply::Slow) {
             self.end();
-            return format!("it says nothing within {} seconds", LOAD_TIMEOUT.as_secs());
+            return format!("it did not answer within {} seconds", LOAD_TIMEOUT.as_secs());
         }
         // A process that has closed its socket is about to exit, or is unusable.
         let deadline = Instant::now() + Duration::from_secs(1);
@@ -253,7 +253,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for PoolProcess {
     fn drop(&mut self) {
         self.end();
     }

@@ -32,7 +32,7 @@ pub(super) struct ClusterReady {
 }
 
 /// A server process. Killed when dropped.
-struct ServerProcess {
+struct DemoProcess {
     name: String,
     child: Child,
     /// Kept open, so that the process never writes into a closed pipe.
@@ -40,10 +40,10 @@ struct ServerProcess {
 }
 
 /// The running processes.
-pub(super) struct Cluster {
+pub(super) struct DemoCluster {
     folder: PathBuf,
     coordinator_addr: String,
-    servers: Vec<ServerProcess>,
+    servers: Vec<DemoProcess>,
 }
 
 /// This program, told to end with its parent.
@@ -53,7 +53,7 @@ pub(super) fn program() -> Result<Command, CtlError> {
     Ok(command)
 }
 
-impl Cluster {
+impl DemoCluster {
     /// Starts the coordinator with its state under `folder`.
     pub(super) async fn start_coordinator(folder: &Path) -> Result<Self, CtlError> {
         let mut cluster = Self { folder: folder.to_owned(), coordinator_addr: String::new(), servers: Vec::new() };
@@ -84,8 +84,9 @@ impl Cluster {
             .map_err(|_| failed(format!("it was not ready after {} s", START_TIMEOUT.as_secs())))?
             .map_err(|error| failed(error.to_string()))?
             .ok_or_else(|| failed("it ended; see its messages above".to_owned()))?;
-        let ready = serde_json::from_str(&line).map_err(|error| failed(format!("it said `{line}`: {error}")))?;
-        self.servers.push(ServerProcess { name: name.to_owned(), child, _output: output });
+        let ready = serde_json::from_str(&line)
+            .map_err(|error| failed(format!("its line `{line}` is not what was expected: {error}")))?;
+        self.servers.push(DemoProcess { name: name.to_owned(), child, _output: output });
         Ok(ready)
     }
 
@@ -107,7 +108,7 @@ impl Cluster {
     /// How to reach the coordinator as `role`.
     pub(super) fn connection(&self, role: Role) -> Connection {
         Connection {
-            coord: self.coordinator_addr.parse().expect("the coordinator said where it listens"),
+            coord: self.coordinator_addr.parse().expect("the coordinator has printed where it listens"),
             certs: self.certs(role),
         }
     }
@@ -122,7 +123,7 @@ impl Cluster {
     pub(super) async fn stop(mut self) {
         let (coordinator, workers) = self.servers.split_at_mut(1);
         for servers in [workers, coordinator] {
-            servers.iter().for_each(ServerProcess::ask_to_end);
+            servers.iter().for_each(DemoProcess::ask_to_end);
             let all_end = futures::future::join_all(servers.iter_mut().map(|server| server.child.wait()));
             let ended = timeout(STOP_TIMEOUT, all_end).await.is_ok();
             for server in servers.iter_mut().filter(|_| !ended) {
@@ -132,7 +133,7 @@ impl Cluster {
     }
 }
 
-impl ServerProcess {
+impl DemoProcess {
     fn ask_to_end(&self) {
         // Fails only when the process is gone already.
         let _ = self.signal(Signal::TERM);

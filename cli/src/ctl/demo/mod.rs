@@ -18,9 +18,9 @@ use super::{
     report,
 };
 use crate::ctl::tally::{PullReport, transport_name};
-use cluster::Cluster;
+use cluster::DemoCluster;
 use futures::future::try_join;
-use ranks::{Failover, Ranks};
+use ranks::{Failover, RanksProgress};
 
 const WORLD: u32 = 4;
 const JOB: &str = "demo";
@@ -89,7 +89,7 @@ async fn demo(args: &DemoArgs, mut interrupt: Interrupt) -> Outcome {
 }
 
 /// Starts the processes and runs the ranks to their end.
-async fn show(args: &DemoArgs, folder: &Path, cluster: &mut Option<Cluster>) -> Result<DemoReport, CtlError> {
+async fn show(args: &DemoArgs, folder: &Path, cluster: &mut Option<DemoCluster>) -> Result<DemoReport, CtlError> {
     let say = |text: String| if args.json { Ok(()) } else { outln!("{text}") };
     let job_path = folder.join("demo.toml");
     write(&job_path, &job_text(args, folder))?;
@@ -97,7 +97,7 @@ async fn show(args: &DemoArgs, folder: &Path, cluster: &mut Option<Cluster>) -> 
     let batches = open.batches(None);
     open.plan.check(&batches)?;
 
-    let cluster = cluster.insert(Cluster::start_coordinator(folder).await?);
+    let cluster = cluster.insert(DemoCluster::start_coordinator(folder).await?);
     let ca = cluster.ca();
     for role in [Role::Worker, Role::Client, Role::Admin] {
         cert::issue(&ca, role, "demo", &cluster.certs(role))?;
@@ -113,7 +113,7 @@ async fn show(args: &DemoArgs, folder: &Path, cluster: &mut Option<Cluster>) -> 
     if args.json {
         bars.set_draw_target(ProgressDrawTarget::hidden());
     }
-    let (samples, ranks) = (ranks::samples(&open.plan, &batches), Ranks::default());
+    let (samples, ranks) = (ranks::samples(&open.plan, &batches), RanksProgress::default());
     let killing = ranks::kill(cluster, VICTIM, samples / 3, &bars, &ranks);
     let pulling = ranks::run(cluster, samples / u64::from(WORLD), &bars, &ranks);
     let (reports, failover) = try_join(pulling, killing).await?;
@@ -141,15 +141,15 @@ fn summarise(ranks: Vec<PullReport>, failover: Option<Failover>, plan_receipt: R
 fn print(report: &DemoReport) -> Result<(), CtlError> {
     outln!()?;
     outln!("rank  transport  samples  images/s  first batch  waiting (p50 / p99)")?;
-    for (rank, figures) in report.ranks.iter().enumerate() {
+    for (rank, stats) in report.ranks.iter().enumerate() {
         outln!(
             "{rank:>4}  {:<9}  {:>7}  {:>8.0}  {:>9.2} s  {:>6.1} ms / {:.1} ms",
-            transport_name(figures.transport),
-            figures.samples,
-            figures.images_per_s,
-            figures.first_batch_s,
-            figures.wait_ms_p50,
-            figures.wait_ms_p99,
+            transport_name(stats.transport),
+            stats.samples,
+            stats.images_per_s,
+            stats.first_batch_s,
+            stats.wait_ms_p50,
+            stats.wait_ms_p99,
         )?;
     }
     outln!()?;

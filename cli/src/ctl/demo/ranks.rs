@@ -16,7 +16,7 @@ use tokio::{
 
 use super::{
     JOB, WORLD,
-    cluster::{self, Cluster},
+    cluster::{self, DemoCluster},
 };
 use crate::ctl::{CtlError, progress::samples_bar, tally::PullReport};
 
@@ -41,14 +41,14 @@ pub(super) struct RankProgress {
 }
 
 /// How far each rank is.
-pub(super) type Ranks = watch::Sender<[RankProgress; WORLD as usize]>;
+pub(super) type RanksProgress = watch::Sender<[RankProgress; WORLD as usize]>;
 
 /// Runs all ranks to the end, draws their bars and publishes how far they are.
 pub(super) async fn run(
-    cluster: &Cluster,
+    cluster: &DemoCluster,
     per_rank: u64,
     bars: &MultiProgress,
-    ranks: &Ranks,
+    ranks: &RanksProgress,
 ) -> Result<Vec<PullReport>, CtlError> {
     let pulls = (0..WORLD).map(|rank| {
         let bar = bars.add(samples_bar(bars.is_hidden(), per_rank, LABELS[rank as usize]));
@@ -73,11 +73,11 @@ pub(super) struct Failover {
 /// Kills `worker` with SIGKILL once all ranks together have pulled `at_samples`, and waits until each rank that it served
 /// pulls from another one. `None` if the ranks ended before.
 pub(super) async fn kill(
-    cluster: &Cluster,
+    cluster: &DemoCluster,
     worker: &'static str,
     at_samples: u64,
     bars: &MultiProgress,
-    ranks: &Ranks,
+    ranks: &RanksProgress,
 ) -> Result<Option<Failover>, CtlError> {
     let show = |text: String| bars.println(text).map_err(CtlError::Runtime);
     let is_at = |rank: &RankProgress| !rank.is_done && rank.home.as_deref() == Some(worker);
@@ -105,7 +105,12 @@ pub(super) fn samples(plan: &Plan, batches: &BatchParams) -> u64 {
     batches.steps_left(plan.samples(), Position::START) * u64::from(batches.global_batch)
 }
 
-async fn pull(cluster: &Cluster, rank: u32, bar: ProgressBar, ranks: &Ranks) -> Result<PullReport, CtlError> {
+async fn pull(
+    cluster: &DemoCluster,
+    rank: u32,
+    bar: ProgressBar,
+    ranks: &RanksProgress,
+) -> Result<PullReport, CtlError> {
     let failed = |cause: String| CtlError::Start { name: format!("rank {rank}"), cause };
     let mut command = cluster::program()?;
     command.args([
@@ -126,7 +131,9 @@ async fn pull(cluster: &Cluster, rank: u32, bar: ProgressBar, ranks: &Ranks) -> 
     let mut output = BufReader::new(child.stdout.take().expect("standard output is a pipe")).lines();
     let mut report = None;
     while let Some(line) = output.next_line().await.map_err(|error| failed(error.to_string()))? {
-        match serde_json::from_str(&line).map_err(|error| failed(format!("it said `{line}`: {error}")))? {
+        match serde_json::from_str(&line)
+            .map_err(|error| failed(format!("its line `{line}` is not what was expected: {error}")))?
+        {
             RankLine::Progress { progress, home } => {
                 bar.set_position(progress);
                 let now = RankProgress { samples: progress, home, is_done: false };

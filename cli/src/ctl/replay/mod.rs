@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_free_memory_is_the_kernels_figure() {
+    fn the_free_memory_is_the_kernels_number() {
         assert_eq!(free_bytes("MemTotal: 100 kB\nMemAvailable:   24576000 kB\n"), Some(24_576_000 << 10));
         assert_eq!(free_bytes("MemTotal: 100 kB\n"), None);
         assert!(default_memory() >= DEFAULT_MEMORY_BYTES);

@@ -53,7 +53,7 @@ fn status(sessions: &[Value], workers: &[Value]) -> Status {
 }
 
 #[test]
-fn one_table_shows_who_is_there_and_how_fast() {
+fn one_table_shows_all_processes_and_their_rates() {
     let mut silent = rank(0, 0.0);
     silent["is_alive"] = false.into();
     let over = session(1, &[silent]);

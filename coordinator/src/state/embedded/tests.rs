@@ -36,7 +36,7 @@ fn state_in_a_file_conforms() {
 }
 
 #[test]
-fn a_second_coordinator_on_one_directory_is_refused_until_the_first_is_gone() {
+fn a_second_coordinator_on_one_directory_is_refused_until_the_first_has_ended() {
     let directory = tempfile::tempdir().unwrap();
     let first = EmbeddedState::open(directory.path()).unwrap();
     let error = refusal(directory.path());
@@ -80,7 +80,7 @@ fn a_state_written_before_there_were_runs_is_read_and_its_sessions_are_of_the_ru
 }
 
 #[test]
-fn a_file_that_is_no_state_or_is_empty_is_refused_and_left_alone() {
+fn a_file_that_is_no_state_or_is_empty_is_refused_and_not_changed() {
     for content in [b"something else".as_slice(), b"", &[0; 8192]] {
         let directory = tempfile::tempdir().unwrap();
         fs::write(database(directory.path()), content).unwrap();

@@ -37,7 +37,7 @@ pub enum EtcdError {
         cause: String,
     },
     /// The member could not be reached, or did not answer in time.
-    #[error("etcd at `{endpoint}` is away: {cause}")]
+    #[error("etcd at `{endpoint}` does not answer: {cause}")]
     Away {
         /// The member.
         endpoint: String,
@@ -55,7 +55,7 @@ pub enum EtcdError {
         message: String,
     },
     /// The answer of the member could not be parsed.
-    #[error("etcd at `{endpoint}` answered what makes no sense: {cause}")]
+    #[error("etcd at `{endpoint}` sent an invalid answer: {cause}")]
     Answer {
         /// The member.
         endpoint: String,
@@ -174,10 +174,10 @@ impl Gateway {
     /// Renews a lease and returns its remaining time in seconds, or `None` if it has expired.
     pub(crate) async fn keep_alive(&self, lease: i64) -> Result<Option<u64>, EtcdError> {
         #[derive(Deserialize)]
-        struct Kept {
+        struct KeepAliveResponse {
             result: EtcdLease,
         }
-        let kept: Kept = self.call("lease/keepalive", &json!({ "ID": lease.to_string() })).await?;
+        let kept: KeepAliveResponse = self.call("lease/keepalive", &json!({ "ID": lease.to_string() })).await?;
         Ok(u64::try_from(kept.result.ttl).ok().filter(|ttl_s| *ttl_s > 0))
     }
 
@@ -191,28 +191,18 @@ impl Gateway {
 
     /// Returns the value at a key.
     pub(crate) async fn read(&self, key: &str) -> Result<Option<KeyValue>, EtcdError> {
-        #[derive(Deserialize)]
-        struct Found {
-            #[serde(default)]
-            kvs: Vec<KeyValue>,
-        }
-        let found: Found = self.call("kv/range", &json!({ "key": encoded::text(key.as_bytes()) })).await?;
+        let found: RangeResponse = self.call("kv/range", &json!({ "key": encoded::text(key.as_bytes()) })).await?;
         Ok(found.kvs.into_iter().next())
     }
 
     /// Returns the keys from `start` up to but not including `end`, in order, at most `limit` of them.
     pub(crate) async fn page(&self, start: &[u8], end: &str, limit: usize) -> Result<Vec<KeyValue>, EtcdError> {
-        #[derive(Deserialize)]
-        struct Found {
-            #[serde(default)]
-            kvs: Vec<KeyValue>,
-        }
         let question = json!({
             "key": encoded::text(start),
             "range_end": encoded::text(end.as_bytes()),
             "limit": limit.to_string(),
         });
-        Ok(self.call::<Found>("kv/range", &question).await?.kvs)
+        Ok(self.call::<RangeResponse>("kv/range", &question).await?.kvs)
     }
 
     /// Carries out `ops` atomically if the condition holds and the other key is unchanged.
@@ -342,11 +332,11 @@ struct Transaction {
 
 #[derive(Deserialize)]
 struct TxnResponse {
-    response_range: Option<Range>,
+    response_range: Option<RangeResponse>,
 }
 
 #[derive(Deserialize)]
-struct Range {
+struct RangeResponse {
     #[serde(default)]
     kvs: Vec<KeyValue>,
 }

@@ -127,8 +127,8 @@ async fn wipe(gateway: &Gateway, keys: &EtcdKeys, term: i64, name: &Path) -> Res
 /// Returns the name in a leader's key.
 fn leader(value: &[u8]) -> String {
     #[derive(Deserialize)]
-    struct Holder {
+    struct LeaderName {
         name: String,
     }
-    serde_json::from_slice::<Holder>(value).map_or_else(|_| "another coordinator".to_owned(), |holder| holder.name)
+    serde_json::from_slice::<LeaderName>(value).map_or_else(|_| "another coordinator".to_owned(), |holder| holder.name)
 }

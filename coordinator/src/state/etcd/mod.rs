@@ -24,7 +24,7 @@ use tokio::runtime::Handle;
 
 pub use self::gateway::EtcdError;
 use self::{
-    batch::{KnownKeys, Stored, WriteBatch, stored},
+    batch::{KnownKeys, StoredValue, WriteBatch, stored},
     gateway::{KeyValue, Unchanged},
     keys::end_of,
 };
@@ -138,7 +138,8 @@ impl EtcdState {
         for (key, value) in self.values(&self.keys.bad_samples(), SMALL_PAGE, &mut known).await? {
             let subject = format!("bad sample `{key}`");
             let parsed = key.split_once('/').and_then(|(job, sample)| Some((job, sample.parse().ok()?)));
-            let (job, sample) = parsed.ok_or_else(|| self.damaged(&subject, "it is no job and number".to_owned()))?;
+            let (job, sample) =
+                parsed.ok_or_else(|| self.damaged(&subject, "its key is not a job and a number".to_owned()))?;
             let named = if value.is_empty() { None } else { Some(self.parse(&subject, &value)?) };
             durable.bad_samples.push(BadSampleRecord { job: job.to_owned(), sample: SampleId(sample), named });
         }
@@ -198,8 +199,8 @@ impl EtcdState {
         known: &mut KnownKeys,
     ) -> Result<Vec<u8>, StateStoreError> {
         let (made, count) = match stored(&value) {
-            Some(Stored::Whole(_)) => return Ok(value),
-            Some(Stored::Parts { made, count }) => (made, count),
+            Some(StoredValue::Whole(_)) => return Ok(value),
+            Some(StoredValue::Parts { made, count }) => (made, count),
             None => return Err(self.damaged(name, "its parts are not named".to_owned())),
         };
         let parts = self.folder(&self.keys.parts_made(&key, made), LARGE_PAGE).await?;

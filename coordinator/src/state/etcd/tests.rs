@@ -10,7 +10,7 @@ use spdl_core::{
     coordinator::{JobRecord, RankRecord, SessionRecord, Successor},
     messages::{NodeId, SessionId, StartReason},
 };
-use spdl_testkit::etcd::Etcd;
+use spdl_testkit::etcd::EtcdProcess;
 use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
 use tokio::runtime::Runtime;
 
@@ -22,14 +22,14 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Several clusters in one etcd, each under its own prefix.
 struct Clusters {
-    etcd: Etcd,
+    etcd: EtcdProcess,
     runtime: Runtime,
     next: AtomicU64,
 }
 
 impl Clusters {
     fn start() -> Option<Self> {
-        Some(Self { etcd: Etcd::start()?, runtime: Runtime::new().unwrap(), next: AtomicU64::new(0) })
+        Some(Self { etcd: EtcdProcess::start()?, runtime: Runtime::new().unwrap(), next: AtomicU64::new(0) })
     }
 
     fn gateway(&self) -> Arc<Gateway> {
@@ -227,7 +227,7 @@ fn a_write_that_was_given_up_and_is_carried_out_late_comes_over_no_later_one() {
 }
 
 #[test]
-fn an_etcd_that_hangs_or_is_gone_is_an_error_that_may_pass() {
+fn an_etcd_that_hangs_or_is_down_is_a_retryable_error() {
     let Some(mut clusters) = Clusters::start() else { return };
     let mut state = clusters.lead(&clusters.fresh());
     let change = [Change::PutSession(session(1, 1))];
@@ -272,12 +272,12 @@ fn a_state_written_before_there_were_runs_is_read_and_its_sessions_are_of_the_ru
 }
 
 #[test]
-fn over_tls_both_sides_show_certificates_and_one_without_is_told_so() {
+fn over_tls_both_sides_show_certificates_and_a_side_without_one_gets_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let certs = folder.path().join("certs");
     let ca = ClusterCa::open_or_create(&folder.path().join("ca")).unwrap();
     ca.issue(Role::Coordinator, "etcd", &[], LEAF_VALIDITY).unwrap().write(&certs).unwrap();
-    let Some(etcd) = Etcd::start_with(Some(&certs)) else { return };
+    let Some(etcd) = EtcdProcess::start_with(Some(&certs)) else { return };
     let runtime = Runtime::new().unwrap();
     let members = [etcd.address.clone()];
     let gateway = |certs| Gateway::new(&members, certs, TIMEOUTS).unwrap();
@@ -296,7 +296,7 @@ fn over_tls_both_sides_show_certificates_and_one_without_is_told_so() {
 }
 
 #[test]
-fn an_import_replaces_all_of_a_state_or_nothing_and_only_where_nobody_leads_and_nothing_is_lost_unasked() {
+fn an_import_replaces_all_of_a_state_or_nothing_and_only_without_a_leader_and_with_force() {
     let Some(clusters) = Clusters::start() else { return };
     let keys = clusters.fresh();
     let record = |name: &str| {

@@ -10,7 +10,7 @@ fn run() -> Box<RunName> {
 
 #[test]
 fn an_answer_that_was_under_way_when_the_home_was_lost_is_followed_by_another_question() {
-    let mut rank = Rank::attached();
+    let mut rank = TestRank::attached();
     assert!(matches!(rank.wake()[..], [SessionEffect::Ask(ToCoordinator::RankHeartbeat(_))]));
     assert_eq!(
         rank.on(SessionEvent::LinkLost { link: L0, cause: "killed".into() }),
@@ -27,7 +27,7 @@ fn a_superseded_session_or_a_failed_job_ends_the_session_with_its_reason() {
         Refusal::SessionSuperseded { run: run(), session: SessionId(7), rank: 0, client: "9@there".into() };
     let failed = Refusal::JobFailed { job: "train".into(), cause: "2 % bad samples".into() };
     for refusal in [superseded, failed] {
-        let mut rank = Rank::attached();
+        let mut rank = TestRank::attached();
         rank.wake();
         let effects = rank.answered(FromCoordinator::Refused(refusal.clone()));
         assert_eq!(effects, [SessionEffect::Detach { link: L0 }, SessionEffect::Fail(refusal.into())]);
@@ -37,7 +37,7 @@ fn a_superseded_session_or_a_failed_job_ends_the_session_with_its_reason() {
 
 #[test]
 fn a_coordinator_that_forgot_the_session_is_joined_again_from_its_start_without_stopping() {
-    let mut rank = Rank::attached();
+    let mut rank = TestRank::attached();
     rank.filled(L0, 0, 0, 0);
     rank.wake();
     rank.answered(FromCoordinator::Refused(Refusal::UnknownSession { session: SessionId(7) }));
@@ -58,7 +58,7 @@ fn a_session_that_is_not_ours_is_refused_with_both_values() {
     let wanting = |change: fn(&mut JoinRequest)| {
         let mut join_request = join_request();
         change(&mut join_request);
-        let (mut rank, _) = Rank::new(join_request);
+        let (mut rank, _) = TestRank::new(join_request);
         match rank.joined(session(), None).pop() {
             Some(SessionEffect::Fail(error)) => error.to_string(),
             other => panic!("{other:?}"),
@@ -75,8 +75,8 @@ fn a_session_that_is_not_ours_is_refused_with_both_values() {
 }
 
 #[test]
-fn a_coordinator_that_is_never_there_is_an_error_with_address_and_cause() {
-    let (mut rank, _) = Rank::new(join_request());
+fn a_coordinator_that_never_answers_is_an_error_with_address_and_cause() {
+    let (mut rank, _) = TestRank::new(join_request());
     for _ in 0..1000 {
         let effects = rank.on(SessionEvent::Unanswered { cause: "connection refused".into() });
         if let [SessionEffect::Fail(error)] = &effects[..] {
@@ -92,8 +92,8 @@ fn a_coordinator_that_is_never_there_is_an_error_with_address_and_cause() {
 }
 
 #[test]
-fn a_coordinator_that_goes_away_stops_no_batch_and_shows_in_the_situation() {
-    let mut rank = Rank::attached();
+fn a_coordinator_that_goes_away_stops_no_batch_and_shows_in_the_wait_reason() {
+    let mut rank = TestRank::attached();
     for _ in 0..50 {
         rank.wake();
         rank.on(SessionEvent::Unanswered { cause: "timed out".into() });
@@ -110,14 +110,14 @@ fn a_coordinator_that_goes_away_stops_no_batch_and_shows_in_the_situation() {
 
 #[test]
 fn a_heartbeat_carries_the_wait_in_progress() {
-    let mut rank = Rank::attached();
+    let mut rank = TestRank::attached();
     rank.core.waited(1_500);
     assert_eq!(beat_of(&rank.wake()).waited_ms, 1_500);
 }
 
 #[test]
-fn closing_leaves_with_what_was_handed_over_and_says_nothing_more() {
-    let mut rank = Rank::attached();
+fn closing_reports_the_last_position_and_sends_nothing_more() {
+    let mut rank = TestRank::attached();
     rank.filled(L0, 0, 0, 0);
     rank.on(SessionEvent::Delivered(Progress { position: at(24), receipt: Receipt(5), waited_ms: 8 }));
     let effects = rank.on(SessionEvent::Close);
@@ -130,8 +130,8 @@ fn closing_leaves_with_what_was_handed_over_and_says_nothing_more() {
 }
 
 #[test]
-fn a_coordinator_that_does_not_answer_is_asked_less_and_less_often() {
-    let mut rank = Rank::attached();
+fn requests_to_a_coordinator_that_does_not_answer_back_off() {
+    let mut rank = TestRank::attached();
     rank.wake();
     let mut pauses = Vec::new();
     for _ in 0..8 {
@@ -153,7 +153,7 @@ fn a_coordinator_that_does_not_answer_is_asked_less_and_less_often() {
 
 #[test]
 fn while_a_question_is_open_no_other_is_asked() {
-    let mut rank = Rank::attached();
+    let mut rank = TestRank::attached();
     assert!(matches!(rank.wake()[..], [SessionEffect::Ask(_)]));
     rank.now_ms += 60_000;
     rank.core.handle_timeout(rank.now_ms);
@@ -161,8 +161,8 @@ fn while_a_question_is_open_no_other_is_asked() {
 }
 
 #[test]
-fn the_first_silence_of_a_row_is_told_and_the_others_are_not() {
-    let mut rank = Rank::attached();
+fn the_first_silence_of_a_row_is_logged_and_the_others_are_not() {
+    let mut rank = TestRank::attached();
     let mut told = Vec::new();
     for _ in 0..3 {
         rank.wake();
@@ -184,7 +184,7 @@ fn in_use() -> Refusal {
 
 #[test]
 fn a_run_that_is_in_use_is_asked_for_until_its_ranks_would_be_known_to_be_dead_and_then_it_is_an_error() {
-    let (mut rank, _) = Rank::new(join_request());
+    let (mut rank, _) = TestRank::new(join_request());
     let mut joins = 0;
     let error = loop {
         match &rank.answered(FromCoordinator::Refused(in_use()))[..] {
@@ -199,8 +199,8 @@ fn a_run_that_is_in_use_is_asked_for_until_its_ranks_would_be_known_to_be_dead_a
 }
 
 #[test]
-fn a_run_whose_ranks_were_dead_is_joined_once_the_coordinator_knows() {
-    let (mut rank, _) = Rank::new(join_request());
+fn a_run_whose_ranks_were_dead_is_joined_once_the_liveness_timeout_is_over() {
+    let (mut rank, _) = TestRank::new(join_request());
     for _ in 0..10 {
         assert_eq!(rank.answered(FromCoordinator::Refused(in_use())), []);
         rank.wake();
@@ -210,8 +210,8 @@ fn a_run_whose_ranks_were_dead_is_joined_once_the_coordinator_knows() {
 
 #[test]
 fn a_coordinator_that_was_away_is_given_the_time_again_in_which_it_finds_the_dead() {
-    let (mut rank, _) = Rank::new(join_request());
-    let refused_until = |rank: &mut Rank, end_ms: u64| {
+    let (mut rank, _) = TestRank::new(join_request());
+    let refused_until = |rank: &mut TestRank, end_ms: u64| {
         while rank.now_ms < end_ms {
             assert_eq!(rank.answered(FromCoordinator::Refused(in_use())), [], "at {}", rank.now_ms);
             rank.wake();
@@ -225,8 +225,8 @@ fn a_coordinator_that_was_away_is_given_the_time_again_in_which_it_finds_the_dea
 }
 
 #[test]
-fn the_first_rank_says_where_its_session_starts_and_why() {
-    let (mut rank, _) = Rank::new(JoinRequest { rank: 0, run: "lr-1".into(), ..join_request() });
+fn the_first_rank_logs_where_its_session_starts_and_why() {
+    let (mut rank, _) = TestRank::new(JoinRequest { rank: 0, run: "lr-1".into(), ..join_request() });
     let reason = StartReason::Resumed { session: SessionId(6) };
     let session = Box::new(Session { start: at(48), ..session() });
     rank.core.handle(

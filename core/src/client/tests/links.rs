@@ -3,8 +3,8 @@
 use super::*;
 
 /// A rank that was attached to home 1 on [`L0`] and then moved to home 2 on [`L1`].
-fn moved() -> Rank {
-    let mut rank = Rank::attached();
+fn moved() -> TestRank {
+    let mut rank = TestRank::attached();
     rank.wake();
     assert_eq!(rank.heard(Some(home(2))), [SessionEffect::Detach { link: L0 }, attach(L1, home(2), local(2), 0)]);
     rank.on(SessionEvent::Attached { link: L1, slots: 3 });
@@ -38,7 +38,7 @@ fn nothing_that_comes_late_over_a_link_that_was_left_touches_the_one_that_serves
 
 #[test]
 fn a_late_attached_of_a_link_that_was_left_does_not_attach_the_one_that_is_being_opened() {
-    let mut rank = Rank::attached();
+    let mut rank = TestRank::attached();
     rank.wake();
     rank.heard(Some(home(2)));
     assert_eq!(rank.on(SessionEvent::Attached { link: L0, slots: 3 }), []);
@@ -65,7 +65,7 @@ fn a_late_batch_of_a_link_that_was_left_frees_no_slot_of_the_one_that_serves() {
 
 #[test]
 fn a_link_whose_batches_are_all_freed_leaves_nothing_behind_that_is_waited_for() {
-    let mut rank = Rank::attached();
+    let mut rank = TestRank::attached();
     rank.filled(L0, 0, 0, 0);
     rank.on(SessionEvent::Freed { link: L0, slot: 0 });
     rank.on(SessionEvent::LinkLost { link: L0, cause: "killed".into() });
@@ -76,7 +76,7 @@ fn a_link_whose_batches_are_all_freed_leaves_nothing_behind_that_is_waited_for()
 
 #[test]
 fn a_rank_that_waits_for_a_home_to_answer_wakes_to_give_it_up() {
-    let (mut rank, _) = Rank::new(JoinRequest { transports: AllowedTransports::Quic, ..join_request() });
+    let (mut rank, _) = TestRank::new(JoinRequest { transports: AllowedTransports::Quic, ..join_request() });
     rank.joined(session(), Some(home(1)));
     assert_eq!(rank.core.link_wake_ms(), Some(10_000));
     rank.on(SessionEvent::Attached { link: L0, slots: 3 });
@@ -84,8 +84,8 @@ fn a_rank_that_waits_for_a_home_to_answer_wakes_to_give_it_up() {
 }
 
 #[test]
-fn the_first_failure_of_a_row_is_told_and_the_others_are_not() {
-    let mut rank = Rank::attached();
+fn the_first_failure_of_a_row_is_logged_and_the_others_are_not() {
+    let mut rank = TestRank::attached();
     let mut told = Vec::new();
     for _ in 0..3 {
         let link = rank.core.attached_link().unwrap();
@@ -108,7 +108,7 @@ fn the_first_failure_of_a_row_is_told_and_the_others_are_not() {
 
 #[test]
 fn a_trainer_that_holds_every_batch_is_what_a_rank_waits_for_and_one_that_holds_fewer_is_not() {
-    let mut rank = Rank::attached();
+    let mut rank = TestRank::attached();
     assert!(rank.core.wait_reason(0).is_up_to_the_home());
     rank.filled(L0, 0, 0, 0);
     rank.filled(L0, 1, 1, 24);
@@ -120,8 +120,8 @@ fn a_trainer_that_holds_every_batch_is_what_a_rank_waits_for_and_one_that_holds_
 
 #[test]
 fn what_is_waited_for_is_named_from_the_join_to_the_end() {
-    let (mut rank, _) = Rank::new(join_request());
-    let text = |rank: &Rank| rank.core.wait_reason(rank.now_ms).to_string();
+    let (mut rank, _) = TestRank::new(join_request());
+    let text = |rank: &TestRank| rank.core.wait_reason(rank.now_ms).to_string();
     assert!(text(&rank).contains("has not joined at `coord:1`"), "{}", text(&rank));
     rank.joined(session(), None);
     assert!(text(&rank).contains("knows no worker"), "{}", text(&rank));

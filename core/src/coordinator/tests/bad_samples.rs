@@ -5,19 +5,19 @@ use crate::{
     coordinator::{
         Change,
         testing::{bad_sample, beat, join, worker},
-        tests::world::World,
+        tests::world::CoordinatorWorld,
     },
     messages::{BadSample, Refusal, WorkerHeartbeat},
 };
 
-fn report(world: &mut World, samples: &[u64]) {
+fn report(world: &mut CoordinatorWorld, samples: &[u64]) {
     let bad_samples = samples.iter().map(|sample| bad_sample(*sample)).collect();
     world.worker(WorkerHeartbeat { bad_samples, ..worker(1, "a") });
 }
 
 #[test]
 fn a_bad_sample_is_logged_counted_and_kept_once() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     report(&mut world, &[7, 7]);
     report(&mut world, &[7]);
     let status = &world.core.status().jobs[0];
@@ -30,8 +30,8 @@ fn a_bad_sample_is_logged_counted_and_kept_once() {
 }
 
 #[test]
-fn above_the_fraction_the_job_fails_and_its_ranks_are_told_why() {
-    let mut world = World::new();
+fn above_the_fraction_the_job_fails_and_its_ranks_get_the_reason() {
+    let mut world = CoordinatorWorld::new();
     let id = world.join(join(0, 2, 1));
     let ten: Vec<u64> = (0..10).collect();
     report(&mut world, &ten);
@@ -48,7 +48,7 @@ fn above_the_fraction_the_job_fails_and_its_ranks_are_told_why() {
 
 #[test]
 fn a_failed_job_and_its_bad_samples_survive_a_restart() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     report(&mut world, &(0..11).collect::<Vec<_>>());
     let before = world.core.status().jobs;
     world.restart();
@@ -58,7 +58,7 @@ fn a_failed_job_and_its_bad_samples_survive_a_restart() {
 
 #[test]
 fn a_sample_that_the_dataset_has_not_counts_for_nothing() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     report(&mut world, &[10_000, u64::MAX]);
     world.worker(WorkerHeartbeat {
         bad_samples: vec![BadSample { job: "none".into(), sample: SampleId(1), ..bad_sample(1) }],

@@ -5,7 +5,7 @@ use crate::{
     coordinator::{
         Change, MAX_WORKERS,
         testing::{beat, join, worker},
-        tests::world::World,
+        tests::world::CoordinatorWorld,
     },
     messages::{
         FromCoordinator, Join, NodeId, RankHeartbeat, RankStats, SessionId, Start, Transport, WorkerHeartbeat, WorkerId,
@@ -13,20 +13,20 @@ use crate::{
 };
 
 /// Sends a heartbeat of each worker every second, for this many seconds.
-fn seconds(world: &mut World, seconds: u32, workers: &[WorkerHeartbeat]) {
+fn seconds(world: &mut CoordinatorWorld, seconds: u32, workers: &[WorkerHeartbeat]) {
     for _ in 0..seconds {
         world.pass_ms(1_000);
         workers.iter().for_each(|beat| drop(world.worker(beat.clone())));
     }
 }
 
-fn sessions_written(world: &World) -> usize {
+fn sessions_written(world: &CoordinatorWorld) -> usize {
     world.changes.iter().filter(|change| matches!(change, Change::PutSession(_))).count()
 }
 
 #[test]
-fn a_beat_that_was_overtaken_takes_back_neither_position_nor_receipt() {
-    let mut world = World::new();
+fn a_heartbeat_that_was_overtaken_takes_back_neither_position_nor_receipt() {
+    let mut world = CoordinatorWorld::new();
     world.join(join(0, 1, 10));
     world.beat(beat(1, 0, 10, 192)).unwrap();
     world.beat(beat(1, 0, 10, 96)).unwrap();
@@ -39,8 +39,8 @@ fn a_beat_that_was_overtaken_takes_back_neither_position_nor_receipt() {
 }
 
 #[test]
-fn beats_of_a_rank_that_stays_where_it_is_write_nothing() {
-    let mut world = World::new();
+fn heartbeats_of_a_rank_that_keeps_its_position_write_nothing() {
+    let mut world = CoordinatorWorld::new();
     world.join(join(0, 1, 10));
     world.beat(beat(1, 0, 10, 96)).unwrap();
     world.pass_ms(2_000);
@@ -57,7 +57,7 @@ fn beats_of_a_rank_that_stays_where_it_is_write_nothing() {
 
 #[test]
 fn a_position_is_written_in_time_though_the_clock_steps_back() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     world.join(join(0, 1, 10));
     world.pass_ms(5_000);
     world.beat(beat(1, 0, 10, 96)).unwrap();
@@ -68,8 +68,8 @@ fn a_position_is_written_in_time_though_the_clock_steps_back() {
 }
 
 #[test]
-fn a_position_behind_the_last_sample_is_not_believed_and_the_last_one_is() {
-    let mut world = World::new();
+fn a_position_behind_the_last_sample_is_ignored_and_the_last_one_counts() {
+    let mut world = CoordinatorWorld::new();
     world.join(join(0, 1, 10));
     for (offset, believed) in [(10_001, 0), (10_000, 10_000)] {
         world.beat(beat(1, 0, 10, offset)).unwrap();
@@ -79,7 +79,7 @@ fn a_position_behind_the_last_sample_is_not_believed_and_the_last_one_is() {
 
 #[test]
 fn a_rank_that_was_placed_just_now_is_not_moved_to_a_worker_that_is_back() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let (here, there) = (worker(1, "a"), worker(2, "b"));
     seconds(&mut world, 20, &[here.clone(), there.clone()]);
     world.worker(WorkerHeartbeat { draining: true, ..here.clone() });
@@ -95,7 +95,7 @@ fn a_rank_that_was_placed_just_now_is_not_moved_to_a_worker_that_is_back() {
 
 #[test]
 fn a_worker_that_still_lists_a_rank_that_has_left_does_not_become_its_home() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let stats = RankStats {
         session: SessionId(1),
         rank: 0,
@@ -115,7 +115,7 @@ fn a_worker_that_still_lists_a_rank_that_has_left_does_not_become_its_home() {
 
 #[test]
 fn a_worker_that_goes_takes_no_home_from_the_ranks_of_another() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     for (id, node) in [(1, "a"), (2, "b")] {
         world.worker(worker(id, node));
         let rank = id as u32 - 1;
@@ -131,7 +131,7 @@ fn a_worker_that_goes_takes_no_home_from_the_ranks_of_another() {
 
 #[test]
 fn a_worker_that_drains_is_logged_once_and_takes_no_more_ranks() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     world.worker(worker(1, "a"));
     for _ in 0..3 {
         world.worker(WorkerHeartbeat { draining: true, ..worker(1, "a") });
@@ -141,8 +141,8 @@ fn a_worker_that_drains_is_logged_once_and_takes_no_more_ranks() {
 }
 
 #[test]
-fn a_rank_can_say_of_so_many_workers_that_it_cannot_reach_them_and_forgets_it_in_time() {
-    let mut world = World::new();
+fn a_rank_reports_a_limited_number_of_unreachable_workers_and_the_reports_expire() {
+    let mut world = CoordinatorWorld::new();
     for id in 1..=3 {
         world.worker(worker(id, "far"));
     }
@@ -155,8 +155,8 @@ fn a_rank_can_say_of_so_many_workers_that_it_cannot_reach_them_and_forgets_it_in
 }
 
 #[test]
-fn what_a_rank_says_of_a_worker_that_is_not_there_yet_does_not_keep_it_from_that_worker() {
-    let mut world = World::new();
+fn a_report_about_a_worker_that_is_not_registered_does_not_keep_the_rank_from_it() {
+    let mut world = CoordinatorWorld::new();
     world.try_join(Join { node: NodeId("near".into()), ..join(0, 1, 10) }).unwrap();
     let unreachable = RankHeartbeat { unreachable: Some(WorkerId(2)), ..beat(1, 0, 10, 0) };
     assert_eq!(world.beat(unreachable), Ok(None));
@@ -167,7 +167,7 @@ fn what_a_rank_says_of_a_worker_that_is_not_there_yet_does_not_keep_it_from_that
 
 #[test]
 fn a_rank_is_kept_from_64_workers_at_most() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     for id in 1..=66 {
         world.worker(worker(id, "far"));
     }
@@ -180,8 +180,8 @@ fn a_rank_is_kept_from_64_workers_at_most() {
 }
 
 #[test]
-fn more_workers_than_there_is_room_for_are_refused_and_those_that_are_there_are_heard() {
-    let mut world = World::new();
+fn workers_above_the_limit_are_refused_and_the_others_stay_registered() {
+    let mut world = CoordinatorWorld::new();
     for id in 1..=MAX_WORKERS as u64 {
         assert!(matches!(world.worker(worker(id, "a")), FromCoordinator::Heard { .. }), "worker {id}");
     }
@@ -194,14 +194,14 @@ fn more_workers_than_there_is_room_for_are_refused_and_those_that_are_there_are_
 
 #[test]
 fn a_world_of_as_many_ranks_as_the_batch_has_samples_is_the_largest() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     assert!(world.try_join(join(0, 96, 10)).is_ok());
-    assert!(World::new().try_join(join(0, 97, 10)).is_err());
+    assert!(CoordinatorWorld::new().try_join(join(0, 97, 10)).is_err());
 }
 
 #[test]
 fn a_start_at_the_end_of_an_epoch_is_taken_and_one_behind_it_is_not() {
     let at = |offset| Join { start: Start::At(Position::new(0, offset)), ..join(0, 1, 10) };
-    assert_eq!(World::new().try_join(at(10_000)).unwrap().0.start, Position::new(0, 10_000));
-    assert!(World::new().try_join(at(10_001)).is_err());
+    assert_eq!(CoordinatorWorld::new().try_join(at(10_000)).unwrap().0.start, Position::new(0, 10_000));
+    assert!(CoordinatorWorld::new().try_join(at(10_001)).is_err());
 }

@@ -4,7 +4,7 @@ use crate::{
     coordinator::{
         Answer, Change, MAX_JOBS, Role,
         testing::{beat, job, join},
-        tests::world::World,
+        tests::world::CoordinatorWorld,
     },
     job::Job,
     messages::{FromCoordinator, Refusal, SessionId, ToCoordinator},
@@ -12,7 +12,7 @@ use crate::{
 
 #[test]
 fn submitting_the_same_job_again_does_nothing() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let changes = world.changes.len();
     assert_eq!(world.create(job("j")), FromCoordinator::Done);
     assert_eq!(world.changes.len(), changes);
@@ -20,7 +20,7 @@ fn submitting_the_same_job_again_does_nothing() {
 
 #[test]
 fn a_different_job_of_the_same_name_is_refused_with_what_differs_in_words() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let mut refused = |change: fn(&mut Job)| {
         let mut other = job("j");
         change(&mut other);
@@ -48,7 +48,7 @@ fn a_different_job_of_the_same_name_is_refused_with_what_differs_in_words() {
 
 #[test]
 fn a_job_that_differs_outside_of_its_fingerprint_is_refused_with_the_keys() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let FromCoordinator::Refused(refusal) = world.create(Job { epochs: 90, global_batch: 48, ..job("j") }) else {
         panic!("taken")
     };
@@ -58,7 +58,7 @@ fn a_job_that_differs_outside_of_its_fingerprint_is_refused_with_the_keys() {
 
 #[test]
 fn a_job_is_durable_and_describes_itself() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     assert!(matches!(&world.changes[..], [Change::PutJob(record)] if record.job == job("j")));
     let answer = world.send_as(Role::Worker, 1, ToCoordinator::DescribeJob { name: "j".to_owned() });
     assert_eq!(answer, Answer::Reply(FromCoordinator::Job(Box::new(job("j")))));
@@ -66,7 +66,7 @@ fn a_job_is_durable_and_describes_itself() {
 
 #[test]
 fn an_unknown_job_is_refused_with_those_that_are_known() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let mut lost = join(0, 1, 1);
     lost.job = "jj".to_owned();
     assert_eq!(world.try_join(lost), Err(Refusal::UnknownJob { job: "jj".into(), known: "j".into() }));
@@ -74,7 +74,7 @@ fn an_unknown_job_is_refused_with_those_that_are_known() {
 
 #[test]
 fn removing_a_job_takes_its_sessions_with_it() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let id = world.join(join(0, 2, 1));
     world.send_as(Role::Admin, 1, ToCoordinator::RemoveJob { name: "j".to_owned() });
     assert_eq!(world.beat(beat(id, 0, 1, 96)), Err(Refusal::UnknownSession { session: SessionId(id) }));
@@ -87,7 +87,7 @@ fn removing_a_job_takes_its_sessions_with_it() {
 
 #[test]
 fn there_is_a_limit_to_jobs() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     for number in 1..MAX_JOBS {
         assert_eq!(world.create(job(&format!("j{number}"))), FromCoordinator::Done);
     }
@@ -98,7 +98,7 @@ fn there_is_a_limit_to_jobs() {
 
 #[test]
 fn what_is_wrong_with_a_job_file_is_shown_until_it_is_right() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     world.core.set_problem("dir/a.toml", Some("no such bucket".to_owned()));
     assert_eq!(world.core.status().job_problems[0].problem, "no such bucket");
     world.core.set_problem("dir/a.toml", None);

@@ -5,7 +5,7 @@ use crate::{
     coordinator::{
         MAX_RUNS,
         testing::{beat, join},
-        tests::world::World,
+        tests::world::CoordinatorWorld,
     },
     messages::{Join, Refusal, SessionId, Start},
 };
@@ -24,14 +24,14 @@ fn in_use(answer: &Result<(crate::messages::Session, Option<u64>), Refusal>) -> 
 }
 
 /// Returns a world with two ranks without a launch id in session 1, both of which send heartbeats.
-fn running() -> World {
-    let mut world = World::new();
+fn running() -> CoordinatorWorld {
+    let mut world = CoordinatorWorld::new();
     world.join(Join { since_unix_s: 1_795_309_262, ..by_hand(0, 2, 10) });
     world.join(by_hand(1, 2, 11));
     world
 }
 
-fn keep_beating(world: &mut World, ranks: &[(u32, u64)], seconds: u64) {
+fn keep_beating(world: &mut CoordinatorWorld, ranks: &[(u32, u64)], seconds: u64) {
     for _ in 0..seconds {
         world.pass_ms(1_000);
         for (rank, nonce) in ranks {
@@ -41,7 +41,7 @@ fn keep_beating(world: &mut World, ranks: &[(u32, u64)], seconds: u64) {
 }
 
 #[test]
-fn a_second_launch_is_refused_with_who_holds_the_run_and_since_when_and_the_first_goes_on() {
+fn a_second_launch_is_refused_with_the_holder_of_the_run_and_since_when_and_the_first_goes_on() {
     let mut world = running();
     for (rank, size) in [(0, 1), (0, 2), (1, 2), (3, 4)] {
         let refusal = world.try_join(by_hand(rank, size, 20)).unwrap_err();
@@ -70,7 +70,7 @@ fn a_launch_that_takes_over_supersedes_and_its_ranks_meet_though_each_of_them_ta
 
 #[test]
 fn a_launch_that_takes_over_joins_no_half_joined_session_of_another() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     world.join(by_hand(0, 2, 10));
     for (rank, nonce) in [(1, 21), (0, 20)] {
         assert_eq!(world.join(Join { takeover: true, ..by_hand(rank, 2, nonce) }), 2);
@@ -79,7 +79,7 @@ fn a_launch_that_takes_over_joins_no_half_joined_session_of_another() {
 
 #[test]
 fn a_restart_of_the_same_launch_needs_no_takeover_and_another_launch_does() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     for rank in 0..2 {
         world.join(of("a", join(rank, 2, 10 + u64::from(rank))));
     }
@@ -107,7 +107,7 @@ fn a_launch_by_hand_after_a_crash_waits_until_the_dead_ranks_are_known_to_be_dea
 
 #[test]
 fn a_launch_by_hand_joins_no_session_some_of_whose_ranks_are_late() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     world.join(by_hand(0, 3, 10));
     world.pass_ms(2_600);
     assert!(in_use(&world.try_join(by_hand(1, 3, 21))), "rank 0 may have been killed");
@@ -120,7 +120,7 @@ fn a_launch_by_hand_joins_no_session_some_of_whose_ranks_are_late() {
 
 #[test]
 fn a_straggler_in_a_half_joined_session_ends_no_launch_of_another_world_for_ever() {
-    let straggles = |world: &mut World, launch: Option<&str>| {
+    let straggles = |world: &mut CoordinatorWorld, launch: Option<&str>| {
         world.join(Join { launch: launch.map(str::to_owned), ..join(2, 4, 12) });
         for _ in 0..20 {
             world.pass_ms(1_000);
@@ -128,7 +128,7 @@ fn a_straggler_in_a_half_joined_session_ends_no_launch_of_another_world_for_ever
         }
     };
     // Without a launch id the refusal names the straggler, and a takeover ends it.
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     straggles(&mut world, None);
     let refusal = world.try_join(by_hand(0, 2, 20)).unwrap_err().to_string();
     assert!(refusal.contains("held by rank 2 of 4 (client-12)"), "{refusal}");
@@ -136,7 +136,7 @@ fn a_straggler_in_a_half_joined_session_ends_no_launch_of_another_world_for_ever
         assert_eq!(world.join(Join { takeover: true, ..by_hand(rank, 2, 20 + u64::from(rank)) }), 2);
     }
     // With a launch id a restart needs no leave.
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     straggles(&mut world, Some("a"));
     for rank in 0..2 {
         assert_eq!(world.join(of("a", join(rank, 2, 20 + u64::from(rank)))), 2);
@@ -145,7 +145,7 @@ fn a_straggler_in_a_half_joined_session_ends_no_launch_of_another_world_for_ever
 
 #[test]
 fn two_living_clients_with_one_rank_of_one_session_are_an_error_for_the_second() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     world.join(by_hand(0, 2, 10));
     let refusal = world.try_join(by_hand(0, 2, 20)).unwrap_err().to_string();
     assert!(refusal.contains("held by rank 0 of 2 (client-10), since"), "{refusal}");
@@ -153,7 +153,7 @@ fn two_living_clients_with_one_rank_of_one_session_are_an_error_for_the_second()
 
 #[test]
 fn runs_of_one_job_live_side_by_side_and_each_has_its_own_position() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let named = |run: &str, nonce| Join { run: run.to_owned(), ..by_hand(0, 1, nonce) };
     let (first, second) = (world.join(named("lr-1", 10)), world.join(named("lr-2", 20)));
     world.beat(beat(first, 0, 10, 960)).unwrap();
@@ -175,11 +175,11 @@ fn runs_of_one_job_live_side_by_side_and_each_has_its_own_position() {
 
 #[test]
 fn a_run_needs_a_plain_name_and_there_are_only_so_many() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let named = |run: &str, nonce| Join { run: run.to_owned(), ..by_hand(0, 1, nonce) };
     for bad in ["", "a b", "../x"] {
         let refusal = world.try_join(named(bad, 1)).unwrap_err().to_string();
-        assert!(refusal.starts_with(&format!("`{bad}` is no name for a run of job `j`")), "{refusal}");
+        assert!(refusal.starts_with(&format!("`{bad}` is not a name for a run of job `j`")), "{refusal}");
     }
     for run in 0..MAX_RUNS as u64 {
         world.join(named(&format!("r{run}"), run));
@@ -190,7 +190,7 @@ fn a_run_needs_a_plain_name_and_there_are_only_so_many() {
 
 #[test]
 fn a_rank_of_a_session_that_was_superseded_and_forgotten_does_not_end_the_living_one() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     for nonce in 0..10 {
         world.join(join(0, 1, nonce));
     }
@@ -202,7 +202,7 @@ fn a_rank_of_a_session_that_was_superseded_and_forgotten_does_not_end_the_living
 
 #[test]
 fn ranks_of_a_session_that_a_coordinator_without_its_state_never_knew_meet_in_one_that_replaces_it() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let start = Start::At(Position::new(1, 96));
     let back = |rank, nonce| Join { session: Some(SessionId(7)), start, ..by_hand(rank, 3, nonce) };
     let id = world.join(back(1, 11));

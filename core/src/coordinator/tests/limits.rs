@@ -5,13 +5,13 @@ use crate::{
     coordinator::{
         limits::{MAX_RANKS_OF_WORKER, MAX_STAGES, MAX_TEXT_BYTES},
         testing::{join, worker},
-        tests::world::World,
+        tests::world::CoordinatorWorld,
     },
     messages::{FromCoordinator, NodeId, RankStats, Refusal, SessionId, StageStats, Transport, WorkerHeartbeat},
 };
 
 #[test]
-fn a_worker_that_says_too_much_is_refused_with_the_limit() {
+fn a_worker_that_sends_too_much_is_refused_with_the_limit() {
     let stats = RankStats {
         session: SessionId(1),
         rank: 0,
@@ -33,7 +33,7 @@ fn a_worker_that_says_too_much_is_refused_with_the_limit() {
     for (change, subject) in changes {
         let mut beat = worker(1, "a");
         change(&mut beat);
-        let reply = World::new().worker(beat);
+        let reply = CoordinatorWorld::new().worker(beat);
         let FromCoordinator::Refused(refusal @ Refusal::OverLimit { .. }) = reply else { panic!("{reply:?}") };
         assert!(refusal.to_string().contains(subject), "{refusal}");
     }
@@ -43,6 +43,6 @@ fn a_worker_that_says_too_much_is_refused_with_the_limit() {
 fn a_rank_with_a_long_name_is_refused() {
     let mut long = join(0, 1, 1);
     long.node = NodeId("x".repeat(MAX_TEXT_BYTES + 1));
-    let refusal = World::new().try_join(long).unwrap_err();
+    let refusal = CoordinatorWorld::new().try_join(long).unwrap_err();
     assert!(refusal.to_string().contains("a node's name"), "{refusal}");
 }

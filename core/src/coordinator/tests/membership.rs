@@ -4,14 +4,14 @@ use crate::{
     coordinator::{
         Role,
         testing::{beat, join, worker},
-        tests::world::World,
+        tests::world::CoordinatorWorld,
     },
     messages::{FromCoordinator, Join, NodeId, RankHeartbeat, ToCoordinator, WorkerHeartbeat, WorkerId},
 };
 
 /// Returns a world with workers 1 and 2 on nodes `a` and `b`, and rank 0 of 2 on node `a`, whose home is worker 1.
-fn placed() -> World {
-    let mut world = World::new();
+fn placed() -> CoordinatorWorld {
+    let mut world = CoordinatorWorld::new();
     world.worker(worker(1, "a"));
     world.worker(worker(2, "b"));
     let (session, home) = world.try_join(Join { node: NodeId("a".into()), ..join(0, 2, 10) }).unwrap();
@@ -24,14 +24,14 @@ fn unreachable(worker: u64) -> RankHeartbeat {
 }
 
 #[test]
-fn a_worker_is_told_how_often_to_beat() {
-    let reply = World::new().worker(worker(1, "a"));
+fn a_worker_gets_the_interval_of_its_heartbeats() {
+    let reply = CoordinatorWorld::new().worker(worker(1, "a"));
     assert_eq!(reply, FromCoordinator::Heard { beat_ms: 1_000, liveness_ms: 5_000 });
 }
 
 #[test]
 fn a_rank_without_a_home_gets_one_when_a_worker_comes() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     assert_eq!(world.try_join(join(0, 2, 10)).unwrap().1, None);
     assert_eq!(world.beat(beat(1, 0, 10, 0)), Ok(None));
     world.worker(worker(1, "far away"));
@@ -40,7 +40,7 @@ fn a_rank_without_a_home_gets_one_when_a_worker_comes() {
 
 /// Advances the time by seconds in which workers and ranks send heartbeats; returns the homes of ranks `0..ranks` after
 /// each.
-fn seconds(world: &mut World, seconds: u32, workers: &[WorkerHeartbeat], ranks: u32) -> Vec<Vec<u64>> {
+fn seconds(world: &mut CoordinatorWorld, seconds: u32, workers: &[WorkerHeartbeat], ranks: u32) -> Vec<Vec<u64>> {
     let mut homes = Vec::new();
     for _ in 0..seconds {
         world.pass_ms(1_000);
@@ -55,7 +55,7 @@ fn seconds(world: &mut World, seconds: u32, workers: &[WorkerHeartbeat], ranks: 
 
 #[test]
 fn a_rank_moves_to_a_worker_that_comes_to_its_node_and_stays() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     world.worker(worker(1, "b"));
     world.join(Join { node: NodeId("a".into()), ..join(0, 2, 10) });
     world.worker(worker(2, "a"));
@@ -67,7 +67,7 @@ fn a_rank_moves_to_a_worker_that_comes_to_its_node_and_stays() {
 
 #[test]
 fn a_worker_that_comes_and_goes_on_a_ranks_node_does_not_get_it() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     world.join(Join { node: NodeId("a".into()), ..join(0, 2, 10) });
     for life in 0..20 {
         let homes = seconds(&mut world, 3, &[worker(1, "b"), worker(2 + life, "a")], 1).concat();
@@ -79,7 +79,7 @@ fn a_worker_that_comes_and_goes_on_a_ranks_node_does_not_get_it() {
 
 #[test]
 fn a_new_worker_gets_its_share_of_ranks_that_have_no_worker_on_their_node() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     world.worker(worker(1, "x"));
     for rank in 0..6 {
         world.join(join(rank, 6, 10 + u64::from(rank)));
@@ -94,7 +94,7 @@ fn a_new_worker_gets_its_share_of_ranks_that_have_no_worker_on_their_node() {
 
 #[test]
 fn the_ranks_of_a_dead_node_spread_over_the_living_and_come_back_to_it() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let workers = [worker(1, "a"), worker(2, "b"), worker(3, "c")];
     workers.iter().for_each(|beat| drop(world.worker(beat.clone())));
     for rank in 0..4 {
@@ -122,7 +122,7 @@ fn a_rank_is_not_moved_to_a_better_home_that_it_cannot_reach() {
 
 #[test]
 fn a_rank_is_not_moved_to_a_worker_whose_heartbeats_are_overdue() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     world.worker(worker(1, "x"));
     for rank in 0..2 {
         world.join(join(rank, 2, 10 + u64::from(rank)));
@@ -137,7 +137,7 @@ fn a_rank_is_not_moved_to_a_worker_whose_heartbeats_are_overdue() {
 
 #[test]
 fn ranks_without_a_worker_on_their_node_spread_over_all() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     for id in 1..=3 {
         world.worker(worker(id, &format!("w{id}")));
     }
@@ -180,7 +180,7 @@ fn a_worker_that_is_silent_for_the_liveness_timeout_is_dead_and_welcome_back() {
 }
 
 #[test]
-fn a_worker_that_leaves_hands_its_ranks_over() {
+fn a_worker_that_leaves_passes_its_ranks_to_others() {
     let mut world = placed();
     world.send_as(Role::Worker, 1, ToCoordinator::WorkerLeave { worker: WorkerId(1) });
     assert_eq!(world.beat(beat(1, 0, 10, 96)), Ok(Some(2)));
@@ -233,7 +233,7 @@ fn a_home_out_of_reach_is_kept_when_there_is_no_other() {
 #[test]
 fn a_rank_that_reached_neither_worker_tries_the_first_again_after_a_while() {
     let mut world = placed();
-    let beat_all = |world: &mut World| {
+    let beat_all = |world: &mut CoordinatorWorld| {
         world.pass_ms(1_000);
         world.worker(worker(1, "a"));
         world.worker(worker(2, "b"));
@@ -251,20 +251,20 @@ fn a_rank_that_reached_neither_worker_tries_the_first_again_after_a_while() {
 
 #[test]
 fn ranks_that_left_or_fell_silent_are_no_load() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     world.worker(worker(1, "x"));
     for rank in 0..3 {
         world.join(join(rank, 8, 10 + u64::from(rank)));
     }
     world.leave(beat(1, 0, 10, 0));
     world.worker(worker(2, "y"));
-    let home = |world: &mut World, rank: u32| world.try_join(join(rank, 8, 10 + u64::from(rank))).unwrap().1;
+    let home = |world: &mut CoordinatorWorld, rank: u32| world.try_join(join(rank, 8, 10 + u64::from(rank))).unwrap().1;
     assert_eq!(home(&mut world, 3), Some(2));
     assert_eq!(home(&mut world, 4), Some(2), "two ranks on worker 1, one on worker 2");
 }
 
 #[test]
-fn when_the_coordinator_itself_was_away_nobody_is_taken_for_dead() {
+fn when_the_coordinator_itself_was_away_no_worker_is_considered_dead() {
     let mut world = placed();
     world.now_ms += 60_000;
     world.core.handle_tick(world.now_ms);

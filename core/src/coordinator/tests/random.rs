@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use crate::{
     Position,
     coordinator::testing::{beat, join, worker},
-    coordinator::tests::world::World,
+    coordinator::tests::world::CoordinatorWorld,
     messages::{Join, RankHeartbeat, Start, WorkerHeartbeat, WorkerId},
 };
 use proptest::prelude::*;
 
 /// A random event. The session of a heartbeat or a leave counts back from the newest.
 #[derive(Clone, Debug)]
-enum Event {
+enum RandomEvent {
     Worker { id: u64, draining: bool },
     Close { id: u64 },
     Join { rank: u32, world: u32, nonce: u64, start: Option<u64> },
@@ -22,32 +22,32 @@ enum Event {
     Restart,
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = RandomEvent> {
     // Few enough ids that joins and heartbeats often meet: two launches of up to three ranks.
     let ranks = || (0..3u32, 0..2u64);
     prop_oneof![
-        4 => (0..4u64, any::<bool>()).prop_map(|(id, draining)| Event::Worker { id, draining }),
-        1 => (0..4u64).prop_map(|id| Event::Close { id }),
+        4 => (0..4u64, any::<bool>()).prop_map(|(id, draining)| RandomEvent::Worker { id, draining }),
+        1 => (0..4u64).prop_map(|id| RandomEvent::Close { id }),
         4 => (ranks(), 1..4u32, proptest::option::weighted(0.1, 0..5u64))
-            .prop_map(|((rank, nonce), world, start)| Event::Join { rank, world, nonce, start }),
+            .prop_map(|((rank, nonce), world, start)| RandomEvent::Join { rank, world, nonce, start }),
         8 => (0..2u64, ranks(), 0..100u64, proptest::option::of(0..4u64)).prop_map(
-            |(session, (rank, nonce), offset, unreachable)| Event::Beat { session, rank, nonce, offset, unreachable }
+            |(session, (rank, nonce), offset, unreachable)| RandomEvent::Beat { session, rank, nonce, offset, unreachable }
         ),
-        1 => (0..2u64, ranks()).prop_map(|(session, (rank, nonce))| Event::Leave { session, rank, nonce }),
-        2 => (0..7_000u64).prop_map(|ms| Event::Pass { ms }),
-        1 => Just(Event::Restart),
+        1 => (0..2u64, ranks()).prop_map(|(session, (rank, nonce))| RandomEvent::Leave { session, rank, nonce }),
+        2 => (0..7_000u64).prop_map(|ms| RandomEvent::Pass { ms }),
+        1 => Just(RandomEvent::Restart),
     ]
 }
 
 /// What an outside observer can know: the world and start of each session, and what was acknowledged in it.
 #[derive(Default)]
-struct Oracle {
+struct Observer {
     sessions: BTreeMap<u64, (u32, Position)>,
     acknowledged: BTreeMap<u64, BTreeMap<u32, Position>>,
     newest: u64,
 }
 
-impl Oracle {
+impl Observer {
     /// Returns the furthest position at which a session without a given start may begin.
     fn last_acknowledged(&self) -> Position {
         let Some((world, start)) = self.sessions.get(&self.newest) else { return Position::START };
@@ -56,20 +56,20 @@ impl Oracle {
     }
 }
 
-fn apply(world: &mut World, oracle: &mut Oracle, event: Event) -> Result<(), TestCaseError> {
+fn apply(world: &mut CoordinatorWorld, oracle: &mut Observer, event: RandomEvent) -> Result<(), TestCaseError> {
     match event {
-        Event::Worker { id, draining } => {
+        RandomEvent::Worker { id, draining } => {
             world.worker(WorkerHeartbeat { draining, ..worker(id, &format!("node-{id}")) });
         }
-        Event::Close { id } => world.close(id),
-        Event::Pass { ms } => world.pass_ms(ms),
-        Event::Restart => world.restart(),
-        Event::Leave { session, rank, nonce } => {
+        RandomEvent::Close { id } => world.close(id),
+        RandomEvent::Pass { ms } => world.pass_ms(ms),
+        RandomEvent::Restart => world.restart(),
+        RandomEvent::Leave { session, rank, nonce } => {
             let session = oracle.newest.saturating_sub(session);
             let request = crate::messages::ToCoordinator::RankLeave(beat(session, rank, nonce, 0));
             world.send_as(crate::coordinator::Role::Client, 99, request);
         }
-        Event::Join { rank, world: size, nonce, start } => {
+        RandomEvent::Join { rank, world: size, nonce, start } => {
             let start = start.map(|offset| Position::new(0, offset));
             let asked = start.map_or(Start::Resume, Start::At);
             if let Ok((session, home)) = world.try_join(Join { start: asked, ..join(rank, size, nonce) }) {
@@ -88,7 +88,7 @@ fn apply(world: &mut World, oracle: &mut Oracle, event: Event) -> Result<(), Tes
                 check_home(world, home)?;
             }
         }
-        Event::Beat { session, rank, nonce, offset, unreachable } => {
+        RandomEvent::Beat { session, rank, nonce, offset, unreachable } => {
             let session = oracle.newest.saturating_sub(session);
             let said = RankHeartbeat { unreachable: unreachable.map(WorkerId), ..beat(session, rank, nonce, offset) };
             if let Ok(home) = world.beat(said) {
@@ -103,7 +103,7 @@ fn apply(world: &mut World, oracle: &mut Oracle, event: Event) -> Result<(), Tes
     Ok(())
 }
 
-fn check_home(world: &World, home: Option<u64>) -> Result<(), TestCaseError> {
+fn check_home(world: &CoordinatorWorld, home: Option<u64>) -> Result<(), TestCaseError> {
     let status = world.core.status();
     let living: Vec<&str> = status.workers.iter().map(|worker| worker.worker.as_str()).collect();
     if let Some(home) = home {
@@ -113,7 +113,7 @@ fn check_home(world: &World, home: Option<u64>) -> Result<(), TestCaseError> {
 }
 
 /// Checks that the status is consistent with itself.
-fn check_status(world: &World) -> Result<(), TestCaseError> {
+fn check_status(world: &CoordinatorWorld) -> Result<(), TestCaseError> {
     let status = world.core.status();
     let living: Vec<&String> = status.workers.iter().map(|worker| &worker.worker).collect();
     for session in &status.sessions {
@@ -135,8 +135,8 @@ proptest! {
     fn whatever_happens_homes_are_alive_sessions_are_fixed_and_no_start_is_unacknowledged(
         events in proptest::collection::vec(event(), 1..120),
     ) {
-        let mut world = World::new();
-        let mut oracle = Oracle::default();
+        let mut world = CoordinatorWorld::new();
+        let mut oracle = Observer::default();
         for event in events {
             apply(&mut world, &mut oracle, event)?;
             check_status(&world)?;

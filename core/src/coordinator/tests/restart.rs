@@ -5,7 +5,7 @@ use crate::{
     coordinator::{
         Change,
         testing::{bad_sample, beat, join, worker},
-        tests::world::World,
+        tests::world::CoordinatorWorld,
     },
     messages::{RankHeartbeat, RankStats, Refusal, SessionId, Transport, WorkerHeartbeat, WorkerId},
 };
@@ -24,8 +24,8 @@ fn serving(id: u64, session: u64, rank: u32) -> WorkerHeartbeat {
 }
 
 /// Returns a world with two ranks in session 1, whose coordinator was restarted at once.
-fn restarted() -> World {
-    let mut world = World::new();
+fn restarted() -> CoordinatorWorld {
+    let mut world = CoordinatorWorld::new();
     world.join(join(0, 2, 10));
     world.join(join(1, 2, 11));
     world.pass_ms(1_000);
@@ -34,7 +34,7 @@ fn restarted() -> World {
 }
 
 #[test]
-fn beats_of_running_sessions_are_recognised() {
+fn heartbeats_of_running_sessions_are_recognised() {
     let mut world = restarted();
     world.beat(beat(1, 0, 10, 96)).unwrap();
     world.beat(beat(1, 1, 11, 96)).unwrap();
@@ -42,8 +42,8 @@ fn beats_of_running_sessions_are_recognised() {
 }
 
 #[test]
-fn a_place_that_a_rank_was_told_of_is_not_given_away_by_a_restart() {
-    let mut world = World::new();
+fn a_place_that_a_rank_has_got_is_not_given_away_by_a_restart() {
+    let mut world = CoordinatorWorld::new();
     world.join(join(0, 2, 10));
     world.join(join(1, 2, 11));
     world.restart();
@@ -54,7 +54,7 @@ fn a_place_that_a_rank_was_told_of_is_not_given_away_by_a_restart() {
 
 #[test]
 fn a_rank_that_joined_in_the_last_moment_goes_on() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     world.join(join(0, 2, 10));
     world.join(join(1, 2, 11));
     world.restart();
@@ -62,10 +62,10 @@ fn a_rank_that_joined_in_the_last_moment_goes_on() {
 }
 
 #[test]
-fn an_answer_that_tells_of_what_others_have_changed_waits_until_that_is_durable() {
-    use crate::{coordinator::Coordinator, messages::ToCoordinator};
+fn an_answer_that_depends_on_the_changes_of_others_waits_until_they_are_durable() {
+    use crate::{coordinator::CoordinatorCore, messages::ToCoordinator};
 
-    let waits = |request| Coordinator::answer_waits_for_earlier(&request);
+    let waits = |request| CoordinatorCore::answer_waits_for_earlier(&request);
     assert!(waits(ToCoordinator::Join(join(0, 2, 10))), "somebody else may have opened the session just then");
     let told = WorkerHeartbeat { bad_samples: vec![bad_sample(3)], ..worker(1, "a") };
     assert!(waits(ToCoordinator::WorkerHeartbeat(told)), "somebody else may have told of it just then");
@@ -84,7 +84,7 @@ fn ranks_stay_with_the_worker_that_serves_them() {
 }
 
 #[test]
-fn a_rank_that_nobody_claims_within_the_liveness_timeout_gets_a_home() {
+fn a_rank_that_no_worker_claims_within_the_liveness_timeout_gets_a_home() {
     let mut world = restarted();
     for _ in 0..5 {
         world.worker(worker(1, "x"));
@@ -96,7 +96,7 @@ fn a_rank_that_nobody_claims_within_the_liveness_timeout_gets_a_home() {
 }
 
 #[test]
-fn a_rank_whose_home_is_gone_does_not_wait_to_be_claimed() {
+fn a_rank_whose_home_has_left_does_not_wait_to_be_claimed() {
     let mut world = restarted();
     world.worker(worker(1, "x"));
     let alone = RankHeartbeat { unreachable: Some(WorkerId(7)), ..beat(1, 0, 10, 96) };
@@ -117,10 +117,10 @@ fn a_launch_without_a_state_goes_on_at_the_position_that_was_durable() {
 
 #[test]
 fn positions_are_written_at_most_once_per_interval_and_when_a_rank_leaves() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     world.join(join(0, 1, 10));
     world.pass_ms(1_000);
-    let writes = |world: &World| world.changes.iter().filter(|c| matches!(c, Change::PutSession(_))).count();
+    let writes = |world: &CoordinatorWorld| world.changes.iter().filter(|c| matches!(c, Change::PutSession(_))).count();
     let before = writes(&world);
     for step in 1..=40 {
         world.beat(beat(1, 0, 10, step * 96)).unwrap();
@@ -134,7 +134,7 @@ fn positions_are_written_at_most_once_per_interval_and_when_a_rank_leaves() {
 
 #[test]
 fn a_flush_writes_what_the_interval_still_holds_back() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     world.join(join(0, 1, 10));
     world.beat(beat(1, 0, 10, 96)).unwrap();
     world.core.flush();

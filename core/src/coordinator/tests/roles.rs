@@ -5,7 +5,7 @@ use crate::{
         Answer,
         Role::{self, Admin, Client, Coordinator, Worker},
         testing::{beat, join, worker},
-        tests::world::World,
+        tests::world::CoordinatorWorld,
     },
     messages::{FromCoordinator, Refusal, RunName, SessionId, ToCoordinator, WorkerId},
 };
@@ -29,7 +29,7 @@ fn each_request_is_taken_from_its_roles_only() {
     ];
     for (request, allowed) in cases {
         for role in [Coordinator, Worker, Client, Admin] {
-            let answer = World::new().send_as(role, 1, request.clone());
+            let answer = CoordinatorWorld::new().send_as(role, 1, request.clone());
             let refused = matches!(&answer, Answer::Reply(FromCoordinator::Refused(Refusal::Role { .. })));
             assert_eq!(!refused, allowed.contains(&role), "{role}: {request:?}");
         }
@@ -38,7 +38,7 @@ fn each_request_is_taken_from_its_roles_only() {
 
 #[test]
 fn the_refusal_names_role_and_request() {
-    let answer = World::new().send_as(Client, 1, ToCoordinator::RemoveJob { name: "j".to_owned() });
+    let answer = CoordinatorWorld::new().send_as(Client, 1, ToCoordinator::RemoveJob { name: "j".to_owned() });
     let Answer::Reply(FromCoordinator::Refused(refusal)) = answer else { panic!("{answer:?}") };
     assert_eq!(refusal.to_string(), "a client may not send RemoveJob");
 }
@@ -46,13 +46,13 @@ fn the_refusal_names_role_and_request() {
 #[test]
 fn a_submitted_job_needs_its_dataset_first() {
     let request = ToCoordinator::SubmitJob { toml: "text".to_owned(), origin: "x.toml".to_owned() };
-    let answer = World::new().send_as(Client, 1, request);
+    let answer = CoordinatorWorld::new().send_as(Client, 1, request);
     assert_eq!(answer, Answer::CreateJob { toml: "text".to_owned(), origin: "x.toml".to_owned() });
 }
 
 #[test]
 fn sessions_are_not_confused_between_jobs() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let id = world.join(join(0, 1, 1));
     let mut stranger = beat(id, 0, 1, 0);
     stranger.job = "other".to_owned();

@@ -5,7 +5,7 @@ use crate::{
     coordinator::{
         Answer, Role,
         testing::{bad_sample, beat, job, join, worker},
-        tests::world::World,
+        tests::world::CoordinatorWorld,
     },
     job::Job,
     messages::{
@@ -14,14 +14,14 @@ use crate::{
     },
 };
 
-fn ask(world: &mut World, request: ToCoordinator) -> FromCoordinator {
+fn ask(world: &mut CoordinatorWorld, request: ToCoordinator) -> FromCoordinator {
     match world.send_as(Role::Admin, 1, request) {
         Answer::Reply(reply) => reply,
         other => panic!("{other:?} is no reply"),
     }
 }
 
-fn reset(world: &mut World, run: &str) -> Result<(), Refusal> {
+fn reset(world: &mut CoordinatorWorld, run: &str) -> Result<(), Refusal> {
     match ask(world, ToCoordinator::ResetRun(RunName { job: "j".to_owned(), run: run.to_owned() })) {
         FromCoordinator::Done => Ok(()),
         FromCoordinator::Refused(refusal) => Err(refusal),
@@ -35,8 +35,8 @@ fn launch(number: u64) -> Join {
 }
 
 /// Returns a world in which one rank advanced to 0:960 in session 1, with 9 epochs instead of the job's 3, and left.
-fn left_off() -> World {
-    let mut world = World::new();
+fn left_off() -> CoordinatorWorld {
+    let mut world = CoordinatorWorld::new();
     world.join(Join { epochs: Some(9), ..launch(10) });
     world.leave(beat(1, 0, 10, 960));
     world
@@ -66,8 +66,8 @@ fn a_run_that_was_reset_begins_at_the_beginning_though_its_launch_resumes_and_a_
 }
 
 #[test]
-fn a_run_is_not_reset_while_ranks_of_it_are_alive_and_the_refusal_names_who_holds_it() {
-    let mut world = World::new();
+fn a_run_is_not_reset_while_its_ranks_are_alive_and_the_refusal_names_the_holder() {
+    let mut world = CoordinatorWorld::new();
     world.join(Join { since_unix_s: 1_795_309_262, ..launch(10) });
     let refusal = reset(&mut world, "j").unwrap_err().to_string();
     assert_eq!(
@@ -83,7 +83,7 @@ fn a_run_is_not_reset_while_ranks_of_it_are_alive_and_the_refusal_names_who_hold
 
 #[test]
 fn ranks_that_were_only_silent_do_not_go_on_in_a_run_that_was_reset() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     world.join(launch(10));
     world.join(Join { takeover: true, ..launch(20) });
     world.pass_ms(5_200);
@@ -119,7 +119,7 @@ fn another_run_is_not_touched_and_one_that_is_unknown_is_refused_with_those_that
 
 #[test]
 fn a_receipt_is_as_durable_as_the_position_that_it_belongs_to() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     world.join(join(0, 2, 10));
     world.join(join(1, 2, 11));
     world.leave(beat(1, 0, 10, 960));
@@ -133,7 +133,7 @@ fn a_receipt_is_as_durable_as_the_position_that_it_belongs_to() {
 
 #[test]
 fn all_ids_of_bad_samples_can_be_had_page_by_page() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let samples = BAD_SAMPLES_PAGE as u64 + 7;
     world.create(Job { samples, max_bad_fraction: 1.0, ..job("bad") });
     let of_job = |sample| crate::messages::BadSample { job: "bad".to_owned(), ..bad_sample(sample) };

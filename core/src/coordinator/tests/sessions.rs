@@ -5,7 +5,7 @@ use crate::{
     coordinator::{
         MAX_WORLD, SUPERSEDED_SESSIONS,
         testing::{beat, job, join},
-        tests::world::World,
+        tests::world::CoordinatorWorld,
     },
     job::Job,
     messages::{Holder, Join, RankHeartbeat, Refusal, RunName, SessionId, Start, StartReason},
@@ -21,7 +21,7 @@ fn holder(rank: u32, world: u32, nonce: u64) -> Holder {
 
 #[test]
 fn the_first_join_fixes_world_batch_and_start_for_all_ranks() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let start = Position::new(1, 96);
     let first = Join { global_batch: Some(48), start: Start::At(start), ..join(1, 3, 11) };
     let (session, _) = world.try_join(first).unwrap();
@@ -31,8 +31,8 @@ fn the_first_join_fixes_world_batch_and_start_for_all_ranks() {
 }
 
 #[test]
-fn a_later_rank_that_disagrees_is_told_both_values() {
-    let mut world = World::new();
+fn a_later_rank_that_disagrees_gets_both_values() {
+    let mut world = CoordinatorWorld::new();
     world.join(Join { start: Start::At(Position::new(0, 96)), ..join(0, 4, 10) });
     for (other, field, theirs, ours) in [
         (Join { epochs: Some(5), ..join(1, 4, 11) }, "epochs", "5", "3"),
@@ -56,15 +56,15 @@ fn a_later_rank_that_disagrees_is_told_both_values() {
 
 #[test]
 fn a_repeated_join_of_one_client_is_idempotent() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let (session, _) = world.try_join(join(0, 2, 10)).unwrap();
     assert_eq!(world.try_join(join(0, 2, 10)).unwrap().0, session);
     assert_eq!(world.core.status().sessions.len(), 1);
 }
 
 #[test]
-fn a_rank_that_joins_again_starts_a_new_session_and_the_old_ones_ranks_learn_who_it_was() {
-    let mut world = World::new();
+fn a_rank_that_joins_again_starts_a_new_session_and_the_old_ones_ranks_get_its_name() {
+    let mut world = CoordinatorWorld::new();
     let old = world.join(join(0, 2, 10));
     world.join(join(1, 2, 11));
     let new = world.join(join(0, 2, 20));
@@ -80,7 +80,7 @@ fn a_rank_that_joins_again_starts_a_new_session_and_the_old_ones_ranks_learn_who
 #[test]
 fn all_ranks_of_a_restarted_launch_meet_in_one_session_in_whatever_order_they_come() {
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]] {
-        let mut world = World::new();
+        let mut world = CoordinatorWorld::new();
         for rank in 0..4 {
             world.join(join(rank, 4, 10 + u64::from(rank)));
         }
@@ -93,7 +93,7 @@ fn all_ranks_of_a_restarted_launch_meet_in_one_session_in_whatever_order_they_co
 fn a_launch_with_another_world_meets_in_one_session_though_the_one_before_looks_alive() {
     for (before, after) in [(2, 4), (4, 2), (3, 1), (1, 3)] {
         for reversed in [false, true] {
-            let mut world = World::new();
+            let mut world = CoordinatorWorld::new();
             for rank in 0..before {
                 world.join(join(rank, before, 10 + u64::from(rank)));
             }
@@ -110,7 +110,7 @@ fn a_launch_with_another_world_meets_in_one_session_though_the_one_before_looks_
 
 #[test]
 fn when_everyone_left_the_next_join_starts_a_new_session() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let old = world.join(join(0, 4, 10));
     world.leave(beat(old, 0, 10, 96));
     assert_eq!(world.join(join(3, 8, 23)), old + 1, "even with a rank that had not joined and another world");
@@ -118,7 +118,7 @@ fn when_everyone_left_the_next_join_starts_a_new_session() {
 
 #[test]
 fn when_everyone_fell_silent_the_next_join_starts_a_new_session() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let old = world.join(join(0, 4, 10));
     let other = || Join { launch: None, ..join(3, 8, 23) };
     world.pass_ms(4_000);
@@ -129,7 +129,7 @@ fn when_everyone_fell_silent_the_next_join_starts_a_new_session() {
 
 #[test]
 fn a_rank_that_was_silent_comes_back_by_the_sessions_id_at_its_own_position() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let id = world.join(join(0, 2, 10));
     world.pass_ms(60_000);
     world.beat(beat(id, 0, 10, 960)).unwrap();
@@ -138,8 +138,8 @@ fn a_rank_that_was_silent_comes_back_by_the_sessions_id_at_its_own_position() {
 }
 
 #[test]
-fn a_beat_for_a_session_or_by_a_client_that_is_unknown_asks_it_to_join_again() {
-    let mut world = World::new();
+fn a_heartbeat_for_an_unknown_session_or_from_an_unknown_client_asks_it_to_join_again() {
+    let mut world = CoordinatorWorld::new();
     let id = world.join(join(0, 2, 10));
     for beat in [beat(id + 1, 0, 10, 0), beat(id, 1, 11, 0), beat(id, 0, 99, 0)] {
         let session = beat.session;
@@ -149,7 +149,7 @@ fn a_beat_for_a_session_or_by_a_client_that_is_unknown_asks_it_to_join_again() {
 
 #[test]
 fn a_rank_that_is_not_below_its_world_is_refused() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     assert_eq!(world.try_join(join(4, 4, 1)), Err(Refusal::RankOutOfRange { rank: 4, world: 4 }));
     assert_eq!(world.try_join(join(0, 0, 1)), Err(Refusal::RankOutOfRange { rank: 0, world: 0 }));
     assert_eq!(world.core.status().sessions, []);
@@ -157,7 +157,7 @@ fn a_rank_that_is_not_below_its_world_is_refused() {
 
 #[test]
 fn a_world_larger_than_the_batch_or_the_limit_is_refused() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     assert_eq!(world.try_join(join(0, 97, 1)), Err(Refusal::WorldTooLarge { world: 97, global_batch: 96 }));
     let small = Join { global_batch: Some(0), ..join(0, 1, 1) };
     assert_eq!(world.try_join(small), Err(Refusal::WorldTooLarge { world: 1, global_batch: 0 }));
@@ -170,7 +170,7 @@ fn a_world_larger_than_the_batch_or_the_limit_is_refused() {
 
 #[test]
 fn a_state_of_another_job_is_refused_with_both_fingerprints() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let theirs = Fingerprint(3);
     let ours = job("j").fingerprint();
     let wrong = Join { fingerprint: Some(theirs), ..join(0, 2, 1) };
@@ -180,7 +180,7 @@ fn a_state_of_another_job_is_refused_with_both_fingerprints() {
 
 #[test]
 fn a_start_that_is_not_in_the_stream_is_refused_with_the_range() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     for (start, cause) in [
         ((0, 10_001), "start 0:10001 of job `j`: offset 10001 is past the end of an epoch: it has 10000 samples"),
         ((3, 0), "start 3:0 of job `j`: epoch 3 is past the end: there are 3, from 0 to 2"),
@@ -201,7 +201,7 @@ fn a_start_that_is_not_in_the_stream_is_refused_with_the_range() {
 
 #[test]
 fn a_launch_begins_at_the_beginning_though_the_run_has_got_further() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let id = world.join(join(0, 1, 10));
     world.leave(beat(id, 0, 10, 960));
     let (session, _) = world.try_join(Join { start: Start::Beginning, ..join(0, 1, 20) }).unwrap();
@@ -211,14 +211,14 @@ fn a_launch_begins_at_the_beginning_though_the_run_has_got_further() {
 
 #[test]
 fn a_run_that_has_had_no_session_is_resumed_at_the_beginning() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     assert_eq!(world.try_join(join(0, 2, 1)).unwrap().0.start, Position::START);
     assert_eq!(world.core.status().sessions[0].reason, StartReason::Beginning);
 }
 
 #[test]
 fn a_run_that_is_finished_is_not_resumed_and_begins_again_or_goes_on_with_more_epochs() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let id = world.join(join(0, 1, 10));
     let end = RankHeartbeat { acknowledged: Position::new(3, 0), ..beat(id, 0, 10, 0) };
     world.leave(end);
@@ -238,7 +238,7 @@ fn a_run_that_is_finished_is_not_resumed_and_begins_again_or_goes_on_with_more_e
 
 #[test]
 fn a_launch_that_resumes_goes_on_where_every_rank_of_the_last_session_had_acknowledged() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let id = world.join(join(0, 2, 10));
     world.join(join(1, 2, 11));
     world.beat(beat(id, 0, 10, 960)).unwrap();
@@ -256,7 +256,7 @@ fn a_launch_that_resumes_goes_on_where_every_rank_of_the_last_session_had_acknow
 
 #[test]
 fn a_rank_that_never_joined_is_still_at_the_start() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let start = Position::new(1, 0);
     let id = world.join(Join { start: Start::At(start), ..join(0, 2, 10) });
     world.beat(beat(id, 0, 10, 9_600)).unwrap();
@@ -265,7 +265,7 @@ fn a_rank_that_never_joined_is_still_at_the_start() {
 
 #[test]
 fn an_explicit_start_wins_over_what_was_acknowledged() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let id = world.join(join(0, 1, 10));
     world.beat(beat(id, 0, 10, 960)).unwrap();
     let back = Join { start: Start::At(Position::START), ..join(0, 1, 20) };
@@ -273,8 +273,8 @@ fn an_explicit_start_wins_over_what_was_acknowledged() {
 }
 
 #[test]
-fn an_acknowledgement_past_the_stream_is_not_believed() {
-    let mut world = World::new();
+fn an_acknowledgement_past_the_stream_is_ignored() {
+    let mut world = CoordinatorWorld::new();
     let id = world.join(join(0, 1, 10));
     world.beat(beat(id, 0, 10, 10_001)).unwrap();
     assert_eq!(world.core.status().sessions[0].acknowledged, Position::START);
@@ -282,7 +282,7 @@ fn an_acknowledgement_past_the_stream_is_not_believed() {
 
 #[test]
 fn only_a_few_superseded_sessions_are_remembered() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     for nonce in 0..20 {
         world.join(join(0, 2, nonce));
     }
@@ -293,7 +293,7 @@ fn only_a_few_superseded_sessions_are_remembered() {
 
 #[test]
 fn a_global_batch_that_the_samples_never_fill_is_refused_when_a_launch_asks_for_it() {
-    let mut world = World::new();
+    let mut world = CoordinatorWorld::new();
     let samples = u32::try_from(job("j").samples).unwrap();
     let refused = world.try_join(Join { global_batch: Some(samples + 1), ..join(0, 1, 1) }).unwrap_err();
     let text = refused.to_string();

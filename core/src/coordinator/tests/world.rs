@@ -3,23 +3,23 @@
 use crate::{
     Role,
     coordinator::{
-        Answer, Change, Config, ConnectionId, Coordinator, Durable, Effect, MemoryState, NearestThenLeastLoaded,
-        RequestPeer, testing::job,
+        Answer, Change, ConnectionId, CoordinatorConfig, CoordinatorCore, Durable, Effect, MemoryState,
+        NearestThenLeastLoaded, RequestPeer, testing::job,
     },
     job::Job,
     messages::{FromCoordinator, Join, RankHeartbeat, Refusal, Session, ToCoordinator, WorkerHeartbeat},
 };
 
 /// A coordinator with its durable state and its clock.
-pub(crate) struct World {
-    pub(crate) core: Coordinator,
+pub(crate) struct CoordinatorWorld {
+    pub(crate) core: CoordinatorCore,
     pub(crate) state: MemoryState,
     pub(crate) now_ms: u64,
     pub(crate) log: Vec<String>,
     pub(crate) changes: Vec<Change>,
 }
 
-impl World {
+impl CoordinatorWorld {
     /// Creates a coordinator that has the job `j`.
     pub(crate) fn new() -> Self {
         let mut world = Self {
@@ -119,6 +119,6 @@ impl World {
     }
 }
 
-fn core(durable: Durable, now_ms: u64) -> Coordinator {
-    Coordinator::new(Config::default(), Box::new(NearestThenLeastLoaded), durable, now_ms)
+fn core(durable: Durable, now_ms: u64) -> CoordinatorCore {
+    CoordinatorCore::new(CoordinatorConfig::default(), Box::new(NearestThenLeastLoaded), durable, now_ms)
 }

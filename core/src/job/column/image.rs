@@ -34,7 +34,7 @@ pub struct Normalise {
 pub struct ImageKeys {
     /// For images: steps from the picture to the array, in order. The last has to give a fixed size.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "step::read_all")]
-    #[cfg_attr(feature = "schema", schemars(with = "Vec<step::Step>"))]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<step::StepFile>"))]
     pub ops: Vec<ImageOp>,
     /// For images: order of the dimensions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,7 +105,7 @@ impl Kind for ImageColumn {
             return Err(("normalise", problem.to_owned()));
         }
         if std.iter().any(|std| !std.is_normal()) || mean.iter().any(|mean| !mean.is_finite()) {
-            return Err(("normalise", "has a std of zero or a value that is no number".to_owned()));
+            return Err(("normalise", "has a std of zero or a value that is not a number".to_owned()));
         }
         Ok(())
     }

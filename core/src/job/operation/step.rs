@@ -22,14 +22,14 @@ pub(in crate::job) fn wants(name: &str) -> String {
 
 /// Reads a list of steps.
 pub(in crate::job) fn read_all<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ImageOp>, D::Error> {
-    let steps = Vec::<Step>::deserialize(deserializer)?;
+    let steps = Vec::<StepFile>::deserialize(deserializer)?;
     Ok(steps.into_iter().map(|step| step.0).collect())
 }
 
 /// A step in any of its forms.
-pub(in crate::job) struct Step(ImageOp);
+pub(in crate::job) struct StepFile(ImageOp);
 
-impl<'de> Deserialize<'de> for Step {
+impl<'de> Deserialize<'de> for StepFile {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(StepVisitor).map(Self)
     }
@@ -45,7 +45,7 @@ impl<'de> Visitor<'de> for StepVisitor {
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<ImageOp, E> {
-        ImageOp::deserialize(EnumAccessDeserializer::new(Named(name, PhantomData)))
+        ImageOp::deserialize(EnumAccessDeserializer::new(StepName(name, PhantomData)))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ImageOp, A::Error> {
@@ -54,9 +54,9 @@ impl<'de> Visitor<'de> for StepVisitor {
 }
 
 /// A step that is written as its name only.
-struct Named<'a, E>(&'a str, PhantomData<E>);
+struct StepName<'a, E>(&'a str, PhantomData<E>);
 
-impl<'de, E: Error> EnumAccess<'de> for Named<'_, E> {
+impl<'de, E: Error> EnumAccess<'de> for StepName<'_, E> {
     type Error = E;
     type Variant = Self;
 
@@ -65,7 +65,7 @@ impl<'de, E: Error> EnumAccess<'de> for Named<'_, E> {
     }
 }
 
-impl<'de, E: Error> VariantAccess<'de> for Named<'_, E> {
+impl<'de, E: Error> VariantAccess<'de> for StepName<'_, E> {
     type Error = E;
 
     fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, E> {

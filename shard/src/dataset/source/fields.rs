@@ -32,7 +32,7 @@ impl FieldChoice {
                 name.is_empty() || name.ends_with('.') || name.chars().any(|c| c == '/' || c == '=' || c.is_control())
             };
             if is_wrong(&suffix) || is_wrong(&name) {
-                return Err(wrong(format!("has `{part}`, which is no SUFFIX or SUFFIX=NAME, as `jpg,png=mask,txt`")));
+                return Err(wrong(format!("has `{part}`, which is not SUFFIX or SUFFIX=NAME, as `jpg,png=mask,txt`")));
             }
             for (what, is_same) in [
                 ("the suffix", chosen.iter().any(|(other, _)| *other == suffix)),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    DatasetError, Listing, SourceRecords, hints,
+    DatasetError, ListOptions, SourceRecords, hints,
     left_out::LeftOutReason,
     stems::{Rules, SourceFile},
     unknown_class, wrong,
@@ -22,7 +22,7 @@ enum PathKind {
 }
 
 /// Reads the folder of class folders at the root of `found`.
-pub(super) fn read(found: &mut SourceRecords, how: &Listing<'_>) -> Result<(), DatasetError> {
+pub(super) fn read(found: &mut SourceRecords, how: &ListOptions<'_>) -> Result<(), DatasetError> {
     let root = found.root.clone();
     let mut folders = Vec::new();
     for (name, kind) in entries(&root)? {
@@ -49,7 +49,7 @@ pub(super) fn read(found: &mut SourceRecords, how: &Listing<'_>) -> Result<(), D
 
 fn walk(
     found: &mut SourceRecords,
-    how: &Listing<'_>,
+    how: &ListOptions<'_>,
     folder: &str,
     label: i64,
     depth: usize,

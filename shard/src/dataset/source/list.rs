@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    DatasetError, Listing, SourceRecords, at_line, extension, read_text,
+    DatasetError, ListOptions, SourceRecords, at_line, extension, read_text,
     stems::{Rules, SourceFile},
 };
 
@@ -18,7 +18,7 @@ struct ListLine<'l> {
 }
 
 /// Reads the list at `list`.
-pub(super) fn read(found: &mut SourceRecords, list: &Path, how: &Listing<'_>) -> Result<(), DatasetError> {
+pub(super) fn read(found: &mut SourceRecords, list: &Path, how: &ListOptions<'_>) -> Result<(), DatasetError> {
     let text = read_text(list)?;
     let lines = lines(list, &text)?;
     let (labels, classes) = labels(list, &lines, how.classes)?;
@@ -40,7 +40,11 @@ fn lines<'l>(list: &Path, text: &'l str) -> Result<Vec<ListLine<'l>>, DatasetErr
         let (path, label) = text.split_once('\t').map_or((text, None), |(path, label)| (path, Some(label.trim())));
         let path = path.trim();
         if extension(path).is_none() || path.contains('\0') {
-            return Err(at_line(list, number, &format!("names `{path}`, which has no extension to tell what it is")));
+            return Err(at_line(
+                list,
+                number,
+                &format!("names `{path}`, which has no extension that would name its type"),
+            ));
         }
         let unlike_the_first = lines.first().is_some_and(|first| first.label.is_some() != label.is_some());
         if unlike_the_first || label.is_some_and(str::is_empty) {

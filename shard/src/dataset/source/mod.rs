@@ -52,7 +52,7 @@ pub enum Annotations {
 
 /// How a source is read.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Listing<'l> {
+pub(super) struct ListOptions<'l> {
     /// The classes in the order of their numbers, if no others are allowed.
     pub(super) classes: Option<&'l [String]>,
     /// The fields that are wanted; `None` for all.
@@ -93,7 +93,7 @@ impl PackSource {
     }
 
     /// Lists the records.
-    pub(super) fn list(&self, how: &Listing<'_>) -> Result<SourceRecords, DatasetError> {
+    pub(super) fn list(&self, how: &ListOptions<'_>) -> Result<SourceRecords, DatasetError> {
         let mut found = SourceRecords { choice: how.fields.cloned(), ..SourceRecords::default() };
         match self {
             Self::ImageFolder(root) => {
@@ -115,7 +115,7 @@ impl PackSource {
             Self::FileList(list) => path(list),
         };
         check_names(&found.classes).map_err(|source| DatasetError::Unwritable { url, source })?;
-        found.tell_twins_apart();
+        found.distinguish_equal_names();
         Ok(found)
     }
 
@@ -135,7 +135,7 @@ impl PackSource {
     }
 }
 
-impl Listing<'_> {
+impl ListOptions<'_> {
     /// Returns the fields that no file of a record may have: that of the label, and that of annotations from elsewhere.
     fn taken(&self, has_labels: bool) -> Vec<&'static str> {
         let label = has_labels.then_some(LABEL_FIELD);
@@ -174,7 +174,7 @@ impl SourceRecords {
         }
     }
 
-    fn tell_twins_apart(&mut self) {
+    fn distinguish_equal_names(&mut self) {
         let mut keys = HashSet::with_capacity(self.records.len());
         for record in &mut self.records {
             while !keys.insert(Fingerprint::of(record.key().as_bytes())) {

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn names_with_dots_are_told_apart_unless_a_picture_has_the_first_part() {
+    fn names_with_dots_are_distinguished_unless_a_picture_has_the_first_part() {
         let paths = ["img_0.5.jpg", "img_0.5.txt", "img_0.7.jpg", "grace.hopper.jpeg"];
         let expected = ["img_0_5: jpg txt", "img_0_7: jpg", "grace_hopper: jpg"];
         assert_eq!(records(&paths, None), (expected.map(String::from).to_vec(), vec![]));

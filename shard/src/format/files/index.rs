@@ -148,7 +148,7 @@ impl FileIndex {
             }
             start = end;
         }
-        if start == whole.len() { Ok(()) } else { Err(wrong("its table of names of fields has unused room")) }
+        if start == whole.len() { Ok(()) } else { Err(wrong("its table of names of fields has unused bytes")) }
     }
 
     /// Checks that every field has a known name and kind, and text that follows the text of the field before it: a path
@@ -184,7 +184,7 @@ impl FileIndex {
             }
             start = end;
         }
-        if start == text_bytes { Ok(()) } else { Err(wrong("its text has unused room")) }
+        if start == text_bytes { Ok(()) } else { Err(wrong("its text has unused bytes")) }
     }
 
     /// Checks that records follow each other without gaps, that each begins with a file whose path begins with its key,

@@ -32,9 +32,9 @@ pub use table::FileTable;
 
 /// Loose files.
 #[derive(Debug)]
-pub struct Files;
+pub struct LooseFiles;
 
-impl Format for Files {
+impl Format for LooseFiles {
     fn name(&self) -> &'static str {
         "files"
     }

@@ -26,7 +26,7 @@ pub struct FileTable {
     kind: TableKind,
     paths: String,
     /// By the files' paths.
-    rows: Vec<Row>,
+    rows: Vec<TableRow>,
 }
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ enum TableKind {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct TableRow {
     /// Offset of the line in the text.
     line_at: usize,
     path_at: usize,
@@ -144,11 +144,11 @@ impl FileTable {
         at_line(&self.origin, self.rows[row].line as usize, problem)
     }
 
-    fn path(&self, row: &Row) -> &str {
+    fn path(&self, row: &TableRow) -> &str {
         &self.paths[row.path_at..row.path_at + row.path_bytes as usize]
     }
 
-    fn json_field(&self, row: &Row, name: &str, value: Value) -> Result<(String, String), DatasetError> {
+    fn json_field(&self, row: &TableRow, name: &str, value: Value) -> Result<(String, String), DatasetError> {
         if !is_field_name(name) {
             let problem = format!("has the key `{}`, which cannot be the name of a field", name.escape_debug());
             return Err(at_line(&self.origin, row.line as usize, &problem));
@@ -175,7 +175,7 @@ impl FileTable {
                     let file = columns.iter().position(|column| FILE_COLUMNS.contains(&column.as_str()));
                     let is_list = file.is_none() && columns.len() == 1;
                     if file.is_none() && !is_list {
-                        let problem = "has several columns; the first line has to name them, one of them `file`, \
+                        let problem = "has several columns; name them in the first line, one of them `file`, \
                                        `file_name` or `path`";
                         return Err(at_line(&self.origin, number, problem));
                     }
@@ -240,7 +240,7 @@ impl FileTable {
         let line_bytes = u32::try_from(text.len()).map_err(too_long)?;
         let line = u32::try_from(line).map_err(too_long)?;
         self.paths.push_str(path);
-        self.rows.push(Row { line_at, path_at, line_bytes, path_bytes, line });
+        self.rows.push(TableRow { line_at, path_at, line_bytes, path_bytes, line });
         Ok(())
     }
 

@@ -15,7 +15,7 @@ mod write;
 pub(crate) use format::TAR_SUFFIX;
 pub use format::Tar;
 pub(crate) use odd::OddTally;
-pub use odd::{OddMembers, TarOddity};
+pub use odd::{OddMembers, TarAnomaly};
 pub use read::{Member, TarEvent, TarReader};
 pub use record::{RecordReader, ScannedField, ScannedRecord, TarEnd, split_path};
 pub use write::{TAR_END, append_member, padding_bytes};
@@ -52,7 +52,7 @@ pub enum TarFault {
     #[error("not a tar header: its checksum is wrong")]
     HeaderChecksum,
     /// A field of a header is invalid.
-    #[error("the header's {0} makes no sense")]
+    #[error("the header's {0} is invalid")]
     Header(&'static str),
     /// A long name or pax header is too long.
     #[error("a long name or pax header of {0} bytes, more than {MAX_EXTENSION_BYTES}")]
@@ -84,7 +84,7 @@ impl TarFault {
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Compressed(_) => "decompress it (`gunzip`, `zstd -d`, `xz -d`): pictures are compressed already",
-            Self::Sparse(_) => "write the tar anew without `--sparse`",
+            Self::Sparse(_) => "write the tar again without `--sparse`",
             Self::FieldTwice { .. } => "names that differ in case only are one field; rename one of them",
             Self::TooLarge { .. } => "leave the member out of the shard",
             _ => "copy the shard once more, or leave it out of the dataset",

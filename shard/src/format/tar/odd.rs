@@ -9,7 +9,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum TarOddity {
+pub enum TarAnomaly {
     /// A hard link: its content is that of another member.
     HardLink,
     /// A symbolic link.
@@ -28,7 +28,7 @@ pub enum TarOddity {
     Torn,
 }
 
-impl TarOddity {
+impl TarAnomaly {
     /// Describes the oddity, for one or several members, and what to do about it.
     #[must_use]
     pub const fn text(self) -> &'static str {
@@ -57,7 +57,7 @@ impl TarOddity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OddMembers {
     /// What is odd.
-    pub what: TarOddity,
+    pub what: TarAnomaly,
     /// Number of members or records.
     pub count: u64,
     /// Shard of the first one.
@@ -68,11 +68,11 @@ pub struct OddMembers {
 
 /// Counts oddities by kind and keeps the first of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OddTally(BTreeMap<TarOddity, OddMembers>);
+pub(crate) struct OddTally(BTreeMap<TarAnomaly, OddMembers>);
 
 impl OddTally {
     /// Counts one more, called `name`.
-    pub(crate) fn add(&mut self, what: TarOddity, shard: &str, name: &str) {
+    pub(crate) fn add(&mut self, what: TarAnomaly, shard: &str, name: &str) {
         let none = || OddMembers { what, count: 0, shard: shard.to_owned(), first: name.to_owned() };
         self.0.entry(what).or_insert_with(none).count += 1;
     }

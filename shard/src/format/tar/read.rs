@@ -1,7 +1,7 @@
 //! Reads a tar from chunks: members with the offset of their data, and the data as it arrives.
 
 use super::{
-    MAX_EXTENSION_BYTES, OddTally, TAR_BLOCK_BYTES, TarError, TarFault, TarOddity,
+    MAX_EXTENSION_BYTES, OddTally, TAR_BLOCK_BYTES, TarAnomaly, TarError, TarFault,
     header::{MemberKind, Name, Pax, TarHeader, WithoutData, until_zero},
 };
 
@@ -202,14 +202,14 @@ impl TarReader {
         if let MemberKind::WithoutData(kind) = kind {
             match kind {
                 WithoutData::Folder => {}
-                WithoutData::HardLink => self.odd.add(TarOddity::HardLink, &self.shard, &path),
-                WithoutData::Symlink => self.odd.add(TarOddity::Symlink, &self.shard, &path),
-                WithoutData::Device => self.odd.add(TarOddity::Device, &self.shard, &path),
+                WithoutData::HardLink => self.odd.add(TarAnomaly::HardLink, &self.shard, &path),
+                WithoutData::Symlink => self.odd.add(TarAnomaly::Symlink, &self.shard, &path),
+                WithoutData::Device => self.odd.add(TarAnomaly::Device, &self.shard, &path),
             }
             return Ok(None);
         }
         if is_escaped {
-            self.odd.add(TarOddity::NotUtf8, &self.shard, &path);
+            self.odd.add(TarAnomaly::NotUtf8, &self.shard, &path);
         }
         let bytes = pax.size.unwrap_or(size);
         self.state = TarState::Data { left: bytes, padding: padding(bytes) };
@@ -228,7 +228,7 @@ impl TarReader {
         match header.kind() {
             MemberKind::WithoutData(_) => return TarState::Ended,
             MemberKind::Regular | MemberKind::Sparse => {
-                self.odd.add(TarOddity::BehindTheEnd, &self.shard, &header.name().path);
+                self.odd.add(TarAnomaly::BehindTheEnd, &self.shard, &header.name().path);
             }
             MemberKind::LongName | MemberKind::Pax | MemberKind::Other => {}
         }

@@ -1,6 +1,6 @@
 //! Groups members into records: consecutive members with one key, with the checksum and offset of every field.
 
-use super::{Member, OddTally, TarError, TarEvent, TarFault, TarOddity, TarReader, read::padding};
+use super::{Member, OddTally, TarAnomaly, TarError, TarEvent, TarFault, TarReader, read::padding};
 
 /// A record as found in a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl RecordReader {
     /// Starts a member; returns the record before it if the member belongs to another record.
     fn member(&mut self, member: Member) -> Result<Option<ScannedRecord>, TarError> {
         let Some((key, name)) = split_path(&member.path) else {
-            self.tar.odd().add(TarOddity::NoField, &self.shard, &member.path);
+            self.tar.odd().add(TarAnomaly::NoField, &self.shard, &member.path);
             self.in_field = false;
             return Ok(None);
         };

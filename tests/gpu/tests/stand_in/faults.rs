@@ -9,7 +9,7 @@ use spdl_gpu_tests::{
     feed::FeedConfig,
 };
 
-use crate::scene::{check_clean, report, scene, wait_for_report};
+use crate::harness::{check_clean, report, stand_in_test, wait_for_report};
 
 /// Takes batches until an error comes, and returns how many came before it.
 fn until_error(options: DeviceOptions) -> (u64, DeviceError) {
@@ -40,7 +40,7 @@ fn wait_for_slots(slab: &spdl_wire::slab::Slab) {
     }
 }
 
-scene!(a_device_that_is_lost_ends_the_loader_with_its_reason, "lose_at_copy=5,seed=3", {
+stand_in_test!(a_device_that_is_lost_ends_the_loader_with_its_reason, "lose_at_copy=5,seed=3", {
     let (count, error) = until_error(DeviceOptions::default());
     let DeviceError::Lost { device, code, .. } = &error else { panic!("{error}") };
     assert_eq!((device.as_str(), code.as_str()), ("cuda:0", "CUDA_ERROR_LAUNCH_FAILED"));
@@ -50,27 +50,27 @@ scene!(a_device_that_is_lost_ends_the_loader_with_its_reason, "lose_at_copy=5,se
     assert_eq!(report()["wrong"], serde_json::json!([]));
 });
 
-scene!(a_kernel_that_cannot_be_started_ends_the_loader, "fail=cuLaunchKernel@3:719", {
+stand_in_test!(a_kernel_that_cannot_be_started_ends_the_loader, "fail=cuLaunchKernel@3:719", {
     let options = DeviceOptions { normalise: cases().take(1).collect(), ..DeviceOptions::default() };
     let (count, error) = until_error(options);
     assert_eq!(count, 2);
     assert!(error.to_string().contains("`cuLaunchKernel` says CUDA_ERROR_LAUNCH_FAILED"), "{error}");
 });
 
-scene!(a_copy_that_cannot_be_started_ends_the_loader_and_gives_all_back, "fail=cuMemcpyHtoDAsync_v2@4:1", {
+stand_in_test!(a_copy_that_cannot_be_started_ends_the_loader_and_gives_all_back, "fail=cuMemcpyHtoDAsync_v2@4:1", {
     let (count, error) = until_error(DeviceOptions::default());
     assert_eq!(count, 3);
     assert!(matches!(error, DeviceError::Call { call: "cuMemcpyHtoDAsync", .. }), "{error}");
     check_clean();
 });
 
-scene!(a_record_that_fails_after_its_copy_began_waits_for_the_copy, "delay_us=3000,fail=cuEventRecord@5:1", {
+stand_in_test!(a_record_that_fails_after_its_copy_began_waits_for_the_copy, "delay_us=3000,fail=cuEventRecord@5:1", {
     let (_, error) = until_error(DeviceOptions::default());
     assert!(matches!(error, DeviceError::Call { call: "cuEventRecord", .. }), "{error}");
     check_clean();
 });
 
-scene!(pages_that_cannot_be_locked_are_copied_all_the_same, "fail=cuMemHostRegister_v2@1:2", {
+stand_in_test!(pages_that_cannot_be_locked_are_copied_all_the_same, "fail=cuMemHostRegister_v2@1:2", {
     let device = Device::cuda(0).unwrap();
     assert_eq!(checks::copies(&device, FeedConfig::default()), Ok(30));
     drop(device);
@@ -78,7 +78,7 @@ scene!(pages_that_cannot_be_locked_are_copied_all_the_same, "fail=cuMemHostRegis
     assert_eq!(report["unlocked_copies"], 30);
 });
 
-scene!(a_slab_above_the_limit_is_not_locked, "seed=1", {
+stand_in_test!(a_slab_above_the_limit_is_not_locked, "seed=1", {
     let device = Device::cuda(0).unwrap();
     let options = DeviceOptions { page_lock_max_bytes: 4096, ..DeviceOptions::default() };
     let (mut loader, _slab) = FeedConfig::default().start(&device, options, TIMEOUT).unwrap();
@@ -88,7 +88,7 @@ scene!(a_slab_above_the_limit_is_not_locked, "seed=1", {
     check_clean();
 });
 
-scene!(a_slot_that_is_overwritten_too_early_is_seen_by_these_checks, "delay_us=3000", {
+stand_in_test!(a_slot_that_is_overwritten_too_early_is_seen_by_these_checks, "delay_us=3000", {
     let device = Device::cuda(0).unwrap();
     let config = FeedConfig { size: [64, 64], slots: 1, batches: 40, ..FeedConfig::default() };
     let (mut loader, slab) = config.start(&device, DeviceOptions::default(), TIMEOUT).unwrap();
@@ -103,9 +103,9 @@ scene!(a_slot_that_is_overwritten_too_early_is_seen_by_these_checks, "delay_us=3
     assert!(torn > 0, "no batch was torn");
 });
 
-scene!(memory_that_is_used_after_it_was_given_back_is_seen_by_the_stand_in, "delay_us=3000", {
+stand_in_test!(memory_that_is_used_after_it_was_given_back_is_seen_by_the_stand_in, "delay_us=3000", {
     let device = Device::cuda(0).unwrap();
-    let trainer = spdl_gpu_tests::raw::Trainer::new(0);
+    let trainer = spdl_gpu_tests::raw::TrainerContext::new(0);
     let (mut loader, _slab) = FeedConfig::default().start(&device, DeviceOptions::default(), TIMEOUT).unwrap();
     let batch = loader.next_batch().unwrap().unwrap();
     let address = batch.column("image").unwrap().values().address() as u64;

@@ -3,6 +3,6 @@
 
 mod errors;
 mod faults;
+mod harness;
 mod programs;
 mod right;
-mod scene;

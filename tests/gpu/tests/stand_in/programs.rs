@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::scene::library;
+use crate::harness::library;
 
 fn run(driver: bool, settings: &str) -> (bool, String) {
     let home = tempfile::tempdir().expect("a temporary folder");

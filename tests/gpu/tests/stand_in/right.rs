@@ -9,11 +9,11 @@ use spdl_client::{Blocking, ClientError};
 use spdl_gpu::{BatchPlacement, Device, DeviceBatch, DeviceError, DeviceOptions, OnDevice};
 use spdl_gpu_tests::{
     checks::{self, TIMEOUT, compare},
-    feed::{FeedConfig, Maker, SlabKind},
-    raw::Trainer,
+    feed::{FeedConfig, Maker, SlotMemory},
+    raw::TrainerContext,
 };
 
-use crate::scene::{check_clean, report, scene};
+use crate::harness::{check_clean, report, stand_in_test};
 
 fn cuda(ordinal: u32) -> Device {
     Device::cuda(ordinal).expect("the stand-in has this device")
@@ -23,9 +23,9 @@ fn next(loader: &mut Blocking<OnDevice<Maker>>) -> DeviceBatch {
     loader.next_batch().expect("a batch").expect("not the end")
 }
 
-scene!(copies_are_right_in_order_and_never_of_memory_that_is_not_locked, "seed=1", {
+stand_in_test!(copies_are_right_in_order_and_never_of_memory_that_is_not_locked, "seed=1", {
     let device = cuda(0);
-    for slab in [SlabKind::Shared, SlabKind::Private] {
+    for slab in [SlotMemory::Shared, SlotMemory::Private] {
         let config = checks::of_slab(FeedConfig { size: [40, 41], ..FeedConfig::default() }, slab);
         assert_eq!(checks::copies(&device, config), Ok(30));
     }
@@ -34,16 +34,20 @@ scene!(copies_are_right_in_order_and_never_of_memory_that_is_not_locked, "seed=1
     assert_eq!((&report["copies"], &report["unlocked_copies"]), (&60.into(), &0.into()));
 });
 
-scene!(a_batch_that_is_dropped_at_once_stays_whole_for_what_the_trainer_put_on_its_stream, "delay_us=2000,seed=2", {
-    let device = cuda(0);
-    let trainer = Trainer::new(0);
-    let config = FeedConfig { size: [8, 8], batches: 40, slots: 2, ..FeedConfig::default() };
-    assert_eq!(checks::torn(&device, &trainer, config), Ok(40));
-    drop((device, trainer));
-    check_clean();
-});
+stand_in_test!(
+    a_batch_that_is_dropped_at_once_stays_whole_for_what_the_trainer_put_on_its_stream,
+    "delay_us=2000,seed=2",
+    {
+        let device = cuda(0);
+        let trainer = TrainerContext::new(0);
+        let config = FeedConfig { size: [8, 8], batches: 40, slots: 2, ..FeedConfig::default() };
+        assert_eq!(checks::torn(&device, &trainer, config), Ok(40));
+        drop((device, trainer));
+        check_clean();
+    }
+);
 
-scene!(the_kernel_gives_what_double_precision_gives, "delay_us=0", {
+stand_in_test!(the_kernel_gives_what_double_precision_gives, "delay_us=0", {
     let device = cuda(0);
     let worst = checks::kernel(&device, FeedConfig { batches: 2, ..FeedConfig::default() }).unwrap();
     assert!((0.3..=1.01).contains(&worst), "{worst}");
@@ -51,7 +55,7 @@ scene!(the_kernel_gives_what_double_precision_gives, "delay_us=0", {
     check_clean();
 });
 
-scene!(a_device_and_the_host_normalise_to_the_same_bits, "delay_us=0", {
+stand_in_test!(a_device_and_the_host_normalise_to_the_same_bits, "delay_us=0", {
     let device = cuda(0);
     let config = FeedConfig { batches: 2, size: [17, 33], ..FeedConfig::default() };
     for case in checks::cases() {
@@ -71,7 +75,7 @@ scene!(a_device_and_the_host_normalise_to_the_same_bits, "delay_us=0", {
     check_clean();
 });
 
-scene!(a_slot_is_free_when_its_copy_is_done_though_the_trainer_keeps_the_batch, "seed=4", {
+stand_in_test!(a_slot_is_free_when_its_copy_is_done_though_the_trainer_keeps_the_batch, "seed=4", {
     let device = cuda(0);
     let options = DeviceOptions { buffers: 6, ..DeviceOptions::default() };
     let config = FeedConfig { batches: 6, slots: 1, ..FeedConfig::default() };
@@ -90,7 +94,7 @@ scene!(a_slot_is_free_when_its_copy_is_done_though_the_trainer_keeps_the_batch, 
     check_clean();
 });
 
-scene!(a_trainer_that_holds_all_device_buffers_is_told_so_and_goes_on_when_it_drops_one, "seed=5", {
+stand_in_test!(a_trainer_that_holds_all_device_buffers_gets_the_reason_and_goes_on_when_it_drops_one, "seed=5", {
     let device = cuda(0);
     let options = DeviceOptions { buffers: 2, ..DeviceOptions::default() };
     let (mut loader, _slab) = FeedConfig::default().start(&device, options, TIMEOUT).unwrap();
@@ -108,7 +112,7 @@ scene!(a_trainer_that_holds_all_device_buffers_is_told_so_and_goes_on_when_it_dr
     check_clean();
 });
 
-scene!(several_devices_serve_several_loaders_at_once_from_any_thread, "devices=3,seed=6", {
+stand_in_test!(several_devices_serve_several_loaders_at_once_from_any_thread, "devices=3,seed=6", {
     let loaders = [0, 2, 1, 2].map(|ordinal| {
         let (loader, _) = FeedConfig::default().start(&cuda(ordinal), DeviceOptions::default(), TIMEOUT).unwrap();
         (ordinal, loader)
@@ -131,7 +135,7 @@ scene!(several_devices_serve_several_loaders_at_once_from_any_thread, "devices=3
     check_clean();
 });
 
-scene!(batches_outlive_their_loader_and_their_device_handle, "seed=7", {
+stand_in_test!(batches_outlive_their_loader_and_their_device_handle, "seed=7", {
     let (mut loader, _slab) = FeedConfig::default().start(&cuda(0), DeviceOptions::default(), TIMEOUT).unwrap();
     let batch = next(&mut loader);
     drop(loader);
@@ -141,7 +145,7 @@ scene!(batches_outlive_their_loader_and_their_device_handle, "seed=7", {
     check_clean();
 });
 
-scene!(a_loader_that_is_dropped_with_copies_under_way_gives_everything_back, "delay_us=5000,seed=8", {
+stand_in_test!(a_loader_that_is_dropped_with_copies_under_way_gives_everything_back, "delay_us=5000,seed=8", {
     for taken in 0..3 {
         let (mut loader, slab) = FeedConfig::default().start(&cuda(0), DeviceOptions::default(), TIMEOUT).unwrap();
         for _ in 0..taken {

@@ -5,7 +5,7 @@ use spdl_core::{
     messages::{FromCoordinator, Join, RankHeartbeat, Refusal, Session, SessionId, Start, ToCoordinator},
 };
 
-use super::{Known, Oracle, RunKey};
+use super::{ObservedSession, Oracle, RunKey};
 use crate::coverage::Coverage;
 
 impl Oracle {
@@ -35,7 +35,7 @@ impl Oracle {
                 if beat.unreachable.is_some() {
                     coverage.count("home_out_of_reach");
                 }
-                self.on_beat(at, now_ms, beat, matches!(question, ToCoordinator::RankLeave(_)))
+                self.on_heartbeat(at, now_ms, beat, matches!(question, ToCoordinator::RankLeave(_)))
             }
             _ => Ok(()),
         }
@@ -94,7 +94,7 @@ impl Oracle {
             }
             let ranks = [(join.rank, (start, join.nonce))].into();
             let heard_ms = [(join.rank, Some(now_ms))].into();
-            view.known.insert(id, Known { run, world, start, launch: join.launch.clone(), ranks, heard_ms });
+            view.known.insert(id, ObservedSession { run, world, start, launch: join.launch.clone(), ranks, heard_ms });
             return Ok(());
         }
         if let Some((newest, _)) = newest.filter(|(newest, _)| *newest > id) {
@@ -115,7 +115,7 @@ impl Oracle {
         Ok(())
     }
 
-    fn on_beat(&mut self, at: usize, now_ms: u64, beat: &RankHeartbeat, leaves: bool) -> Result<(), String> {
+    fn on_heartbeat(&mut self, at: usize, now_ms: u64, beat: &RankHeartbeat, leaves: bool) -> Result<(), String> {
         let view = self.views.entry(at).or_default();
         if view.is_superseded(beat.session) {
             return Err(format!("session {} has a successor, and its rank {} is heard", beat.session.0, beat.rank));
@@ -149,7 +149,7 @@ fn may_supersede(
     now_ms: u64,
     join: &Join,
     id: SessionId,
-    known: &Known,
+    known: &ObservedSession,
     coverage: &mut Coverage,
 ) -> Result<(), String> {
     let alive =

@@ -13,8 +13,8 @@ use spdl_core::{
 use super::{Cursor, Oracle};
 use crate::{
     coverage::Coverage,
-    scenario::{Dataset, Scenario},
-    slab::{Content, Entry},
+    scenario::{JobDataset, Scenario},
+    slab::{Content, SlotEntry},
 };
 
 impl Oracle {
@@ -101,15 +101,15 @@ impl Oracle {
 }
 
 /// Returns what an entry must be, by the plan and the list of bad samples.
-fn expected_entry(at: Position, mut id: u64, kind: ItemKind, dataset: &Dataset) -> Entry {
+fn expected_entry(at: Position, mut id: u64, kind: ItemKind, dataset: &JobDataset) -> SlotEntry {
     let mut flags = match kind {
         ItemKind::Sample => 0,
         ItemKind::Padding => entry_flags::PADDING,
-        ItemKind::Invalid => return Entry { at, id, flags: entry_flags::INVALID },
+        ItemKind::Invalid => return SlotEntry { at, id, flags: entry_flags::INVALID },
     };
     if dataset.bad.contains(&id) {
         if dataset.job.bad_samples == BadSamples::Mask {
-            return Entry { at, id, flags: flags | entry_flags::MASKED };
+            return SlotEntry { at, id, flags: flags | entry_flags::MASKED };
         }
         flags |= entry_flags::SUBSTITUTED;
         let substitutes = (0..)
@@ -117,7 +117,7 @@ fn expected_entry(at: Position, mut id: u64, kind: ItemKind, dataset: &Dataset) 
             .map(|located| located.id.0);
         id = substitutes.into_iter().find(|id| !dataset.bad.contains(id)).expect("few samples are bad");
     }
-    Entry { at, id, flags }
+    SlotEntry { at, id, flags }
 }
 
 /// Returns every position that a session delivers, computed independently of the plan.

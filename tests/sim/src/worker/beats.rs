@@ -2,10 +2,10 @@
 
 use spdl_core::messages::{FromCoordinator, Home, RankStats, Refusal, ToCoordinator, WorkerHeartbeat};
 
-use super::{BACKOFF, BAD_PER_BEAT, Beating, Feed, MORE_BAD_US, REFUSED_US, Shutdown, node_of, socket_of};
+use super::{BACKOFF, BAD_PER_HEARTBEAT, Beating, MORE_BAD_US, REFUSED_US, Shutdown, SimFeed, node_of, socket_of};
 use crate::{
     process::Target,
-    world::{Input, World},
+    world::{ProcessInput, World},
 };
 
 impl World {
@@ -14,11 +14,11 @@ impl World {
         state.beating = beating;
         state.beat_timer += 1;
         let timer = state.beat_timer;
-        self.remind(delay_us, Target::Worker(worker), Input::Beat { timer });
+        self.remind(delay_us, Target::Worker(worker), ProcessInput::Beat { timer });
     }
 
     /// Sends a heartbeat at once, because the worker began to drain.
-    pub(super) fn beat_at_once(&mut self, worker: usize) {
+    pub(super) fn heartbeat_at_once(&mut self, worker: usize) {
         if self.workers[worker].beating == (Beating::Resting { is_draining: false }) {
             self.coverage.count("worker_beat_at_once");
             self.beat(worker);
@@ -44,7 +44,7 @@ impl World {
             socket: Some(socket_of(worker)),
         };
         let is_draining = state.shutdown > Shutdown::Running;
-        let figures = |feed: &Feed| RankStats {
+        let stats = |feed: &SimFeed| RankStats {
             session: feed.session.id,
             rank: feed.rank,
             transport: feed.transport,
@@ -53,13 +53,13 @@ impl World {
             slots: feed.slots,
             stall: None,
         };
-        let bad_samples = state.bad.unreported(BAD_PER_BEAT);
-        let told = bad_samples.iter().map(|bad| self.oracle.told_bad(&bad.job, bad.sample.0)).collect();
+        let bad_samples = state.bad.unreported(BAD_PER_HEARTBEAT);
+        let told = bad_samples.iter().map(|bad| self.oracle.reported_bad(&bad.job, bad.sample.0)).collect();
         let beat = WorkerHeartbeat {
             home,
             cores: 4.0,
             draining: is_draining,
-            ranks: state.feeds.values().map(figures).collect(),
+            ranks: state.feeds.values().map(stats).collect(),
             stages: Vec::new(),
             store: Default::default(),
             bad_samples,
@@ -85,7 +85,7 @@ impl World {
                 if is_draining && state.shutdown == Shutdown::Draining {
                     self.leave_after(worker, 1);
                 }
-                if heard == BAD_PER_BEAT { MORE_BAD_US } else { beat_ms * 1_000 }
+                if heard == BAD_PER_HEARTBEAT { MORE_BAD_US } else { beat_ms * 1_000 }
             }
             FromCoordinator::Refused(Refusal::Internal { .. } | Refusal::Unwritable { .. }) => {
                 if is_draining && state.shutdown == Shutdown::Draining {
@@ -97,7 +97,7 @@ impl World {
         };
         self.beat_after(worker, pause_us, Beating::Resting { is_draining });
         if self.workers[worker].shutdown > Shutdown::Running {
-            self.beat_at_once(worker);
+            self.heartbeat_at_once(worker);
         }
     }
 

@@ -3,11 +3,11 @@
 use smallvec::smallvec;
 use spdl_core::job::CenterCrop;
 
-use super::{OperationGeometry, OperationInput, Steps};
+use super::{OperationGeometry, OperationInput, OperationSteps};
 use crate::decode::{cause::BadSampleProblem, geometry::GeometryStep};
 
 impl OperationGeometry for CenterCrop {
-    fn steps(&self, _: OperationInput<'_>) -> Result<Steps, BadSampleProblem> {
+    fn steps(&self, _: OperationInput<'_>) -> Result<OperationSteps, BadSampleProblem> {
         Ok(smallvec![GeometryStep::Center(self.size.height_width())])
     }
 }

@@ -23,7 +23,7 @@ use super::{
 };
 
 /// Returns the steps of an operation.
-fn steps(op: &ImageOp, input: OperationInput<'_>) -> Result<Steps, BadSampleProblem> {
+fn steps(op: &ImageOp, input: OperationInput<'_>) -> Result<OperationSteps, BadSampleProblem> {
     match op {
         ImageOp::CropBox(op) => op.steps(input),
         ImageOp::RandomResizedCrop(op) => op.steps(input),
@@ -34,12 +34,12 @@ fn steps(op: &ImageOp, input: OperationInput<'_>) -> Result<Steps, BadSampleProb
 }
 
 /// The steps of one operation.
-type Steps = SmallVec<[GeometryStep; 2]>;
+type OperationSteps = SmallVec<[GeometryStep; 2]>;
 
 /// The geometry of an operation.
 trait OperationGeometry {
     /// Returns the steps for a canvas and a sample.
-    fn steps(&self, input: OperationInput<'_>) -> Result<Steps, BadSampleProblem>;
+    fn steps(&self, input: OperationInput<'_>) -> Result<OperationSteps, BadSampleProblem>;
 }
 
 /// What an operation's geometry depends on besides its parameters.

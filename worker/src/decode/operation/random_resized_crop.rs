@@ -4,7 +4,7 @@
 use smallvec::smallvec;
 use spdl_core::job::RandomResizedCrop;
 
-use super::{OperationGeometry, OperationInput, Steps};
+use super::{OperationGeometry, OperationInput, OperationSteps};
 use crate::decode::{
     cause::BadSampleProblem,
     draw::{Draw, exp, ln},
@@ -12,7 +12,7 @@ use crate::decode::{
 };
 
 impl OperationGeometry for RandomResizedCrop {
-    fn steps(&self, input: OperationInput<'_>) -> Result<Steps, BadSampleProblem> {
+    fn steps(&self, input: OperationInput<'_>) -> Result<OperationSteps, BadSampleProblem> {
         let crop = random_resized_crop(input.size, self.scale, self.ratio, input.draw);
         Ok(smallvec![GeometryStep::Crop(crop), GeometryStep::Resize(self.size.height_width())])
     }

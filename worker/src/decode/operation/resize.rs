@@ -3,11 +3,11 @@
 use smallvec::smallvec;
 use spdl_core::job::{Resize, Size};
 
-use super::{OperationGeometry, OperationInput, Steps};
+use super::{OperationGeometry, OperationInput, OperationSteps};
 use crate::decode::{cause::BadSampleProblem, geometry::GeometryStep};
 
 impl OperationGeometry for Resize {
-    fn steps(&self, input: OperationInput<'_>) -> Result<Steps, BadSampleProblem> {
+    fn steps(&self, input: OperationInput<'_>) -> Result<OperationSteps, BadSampleProblem> {
         let size = match self.size {
             Size::Square(short) => shorter_side(input.size, short),
             Size::HeightWidth(size) => size,

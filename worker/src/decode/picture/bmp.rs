@@ -1,7 +1,7 @@
 //! Decodes run-length encoded BMPs (RLE4 and RLE8). Pixels that the runs skip get the first colour of the palette, as
 //! in Pillow and ImageMagick.
 
-use super::{Failure, PictureLimits, checked_size, other};
+use super::{PictureFailure, PictureLimits, checked_size, other};
 
 /// Bytes before the header that contains the size.
 const FILE_HEADER_BYTES: usize = 14;
@@ -16,7 +16,10 @@ pub(super) struct RunLengthBmp<'b> {
 }
 
 /// Reads the header; returns `None` if the bytes are not a run-length encoded BMP.
-pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 2], RunLengthBmp<'_>)>, Failure> {
+pub(super) fn open(
+    bytes: &[u8],
+    limits: PictureLimits,
+) -> Result<Option<([u32; 2], RunLengthBmp<'_>)>, PictureFailure> {
     let u32_at = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
     let header = |at: usize| u32_at(FILE_HEADER_BYTES + at);
     let (Some(header_bytes @ 40..=1024), Some(width), Some(height)) = (header(0), header(4), header(8)) else {
@@ -46,7 +49,7 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 
 
 impl RunLengthBmp<'_> {
     /// Decodes the picture to RGB.
-    pub(super) fn decode(self, pixels: &mut [u8]) -> Result<(), Failure> {
+    pub(super) fn decode(self, pixels: &mut [u8]) -> Result<(), PictureFailure> {
         let Self { palette, mut runs, size: [width, height], is_rle4 } = self;
         let colour = |index: u8| palette.get(usize::from(index)).copied().unwrap_or_default();
         pixels.as_chunks_mut::<3>().0.fill(colour(0));
@@ -54,7 +57,7 @@ impl RunLengthBmp<'_> {
         let mut take = |count: usize| {
             let (taken, rest) = runs.split_at_checked(count).ok_or_else(truncated)?;
             runs = rest;
-            Ok::<_, Failure>(taken)
+            Ok::<_, PictureFailure>(taken)
         };
         // Rows are stored from the bottom up; pixels beyond the end of a row are dropped.
         let (mut x, mut row) = (0, 0);

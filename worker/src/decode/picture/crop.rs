@@ -1,8 +1,8 @@
 //! Decodes JPEGs with the crop decoder, which decodes no more than the plan needs.
 
-use spdl_jpeg::{Axis, Deviations, Error, Jpeg, Limits, Request, Scratch};
+use spdl_jpeg::{Axis, Deviations, Error, Jpeg, Limits, PictureRequest, Scratch};
 
-use super::{Failure, Orientation, PictureLimits, Upright, exif::upright, other};
+use super::{Orientation, PictureFailure, PictureLimits, Upright, exif::upright, other};
 use crate::decode::{
     geometry::AxisSpan,
     pixels::{Frame, PixelWriter, RenderTo},
@@ -12,7 +12,7 @@ use crate::decode::{
 type Opened<'b> = ([u32; 2], Upright, Deviations, Jpeg<'b>);
 
 /// Reads the header; returns `None` if a library has to decode the picture.
-pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<Opened<'_>>, Failure> {
+pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<Opened<'_>>, PictureFailure> {
     if !super::jpeg::is_jpeg(bytes) {
         return Ok(None);
     }
@@ -26,7 +26,7 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<Opened<
     Ok(Some((jpeg.size(), upright(jpeg.exif(), jpeg.xmp()), jpeg.deviations(), jpeg)))
 }
 
-impl From<Error> for Failure {
+impl From<Error> for PictureFailure {
     fn from(error: Error) -> Self {
         match error {
             Error::Truncated => Self::Truncated,
@@ -43,16 +43,16 @@ pub(super) fn render(
     (writer, frame): (&PixelWriter, &Frame),
     scratch: &mut Scratch,
     out: &mut [u8],
-) -> Result<(), Failure> {
+) -> Result<(), PictureFailure> {
     let Orientation { transposed, columns_reversed, rows_reversed } = frame.orientation;
-    let request = Request { x: axis(x, columns_reversed), y: axis(y, rows_reversed), transposed };
+    let request = PictureRequest { x: axis(x, columns_reversed), y: axis(y, rows_reversed), transposed };
     Ok(writer.render(frame, out, Render { jpeg, request, scratch })?)
 }
 
 /// Returns the bytes that decoding uses.
 pub(super) fn scratch_bytes(jpeg: &Jpeg<'_>, [x, y]: [AxisSpan; 2], frame: &Frame) -> u64 {
     let Orientation { transposed, columns_reversed, rows_reversed } = frame.orientation;
-    jpeg.render_bytes(&Request { x: axis(x, columns_reversed), y: axis(y, rows_reversed), transposed })
+    jpeg.render_bytes(&PictureRequest { x: axis(x, columns_reversed), y: axis(y, rows_reversed), transposed })
 }
 
 fn axis(span: AxisSpan, reversed: bool) -> Axis {
@@ -63,7 +63,7 @@ fn axis(span: AxisSpan, reversed: bool) -> Axis {
 
 struct Render<'r, 'b> {
     jpeg: &'r Jpeg<'b>,
-    request: Request,
+    request: PictureRequest,
     scratch: &'r mut Scratch,
 }
 

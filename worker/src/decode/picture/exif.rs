@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn xmp_counts_where_exif_says_nothing() {
+    fn xmp_counts_where_exif_has_no_orientation() {
         for xmp in [&b"<x tiff:Orientation=\"8\"/>"[..], b"<tiff:Orientation>8</tiff:Orientation>"] {
             let turned = ExifOrientation::Rotate270.into();
             assert_eq!(upright(None, Some(xmp)).orientation, turned);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_exif_turns_nothing_and_is_told() {
+    fn broken_exif_turns_nothing_and_is_counted() {
         let whole = tiff(3, [0, 6, 0, 0]);
         for length in 0..whole.len() - 2 {
             let broken = upright(Some(&whole[..length]), None);

@@ -5,7 +5,7 @@ use std::io::Cursor;
 
 use gif::{ColorOutput, DecodeOptions, Decoder};
 
-use super::{Failure, PictureLimits, Upright, checked_size, exif::upright, other};
+use super::{PictureFailure, PictureLimits, Upright, checked_size, exif::upright, other};
 
 /// A GIF whose first frame header has been read.
 pub(super) struct Gif<'b> {
@@ -22,7 +22,7 @@ pub(super) fn is_gif(bytes: &[u8]) -> bool {
     bytes.starts_with(b"GIF87a") || bytes.starts_with(b"GIF89a")
 }
 
-pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upright, Gif<'_>), Failure> {
+pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upright, Gif<'_>), PictureFailure> {
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
     options.allow_unknown_blocks(true);
@@ -50,7 +50,7 @@ impl Gif<'_> {
     }
 
     /// Decodes the picture to RGB.
-    pub(super) fn decode(mut self, pixels: &mut [u8]) -> Result<(), Failure> {
+    pub(super) fn decode(mut self, pixels: &mut [u8]) -> Result<(), PictureFailure> {
         let [left, top, width, height] = self.frame;
         let mut indices = vec![0; width * height];
         if !indices.is_empty() {

@@ -8,7 +8,7 @@ use zune_jpeg::{
     zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions},
 };
 
-use super::{Failure, PictureLimits, Upright, checked_size, exif::upright, other};
+use super::{PictureFailure, PictureLimits, Upright, checked_size, exif::upright, other};
 
 /// A JPEG whose header has been read.
 pub(super) struct JpegPicture {
@@ -24,7 +24,7 @@ pub(super) fn is_jpeg(bytes: &[u8]) -> bool {
 pub(super) fn open(
     bytes: &[u8],
     limits: PictureLimits,
-) -> Result<([u32; 2], Upright, Deviations, JpegPicture), Failure> {
+) -> Result<([u32; 2], Upright, Deviations, JpegPicture), PictureFailure> {
     let sanitised = sanitised(bytes)?;
     let (file_bytes, kept_coefficients) = (sanitised.bytes.len() as u64, sanitised.kept_coefficients);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(sanitised.bytes), options());
@@ -52,7 +52,7 @@ impl JpegPicture {
         self.file_bytes + self.kept_coefficients * 2 + u64::from(width.next_multiple_of(32)) * 32 * 4 * 4
     }
 
-    pub(super) fn decode(mut self, pixels: &mut [u8]) -> Result<(), Failure> {
+    pub(super) fn decode(mut self, pixels: &mut [u8]) -> Result<(), PictureFailure> {
         self.decoder.decode_into(pixels).map_err(other)
     }
 }

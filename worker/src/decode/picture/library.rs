@@ -6,7 +6,7 @@ use std::io::Cursor;
 
 use image::{ColorType, ImageDecoder, ImageReader, Limits};
 
-use super::{Failure, Orientation, PictureLimits, Upright, bmp, checked_size, exif::upright, gif, other, tiff};
+use super::{Orientation, PictureFailure, PictureLimits, Upright, bmp, checked_size, exif::upright, gif, other, tiff};
 
 /// A picture whose header has been read.
 pub(super) enum Library<'b> {
@@ -23,7 +23,7 @@ pub(super) enum Library<'b> {
 /// Bytes per pixel of a decoder's internal copy, in addition to its output.
 const INNER_PIXEL_BYTES: u64 = 4;
 
-pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upright, Library<'_>), Failure> {
+pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upright, Library<'_>), PictureFailure> {
     if let Some((stored, bmp)) = bmp::open(bytes, limits)? {
         return Ok((stored, Upright::default(), Library::Runs(bmp)));
     }
@@ -68,7 +68,7 @@ impl Library<'_> {
     }
 
     /// Decodes the picture to RGB.
-    pub(super) fn decode(self, pixels: &mut [u8]) -> Result<(), Failure> {
+    pub(super) fn decode(self, pixels: &mut [u8]) -> Result<(), PictureFailure> {
         let decoder = match self {
             Self::Image(decoder) => decoder,
             Self::Runs(bmp) => return bmp.decode(pixels),

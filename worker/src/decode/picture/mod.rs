@@ -70,7 +70,7 @@ enum PixelSource<'b> {
 
 /// The error of a decoder.
 #[derive(Debug)]
-enum Failure {
+enum PictureFailure {
     Truncated,
     TooLarge([u32; 2]),
     Other(String),
@@ -128,7 +128,7 @@ pub(crate) fn open<'b>(bytes: &'b [u8], field: &str, limits: PictureLimits) -> R
     outcome.map_err(|failure| failure.of(bytes, field, limits))
 }
 
-impl Failure {
+impl PictureFailure {
     fn of(self, bytes: &[u8], field: &str, limits: PictureLimits) -> BadSampleProblem {
         let field = field.to_owned();
         match self {
@@ -143,17 +143,18 @@ impl Failure {
 }
 
 /// Runs a decoder and turns a panic into an error: the bytes of the sample caused it.
-fn guarded<T>(decode: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| Err(Failure::Other("the decoder panicked".to_owned())))
+fn guarded<T>(decode: impl FnOnce() -> Result<T, PictureFailure>) -> Result<T, PictureFailure> {
+    catch_unwind(AssertUnwindSafe(decode))
+        .unwrap_or_else(|_| Err(PictureFailure::Other("the decoder panicked".to_owned())))
 }
 
-fn checked_size(width: u32, height: u32, limits: PictureLimits) -> Result<[u32; 2], Failure> {
+fn checked_size(width: u32, height: u32, limits: PictureLimits) -> Result<[u32; 2], PictureFailure> {
     if width == 0 || height == 0 {
-        return Err(Failure::Other(format!("a picture of {width}x{height} pixels")));
+        return Err(PictureFailure::Other(format!("a picture of {width}x{height} pixels")));
     }
     let pixels = u64::from(width) * u64::from(height);
     if width.max(height) > limits.side_pixels || pixels > limits.pixels {
-        return Err(Failure::TooLarge([width, height]));
+        return Err(PictureFailure::TooLarge([width, height]));
     }
     Ok([width, height])
 }
@@ -218,7 +219,12 @@ impl Picture<'_> {
     }
 
     /// Decodes and resamples the picture to `y.pixels` rows of `x.pixels` RGB pixels, without gaps.
-    fn resampled(self, [x, y]: [AxisSpan; 2], scratch: &mut PictureScratch, out: &mut [u8]) -> Result<(), Failure> {
+    fn resampled(
+        self,
+        [x, y]: [AxisSpan; 2],
+        scratch: &mut PictureScratch,
+        out: &mut [u8],
+    ) -> Result<(), PictureFailure> {
         let comes_in_rows = self.comes_in_rows(y);
         match self.source {
             PixelSource::Png(mut png) if comes_in_rows => {
@@ -264,7 +270,7 @@ fn nearest_of_float(value: f32) -> u8 {
 
 /// The error of [`Picture::render`].
 #[derive(Debug)]
-pub(crate) struct RenderError(Failure);
+pub(crate) struct RenderError(PictureFailure);
 
 impl RenderError {
     pub(crate) fn of(self, bytes: &[u8], field: &str, limits: PictureLimits) -> BadSampleProblem {
@@ -272,6 +278,6 @@ impl RenderError {
     }
 }
 
-fn other(message: impl std::fmt::Display) -> Failure {
-    Failure::Other(reason(message))
+fn other(message: impl std::fmt::Display) -> PictureFailure {
+    PictureFailure::Other(reason(message))
 }

@@ -5,7 +5,7 @@ use std::io::{Cursor, Read};
 use flate2::read::ZlibDecoder;
 use png::{BitDepth, ColorType, Transformations};
 
-use super::{Failure, PictureLimits, Upright, checked_size, exif::upright, other, rows::Rows};
+use super::{PictureFailure, PictureLimits, Upright, checked_size, exif::upright, other, rows::Rows};
 
 const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
 /// Maximum bytes of text that are inflated to look for an orientation.
@@ -22,7 +22,7 @@ pub(super) fn is_png(bytes: &[u8]) -> bool {
     bytes.starts_with(SIGNATURE)
 }
 
-pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upright, Png<'_>), Failure> {
+pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upright, Png<'_>), PictureFailure> {
     // Limits the decoder's own buffers, which hold a few rows. Memory of the size of the picture is reserved separately
     // before it is allocated.
     let allowed = usize::try_from(limits.pixels.saturating_mul(8)).unwrap_or(usize::MAX);
@@ -65,7 +65,7 @@ impl Png<'_> {
     }
 
     /// Decodes the whole picture to RGB.
-    pub(super) fn decode(mut self, pixels: &mut [u8]) -> Result<(), Failure> {
+    pub(super) fn decode(mut self, pixels: &mut [u8]) -> Result<(), PictureFailure> {
         if !self.is_interlaced() {
             let row_bytes = self.reader.info().width as usize * 3;
             return pixels.chunks_exact_mut(row_bytes).try_for_each(|row| self.next_row(row));
@@ -82,7 +82,7 @@ impl Png<'_> {
 const INFLATE_BYTES: u64 = 256 << 10;
 
 impl Rows for Png<'_> {
-    fn next_row(&mut self, rgb: &mut [u8]) -> Result<(), Failure> {
+    fn next_row(&mut self, rgb: &mut [u8]) -> Result<(), PictureFailure> {
         let (channels, is_wide) = (self.channels, self.is_wide);
         let row = self.reader.next_row().map_err(other)?.ok_or_else(|| other("rows are missing"))?;
         to_rgb(row.data(), rgb, channels, is_wide);

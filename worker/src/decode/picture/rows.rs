@@ -2,13 +2,13 @@
 //! computed, never the whole picture. The result is byte for byte that of [`Resampler`](super::Resampler) on the whole
 //! picture.
 
-use super::{Failure, Resampler, resample::within};
+use super::{PictureFailure, Resampler, resample::within};
 use crate::decode::geometry::AxisSpan;
 
 /// A picture that is decoded from top to bottom.
 pub(super) trait Rows {
     /// Writes the next row as RGB pixels.
-    fn next_row(&mut self, rgb: &mut [u8]) -> Result<(), Failure>;
+    fn next_row(&mut self, rgb: &mut [u8]) -> Result<(), PictureFailure>;
 }
 
 /// Bits that a 32-bit sum leaves for a weight: 8 bits hold the value and 2 the sign and overflow, as in
@@ -48,7 +48,7 @@ pub(super) fn resample(
     [x, y]: [AxisSpan; 2],
     resampler: &mut Resampler,
     out: &mut [u8],
-) -> Result<(), Failure> {
+) -> Result<(), PictureFailure> {
     let taps = taps(y);
     let result_bytes = x.pixels as usize * 3;
     assert_eq!(out.len(), result_bytes * y.pixels as usize, "bytes of {}x{}", x.pixels, y.pixels);
@@ -142,7 +142,7 @@ mod tests {
     struct Whole<'p>(std::slice::ChunksExact<'p, u8>);
 
     impl Rows for Whole<'_> {
-        fn next_row(&mut self, rgb: &mut [u8]) -> Result<(), Failure> {
+        fn next_row(&mut self, rgb: &mut [u8]) -> Result<(), PictureFailure> {
             rgb.copy_from_slice(self.0.next().expect("a row"));
             Ok(())
         }

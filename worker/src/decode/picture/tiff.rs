@@ -9,7 +9,7 @@ use tiff::{
 };
 
 use super::{
-    Failure, Orientation, PictureLimits, Upright, checked_size,
+    Orientation, PictureFailure, PictureLimits, Upright, checked_size,
     exif::{Broken, first_place, first_value},
     other,
 };
@@ -34,11 +34,11 @@ pub(super) struct Tiff {
     width: usize,
     bits: u32,
     samples: usize,
-    values: Values,
+    values: SampleValues,
 }
 
 /// The meaning of a pixel's first sample.
-enum Values {
+enum SampleValues {
     Grey { is_inverted: bool },
     Colours(Vec<[u8; 3]>),
 }
@@ -82,7 +82,7 @@ impl Tags {
 }
 
 /// Reads the header; returns `None` if the crate `image` decodes the picture, or refuses it with its own error.
-pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 2], Upright, Tiff)>, Failure> {
+pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 2], Upright, Tiff)>, PictureFailure> {
     let Ok(tags) = Tags::read(bytes) else { return Ok(None) };
     if tags.is_planar && tags.bits > 8 && tags.samples > 1 {
         return Err(other("a TIFF of more than 8 bits whose channels lie apart, which the decoder mixes up"));
@@ -111,10 +111,10 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 
     let (width, height) = decoder.dimensions().map_err(other)?;
     let stored = checked_size(width, height, limits)?;
     let values = if tags.photometric == PALETTE {
-        Values::Colours(colours(&decoder.get_tag_u16_vec(Tag::ColorMap).map_err(other)?, tags.bits)?)
+        SampleValues::Colours(colours(&decoder.get_tag_u16_vec(Tag::ColorMap).map_err(other)?, tags.bits)?)
     } else {
         // No other reader inverts floats, whatever the tag says.
-        Values::Grey { is_inverted: tags.photometric == WHITE_IS_0 && !tags.is_float }
+        SampleValues::Grey { is_inverted: tags.photometric == WHITE_IS_0 && !tags.is_float }
     };
     let orientation = tags.orientation.and_then(|number| image::metadata::Orientation::from_exif(number as u8));
     let upright =
@@ -124,7 +124,7 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 
 }
 
 /// Converts a palette of 16-bit values, all reds first; like Pillow, takes their upper half.
-fn colours(map: &[u16], bits: u32) -> Result<Vec<[u8; 3]>, Failure> {
+fn colours(map: &[u16], bits: u32) -> Result<Vec<[u8; 3]>, PictureFailure> {
     let count = 1 << bits;
     if map.len() < 3 * count {
         return Err(other(format_args!("a palette of {} values instead of {}", map.len(), 3 * count)));
@@ -141,23 +141,23 @@ impl Tiff {
     }
 
     /// Decodes the picture to RGB.
-    pub(super) fn decode(mut self, pixels: &mut [u8]) -> Result<(), Failure> {
+    pub(super) fn decode(mut self, pixels: &mut [u8]) -> Result<(), PictureFailure> {
         let decoded = self.decoder.read_image().map_err(other)?;
         let pixels = pixels.as_chunks_mut::<3>().0;
         match (decoded, &self.values) {
             (DecodingResult::U8(raw), values) => self.write(&raw, pixels, |value| match values {
-                Values::Colours(colours) => colours[usize::from(value)],
-                Values::Grey { is_inverted } => {
+                SampleValues::Colours(colours) => colours[usize::from(value)],
+                SampleValues::Grey { is_inverted } => {
                     let most = (1 << self.bits.min(8)) - 1;
                     let value = if *is_inverted { most - u16::from(value) } else { u16::from(value) };
                     [(value * (255 / most)) as u8; 3]
                 }
             }),
-            (DecodingResult::U16(raw), Values::Grey { is_inverted }) => {
+            (DecodingResult::U16(raw), SampleValues::Grey { is_inverted }) => {
                 let grey = |value: u16| super::nearest(if *is_inverted { !value } else { value });
                 fill(pixels, raw.iter().step_by(self.samples).map(|value| [grey(*value); 3]))
             }
-            (DecodingResult::F32(raw), Values::Grey { .. }) => {
+            (DecodingResult::F32(raw), SampleValues::Grey { .. }) => {
                 fill(pixels, raw.iter().map(|value| [super::nearest_of_float(*value); 3]))
             }
             _ => Err(other("samples of another type than the tags name")),
@@ -166,7 +166,7 @@ impl Tiff {
 
     /// Writes samples of 8 bits or fewer. Several small ones share a byte, the first in its upper bits; each row begins
     /// with a new byte.
-    fn write(&self, raw: &[u8], pixels: &mut [[u8; 3]], colour: impl Fn(u8) -> [u8; 3]) -> Result<(), Failure> {
+    fn write(&self, raw: &[u8], pixels: &mut [[u8; 3]], colour: impl Fn(u8) -> [u8; 3]) -> Result<(), PictureFailure> {
         if self.bits == 8 {
             return fill(pixels, raw.iter().step_by(self.samples).map(|value| colour(*value)));
         }
@@ -182,7 +182,7 @@ impl Tiff {
 }
 
 /// Fills the pixels; fails if there are fewer colours than pixels.
-fn fill(pixels: &mut [[u8; 3]], mut colours: impl Iterator<Item = [u8; 3]>) -> Result<(), Failure> {
+fn fill(pixels: &mut [[u8; 3]], mut colours: impl Iterator<Item = [u8; 3]>) -> Result<(), PictureFailure> {
     for pixel in pixels {
         *pixel = colours.next().ok_or_else(|| other("a TIFF that has fewer samples than pixels"))?;
     }

@@ -50,7 +50,7 @@ fn what_is_behind_the_end_of_a_jpeg_does_not_matter() {
 }
 
 #[test]
-fn bytes_that_are_no_picture_say_so() {
+fn bytes_that_are_no_picture_are_an_error() {
     assert_eq!(picture_error(b""), "column `image`: field `jpg` is empty");
     let error = picture_error(b"<html>404</html>");
     assert_eq!(error, "column `image`: field `jpg` does not decode: the bytes are of no format that is known");
@@ -214,7 +214,7 @@ fn boxes_are_cut_and_their_classes_numbered() {
     assert_eq!(error, "column `class`: field `xml` has a box of class `okapi`, which the dataset does not list");
     let error = error_of(&annotation("cat", [400, 50, 460, 80]), 0);
     assert_eq!(error, "column `image`: field `xml` has a box that leaves nothing of the picture");
-    assert!(error_of(b"<annotation", 0).starts_with("column `image`: field `xml` is no VOC annotation: "));
+    assert!(error_of(b"<annotation", 0).starts_with("column `image`: field `xml` is not a VOC annotation: "));
 }
 
 #[test]

@@ -8,13 +8,13 @@ use crate::feed::{
     Resources,
     driver::FeedDriver,
     progress::FeedProgress,
-    tests::scene::{Scene, resources},
+    tests::fixture::{FeedFixture, resources},
 };
 
 const ONE_EPOCH: &str = "epochs = 1\nglobal_batch = 12";
 
-async fn feed(scene: &Scene, resources: &Arc<Resources>) -> Arc<Feed> {
-    let session = scene.session(1);
+async fn feed(fixture: &FeedFixture, resources: &Arc<Resources>) -> Arc<Feed> {
+    let session = fixture.session(1);
     let layout = Arc::new(session.layout());
     let driver = FeedDriver {
         resources: resources.clone(),
@@ -30,9 +30,9 @@ async fn feed(scene: &Scene, resources: &Arc<Resources>) -> Arc<Feed> {
 
 #[tokio::test]
 async fn the_blocks_of_every_batch_but_the_first_are_fetched_ahead_and_kept_until_it_is_filled() {
-    let scene = Scene::new(&[], ONE_EPOCH);
-    let feed = feed(&scene, &resources(64 << 20, None)).await;
-    let params = scene.job.batches(12);
+    let fixture = FeedFixture::new(&[], ONE_EPOCH);
+    let feed = feed(&fixture, &resources(64 << 20, None)).await;
+    let params = fixture.job.batches(12);
     let all: Vec<Step> = feed.plan.steps(Position::START, &params).take(4).collect();
     let mut batches = PlannedBatches::new(feed);
     all.iter().for_each(|step| batches.prepare(*step));
@@ -46,9 +46,9 @@ async fn the_blocks_of_every_batch_but_the_first_are_fetched_ahead_and_kept_unti
 
 #[tokio::test]
 async fn the_samples_of_a_batch_are_grouped_by_block_and_invalid_entries_hold_none() {
-    let scene = Scene::new(&[], "epochs = 1\nglobal_batch = 32\nepoch_end = \"exact\"");
-    let feed = feed(&scene, &resources(64 << 20, None)).await;
-    let params = scene.job.batches(32);
+    let fixture = FeedFixture::new(&[], "epochs = 1\nglobal_batch = 32\nepoch_end = \"exact\"");
+    let feed = feed(&fixture, &resources(64 << 20, None)).await;
+    let params = fixture.job.batches(32);
     let last = feed.plan.steps(Position::START, &params).last().unwrap();
     let PlannedBatch { entries, groups, invalid, .. } = PlannedBatch::plan(&feed, last);
     assert_eq!((entries, invalid.len()), (32, 8), "120 samples in batches of 32");
@@ -64,10 +64,10 @@ async fn the_samples_of_a_batch_are_grouped_by_block_and_invalid_entries_hold_no
 #[tokio::test]
 #[should_panic(expected = "in the order in which they were prepared")]
 async fn a_batch_is_not_filled_with_the_samples_of_another() {
-    let scene = Scene::new(&[], ONE_EPOCH);
-    let feed = feed(&scene, &resources(64 << 20, None)).await;
+    let fixture = FeedFixture::new(&[], ONE_EPOCH);
+    let feed = feed(&fixture, &resources(64 << 20, None)).await;
     let [first, second] =
-        [0, 12].map(|offset| feed.plan.step(Position::new(0, offset), &scene.job.batches(12)).unwrap());
+        [0, 12].map(|offset| feed.plan.step(Position::new(0, offset), &fixture.job.batches(12)).unwrap());
     let mut batches = PlannedBatches::new(feed);
     batches.prepare(first);
     batches.take(second);

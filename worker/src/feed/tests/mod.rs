@@ -1,12 +1,12 @@
 //! Tests of feeds that read a dataset on disk.
 
 mod files;
-pub(crate) mod scene;
+pub(crate) mod fixture;
 
 use std::{fs, sync::Arc};
 
+use fixture::{FeedFixture, SAMPLES, Seen, drain, resources, run, start, text};
 use object_store::ObjectStore;
-use scene::{SAMPLES, Scene, Seen, drain, resources, run, start, text};
 use spdl_core::{Position, Stage, layout::entry_flags, messages::SessionId};
 use spdl_shard::store::StoreLayer;
 
@@ -32,9 +32,9 @@ fn flaky() -> (Arc<parking_lot::Mutex<Option<Arc<FlakyStore>>>>, WrapStore) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_world_gets_the_same_stream_with_the_samples_own_bytes() {
-    let scene = Scene::new(&[], TWO_EPOCHS);
+    let fixture = FeedFixture::new(&[], TWO_EPOCHS);
     let resources = resources(PLENTY, None);
-    let (alone, steps) = run(&resources, &scene.session(1), Position::START).await.unwrap();
+    let (alone, steps) = run(&resources, &fixture.session(1), Position::START).await.unwrap();
     assert_eq!(steps, 2 * SAMPLES / 12);
     for epoch in 0..2 {
         let mut ids: Vec<u64> =
@@ -46,19 +46,19 @@ async fn every_world_gets_the_same_stream_with_the_samples_own_bytes() {
         assert_eq!((*label, told), (*id as i64 * 3, &text(*id)));
     }
     for world in [2, 3, 4] {
-        let (shared, _) = run(&resources, &scene.session(world), Position::START).await.unwrap();
+        let (shared, _) = run(&resources, &fixture.session(world), Position::START).await.unwrap();
         assert!(shared == alone, "world {world} gets what one rank gets");
     }
     let later = Position::new(1, 36);
-    let (rest, _) = run(&resources, &scene.session(4), later).await.unwrap();
+    let (rest, _) = run(&resources, &fixture.session(4), later).await.unwrap();
     assert!(alone.iter().filter(|((at, _), _)| *at >= later).eq(&rest), "a resumed run goes on where it was");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_of_an_exact_epoch_is_masked_and_of_a_padded_one_marked() {
     for (policy, flag) in [("exact", entry_flags::INVALID), ("pad", entry_flags::PADDING)] {
-        let scene = Scene::new(&[], &format!("epochs = 1\nglobal_batch = 32\nepoch_end = \"{policy}\""));
-        let (seen, steps) = run(&resources(PLENTY, None), &scene.session(4), Position::START).await.unwrap();
+        let fixture = FeedFixture::new(&[], &format!("epochs = 1\nglobal_batch = 32\nepoch_end = \"{policy}\""));
+        let (seen, steps) = run(&resources(PLENTY, None), &fixture.session(4), Position::START).await.unwrap();
         assert_eq!(steps, 4);
         let flagged: Vec<_> = seen.iter().filter(|((_, flags), _)| *flags != 0).collect();
         assert_eq!(flagged.len() as u64, 4 * 32 - SAMPLES);
@@ -73,9 +73,9 @@ async fn the_end_of_an_exact_epoch_is_masked_and_of_a_padded_one_marked() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_samples_are_replaced_by_others_the_same_in_every_world() {
     let bad = [3, 50, 51, 119];
-    let scene = Scene::new(&bad, TWO_EPOCHS);
+    let fixture = FeedFixture::new(&bad, TWO_EPOCHS);
     let resources = resources(PLENTY, None);
-    let (alone, _) = run(&resources, &scene.session(1), Position::START).await.unwrap();
+    let (alone, _) = run(&resources, &fixture.session(1), Position::START).await.unwrap();
     assert_eq!(alone.len() as u64, 2 * SAMPLES);
     for sample in alone.values() {
         assert!(!bad.contains(&sample.id));
@@ -83,7 +83,7 @@ async fn bad_samples_are_replaced_by_others_the_same_in_every_world() {
     }
     let replaced = alone.keys().filter(|(_, flags)| *flags == entry_flags::SUBSTITUTED).count();
     assert_eq!(replaced, 2 * bad.len());
-    let (shared, _) = run(&resources, &scene.session(4), Position::START).await.unwrap();
+    let (shared, _) = run(&resources, &fixture.session(4), Position::START).await.unwrap();
     assert!(shared == alone);
     let mut told = resources.bad_samples(100);
     told.sort_by_key(|sample| sample.sample);
@@ -94,8 +94,8 @@ async fn bad_samples_are_replaced_by_others_the_same_in_every_world() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn masked_bad_samples_are_zero_and_flagged() {
-    let scene = Scene::new(&[7], &format!("bad_samples = \"mask\"\n{TWO_EPOCHS}"));
-    let (seen, _) = run(&resources(PLENTY, None), &scene.session(2), Position::START).await.unwrap();
+    let fixture = FeedFixture::new(&[7], &format!("bad_samples = \"mask\"\n{TWO_EPOCHS}"));
+    let (seen, _) = run(&resources(PLENTY, None), &fixture.session(2), Position::START).await.unwrap();
     let masked: Vec<_> = seen.values().filter(|sample| sample.flags != 0).collect();
     assert_eq!(masked.len(), 2);
     for sample in masked {
@@ -106,26 +106,26 @@ async fn masked_bad_samples_are_zero_and_flagged() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_allows_no_bad_sample_fails_and_names_it() {
-    let fails = Scene::new(&[7], &format!("bad_samples = \"fail\"\n{TWO_EPOCHS}"));
+    let fails = FeedFixture::new(&[7], &format!("bad_samples = \"fail\"\n{TWO_EPOCHS}"));
     let error = run(&resources(PLENTY, None), &fails.session(1), Position::START).await.unwrap_err();
     assert!(error.to_string().contains("`000007` of shard `0.tar`") && !error.is_retryable(), "{error}");
-    let strict = Scene::new(&[7, 8], &TWO_EPOCHS.replace("1.0", "0.01"));
+    let strict = FeedFixture::new(&[7, 8], &TWO_EPOCHS.replace("1.0", "0.01"));
     let error = run(&resources(PLENTY, None), &strict.session(1), Position::START).await.unwrap_err();
     assert!(matches!(&error, FeedError::TooManyBad(many) if many.bad == 2), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_fails_and_lies_changes_nothing() {
-    let scene = Scene::new(&[], TWO_EPOCHS);
-    let (expected, _) = run(&resources(PLENTY, None), &scene.session(1), Position::START).await.unwrap();
+    let fixture = FeedFixture::new(&[], TWO_EPOCHS);
+    let (expected, _) = run(&resources(PLENTY, None), &fixture.session(1), Position::START).await.unwrap();
     for memory_bytes in [PLENTY, MIN_MEMORY_BYTES] {
         let (store, wrap) = flaky();
         let resources = resources(memory_bytes, Some(wrap));
-        resources.datasets.open(&scene.job).await.unwrap();
+        resources.datasets.open(&fixture.job).await.unwrap();
         let store = store.lock().clone().unwrap();
         store.fail_next([StoreFault::FlippedBit, StoreFault::Unavailable, StoreFault::Cut, StoreFault::FlippedBit]);
         store.fail_every(5);
-        let (seen, _) = run(&resources, &scene.session(1), Position::START).await.unwrap();
+        let (seen, _) = run(&resources, &fixture.session(1), Position::START).await.unwrap();
         assert!(seen == expected);
         assert_eq!(store.faults_left(), 0);
     }
@@ -133,10 +133,10 @@ async fn a_store_that_fails_and_lies_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cache_without_room_fetches_records_and_gives_the_same() {
-    let scene = Scene::new(&[5], TWO_EPOCHS);
-    let (expected, _) = run(&resources(PLENTY, None), &scene.session(1), Position::START).await.unwrap();
+    let fixture = FeedFixture::new(&[5], TWO_EPOCHS);
+    let (expected, _) = run(&resources(PLENTY, None), &fixture.session(1), Position::START).await.unwrap();
     let resources = resources(PLENTY, None);
-    let mut feed = start(&resources, &scene.session(1), 0, Position::START);
+    let mut feed = start(&resources, &fixture.session(1), 0, Position::START);
     resources.fetcher.set_memory(0);
     let (seen, steps) = drain(&mut feed).await.unwrap();
     assert!(seen == expected);
@@ -149,38 +149,38 @@ async fn a_cache_without_room_fetches_records_and_gives_the_same() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_that_stay_wrong_end_the_feed_and_name_the_record() {
-    let scene = Scene::new(&[], TWO_EPOCHS);
-    let path = scene.directory.path().join("1.tar");
+    let fixture = FeedFixture::new(&[], TWO_EPOCHS);
+    let path = fixture.directory.path().join("1.tar");
     let mut tar = fs::read(&path).unwrap();
     let at = tar.windows(9).position(|window| window == b"sample 45").unwrap();
     tar[at] ^= 1;
     fs::write(&path, tar).unwrap();
-    let error = run(&resources(PLENTY, None), &scene.session(1), Position::START).await.unwrap_err().to_string();
+    let error = run(&resources(PLENTY, None), &fixture.session(1), Position::START).await.unwrap_err().to_string();
     assert!(error.contains("`txt` of record `000045` in shard `1.tar`"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_or_manifest_that_changed_is_refused_by_name() {
-    let scene = Scene::new(&[], TWO_EPOCHS);
-    let path = scene.directory.path().join("2.tar");
+    let fixture = FeedFixture::new(&[], TWO_EPOCHS);
+    let path = fixture.directory.path().join("2.tar");
     let tar = fs::read(&path).unwrap();
     fs::write(&path, &tar[..tar.len() - 512]).unwrap();
-    let error = run(&resources(PLENTY, None), &scene.session(1), Position::START).await.unwrap_err();
+    let error = run(&resources(PLENTY, None), &fixture.session(1), Position::START).await.unwrap_err();
     assert!(error.to_string().contains("shard `2.tar` changed") && !error.is_retryable(), "{error}");
 
-    let other = Scene::new(&[1], TWO_EPOCHS);
-    fs::copy(other.directory.path().join("manifest.spdl"), scene.directory.path().join("manifest.spdl")).unwrap();
-    let error = run(&resources(PLENTY, None), &scene.session(1), Position::START).await.unwrap_err().to_string();
-    for part in ["`train`", &scene.job.dataset_fingerprint.to_string(), &other.job.dataset_fingerprint.to_string()] {
+    let other = FeedFixture::new(&[1], TWO_EPOCHS);
+    fs::copy(other.directory.path().join("manifest.spdl"), fixture.directory.path().join("manifest.spdl")).unwrap();
+    let error = run(&resources(PLENTY, None), &fixture.session(1), Position::START).await.unwrap_err().to_string();
+    for part in ["`train`", &fixture.job.dataset_fingerprint.to_string(), &other.job.dataset_fingerprint.to_string()] {
         assert!(error.contains(part), "{error}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_filled_without_a_free_slot_and_the_stall_says_so() {
-    let scene = Scene::new(&[], TWO_EPOCHS);
+async fn nothing_is_filled_without_a_free_slot_and_the_stall_names_it() {
+    let fixture = FeedFixture::new(&[], TWO_EPOCHS);
     let resources = resources(PLENTY, None);
-    let mut feed = start(&resources, &scene.session(1), 0, Position::START);
+    let mut feed = start(&resources, &fixture.session(1), 0, Position::START);
     let mut slots = Vec::new();
     for expected in 0..DEFAULT_SLOTS {
         let FeedEvent::Filled { sequence, slot, .. } = feed.next().await.unwrap() else { panic!("too early an end") };
@@ -201,12 +201,12 @@ async fn nothing_is_filled_without_a_free_slot_and_the_stall_says_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fetch_that_hangs_is_what_the_stall_names() {
-    let scene = Scene::new(&[], TWO_EPOCHS);
+    let fixture = FeedFixture::new(&[], TWO_EPOCHS);
     let (store, wrap) = flaky();
     let resources = resources(PLENTY, Some(wrap));
-    let dataset = resources.datasets.open(&scene.job).await.unwrap();
+    let dataset = resources.datasets.open(&fixture.job).await.unwrap();
     store.lock().as_ref().unwrap().fail_next([StoreFault::Hang; 200]);
-    let feed = start(&resources, &scene.session(1), 0, Position::START);
+    let feed = start(&resources, &fixture.session(1), 0, Position::START);
     let stall = loop {
         match feed.stall() {
             Some(stall) if stall.stage == Stage::Fetch => break stall,
@@ -219,9 +219,9 @@ async fn a_fetch_that_hangs_is_what_the_stall_names() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slabs_and_cache_stay_within_the_budget_and_come_back() {
-    let scene = Scene::new(&[], TWO_EPOCHS);
+    let fixture = FeedFixture::new(&[], TWO_EPOCHS);
     let resources = resources(MIN_MEMORY_BYTES, None);
-    let session = scene.session(1);
+    let session = fixture.session(1);
     let feeds: Vec<_> = std::iter::from_fn(|| {
         let request = FeedRequest {
             session: session.clone(),
@@ -249,15 +249,15 @@ async fn slabs_and_cache_stay_within_the_budget_and_come_back() {
 
 #[tokio::test]
 async fn a_session_that_makes_no_sense_is_refused_with_its_values() {
-    let scene = Scene::new(&[], TWO_EPOCHS);
+    let fixture = FeedFixture::new(&[], TWO_EPOCHS);
     let resources = resources(PLENTY, None);
     let refused = |session: Session, rank| {
         let request = FeedRequest { session, rank, from: Position::START, slots: 0, slab: SlabKind::Private };
         RankFeed::start(&resources, request).unwrap_err().to_string()
     };
-    assert!(refused(scene.session(2), 2).contains("rank 2 is not below world 2"));
-    assert!(refused(scene.session(13), 2).contains("world 13 is more than the global batch of 12"));
-    let mut huge = scene.session(1);
+    assert!(refused(fixture.session(2), 2).contains("rank 2 is not below world 2"));
+    assert!(refused(fixture.session(13), 2).contains("world 13 is more than the global batch of 12"));
+    let mut huge = fixture.session(1);
     huge.global_batch = u32::MAX;
     assert!(refused(huge, 0).contains("a batch of 4294967295 samples takes"));
 }
@@ -285,8 +285,8 @@ async fn log_lines_carry_the_ids_of_session_rank_and_batch_and_what_was_fetched_
     let log = log.with_ansi(false).with_writer(move || writer.clone());
     // The subscriber is that of all tests of this program: threads without one would switch spans off for the others.
     tracing::subscriber::set_global_default(log.finish()).expect("no other test has a log");
-    let scene = Scene::new(&[7], "epochs = 1\nglobal_batch = 12\nmax_bad_fraction = 1.0");
-    let session = Session { id: SessionId(4711), ..scene.session(1) };
+    let fixture = FeedFixture::new(&[7], "epochs = 1\nglobal_batch = 12\nmax_bad_fraction = 1.0");
+    let session = Session { id: SessionId(4711), ..fixture.session(1) };
     let mut feed = start(&resources(PLENTY, None), &session, 0, Position::START);
     drain(&mut feed).await.unwrap();
     let text = String::from_utf8(lines.0.lock().clone()).unwrap();

@@ -1,6 +1,6 @@
-"""Programs whose driver is the stand-in. `test_device.py` runs each scene in a separate process.
+"""Programs whose driver is the stand-in. `test_device.py` runs each program in a separate process.
 
-usage: device_scenes.py SCENE JOB.json [CLUSTER.json]
+usage: device_programs.py PROGRAM JOB.json [CLUSTER.json]
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def streams(job: Job) -> None:
     driver.check_clean()
 
 
-def hoard(job: Job) -> None:
+def exhaust_slots(job: Job) -> None:
     """A loop that keeps all buffers gets a warning and then an error, and continues when it releases one."""
     driver = Driver()
     with spdl_cluster.local(
@@ -304,5 +304,5 @@ def torch(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    scene, *files = sys.argv[1:]
-    globals()[scene](*(json.loads(open(file).read()) for file in files))
+    program, *files = sys.argv[1:]
+    globals()[program](*(json.loads(open(file).read()) for file in files))

@@ -38,7 +38,7 @@ pub(crate) struct Seen {
     pub(crate) text: Vec<u8>,
 }
 
-pub(crate) struct Scene {
+pub(crate) struct FeedFixture {
     pub(crate) directory: tempfile::TempDir,
     pub(crate) job: Job,
 }
@@ -47,7 +47,7 @@ pub(crate) fn text(id: u64) -> Vec<u8> {
     format!("sample {id} ").repeat(id as usize % 50 + 1).into_bytes()
 }
 
-impl Scene {
+impl FeedFixture {
     /// Creates a dataset in which the samples with an id in `bad` have a label that is not a number; `more` is added to
     /// the job file.
     pub(crate) fn new(bad: &[u64], more: &str) -> Self {
@@ -162,9 +162,9 @@ pub(crate) fn start(resources: &Arc<Resources>, session: &Session, rank: u32, fr
 }
 
 /// The samples of one or more ranks by position, and the number of batches.
-pub(crate) type Delivered = (BTreeMap<(Position, u32), Seen>, u64);
+pub(crate) type ReceivedSamples = (BTreeMap<(Position, u32), Seen>, u64);
 
-pub(crate) async fn drain(feed: &mut RankFeed) -> Result<Delivered, FeedError> {
+pub(crate) async fn drain(feed: &mut RankFeed) -> Result<ReceivedSamples, FeedError> {
     let mut seen = BTreeMap::new();
     loop {
         let next = tokio::time::timeout(Duration::from_secs(60), feed.next()).await.expect("a batch within a minute");
@@ -197,7 +197,11 @@ pub(crate) fn read_batch(
 }
 
 /// Returns all samples of all ranks, and the number of batches that each rank got.
-pub(crate) async fn run(resources: &Arc<Resources>, session: &Session, from: Position) -> Result<Delivered, FeedError> {
+pub(crate) async fn run(
+    resources: &Arc<Resources>,
+    session: &Session,
+    from: Position,
+) -> Result<ReceivedSamples, FeedError> {
     let mut feeds: Vec<_> = (0..session.world).map(|rank| start(resources, session, rank, from)).collect();
     let mut all = BTreeMap::new();
     let mut steps = None;

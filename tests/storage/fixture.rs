@@ -31,7 +31,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const MEMORY_BYTES: u64 = 16 << 20;
 
 /// A dataset, its server and the proxy before the server.
-pub(crate) struct Scene {
+pub(crate) struct StorageFixture {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) server: S3Server,
     pub(crate) proxy: Proxy,
@@ -41,13 +41,13 @@ pub(crate) struct Scene {
 
 /// What a rank received.
 #[derive(Debug)]
-pub(crate) struct Delivered {
+pub(crate) struct DeliveredBatches {
     /// A hash of the bytes of each batch.
     pub(crate) batches: Vec<u64>,
     pub(crate) store: StoreStats,
 }
 
-impl Scene {
+impl StorageFixture {
     /// Packs `count` records of 20 kB, `per_shard` to a shard in blocks of two, and uploads them to a server.
     pub(crate) async fn new(count: u32, per_shard: u32) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -82,7 +82,7 @@ impl Scene {
     }
 
     /// Starts a feed of `epochs` epochs of the dataset at `url`.
-    pub(crate) async fn feed(&self, url: &str, epochs: u32, settings: &Settings) -> Fed {
+    pub(crate) async fn feed(&self, url: &str, epochs: u32, settings: &FeedSettings) -> FedRank {
         let text = format!(
             "name = \"raw\"\ndataset = {url:?}\nseed = 3\nglobal_batch = 4\nepochs = {epochs}\n\
              [[column]]\nname = \"raw\"\nfrom = \"jpg\"\ndecode = \"bytes\"\nmax_bytes = 30000\n\
@@ -90,28 +90,28 @@ impl Scene {
         );
         let facts = DatasetStore::open(&self.local()).unwrap().manifest().await.unwrap().facts();
         let job = JobFile::parse(&text, "raw.toml").unwrap().freeze(&facts).unwrap();
-        Fed::start(job, settings)
+        FedRank::start(job, settings)
     }
 
     /// Returns what a rank receives from the dataset behind the proxy.
-    pub(crate) async fn run(&self, epochs: u32, settings: &Settings) -> Result<Delivered, FeedError> {
+    pub(crate) async fn run(&self, epochs: u32, settings: &FeedSettings) -> Result<DeliveredBatches, FeedError> {
         self.feed(&self.url, epochs, settings).await.rest().await
     }
 
     /// Returns the batches of a run on the local disk, without faults.
     pub(crate) async fn undisturbed(&self, epochs: u32) -> Vec<u64> {
-        self.feed(&self.local(), epochs, &Settings::default()).await.rest().await.unwrap().batches
+        self.feed(&self.local(), epochs, &FeedSettings::default()).await.rest().await.unwrap().batches
     }
 }
 
 /// Settings of a run.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct FeedSettings {
     pub(crate) retry: RetrySettings,
     pub(crate) disk: Option<DiskBudget>,
 }
 
-impl Default for Settings {
+impl Default for FeedSettings {
     fn default() -> Self {
         let retry = RetrySettings {
             first_delay: Duration::from_millis(5),
@@ -123,21 +123,21 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl FeedSettings {
     pub(crate) fn with_disk(directory: &Path) -> Self {
         Self { disk: Some(DiskBudget { directory: directory.to_owned(), bytes: 64 << 20 }), ..Self::default() }
     }
 }
 
 /// A rank and its feed.
-pub(crate) struct Fed {
+pub(crate) struct FedRank {
     pub(crate) feed: RankFeed,
     pub(crate) resources: Arc<Resources>,
     batches: Vec<u64>,
 }
 
-impl Fed {
-    fn start(job: spdl_core::job::Job, settings: &Settings) -> Self {
+impl FedRank {
+    fn start(job: spdl_core::job::Job, settings: &FeedSettings) -> Self {
         let budget = Budget { cores: 1.0, memory_bytes: MEMORY_BYTES, disk: settings.disk.clone() };
         let stores = StoreAccess { retry: settings.retry.clone(), ..StoreAccess::default() };
         let access = Access { stores, ..Access::default() };
@@ -166,8 +166,8 @@ impl Fed {
     }
 
     /// Takes all remaining batches.
-    pub(crate) async fn rest(mut self) -> Result<Delivered, FeedError> {
+    pub(crate) async fn rest(mut self) -> Result<DeliveredBatches, FeedError> {
         while self.next().await? {}
-        Ok(Delivered { batches: self.batches, store: self.resources.store_stats() })
+        Ok(DeliveredBatches { batches: self.batches, store: self.resources.store_stats() })
     }
 }

@@ -50,18 +50,18 @@ pub(crate) fn with_library(test: &str, library: Option<&Path>, settings: &str, b
 }
 
 /// Defines a test that runs in its own process.
-macro_rules! scene {
+macro_rules! stand_in_test {
     ($name:ident, $settings:expr, $body:block) => {
         #[test]
         fn $name() {
             let test = concat!(module_path!(), "::", stringify!($name));
             let test = test.split_once("::").expect("a test is in this program").1;
-            let library = $crate::scene::library();
-            $crate::scene::with_library(test, Some(&library), $settings, || $body);
+            let library = $crate::harness::library();
+            $crate::harness::with_library(test, Some(&library), $settings, || $body);
         }
     };
 }
-pub(crate) use scene;
+pub(crate) use stand_in_test;
 
 /// Returns the stand-in's report.
 #[allow(unsafe_code)]

@@ -1,36 +1,36 @@
-//! The knowledge of a manifest that is about to be replaced, which the shards alone do not contain.
+//! The metadata of a manifest that is about to be replaced, which the shards alone do not contain.
 
 use std::collections::HashMap;
 
-use super::{DatasetError, IndexOptions, Knowledge, scan::ScannedShard};
+use super::{DatasetError, IndexOptions, OldMetadata, scan::ScannedShard};
 use crate::{
     format::{Format, Record, ShardIndex},
     manifest::{BlockFacts, Manifest},
     store::{DatasetStore, StoreError},
 };
 
-/// The existing manifest, if any, and whether its knowledge has to be kept.
-pub(super) struct Known {
+/// The existing manifest, if any, and whether its metadata has to be kept.
+pub(super) struct OldManifest {
     manifest: Option<Manifest>,
     /// Numbers of its shards by their names.
     shards: HashMap<String, u32>,
-    knowledge: Knowledge,
+    metadata: OldMetadata,
 }
 
-impl Known {
-    /// Collects the knowledge of `manifest`, which is about to be replaced.
-    pub(super) fn of(manifest: Option<Manifest>, knowledge: Knowledge) -> Self {
+impl OldManifest {
+    /// Collects the metadata of `manifest`, which is about to be replaced.
+    pub(super) fn of(manifest: Option<Manifest>, metadata: OldMetadata) -> Self {
         let names = manifest.iter().flat_map(Manifest::shards);
         let shards = (0..).zip(names).map(|(number, shard)| (shard.url.to_owned(), number)).collect();
-        Self { manifest, shards, knowledge }
+        Self { manifest, shards, metadata }
     }
 
     /// Returns whether there is a manifest that is replaced.
-    pub(super) const fn is_there(&self) -> bool {
+    pub(super) const fn exists(&self) -> bool {
         self.manifest.is_some()
     }
 
-    /// Restores the knowledge of a shard whose fields are the same. Returns whether its record index can stay as it is.
+    /// Restores the metadata of a shard whose fields are the same. Returns whether its record index can stay as it is.
     pub(super) async fn restore(
         &self,
         to: &DatasetStore,
@@ -45,12 +45,12 @@ impl Known {
         let old = manifest.shard(number);
         let blocks: Vec<BlockFacts> =
             manifest.shard_blocks(number).map(|block| BlockFacts::of(manifest, block)).collect();
-        if self.knowledge == Knowledge::Discard || old.bytes != shard.facts.bytes {
+        if self.metadata == OldMetadata::Discard || old.bytes != shard.facts.bytes {
             return Ok(false);
         }
         let index = match to.index(&old).await {
             Ok(index) => Some(index),
-            // An index that is missing or broken holds no knowledge.
+            // An index that is missing or broken holds no metadata.
             Err(StoreError::Missing { .. } | StoreError::Format { .. } | StoreError::Changed { .. }) => None,
             Err(error) => return Err(error.into()),
         };
@@ -76,9 +76,9 @@ impl Known {
         Ok(index.is_some())
     }
 
-    /// Returns the given classes, or the known ones if none are given.
+    /// Returns the given classes, or the old ones if none are given.
     pub(super) fn classes(&self, given: &[String]) -> Result<Vec<String>, DatasetError> {
-        let Some(manifest) = self.manifest.as_ref().filter(|_| self.knowledge == Knowledge::Keep) else {
+        let Some(manifest) = self.manifest.as_ref().filter(|_| self.metadata == OldMetadata::Keep) else {
             return Ok(given.to_vec());
         };
         let old: Vec<String> = manifest.classes().map(str::to_owned).collect();

@@ -12,7 +12,7 @@ use spdl_core::{
     messages::{Session, SessionId, ToHome},
 };
 use spdl_shard::manifest::{MANIFEST_NAME, Manifest};
-use spdl_testkit::processes::{Cluster, Dataset, LIMIT, ctl, resident_bytes, run};
+use spdl_testkit::processes::{Cluster, LIMIT, TestDataset, ctl, resident_bytes, run};
 use spdl_wire::{
     certs::{ClusterCa, Identity, LEAF_VALIDITY},
     quic::{self, QuicSettings},
@@ -25,15 +25,15 @@ const WORKER_LIMIT_BYTES: u64 = (256 + 96) << 20;
 const COORDINATOR_LIMIT_BYTES: u64 = 96 << 20;
 
 /// A coordinator, a worker on node `node-0`, and a dataset.
-pub(crate) struct Siege {
+pub(crate) struct AttackedCluster {
     pub(crate) runtime: Runtime,
     pub(crate) cluster: Cluster,
-    dataset: Dataset,
+    dataset: TestDataset,
 }
 
-impl Siege {
+impl AttackedCluster {
     pub(crate) fn start() -> Self {
-        let dataset = Dataset::of_pictures(60, 20);
+        let dataset = TestDataset::of_pictures(60, 20);
         let cluster = Cluster::start(1);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         Self { runtime, cluster, dataset }
