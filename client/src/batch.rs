@@ -128,7 +128,7 @@ impl Batch {
         self.read_slot().slot()
     }
 
-    /// Returns the layout, which says where each array of the batch lies.
+    /// Returns the layout: where each array of the batch lies.
     #[must_use]
     pub const fn layout(&self) -> &Arc<Layout> {
         &self.layout

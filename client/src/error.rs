@@ -83,7 +83,7 @@ impl ClientError {
         matches!(self, Self::Timeout { .. })
     }
 
-    /// Returns a line for people that says what to do, where that is known.
+    /// Returns a hint for the user on what to do, if there is one.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {

@@ -278,7 +278,7 @@ impl<S: Source> Loader<S> {
         self.rank
     }
 
-    /// Ends the session and tells the coordinator and the home; takes at most a second or two. Batches that were handed
+    /// Ends the session and notifies the coordinator and the home; takes at most a second or two. Batches that were delivered
     /// over stay valid.
     pub async fn close(mut self) {
         self.source.close().instrument(self.span).await;

@@ -83,7 +83,7 @@ pub trait Source: Send + 'static {
         Vec::new()
     }
 
-    /// Ends the session and tells its peers, within a second or two. Dropping a source does this in the background
+    /// Ends the session and notifies its peers, within a second or two. Dropping a source does this in the background
     /// where it can.
     fn close(&mut self) -> impl Future<Output = ()> + Send;
 }

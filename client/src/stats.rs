@@ -10,7 +10,7 @@ use crate::{Serving, WaitClock};
 /// The statistics of a loader since it was created.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stats {
-    /// The number of batches handed over.
+    /// The number of batches delivered.
     pub batches: u64,
     /// The number of samples in those batches, without padding and invalid entries.
     pub samples: u64,
@@ -90,7 +90,7 @@ pub(crate) struct LoaderTally {
     masked: u64,
     bytes: u64,
     clock: WaitClock,
-    /// The clock's total when the last batch was handed over.
+    /// The clock's total when the last batch was delivered.
     waited_before: Duration,
     first_wait: Duration,
     waits: DurationHistogram,

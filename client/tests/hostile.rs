@@ -199,8 +199,10 @@ async fn a_home_that_breaks_the_protocol_is_left_and_named_and_another_serves() 
         let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
         wait_for_reason(&mut client, expected).await;
         wait_for_reason(&mut client, "home `hostile`").await;
-        let reported =
-            coordinator.record.wait("the report", |record| record.beats.iter().find_map(|beat| beat.unreachable)).await;
+        let reported = coordinator
+            .record
+            .wait("the report", |record| record.heartbeats.iter().find_map(|heartbeat| heartbeat.unreachable))
+            .await;
         assert_eq!(reported, home.worker, "{offence:?}");
         let good = TestHome::start(&cluster, 1, HomeScript::default());
         coordinator.record.change(|record| record.homes.push(good.home.clone()));
@@ -299,7 +301,12 @@ fn framed(answer: &FromCoordinator) -> Vec<u8> {
 }
 
 fn joined(session: Session, home: Option<Home>) -> Vec<u8> {
-    framed(&FromCoordinator::Joined { session: Box::new(session), reason: StartReason::default(), home, beat_ms: 20 })
+    framed(&FromCoordinator::Joined {
+        session: Box::new(session),
+        reason: StartReason::default(),
+        home,
+        heartbeat_ms: 20,
+    })
 }
 
 /// Returns invalid answers: nothing, another protocol, a frame of 4 GiB, a truncated message, a message with extra

@@ -63,7 +63,7 @@ async fn both_transports_hand_over_every_batch_in_order_with_the_same_bytes() {
         assert_eq!((client.stats().batches, client.stats().samples), (12, 96));
         sums.push(whole);
         client.close().await;
-        coordinator.record.wait("the goodbye", |record| record.leaves.pop()).await;
+        coordinator.record.wait("the leave", |record| record.leaves.pop()).await;
     }
     assert_eq!(sums[0], sums[1]);
     let script = home.script.change(|script| script.attached.clone());
@@ -125,8 +125,10 @@ async fn a_rank_whose_home_dies_goes_on_with_another_at_its_position() {
         dying.script.wait("the attach", |script| (!script.attached.is_empty()).then_some(())).await;
         let (places, ..) = drain(&mut client).await;
         assert_eq!(places, all_steps());
-        let reported =
-            coordinator.record.wait("the report", |record| record.beats.iter().find_map(|beat| beat.unreachable)).await;
+        let reported = coordinator
+            .record
+            .wait("the report", |record| record.heartbeats.iter().find_map(|heartbeat| heartbeat.unreachable))
+            .await;
         assert_eq!(reported, dying.home.worker);
         let (from, transport) = living.script.change(|script| script.attached[0]);
         assert!(from <= Position::new(0, 40), "{from}");
@@ -249,13 +251,17 @@ async fn heartbeats_and_the_last_message_carry_what_the_trainer_has_taken() {
     let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     take(&mut client, 2, |_| ()).await;
-    let acknowledged = |beat: &&spdl_core::messages::RankHeartbeat| beat.acknowledged == Position::new(0, 16);
-    let beat = coordinator.record.wait("the beat", |record| record.beats.iter().find(acknowledged).cloned()).await;
-    assert_eq!((beat.receipt, beat.transport, beat.session), (client.receipt(), Some(Transport::Local), SessionId(7)));
+    let acknowledged = |heartbeat: &&spdl_core::messages::RankHeartbeat| heartbeat.acknowledged == Position::new(0, 16);
+    let heartbeat =
+        coordinator.record.wait("the heartbeat", |record| record.heartbeats.iter().find(acknowledged).cloned()).await;
+    assert_eq!(
+        (heartbeat.receipt, heartbeat.transport, heartbeat.session),
+        (client.receipt(), Some(Transport::Local), SessionId(7))
+    );
     take(&mut client, 1, |_| ()).await;
     let receipt = client.receipt();
     drop(client);
-    let leave = coordinator.record.wait("the goodbye", |record| record.leaves.pop()).await;
+    let leave = coordinator.record.wait("the leave", |record| record.leaves.pop()).await;
     assert_eq!((leave.acknowledged, leave.receipt), (Position::new(0, 24), receipt));
     home.script.wait("the end", |script| (script.gone == 1).then_some(())).await;
 }
@@ -339,6 +345,6 @@ fn a_blocking_client_iterates_to_the_end() {
     let client = cluster.client(coordinator.address).connect_blocking(0, 1).unwrap();
     let places: Vec<Position> = client.map(|batch| batch.unwrap().from()).collect();
     assert_eq!(places, all_steps());
-    runtime.block_on(coordinator.record.wait("the goodbye", |record| record.leaves.pop()));
+    runtime.block_on(coordinator.record.wait("the leave", |record| record.leaves.pop()));
     drop(home);
 }

@@ -93,7 +93,7 @@ impl CoordArgs {
     /// Converts the arguments to settings. There are five heartbeats per liveness timeout, and at least one per second.
     #[must_use]
     pub fn settings(&self) -> CoordinatorSettings {
-        let beat_ms = (self.liveness_ms / 5).clamp(20, 1_000);
+        let heartbeat_ms = (self.liveness_ms / 5).clamp(20, 1_000);
         CoordinatorSettings {
             listen: self.listen,
             http: self.http,
@@ -114,7 +114,7 @@ impl CoordArgs {
                 manifest_bytes: self.manifest_bytes,
             },
             config: CoordinatorConfig {
-                beat_ms,
+                heartbeat_ms,
                 liveness_ms: self.liveness_ms,
                 move_ms: self.liveness_ms,
                 ..CoordinatorConfig::default()

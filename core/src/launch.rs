@@ -68,7 +68,7 @@ impl fmt::Display for Started {
         match self.reason {
             StartReason::Beginning => f.write_str("the beginning"),
             StartReason::Resumed { session } => write!(f, "where all ranks of {session} had got to"),
-            StartReason::Given => f.write_str("as its launch says"),
+            StartReason::Given => f.write_str("as the launch requested"),
         }
     }
 }
@@ -153,6 +153,6 @@ mod tests {
         let started = |reason| Started { position: Position::new(1, 80), reason }.to_string();
         let resumed = started(StartReason::Resumed { session: SessionId(3) });
         assert_eq!(resumed, "at 1:80, where all ranks of session 3 had got to");
-        assert_eq!(started(StartReason::Given), "at 1:80, as its launch says");
+        assert_eq!(started(StartReason::Given), "at 1:80, as the launch requested");
     }
 }

@@ -304,7 +304,7 @@ pub enum FromCoordinator {
     /// The heartbeat was received.
     Heard {
         /// Send the next heartbeat within this many milliseconds.
-        beat_ms: u64,
+        heartbeat_ms: u64,
         /// A worker, client or session without a heartbeat for this long is considered dead.
         liveness_ms: u64,
     },
@@ -317,14 +317,14 @@ pub enum FromCoordinator {
         /// The rank's home; `None` while there is no worker: send heartbeats until there is one.
         home: Option<Home>,
         /// Send the first heartbeat within this many milliseconds.
-        beat_ms: u64,
+        heartbeat_ms: u64,
     },
     /// The rank's heartbeat was received.
     RankHeard {
         /// The rank's home; `None` while there is no worker.
         home: Option<Home>,
         /// Send the next heartbeat within this many milliseconds.
-        beat_ms: u64,
+        heartbeat_ms: u64,
     },
     /// The job.
     Job(Box<Job>),

@@ -60,7 +60,7 @@ fn has_containers(text: &str) -> bool {
 }
 
 /// Explains why a dataset's URL must not appear in a job or a command: it contains something that may be secret. The
-/// text says where to put that instead. Returns `None` if nothing in the URL may be secret.
+/// text names the place for it. Returns `None` if nothing in the URL may be secret.
 #[must_use]
 pub fn secret_in(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;

@@ -105,7 +105,7 @@ impl DeviceError {
         }
     }
 
-    /// Returns a line for people that says what to do, where that is known.
+    /// Returns a hint for the user on what to do, if there is one.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {

@@ -16,7 +16,7 @@ use crate::{
     storage::{BatchStorage, Storage},
 };
 
-/// A batch in its slot, with the columns computed from it. It is there as soon as it is handed over.
+/// A batch in its slot, with the columns computed from it. It is complete as soon as it is delivered.
 struct HostBatch {
     batch: Batch,
     made: Vec<Made>,

@@ -10,7 +10,7 @@ use crate::{Device, DeviceBatch, DeviceError, DeviceOptions, cuda::Prefetcher, d
 /// Puts the batches of a [`Loader`] on a device.
 pub trait LoaderExt<S: Source<Batch = Batch, Error = ClientError>> {
     /// Returns the same loader with its batches on `device`. Nothing else changes: position, state, receipt and
-    /// statistics cover the batches that were handed over, not those that are only on the device.
+    /// statistics cover the batches that were delivered, not those that are only on the device.
     ///
     /// Allocates the device's buffers, which takes some milliseconds. Must be called in a tokio runtime.
     ///

@@ -28,7 +28,7 @@ impl OutstandingBatches {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Counts a batch that is handed over, until the returned guard is dropped.
+    /// Counts a delivered batch, until the returned guard is dropped.
     pub(crate) fn take(self: &Arc<Self>) -> BatchHold {
         self.held.fetch_add(1, Ordering::Relaxed);
         BatchHold(self.clone())

@@ -12,7 +12,7 @@ pub enum Deviation {
     NoEnd,
     /// A segment whose length field is smaller than the field itself.
     ShortSegment,
-    /// The scan header of a sequential picture says that the scan holds only some of the coefficients.
+    /// The scan header of a sequential picture claims that the scan holds only some of the coefficients.
     ScanParameters,
     /// The Huffman tables are missing, as in the frames of Motion JPEG.
     StandardTables,

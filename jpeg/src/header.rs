@@ -258,7 +258,7 @@ impl<'b> Jpeg<'b> {
             return Err(Error::Corrupt("a scan header of the wrong length"));
         }
         if [first, last, approximation] != [0, 63, 0] {
-            // A sequential picture always has all coefficients in its scan, whatever this field says.
+            // A sequential picture always has all coefficients in its scan, whatever this field contains.
             self.deviations = self.deviations.with(Deviation::ScanParameters);
         }
         for (component, &[id, tables]) in self.components.iter_mut().zip(selectors) {

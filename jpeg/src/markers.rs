@@ -5,7 +5,7 @@ use crate::{
     error::Error,
 };
 
-/// What a header says about its colours, apart from the ids of the components.
+/// The entries of a header about its colours, apart from the ids of the components.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ColourFacts {
     /// Whether there is a complete JFIF segment.

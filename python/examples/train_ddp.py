@@ -191,7 +191,7 @@ def main() -> None:
         repeated = len(samples) - len(set(samples))
         print(
             f"saw {len(samples)} samples in {epochs} epochs on {len(everything)} ranks, {repeated} of them twice; "
-            f"{accuracy:.0f} % of the last epoch's were told apart"
+            f"{accuracy:.0f} % of the last epoch's were classified correctly"
         )
     dist.destroy_process_group()
 

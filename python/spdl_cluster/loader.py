@@ -161,8 +161,8 @@ class Loader:
         """Returns statistics since the loader was opened: batches, samples, bytes, seconds waited and their
         distribution, and which worker serves it; with `local` also those of each stage of the pipeline. `verdict` tells
         in words whether the trainer or the loader limits the speed."""
-        figures: dict[str, Any] = json.loads(self._native.stats())
-        return figures
+        stats: dict[str, Any] = json.loads(self._native.stats())
+        return stats
 
     def state_dict(self, after: Batch | None = None) -> dict[str, Any]:
         """Returns the state: the position where the next batch begins, and the job it belongs to; about 100 bytes,

@@ -1,4 +1,4 @@
-//! A prefix with very many loose files is indexed in little memory and CPU time, whose figures the test prints. The test
+//! A prefix with very many loose files is indexed in little memory and CPU time, both of which the test prints. The test
 //! has a process of its own, so that nothing else counts, and so has the server: it lists in pages, as S3 does.
 //!
 //! By hand, for a million files: `SPDL_FILES=1000000 cargo test --release -p spdl-shard --test files_listing -- --nocapture`

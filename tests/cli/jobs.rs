@@ -16,7 +16,7 @@ fn a_wrong_job_file_is_explained_in_words_by_every_command_that_reads_one() {
     fs::write(&job, text.replace(crop, "{ resize = {} }, { center_crop = 64 }")).expect("it is written");
     let line = 1 + text.lines().position(|line| line.starts_with("ops")).expect("steps");
     let expected = format!(
-        "error: job file `{}`, line {line}: column image, ops[0]: resize wants {{ size = 256 }}; `size` is missing\n",
+        "error: job file `{}`, line {line}: column image, ops[0]: resize expects {{ size = 256 }}; `size` is missing\n",
         job.display()
     );
     let cluster = Cluster::start(0);

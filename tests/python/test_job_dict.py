@@ -22,10 +22,10 @@ def told(job: Any) -> str:
 @pytest.mark.parametrize(
     ("ops", "text"),
     [
-        ([{"resize": {}}], "job: column image, ops[0]: resize wants { size = 256 }; `size` is missing"),
-        ([{"resize": 64}, {"center_crop": "64"}], "job: column image, ops[1]: center_crop wants { size = 224 }, not the text \"64\""),
+        ([{"resize": {}}], "job: column image, ops[0]: resize expects { size = 256 }; `size` is missing"),
+        ([{"resize": 64}, {"center_crop": "64"}], "job: column image, ops[1]: center_crop expects { size = 224 }, not the text \"64\""),
         ([{"resize": 64}, "random_flop"], "job: column image, ops[1]: there is no step `random_flop`; did you mean `random_flip`?"),
-        ([64], "job: column image: ops[0] wants a step, such as { resize = { size = 256 } } or \"random_flip\", not 64"),
+        ([64], "job: column image: ops[0] expects a step, such as { resize = { size = 256 } } or \"random_flip\", not 64"),
     ],
 )
 def test_a_wrong_step_is_named_by_its_column_and_place(job: MakeJob, ops: list[Any], text: str) -> None:
@@ -37,12 +37,12 @@ def test_a_wrong_step_is_named_by_its_column_and_place(job: MakeJob, ops: list[A
 @pytest.mark.parametrize(
     ("keys", "text"),
     [
-        ({"global_batch": "24"}, 'job: global_batch wants a whole number, not the text "24"; leave out the quotes'),
-        ({"global_batch": -1}, "job: global_batch wants a whole number from 0 to 4294967295, not -1"),
-        ({"seed": 1.5}, "job: seed wants a whole number, not 1.5"),
-        ({"shuffle": "no"}, 'job: shuffle wants true or false, not the text "no"'),
-        ({"order": 3}, "job: order wants a table of keys, not 3"),
-        ({"epoch_end": 3}, "job: epoch_end wants one of drop, pad, continuous, exact, not 3"),
+        ({"global_batch": "24"}, 'job: global_batch expects a whole number, not the text "24"; leave out the quotes'),
+        ({"global_batch": -1}, "job: global_batch expects a whole number from 0 to 4294967295, not -1"),
+        ({"seed": 1.5}, "job: seed expects a whole number, not 1.5"),
+        ({"shuffle": "no"}, 'job: shuffle expects true or false, not the text "no"'),
+        ({"order": 3}, "job: order expects a table of keys, not 3"),
+        ({"epoch_end": 3}, "job: epoch_end expects one of drop, pad, continuous, exact, not 3"),
     ],
 )
 def test_a_wrong_value_is_named_by_its_key_with_what_it_should_be(job: MakeJob, keys: dict[str, Any], text: str) -> None:

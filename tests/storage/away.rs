@@ -62,13 +62,13 @@ fn metric(text: &str, name: &str) -> f64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_is_away_is_reported_to_trainer_and_operator_and_the_job_goes_on_when_it_is_back() {
     let stored = StoredPictures::new(64, 4, &[]).await;
-    let job = stored.job("patient", "epochs = 1");
+    let job = stored.job("outage", "epochs = 1");
     let cluster = Cluster::start(1);
     cluster.submit(&job);
     stored.proxy.order(".tar", 2, FOR_EVER, BUSY);
 
     // The timeout error of a trainer names the stage, the worker, the shard, and the reason for the wait.
-    run(&mut cluster.pull("patient", 0, 1, "node-0", &["--timeout", "3"])).error(&[
+    run(&mut cluster.pull("outage", 0, 1, "node-0", &["--timeout", "3"])).error(&[
         "rank 0 has waited",
         "`fetch` of worker `node-0`",
         ".tar`",
@@ -77,7 +77,7 @@ async fn a_store_that_is_away_is_reported_to_trainer_and_operator_and_the_job_go
     ]);
 
     // A trainer that waits gets all samples.
-    let pull = ServerProcess::spawn(&mut cluster.pull("patient", 0, 1, "node-0", &["--timeout", "110"]));
+    let pull = ServerProcess::spawn(&mut cluster.pull("outage", 0, 1, "node-0", &["--timeout", "110"]));
     let status = cluster.wait_for("a stall with its cause", |status| {
         status["workers"][0]["ranks"].to_string().contains("the server answered 503")
     });

@@ -97,9 +97,9 @@ async fn a_slow_request_is_hedged_and_hedges_are_few() {
     fixture.proxy.order(".tar", 120, 1, RequestFault::Slow(Duration::from_secs(300)));
     fixture.proxy.order(".tar", 60, 1, RequestFault::Slow(Duration::from_secs(300)));
     let settings = FeedSettings::default();
-    let patient = RetrySettings { silence_timeout: Duration::from_secs(300), ..settings.retry };
-    let patient = RetrySettings { request_timeout: Duration::from_secs(300), ..patient };
-    let delivered = fixture.run(1, &FeedSettings { retry: patient, ..settings }).await.unwrap();
+    let long_limits = RetrySettings { silence_timeout: Duration::from_secs(300), ..settings.retry };
+    let long_limits = RetrySettings { request_timeout: Duration::from_secs(300), ..long_limits };
+    let delivered = fixture.run(1, &FeedSettings { retry: long_limits, ..settings }).await.unwrap();
     assert_eq!(delivered.batches, fixture.undisturbed(1).await);
     assert_eq!(fixture.proxy.open_orders(), 0, "both have happened");
     let store = delivered.store;

@@ -61,7 +61,7 @@ async fn a_shard_of_the_same_size_with_another_etag_and_other_bytes_is_refused_i
     fixture.replace(&shard, |bytes| other_bytes(bytes)).await;
     fixture.proxy.forget_orders();
     let error = fed.rest().await.unwrap_err();
-    for part in [&format!("shard `{shard}` changed"), "etag", "and checksum", "copy it once more"] {
+    for part in [&format!("shard `{shard}` changed"), "etag", "and checksum", "copy it again"] {
         assert!(error.to_string().contains(part) && !error.is_retryable(), "{error}");
     }
 }

@@ -73,7 +73,7 @@ fn codecs(criterion: &mut Criterion) {
         quic: SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)),
         socket: Some("/run/spdl/worker.sock".into()),
     };
-    let beat = WorkerHeartbeat {
+    let heartbeat = WorkerHeartbeat {
         home,
         cores: 8.0,
         draining: false,
@@ -82,18 +82,18 @@ fn codecs(criterion: &mut Criterion) {
         store: Default::default(),
         bad_samples: vec![],
     };
-    let beat = ToCoordinator::WorkerHeartbeat(beat);
+    let heartbeat = ToCoordinator::WorkerHeartbeat(heartbeat);
     let filled = FromHome::Filled { sequence: 1000, slot: 3, used_bytes: BATCH_BYTES as u64 };
     let Attach { session, rank, from, slots, client } = attach_request();
     let attach = ToHome::Attach { session, rank, from, slots, client };
     let mut encoded = Vec::new();
-    codec::encode(&beat, &mut encoded).expect("it encodes");
+    codec::encode(&heartbeat, &mut encoded).expect("it encodes");
     let mut group = criterion.benchmark_group("codec");
     let mut bytes = Vec::new();
     group.bench_function("filled, there and back", |bencher| bencher.iter(|| round_trip(&filled, &mut bytes)));
     group.bench_function("attach, there and back", |bencher| bencher.iter(|| round_trip(&attach, &mut bytes)));
     group.bench_function(format!("heartbeat of {} bytes, there and back", encoded.len()), |bencher| {
-        bencher.iter(|| round_trip(&beat, &mut bytes));
+        bencher.iter(|| round_trip(&heartbeat, &mut bytes));
     });
     group.finish();
 }

@@ -203,7 +203,7 @@ pub fn private_folder(allow: &Allow) -> Result<PathBuf, LocalChannelError> {
         fs::set_permissions(&usual, mode).map_err(|source| LocalChannelError::Io { path: usual.clone(), source })?;
         return Ok(usual);
     }
-    // Another user made a folder of this name: take a name that nobody can predict.
+    // Another user made a folder of this name: take a name that no other user can predict.
     let number = std::process::id();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
     let other = usual.with_file_name(format!("spdl-{uid}-{number}-{now:x}"));

@@ -301,7 +301,7 @@ impl Deref for SlotMut {
 impl DerefMut for SlotMut {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and no `SlotRef` exists: those need the slot to be PUBLISHED. The protocol forbids a
-        // peer that maps the region to touch slots that it was not told are filled; a peer that breaks this corrupts
+        // peer that maps the region to touch slots that were not announced as filled; a peer that breaks this corrupts
         // only the bytes of its own rank's batches, which this process does not trust.
         unsafe { std::slice::from_raw_parts_mut(self.slab.slot_start(self.slot).as_ptr(), self.slab.slot_stride()) }
     }
@@ -347,7 +347,7 @@ impl Deref for SlotRef {
     fn deref(&self) -> &[u8] {
         // SAFETY: the slot is PUBLISHED with at least this reader, and `release` fails while there is one, so no
         // `SlotMut` of it exists in this process. The protocol forbids a peer that fills this slab to touch the slot
-        // until it is told that it is free; every reader checks every offset, so a peer that breaks this causes wrong
+        // until it gets the message that the slot is free; every reader checks every offset, so a peer that breaks this causes wrong
         // samples and nothing worse. The slot lies in the mapping, which `self.slab` keeps alive.
         unsafe { std::slice::from_raw_parts(self.slab.slot_start(self.slot).as_ptr(), self.slab.slot_stride()) }
     }

@@ -80,7 +80,7 @@ pub(crate) enum CtlCommand {
     /// Shows the order of the samples, and its cost in cache and downloads.
     #[command(after_help = examples::PLAN)]
     Plan(plan::PlanArgs),
-    /// Pulls batches as a trainer does, without training, and shows figures.
+    /// Pulls batches as a trainer does, without training, and shows statistics.
     #[command(after_help = examples::PULL)]
     Pull(pull::PullArgs),
     /// Makes the exact batches of a position again, without a cluster, and writes them to files.

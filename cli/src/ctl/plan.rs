@@ -15,7 +15,7 @@ use super::{
     report,
 };
 
-/// The most samples that the figures without `--ids` are computed from.
+/// The most samples that the statistics without `--ids` are computed from.
 const MOST_SAMPLES: u64 = 20_000_000;
 
 /// Arguments of `plan`.
@@ -47,7 +47,7 @@ pub(crate) struct PlanArgs {
     /// Prints the sample ids: one JSON object for each step and rank.
     #[arg(long)]
     ids: bool,
-    /// Prints the figures as one line of JSON.
+    /// Prints the statistics as one line of JSON.
     #[arg(long)]
     json: bool,
 }

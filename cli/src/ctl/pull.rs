@@ -1,5 +1,5 @@
 //! `spdl-ctl pull`: pulls batches as a trainer does, without training, as fast as possible or at a given rate, and
-//! shows figures.
+//! shows statistics.
 
 use std::{
     path::PathBuf,
@@ -80,7 +80,7 @@ pub(crate) struct PullArgs {
     /// `audit --trace` reads the file.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Prints the figures as one line of JSON, and no progress bar.
+    /// Prints the statistics as one line of JSON, and no progress bar.
     #[arg(long)]
     json: bool,
     /// With `--json`: prints lines of progress while it pulls.
@@ -91,7 +91,7 @@ pub(crate) struct PullArgs {
 /// How long leaving the session may take after the command is interrupted.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(1_000);
 
-/// Runs `pull`. When interrupted, it reports the figures so far and fails.
+/// Runs `pull`. When interrupted, it reports the statistics so far and fails.
 pub(crate) fn run(args: PullArgs) -> Outcome {
     interrupt::run(async |mut interrupt| {
         let report = pull(&args, &mut interrupt).await?;

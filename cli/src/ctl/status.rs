@@ -249,7 +249,7 @@ fn worker_rows(worker: &WorkerStatus, details: bool, table: &mut Table<5>) {
     StatusRow::new("  address".to_owned(), "").push(table, place);
     for stage in &worker.stages {
         let rate = worker.rates.iter().find(|rate| rate.stage == stage.stage);
-        let of = |figure: fn(&StageRate) -> f64| rate.map_or(0.0, figure);
+        let of = |value_of: fn(&StageRate) -> f64| rate.map_or(0.0, value_of);
         let mut rest =
             format!("{}/s, {:.1} busy", report::bytes(of(|rate| rate.bytes_per_s) as u64), of(|rate| rate.busy));
         if stage.failures > 0 {

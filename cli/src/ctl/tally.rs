@@ -1,4 +1,4 @@
-//! The figures that `pull` and `replay` add to the loader's own: digests, bad samples, and the trace of ids.
+//! The statistics that `pull` and `replay` add to the loader's own: digests, bad samples, and the trace of ids.
 
 use std::{
     fs::File,
@@ -27,7 +27,7 @@ pub(crate) struct PullReport {
     pub(crate) wait_ms_p99: f64,
     /// Longest wait for a batch; for the first batch, joining included.
     pub(crate) wait_ms_max: u64,
-    /// A sentence that says whether the trainer or the loader limits the speed.
+    /// A sentence on whether the trainer or the loader limits the speed.
     pub(crate) verdict: String,
     pub(crate) substituted: u64,
     pub(crate) masked: u64,
@@ -41,7 +41,7 @@ pub(crate) struct PullReport {
     pub(crate) content_digest: Option<ContentDigest>,
 }
 
-/// Collects the figures of each batch.
+/// Collects the statistics of each batch.
 #[derive(Default)]
 pub(crate) struct PullTally {
     substituted: u64,
@@ -112,7 +112,7 @@ impl PullTally {
     }
 }
 
-/// Returns the samples per second since the first batch. The start-up before it has its own figure.
+/// Returns the samples per second since the first batch. The start-up before it has its own statistic.
 fn steady_rate(stats: &Stats) -> f64 {
     let (first_s, batches) = (stats.first_batch_s.unwrap_or_default(), stats.batches as f64);
     match stats.batches {

@@ -218,7 +218,7 @@ async fn a_blocking_loader_inside_a_runtime_is_an_error_and_dropping_it_there_is
     let mut blocking = std::thread::spawn(|| Blocking::start(async { Ok(loader) }).unwrap()).join().unwrap();
     assert_eq!(blocking.next_batch().unwrap_err(), ClientError::InsideRuntime);
     drop(blocking);
-    assert_eq!(other.reports.recv().await, Some(None), "it says goodbye from another thread");
+    assert_eq!(other.reports.recv().await, Some(None), "another thread closes the session");
     drop(bench);
 }
 

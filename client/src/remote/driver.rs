@@ -39,7 +39,7 @@ pub(super) struct SessionDriver {
     questions: mpsc::UnboundedSender<ToCoordinator>,
     coordinator: JoinHandle<()>,
     links: HashMap<LinkId, mpsc::UnboundedSender<link::LinkCommand>>,
-    /// Batches that arrived and are not yet handed over.
+    /// Batches that arrived and are not delivered yet.
     pending: HashMap<(LinkId, u32), Batch>,
     ready: mpsc::UnboundedSender<TrainerMessage>,
     serving: Arc<Mutex<Serving>>,

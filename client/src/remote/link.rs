@@ -47,7 +47,7 @@ struct MessageLimits {
 }
 
 impl MessageLimits {
-    /// Checks whether the home may send this message now; the error says what it did wrong.
+    /// Checks whether the home may send this message now; the error names what it did wrong.
     fn allow(&mut self, message: &FromHome) -> Result<(), &'static str> {
         match message {
             FromHome::Explained(_) => {
@@ -83,7 +83,7 @@ struct LinkSlots {
 
 impl FreeSlot for LinkSlots {
     fn free(&self, slot: u32) {
-        // After the end of the session nobody receives this, and the slot is no longer needed.
+        // After the end of the session no task receives this, and the slot is no longer needed.
         let _ = self.inputs.send(DriverInput::Event(SessionEvent::Freed { link: self.link, slot }));
     }
 }

@@ -76,7 +76,7 @@ enum DriverInput {
     Restart(Position),
     /// The trainer asks why there is no batch.
     Explain(oneshot::Sender<Explanation>),
-    /// The trainer closes the session. The answer comes when the coordinator has been told.
+    /// The trainer closes the session. The answer comes when the coordinator has been notified.
     Close(Option<oneshot::Sender<()>>),
 }
 

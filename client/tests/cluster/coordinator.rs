@@ -18,7 +18,7 @@ pub(crate) struct CoordinatorRecord {
     pub(crate) homes: Vec<Home>,
     pub(crate) refusal: Option<Refusal>,
     pub(crate) joins: Vec<Join>,
-    pub(crate) beats: Vec<RankHeartbeat>,
+    pub(crate) heartbeats: Vec<RankHeartbeat>,
     pub(crate) leaves: Vec<RankHeartbeat>,
 }
 
@@ -37,7 +37,7 @@ impl TestCoordinator {
             homes,
             refusal: None,
             joins: vec![],
-            beats: vec![],
+            heartbeats: vec![],
             leaves: vec![],
         });
         let task = tokio::spawn(serve(endpoint.clone(), record.clone()));
@@ -71,18 +71,18 @@ impl CoordinatorRecord {
         let answer = match &request {
             ToCoordinator::Join(_) => {
                 let session = Box::new(self.session.clone());
-                FromCoordinator::Joined { session, reason: StartReason::Given, home: home(None), beat_ms: 20 }
+                FromCoordinator::Joined { session, reason: StartReason::Given, home: home(None), heartbeat_ms: 20 }
             }
-            ToCoordinator::RankHeartbeat(beat) => {
-                FromCoordinator::RankHeard { home: home(beat.unreachable), beat_ms: 20 }
+            ToCoordinator::RankHeartbeat(heartbeat) => {
+                FromCoordinator::RankHeard { home: home(heartbeat.unreachable), heartbeat_ms: 20 }
             }
             ToCoordinator::RankLeave(_) => FromCoordinator::Done,
             other => panic!("a client asks for {other:?}"),
         };
         match request {
             ToCoordinator::Join(join) => self.joins.push(join),
-            ToCoordinator::RankHeartbeat(beat) => self.beats.push(beat),
-            ToCoordinator::RankLeave(beat) => self.leaves.push(beat),
+            ToCoordinator::RankHeartbeat(heartbeat) => self.heartbeats.push(heartbeat),
+            ToCoordinator::RankLeave(heartbeat) => self.leaves.push(heartbeat),
             _ => {}
         }
         self.refusal.clone().map_or(answer, FromCoordinator::Refused)

@@ -1,4 +1,4 @@
-//! A home that fills slots with bytes computed from the position, and fails as the test tells it to.
+//! A home that fills slots with bytes computed from the position, and fails as the test orders.
 
 use std::{collections::VecDeque, net::SocketAddr};
 

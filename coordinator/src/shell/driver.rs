@@ -218,11 +218,11 @@ mod tests {
         }
     }
 
-    async fn beat(driver: &Driver, bad: &[u64]) -> FromCoordinator {
+    async fn heartbeat(driver: &Driver, bad: &[u64]) -> FromCoordinator {
         let peer = RequestPeer { connection: ConnectionId(1), role: Role::Worker, name: "w".to_owned() };
         let bad_samples = bad.iter().map(|sample| testing::bad_sample(*sample)).collect();
-        let beat = WorkerHeartbeat { bad_samples, ..testing::worker(1, "a") };
-        driver.request(&peer, ToCoordinator::WorkerHeartbeat(beat)).await
+        let heartbeat = WorkerHeartbeat { bad_samples, ..testing::worker(1, "a") };
+        driver.request(&peer, ToCoordinator::WorkerHeartbeat(heartbeat)).await
     }
 
     fn is_refused(reply: &FromCoordinator, why: &str) -> bool {
@@ -244,15 +244,18 @@ mod tests {
     async fn a_bad_sample_that_could_not_be_written_is_not_acknowledged_until_it_is() {
         let store = Fragile::default();
         let driver = start(&store);
-        assert!(matches!(beat(&driver, &[1]).await, FromCoordinator::Heard { .. }));
+        assert!(matches!(heartbeat(&driver, &[1]).await, FromCoordinator::Heard { .. }));
         store.set(WriteMode::Refuses);
-        assert!(is_refused(&beat(&driver, &[2]).await, "disk full"));
-        assert!(is_refused(&beat(&driver, &[2]).await, "disk full"), "it is known by now, and still not durable");
-        assert!(matches!(beat(&driver, &[]).await, FromCoordinator::Heard { .. }), "a beat without news is heard");
+        assert!(is_refused(&heartbeat(&driver, &[2]).await, "disk full"));
+        assert!(is_refused(&heartbeat(&driver, &[2]).await, "disk full"), "it is known by now, and still not durable");
+        assert!(
+            matches!(heartbeat(&driver, &[]).await, FromCoordinator::Heard { .. }),
+            "a heartbeat without news is heard"
+        );
         assert_eq!(store.bad_samples(), 1);
         store.set(WriteMode::Writes);
         // The writer retries after a short pause.
-        while !matches!(beat(&driver, &[2]).await, FromCoordinator::Heard { .. }) {
+        while !matches!(heartbeat(&driver, &[2]).await, FromCoordinator::Heard { .. }) {
             tokio::task::yield_now().await;
         }
         assert_eq!(store.bad_samples(), 2);
@@ -263,9 +266,9 @@ mod tests {
         let store = Fragile::default();
         let driver = start(&store);
         store.set(WriteMode::Hangs);
-        assert!(is_refused(&beat(&driver, &[2]).await, "not written within 1000 ms"));
+        assert!(is_refused(&heartbeat(&driver, &[2]).await, "not written within 1000 ms"));
         store.set(WriteMode::Writes);
-        assert!(matches!(beat(&driver, &[2]).await, FromCoordinator::Heard { .. }));
+        assert!(matches!(heartbeat(&driver, &[2]).await, FromCoordinator::Heard { .. }));
         assert_eq!(store.bad_samples(), 1);
     }
 }

@@ -99,10 +99,10 @@ fn single(registry: &mut Registry, name: &str, help: &str, value: f64) {
 
 fn per_job(registry: &mut Registry, status: &Status) {
     type Stats = Family<JobLabels, Gauge<f64, std::sync::atomic::AtomicU64>>;
-    let mut add = |name: &str, help: &str, figure: &dyn Fn(usize) -> f64| {
+    let mut add = |name: &str, help: &str, value_of: &dyn Fn(usize) -> f64| {
         let family = Stats::default();
         for (at, job) in status.jobs.iter().enumerate() {
-            family.get_or_create(&JobLabels { job: job.name.clone() }).set(figure(at));
+            family.get_or_create(&JobLabels { job: job.name.clone() }).set(value_of(at));
         }
         registry.register(name, help, family);
     };

@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(error, "state `state` cannot be written: disk full");
         assert_eq!(writer.problem(), Some(error));
         store.1.store(false, Ordering::SeqCst);
-        // The writer retries by itself; until then no caller is told that something is durable which is not.
+        // The writer retries by itself; until then no caller gets a reply that depends on the change.
         while writer.problem().is_some() {
             std::thread::yield_now();
         }

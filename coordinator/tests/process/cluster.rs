@@ -212,13 +212,13 @@ pub(crate) fn join(rank: u32, world: u32, nonce: u64) -> ToCoordinator {
     ToCoordinator::Join(testing::join(rank, world, nonce))
 }
 
-pub(crate) fn beat(session: SessionId, rank: u32, nonce: u64, offset: u64) -> ToCoordinator {
-    let beat = testing::beat(session.0, rank, nonce, offset);
-    ToCoordinator::RankHeartbeat(RankHeartbeat { receipt: Receipt(u128::MAX - 7), waited_ms: 17, ..beat })
+pub(crate) fn heartbeat(session: SessionId, rank: u32, nonce: u64, offset: u64) -> ToCoordinator {
+    let heartbeat = testing::heartbeat(session.0, rank, nonce, offset);
+    ToCoordinator::RankHeartbeat(RankHeartbeat { receipt: Receipt(u128::MAX - 7), waited_ms: 17, ..heartbeat })
 }
 
 pub(crate) fn worker(id: u64) -> ToCoordinator {
-    let beat = testing::worker(id, &format!("node-{id}"));
-    let home = Home { quic: ([127, 0, 0, 1], id as u16).into(), ..beat.home };
-    ToCoordinator::WorkerHeartbeat(WorkerHeartbeat { home, cores: 2.0, ..beat })
+    let heartbeat = testing::worker(id, &format!("node-{id}"));
+    let home = Home { quic: ([127, 0, 0, 1], id as u16).into(), ..heartbeat.home };
+    ToCoordinator::WorkerHeartbeat(WorkerHeartbeat { home, cores: 2.0, ..heartbeat })
 }

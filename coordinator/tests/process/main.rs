@@ -7,7 +7,7 @@ mod strangers;
 
 use std::{ffi::OsStr, fs, path::Path};
 
-use cluster::{CoordinatorProcess, TestPeer, beat, command, dataset, job_text, join, refused, worker};
+use cluster::{CoordinatorProcess, TestPeer, command, dataset, heartbeat, job_text, join, refused, worker};
 use rustix::process::Signal;
 use spdl_core::{
     Position, Role,
@@ -37,17 +37,17 @@ async fn ranks_get_a_home_and_another_one_when_its_connection_is_lost() {
     let client = coordinator.connect(Role::Client).await;
     assert_eq!(client.submit("j", &data).await, FromCoordinator::Done);
     let (first, second) = (coordinator.connect(Role::Worker).await, coordinator.connect(Role::Worker).await);
-    assert!(matches!(first.ask(worker(1)).await, FromCoordinator::Heard { beat_ms: 1_000, liveness_ms: 5_000 }));
+    assert!(matches!(first.ask(worker(1)).await, FromCoordinator::Heard { heartbeat_ms: 1_000, liveness_ms: 5_000 }));
 
     let (session, home) = joined(&client, join(0, 2, 10)).await;
     assert_eq!((session.world, session.global_batch, session.job.samples), (2, 8, 1_000));
     assert_eq!(home.unwrap().worker, WorkerId(1));
     second.ask(worker(2)).await;
-    assert_eq!(home_of(&client, beat(session.id, 0, 10, 8)).await, Some(WorkerId(1)));
+    assert_eq!(home_of(&client, heartbeat(session.id, 0, 10, 8)).await, Some(WorkerId(1)));
 
     drop(first);
     coordinator.wait_status(|status| status["workers"].as_array().unwrap().len() == 1);
-    assert_eq!(home_of(&client, beat(session.id, 0, 10, 16)).await, Some(WorkerId(2)));
+    assert_eq!(home_of(&client, heartbeat(session.id, 0, 10, 16)).await, Some(WorkerId(2)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,10 +61,10 @@ async fn after_kill_9_jobs_sessions_and_positions_are_still_known() {
     let (session, _) = joined(&client, join(0, 2, 10)).await;
     joined(&client, join(1, 2, 11)).await;
     for rank in [0, 1] {
-        client.ask(beat(session.id, rank, 10 + u64::from(rank), 96 + 8 * u64::from(rank))).await;
+        client.ask(heartbeat(session.id, rank, 10 + u64::from(rank), 96 + 8 * u64::from(rank))).await;
     }
     // Rank 1 leaves, which persists what both ranks have acknowledged.
-    let ToCoordinator::RankHeartbeat(leave) = beat(session.id, 1, 11, 104) else { unreachable!() };
+    let ToCoordinator::RankHeartbeat(leave) = heartbeat(session.id, 1, 11, 104) else { unreachable!() };
     assert_eq!(client.ask(ToCoordinator::RankLeave(leave)).await, FromCoordinator::Done);
     coordinator.kill();
 
@@ -75,7 +75,7 @@ async fn after_kill_9_jobs_sessions_and_positions_are_still_known() {
         panic!("no job")
     };
     assert_eq!(*job, session.job);
-    assert!(matches!(client.ask(beat(session.id, 0, 10, 96)).await, FromCoordinator::RankHeard { .. }));
+    assert!(matches!(client.ask(heartbeat(session.id, 0, 10, 96)).await, FromCoordinator::RankHeard { .. }));
     let (again, _) = joined(&client, join(0, 4, 20)).await;
     assert_eq!(again.start, Position::new(0, 96), "the last position that both had acknowledged");
     assert!(again.id > session.id);
@@ -93,7 +93,7 @@ async fn http_answers_probes_prometheus_and_people() {
     let client = coordinator.connect(Role::Client).await;
     client.submit("j", &data).await;
     let (session, _) = joined(&client, join(0, 1, 10)).await;
-    client.ask(beat(session.id, 0, 10, 64)).await;
+    client.ask(heartbeat(session.id, 0, 10, 64)).await;
     let status = coordinator.status();
     assert_eq!(status["jobs"][0]["name"], "j");
     assert_eq!(status["jobs"][0]["acknowledged"]["offset"], 64);
@@ -127,7 +127,7 @@ async fn certificates_decide_which_peers_may_connect_and_what_they_may_request()
     assert!(pretender.err().unwrap().to_string().contains("coordinator"), "a role that has no business here");
     let client = coordinator.connect(Role::Client).await;
     let refused = client.ask(worker(1)).await;
-    let expected = Refusal::Role { role: "client".to_owned(), request: "WorkerBeat".to_owned() };
+    let expected = Refusal::Role { role: "client".to_owned(), request: "WorkerHeartbeat".to_owned() };
     assert_eq!(refused, FromCoordinator::Refused(expected));
     let admin = coordinator.connect(Role::Admin).await;
     let refused = admin.ask(ToCoordinator::RemoveJob { name: "none".to_owned() }).await;
@@ -188,7 +188,7 @@ async fn sigterm_and_sigint_stop_it_in_good_order_and_the_state_is_free_again() 
         let client = coordinator.connect(Role::Client).await;
         client.submit("j", &data).await;
         let (session, _) = joined(&client, join(0, 1, 10)).await;
-        client.ask(beat(session.id, 0, 10, offset)).await;
+        client.ask(heartbeat(session.id, 0, 10, offset)).await;
         coordinator.signal(signal);
         let reason = client.connection.closed().await.to_string();
         assert!(reason.contains("stopping"), "the peer is told: {reason}");

@@ -22,7 +22,7 @@ pub(super) struct Membership {
     /// The rank has news to report since the open request was sent: send another one after the answer.
     again: bool,
     next_ask_ms: u64,
-    beat_ms: u64,
+    heartbeat_ms: u64,
     failures: u32,
     /// The time since when the coordinator has refused the join for a temporary reason.
     refused_since_ms: Option<u64>,
@@ -39,7 +39,7 @@ impl Membership {
             asking: false,
             again: false,
             next_ask_ms: now_ms,
-            beat_ms: 1000,
+            heartbeat_ms: 1000,
             failures: 0,
             refused_since_ms: None,
             away: None,
@@ -54,9 +54,10 @@ impl Membership {
         (!self.asking).then_some(self.next_ask_ms)
     }
 
-    fn answered(&mut self, now_ms: u64, beat_ms: u64) {
-        self.beat_ms = beat_ms.clamp(10, 60_000);
-        self.next_ask_ms = if std::mem::take(&mut self.again) { now_ms } else { now_ms.saturating_add(self.beat_ms) };
+    fn answered(&mut self, now_ms: u64, heartbeat_ms: u64) {
+        self.heartbeat_ms = heartbeat_ms.clamp(10, 60_000);
+        self.next_ask_ms =
+            if std::mem::take(&mut self.again) { now_ms } else { now_ms.saturating_add(self.heartbeat_ms) };
         self.failures = 0;
         self.refused_since_ms = None;
         self.away = None;
@@ -126,15 +127,15 @@ impl SessionCore {
     pub(super) fn on_answer(&mut self, now_ms: u64, answer: FromCoordinator) {
         self.membership.asking = false;
         match answer {
-            FromCoordinator::Joined { session, reason, home, beat_ms } => {
-                self.membership.answered(now_ms, beat_ms);
+            FromCoordinator::Joined { session, reason, home, heartbeat_ms } => {
+                self.membership.answered(now_ms, heartbeat_ms);
                 match self.adopt(session, reason) {
                     Ok(()) => self.on_home(now_ms, home),
                     Err(error) => self.fail(error),
                 }
             }
-            FromCoordinator::RankHeard { home, beat_ms } => {
-                self.membership.answered(now_ms, beat_ms);
+            FromCoordinator::RankHeard { home, heartbeat_ms } => {
+                self.membership.answered(now_ms, heartbeat_ms);
                 self.on_home(now_ms, home);
             }
             FromCoordinator::Refused(Refusal::UnknownSession { session }) => {

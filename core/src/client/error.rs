@@ -46,7 +46,7 @@ pub enum RankError {
 }
 
 impl RankError {
-    /// Returns a line for people that says what to do, where that is known.
+    /// Returns a hint for the user on what to do, if there is one.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {

@@ -303,7 +303,7 @@ impl SessionCore {
         self.link.state = LinkState::Idle { retry_at_ms: now_ms };
     }
 
-    /// Handles a home that does not serve the rank: tells the coordinator at once, and retries after a pause.
+    /// Handles a home that does not serve the rank: reports it to the coordinator at once, and retries after a pause.
     fn lost(&mut self, now_ms: u64, home: &Home, cause: LinkFailure) {
         self.detach();
         self.link.avoid_local = false;

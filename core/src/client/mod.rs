@@ -60,7 +60,7 @@ pub struct JoinRequest {
     pub node: NodeId,
     /// This process's id and host, for error texts.
     pub client: String,
-    /// A random number of this client, with which the coordinator tells a repeated join from a restart.
+    /// A random number of this client, by which the coordinator distinguishes a repeated join from a restart.
     pub nonce: u64,
     /// The number of slots requested from a home.
     pub slots: u32,
@@ -244,7 +244,7 @@ pub enum SessionEffect {
     /// Send the request to the coordinator, and report its answer. Only one request is open at a time, except for a
     /// `RankLeave`.
     Ask(ToCoordinator),
-    /// The rank is in this session. Comes once, before any batch is handed over.
+    /// The rank is in this session. Comes once, before any batch is delivered.
     Joined(Box<Session>, StartReason),
     /// Open a link: connect to the home, attach, and report its messages as events.
     Attach {
@@ -259,7 +259,7 @@ pub enum SessionEffect {
         /// Number of slots to request.
         slots: u32,
     },
-    /// Close a link, and drop its batches that were not handed over. After this, the only events of the link are freed
+    /// Close a link, and drop its batches that were not delivered. After this, the only events of the link are freed
     /// slots.
     Detach {
         /// The link.
@@ -291,7 +291,7 @@ pub enum SessionEffect {
         /// Position after the last.
         position: Position,
     },
-    /// The session has failed. The trainer gets the error after the batches that were handed over before.
+    /// The session has failed. The trainer gets the error after the batches that were delivered before.
     Fail(RankError),
     /// Report this in the log, as a warning.
     Log(SessionNote),
@@ -301,7 +301,7 @@ pub enum SessionEffect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SessionPhase {
     Running,
-    /// All batches are handed over; heartbeats go on until the trainer closes the session.
+    /// All batches are delivered; heartbeats go on until the trainer closes the session.
     Ended,
     /// Failed or closed: sends nothing.
     Over,
@@ -400,7 +400,7 @@ impl SessionCore {
         self.membership.session()
     }
 
-    /// Returns where the next batch to hand over starts: the position after all batches received.
+    /// Returns where the next batch to deliver starts: the position after all batches received.
     #[must_use]
     pub fn received(&self) -> Option<Position> {
         self.stream.as_ref().map(|stream| stream.expected)

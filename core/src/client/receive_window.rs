@@ -1,4 +1,4 @@
-//! Decides which received batches are handed over: in order, each exactly once, without gaps.
+//! Decides which received batches are delivered: in order, each exactly once, without gaps.
 
 use std::collections::{BTreeMap, BTreeSet};
 

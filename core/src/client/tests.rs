@@ -95,12 +95,12 @@ impl TestRank {
             session: Box::new(session),
             reason: StartReason::Beginning,
             home,
-            beat_ms: 1000,
+            heartbeat_ms: 1000,
         })
     }
 
     fn heard(&mut self, home: Option<Home>) -> Vec<SessionEffect> {
-        self.answered(FromCoordinator::RankHeard { home, beat_ms: 1000 })
+        self.answered(FromCoordinator::RankHeard { home, heartbeat_ms: 1000 })
     }
 
     fn filled(&mut self, link: LinkId, sequence: u64, slot: u32, offset: u64) -> Vec<SessionEffect> {
@@ -144,12 +144,14 @@ fn join_of(effects: &[SessionEffect]) -> &Join {
     }
 }
 
-fn beat_of(effects: &[SessionEffect]) -> &RankHeartbeat {
-    let beat = effects.iter().find_map(|effect| match effect {
-        SessionEffect::Ask(ToCoordinator::RankHeartbeat(beat) | ToCoordinator::RankLeave(beat)) => Some(beat),
+fn heartbeat_of(effects: &[SessionEffect]) -> &RankHeartbeat {
+    let heartbeat = effects.iter().find_map(|effect| match effect {
+        SessionEffect::Ask(ToCoordinator::RankHeartbeat(heartbeat) | ToCoordinator::RankLeave(heartbeat)) => {
+            Some(heartbeat)
+        }
         _ => None,
     });
-    beat.unwrap_or_else(|| panic!("no beat: {effects:?}"))
+    heartbeat.unwrap_or_else(|| panic!("no heartbeat: {effects:?}"))
 }
 
 #[test]
@@ -196,7 +198,7 @@ fn a_home_that_leaves_a_batch_out_or_cuts_it_elsewhere_is_left() {
             continue;
         }
         assert_eq!(effects[0], SessionEffect::Detach { link: L0 }, "{from} to {next}");
-        assert_eq!(beat_of(&effects).unreachable, Some(WorkerId(1)));
+        assert_eq!(heartbeat_of(&effects).unreachable, Some(WorkerId(1)));
         assert_eq!(rank.core.received(), Some(at(0)));
     }
 }
@@ -260,7 +262,7 @@ fn the_end_comes_after_the_last_batch_and_not_before() {
     let progress = Progress { position, receipt: Receipt(9), waited_ms: 3 };
     rank.on(SessionEvent::Delivered(progress));
     let effects = rank.wake();
-    assert_eq!(beat_of(&effects).acknowledged, position, "beats go on, so that the end is known");
+    assert_eq!(heartbeat_of(&effects).acknowledged, position, "heartbeats go on, so that the end is known");
 }
 
 #[test]
@@ -269,14 +271,14 @@ fn a_lost_home_is_reported_at_once_and_the_next_one_goes_on_at_the_same_position
     rank.filled(L0, 0, 0, 0);
     let effects = rank.on(SessionEvent::LinkLost { link: L0, cause: "killed".into() });
     assert_eq!(effects[0], SessionEffect::Detach { link: L0 });
-    assert_eq!(beat_of(&effects).unreachable, Some(WorkerId(1)));
-    assert_eq!(beat_of(&effects).transport, None);
+    assert_eq!(heartbeat_of(&effects).unreachable, Some(WorkerId(1)));
+    assert_eq!(heartbeat_of(&effects).transport, None);
     let elsewhere = Home { node: NodeId("there".into()), ..home(2) };
     assert_eq!(rank.heard(Some(elsewhere.clone())), [attach(L1, elsewhere, HomeTransport::Quic, 24)]);
     rank.on(SessionEvent::Attached { link: L1, slots: 3 });
     let effects = rank.wake();
-    assert_eq!(beat_of(&effects).unreachable, None);
-    assert_eq!(beat_of(&effects).transport, Some(Transport::Quic));
+    assert_eq!(heartbeat_of(&effects).unreachable, None);
+    assert_eq!(heartbeat_of(&effects).transport, Some(Transport::Quic));
 }
 
 #[test]
@@ -326,7 +328,7 @@ fn a_socket_that_cannot_be_reached_makes_way_for_quic() {
     let effects = rank.on(SessionEvent::LinkLost { link: L0, cause: "no such file".into() });
     assert_eq!(effects, [SessionEffect::Detach { link: L0 }, attach(L1, home(1), HomeTransport::Quic, 0)]);
     let effects = rank.on(SessionEvent::LinkLost { link: L1, cause: "refused".into() });
-    assert_eq!(beat_of(&effects).unreachable, Some(WorkerId(1)), "both ways have failed");
+    assert_eq!(heartbeat_of(&effects).unreachable, Some(WorkerId(1)), "both ways have failed");
     rank.on(SessionEvent::Unanswered { cause: "away".into() });
     assert_eq!(rank.wake_until_attach(), attach(L2, home(1), local(1), 0));
 }
@@ -351,7 +353,7 @@ fn the_way_follows_node_setting_and_socket() {
     }
     let (mut rank, _) = TestRank::new(JoinRequest { transports: AllowedTransports::Local, ..join_request() });
     let effects = rank.joined(session(), Some(far));
-    assert_eq!(beat_of(&effects).unreachable, Some(WorkerId(1)));
+    assert_eq!(heartbeat_of(&effects).unreachable, Some(WorkerId(1)));
     assert!(rank.core.wait_reason(0).to_string().contains("node `there`"), "{}", rank.core.wait_reason(0));
 }
 
@@ -359,7 +361,7 @@ fn the_way_follows_node_setting_and_socket() {
 fn a_home_that_is_going_away_serves_until_there_is_another() {
     let mut rank = TestRank::attached();
     let effects = rank.on(SessionEvent::Leaving { link: L0 });
-    assert_eq!(beat_of(&effects).unreachable, Some(WorkerId(1)));
+    assert_eq!(heartbeat_of(&effects).unreachable, Some(WorkerId(1)));
     assert_eq!(rank.filled(L0, 0, 0, 0), [SessionEffect::HandOver { link: L0, slot: 0 }]);
     assert_eq!(rank.heard(Some(home(1))), [], "there is no other yet");
     assert!(!rank.wake().is_empty());
@@ -441,8 +443,11 @@ fn a_stream_that_is_restarted_is_acknowledged_anew_from_its_beginning() {
     rank.on(SessionEvent::Restart { from: Position::START });
     rank.on(SessionEvent::Attached { link: L1, slots: 3 });
     let effects = rank.wake();
-    let beat = beat_of(&effects);
-    assert_eq!((beat.acknowledged, beat.receipt, beat.waited_ms), (Position::START, Receipt::default(), 8));
+    let heartbeat = heartbeat_of(&effects);
+    assert_eq!(
+        (heartbeat.acknowledged, heartbeat.receipt, heartbeat.waited_ms),
+        (Position::START, Receipt::default(), 8)
+    );
 }
 
 #[test]

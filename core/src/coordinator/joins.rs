@@ -39,7 +39,7 @@ impl CoordinatorCore {
             start: session.start,
         };
         let home = self.place(id, join.rank);
-        Ok(FromCoordinator::Joined { session: Box::new(session), reason, home, beat_ms: self.config.beat_ms })
+        Ok(FromCoordinator::Joined { session: Box::new(session), reason, home, heartbeat_ms: self.config.heartbeat_ms })
     }
 
     /// Returns whether a join would open a session or add a rank to one. Such a change must be durable before it is
@@ -144,13 +144,13 @@ impl CoordinatorCore {
     /// - Every rank of a launch takes over: the first opens a session that is marked as a takeover, and the others,
     ///   whose places in it are free, join it. They never join an unmarked session, because that is the session to
     ///   supersede.
-    /// - Ranks of two launches without ids and with the same world join at the same time and cannot be told apart. One
+    /// - Ranks of two launches without ids and with the same world join at the same time and cannot be distinguished. One
     ///   of them finds its place taken and is refused or, if it takes over, supersedes the session. That is an error
     ///   for one launch or for both, but never two trainers with the same rank of one session.
     /// - The coordinator was restarted: no rank is late or dead before it has been silent for that long towards the new
     ///   process.
     /// - The coordinator lost its state, or the end of it: ranks that continue send the id of their session, and the
-    ///   session is opened anew where it began. Such ranks never supersede a living session, however their launch was
+    ///   session is opened again where it began. Such ranks never supersede a living session, however their launch was
     ///   started. If their session is older than the run's newest, and is not the one that the newest replaces, it was
     ///   superseded long ago.
     fn join_target(&self, join: &Join) -> Result<JoinTarget, Refusal> {
@@ -314,33 +314,33 @@ impl CoordinatorCore {
         }
     }
 
-    pub(super) fn on_rank_heartbeat(&mut self, beat: &RankHeartbeat) -> Result<FromCoordinator, Refusal> {
-        let left = self.hear_rank(beat)?;
-        let home = if left { None } else { self.place(beat.session, beat.rank) };
-        Ok(FromCoordinator::RankHeard { home, beat_ms: self.config.beat_ms })
+    pub(super) fn on_rank_heartbeat(&mut self, heartbeat: &RankHeartbeat) -> Result<FromCoordinator, Refusal> {
+        let left = self.hear_rank(heartbeat)?;
+        let home = if left { None } else { self.place(heartbeat.session, heartbeat.rank) };
+        Ok(FromCoordinator::RankHeard { home, heartbeat_ms: self.config.heartbeat_ms })
     }
 
-    pub(super) fn leave_rank(&mut self, beat: &RankHeartbeat) -> Result<FromCoordinator, Refusal> {
-        self.hear_rank(beat)?;
-        let session = self.sessions.get_mut(&beat.session).expect("it has just been looked up");
-        let rank = session.ranks.get_mut(&beat.rank).expect("it has just been looked up");
+    pub(super) fn leave_rank(&mut self, heartbeat: &RankHeartbeat) -> Result<FromCoordinator, Refusal> {
+        self.hear_rank(heartbeat)?;
+        let session = self.sessions.get_mut(&heartbeat.session).expect("it has just been looked up");
+        let rank = session.ranks.get_mut(&heartbeat.rank).expect("it has just been looked up");
         if !rank.left {
             rank.left = true;
             rank.home = None;
-            self.persist_session(beat.session);
+            self.persist_session(heartbeat.session);
         }
         Ok(FromCoordinator::Done)
     }
 
     /// Records a rank's heartbeat and returns whether the rank had left before.
-    fn hear_rank(&mut self, beat: &RankHeartbeat) -> Result<bool, Refusal> {
-        let unknown = || Refusal::UnknownSession { session: beat.session };
-        let session = self.sessions.get_mut(&beat.session).filter(|session| session.job == beat.job);
+    fn hear_rank(&mut self, heartbeat: &RankHeartbeat) -> Result<bool, Refusal> {
+        let unknown = || Refusal::UnknownSession { session: heartbeat.session };
+        let session = self.sessions.get_mut(&heartbeat.session).filter(|session| session.job == heartbeat.job);
         let session = session.ok_or_else(unknown)?;
         session.superseded()?;
-        let rank = session.ranks.get_mut(&beat.rank).filter(|rank| rank.nonce == beat.nonce);
+        let rank = session.ranks.get_mut(&heartbeat.rank).filter(|rank| rank.nonce == heartbeat.nonce);
         let rank = rank.ok_or_else(unknown)?;
-        if let Some(worker) = beat.unreachable {
+        if let Some(worker) = heartbeat.unreachable {
             rank.is_settling = false;
             if rank.unreachable.len() < MAX_UNREACHABLE && self.workers.contains_key(&worker) {
                 rank.unreachable.insert(worker, self.now_ms + self.config.unreachable_ms);
@@ -348,9 +348,9 @@ impl CoordinatorCore {
         }
         rank.unreachable.retain(|_, until_ms| *until_ms > self.now_ms);
         let left = rank.left;
-        let samples = self.jobs[&beat.job].job.samples;
-        session.dirty |= rank.hear(beat, samples, self.now_ms);
-        self.job(&beat.job)?;
+        let samples = self.jobs[&heartbeat.job].job.samples;
+        session.dirty |= rank.hear(heartbeat, samples, self.now_ms);
+        self.job(&heartbeat.job)?;
         Ok(left)
     }
 }

@@ -20,18 +20,18 @@ fn text(subject: &str, text: &str) -> Result<(), Refusal> {
 }
 
 /// Checks that a worker's heartbeat is within the limits.
-pub(super) fn check_heartbeat(beat: &WorkerHeartbeat) -> Result<(), Refusal> {
-    text("a worker's name", &beat.home.name)?;
-    text("a node's name", &beat.home.node.0)?;
-    text("a socket's path", beat.home.socket.as_deref().unwrap_or_default())?;
-    if beat.ranks.len() > MAX_RANKS_OF_WORKER {
-        return Err(over_limit("the number of a worker's ranks", beat.ranks.len(), MAX_RANKS_OF_WORKER));
+pub(super) fn check_heartbeat(heartbeat: &WorkerHeartbeat) -> Result<(), Refusal> {
+    text("a worker's name", &heartbeat.home.name)?;
+    text("a node's name", &heartbeat.home.node.0)?;
+    text("a socket's path", heartbeat.home.socket.as_deref().unwrap_or_default())?;
+    if heartbeat.ranks.len() > MAX_RANKS_OF_WORKER {
+        return Err(over_limit("the number of a worker's ranks", heartbeat.ranks.len(), MAX_RANKS_OF_WORKER));
     }
-    if beat.stages.len() > MAX_STAGES {
-        return Err(over_limit("the number of a worker's stages", beat.stages.len(), MAX_STAGES));
+    if heartbeat.stages.len() > MAX_STAGES {
+        return Err(over_limit("the number of a worker's stages", heartbeat.stages.len(), MAX_STAGES));
     }
-    beat.stages.iter().try_for_each(|stage| text("a stage's name", stage.stage.name()))?;
-    for stall in beat.ranks.iter().filter_map(|rank| rank.stall.as_ref()) {
+    heartbeat.stages.iter().try_for_each(|stage| text("a stage's name", stage.stage.name()))?;
+    for stall in heartbeat.ranks.iter().filter_map(|rank| rank.stall.as_ref()) {
         let texts = [&stall.worker, stall.stage.name(), &stall.waiting_for];
         texts.into_iter().try_for_each(|part| text("a stall's reason", part))?;
     }

@@ -33,48 +33,48 @@ impl CoordinatorCore {
     pub(super) fn on_worker_heartbeat(
         &mut self,
         connection: ConnectionId,
-        beat: WorkerHeartbeat,
+        heartbeat: WorkerHeartbeat,
     ) -> Result<FromCoordinator, Refusal> {
-        super::limits::check_heartbeat(&beat)?;
-        let id = beat.home.worker;
-        self.remove_predecessors(&beat.home);
+        super::limits::check_heartbeat(&heartbeat)?;
+        let id = heartbeat.home.worker;
+        self.remove_predecessors(&heartbeat.home);
         match self.workers.get(&id) {
             None if self.workers.len() >= MAX_WORKERS => {
                 return Err(over_limit("the number of workers", self.workers.len() + 1, MAX_WORKERS));
             }
             None => {
-                let Home { name, node, quic, .. } = &beat.home;
+                let Home { name, node, quic, .. } = &heartbeat.home;
                 let (worker, node, quic) = (name.clone(), node.clone(), quic.to_string());
                 self.log(ClusterNote::WorkerJoined { worker, node, quic });
             }
-            Some(worker) if beat.draining && !worker.draining => {
-                self.log(ClusterNote::WorkerDraining { worker: beat.home.name.clone() });
+            Some(worker) if heartbeat.draining && !worker.draining => {
+                self.log(ClusterNote::WorkerDraining { worker: heartbeat.home.name.clone() });
             }
             Some(_) => {}
         }
-        for stats in &beat.ranks {
+        for stats in &heartbeat.ranks {
             self.settle(id, stats.session, stats.rank);
         }
-        for bad in beat.bad_samples {
-            self.record_bad_sample(&beat.home.name, bad);
+        for bad in heartbeat.bad_samples {
+            self.record_bad_sample(&heartbeat.home.name, bad);
         }
         let joined_ms = self.workers.get(&id).map_or(self.now_ms, |worker| worker.joined_ms);
         let mut recent = self.workers.get(&id).map_or_else(RecentEvents::default, |worker| worker.recent.clone());
-        recent.note(self.now_ms, &beat.stages);
+        recent.note(self.now_ms, &heartbeat.stages);
         let worker = WorkerRecord {
             joined_ms,
-            home: beat.home,
-            cores: beat.cores,
-            draining: beat.draining,
+            home: heartbeat.home,
+            cores: heartbeat.cores,
+            draining: heartbeat.draining,
             heard_ms: self.now_ms,
             connection,
-            ranks: beat.ranks,
-            stages: beat.stages,
+            ranks: heartbeat.ranks,
+            stages: heartbeat.stages,
             recent,
-            store: beat.store,
+            store: heartbeat.store,
         };
         self.workers.insert(id, worker);
-        Ok(FromCoordinator::Heard { beat_ms: self.config.beat_ms, liveness_ms: self.config.liveness_ms })
+        Ok(FromCoordinator::Heard { heartbeat_ms: self.config.heartbeat_ms, liveness_ms: self.config.liveness_ms })
     }
 
     /// Removes workers with the same address as `home`: they are earlier processes of that worker, and dead even if
@@ -87,7 +87,7 @@ impl CoordinatorCore {
             .map(|(id, _)| *id)
             .collect();
         for worker in before {
-            self.remove_worker(worker, WorkerGone::StartedAnew);
+            self.remove_worker(worker, WorkerGone::Restarted);
         }
     }
 
@@ -147,7 +147,7 @@ impl CoordinatorCore {
     /// Returns a better home than `current` that has been present for long enough. A worker whose heartbeats are overdue may
     /// be dead: it looks idle, as its ranks have left it, but is no reason to move.
     fn better(&self, rank: &RankState, current: WorkerId) -> Option<WorkerId> {
-        let is_punctual = |worker: &WorkerRecord| self.now_ms <= worker.heard_ms + 2 * self.config.beat_ms;
+        let is_punctual = |worker: &WorkerRecord| self.now_ms <= worker.heard_ms + 2 * self.config.heartbeat_ms;
         let is_there = |id: WorkerId| {
             let worker = &self.workers[&id];
             self.is_due(worker.joined_ms) && is_punctual(worker) && self.is_within_reach(rank, id)

@@ -63,7 +63,7 @@ pub const SUPERSEDED_SESSIONS: usize = 4;
 pub struct CoordinatorConfig {
     /// The interval between heartbeats of workers and ranks, in milliseconds. Default 1,000. If raised, statistics and
     /// positions are older.
-    pub beat_ms: u64,
+    pub heartbeat_ms: u64,
     /// The silence after which a worker or rank counts as dead, in milliseconds. Default 5,000. If raised, ranks of a
     /// worker that hangs wait longer for another home.
     pub liveness_ms: u64,
@@ -82,7 +82,7 @@ pub struct CoordinatorConfig {
 
 impl Default for CoordinatorConfig {
     fn default() -> Self {
-        Self { beat_ms: 1_000, liveness_ms: 5_000, persist_ms: 1_000, unreachable_ms: 30_000, move_ms: 5_000 }
+        Self { heartbeat_ms: 1_000, liveness_ms: 5_000, persist_ms: 1_000, unreachable_ms: 30_000, move_ms: 5_000 }
     }
 }
 
@@ -149,14 +149,14 @@ impl CoordinatorCore {
         let result = match permit(peer.role, &request) {
             Err(refusal) => Err(refusal),
             Ok(()) => match request {
-                ToCoordinator::WorkerHeartbeat(beat) => self.on_worker_heartbeat(peer.connection, beat),
+                ToCoordinator::WorkerHeartbeat(heartbeat) => self.on_worker_heartbeat(peer.connection, heartbeat),
                 ToCoordinator::WorkerLeave { worker } => {
                     self.remove_worker(worker, WorkerGone::Left);
                     Ok(FromCoordinator::Done)
                 }
                 ToCoordinator::Join(join) => self.join(&join),
-                ToCoordinator::RankHeartbeat(beat) => self.on_rank_heartbeat(&beat),
-                ToCoordinator::RankLeave(beat) => self.leave_rank(&beat),
+                ToCoordinator::RankHeartbeat(heartbeat) => self.on_rank_heartbeat(&heartbeat),
+                ToCoordinator::RankLeave(heartbeat) => self.leave_rank(&heartbeat),
                 ToCoordinator::SubmitJob { toml, origin } => return Answer::CreateJob { toml, origin },
                 ToCoordinator::RemoveJob { name } => self.remove_job(&name),
                 ToCoordinator::DescribeJob { name } => {
@@ -179,7 +179,7 @@ impl CoordinatorCore {
         match request {
             ToCoordinator::Join(_) => !mutated(Mutation::ForgetPersist),
             ToCoordinator::ResetRun(_) => true,
-            ToCoordinator::WorkerHeartbeat(beat) => !beat.bad_samples.is_empty(),
+            ToCoordinator::WorkerHeartbeat(heartbeat) => !heartbeat.bad_samples.is_empty(),
             _ => false,
         }
     }
@@ -193,8 +193,8 @@ impl CoordinatorCore {
         match request {
             ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. } | ToCoordinator::ResetRun(_) => true,
             ToCoordinator::Join(_) => is_shared,
-            ToCoordinator::WorkerHeartbeat(beat) => {
-                !beat.bad_samples.is_empty() && !mutated(Mutation::BelieveUnwritten)
+            ToCoordinator::WorkerHeartbeat(heartbeat) => {
+                !heartbeat.bad_samples.is_empty() && !mutated(Mutation::BelieveUnwritten)
             }
             _ => false,
         }
@@ -283,10 +283,10 @@ impl CoordinatorCore {
 /// jobs.
 fn permit(role: Role, request: &ToCoordinator) -> Result<(), Refusal> {
     let (name, allowed): (&str, &[Role]) = match request {
-        ToCoordinator::WorkerHeartbeat(_) => ("WorkerBeat", &[Role::Worker]),
+        ToCoordinator::WorkerHeartbeat(_) => ("WorkerHeartbeat", &[Role::Worker]),
         ToCoordinator::WorkerLeave { .. } => ("WorkerLeave", &[Role::Worker]),
         ToCoordinator::Join(_) => ("Join", &[Role::Client, Role::Admin]),
-        ToCoordinator::RankHeartbeat(_) => ("RankBeat", &[Role::Client, Role::Admin]),
+        ToCoordinator::RankHeartbeat(_) => ("RankHeartbeat", &[Role::Client, Role::Admin]),
         ToCoordinator::RankLeave(_) => ("RankLeave", &[Role::Client, Role::Admin]),
         ToCoordinator::SubmitJob { .. } => ("SubmitJob", &[Role::Client, Role::Admin]),
         ToCoordinator::RemoveJob { .. } => ("RemoveJob", &[Role::Admin]),

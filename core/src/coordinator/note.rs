@@ -132,7 +132,7 @@ pub enum WorkerGone {
     /// It left in order.
     Left,
     /// Another process has its address.
-    StartedAnew,
+    Restarted,
     /// Its connection was closed.
     Disconnected,
     /// It sent no heartbeat for too long.
@@ -219,7 +219,7 @@ impl fmt::Display for WorkerGone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Left => f.write_str("left"),
-            Self::StartedAnew => f.write_str("was started anew"),
+            Self::Restarted => f.write_str("was started again"),
             Self::Disconnected => f.write_str("lost its connection"),
             Self::Silent { liveness_ms } => write!(f, "sent no heartbeat for {liveness_ms} ms"),
         }

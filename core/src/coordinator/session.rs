@@ -96,20 +96,20 @@ impl RankState {
     }
 
     /// Records a heartbeat and returns whether the durable state has changed.
-    pub(super) fn hear(&mut self, beat: &RankHeartbeat, samples: u64, now_ms: u64) -> bool {
+    pub(super) fn hear(&mut self, heartbeat: &RankHeartbeat, samples: u64, now_ms: u64) -> bool {
         self.heard_ms = now_ms;
-        self.waited_ms = self.waited_ms.max(beat.waited_ms);
-        if beat.transport.is_some() {
-            self.transport = beat.transport;
+        self.waited_ms = self.waited_ms.max(heartbeat.waited_ms);
+        if heartbeat.transport.is_some() {
+            self.transport = heartbeat.transport;
         }
-        let is_ahead = beat.acknowledged > self.acknowledged || mutated(Mutation::TakeBackAcknowledged);
-        let is_new = is_ahead && beat.acknowledged.offset <= samples && !mutated(Mutation::ForgetAcknowledged);
+        let is_ahead = heartbeat.acknowledged > self.acknowledged || mutated(Mutation::TakeBackAcknowledged);
+        let is_new = is_ahead && heartbeat.acknowledged.offset <= samples && !mutated(Mutation::ForgetAcknowledged);
         if is_new {
-            self.acknowledged = beat.acknowledged;
+            self.acknowledged = heartbeat.acknowledged;
         }
         // The receipt belongs to the position: a heartbeat that arrives out of order carries an older one.
-        if beat.acknowledged == self.acknowledged {
-            self.receipt = Some(beat.receipt);
+        if heartbeat.acknowledged == self.acknowledged {
+            self.receipt = Some(heartbeat.receipt);
         }
         self.recent.note(now_ms, &(self.acknowledged, self.waited_ms));
         is_new

@@ -50,7 +50,7 @@ pub fn join(rank: u32, world: u32, nonce: u64) -> Join {
 
 /// Returns the heartbeat of a rank that has acknowledged `offset` samples of the first epoch.
 #[must_use]
-pub fn beat(session: u64, rank: u32, nonce: u64, offset: u64) -> RankHeartbeat {
+pub fn heartbeat(session: u64, rank: u32, nonce: u64, offset: u64) -> RankHeartbeat {
     RankHeartbeat {
         session: SessionId(session),
         job: "j".to_owned(),

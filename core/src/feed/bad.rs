@@ -83,7 +83,7 @@ impl BadSampleKind {
     }
 }
 
-/// What the log says about a distinct bad sample.
+/// The log line about a distinct bad sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadSampleNote {
     /// It is the first of its kind: a warning.
@@ -133,7 +133,7 @@ struct JobLedger {
 }
 
 impl JobLedger {
-    /// Counts a distinct sample, and returns what the log says about it: the first of each kind, and one at each power of
+    /// Counts a distinct sample, and returns the log line about it: for the first of each kind, and one at each power of
     /// ten.
     fn note(&mut self, kind: &BadSampleKind) -> BadSampleNote {
         let known = if self.kinds.len() < MAX_KINDS || self.kinds.contains_key(&kind.text) { &kind.text } else { "" };

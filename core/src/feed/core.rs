@@ -41,7 +41,7 @@ pub enum FeedEffect {
         /// Position at which the stream ends.
         position: Position,
     },
-    /// Report that this batch failed, after all batches before it were handed over; the last effect.
+    /// Report that this batch failed, after all batches before it were delivered; the last effect.
     Fail {
         /// Number of the batch.
         sequence: u64,
@@ -76,7 +76,7 @@ pub struct FeedCore {
     slots: Vec<SlotUse>,
     /// Sequence number of the next batch to start filling.
     next_fill: u64,
-    /// Sequence number of the next batch to hand over.
+    /// Sequence number of the next batch to deliver.
     next_hand_over: u64,
     /// Batches that are done while an earlier one is not; never more than there are slots.
     done: BTreeMap<u64, BatchOutcome>,

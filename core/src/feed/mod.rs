@@ -1,4 +1,4 @@
-//! A rank's feed on its worker: the order in which its slots are filled and handed over, and what happens to bad samples.
+//! A rank's feed on its worker: the order in which its slots are filled and sent, and what happens to bad samples.
 
 mod bad;
 mod core;

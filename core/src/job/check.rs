@@ -81,7 +81,7 @@ impl JobKeys<'_> {
         let mut names = BTreeSet::new();
         for column in self.columns {
             if !names.insert(column.name.as_str()) {
-                return Err(wrong(job, format!("column `{}`", column.name), "is there twice"));
+                return Err(wrong(job, format!("column `{}`", column.name), "appears twice"));
             }
             column
                 .check()

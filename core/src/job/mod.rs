@@ -119,7 +119,7 @@ pub enum JobError {
     Value {
         /// The origin of the job, with the line if it is a text: "job file `a.toml`, line 3".
         origin: String,
-        /// The place in the job, and what is wrong there: `column image, ops[0]: resize wants { size = 256 }`.
+        /// The place in the job, and what is wrong there: `column image, ops[0]: resize expects { size = 256 }`.
         problem: String,
     },
     /// A key has an invalid value.

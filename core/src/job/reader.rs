@@ -85,7 +85,7 @@ pub(super) fn read<T: DeserializeOwned>(table: &Table) -> Result<T, JobFault> {
 /// What is wrong with a value, without its place.
 #[derive(Debug)]
 enum Wrong {
-    Wants { expected: String, found: String, is_quoted_number: bool },
+    Expects { expected: String, found: String, is_quoted_number: bool },
     Missing(&'static str),
     NoSuchKey { key: String, known: &'static [&'static str] },
     NoSuchName { name: String, known: &'static [&'static str] },
@@ -141,10 +141,10 @@ impl Wrong {
             (_, []) if self.is_within() => (vec![column, place.to_owned()], self.text(place)),
             (_, []) => (vec![column], self.text(place)),
             (_, [Segment::Map { key: step }]) => {
-                let wants = step::wants(step);
+                let expects = step::expects(step);
                 let text = match self {
-                    Self::Wants { found, .. } => format!("{wants}, not {found}"),
-                    Self::Missing(key) => format!("{wants}; `{key}` is missing"),
+                    Self::Expects { found, .. } => format!("{expects}, not {found}"),
+                    Self::Missing(key) => format!("{expects}; `{key}` is missing"),
                     Self::NoSuchKey { key, known } => {
                         format!("{step} has no key `{}`{}", shown(key), meant(key, known, "its keys are"))
                     }
@@ -163,12 +163,12 @@ impl Wrong {
     /// Describes what is wrong with the value of `subject`.
     fn text(&self, subject: &str) -> String {
         match self {
-            Self::Wants { found, .. } if subject == "column" && found == "a table" => {
+            Self::Expects { found, .. } if subject == "column" && found == "a table" => {
                 "write [[column]] with two brackets: a job has a list of columns".to_owned()
             }
-            Self::Wants { expected, found, is_quoted_number } => {
+            Self::Expects { expected, found, is_quoted_number } => {
                 let quotes = if *is_quoted_number { "; leave out the quotes" } else { "" };
-                format!("{subject} wants {expected}, not {found}{quotes}")
+                format!("{subject} expects {expected}, not {found}{quotes}")
             }
             Self::Missing(key) => format!("`{key}` is missing"),
             Self::NoSuchKey { key, known } => {
@@ -254,12 +254,12 @@ fn wanted(expected: &dyn Expected, is_range: bool) -> String {
 }
 
 impl Wrong {
-    fn wants(unexpected: Unexpected<'_>, expected: &dyn Expected, is_range: bool) -> Self {
+    fn expects(unexpected: Unexpected<'_>, expected: &dyn Expected, is_range: bool) -> Self {
         let is_number = |text: &str| text.trim().parse::<f64>().is_ok();
         let expected = wanted(expected, is_range);
         let is_quoted_number =
             matches!(unexpected, Unexpected::Str(text) if is_number(text)) && expected.contains("number");
-        Self::Wants { expected, found: found(unexpected), is_quoted_number }
+        Self::Expects { expected, found: found(unexpected), is_quoted_number }
     }
 }
 
@@ -277,17 +277,17 @@ impl Error for Wrong {
     }
 
     fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::wants(unexpected, expected, false)
+        Self::expects(unexpected, expected, false)
     }
 
     fn invalid_value(unexpected: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::wants(unexpected, expected, true)
+        Self::expects(unexpected, expected, true)
     }
 
     fn invalid_length(length: usize, expected: &dyn Expected) -> Self {
         let entries = if length == 1 { "entry" } else { "entries" };
         let found = format!("{length} {entries}");
-        Self::Wants { expected: wanted(expected, false), found, is_quoted_number: false }
+        Self::Expects { expected: wanted(expected, false), found, is_quoted_number: false }
     }
 
     fn unknown_variant(name: &str, known: &'static [&'static str]) -> Self {
@@ -392,7 +392,7 @@ impl<'de> Deserializer<'de> for Node<'de> {
     }
 }
 
-/// A visitor that refuses every value; its text is what the error says is expected.
+/// A visitor that refuses every value; its text is the expectation in the error.
 struct NoName<'a>(&'a str);
 
 impl<'de> Visitor<'de> for NoName<'_> {

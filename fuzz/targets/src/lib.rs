@@ -22,7 +22,7 @@ pub struct FuzzTarget {
     /// The name of the target and of its folder of inputs.
     pub name: &'static str,
     read: fn(&[u8]),
-    /// Makes valid inputs, from which the fuzzer starts. They are made anew each time, so that they follow the formats.
+    /// Makes valid inputs, from which the fuzzer starts. They are made again each time, so that they follow the formats.
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// The most bytes that it may have in use at once for an empty input.
     max_bytes: u64,

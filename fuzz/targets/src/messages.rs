@@ -146,7 +146,7 @@ fn rank_heartbeat() -> RankHeartbeat {
 
 /// Returns one request of each kind, in an order that a coordinator can follow.
 pub(crate) fn requests() -> Vec<ToCoordinator> {
-    let figures = RankStats {
+    let stats = RankStats {
         session: SessionId(1),
         rank: 0,
         transport: Transport::Local,
@@ -186,7 +186,7 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
             home: home(),
             cores: 4.0,
             draining: false,
-            ranks: vec![figures],
+            ranks: vec![stats],
             stages,
             store: StoreStats::default(),
             bad_samples: vec![bad],
@@ -210,14 +210,14 @@ pub(crate) fn to_coordinator_seeds() -> Vec<Vec<u8>> {
 fn replies() -> Vec<FromCoordinator> {
     let session = session::session();
     vec![
-        FromCoordinator::Heard { beat_ms: 1000, liveness_ms: 5000 },
+        FromCoordinator::Heard { heartbeat_ms: 1000, liveness_ms: 5000 },
         FromCoordinator::Joined {
             session: Box::new(session.clone()),
             reason: StartReason::Beginning,
             home: Some(home()),
-            beat_ms: 1000,
+            heartbeat_ms: 1000,
         },
-        FromCoordinator::RankHeard { home: None, beat_ms: 1000 },
+        FromCoordinator::RankHeard { home: None, heartbeat_ms: 1000 },
         FromCoordinator::Job(Box::new(session.job)),
         FromCoordinator::Status("{}".into()),
         FromCoordinator::Done,

@@ -261,7 +261,7 @@ fn format_of(
         folder.iter().for_each(|object| others.add(object.name, LeftOutReason::NoShard));
         let mut problem = "shards (`*.tar`) or pictures are expected; `--format files` takes other files".to_owned();
         if let Some(words) = others.in_words() {
-            problem.push_str(&format!("; what is there: {words}"));
+            problem.push_str(&format!("; it contains: {words}"));
         }
         let found = others.list();
         if let Some(way) = way_out_of(found.iter().map(|entry| entry.suffix.trim_start_matches('.'))) {

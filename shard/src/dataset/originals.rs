@@ -113,7 +113,7 @@ impl Originals {
     pub(super) fn claim(&self, record: &Record<'_>) -> Option<String> {
         let Some(&number) = self.numbers.get(record.key) else { return Some("has no original".to_owned()) };
         if self.seen[number].swap(true, Relaxed) {
-            return Some("is there twice".to_owned());
+            return Some("appears twice".to_owned());
         }
         let wanted: Vec<String> = match &self.kind {
             OriginalsKind::Files(source) => source.fields(&source.records[number]).map(|(field, _)| field).collect(),

@@ -101,7 +101,7 @@ pub struct VerifyReport {
     pub same_fields: u64,
     /// Number of originals without an annotation, which an annotated dataset leaves out.
     pub left_out: u64,
-    /// What is wrong, in the order of the shards. If it is empty, every byte is as the manifest says.
+    /// What is wrong, in the order of the shards. If it is empty, every byte is as the manifest records.
     pub faults: Vec<VerifyFault>,
 }
 

@@ -1,7 +1,7 @@
 //! Formats: how the bytes of stored objects become records.
 //!
-//! A shard is a space of bytes that holds records. A [`Format`] says which objects those bytes lie in and opens the
-//! shard's index; a [`ShardIndex`] says which records the shard has, which ranges of bytes a record's fields take, and
+//! A shard is a space of bytes that holds records. A [`Format`] knows which objects those bytes lie in and opens the
+//! shard's index; a [`ShardIndex`] lists which records the shard has, which ranges of bytes a record's fields take, and
 //! turns the fetched bytes into a field's content. All else works with these two traits and knows no format by name.
 //!
 //! A new format is a module here and an entry in the table `FORMATS`.

@@ -158,8 +158,8 @@ impl StoreError {
             Self::Denied { .. } => "check the credentials and what they allow",
             Self::Unreachable { .. } => "check the host and port of the URL or of AWS_ENDPOINT, and the network",
             Self::Changed { .. } => {
-                "a dataset does not change: copy the object once more from where the dataset was made, or make the other one a \
-                 dataset in a folder of its own"
+                "a dataset does not change: copy the object again from where the dataset was made, or make the other one a \
+                 dataset in another folder"
             }
             Self::Format { source: FormatError::Newer { .. }, .. } => "update spdl-cluster",
             Self::Format { .. } => "copy the dataset again, or create it again",

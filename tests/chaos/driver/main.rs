@@ -48,7 +48,7 @@ impl Options {
         let mut args = std::env::args().skip(1);
         while let Some(arg) = args.next() {
             let mut number = || {
-                let text = args.next().ok_or_else(|| format!("`{arg}` wants a number"))?;
+                let text = args.next().ok_or_else(|| format!("`{arg}` expects a number"))?;
                 text.parse::<u64>().map_err(|error| format!("`{arg} {text}`: {error}"))
             };
             match arg.as_str() {

@@ -91,9 +91,9 @@ extern "C" fn cuCtxPopCurrent_v2(context: *mut usize) -> Code {
 #[unsafe(no_mangle)]
 extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Code {
     call("cuMemGetInfo_v2", |state| {
-        let figures = state.memory.figures(state.current()?);
-        give(free, figures.0)?;
-        give(total, figures.1)
+        let sizes = state.memory.sizes(state.current()?);
+        give(free, sizes.0)?;
+        give(total, sizes.1)
     })
 }
 

@@ -25,7 +25,7 @@ impl StandInMemory {
     }
 
     /// Returns the free bytes and the total bytes.
-    pub(crate) fn figures(&self, device: usize) -> (usize, usize) {
+    pub(crate) fn sizes(&self, device: usize) -> (usize, usize) {
         (self.bytes - lock(&self.used)[device], self.bytes)
     }
 

@@ -3,5 +3,5 @@
 
 pub mod checks;
 pub mod feed;
-pub mod figures;
+pub mod measurements;
 pub mod raw;

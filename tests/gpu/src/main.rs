@@ -9,7 +9,7 @@ use spdl_gpu::{Device, DeviceError};
 use spdl_gpu_tests::{
     checks,
     feed::{FeedConfig, Refill, SlotMemory},
-    figures,
+    measurements,
     raw::TrainerContext,
 };
 
@@ -106,7 +106,7 @@ fn run(args: &CheckArgs, device: &Device, trainer: &TrainerContext) -> (Vec<Chec
         rows.push(CheckResult { name, result: result.map(|(text, _)| text), is_reached });
     };
     let rounds = if args.quick { 1 } else { args.rounds };
-    let result = figures::bandwidth(device, trainer, config, rounds).map(|(copy, processor)| {
+    let result = measurements::bandwidth(device, trainer, config, rounds).map(|(copy, processor)| {
         let ratio = copy.loader_gb_s / copy.bare_gb_s;
         figures["batch_bytes"] = json!(copy.batch_bytes);
         figures["bare_gb_s"] = json!(copy.bare_gb_s);
@@ -133,7 +133,7 @@ fn run(args: &CheckArgs, device: &Device, trainer: &TrainerContext) -> (Vec<Chec
     for (name, key, normalise) in
         [("step with loader", "step", None), ("step with loader and kernel", "step_with_kernel", case)]
     {
-        let result = figures::overlap(device, trainer, config, normalise, step_ms, rounds).map(|steps| {
+        let result = measurements::overlap(device, trainer, config, normalise, step_ms, rounds).map(|steps| {
             let ratio = steps.loader_ms / steps.cached_ms;
             figures[key] = json!({ "cached_ms": steps.cached_ms, "loader_ms": steps.loader_ms, "ratio": ratio });
             let (loader, cached) = (steps.loader_ms, steps.cached_ms);

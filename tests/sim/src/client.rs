@@ -39,7 +39,7 @@ pub(crate) struct SimClient {
     /// The era of the last answer that gave a session; the core may not have read the answer yet.
     answered_era: u32,
     links: BTreeMap<LinkId, LinkEnd>,
-    /// Batches that arrived and are not handed over yet.
+    /// Batches that arrived and are not delivered yet.
     pending: BTreeMap<(LinkId, u32), SlotBatch>,
     ready: VecDeque<ReadyItem>,
     /// Batches that the trainer holds.

@@ -110,7 +110,7 @@ impl World {
     pub(crate) fn end_lead(&mut self, at: usize) {
         let Some(lead) = self.coordinators[at].lead.take() else { return };
         for Reply { conn, id, .. } in lead.writer.into_replies() {
-            self.coverage.count("answer_dropped_as_its_coordinator_was_deposed");
+            self.coverage.count("answer_dropped_as_its_coordinator_lost_the_lease");
             self.answer_not_leader(at, conn, id);
         }
     }
@@ -297,7 +297,7 @@ impl World {
     /// Sends a reply, if this coordinator still leads.
     pub(crate) fn give(&mut self, at: usize, Reply { conn, id, body, asked, .. }: Reply) {
         if !self.leads(at) && !mutated(Mutation::AnswerDeposed) {
-            self.coverage.count("answer_dropped_as_its_coordinator_was_deposed");
+            self.coverage.count("answer_dropped_as_its_coordinator_lost_the_lease");
             return self.answer_not_leader(at, conn, id);
         }
         let coordinator = &self.coordinators[at];
@@ -307,7 +307,7 @@ impl World {
                 return self
                     .fail(format!("coordinator {at} answers in term {term}; {} is the latest", self.latest_term));
             }
-            self.coverage.count("deposed_coordinator_answered_as_its_clock_stood_still");
+            self.coverage.count("old_leader_answered_as_its_clock_stood_still");
         }
         if term == self.latest_term
             && let Err(problem) = self.on_reported_bad(asked, &body)

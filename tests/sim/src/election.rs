@@ -233,7 +233,7 @@ impl World {
             }
             (ElectionStep::Renew, EtcdAnswer::Gone) => {
                 if self.lease_is_valid(at) {
-                    self.coverage.count("coordinator_was_deposed_while_it_believed_that_it_led");
+                    self.coverage.count("coordinator_lost_its_lease_while_it_believed_that_it_led");
                 }
                 self.lose(at);
             }
@@ -257,7 +257,7 @@ impl World {
             return self.on_written(at);
         }
         if !self.lease_is_valid(at) {
-            return self.on_deposed_write(at);
+            return self.on_old_leader_write(at);
         }
         match fence {
             Some(fence) => self.store(at, Storing::Commit, Question::Commit { term, fence, changes }),
@@ -287,10 +287,10 @@ impl World {
             }
             (Storing::Commit, EtcdAnswer::Unmet { .. }) => {
                 if self.lease_is_valid(at) {
-                    self.coverage.count("coordinator_was_deposed_while_it_believed_that_it_led");
+                    self.coverage.count("coordinator_lost_its_lease_while_it_believed_that_it_led");
                 }
                 self.candidacy(at).leadership.as_mut().expect("it was just found").until_ms = 0;
-                self.on_deposed_write(at);
+                self.on_old_leader_write(at);
             }
             _ => {
                 fence(self, None);

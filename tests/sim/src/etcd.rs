@@ -232,7 +232,7 @@ impl World {
         let etcd = self.etcd.as_mut().expect("coordinators share it");
         let held = etcd.leader.map(|leader| leader.term);
         if held != Some(term) && !mutated(Mutation::WriteDeposed) {
-            self.coverage.count("write_of_a_deposed_coordinator_refused");
+            self.coverage.count("write_of_an_old_leader_refused");
             return EtcdAnswer::Unmet { term: held };
         }
         if etcd.fence != fence && !mutated(Mutation::WriteLate) {

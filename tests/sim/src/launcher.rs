@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// Handles a rank that was told that its job is gone: the job is submitted again, or the run given up.
+    /// Handles a rank that got the error that its job was removed: the job is submitted again, or the run given up.
     pub(crate) fn job_removed(&mut self, client: usize) {
         let launcher = self.clients[client].launcher;
         let job = self.scenario.runs[launcher].0;

@@ -89,7 +89,7 @@ struct Submitted {
     decisions: u64,
 }
 
-/// Whether a job exists, as far as the admin was told.
+/// Whether a job exists, according to the answers to the admin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Fate {
     /// A change was decided and not yet confirmed, or the state was lost.
@@ -290,7 +290,7 @@ impl Oracle {
         }
     }
 
-    /// Records that the admin was told that its request is done.
+    /// Records that the admin got the answer that its request is done.
     pub(crate) fn on_job_error(&mut self, job: &str, is_removal: bool, now_us: u64) {
         let submitted = self.jobs.entry(job.to_owned()).or_default();
         submitted.fate = if is_removal { Fate::Removed { since_us: now_us } } else { Fate::There };

@@ -1,6 +1,6 @@
 //! A worker's shell: ranks that attach, a store that may be down, heartbeats to the coordinator.
 
-mod beats;
+mod heartbeats;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -53,16 +53,16 @@ pub(crate) struct SimWorker {
     /// The bad samples in the heartbeat in progress.
     told: Vec<ReportedBadSample>,
     failures: u32,
-    beating: Beating,
+    heartbeat_state: HeartbeatState,
     shutdown: Shutdown,
     /// Only the latest timer of each kind counts: one for heartbeats, one for leaving.
-    beat_timer: u64,
+    heartbeat_timer: u64,
     leave_timer: u64,
 }
 
 /// The state of the task that sends heartbeats, one at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Beating {
+enum HeartbeatState {
     /// A heartbeat was sent and not answered yet.
     Asking {
         is_draining: bool,
@@ -124,9 +124,9 @@ impl SimWorker {
             bad: BadLedger::default(),
             told: Vec::new(),
             failures: 0,
-            beating: Beating::Ended,
+            heartbeat_state: HeartbeatState::Ended,
             shutdown: Shutdown::Running,
-            beat_timer: 0,
+            heartbeat_timer: 0,
             leave_timer: 0,
         }
     }
@@ -160,9 +160,9 @@ impl World {
         state.bad = BadLedger::default();
         state.told.clear();
         state.failures = 0;
-        state.beating = Beating::BackingOff;
+        state.heartbeat_state = HeartbeatState::BackingOff;
         state.shutdown = Shutdown::Running;
-        self.beat_after(worker, 100, Beating::BackingOff);
+        self.heartbeat_after(worker, 100, HeartbeatState::BackingOff);
     }
 
     pub(crate) fn kill_worker(&mut self, worker: usize) {
@@ -195,7 +195,7 @@ impl World {
             Shutdown::Announced => (Shutdown::Closing, CLOSE_US),
             Shutdown::Closing => {
                 self.workers[worker].shutdown = Shutdown::Gone;
-                self.workers[worker].beating = Beating::Ended;
+                self.workers[worker].heartbeat_state = HeartbeatState::Ended;
                 let leave = ToCoordinator::WorkerLeave { worker: self.workers[worker].id };
                 self.ask_nothing_more(target);
                 self.ask(target, leave);
@@ -231,11 +231,12 @@ impl World {
     pub(crate) fn worker_input(&mut self, worker: usize, input: ProcessInput) {
         let target = Target::Worker(worker);
         match input {
-            ProcessInput::Beat { timer } => {
+            ProcessInput::Heartbeat { timer } => {
                 let state = &self.workers[worker];
-                let is_due = matches!(state.beating, Beating::Resting { .. } | Beating::BackingOff);
-                if is_due && timer == state.beat_timer {
-                    self.beat(worker);
+                let is_due =
+                    matches!(state.heartbeat_state, HeartbeatState::Resting { .. } | HeartbeatState::BackingOff);
+                if is_due && timer == state.heartbeat_timer {
+                    self.heartbeat(worker);
                 }
             }
             ProcessInput::AnswerTimeout { id } => self.answer_timed_out(target, id),

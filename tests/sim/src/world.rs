@@ -71,7 +71,7 @@ pub(crate) enum ProcessInput {
     EtcdAnswer { call: u64, answer: Box<EtcdAnswer> },
     EtcdTimeout { call: u64 },
     // For a worker.
-    Beat { timer: u64 },
+    Heartbeat { timer: u64 },
     Leave { timer: u64 },
     Opened { conn: ConnId },
     FillDone { conn: ConnId, sequence: u64, attempts: u32 },

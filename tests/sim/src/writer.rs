@@ -210,7 +210,7 @@ impl World {
     }
 
     /// Handles a write that was rejected because another coordinator leads and continues from what was written.
-    pub(crate) fn on_deposed_write(&mut self, at: usize) {
+    pub(crate) fn on_old_leader_write(&mut self, at: usize) {
         self.writer(at).refused.clear();
         self.settle_writes(at, Err("another coordinator leads".to_owned()));
         self.write_next(at);

@@ -44,7 +44,7 @@ pub struct Peer {
 }
 
 /// The first message of a server, on its own stream, once it has accepted the client's certificate and role. In TLS 1.3
-/// the client's handshake completes before the server has checked the client's certificate; this message tells
+/// the client's handshake completes before the server has checked the client's certificate; this message informs
 /// [`connect`] that it was accepted.
 #[derive(Debug, Serialize, Deserialize)]
 struct Welcome;

@@ -311,11 +311,13 @@ fn refusal() -> impl Strategy<Value = Refusal> {
 
 pub(crate) fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
     prop_oneof![
-        (any::<u64>(), any::<u64>()).prop_map(|(beat_ms, liveness_ms)| FromCoordinator::Heard { beat_ms, liveness_ms }),
-        (session(), reason(), option::of(home()), any::<u64>()).prop_map(|(session, reason, home, beat_ms)| {
-            FromCoordinator::Joined { session: Box::new(session), reason, home, beat_ms }
+        (any::<u64>(), any::<u64>())
+            .prop_map(|(heartbeat_ms, liveness_ms)| FromCoordinator::Heard { heartbeat_ms, liveness_ms }),
+        (session(), reason(), option::of(home()), any::<u64>()).prop_map(|(session, reason, home, heartbeat_ms)| {
+            FromCoordinator::Joined { session: Box::new(session), reason, home, heartbeat_ms }
         }),
-        (option::of(home()), any::<u64>()).prop_map(|(home, beat_ms)| FromCoordinator::RankHeard { home, beat_ms }),
+        (option::of(home()), any::<u64>())
+            .prop_map(|(home, heartbeat_ms)| FromCoordinator::RankHeard { home, heartbeat_ms }),
         job().prop_map(|job| FromCoordinator::Job(Box::new(job))),
         text().prop_map(FromCoordinator::Status),
         Just(FromCoordinator::Done),

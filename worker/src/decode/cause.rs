@@ -19,7 +19,7 @@ pub struct BadSampleCause {
 
 impl BadSampleCause {
     /// Returns the kind of the fault, without the details of this sample, so that equal faults of several samples have equal
-    /// kinds. `has_good` says whether the feed has decoded any good sample.
+    /// kinds. `has_good`: whether the feed has decoded any good sample.
     pub(crate) fn kind(&self, has_good: bool) -> BadSampleKind {
         let question = match &self.problem {
             BadSampleProblem::Missing { fields } if !has_good => {

@@ -95,7 +95,7 @@ impl ImageAxis {
     }
 
     /// Crops like torchvision's `center_crop`: padding is half the difference, rounded down; cuts are at half of it,
-    /// ties to even. `mirrored` says that the canvas is read from its end.
+    /// ties to even. With `mirrored`, the canvas is read from its end.
     fn center(&mut self, size: u32, mirrored: bool) {
         if size <= self.size {
             let spare = self.size - size;

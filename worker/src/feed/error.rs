@@ -167,7 +167,7 @@ pub enum FeedError {
         /// Number of the slot.
         slot: u32,
     },
-    /// A decoding thread panicked; the log says where.
+    /// A decoding thread panicked; the log names the place.
     #[error("a decoding thread panicked on a batch of job `{job}`; the worker's log names the place")]
     Panicked {
         /// Name of the job.

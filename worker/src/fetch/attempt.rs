@@ -129,7 +129,7 @@ impl RequestTarget<'_> {
     }
 }
 
-/// Returns whether the transport failed: no answer came, or one that says that the store is busy.
+/// Returns whether the transport failed: no answer came, or the answer that the store is busy.
 fn is_of_transport(error: &object_store::Error) -> bool {
     let mut next = error.source();
     while let Some(error) = next {

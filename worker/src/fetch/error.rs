@@ -82,7 +82,7 @@ fn remedy_of_refusal(role: ObjectRole, source: &object_store::Error) -> String {
 
 const fn remedy(role: ObjectRole) -> &'static str {
     match role {
-        ObjectRole::Shard => "copy it once more from where the dataset was made",
+        ObjectRole::Shard => "copy it again from where the dataset was made",
         ObjectRole::File => "put the old file back, or index the dataset again and give the job a new name",
     }
 }

@@ -28,7 +28,7 @@ impl fmt::Display for RetryingStore {
 }
 
 fn generic(problem: String) -> Error {
-    Error::Generic { store: "patient", source: problem.into() }
+    Error::Generic { store: "retrying", source: problem.into() }
 }
 
 #[async_trait::async_trait]

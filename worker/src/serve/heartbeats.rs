@@ -63,10 +63,10 @@ impl Heartbeats {
         let mut refused = None;
         let mut draining = self.draining.subscribe();
         loop {
-            let beat = self.beat(*draining.borrow_and_update() != Draining::No);
-            let is_draining = beat.draining;
-            let bad_samples_sent = beat.bad_samples.len();
-            match coordinator_client.ask(&ToCoordinator::WorkerHeartbeat(beat), TIMEOUT).await {
+            let heartbeat = self.heartbeat(*draining.borrow_and_update() != Draining::No);
+            let is_draining = heartbeat.draining;
+            let bad_samples_sent = heartbeat.bad_samples.len();
+            match coordinator_client.ask(&ToCoordinator::WorkerHeartbeat(heartbeat), TIMEOUT).await {
                 Ok(reply) => {
                     if is_loss_logged {
                         tracing::info!(coordinators = %coordinator_client.coordinators(), "reached a coordinator again");
@@ -119,7 +119,7 @@ impl Heartbeats {
         (Duration::from_millis(pause_ms.clamp(*HEARTBEAT_MS.start(), *HEARTBEAT_MS.end())), refusal)
     }
 
-    fn beat(&self, draining: bool) -> WorkerHeartbeat {
+    fn heartbeat(&self, draining: bool) -> WorkerHeartbeat {
         WorkerHeartbeat {
             home: self.home.clone(),
             cores: self.resources.budget().cores,
@@ -143,7 +143,7 @@ impl Heartbeats {
         let leave = ToCoordinator::WorkerLeave { worker: self.home.worker };
         match self.coordinator_client.lock().await.ask(&leave, TIMEOUT).await {
             Ok(_) => tracing::debug!("left the cluster"),
-            Err(error) => tracing::debug!(%error, "left without a goodbye"),
+            Err(error) => tracing::debug!(%error, "left; no coordinator could be notified"),
         }
     }
 }
@@ -165,8 +165,8 @@ fn read_reply(reply: FromCoordinator, bad_samples_sent: usize) -> HeartbeatReply
         refusal: Some(cause),
     };
     match reply {
-        FromCoordinator::Heard { beat_ms, .. } => {
-            let pause_ms = if bad_samples_sent == BAD_PER_HEARTBEAT { *HEARTBEAT_MS.start() } else { beat_ms };
+        FromCoordinator::Heard { heartbeat_ms, .. } => {
+            let pause_ms = if bad_samples_sent == BAD_PER_HEARTBEAT { *HEARTBEAT_MS.start() } else { heartbeat_ms };
             HeartbeatReply { is_accepted: true, are_bad_kept: true, pause_ms, refusal: None }
         }
         // The coordinator got the heartbeat but could not store the bad samples, so they are sent again.
@@ -187,7 +187,7 @@ mod tests {
         let HeartbeatReply { is_accepted, are_bad_kept, pause_ms, refusal } = read_reply(full, 3);
         assert!(is_accepted && !are_bad_kept && pause_ms == REFUSED_MS, "a worker that ends need not wait");
         assert!(refusal.unwrap().contains("the disk is full"));
-        assert!(read_reply(FromCoordinator::Heard { beat_ms: 7, liveness_ms: 9 }, 3).are_bad_kept);
+        assert!(read_reply(FromCoordinator::Heard { heartbeat_ms: 7, liveness_ms: 9 }, 3).are_bad_kept);
         assert!(!read_reply(FromCoordinator::Done, 0).is_accepted);
     }
 }

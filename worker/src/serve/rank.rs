@@ -16,7 +16,7 @@ use crate::feed::{FeedEvent, FeedRequest, FeedView, RankFeed, Resources, SlabKin
 /// Maximum number of unanswered questions of one client; no further message is read before one is answered.
 const QUESTIONS: usize = 4;
 
-/// Limit for sending the last message, which tells a client why it is not served any longer.
+/// Limit for sending the last message, which gives a client the reason why it is no longer served.
 const LAST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The reason why the service of a rank ended.

@@ -212,7 +212,7 @@ impl TestCoordinator {
             let _ = out.send(message);
             std::future::ready(match is_answered {
                 Ok(_) => FromCoordinator::Done,
-                Err(_) => FromCoordinator::Heard { beat_ms: 20, liveness_ms: 1000 },
+                Err(_) => FromCoordinator::Heard { heartbeat_ms: 20, liveness_ms: 1000 },
             })
         };
         let task = tokio::spawn(async move {
@@ -232,10 +232,10 @@ impl TestCoordinator {
         tokio::time::timeout(LONG, self.heard.recv()).await.expect("a message within a minute").unwrap()
     }
 
-    async fn beat_with(&mut self, wanted: impl Fn(&WorkerHeartbeat) -> bool) -> WorkerHeartbeat {
+    async fn heartbeat_with(&mut self, wanted: impl Fn(&WorkerHeartbeat) -> bool) -> WorkerHeartbeat {
         loop {
             match self.next().await {
-                ToCoordinator::WorkerHeartbeat(beat) if wanted(&beat) => return beat,
+                ToCoordinator::WorkerHeartbeat(heartbeat) if wanted(&heartbeat) => return heartbeat,
                 ToCoordinator::WorkerHeartbeat(_) => {}
                 other => panic!("{other:?}"),
             }
@@ -251,13 +251,13 @@ async fn heartbeats_report_ranks_and_each_bad_sample_until_it_is_acknowledged() 
     let worker = Worker::start(cluster.settings(coordinator.address), means.clone()).await.unwrap();
     let mut client = cluster.attach(&worker, "here", wish(fixture.session(1), 0)).await.unwrap();
     client.drain(&mut BTreeMap::new()).await;
-    let told = coordinator.beat_with(|beat| !beat.bad_samples.is_empty()).await;
+    let told = coordinator.heartbeat_with(|heartbeat| !heartbeat.bad_samples.is_empty()).await;
     assert_eq!((told.bad_samples[0].key.as_str(), told.home.worker), ("000005", worker.home().worker));
     until("it was heard", || means.bad_samples(1).is_empty()).await;
-    let beat = coordinator.beat_with(|beat| beat.bad_samples.is_empty()).await;
-    assert_eq!((beat.ranks.len(), beat.ranks[0].transport), (1, Transport::Local));
+    let heartbeat = coordinator.heartbeat_with(|heartbeat| heartbeat.bad_samples.is_empty()).await;
+    assert_eq!((heartbeat.ranks.len(), heartbeat.ranks[0].transport), (1, Transport::Local));
     assert_eq!(
-        beat.stages.iter().map(|stats| &stats.stage).collect::<Vec<_>>(),
+        heartbeat.stages.iter().map(|stats| &stats.stage).collect::<Vec<_>>(),
         [&Stage::Fetch, &Stage::Decode, &Stage::Batch]
     );
 }
@@ -267,7 +267,7 @@ async fn serving_goes_on_while_the_coordinator_is_away() {
     let (cluster, fixture) = (TestCluster::new(), FeedFixture::new(&[], JOB));
     let mut coordinator = TestCoordinator::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 0);
     let worker = Worker::start(cluster.settings(coordinator.address), resources(PLENTY, None)).await.unwrap();
-    coordinator.beat_with(|_| true).await;
+    coordinator.heartbeat_with(|_| true).await;
     let mut is_accepted = worker.is_accepted();
     tokio::time::timeout(LONG, is_accepted.wait_for(|heard| *heard)).await.unwrap().unwrap();
     coordinator.task.abort();
@@ -282,7 +282,7 @@ async fn a_worker_that_leaves_drains_and_notifies_the_coordinator_and_its_client
     let (cluster, fixture) = (TestCluster::new(), FeedFixture::new(&[], JOB));
     let mut coordinator = TestCoordinator::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 0);
     let worker = Worker::start(cluster.settings(coordinator.address), resources(PLENTY, None)).await.unwrap();
-    coordinator.beat_with(|_| true).await;
+    coordinator.heartbeat_with(|_| true).await;
     let mut clients = Vec::new();
     for (rank, node) in [(0, "here"), (1, "there")] {
         clients.push(cluster.attach(&worker, node, wish(fixture.session(2), rank)).await.unwrap());
@@ -297,10 +297,10 @@ async fn a_worker_that_leaves_drains_and_notifies_the_coordinator_and_its_client
         }
     };
     let (home, ()) = tokio::join!(leaving, hear);
-    coordinator.beat_with(|beat| beat.draining).await;
+    coordinator.heartbeat_with(|heartbeat| heartbeat.draining).await;
     loop {
         match coordinator.next().await {
-            ToCoordinator::WorkerHeartbeat(beat) => assert!(beat.draining, "it does not change its mind"),
+            ToCoordinator::WorkerHeartbeat(heartbeat) => assert!(heartbeat.draining, "it does not change its mind"),
             ToCoordinator::WorkerLeave { worker } => break assert_eq!(worker, home.worker),
             other => panic!("{other:?}"),
         }

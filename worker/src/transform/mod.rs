@@ -119,7 +119,7 @@ impl Transforms {
 }
 
 /// The permission of one feed to call its job's functions. When the last lease is dropped, the processes end, so that
-/// later processes import the modules anew.
+/// later processes import the modules again.
 #[derive(Debug)]
 pub(crate) struct Lease {
     transforms: Arc<Transforms>,

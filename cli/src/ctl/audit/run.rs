@@ -248,7 +248,7 @@ fn print(verdict: &Verdict) -> Result<(), CtlError> {
     let bad = report::count(verdict.bad_samples, "bad sample", "bad samples");
     outln!("{of_run}job `{job}`: {epochs}, {bad}")?;
     for session in &verdict.sessions {
-        let count = |figure: fn(&RankVerdict) -> u64| report::grouped(session.ranks.iter().map(figure).sum());
+        let count = |value_of: fn(&RankVerdict) -> u64| report::grouped(session.ranks.iter().map(value_of).sum());
         let joined = session.ranks.len() as u64;
         let ranks = match u64::from(session.world) {
             world if world == joined => report::count(world, "rank", "ranks"),

@@ -46,7 +46,7 @@ pub(super) struct DemoCluster {
     servers: Vec<DemoProcess>,
 }
 
-/// This program, told to end with its parent.
+/// This program, which ends with its parent.
 pub(super) fn program() -> Result<Command, CtlError> {
     let mut command = Command::new(std::env::current_exe().map_err(CtlError::Runtime)?);
     command.arg("--die-with-parent").stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
@@ -64,7 +64,7 @@ impl DemoCluster {
         Ok(cluster)
     }
 
-    /// Starts a worker that says it is on `node`.
+    /// Starts a worker on the node that is named `node`.
     pub(super) async fn start_worker(&mut self, name: &str, node: &str) -> Result<ClusterReady, CtlError> {
         let mut command = program()?;
         command.args(["worker", "--name", name, "--coord", &self.coordinator_addr, "--listen", "127.0.0.1:0"]);
@@ -113,7 +113,7 @@ impl DemoCluster {
         }
     }
 
-    /// Ends the process `name` with SIGKILL, as a crash or the kernel for want of memory does.
+    /// Ends the process `name` with SIGKILL, as the kernel does when memory runs out.
     pub(super) fn kill(&self, name: &str) -> Result<(), CtlError> {
         let server = self.servers.iter().find(|server| server.name == name).expect("it was started");
         server.signal(Signal::KILL).map_err(|error| CtlError::Runtime(error.into()))

@@ -41,7 +41,7 @@ pub(crate) struct DemoArgs {
     /// Samples per step over all four ranks.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(4..))]
     global_batch: u32,
-    /// Prints the figures as one line of JSON, and no progress bars.
+    /// Prints the statistics as one line of JSON, and no progress bars.
     #[arg(long)]
     json: bool,
 }

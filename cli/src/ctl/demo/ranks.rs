@@ -24,7 +24,7 @@ use crate::ctl::{CtlError, progress::samples_bar, tally::PullReport};
 const NODES: [&str; WORLD as usize] = ["demo-node-a", "demo-node-a", "demo-node-c", "demo-node-c"];
 const LABELS: [&str; WORLD as usize] = ["rank 0", "rank 1", "rank 2", "rank 3"];
 
-/// A line of `pull --json --progress`: figures on the way, or the report at the end.
+/// A line of `pull --json --progress`: statistics on the way, or the report at the end.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum RankLine {
@@ -139,7 +139,7 @@ async fn pull(
                 let now = RankProgress { samples: progress, home, is_done: false };
                 ranks.send_modify(|ranks| ranks[rank as usize] = now);
             }
-            RankLine::Report(figures) => report = Some(*figures),
+            RankLine::Report(last) => report = Some(*last),
         }
     }
     child.wait().await.map_err(|error| failed(error.to_string()))?;

@@ -61,7 +61,7 @@ pub(crate) struct ReplayArgs {
     /// python3.
     #[arg(long, env = "SPDL_PYTHON", value_name = "PATH")]
     python: Option<PathBuf>,
-    /// Prints the figures, the receipt and the content digest as one line of JSON.
+    /// Prints the statistics, the receipt and the content digest as one line of JSON.
     #[arg(long)]
     json: bool,
 }

@@ -18,7 +18,7 @@ fn an_answer_that_was_under_way_when_the_home_was_lost_is_followed_by_another_qu
     );
     assert_eq!(rank.heard(Some(home(1))), [], "the old answer");
     let effects = rank.wake();
-    assert_eq!(beat_of(&effects).unreachable, Some(WorkerId(1)));
+    assert_eq!(heartbeat_of(&effects).unreachable, Some(WorkerId(1)));
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_coordinator_that_forgot_the_session_is_joined_again_from_its_start_without_
     assert_eq!((join.start, join.global_batch, join.nonce), (Start::At(Position::START), Some(24), 42));
     assert_eq!(rank.joined(Session { id: SessionId(8), ..session() }, Some(home(1))), []);
     assert_eq!(rank.filled(L0, 1, 1, 24), [SessionEffect::HandOver { link: L0, slot: 1 }]);
-    assert_eq!(beat_of(&rank.wake()).session, SessionId(8));
+    assert_eq!(heartbeat_of(&rank.wake()).session, SessionId(8));
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_coordinator_that_goes_away_stops_no_batch_and_shows_in_the_wait_reason() {
 fn a_heartbeat_carries_the_wait_in_progress() {
     let mut rank = TestRank::attached();
     rank.core.waited(1_500);
-    assert_eq!(beat_of(&rank.wake()).waited_ms, 1_500);
+    assert_eq!(heartbeat_of(&rank.wake()).waited_ms, 1_500);
 }
 
 #[test]
@@ -123,8 +123,8 @@ fn closing_reports_the_last_position_and_sends_nothing_more() {
     let effects = rank.on(SessionEvent::Close);
     assert_eq!(effects[0], SessionEffect::Detach { link: L0 });
     assert!(matches!(effects[1], SessionEffect::Ask(ToCoordinator::RankLeave(_))));
-    let beat = beat_of(&effects);
-    assert_eq!((beat.acknowledged, beat.receipt, beat.waited_ms), (at(24), Receipt(5), 8));
+    let heartbeat = heartbeat_of(&effects);
+    assert_eq!((heartbeat.acknowledged, heartbeat.receipt, heartbeat.waited_ms), (at(24), Receipt(5), 8));
     assert_eq!(rank.heard(Some(home(2))), []);
     assert_eq!(rank.core.wake_ms(), None);
 }
@@ -148,7 +148,7 @@ fn requests_to_a_coordinator_that_does_not_answer_back_off() {
     rank.on(SessionEvent::Unanswered { cause: "away".into() });
     rank.wake();
     rank.heard(Some(home(1)));
-    assert_eq!(rank.core.wake_ms(), Some(rank.now_ms + 1_000), "once it has answered, beats go on");
+    assert_eq!(rank.core.wake_ms(), Some(rank.now_ms + 1_000), "once it has answered, heartbeats go on");
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn the_first_rank_logs_where_its_session_starts_and_why() {
     let session = Box::new(Session { start: at(48), ..session() });
     rank.core.handle(
         0,
-        SessionEvent::Answered(Box::new(FromCoordinator::Joined { session, reason, home: None, beat_ms: 1_000 })),
+        SessionEvent::Answered(Box::new(FromCoordinator::Joined { session, reason, home: None, heartbeat_ms: 1_000 })),
     );
     let said = rank
         .effects()

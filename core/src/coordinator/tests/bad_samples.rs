@@ -4,7 +4,7 @@ use crate::{
     SampleId,
     coordinator::{
         Change,
-        testing::{bad_sample, beat, join, worker},
+        testing::{bad_sample, heartbeat, join, worker},
         tests::world::CoordinatorWorld,
     },
     messages::{BadSample, Refusal, WorkerHeartbeat},
@@ -35,9 +35,11 @@ fn above_the_fraction_the_job_fails_and_its_ranks_get_the_reason() {
     let id = world.join(join(0, 2, 1));
     let ten: Vec<u64> = (0..10).collect();
     report(&mut world, &ten);
-    world.beat(beat(id, 0, 1, 96)).expect("10 of 10000 is not above 0.001");
+    world.heartbeat(heartbeat(id, 0, 1, 96)).expect("10 of 10000 is not above 0.001");
     report(&mut world, &[11]);
-    let Err(Refusal::JobFailed { job, cause }) = world.beat(beat(id, 0, 1, 192)) else { panic!("it goes on") };
+    let Err(Refusal::JobFailed { job, cause }) = world.heartbeat(heartbeat(id, 0, 1, 192)) else {
+        panic!("it goes on")
+    };
     assert_eq!(job, "j");
     for part in ["11 of 10000", "0.0011", "sample 0 in shard `train-0.tar`, key `n01/0`: ends after 12 bytes"] {
         assert!(cause.contains(part), "{part}: {cause}");

@@ -4,7 +4,7 @@ use crate::{
     Position,
     coordinator::{
         Change, MAX_WORKERS,
-        testing::{beat, join, worker},
+        testing::{heartbeat, join, worker},
         tests::world::CoordinatorWorld,
     },
     messages::{
@@ -16,7 +16,7 @@ use crate::{
 fn seconds(world: &mut CoordinatorWorld, seconds: u32, workers: &[WorkerHeartbeat]) {
     for _ in 0..seconds {
         world.pass_ms(1_000);
-        workers.iter().for_each(|beat| drop(world.worker(beat.clone())));
+        workers.iter().for_each(|heartbeat| drop(world.worker(heartbeat.clone())));
     }
 }
 
@@ -28,13 +28,13 @@ fn sessions_written(world: &CoordinatorWorld) -> usize {
 fn a_heartbeat_that_was_overtaken_takes_back_neither_position_nor_receipt() {
     let mut world = CoordinatorWorld::new();
     world.join(join(0, 1, 10));
-    world.beat(beat(1, 0, 10, 192)).unwrap();
-    world.beat(beat(1, 0, 10, 96)).unwrap();
+    world.heartbeat(heartbeat(1, 0, 10, 192)).unwrap();
+    world.heartbeat(heartbeat(1, 0, 10, 96)).unwrap();
     let status = world.core.status();
     let rank = &status.sessions[0].ranks[0];
     assert_eq!(
         (rank.position, rank.receipt.clone()),
-        (Position::new(0, 192), Some(beat(1, 0, 10, 192).receipt.to_string()))
+        (Position::new(0, 192), Some(heartbeat(1, 0, 10, 192).receipt.to_string()))
     );
 }
 
@@ -42,15 +42,15 @@ fn a_heartbeat_that_was_overtaken_takes_back_neither_position_nor_receipt() {
 fn heartbeats_of_a_rank_that_keeps_its_position_write_nothing() {
     let mut world = CoordinatorWorld::new();
     world.join(join(0, 1, 10));
-    world.beat(beat(1, 0, 10, 96)).unwrap();
+    world.heartbeat(heartbeat(1, 0, 10, 96)).unwrap();
     world.pass_ms(2_000);
     let before = sessions_written(&world);
     for _ in 0..10 {
-        world.beat(beat(1, 0, 10, 96)).unwrap();
+        world.heartbeat(heartbeat(1, 0, 10, 96)).unwrap();
         world.pass_ms(2_000);
     }
     assert_eq!(sessions_written(&world), before);
-    world.beat(beat(1, 0, 10, 192)).unwrap();
+    world.heartbeat(heartbeat(1, 0, 10, 192)).unwrap();
     world.pass_ms(2_000);
     assert_eq!(sessions_written(&world), before + 1);
 }
@@ -60,7 +60,7 @@ fn a_position_is_written_in_time_though_the_clock_steps_back() {
     let mut world = CoordinatorWorld::new();
     world.join(join(0, 1, 10));
     world.pass_ms(5_000);
-    world.beat(beat(1, 0, 10, 96)).unwrap();
+    world.heartbeat(heartbeat(1, 0, 10, 96)).unwrap();
     let before = sessions_written(&world);
     world.core.handle_tick(world.now_ms - 3_000);
     world.carry_out();
@@ -72,7 +72,7 @@ fn a_position_behind_the_last_sample_is_ignored_and_the_last_one_counts() {
     let mut world = CoordinatorWorld::new();
     world.join(join(0, 1, 10));
     for (offset, believed) in [(10_001, 0), (10_000, 10_000)] {
-        world.beat(beat(1, 0, 10, offset)).unwrap();
+        world.heartbeat(heartbeat(1, 0, 10, offset)).unwrap();
         assert_eq!(world.core.status().sessions[0].ranks[0].position, Position::new(0, believed));
     }
 }
@@ -86,11 +86,11 @@ fn a_rank_that_was_placed_just_now_is_not_moved_to_a_worker_that_is_back() {
     let (_, home) = world.try_join(Join { node: NodeId("a".into()), ..join(0, 1, 10) }).unwrap();
     assert_eq!(home, Some(2));
     world.worker(here.clone());
-    assert_eq!(world.beat(beat(1, 0, 10, 0)), Ok(Some(2)), "it has only just come there");
+    assert_eq!(world.heartbeat(heartbeat(1, 0, 10, 0)), Ok(Some(2)), "it has only just come there");
     seconds(&mut world, 1, &[here.clone(), there.clone()]);
-    assert_eq!(world.beat(beat(1, 0, 10, 0)), Ok(Some(2)));
+    assert_eq!(world.heartbeat(heartbeat(1, 0, 10, 0)), Ok(Some(2)));
     seconds(&mut world, 10, &[here, there]);
-    assert_eq!(world.beat(beat(1, 0, 10, 0)), Ok(Some(1)), "its own node's worker has stayed");
+    assert_eq!(world.heartbeat(heartbeat(1, 0, 10, 0)), Ok(Some(1)), "its own node's worker has stayed");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_worker_that_still_lists_a_rank_that_has_left_does_not_become_its_home() {
     let serving = WorkerHeartbeat { ranks: vec![stats], ..worker(1, "a") };
     world.worker(serving.clone());
     world.join(join(0, 1, 10));
-    world.leave(beat(1, 0, 10, 96));
+    world.leave(heartbeat(1, 0, 10, 96));
     world.worker(serving);
     assert_eq!(world.core.status().sessions[0].ranks[0].home_worker, None);
 }
@@ -147,22 +147,22 @@ fn a_rank_reports_a_limited_number_of_unreachable_workers_and_the_reports_expire
         world.worker(worker(id, "far"));
     }
     world.join(join(0, 1, 10));
-    let unreachable = |worker| RankHeartbeat { unreachable: Some(WorkerId(worker)), ..beat(1, 0, 10, 0) };
-    assert_eq!(world.beat(unreachable(1)), Ok(Some(2)));
-    assert_eq!(world.beat(unreachable(2)), Ok(Some(3)));
-    assert_eq!(world.beat(unreachable(3)), Ok(Some(3)), "out of reach is better than none");
-    assert_eq!(world.beat(unreachable(99)), Ok(Some(3)), "there is no such worker");
+    let unreachable = |worker| RankHeartbeat { unreachable: Some(WorkerId(worker)), ..heartbeat(1, 0, 10, 0) };
+    assert_eq!(world.heartbeat(unreachable(1)), Ok(Some(2)));
+    assert_eq!(world.heartbeat(unreachable(2)), Ok(Some(3)));
+    assert_eq!(world.heartbeat(unreachable(3)), Ok(Some(3)), "out of reach is better than none");
+    assert_eq!(world.heartbeat(unreachable(99)), Ok(Some(3)), "there is no such worker");
 }
 
 #[test]
 fn a_report_about_a_worker_that_is_not_registered_does_not_keep_the_rank_from_it() {
     let mut world = CoordinatorWorld::new();
     world.try_join(Join { node: NodeId("near".into()), ..join(0, 1, 10) }).unwrap();
-    let unreachable = RankHeartbeat { unreachable: Some(WorkerId(2)), ..beat(1, 0, 10, 0) };
-    assert_eq!(world.beat(unreachable), Ok(None));
+    let unreachable = RankHeartbeat { unreachable: Some(WorkerId(2)), ..heartbeat(1, 0, 10, 0) };
+    assert_eq!(world.heartbeat(unreachable), Ok(None));
     world.worker(worker(1, "far"));
     world.worker(worker(2, "near"));
-    assert_eq!(world.beat(beat(1, 0, 10, 0)), Ok(Some(2)));
+    assert_eq!(world.heartbeat(heartbeat(1, 0, 10, 0)), Ok(Some(2)));
 }
 
 #[test]
@@ -172,11 +172,11 @@ fn a_rank_is_kept_from_64_workers_at_most() {
         world.worker(worker(id, "far"));
     }
     world.join(join(0, 1, 10));
-    let unreachable = |worker| RankHeartbeat { unreachable: Some(WorkerId(worker)), ..beat(1, 0, 10, 0) };
+    let unreachable = |worker| RankHeartbeat { unreachable: Some(WorkerId(worker)), ..heartbeat(1, 0, 10, 0) };
     for id in 1..=64 {
-        assert_eq!(world.beat(unreachable(id)), Ok(Some(id + 1)));
+        assert_eq!(world.heartbeat(unreachable(id)), Ok(Some(id + 1)));
     }
-    assert_eq!(world.beat(unreachable(65)), Ok(Some(65)), "it is not believed any more");
+    assert_eq!(world.heartbeat(unreachable(65)), Ok(Some(65)), "it is not believed any more");
 }
 
 #[test]

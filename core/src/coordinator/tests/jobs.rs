@@ -3,7 +3,7 @@
 use crate::{
     coordinator::{
         Answer, Change, MAX_JOBS, Role,
-        testing::{beat, job, join},
+        testing::{heartbeat, job, join},
         tests::world::CoordinatorWorld,
     },
     job::Job,
@@ -77,7 +77,7 @@ fn removing_a_job_takes_its_sessions_with_it() {
     let mut world = CoordinatorWorld::new();
     let id = world.join(join(0, 2, 1));
     world.send_as(Role::Admin, 1, ToCoordinator::RemoveJob { name: "j".to_owned() });
-    assert_eq!(world.beat(beat(id, 0, 1, 96)), Err(Refusal::UnknownSession { session: SessionId(id) }));
+    assert_eq!(world.heartbeat(heartbeat(id, 0, 1, 96)), Err(Refusal::UnknownSession { session: SessionId(id) }));
     assert!(matches!(world.try_join(join(0, 2, 1)), Err(Refusal::UnknownJob { .. })));
     world.restart();
     assert_eq!(world.core.status().jobs, []);

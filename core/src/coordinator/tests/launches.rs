@@ -4,7 +4,7 @@ use crate::{
     Position,
     coordinator::{
         MAX_RUNS,
-        testing::{beat, join},
+        testing::{heartbeat, join},
         tests::world::CoordinatorWorld,
     },
     messages::{Join, Refusal, SessionId, Start},
@@ -31,11 +31,11 @@ fn running() -> CoordinatorWorld {
     world
 }
 
-fn keep_beating(world: &mut CoordinatorWorld, ranks: &[(u32, u64)], seconds: u64) {
+fn keep_sending_heartbeats(world: &mut CoordinatorWorld, ranks: &[(u32, u64)], seconds: u64) {
     for _ in 0..seconds {
         world.pass_ms(1_000);
         for (rank, nonce) in ranks {
-            world.beat(beat(1, *rank, *nonce, 96)).unwrap();
+            world.heartbeat(heartbeat(1, *rank, *nonce, 96)).unwrap();
         }
     }
 }
@@ -50,8 +50,8 @@ fn a_second_launch_is_refused_with_the_holder_of_the_run_and_since_when_and_the_
             "job `j` is in use: session 1 is held by rank 0 of 2 (client-10) and 1 more rank, since 2026-11-22 01:01:02 UTC"
         );
     }
-    world.beat(beat(1, 0, 10, 96)).unwrap();
-    world.beat(beat(1, 1, 11, 96)).unwrap();
+    world.heartbeat(heartbeat(1, 0, 10, 96)).unwrap();
+    world.heartbeat(heartbeat(1, 1, 11, 96)).unwrap();
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_launch_that_takes_over_supersedes_and_its_ranks_meet_though_each_of_them_ta
             let taking = Join { takeover: true, ..by_hand(rank, 2, 20 + u64::from(rank)) };
             assert_eq!(world.join(taking), 2, "rank {rank}");
         }
-        assert!(matches!(world.beat(beat(1, 0, 10, 96)), Err(Refusal::SessionSuperseded { .. })));
+        assert!(matches!(world.heartbeat(heartbeat(1, 0, 10, 96)), Err(Refusal::SessionSuperseded { .. })));
         let again = Join { takeover: true, ..by_hand(0, 2, 20) };
         assert_eq!(world.join(again), 2, "a repeated join takes over nothing");
     }
@@ -97,7 +97,7 @@ fn a_restart_of_the_same_launch_needs_no_takeover_and_another_launch_does() {
 #[test]
 fn a_launch_by_hand_after_a_crash_waits_until_the_dead_ranks_are_known_to_be_dead() {
     let mut world = running();
-    keep_beating(&mut world, &[(0, 10), (1, 11)], 3);
+    keep_sending_heartbeats(&mut world, &[(0, 10), (1, 11)], 3);
     world.pass_ms(4_800);
     assert!(in_use(&world.try_join(by_hand(1, 2, 21))));
     world.pass_ms(400);
@@ -111,9 +111,9 @@ fn a_launch_by_hand_joins_no_session_some_of_whose_ranks_are_late() {
     world.join(by_hand(0, 3, 10));
     world.pass_ms(2_600);
     assert!(in_use(&world.try_join(by_hand(1, 3, 21))), "rank 0 may have been killed");
-    world.beat(beat(1, 0, 10, 0)).unwrap();
+    world.heartbeat(heartbeat(1, 0, 10, 0)).unwrap();
     assert_eq!(world.join(by_hand(1, 3, 21)), 1, "it was not");
-    world.leave(beat(1, 0, 10, 96));
+    world.leave(heartbeat(1, 0, 10, 96));
     world.pass_ms(2_000);
     assert_eq!(world.join(by_hand(2, 3, 22)), 1, "a rank that left in order is no sign of a crash");
 }
@@ -124,7 +124,7 @@ fn a_straggler_in_a_half_joined_session_ends_no_launch_of_another_world_for_ever
         world.join(Join { launch: launch.map(str::to_owned), ..join(2, 4, 12) });
         for _ in 0..20 {
             world.pass_ms(1_000);
-            world.beat(beat(1, 2, 12, 0)).unwrap();
+            world.heartbeat(heartbeat(1, 2, 12, 0)).unwrap();
         }
     };
     // Without a launch id the refusal names the straggler, and a takeover ends it.
@@ -156,12 +156,12 @@ fn runs_of_one_job_live_side_by_side_and_each_has_its_own_position() {
     let mut world = CoordinatorWorld::new();
     let named = |run: &str, nonce| Join { run: run.to_owned(), ..by_hand(0, 1, nonce) };
     let (first, second) = (world.join(named("lr-1", 10)), world.join(named("lr-2", 20)));
-    world.beat(beat(first, 0, 10, 960)).unwrap();
-    world.beat(beat(second, 0, 20, 192)).unwrap();
+    world.heartbeat(heartbeat(first, 0, 10, 960)).unwrap();
+    world.heartbeat(heartbeat(second, 0, 20, 192)).unwrap();
     let refusal = world.try_join(named("lr-1", 11)).unwrap_err().to_string();
     assert!(refusal.starts_with("run `lr-1` of job `j` is in use: session 1"), "{refusal}");
-    world.leave(beat(first, 0, 10, 960));
-    world.leave(beat(second, 0, 20, 192));
+    world.leave(heartbeat(first, 0, 10, 960));
+    world.leave(heartbeat(second, 0, 20, 192));
     world.restart();
     for (run, offset) in [("lr-1", 960), ("lr-2", 192), ("lr-3", 0)] {
         let (session, _) = world.try_join(named(run, 30)).unwrap();
@@ -197,7 +197,7 @@ fn a_rank_of_a_session_that_was_superseded_and_forgotten_does_not_end_the_living
     let start = Start::At(Position::START);
     let back = Join { session: Some(SessionId(2)), start, takeover: true, ..join(0, 1, 1) };
     assert!(matches!(world.try_join(back), Err(Refusal::SessionSuperseded { session: SessionId(2), .. })));
-    world.beat(beat(10, 0, 9, 96)).unwrap();
+    world.heartbeat(heartbeat(10, 0, 9, 96)).unwrap();
 }
 
 #[test]

@@ -24,16 +24,16 @@ fn a_worker_that_sends_too_much_is_refused_with_the_limit() {
     let long = || "x".repeat(MAX_TEXT_BYTES + 1);
     type Change<'a> = &'a dyn Fn(&mut WorkerHeartbeat);
     let changes: [(Change<'_>, &str); 5] = [
-        (&|beat| beat.home.name = long(), "a worker's name"),
-        (&|beat| beat.home.socket = Some(long()), "a socket's path"),
-        (&|beat| beat.ranks = vec![stats.clone(); MAX_RANKS_OF_WORKER + 1], "a worker's ranks"),
-        (&|beat| beat.stages = vec![StageStats::new(Stage::Fetch); MAX_STAGES + 1], "a worker's stages"),
-        (&|beat| beat.stages = vec![StageStats::new(Stage::Other(long()))], "a stage's name"),
+        (&|heartbeat| heartbeat.home.name = long(), "a worker's name"),
+        (&|heartbeat| heartbeat.home.socket = Some(long()), "a socket's path"),
+        (&|heartbeat| heartbeat.ranks = vec![stats.clone(); MAX_RANKS_OF_WORKER + 1], "a worker's ranks"),
+        (&|heartbeat| heartbeat.stages = vec![StageStats::new(Stage::Fetch); MAX_STAGES + 1], "a worker's stages"),
+        (&|heartbeat| heartbeat.stages = vec![StageStats::new(Stage::Other(long()))], "a stage's name"),
     ];
     for (change, subject) in changes {
-        let mut beat = worker(1, "a");
-        change(&mut beat);
-        let reply = CoordinatorWorld::new().worker(beat);
+        let mut heartbeat = worker(1, "a");
+        change(&mut heartbeat);
+        let reply = CoordinatorWorld::new().worker(heartbeat);
         let FromCoordinator::Refused(refusal @ Refusal::OverLimit { .. }) = reply else { panic!("{reply:?}") };
         assert!(refusal.to_string().contains(subject), "{refusal}");
     }

@@ -3,7 +3,7 @@
 use crate::{
     coordinator::{
         Role,
-        testing::{beat, join, worker},
+        testing::{heartbeat, join, worker},
         tests::world::CoordinatorWorld,
     },
     messages::{FromCoordinator, Join, NodeId, RankHeartbeat, ToCoordinator, WorkerHeartbeat, WorkerId},
@@ -20,22 +20,22 @@ fn placed() -> CoordinatorWorld {
 }
 
 fn unreachable(worker: u64) -> RankHeartbeat {
-    RankHeartbeat { unreachable: Some(WorkerId(worker)), ..beat(1, 0, 10, 0) }
+    RankHeartbeat { unreachable: Some(WorkerId(worker)), ..heartbeat(1, 0, 10, 0) }
 }
 
 #[test]
 fn a_worker_gets_the_interval_of_its_heartbeats() {
     let reply = CoordinatorWorld::new().worker(worker(1, "a"));
-    assert_eq!(reply, FromCoordinator::Heard { beat_ms: 1_000, liveness_ms: 5_000 });
+    assert_eq!(reply, FromCoordinator::Heard { heartbeat_ms: 1_000, liveness_ms: 5_000 });
 }
 
 #[test]
 fn a_rank_without_a_home_gets_one_when_a_worker_comes() {
     let mut world = CoordinatorWorld::new();
     assert_eq!(world.try_join(join(0, 2, 10)).unwrap().1, None);
-    assert_eq!(world.beat(beat(1, 0, 10, 0)), Ok(None));
+    assert_eq!(world.heartbeat(heartbeat(1, 0, 10, 0)), Ok(None));
     world.worker(worker(1, "far away"));
-    assert_eq!(world.beat(beat(1, 0, 10, 0)), Ok(Some(1)));
+    assert_eq!(world.heartbeat(heartbeat(1, 0, 10, 0)), Ok(Some(1)));
 }
 
 /// Advances the time by seconds in which workers and ranks send heartbeats; returns the homes of ranks `0..ranks` after
@@ -47,7 +47,7 @@ fn seconds(world: &mut CoordinatorWorld, seconds: u32, workers: &[WorkerHeartbea
         for worker in workers {
             world.worker(worker.clone());
         }
-        let home = |rank| world.beat(beat(1, rank, 10 + u64::from(rank), 0)).unwrap().unwrap();
+        let home = |rank| world.heartbeat(heartbeat(1, rank, 10 + u64::from(rank), 0)).unwrap().unwrap();
         homes.push((0..ranks).map(home).collect());
     }
     homes
@@ -59,7 +59,7 @@ fn a_rank_moves_to_a_worker_that_comes_to_its_node_and_stays() {
     world.worker(worker(1, "b"));
     world.join(Join { node: NodeId("a".into()), ..join(0, 2, 10) });
     world.worker(worker(2, "a"));
-    assert_eq!(world.beat(beat(1, 0, 10, 0)), Ok(Some(1)), "it has to prove itself first");
+    assert_eq!(world.heartbeat(heartbeat(1, 0, 10, 0)), Ok(Some(1)), "it has to prove itself first");
     let homes = seconds(&mut world, 60, &[worker(1, "b"), worker(2, "a")], 1).concat();
     let moved = homes.iter().position(|home| *home == 2).unwrap();
     assert!(moved <= 10 && homes[moved..].iter().all(|home| *home == 2), "{homes:?}");
@@ -96,7 +96,7 @@ fn a_new_worker_gets_its_share_of_ranks_that_have_no_worker_on_their_node() {
 fn the_ranks_of_a_dead_node_spread_over_the_living_and_come_back_to_it() {
     let mut world = CoordinatorWorld::new();
     let workers = [worker(1, "a"), worker(2, "b"), worker(3, "c")];
-    workers.iter().for_each(|beat| drop(world.worker(beat.clone())));
+    workers.iter().for_each(|heartbeat| drop(world.worker(heartbeat.clone())));
     for rank in 0..4 {
         world.join(Join { node: NodeId("a".into()), ..join(rank, 4, 10 + u64::from(rank)) });
     }
@@ -113,7 +113,7 @@ fn a_rank_is_not_moved_to_a_better_home_that_it_cannot_reach() {
     let mut world = placed();
     let workers = [worker(1, "a"), worker(2, "b")];
     seconds(&mut world, 10, &workers, 1);
-    assert_eq!(world.beat(unreachable(1)), Ok(Some(2)));
+    assert_eq!(world.heartbeat(unreachable(1)), Ok(Some(2)));
     let homes = seconds(&mut world, 25, &workers, 1).concat();
     assert!(homes.iter().all(|home| *home == 2), "{homes:?}");
     let homes = seconds(&mut world, 15, &workers, 1).concat();
@@ -151,7 +151,7 @@ fn ranks_without_a_worker_on_their_node_spread_over_all() {
 fn a_worker_whose_connection_closes_is_dead_at_once() {
     let mut world = placed();
     world.close(1);
-    assert_eq!(world.beat(beat(1, 0, 10, 96)), Ok(Some(2)));
+    assert_eq!(world.heartbeat(heartbeat(1, 0, 10, 96)), Ok(Some(2)));
     assert!(world.log.iter().any(|line| line.contains("`worker-1` lost its connection; 1 ranks need another home")));
 }
 
@@ -160,9 +160,9 @@ fn an_old_connection_of_a_worker_that_came_back_over_another_is_no_loss() {
     let mut world = placed();
     world.send_as(Role::Worker, 77, ToCoordinator::WorkerHeartbeat(worker(1, "a")));
     world.close(1);
-    assert_eq!(world.beat(beat(1, 0, 10, 96)), Ok(Some(1)));
+    assert_eq!(world.heartbeat(heartbeat(1, 0, 10, 96)), Ok(Some(1)));
     world.close(77);
-    assert_eq!(world.beat(beat(1, 0, 10, 96)), Ok(Some(2)));
+    assert_eq!(world.heartbeat(heartbeat(1, 0, 10, 96)), Ok(Some(2)));
 }
 
 #[test]
@@ -172,9 +172,9 @@ fn a_worker_that_is_silent_for_the_liveness_timeout_is_dead_and_welcome_back() {
         world.pass_ms(1_000);
         world.worker(worker(2, "b"));
     }
-    assert_eq!(world.beat(beat(1, 0, 10, 96)), Ok(Some(2)));
+    assert_eq!(world.heartbeat(heartbeat(1, 0, 10, 96)), Ok(Some(2)));
     world.worker(worker(1, "a"));
-    assert_eq!(world.beat(beat(1, 0, 10, 96)), Ok(Some(2)), "its rank stays where it is for a while");
+    assert_eq!(world.heartbeat(heartbeat(1, 0, 10, 96)), Ok(Some(2)), "its rank stays where it is for a while");
     let (_, home) = world.try_join(Join { node: NodeId("a".into()), ..join(1, 2, 11) }).unwrap();
     assert_eq!(home, Some(1), "new ranks come to it");
 }
@@ -183,7 +183,7 @@ fn a_worker_that_is_silent_for_the_liveness_timeout_is_dead_and_welcome_back() {
 fn a_worker_that_leaves_passes_its_ranks_to_others() {
     let mut world = placed();
     world.send_as(Role::Worker, 1, ToCoordinator::WorkerLeave { worker: WorkerId(1) });
-    assert_eq!(world.beat(beat(1, 0, 10, 96)), Ok(Some(2)));
+    assert_eq!(world.heartbeat(heartbeat(1, 0, 10, 96)), Ok(Some(2)));
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_worker_that_was_started_anew_at_the_same_address_replaces_its_former_life()
     let mut reborn = worker(9, "a");
     reborn.home.quic = worker(1, "a").home.quic;
     world.worker(reborn);
-    assert_eq!(world.beat(beat(1, 0, 10, 96)), Ok(Some(9)));
+    assert_eq!(world.heartbeat(heartbeat(1, 0, 10, 96)), Ok(Some(9)));
     assert_eq!(world.core.status().workers.len(), 2);
 }
 
@@ -200,7 +200,7 @@ fn a_worker_that_was_started_anew_at_the_same_address_replaces_its_former_life()
 fn a_draining_worker_loses_its_ranks_and_gets_no_new_ones() {
     let mut world = placed();
     world.worker(WorkerHeartbeat { draining: true, ..worker(1, "a") });
-    assert_eq!(world.beat(beat(1, 0, 10, 96)), Ok(Some(2)));
+    assert_eq!(world.heartbeat(heartbeat(1, 0, 10, 96)), Ok(Some(2)));
     let (_, home) = world.try_join(Join { node: NodeId("a".into()), ..join(1, 2, 11) }).unwrap();
     assert_eq!(home, Some(2));
 }
@@ -210,15 +210,15 @@ fn a_draining_worker_keeps_its_ranks_when_there_is_no_other() {
     let mut world = placed();
     world.close(2);
     world.worker(WorkerHeartbeat { draining: true, ..worker(1, "a") });
-    assert_eq!(world.beat(beat(1, 0, 10, 96)), Ok(Some(1)));
+    assert_eq!(world.heartbeat(heartbeat(1, 0, 10, 96)), Ok(Some(1)));
     assert_eq!(world.try_join(join(1, 2, 11)).unwrap().1, None, "and a new rank waits");
 }
 
 #[test]
 fn a_home_that_its_rank_cannot_reach_is_exchanged_for_that_rank_only() {
     let mut world = placed();
-    assert_eq!(world.beat(unreachable(1)), Ok(Some(2)));
-    assert_eq!(world.beat(beat(1, 0, 10, 96)), Ok(Some(2)));
+    assert_eq!(world.heartbeat(unreachable(1)), Ok(Some(2)));
+    assert_eq!(world.heartbeat(heartbeat(1, 0, 10, 96)), Ok(Some(2)));
     let (_, home) = world.try_join(Join { node: NodeId("a".into()), ..join(1, 2, 11) }).unwrap();
     assert_eq!(home, Some(1));
 }
@@ -227,26 +227,26 @@ fn a_home_that_its_rank_cannot_reach_is_exchanged_for_that_rank_only() {
 fn a_home_out_of_reach_is_kept_when_there_is_no_other() {
     let mut world = placed();
     world.close(2);
-    assert_eq!(world.beat(unreachable(1)), Ok(Some(1)));
+    assert_eq!(world.heartbeat(unreachable(1)), Ok(Some(1)));
 }
 
 #[test]
 fn a_rank_that_reached_neither_worker_tries_the_first_again_after_a_while() {
     let mut world = placed();
-    let beat_all = |world: &mut CoordinatorWorld| {
+    let heartbeat_all = |world: &mut CoordinatorWorld| {
         world.pass_ms(1_000);
         world.worker(worker(1, "a"));
         world.worker(worker(2, "b"));
     };
-    assert_eq!(world.beat(unreachable(1)), Ok(Some(2)));
+    assert_eq!(world.heartbeat(unreachable(1)), Ok(Some(2)));
     for _ in 0..20 {
-        beat_all(&mut world);
+        heartbeat_all(&mut world);
     }
-    assert_eq!(world.beat(unreachable(2)), Ok(Some(2)), "worker 1 was out of reach 20 s ago");
+    assert_eq!(world.heartbeat(unreachable(2)), Ok(Some(2)), "worker 1 was out of reach 20 s ago");
     for _ in 0..11 {
-        beat_all(&mut world);
+        heartbeat_all(&mut world);
     }
-    assert_eq!(world.beat(beat(1, 0, 10, 96)), Ok(Some(1)));
+    assert_eq!(world.heartbeat(heartbeat(1, 0, 10, 96)), Ok(Some(1)));
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn ranks_that_left_or_fell_silent_are_no_load() {
     for rank in 0..3 {
         world.join(join(rank, 8, 10 + u64::from(rank)));
     }
-    world.leave(beat(1, 0, 10, 0));
+    world.leave(heartbeat(1, 0, 10, 0));
     world.worker(worker(2, "y"));
     let home = |world: &mut CoordinatorWorld, rank: u32| world.try_join(join(rank, 8, 10 + u64::from(rank))).unwrap().1;
     assert_eq!(home(&mut world, 3), Some(2));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     Position,
-    coordinator::testing::{beat, join, worker},
+    coordinator::testing::{heartbeat, join, worker},
     coordinator::tests::world::CoordinatorWorld,
     messages::{Join, RankHeartbeat, Start, WorkerHeartbeat, WorkerId},
 };
@@ -16,7 +16,7 @@ enum RandomEvent {
     Worker { id: u64, draining: bool },
     Close { id: u64 },
     Join { rank: u32, world: u32, nonce: u64, start: Option<u64> },
-    Beat { session: u64, rank: u32, nonce: u64, offset: u64, unreachable: Option<u64> },
+    Heartbeat { session: u64, rank: u32, nonce: u64, offset: u64, unreachable: Option<u64> },
     Leave { session: u64, rank: u32, nonce: u64 },
     Pass { ms: u64 },
     Restart,
@@ -31,7 +31,7 @@ fn event() -> impl Strategy<Value = RandomEvent> {
         4 => (ranks(), 1..4u32, proptest::option::weighted(0.1, 0..5u64))
             .prop_map(|((rank, nonce), world, start)| RandomEvent::Join { rank, world, nonce, start }),
         8 => (0..2u64, ranks(), 0..100u64, proptest::option::of(0..4u64)).prop_map(
-            |(session, (rank, nonce), offset, unreachable)| RandomEvent::Beat { session, rank, nonce, offset, unreachable }
+            |(session, (rank, nonce), offset, unreachable)| RandomEvent::Heartbeat { session, rank, nonce, offset, unreachable }
         ),
         1 => (0..2u64, ranks()).prop_map(|(session, (rank, nonce))| RandomEvent::Leave { session, rank, nonce }),
         2 => (0..7_000u64).prop_map(|ms| RandomEvent::Pass { ms }),
@@ -66,7 +66,7 @@ fn apply(world: &mut CoordinatorWorld, oracle: &mut Observer, event: RandomEvent
         RandomEvent::Restart => world.restart(),
         RandomEvent::Leave { session, rank, nonce } => {
             let session = oracle.newest.saturating_sub(session);
-            let request = crate::messages::ToCoordinator::RankLeave(beat(session, rank, nonce, 0));
+            let request = crate::messages::ToCoordinator::RankLeave(heartbeat(session, rank, nonce, 0));
             world.send_as(crate::coordinator::Role::Client, 99, request);
         }
         RandomEvent::Join { rank, world: size, nonce, start } => {
@@ -88,10 +88,11 @@ fn apply(world: &mut CoordinatorWorld, oracle: &mut Observer, event: RandomEvent
                 check_home(world, home)?;
             }
         }
-        RandomEvent::Beat { session, rank, nonce, offset, unreachable } => {
+        RandomEvent::Heartbeat { session, rank, nonce, offset, unreachable } => {
             let session = oracle.newest.saturating_sub(session);
-            let said = RankHeartbeat { unreachable: unreachable.map(WorkerId), ..beat(session, rank, nonce, offset) };
-            if let Ok(home) = world.beat(said) {
+            let said =
+                RankHeartbeat { unreachable: unreachable.map(WorkerId), ..heartbeat(session, rank, nonce, offset) };
+            if let Ok(home) = world.heartbeat(said) {
                 prop_assert_eq!(session, oracle.newest);
                 let ranks = oracle.acknowledged.get_mut(&session).unwrap();
                 let furthest = ranks.entry(rank).or_default();

@@ -4,7 +4,7 @@ use crate::{
     coordinator::{
         Answer,
         Role::{self, Admin, Client, Coordinator, Worker},
-        testing::{beat, join, worker},
+        testing::{heartbeat, join, worker},
         tests::world::CoordinatorWorld,
     },
     messages::{FromCoordinator, Refusal, RunName, SessionId, ToCoordinator, WorkerId},
@@ -18,8 +18,8 @@ fn each_request_is_taken_from_its_roles_only() {
         (ToCoordinator::WorkerHeartbeat(worker(1, "a")), &[Worker]),
         (ToCoordinator::WorkerLeave { worker: WorkerId(1) }, &[Worker]),
         (ToCoordinator::Join(join(0, 1, 1)), &[Client, Admin]),
-        (ToCoordinator::RankHeartbeat(beat(1, 0, 1, 0)), &[Client, Admin]),
-        (ToCoordinator::RankLeave(beat(1, 0, 1, 0)), &[Client, Admin]),
+        (ToCoordinator::RankHeartbeat(heartbeat(1, 0, 1, 0)), &[Client, Admin]),
+        (ToCoordinator::RankLeave(heartbeat(1, 0, 1, 0)), &[Client, Admin]),
         (submit, &[Client, Admin]),
         (ToCoordinator::RemoveJob { name: "j".to_owned() }, &[Admin]),
         (ToCoordinator::DescribeJob { name: "j".to_owned() }, &[Coordinator, Worker, Client, Admin]),
@@ -54,7 +54,7 @@ fn a_submitted_job_needs_its_dataset_first() {
 fn sessions_are_not_confused_between_jobs() {
     let mut world = CoordinatorWorld::new();
     let id = world.join(join(0, 1, 1));
-    let mut stranger = beat(id, 0, 1, 0);
+    let mut stranger = heartbeat(id, 0, 1, 0);
     stranger.job = "other".to_owned();
-    assert_eq!(world.beat(stranger), Err(Refusal::UnknownSession { session: SessionId(id) }));
+    assert_eq!(world.heartbeat(stranger), Err(Refusal::UnknownSession { session: SessionId(id) }));
 }

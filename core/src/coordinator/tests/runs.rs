@@ -4,7 +4,7 @@ use crate::{
     Position, Receipt, SampleId,
     coordinator::{
         Answer, Role,
-        testing::{bad_sample, beat, job, join, worker},
+        testing::{bad_sample, heartbeat, job, join, worker},
         tests::world::CoordinatorWorld,
     },
     job::Job,
@@ -38,7 +38,7 @@ fn launch(number: u64) -> Join {
 fn left_off() -> CoordinatorWorld {
     let mut world = CoordinatorWorld::new();
     world.join(Join { epochs: Some(9), ..launch(10) });
-    world.leave(beat(1, 0, 10, 960));
+    world.leave(heartbeat(1, 0, 10, 960));
     world
 }
 
@@ -74,7 +74,7 @@ fn a_run_is_not_reset_while_its_ranks_are_alive_and_the_refusal_names_the_holder
         refusal,
         "job `j` is in use: session 1 is held by rank 0 of 1 (client-10), since 2026-11-22 01:01:02 UTC"
     );
-    world.beat(beat(1, 0, 10, 96)).unwrap();
+    world.heartbeat(heartbeat(1, 0, 10, 96)).unwrap();
     assert_eq!(world.core.status().jobs[0].runs[0].acknowledged, Position::new(0, 96));
     // Longer than the liveness timeout.
     world.pass_ms(5_200);
@@ -89,7 +89,7 @@ fn ranks_that_were_only_silent_do_not_go_on_in_a_run_that_was_reset() {
     world.pass_ms(5_200);
     reset(&mut world, "j").unwrap();
     for again in [false, true] {
-        let back = world.beat(beat(2, 0, 20, 96)).unwrap_err();
+        let back = world.heartbeat(heartbeat(2, 0, 20, 96)).unwrap_err();
         assert_eq!(
             back.to_string(),
             "session 2 of job `j` is over: the run was reset, and begins again at the beginning"
@@ -110,7 +110,7 @@ fn ranks_that_were_only_silent_do_not_go_on_in_a_run_that_was_reset() {
 fn another_run_is_not_touched_and_one_that_is_unknown_is_refused_with_those_that_are_known() {
     let mut world = left_off();
     let other = world.join(Join { run: "other".to_owned(), ..launch(40) });
-    world.leave(beat(other, 0, 40, 192));
+    world.leave(heartbeat(other, 0, 40, 192));
     reset(&mut world, "j").unwrap();
     let runs: Vec<Position> = world.core.status().jobs[0].runs.iter().map(|run| run.acknowledged).collect();
     assert_eq!(runs, [Position::START, Position::new(0, 192)]);
@@ -122,8 +122,8 @@ fn a_receipt_is_as_durable_as_the_position_that_it_belongs_to() {
     let mut world = CoordinatorWorld::new();
     world.join(join(0, 2, 10));
     world.join(join(1, 2, 11));
-    world.leave(beat(1, 0, 10, 960));
-    world.leave(beat(1, 1, 11, 960));
+    world.leave(heartbeat(1, 0, 10, 960));
+    world.leave(heartbeat(1, 1, 11, 960));
     world.restart();
     let status = world.core.status();
     let receipts: Vec<_> = status.sessions[0].ranks.iter().map(|rank| rank.receipt.clone()).collect();

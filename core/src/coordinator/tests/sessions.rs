@@ -4,7 +4,7 @@ use crate::{
     Fingerprint, Position,
     coordinator::{
         MAX_WORLD, SUPERSEDED_SESSIONS,
-        testing::{beat, job, join},
+        testing::{heartbeat, job, join},
         tests::world::CoordinatorWorld,
     },
     job::Job,
@@ -71,10 +71,14 @@ fn a_rank_that_joins_again_starts_a_new_session_and_the_old_ones_ranks_get_its_n
     assert_ne!(new, old);
     let expected =
         Refusal::SessionSuperseded { run: run("j"), session: SessionId(old), rank: 0, client: "client-20".into() };
-    assert_eq!(world.beat(beat(old, 1, 11, 0)), Err(expected.clone()));
-    assert_eq!(world.beat(beat(old, 0, 10, 0)), Err(expected.clone()), "of two clients with one rank the first goes");
+    assert_eq!(world.heartbeat(heartbeat(old, 1, 11, 0)), Err(expected.clone()));
+    assert_eq!(
+        world.heartbeat(heartbeat(old, 0, 10, 0)),
+        Err(expected.clone()),
+        "of two clients with one rank the first goes"
+    );
     assert_eq!(world.try_join(join(1, 2, 11)).unwrap_err(), expected, "a join that was underway changes nothing");
-    world.beat(beat(new, 0, 20, 0)).unwrap();
+    world.heartbeat(heartbeat(new, 0, 20, 0)).unwrap();
 }
 
 #[test]
@@ -112,7 +116,7 @@ fn a_launch_with_another_world_meets_in_one_session_though_the_one_before_looks_
 fn when_everyone_left_the_next_join_starts_a_new_session() {
     let mut world = CoordinatorWorld::new();
     let old = world.join(join(0, 4, 10));
-    world.leave(beat(old, 0, 10, 96));
+    world.leave(heartbeat(old, 0, 10, 96));
     assert_eq!(world.join(join(3, 8, 23)), old + 1, "even with a rank that had not joined and another world");
 }
 
@@ -132,7 +136,7 @@ fn a_rank_that_was_silent_comes_back_by_the_sessions_id_at_its_own_position() {
     let mut world = CoordinatorWorld::new();
     let id = world.join(join(0, 2, 10));
     world.pass_ms(60_000);
-    world.beat(beat(id, 0, 10, 960)).unwrap();
+    world.heartbeat(heartbeat(id, 0, 10, 960)).unwrap();
     assert_eq!(world.core.status().sessions[0].ranks[0].position, Position::new(0, 960));
     assert!(world.core.status().sessions[0].ranks[0].is_alive);
 }
@@ -141,9 +145,9 @@ fn a_rank_that_was_silent_comes_back_by_the_sessions_id_at_its_own_position() {
 fn a_heartbeat_for_an_unknown_session_or_from_an_unknown_client_asks_it_to_join_again() {
     let mut world = CoordinatorWorld::new();
     let id = world.join(join(0, 2, 10));
-    for beat in [beat(id + 1, 0, 10, 0), beat(id, 1, 11, 0), beat(id, 0, 99, 0)] {
-        let session = beat.session;
-        assert_eq!(world.beat(beat), Err(Refusal::UnknownSession { session }));
+    for heartbeat in [heartbeat(id + 1, 0, 10, 0), heartbeat(id, 1, 11, 0), heartbeat(id, 0, 99, 0)] {
+        let session = heartbeat.session;
+        assert_eq!(world.heartbeat(heartbeat), Err(Refusal::UnknownSession { session }));
     }
 }
 
@@ -203,7 +207,7 @@ fn a_start_that_is_not_in_the_stream_is_refused_with_the_range() {
 fn a_launch_begins_at_the_beginning_though_the_run_has_got_further() {
     let mut world = CoordinatorWorld::new();
     let id = world.join(join(0, 1, 10));
-    world.leave(beat(id, 0, 10, 960));
+    world.leave(heartbeat(id, 0, 10, 960));
     let (session, _) = world.try_join(Join { start: Start::Beginning, ..join(0, 1, 20) }).unwrap();
     assert_eq!(session.start, Position::START);
     assert_eq!(world.core.status().sessions[1].reason, StartReason::Beginning);
@@ -220,7 +224,7 @@ fn a_run_that_has_had_no_session_is_resumed_at_the_beginning() {
 fn a_run_that_is_finished_is_not_resumed_and_begins_again_or_goes_on_with_more_epochs() {
     let mut world = CoordinatorWorld::new();
     let id = world.join(join(0, 1, 10));
-    let end = RankHeartbeat { acknowledged: Position::new(3, 0), ..beat(id, 0, 10, 0) };
+    let end = RankHeartbeat { acknowledged: Position::new(3, 0), ..heartbeat(id, 0, 10, 0) };
     world.leave(end);
     let finished = world.try_join(join(0, 1, 20)).unwrap_err();
     assert_eq!(finished.to_string(), "job `j` is finished: session 1 got to 3:0, the end of 3 epoch(s)");
@@ -228,7 +232,7 @@ fn a_run_that_is_finished_is_not_resumed_and_begins_again_or_goes_on_with_more_e
     let (session, _) = world.try_join(Join { epochs: Some(5), ..join(0, 1, 30) }).unwrap();
     assert_eq!((session.start, session.job.epochs), (Position::new(3, 0), 5));
     assert_eq!(session.job.fingerprint(), job("j").fingerprint(), "it is the same job");
-    world.leave(RankHeartbeat { acknowledged: Position::new(4, 0), ..beat(session.id.0, 0, 30, 0) });
+    world.leave(RankHeartbeat { acknowledged: Position::new(4, 0), ..heartbeat(session.id.0, 0, 30, 0) });
     world.restart();
     let (session, _) = world.try_join(join(0, 1, 40)).unwrap();
     assert_eq!((session.start, session.job.epochs), (Position::new(4, 0), 5), "the run keeps its epochs");
@@ -241,14 +245,14 @@ fn a_launch_that_resumes_goes_on_where_every_rank_of_the_last_session_had_acknow
     let mut world = CoordinatorWorld::new();
     let id = world.join(join(0, 2, 10));
     world.join(join(1, 2, 11));
-    world.beat(beat(id, 0, 10, 960)).unwrap();
-    world.beat(beat(id, 1, 11, 768)).unwrap();
-    world.beat(beat(id, 1, 11, 672)).unwrap();
+    world.heartbeat(heartbeat(id, 0, 10, 960)).unwrap();
+    world.heartbeat(heartbeat(id, 1, 11, 768)).unwrap();
+    world.heartbeat(heartbeat(id, 1, 11, 672)).unwrap();
     let (session, _) = world.try_join(join(0, 4, 20)).unwrap();
     assert_eq!(
         session.start,
         Position::new(0, 768),
-        "the least of the ranks, and a beat that was overtaken is no way back"
+        "the least of the ranks, and a heartbeat that was overtaken is no way back"
     );
     let (session, _) = world.try_join(join(0, 4, 30)).unwrap();
     assert_eq!(session.start, Position::new(0, 768), "nobody acknowledged anything since");
@@ -259,7 +263,7 @@ fn a_rank_that_never_joined_is_still_at_the_start() {
     let mut world = CoordinatorWorld::new();
     let start = Position::new(1, 0);
     let id = world.join(Join { start: Start::At(start), ..join(0, 2, 10) });
-    world.beat(beat(id, 0, 10, 9_600)).unwrap();
+    world.heartbeat(heartbeat(id, 0, 10, 9_600)).unwrap();
     assert_eq!(world.try_join(join(0, 2, 20)).unwrap().0.start, start);
 }
 
@@ -267,7 +271,7 @@ fn a_rank_that_never_joined_is_still_at_the_start() {
 fn an_explicit_start_wins_over_what_was_acknowledged() {
     let mut world = CoordinatorWorld::new();
     let id = world.join(join(0, 1, 10));
-    world.beat(beat(id, 0, 10, 960)).unwrap();
+    world.heartbeat(heartbeat(id, 0, 10, 960)).unwrap();
     let back = Join { start: Start::At(Position::START), ..join(0, 1, 20) };
     assert_eq!(world.try_join(back).unwrap().0.start, Position::START);
 }
@@ -276,7 +280,7 @@ fn an_explicit_start_wins_over_what_was_acknowledged() {
 fn an_acknowledgement_past_the_stream_is_ignored() {
     let mut world = CoordinatorWorld::new();
     let id = world.join(join(0, 1, 10));
-    world.beat(beat(id, 0, 10, 10_001)).unwrap();
+    world.heartbeat(heartbeat(id, 0, 10, 10_001)).unwrap();
     assert_eq!(world.core.status().sessions[0].acknowledged, Position::START);
 }
 

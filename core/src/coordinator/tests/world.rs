@@ -67,8 +67,8 @@ impl CoordinatorWorld {
     }
 
     /// Sends a worker's heartbeat over the connection with the worker's id.
-    pub(crate) fn worker(&mut self, beat: WorkerHeartbeat) -> FromCoordinator {
-        self.reply(Role::Worker, beat.home.worker.0, ToCoordinator::WorkerHeartbeat(beat))
+    pub(crate) fn worker(&mut self, heartbeat: WorkerHeartbeat) -> FromCoordinator {
+        self.reply(Role::Worker, heartbeat.home.worker.0, ToCoordinator::WorkerHeartbeat(heartbeat))
     }
 
     pub(crate) fn try_join(&mut self, join: Join) -> Result<(Session, Option<u64>), Refusal> {
@@ -85,16 +85,16 @@ impl CoordinatorWorld {
     }
 
     /// Sends a rank's heartbeat and returns the rank's home.
-    pub(crate) fn beat(&mut self, beat: RankHeartbeat) -> Result<Option<u64>, Refusal> {
-        match self.reply(Role::Client, 1 << 40, ToCoordinator::RankHeartbeat(beat)) {
+    pub(crate) fn heartbeat(&mut self, heartbeat: RankHeartbeat) -> Result<Option<u64>, Refusal> {
+        match self.reply(Role::Client, 1 << 40, ToCoordinator::RankHeartbeat(heartbeat)) {
             FromCoordinator::RankHeard { home, .. } => Ok(home.map(|home| home.worker.0)),
             FromCoordinator::Refused(refusal) => Err(refusal),
-            other => panic!("{other:?} is no answer to a beat"),
+            other => panic!("{other:?} is no answer to a heartbeat"),
         }
     }
 
-    pub(crate) fn leave(&mut self, beat: RankHeartbeat) {
-        let reply = self.reply(Role::Client, 1 << 40, ToCoordinator::RankLeave(beat));
+    pub(crate) fn leave(&mut self, heartbeat: RankHeartbeat) {
+        let reply = self.reply(Role::Client, 1 << 40, ToCoordinator::RankLeave(heartbeat));
         assert_eq!(reply, FromCoordinator::Done);
     }
 

@@ -16,8 +16,8 @@ use serde::{
 use super::ImageOp;
 
 /// Describes the value that the step `name` expects.
-pub(in crate::job) fn wants(name: &str) -> String {
-    format!("{name} wants {}", ImageOp::example(name).unwrap_or("a table"))
+pub(in crate::job) fn expects(name: &str) -> String {
+    format!("{name} expects {}", ImageOp::example(name).unwrap_or("a table"))
 }
 
 /// Reads a list of steps.
@@ -70,7 +70,7 @@ impl<'de, E: Error> VariantAccess<'de> for StepName<'_, E> {
 
     fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, E> {
         let no_keys = MapDeserializer::<_, E>::new(iter::empty::<(&str, u32)>());
-        seed.deserialize(no_keys).map_err(|_| E::custom(wants(self.0)))
+        seed.deserialize(no_keys).map_err(|_| E::custom(expects(self.0)))
     }
 
     fn unit_variant(self) -> Result<(), E> {

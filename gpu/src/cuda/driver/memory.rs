@@ -48,7 +48,7 @@ impl DeviceMemory {
     pub(crate) fn fill(&self, from: &[u8]) -> Result<(), DeviceError> {
         assert!(from.len() <= self.bytes, "{} bytes into {}", from.len(), self.bytes);
         let _current = self.context.enter()?;
-        // SAFETY: both ranges are as long as said, and the call returns when it has read `from`.
+        // SAFETY: both ranges have the given length, and the call returns when it has read `from`.
         let result = unsafe { sys::cuMemcpyHtoD_v2(self.address, from.as_ptr().cast(), from.len()) };
         self.context.check("cuMemcpyHtoD", result)
     }
@@ -59,7 +59,7 @@ impl DeviceMemory {
         assert!(at + bytes <= self.bytes, "{bytes} bytes from {at} of {}", self.bytes);
         let mut to = vec![0; bytes];
         let _current = self.context.enter()?;
-        // SAFETY: both ranges are as long as said, and the call returns when it has written `to`.
+        // SAFETY: both ranges have the given length, and the call returns when it has written `to`.
         let result = unsafe { sys::cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), self.address + at as u64, bytes) };
         self.context.check("cuMemcpyDtoH", result)?;
         Ok(to)

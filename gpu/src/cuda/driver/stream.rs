@@ -105,7 +105,7 @@ impl Stream {
     pub(crate) unsafe fn copy(&self, from: &[u8], to: &DeviceMemory, at: usize) -> Result<(), DeviceError> {
         assert!(at + from.len() <= to.bytes, "{} bytes at {at} of {}", from.len(), to.bytes);
         let _current = self.context.enter()?;
-        // SAFETY: both ranges are as long as said; the caller keeps `from`, and memory of the device is freed only
+        // SAFETY: both ranges have the given length; the caller keeps `from`, and memory of the device is freed only
         // when the device is done with it.
         let result =
             unsafe { sys::cuMemcpyHtoDAsync_v2(to.address + at as u64, from.as_ptr().cast(), from.len(), self.handle) };

@@ -126,7 +126,7 @@ impl PackSource {
         };
         let mut problem = expected.to_owned();
         if let Some(words) = found.left_out.in_words() {
-            problem.push_str(&format!("; what is there: {words}"));
+            problem.push_str(&format!("; it contains: {words}"));
         }
         if let Some(way) = hints::way_out(found) {
             problem.push_str(&format!("; {way}"));

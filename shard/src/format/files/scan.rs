@@ -173,7 +173,7 @@ impl<'s> Shards<'s> {
         }
         let mut problem = "files with an extension are expected, such as `a.jpg`".to_owned();
         if let Some(words) = self.odd.left_out.in_words() {
-            problem.push_str(&format!("; what is there: {words}"));
+            problem.push_str(&format!("; it contains: {words}"));
         }
         Err(DatasetError::Nothing { origin: self.scan.from.url().to_owned(), problem })
     }

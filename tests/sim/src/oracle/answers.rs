@@ -30,12 +30,12 @@ impl Oracle {
                 }
                 self.on_refused(at, question, refusal)
             }
-            (ToCoordinator::RankHeartbeat(beat), FromCoordinator::RankHeard { .. })
-            | (ToCoordinator::RankLeave(beat), FromCoordinator::Done) => {
-                if beat.unreachable.is_some() {
+            (ToCoordinator::RankHeartbeat(heartbeat), FromCoordinator::RankHeard { .. })
+            | (ToCoordinator::RankLeave(heartbeat), FromCoordinator::Done) => {
+                if heartbeat.unreachable.is_some() {
                     coverage.count("home_out_of_reach");
                 }
-                self.on_heartbeat(at, now_ms, beat, matches!(question, ToCoordinator::RankLeave(_)))
+                self.on_heartbeat(at, now_ms, heartbeat, matches!(question, ToCoordinator::RankLeave(_)))
             }
             _ => Ok(()),
         }
@@ -115,23 +115,33 @@ impl Oracle {
         Ok(())
     }
 
-    fn on_heartbeat(&mut self, at: usize, now_ms: u64, beat: &RankHeartbeat, leaves: bool) -> Result<(), String> {
+    fn on_heartbeat(&mut self, at: usize, now_ms: u64, heartbeat: &RankHeartbeat, leaves: bool) -> Result<(), String> {
         let view = self.views.entry(at).or_default();
-        if view.is_superseded(beat.session) {
-            return Err(format!("session {} has a successor, and its rank {} is heard", beat.session.0, beat.rank));
+        if view.is_superseded(heartbeat.session) {
+            return Err(format!(
+                "session {} has a successor, and its rank {} is heard",
+                heartbeat.session.0, heartbeat.rank
+            ));
         }
-        let Some(known) = view.known.get_mut(&beat.session) else {
-            return Err(format!("session {} comes out of nothing", beat.session.0));
+        let Some(known) = view.known.get_mut(&heartbeat.session) else {
+            return Err(format!("session {} comes out of nothing", heartbeat.session.0));
         };
-        let Some((acknowledged, _)) = known.ranks.get_mut(&beat.rank) else {
-            return Err(format!("rank {} of session {} is heard and has not joined", beat.rank, beat.session.0));
+        let Some((acknowledged, _)) = known.ranks.get_mut(&heartbeat.rank) else {
+            return Err(format!(
+                "rank {} of session {} is heard and has not joined",
+                heartbeat.rank, heartbeat.session.0
+            ));
         };
-        let heard_ms = known.heard_ms.entry(beat.rank).or_insert(Some(now_ms));
+        let heard_ms = known.heard_ms.entry(heartbeat.rank).or_insert(Some(now_ms));
         *heard_ms = heard_ms.filter(|_| !leaves).map(|_| now_ms);
-        if beat.acknowledged > *acknowledged {
-            *acknowledged = beat.acknowledged;
-            if view.durable.get(&(beat.session, beat.rank)).is_none_or(|durable| *durable < beat.acknowledged) {
-                view.lagging.push_back((now_ms, beat.session, beat.rank, beat.acknowledged));
+        if heartbeat.acknowledged > *acknowledged {
+            *acknowledged = heartbeat.acknowledged;
+            if view
+                .durable
+                .get(&(heartbeat.session, heartbeat.rank))
+                .is_none_or(|durable| *durable < heartbeat.acknowledged)
+            {
+                view.lagging.push_back((now_ms, heartbeat.session, heartbeat.rank, heartbeat.acknowledged));
             }
         }
         Ok(())

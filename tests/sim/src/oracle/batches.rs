@@ -65,7 +65,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks that the stream has ended where a trainer was told so.
+    /// Checks that the stream has ended at the position that a trainer got as its end.
     pub(crate) fn ended(&self, client: usize, scenario: &Scenario) -> Result<(), String> {
         let cursor = self.cursors.get(&client).ok_or("the end came before the rank joined")?;
         match scenario.dataset(&cursor.job).plan.step(cursor.next, &cursor.params) {

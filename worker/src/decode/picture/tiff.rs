@@ -113,7 +113,7 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 
     let values = if tags.photometric == PALETTE {
         SampleValues::Colours(colours(&decoder.get_tag_u16_vec(Tag::ColorMap).map_err(other)?, tags.bits)?)
     } else {
-        // No other reader inverts floats, whatever the tag says.
+        // No other reader inverts floats, whatever the tag contains.
         SampleValues::Grey { is_inverted: tags.photometric == WHITE_IS_0 && !tags.is_float }
     };
     let orientation = tags.orientation.and_then(|number| image::metadata::Orientation::from_exif(number as u8));

@@ -2,38 +2,40 @@
 
 use spdl_core::messages::{FromCoordinator, Home, RankStats, Refusal, ToCoordinator, WorkerHeartbeat};
 
-use super::{BACKOFF, BAD_PER_HEARTBEAT, Beating, MORE_BAD_US, REFUSED_US, Shutdown, SimFeed, node_of, socket_of};
+use super::{
+    BACKOFF, BAD_PER_HEARTBEAT, HeartbeatState, MORE_BAD_US, REFUSED_US, Shutdown, SimFeed, node_of, socket_of,
+};
 use crate::{
     process::Target,
     world::{ProcessInput, World},
 };
 
 impl World {
-    pub(super) fn beat_after(&mut self, worker: usize, delay_us: u64, beating: Beating) {
+    pub(super) fn heartbeat_after(&mut self, worker: usize, delay_us: u64, heartbeat_state: HeartbeatState) {
         let state = &mut self.workers[worker];
-        state.beating = beating;
-        state.beat_timer += 1;
-        let timer = state.beat_timer;
-        self.remind(delay_us, Target::Worker(worker), ProcessInput::Beat { timer });
+        state.heartbeat_state = heartbeat_state;
+        state.heartbeat_timer += 1;
+        let timer = state.heartbeat_timer;
+        self.remind(delay_us, Target::Worker(worker), ProcessInput::Heartbeat { timer });
     }
 
     /// Sends a heartbeat at once, because the worker began to drain.
     pub(super) fn heartbeat_at_once(&mut self, worker: usize) {
-        if self.workers[worker].beating == (Beating::Resting { is_draining: false }) {
-            self.coverage.count("worker_beat_at_once");
-            self.beat(worker);
+        if self.workers[worker].heartbeat_state == (HeartbeatState::Resting { is_draining: false }) {
+            self.coverage.count("worker_heartbeat_at_once");
+            self.heartbeat(worker);
         }
     }
 
     /// Sends a heartbeat at once, because the connection to the coordinator was lost between requests.
     pub(crate) fn worker_alone(&mut self, worker: usize) {
-        if matches!(self.workers[worker].beating, Beating::Resting { .. }) {
-            self.coverage.count("worker_beat_at_once");
-            self.beat(worker);
+        if matches!(self.workers[worker].heartbeat_state, HeartbeatState::Resting { .. }) {
+            self.coverage.count("worker_heartbeat_at_once");
+            self.heartbeat(worker);
         }
     }
 
-    pub(super) fn beat(&mut self, worker: usize) {
+    pub(super) fn heartbeat(&mut self, worker: usize) {
         let state = &self.workers[worker];
         let address = std::net::SocketAddr::from(([10, 0, 0, worker as u8], 7500 + worker as u16));
         let home = Home {
@@ -55,7 +57,7 @@ impl World {
         };
         let bad_samples = state.bad.unreported(BAD_PER_HEARTBEAT);
         let told = bad_samples.iter().map(|bad| self.oracle.reported_bad(&bad.job, bad.sample.0)).collect();
-        let beat = WorkerHeartbeat {
+        let heartbeat = WorkerHeartbeat {
             home,
             cores: 4.0,
             draining: is_draining,
@@ -65,18 +67,18 @@ impl World {
             bad_samples,
         };
         self.workers[worker].told = told;
-        self.workers[worker].beating = Beating::Asking { is_draining };
-        self.ask(Target::Worker(worker), ToCoordinator::WorkerHeartbeat(beat));
+        self.workers[worker].heartbeat_state = HeartbeatState::Asking { is_draining };
+        self.ask(Target::Worker(worker), ToCoordinator::WorkerHeartbeat(heartbeat));
     }
 
     pub(crate) fn worker_answered(&mut self, worker: usize, answer: &FromCoordinator) {
         let state = &mut self.workers[worker];
-        let Beating::Asking { is_draining } = state.beating else {
+        let HeartbeatState::Asking { is_draining } = state.heartbeat_state else {
             // The leave request was answered.
             return self.leave_after(worker, 1);
         };
         let pause_us = match answer {
-            FromCoordinator::Heard { beat_ms, .. } => {
+            FromCoordinator::Heard { heartbeat_ms, .. } => {
                 state.failures = 0;
                 let told = std::mem::take(&mut state.told);
                 state.bad.acknowledge(told.len());
@@ -85,7 +87,7 @@ impl World {
                 if is_draining && state.shutdown == Shutdown::Draining {
                     self.leave_after(worker, 1);
                 }
-                if heard == BAD_PER_HEARTBEAT { MORE_BAD_US } else { beat_ms * 1_000 }
+                if heard == BAD_PER_HEARTBEAT { MORE_BAD_US } else { heartbeat_ms * 1_000 }
             }
             FromCoordinator::Refused(Refusal::Internal { .. } | Refusal::Unwritable { .. }) => {
                 if is_draining && state.shutdown == Shutdown::Draining {
@@ -95,7 +97,7 @@ impl World {
             }
             _ => REFUSED_US,
         };
-        self.beat_after(worker, pause_us, Beating::Resting { is_draining });
+        self.heartbeat_after(worker, pause_us, HeartbeatState::Resting { is_draining });
         if self.workers[worker].shutdown > Shutdown::Running {
             self.heartbeat_at_once(worker);
         }
@@ -104,12 +106,12 @@ impl World {
     /// Schedules a reconnection after a pause, because no coordinator answered.
     pub(crate) fn worker_unanswered(&mut self, worker: usize) {
         let state = &mut self.workers[worker];
-        if !matches!(state.beating, Beating::Asking { .. }) {
+        if !matches!(state.heartbeat_state, HeartbeatState::Asking { .. }) {
             return self.leave_after(worker, 1);
         }
         state.failures += 1;
         let limit_us = BACKOFF.limit(state.failures).as_micros() as u64;
         let pause_us = limit_us / 2 + self.dice.within(0, limit_us / 2);
-        self.beat_after(worker, pause_us, Beating::BackingOff);
+        self.heartbeat_after(worker, pause_us, HeartbeatState::BackingOff);
     }
 }
