@@ -205,7 +205,7 @@ async fn a_table_that_is_wrong_is_refused_with_the_line() {
     let cases: [(&str, &[u8], &str); 12] = [
         ("t.tsv", b"file\tcaption\na.jpg\tx\nb.jpg\n", "t.tsv:3` has 1 columns where the table has 2"),
         ("t.tsv", b"file\tcaption\na.jpg\tx\ty\n", "t.tsv:2` has 3 columns where the table has 2"),
-        ("t.tsv", b"a.jpg\tx\n", "t.tsv:1` has several columns; the first line has to name them"),
+        ("t.tsv", b"a.jpg\tx\n", "t.tsv:1` has several columns; name them in the first line"),
         ("t.tsv", b"file\tx\tX\na.jpg\t1\t2\n", "t.tsv:1` names the column `x` twice"),
         ("t.tsv", b"file\ta/b\na.jpg\t1\n", "t.tsv:1` names the column `a/b` twice, or it cannot be the name"),
         ("t.tsv", b"file\na.jpg\n\xff.jpg\n", "t.tsv:3` is not UTF-8"),

@@ -241,7 +241,7 @@ fn a_file_that_changed_or_is_gone_is_named_by_every_command_with_what_to_do() {
             "coffee/0000003.jpg",
             &|| write(path("coffee/0000003.jpg"), "shorter"),
             "changed: ",
-            "store says 7 bytes; put the old file back, or index the dataset again and give the job a new name",
+            "the store has 7 bytes; put the old file back, or index the dataset again and give the job a new name",
         ),
         (
             "rocket/0000008.jpg",
@@ -410,7 +410,9 @@ async fn the_documented_commands_index_a_bucket_and_a_file_that_is_replaced_ther
     assert_eq!(verified.status.code(), Some(1));
     assert!(verified.stdout.contains("rocket/0000008.jpg` changed: "), "{}", verified.stdout);
     let replayed = for_server(ctl().arg("replay").arg(&job));
-    replayed
-        .error(&["file `rocket/0000008.jpg` changed: manifest says ", "store says 15 bytes; put the old file back"]);
+    replayed.error(&[
+        "file `rocket/0000008.jpg` changed: the manifest has ",
+        "the store has 15 bytes; put the old file back",
+    ]);
     server.clear().await;
 }

@@ -23,7 +23,7 @@ fn a_tar_that_is_cut_in_the_middle_is_refused_by_name() {
     assert!(!verify.status.success() && verify.stdout.contains(name), "{}", verify.stdout);
     let cluster = Cluster::start(1);
     cluster.submit(&job);
-    run(&mut cluster.pull("cut", 0, 1, "node-0", &[])).error(&[name, "manifest says"]);
+    run(&mut cluster.pull("cut", 0, 1, "node-0", &[])).error(&[name, "the manifest has"]);
 }
 
 #[test]

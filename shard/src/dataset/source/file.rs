@@ -15,7 +15,7 @@ pub(crate) fn read_file(path: &Path) -> Result<Option<Vec<u8>>, DatasetError> {
     let fail = |error: std::io::Error| wrong(path, &format!("cannot be read: {error}"));
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => {}
-        Ok(_) => return Err(wrong(path, "is no regular file")),
+        Ok(_) => return Err(wrong(path, "is not a regular file")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(fail(error)),
     }
