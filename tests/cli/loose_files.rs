@@ -14,7 +14,7 @@ use std::{
 use serde_json::Value;
 use spdl_cli::pictures::{Pictures, write_image_folder};
 use spdl_testkit::{
-    processes::{Dataset, Finished, ctl, run},
+    processes::{Finished, TestDataset, ctl, run},
     root,
     s3::S3Server,
 };
@@ -25,8 +25,8 @@ fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
 }
 
 /// Returns a dataset's folder with nothing in it.
-fn empty() -> Dataset {
-    let dataset = Dataset { folder: tempfile::tempdir().expect("a temporary folder") };
+fn empty() -> TestDataset {
+    let dataset = TestDataset { folder: tempfile::tempdir().expect("a temporary folder") };
     fs::create_dir(dataset.path("dataset")).expect("a folder");
     dataset
 }
@@ -113,7 +113,7 @@ fn a_folder_of_classes_gives_the_same_samples_order_and_receipts_as_when_it_is_p
 }
 
 /// Writes a job with pictures and these columns.
-fn write_job(dataset: &Dataset, url: &str, global_batch: u32, columns: &str) -> PathBuf {
+fn write_job(dataset: &TestDataset, url: &str, global_batch: u32, columns: &str) -> PathBuf {
     let text = format!(
         "name = \"j\"\ndataset = {url:?}\nglobal_batch = {global_batch}\n\
          [[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\nops = [{{ resize = {{ size = [8, 8] }} }}]\n{columns}"
