@@ -41,7 +41,8 @@ pub enum ColumnError {
 }
 
 /// A column of a batch. A *fixed* column holds samples of one shape, one after the other: `[n, ...shape of a sample]`.
-/// A *ragged* column holds values of any length, one after the other, and the offsets at which they begin.
+/// A *ragged* column holds samples that differ in their number of rows, `[rows, ...shape of a row]` one after the other, and the
+/// offsets at which they begin. Of a column of bytes, a row is a byte.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchColumn<'a> {
     batch: BatchView<'a>,
@@ -90,11 +91,16 @@ impl<'a> BatchColumn<'a> {
         }
     }
 
+    /// Returns the shape of all values: `[n, ...shape of a sample]`, or of a ragged column `[rows, ...shape of a row]`.
+    #[must_use]
+    pub fn values_shape(&self) -> Vec<usize> {
+        self.batch.values_shape(self.index)
+    }
+
     /// Returns the shape of the whole column, samples first, or `None` for a ragged column.
     #[must_use]
     pub fn shape(&self) -> Option<Vec<usize>> {
-        let sample = self.sample_shape()?;
-        Some(std::iter::once(self.len()).chain(sample.iter().map(|side| *side as usize)).collect())
+        self.sample_shape().map(|_| self.values_shape())
     }
 
     /// Returns all elements, sample after sample, in row-major order; for a ragged column, all values one after the
@@ -144,7 +150,7 @@ impl<'a> BatchColumn<'a> {
         self.batch.sample_bytes(self.index, index)
     }
 
-    /// Returns the `n + 1` offsets, in bytes, of a ragged column's values, or `None` for a fixed column.
+    /// Returns the `n + 1` offsets, in rows, of a ragged column's samples, or `None` for a fixed column.
     #[must_use]
     pub fn offsets(&self) -> Option<&'a [u64]> {
         self.batch.ragged_offset_bytes(self.index).map(bytemuck::cast_slice)

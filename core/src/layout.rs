@@ -5,18 +5,26 @@
 //! 128          [Entry; capacity], 32 bytes each
 //! ..           [Span; columns]: where each column's values lie
 //! 64-aligned   fixed columns, in the job's order: capacity * bytes per sample
-//! 64-aligned   ragged columns: [u64; capacity + 1] offsets into the values
+//! 64-aligned   ragged columns: [u64; capacity + 1] offsets into the values, in rows
 //! 64-aligned   values of the ragged columns, end to end, each 64-aligned; as long as this batch needs
 //! ```
 //!
 //! The job and the capacity fix the offset of everything except the ragged values, so samples can be decoded into their
 //! places in any order. All numbers are little-endian. Readers check every offset before use.
+//!
+//! The samples of a ragged column are arrays whose first dimension differs: they differ in their number of rows. A row has one
+//! shape. Of a column of bytes, a row is a byte.
+
+mod view;
+
+use bytemuck::{Pod, Zeroable};
+
+pub use view::BatchView;
 
 use crate::{
     Position, SampleId,
-    job::{Column, DType},
+    job::{Column, DType, SampleShape},
 };
-use bytemuck::{Pod, Zeroable};
 
 /// Alignment of every column, in bytes: a cache line.
 pub const ALIGN: usize = 64;
@@ -152,10 +160,14 @@ pub enum Place {
         /// Shape of one sample; empty for a scalar.
         shape: Vec<u32>,
     },
-    /// Sample `i`'s values are `values[offsets[i]..offsets[i + 1]]`.
+    /// The rows of sample `i` are `offsets[i]..offsets[i + 1]` of the values' rows.
     Ragged {
         /// First byte of the `u64` offsets.
         offsets: usize,
+        /// Shape of one row; empty for a scalar.
+        row: Vec<u32>,
+        /// Bytes of one row.
+        row_bytes: usize,
         /// The most bytes of one sample.
         max_bytes: usize,
     },
@@ -200,20 +212,28 @@ impl Layout {
         let spans = size_of::<Header>() + n * size_of::<Entry>();
         let mut end = align(spans + columns.len() * size_of::<Span>());
         let mut places = Vec::with_capacity(columns.len());
+        let bytes_of = |shape: &[u32], dtype: DType| {
+            let elements: usize = shape.iter().map(|side| *side as usize).product();
+            elements * dtype.bytes()
+        };
         for column in columns {
             places.push(column.sample_shape().map(|shape| {
-                let elements: usize = shape.iter().map(|side| *side as usize).product();
-                let sample_bytes = elements * column.dtype.bytes();
+                let sample_bytes = bytes_of(&shape, column.dtype);
                 let offset = end;
                 end = align(end + n * sample_bytes);
                 Place::Fixed { offset, sample_bytes, shape }
             }));
         }
         for (column, place) in columns.iter().zip(&mut places) {
-            if let Some(max_bytes) = column.max_bytes() {
-                *place = Some(Place::Ragged { offsets: end, max_bytes: max_bytes as usize });
-                end = align(end + (n + 1) * size_of::<u64>());
-            }
+            let row = match column.shape() {
+                SampleShape::Fixed(_) => continue,
+                SampleShape::Rows { row, .. } => row,
+                SampleShape::Bytes { .. } => Vec::new(),
+            };
+            let row_bytes = bytes_of(&row, column.dtype);
+            let max_bytes = usize::try_from(column.max_bytes()).expect("a checked job has small samples");
+            *place = Some(Place::Ragged { offsets: end, row, row_bytes, max_bytes });
+            end = align(end + (n + 1) * size_of::<u64>());
         }
         let values = end;
         let mut laid = Vec::with_capacity(columns.len());
@@ -282,7 +302,8 @@ impl Layout {
     /// Writes the ragged columns, the spans and the header: the last step of filling a slot. `ragged[c]` holds one
     /// slice per entry if column `c` is ragged, and is empty if it is fixed. Returns the bytes that the batch takes.
     ///
-    /// If a ragged value is longer than its column allows, or the counts do not match `header.entries`.
+    /// If a ragged value is longer than its column allows or has no whole rows, or the counts do not match
+    /// `header.entries`.
     pub fn finish<V: AsRef<[u8]>>(&self, slot: &mut [u8], mut header: Header, ragged: &[Vec<V>]) -> usize {
         assert_eq!(ragged.len(), self.columns.len(), "one list of values per column");
         let entries = header.entries as usize;
@@ -292,17 +313,22 @@ impl Layout {
                 Place::Fixed { offset, sample_bytes, .. } => {
                     Span { offset: offset as u64, bytes: (entries * sample_bytes) as u64 }
                 }
-                Place::Ragged { offsets, max_bytes } => {
+                Place::Ragged { offsets, row_bytes, max_bytes, .. } => {
                     assert_eq!(values.len(), entries, "values of column `{}`", column.name);
                     let start = end;
                     for (entry, value) in values.iter().enumerate() {
                         let value = value.as_ref();
                         assert!(value.len() <= max_bytes, "value of {} bytes where {max_bytes} fit", value.len());
-                        write_u64(slot, offsets + entry * 8, (end - start) as u64);
+                        assert!(
+                            value.len().is_multiple_of(row_bytes),
+                            "value of {} bytes, rows of {row_bytes}",
+                            value.len()
+                        );
+                        write_u64(slot, offsets + entry * 8, ((end - start) / row_bytes) as u64);
                         slot[end..end + value.len()].copy_from_slice(value);
                         end += value.len();
                     }
-                    write_u64(slot, offsets + entries * 8, (end - start) as u64);
+                    write_u64(slot, offsets + entries * 8, ((end - start) / row_bytes) as u64);
                     let span = Span { offset: start as u64, bytes: (end - start) as u64 };
                     end = align(end);
                     span
@@ -348,7 +374,7 @@ impl Layout {
         if header.used_bytes < self.values as u64 || header.used_bytes > bytes.len() as u64 {
             return Err(field("used_bytes", header.used_bytes, bytes.len() as u64));
         }
-        let view = BatchView { layout: self, bytes, header };
+        let view = BatchView::of_checked(self, bytes, header);
         for index in 0..self.columns.len() {
             view.check_column(index)?;
         }
@@ -358,16 +384,6 @@ impl Layout {
 
 fn write_u64(slot: &mut [u8], at: usize, value: u64) {
     slot[at..at + 8].copy_from_slice(&value.to_le_bytes());
-}
-
-fn read_u64(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
-}
-
-/// Returns the bytes from `from` to `to`, or an empty slice if they are out of range.
-fn slice(bytes: &[u8], from: u64, to: u64) -> &[u8] {
-    let place = |at| usize::try_from(at).unwrap_or(usize::MAX);
-    bytes.get(place(from)..place(to)).unwrap_or_default()
 }
 
 /// A slot, split for writing.
@@ -388,129 +404,6 @@ pub struct FixedColumn<'a> {
     pub sample_bytes: usize,
     /// All samples.
     pub bytes: &'a mut [u8],
-}
-
-/// A checked batch.
-#[derive(Clone, Copy, Debug)]
-pub struct BatchView<'a> {
-    layout: &'a Layout,
-    bytes: &'a [u8],
-    header: Header,
-}
-
-impl<'a> BatchView<'a> {
-    /// Makes the view of a batch for which [`Layout::read`] returned `header`, without checking it again. If the region
-    /// is shared with a peer that breaks the protocol and writes to it, samples are wrong or empty, and nothing worse.
-    #[must_use]
-    pub const fn of_checked(layout: &'a Layout, bytes: &'a [u8], header: Header) -> Self {
-        Self { layout, bytes, header }
-    }
-
-    /// Returns the header.
-    #[must_use]
-    pub const fn header(&self) -> &Header {
-        &self.header
-    }
-
-    /// Returns the layout that it was read with.
-    #[must_use]
-    pub const fn layout(&self) -> &'a Layout {
-        self.layout
-    }
-
-    /// Returns the number of samples.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.header.entries as usize
-    }
-
-    /// Whether it holds no sample.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.header.entries == 0
-    }
-
-    /// Returns the entries: one for each sample.
-    pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry> + use<'a> {
-        let start = size_of::<Header>();
-        let bytes = &self.bytes[start..start + self.len() * size_of::<Entry>()];
-        bytes.chunks_exact(size_of::<Entry>()).map(bytemuck::pod_read_unaligned)
-    }
-
-    /// Returns the index of the column of that name.
-    #[must_use]
-    pub fn column_index(&self, name: &str) -> Option<usize> {
-        self.layout.columns.iter().position(|column| column.name == name)
-    }
-
-    /// Returns all bytes of column `index`: the samples of a fixed column, the values of a ragged one.
-    ///
-    /// # Panics
-    /// When there is no such column.
-    #[must_use]
-    pub fn column_bytes(&self, index: usize) -> &'a [u8] {
-        match self.layout.columns[index].place {
-            Place::Fixed { offset, sample_bytes, .. } => &self.bytes[offset..offset + self.len() * sample_bytes],
-            // The span was checked but is read again, so slice with bounds checks: a peer may have changed it.
-            Place::Ragged { .. } => {
-                let span = self.span(index);
-                slice(self.bytes, span.offset, span.offset.saturating_add(span.bytes))
-            }
-        }
-    }
-
-    /// Returns the bytes of sample `entry` in column `index`.
-    ///
-    /// # Panics
-    /// When there is no such column or sample.
-    #[must_use]
-    pub fn sample_bytes(&self, index: usize, entry: usize) -> &'a [u8] {
-        assert!(entry < self.len(), "sample {entry} of a batch of {}", self.len());
-        let bytes = self.column_bytes(index);
-        match self.layout.columns[index].place {
-            Place::Fixed { sample_bytes, .. } => &bytes[entry * sample_bytes..(entry + 1) * sample_bytes],
-            Place::Ragged { offsets, .. } => {
-                let at = offsets + entry * 8;
-                slice(bytes, read_u64(self.bytes, at), read_u64(self.bytes, at + 8))
-            }
-        }
-    }
-
-    /// Returns the `len() + 1` offsets of ragged column `index`, as little-endian `u64` bytes; `None` if it is fixed.
-    #[must_use]
-    pub fn ragged_offset_bytes(&self, index: usize) -> Option<&'a [u8]> {
-        match self.layout.columns[index].place {
-            Place::Fixed { .. } => None,
-            Place::Ragged { offsets, .. } => Some(&self.bytes[offsets..offsets + (self.len() + 1) * 8]),
-        }
-    }
-
-    fn span(&self, index: usize) -> Span {
-        let at = self.layout.spans + index * size_of::<Span>();
-        bytemuck::pod_read_unaligned(&self.bytes[at..at + size_of::<Span>()])
-    }
-
-    fn check_column(&self, index: usize) -> Result<(), LayoutError> {
-        let column = &self.layout.columns[index];
-        let error = || LayoutError::Span { column: column.name.clone() };
-        let span = self.span(index);
-        let end = span.offset.checked_add(span.bytes).ok_or_else(error)?;
-        let entries = self.len();
-        let right = match column.place {
-            Place::Fixed { offset, sample_bytes, .. } => {
-                span.offset == offset as u64 && span.bytes == (entries * sample_bytes) as u64
-            }
-            Place::Ragged { offsets, max_bytes } => {
-                let places = (0..=entries).map(|entry| read_u64(self.bytes, offsets + entry * 8));
-                let steps = places.clone().zip(places.clone().skip(1));
-                span.offset >= self.layout.values as u64
-                    && places.clone().next() == Some(0)
-                    && places.clone().next_back() == Some(span.bytes)
-                    && steps.into_iter().all(|(from, to)| from <= to && to - from <= max_bytes as u64)
-            }
-        };
-        if right && end <= self.header.used_bytes { Ok(()) } else { Err(error()) }
-    }
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ impl Session {
         }
         job.check()?;
         let entries = self.batches().entries_per_rank(*world);
-        let per_sample: u128 = job.columns.iter().map(|column| sample_bytes(column) + 8).sum();
+        let per_sample: u128 = job.columns.iter().map(|column| u128::from(column.max_bytes()) + 8).sum();
         let per_column = 4 * ALIGN as u128;
         let bytes = u128::from(entries) * (per_sample + size_of::<Entry>() as u128)
             + per_column * (job.columns.len() as u128 + 1);
@@ -64,13 +64,5 @@ impl Session {
     #[must_use]
     pub fn layout(&self) -> Layout {
         Layout::new(&self.job.columns, self.batches().entries_per_rank(self.world))
-    }
-}
-
-/// Returns the most bytes of one sample in a column.
-fn sample_bytes(column: &crate::job::Column) -> u128 {
-    match column.sample_shape() {
-        Some(shape) => shape.iter().map(|side| u128::from(*side)).product::<u128>() * column.dtype.bytes() as u128,
-        None => column.max_bytes().unwrap_or_default().into(),
     }
 }

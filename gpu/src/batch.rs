@@ -41,14 +41,14 @@ impl DeviceColumn {
         &self.name
     }
 
-    /// Returns the values: `[n, ...shape of a sample]`, or for a ragged column the values of all samples one after the
-    /// other.
+    /// Returns the values: `[n, ...shape of a sample]`, or of a ragged column the rows of all samples one after the other,
+    /// `[rows, ...shape of a row]`.
     #[must_use]
     pub const fn values(&self) -> &Tensor {
         &self.values
     }
 
-    /// Returns where each sample of a ragged column begins among the values: `n + 1` offsets in bytes, as i64. Returns
+    /// Returns where each sample of a ragged column begins among the values: `n + 1` offsets in rows, as i64. Returns
     /// `None` for a column whose samples have one shape.
     #[must_use]
     pub const fn offsets(&self) -> Option<&Tensor> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use spdl_client::Batch;
 use spdl_core::{
     job::{DType, ImageLayout},
-    layout::{ColumnLayout, Place},
+    layout::ColumnLayout,
 };
 use spdl_wire::slab::Slab;
 
@@ -117,15 +117,9 @@ pub(crate) fn in_place(
     let view = batch.view();
     let inside = |bytes: &[u8]| bytes.as_ptr() as usize - batch.bytes().as_ptr() as usize;
     let values = view.column_bytes(index);
-    let elements = i64::try_from(values.len() / column.dtype.bytes()).expect("a batch is smaller than 2^40 bytes");
     // The address of an empty slice is arbitrary.
     let address = if values.is_empty() { start } else { start + inside(values) };
-    let shape = match &column.place {
-        Place::Fixed { shape, .. } => {
-            std::iter::once(batch.len() as i64).chain(shape.iter().map(|side| i64::from(*side))).collect()
-        }
-        Place::Ragged { .. } => vec![elements],
-    };
+    let shape = view.values_shape(index).into_iter().map(|side| side as i64).collect();
     let offsets = view.ragged_offset_bytes(index).map(|offsets| {
         Tensor::dense(start + inside(offsets), DType::I64, vec![batch.len() as i64 + 1], storage.clone())
     });

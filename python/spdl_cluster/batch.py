@@ -28,16 +28,18 @@ class Position(NamedTuple):
 
 
 class Ragged:
-    """A column whose samples differ in length: all values end to end, and the offset where each sample begins.
+    """A column whose samples differ in length: the rows of all samples end to end, and the offset where each sample
+    begins. Of a column of bytes, a row is a byte.
 
-    `ragged[i]` returns the values of sample `i` without a copy; `len(ragged)` is the number of samples.
+    `ragged[i]` returns the rows of sample `i` without a copy; `len(ragged)` is the number of samples. With torch,
+    `torch.nested.nested_tensor_from_jagged(ragged.values, ragged.offsets)` makes a nested tensor of it.
     """
 
     __slots__ = ("values", "offsets")
 
-    #: The values of all samples, end to end.
+    #: The rows of all samples, end to end: `[rows, ...]`.
     values: Any
-    #: `len(self) + 1` offsets into `values`: where each sample begins, and where the last one ends.
+    #: `len(self) + 1` offsets into the rows of `values`: where each sample begins, and where the last one ends.
     offsets: Any
 
     def __init__(self, values: Any, offsets: Any) -> None:
@@ -68,7 +70,7 @@ class Ragged:
         return Ragged(self.values.to(*args, **kwargs), self.offsets.to(*args, **kwargs))
 
     def __repr__(self) -> str:
-        return f"Ragged({len(self)} samples, {len(self.values)} values)"
+        return f"Ragged({len(self)} samples, {len(self.values)} rows)"
 
 
 class Batch(dict[str, Any]):

@@ -203,14 +203,13 @@ impl DlpackColumn {
         self.view.dtype.name()
     }
 
-    /// Returns the shape, samples first; for a ragged column, the number of all values.
+    /// Returns the shape, samples first; for a ragged column, the rows of all samples first.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
         pyo3::types::PyTuple::new(py, &self.view.shape)
     }
 
-    /// Returns where each sample's values begin, and where the last ones end, in bytes, i64; `None` for a column that
-    /// is not ragged.
+    /// Returns where each sample's rows begin, and where the last ones end, i64; `None` for a column that is not ragged.
     #[getter]
     fn offsets(&self) -> Option<Self> {
         let view = self.offsets.clone()?;

@@ -125,14 +125,10 @@ impl BatchMemory {
 
 fn in_slot<'a>(column: &spdl_client::BatchColumn<'a>) -> Arrays<'a> {
     let (dtype, address) = (column.dtype(), column.bytes().as_ptr().addr());
-    let (shape, offsets) = match (column.shape(), column.offsets()) {
-        (Some(shape), _) => (shape.into_iter().map(|side| side as i64).collect(), None),
-        (None, offsets) => {
-            let offsets = offsets.expect("a column without a shape is ragged");
-            let offsets = TensorView::dense(DType::I64, vec![offsets.len() as i64], offsets.as_ptr().addr());
-            (vec![(column.bytes().len() / dtype.bytes()) as i64], Some(offsets))
-        }
-    };
+    let shape = column.values_shape().into_iter().map(|side| side as i64).collect();
+    let offsets = column
+        .offsets()
+        .map(|offsets| TensorView::dense(DType::I64, vec![offsets.len() as i64], offsets.as_ptr().addr()));
     Arrays { name: column.name(), values: TensorView::dense(dtype, shape, address), offsets }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use clap::Subcommand;
 use spdl_core::{
     coordinator::JobStatus,
-    job::{Column, EpochEnd, Job, job_file_schema},
+    job::{Column, EpochEnd, Job, SampleShape, job_file_schema},
     messages::{FromCoordinator, ToCoordinator},
 };
 
@@ -182,10 +182,12 @@ fn show(job: &Job) -> Result<(), CtlError> {
 
 /// Describes a column, for example `image: u8 [224, 224, 3] from jpg|png`.
 fn column_text(column: &Column) -> String {
-    let shape = match column.sample_shape() {
-        Some(shape) if shape.is_empty() => "a number".to_owned(),
-        Some(shape) => format!("{shape:?}"),
-        None => format!("up to {} of bytes", report::bytes(column.max_bytes().unwrap_or(0).into())),
+    let shape = match column.shape() {
+        SampleShape::Fixed(shape) if shape.is_empty() => "a number".to_owned(),
+        SampleShape::Fixed(shape) => format!("{shape:?}"),
+        SampleShape::Rows { row, max_rows } if row.is_empty() => format!("[up to {max_rows}]"),
+        SampleShape::Rows { row, max_rows } => format!("[up to {max_rows}, {}", &format!("{row:?}")[1..]),
+        SampleShape::Bytes { max_bytes } => format!("up to {} of bytes", report::bytes(max_bytes.into())),
     };
     let transform = column.transform.as_ref().map_or_else(String::new, |made| format!(", by {}", made.function));
     format!("{}: {} {shape} from {}{transform}", column.name, column.dtype.name(), column.from.join("|"))

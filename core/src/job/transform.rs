@@ -64,15 +64,13 @@ impl Transform {
     ) -> Result<(Self, DType), KeyProblem> {
         let ReturnsFile { dtype, shape, max_bytes } = returns;
         let returns = match (shape, input) {
-            (None, SampleShape::Ragged { row, max_bytes: most }) if row.is_empty() => {
-                Returns::Ragged { max_bytes: max_bytes.unwrap_or(most) }
-            }
+            (None, SampleShape::Bytes { max_bytes: most }) => Returns::Ragged { max_bytes: max_bytes.unwrap_or(most) },
             _ if max_bytes.is_some() => {
                 let problem = "is only for a bytes column without `returns.shape`";
                 return Err(("returns.max_bytes", problem.to_owned()));
             }
             (Some(shape), _) | (None, SampleShape::Fixed(shape)) => Returns::Fixed { shape },
-            (None, SampleShape::Ragged { .. }) => {
+            (None, SampleShape::Rows { .. }) => {
                 return Err(("returns.shape", "is missing; give the shape of the result".to_owned()));
             }
         };
@@ -96,8 +94,7 @@ impl Transform {
                 return Err(("returns.dtype", "is for arrays; add `returns.shape`".to_owned()));
             }
             Returns::Ragged { .. } => {
-                let is_of_bytes = matches!(input, SampleShape::Ragged { row, .. } if row.is_empty());
-                if !is_of_bytes || self.takes != DType::U8 {
+                if !matches!(input, SampleShape::Bytes { .. }) || self.takes != DType::U8 {
                     return Err(("returns", "can only be ragged for decode = \"bytes\"".to_owned()));
                 }
             }
@@ -151,11 +148,11 @@ mod tests {
         let column = &image("dtype = \"f16\"\ntransform = \"a:b\"\nreturns = { shape = [] }").unwrap().columns[0];
         assert_eq!((column.sample_shape(), column.dtype), (Some(vec![]), DType::F16));
         let column = &text("transform = \"a:b\"\nreturns = { dtype = \"i64\", shape = [77] }").unwrap().columns[0];
-        assert_eq!((column.sample_shape(), column.dtype, column.max_bytes()), (Some(vec![77]), DType::I64, None));
+        assert_eq!((column.sample_shape(), column.dtype, column.max_bytes()), (Some(vec![77]), DType::I64, 77 * 8));
         let column = &text("transform = \"a:b\"").unwrap().columns[0];
-        assert_eq!((column.sample_shape(), column.dtype, column.max_bytes()), (None, DType::U8, Some(100)));
+        assert_eq!((column.sample_shape(), column.dtype, column.max_bytes()), (None, DType::U8, 100));
         let column = &text("transform = \"a:b\"\nreturns = { max_bytes = 9000 }").unwrap().columns[0];
-        assert_eq!(column.max_bytes(), Some(9000));
+        assert_eq!(column.max_bytes(), 9000);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Tests of the layout: batches are read as they were written, and invalid ones are refused.
 
+use super::view::read_u64;
 use super::*;
 use crate::job::{BytesColumn, ColumnKind, ImageColumn, ImageLayout, IntColumn};
 
@@ -109,7 +110,7 @@ fn wrong_values_in_any_span_are_refused_with_the_column() {
         let (is, long) = (read_u64(bytes, offset), read_u64(bytes, length));
         let is_fixed = matches!(column.place, Place::Fixed { .. });
         let mut wrong = vec![(offset, u64::MAX), (offset, used as u64 + 8), (length, long + 1), (length, u64::MAX)];
-        // A ragged column may begin anywhere behind the fixed ones.
+        // A ragged column may begin at any cache line behind the fixed ones.
         wrong.push((offset, if is_fixed { is + 8 } else { layout.fixed_bytes() as u64 - 1 }));
         if long > 0 {
             wrong.push((length, long - 1));

@@ -134,7 +134,7 @@ impl Decoder {
         let classes = Arc::new(numbers);
         let prepare = |column: &Column| {
             let decoder = column::decoder(&ColumnSetup { job: &job.name, column, classes: &classes })?;
-            let is_ragged = matches!(column.kind.shape(), SampleShape::Ragged { .. });
+            let is_ragged = !matches!(column.kind.shape(), SampleShape::Fixed(_));
             Ok(Prepared { column: column.clone(), decoder, is_ragged, function: Function::of(column) })
         };
         let columns = job.columns.iter().map(prepare).collect::<Result<_, _>>()?;

@@ -16,21 +16,23 @@ pub(crate) struct Function {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Value {
     dtype: DType,
-    /// Shape of an array; `None` for bytes.
+    /// Shape of an array; `None` if its first dimension differs, and for bytes.
     shape: Option<Vec<u32>>,
-    /// Size of the value; for bytes, the maximum.
+    /// Shape of a row of an array whose first dimension differs.
+    row: Option<Vec<u32>>,
+    /// Size of the value; the maximum if it differs.
     pub(crate) bytes: usize,
 }
 
 impl Value {
     fn new(dtype: DType, shape: SampleShape) -> Self {
-        match shape {
-            SampleShape::Fixed(shape) => {
-                let elements: usize = shape.iter().map(|side| *side as usize).product();
-                Self { dtype, bytes: elements * dtype.bytes(), shape: Some(shape) }
-            }
-            SampleShape::Ragged { max_bytes, .. } => Self { dtype, bytes: max_bytes as usize, shape: None },
-        }
+        let bytes = usize::try_from(shape.max_bytes(dtype)).expect("a checked job has small samples");
+        let (shape, row) = match shape {
+            SampleShape::Fixed(shape) => (Some(shape), None),
+            SampleShape::Rows { row, .. } => (None, Some(row)),
+            SampleShape::Bytes { .. } => (None, None),
+        };
+        Self { dtype, shape, row, bytes }
     }
 }
 

@@ -78,11 +78,13 @@ class Function:
 
 
 class Value:
-    """An argument or returned value: an array of a fixed type and shape, or bytes."""
+    """An argument or returned value: an array of a fixed type and shape, or bytes. An argument may also be an array whose
+    first dimension differs."""
 
     def __init__(self, described: dict[str, Any]) -> None:
         self.dtype = dtype_of(described["dtype"])
         self.shape = None if described["shape"] is None else tuple(described["shape"])
+        self.row = None if described["row"] is None else tuple(described["row"])
         self.bytes: int = described["bytes"]
         self.memory: mmap.mmap | None = None
         self.start = 0
@@ -95,6 +97,9 @@ class Value:
             self.array = numpy.frombuffer(memory, self.dtype, count, start).reshape(self.shape)
 
     def read(self, count: int) -> Any:
+        if self.row is not None:
+            array = numpy.frombuffer(self.memory, self.dtype, count // self.dtype.itemsize, self.start)
+            return array.reshape(-1, *self.row)
         if self.shape is None:
             assert self.memory is not None
             return self.memory[self.start : self.start + count]

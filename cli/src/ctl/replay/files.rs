@@ -8,8 +8,8 @@ use std::{
 
 use serde::Serialize;
 use spdl_core::{
-    job::{Column, ColumnKind, DType, ImageLayout},
-    layout::{BatchView, ColumnLayout, Place, entry_flags},
+    job::{Column, ColumnKind, DType, ImageLayout, SampleShape},
+    layout::{BatchView, Place, entry_flags},
 };
 
 use crate::ctl::CtlError;
@@ -64,17 +64,22 @@ fn write_columns(view: &BatchView<'_>, columns: &[Column], folder: &Path) -> Res
         let name = file_name(&column.name);
         match &layout.place {
             Place::Fixed { shape, .. } => {
-                let (header, values) = (npy_header(layout, view.len(), shape), npy_values(view, index, layout.dtype));
-                put(&folder.join(format!("{name}.npy")), &[header, values].concat())?;
+                put(&folder.join(format!("{name}.npy")), &npy(layout.dtype, shape, view.column_bytes(index)))?;
                 if let (ColumnKind::Image(image), None) = (&column.kind, &column.transform)
                     && layout.dtype == DType::U8
                 {
                     write_pictures(view, index, image.size, image.layout, &folder.join(&name))?;
                 }
             }
-            Place::Ragged { .. } => {
+            Place::Ragged { row, .. } => {
+                let is_bytes = matches!(column.shape(), SampleShape::Bytes { .. });
                 for entry in 0..view.len() {
-                    put(&folder.join(format!("{name}-{entry:05}.bin")), view.sample_bytes(index, entry))?;
+                    let (path, bytes) = (folder.join(format!("{name}-{entry:05}")), view.sample_bytes(index, entry));
+                    if is_bytes {
+                        put(&path.with_added_extension("bin"), bytes)?;
+                    } else {
+                        put(&path.with_added_extension("npy"), &npy(layout.dtype, row, bytes))?;
+                    }
                 }
             }
         }
@@ -125,9 +130,21 @@ fn interleave(planes: &[u8]) -> Vec<u8> {
     (0..size).flat_map(|pixel| [planes[pixel], planes[size + pixel], planes[2 * size + pixel]]).collect()
 }
 
-/// Returns the header of an array file, format 1.0 (numpy.lib.format). NumPy has no bf16, so bf16 is written as f32.
-fn npy_header(layout: &ColumnLayout, entries: usize, shape: &[u32]) -> Vec<u8> {
-    let descr = match layout.dtype {
+/// Returns an array file, format 1.0 (numpy.lib.format), of items of this shape. NumPy has no bf16, so bf16 is written as f32.
+fn npy(dtype: DType, shape: &[u32], bytes: &[u8]) -> Vec<u8> {
+    let item_bytes = shape.iter().map(|side| *side as usize).product::<usize>() * dtype.bytes();
+    let mut file = npy_header(dtype, bytes.len() / item_bytes, shape);
+    if dtype == DType::Bf16 {
+        // A bf16 is the upper half of an f32.
+        file.extend(bytes.chunks_exact(2).flat_map(|value| [0, 0, value[0], value[1]]));
+    } else {
+        file.extend(bytes);
+    }
+    file
+}
+
+fn npy_header(dtype: DType, items: usize, shape: &[u32]) -> Vec<u8> {
+    let descr = match dtype {
         DType::U8 => "|u1",
         DType::U16 => "<u2",
         DType::U32 => "<u4",
@@ -142,22 +159,12 @@ fn npy_header(layout: &ColumnLayout, entries: usize, shape: &[u32]) -> Vec<u8> {
         DType::Bool => "|b1",
     };
     let sides: String = shape.iter().map(|side| format!(" {side},")).collect();
-    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({entries},{sides}), }}");
+    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({items},{sides}), }}");
     let padded = (10 + text.len() + 1).next_multiple_of(64);
     text.push_str(&" ".repeat(padded - 10 - text.len() - 1));
     text.push('\n');
     let length = u16::try_from(text.len()).expect("a few hundred characters");
     [b"\x93NUMPY\x01\x00".as_slice(), &length.to_le_bytes(), text.as_bytes()].concat()
-}
-
-fn npy_values(view: &BatchView<'_>, index: usize, dtype: DType) -> Vec<u8> {
-    let bytes = view.column_bytes(index);
-    if dtype == DType::Bf16 {
-        // A bf16 is the upper half of an f32.
-        bytes.chunks_exact(2).flat_map(|value| [0, 0, value[0], value[1]]).collect()
-    } else {
-        bytes.to_vec()
-    }
 }
 
 fn put(path: &Path, bytes: &[u8]) -> Result<(), CtlError> {
@@ -170,9 +177,7 @@ mod tests {
 
     #[test]
     fn an_array_file_starts_as_numpy_wants_it() {
-        let place = Place::Fixed { offset: 0, sample_bytes: 12, shape: vec![2, 2, 3] };
-        let layout = ColumnLayout { name: "image".into(), dtype: DType::U8, place };
-        let header = npy_header(&layout, 5, &[2, 2, 3]);
+        let header = npy_header(DType::U8, 5, &[2, 2, 3]);
         assert_eq!(header.len() % 64, 0);
         let text = std::str::from_utf8(&header[10..]).unwrap();
         assert!(text.starts_with("{'descr': '|u1', 'fortran_order': False, 'shape': (5, 2, 2, 3,), }"), "{text}");

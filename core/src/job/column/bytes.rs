@@ -41,7 +41,7 @@ impl Kind for BytesColumn {
     }
 
     fn shape(&self) -> SampleShape {
-        SampleShape::Ragged { row: Vec::new(), max_bytes: self.max_bytes }
+        SampleShape::Bytes { max_bytes: self.max_bytes }
     }
 
     fn check(&self, _: DType) -> Result<(), KeyProblem> {

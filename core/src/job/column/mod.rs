@@ -271,7 +271,7 @@ impl Column {
             None => self.kind.shape(),
             Some(Transform { returns: Returns::Fixed { shape }, .. }) => SampleShape::Fixed(shape.clone()),
             Some(Transform { returns: Returns::Ragged { max_bytes }, .. }) => {
-                SampleShape::Ragged { row: Vec::new(), max_bytes: *max_bytes }
+                SampleShape::Bytes { max_bytes: *max_bytes }
             }
         }
     }
@@ -282,17 +282,14 @@ impl Column {
     pub fn sample_shape(&self) -> Option<Vec<u32>> {
         match self.shape() {
             SampleShape::Fixed(shape) => Some(shape),
-            SampleShape::Ragged { .. } => None,
+            SampleShape::Rows { .. } | SampleShape::Bytes { .. } => None,
         }
     }
 
-    /// Returns the upper limit of the bytes of one sample, if the column is ragged.
+    /// Returns the most bytes of one sample.
     #[must_use]
-    pub fn max_bytes(&self) -> Option<u32> {
-        match self.shape() {
-            SampleShape::Fixed(_) => None,
-            SampleShape::Ragged { max_bytes, .. } => Some(max_bytes),
-        }
+    pub fn max_bytes(&self) -> u64 {
+        self.shape().max_bytes(self.dtype)
     }
 
     /// Returns the type of the decoded elements, before any function.
