@@ -46,6 +46,7 @@ fn with_every_key() -> JobFile {
         DecodeFile::BoxClass(NoKeys {}),
         DecodeFile::Tensor(TensorKeys {
             shape: Some(vec![1]),
+            max_rows: Some(1),
             encoding: Some(TensorEncoding::Numpy),
             array: Some(String::new()),
         }),

@@ -34,6 +34,15 @@ def saved(values: NDArray[Any]) -> bytes:
     return file.getvalue()
 
 
+def rows(record: int) -> NDArray[Any]:
+    """Returns an array whose number of rows is the record's own; some have none."""
+    return numpy.arange(record, record + 4 * (record % 7), dtype="f4").reshape(-1, 2, 2)
+
+
+def tokens(record: int) -> NDArray[Any]:
+    return numpy.arange(record % 5, dtype="<u2") + record
+
+
 def fields(record: int) -> dict[str, bytes]:
     """Returns the fields of a record: each type as `.npy`, some more of them in other forms, and the record's number."""
     files = {f"{dtype}.npy": saved(array(record, dtype)) for dtype in TYPES}
@@ -42,6 +51,7 @@ def fields(record: int) -> dict[str, bytes]:
     archive = io.BytesIO()
     numpy.savez_compressed(archive, left=array(record, "f32"), right=array(record, "bool"))
     files["npz"] = archive.getvalue()
+    files["rows.npy"], files["tokens"] = saved(rows(record)), tokens(record).tobytes()
     return {**files, "number": str(record).encode()}
 
 
@@ -55,6 +65,10 @@ COLUMNS = [
     column("raw", "raw", "u16", encoding="raw"),
     column("left", "npz", "f32", array="left"),
     column("right", "npz", "bool", array="right"),
+]
+RAGGED = [
+    column("rows", "rows.npy", "f32", shape=[2, 2], max_rows=6),
+    column("tokens", "tokens", "u16", shape=[], max_rows=4, encoding="raw"),
 ]
 #: The type whose array a column holds.
 HELD = {**{dtype: dtype for dtype in TYPES}, "turned": "i32", "raw": "u16", "left": "f32", "right": "bool"}
@@ -123,15 +137,56 @@ def test_replay_writes_arrays_that_numpy_loads(array_job: MakeJob, job_file: Any
         assert (written.dtype, written.tobytes()) == (expected.dtype, expected.tobytes()), name
 
 
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_arrays_that_differ_in_their_number_of_rows_are_ragged_columns(array_job: MakeJob, kind: str) -> None:
+    torch = pytest.importorskip("torch") if kind == "torch" else None
+    with spdl_cluster.local(array_job(*RAGGED), tensors=kind) as loader:  # type: ignore[arg-type]
+        for batch in loader:
+            records = batch["number"].tolist()
+            for name, made in (("rows", rows), ("tokens", tokens)):
+                ragged, expected = batch[name], [made(record) for record in records]
+                assert ragged.lengths.tolist() == [len(array) for array in expected]
+                assert tuple(ragged.values.shape) == (sum(map(len, expected)), *expected[0].shape[1:])
+                for values, array in zip(ragged, expected):
+                    assert str(values.dtype).removeprefix("torch.") == str(array.dtype)
+                    assert numpy.array_equal(numpy.asarray(values), array)
+            if torch is not None:
+                nested = torch.nested.nested_tensor_from_jagged(batch["rows"].values, batch["rows"].offsets)
+                assert [tensor.tolist() for tensor in nested.unbind()] == [rows(record).tolist() for record in records]
+
+
+def test_functions_get_arrays_of_any_number_of_rows(array_job: MakeJob) -> None:
+    columns = [
+        {**RAGGED[0], "transform": "user_functions:total", "returns": {"shape": []}},
+        {**RAGGED[1], "transform": "user_functions:padded", "returns": {"shape": [4]}},
+    ]
+    with spdl_cluster.local(array_job(*columns), tensors="numpy") as loader:
+        for batch in loader:
+            for at, record in enumerate(batch["number"].tolist()):
+                assert batch["rows"][at] == rows(record).sum()
+                assert batch["tokens"][at].tolist() == [*tokens(record).tolist(), *[0] * (4 - record % 5)]
+
+
+def test_replay_writes_each_array_of_a_ragged_column(array_job: MakeJob, job_file: Any, tmp_path: pathlib.Path) -> None:
+    ctl("replay", job_file(array_job(*RAGGED)), "--out", tmp_path / "replayed")
+    (folder,) = (path.parent for path in (tmp_path / "replayed").rglob("batch.json"))
+    for at, record in enumerate(numpy.load(folder / "number.npy").tolist()):
+        for name, made in (("rows", rows), ("tokens", tokens)):
+            written = numpy.load(folder / f"{name}-{at:05}.npy")
+            assert (written.dtype, written.shape) == (made(record).dtype, made(record).shape)
+            assert numpy.array_equal(written, made(record))
+
+
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
         (column("c", "f64.npy", "f32"), r"field `f64.npy` does not decode: it holds f64 \[3, 5\], and the column wants f32 \[3, 5\]"),
         (column("c", "i8.npy", "i8", shape=[15]), r"it holds i8 \[3, 5\], and the column wants i8 \[15\]"),
         (column("c", "raw", "f64", encoding="raw"), r"it is 30 bytes, and the column wants 120: f64 \[3, 5\]"),
+        (column("c", "rows.npy", "f32", shape=[2, 2], max_rows=1), r"it holds f32 \[[2-6], 2, 2\], and the column wants f32 \[up to 1, 2, 2\]"),
         (column("c", "npz", "f32"), "it has 2 arrays: `left`, `right`; name one with `array`"),
     ],
-    ids=["type", "shape", "length", "name"],
+    ids=["type", "shape", "length", "rows", "name"],
 )
 def test_another_array_than_the_job_gives_is_a_bad_sample_that_names_both(array_job: MakeJob, wrong: dict[str, Any], told: str) -> None:
     with spdl_cluster.local(array_job(wrong, bad_samples="fail")) as loader:

@@ -43,6 +43,17 @@ def turned_over(values: NDArray[Any], rng: numpy.random.Generator) -> NDArray[An
     return values[::-1]
 
 
+def total(rows: NDArray[Any], rng: numpy.random.Generator) -> NDArray[Any]:
+    """Returns the sum of an array."""
+    rows += 0  # The array is the function's own.
+    return numpy.asarray(rows.sum(), rows.dtype)
+
+
+def padded(tokens: NDArray[Any], rng: numpy.random.Generator) -> NDArray[Any]:
+    """Returns four tokens."""
+    return numpy.pad(tokens, (0, 4 - len(tokens)))
+
+
 def shifted(label: numpy.int64, rng: numpy.random.Generator) -> int:
     """Returns a number."""
     return int(label) + 100

@@ -132,7 +132,7 @@ const INT_COLUMN: &[u8] = b"\x03cls\x01\x01";
 fn a_kind_and_a_type_without_a_number_travel_by_name() {
     let mut job = everything();
     job.columns.retain(|column| column.name == "label");
-    let tensor = TensorColumn { shape: vec![2], encoding: TensorEncoding::Raw, array: None };
+    let tensor = TensorColumn { shape: vec![2], max_rows: None, encoding: TensorEncoding::Raw, array: None };
     (job.columns[0].kind, job.columns[0].dtype) = (ColumnKind::Tensor(tensor), DType::U16);
     let mut bytes = Vec::new();
     codec::encode(&job, &mut bytes).unwrap();

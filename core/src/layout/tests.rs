@@ -2,7 +2,7 @@
 
 use super::view::read_u64;
 use super::*;
-use crate::job::{BytesColumn, ColumnKind, ImageColumn, ImageLayout, IntColumn};
+use crate::job::{BytesColumn, ColumnKind, ImageColumn, ImageLayout, IntColumn, TensorColumn, TensorEncoding};
 
 fn columns() -> Vec<Column> {
     let image = ImageColumn { ops: vec![], layout: ImageLayout::Nhwc, normalise: None, size: [3, 5] };
@@ -235,4 +235,59 @@ fn columns_are_found_by_name_and_ragged_ones_have_offsets() {
     assert_eq!(offsets(0), None);
     assert_eq!(offsets(1), Some(vec![0, 5, 5]));
     assert_eq!(offsets(3), Some(vec![0, 0, 7]));
+}
+
+/// Returns the layout and a batch of arrays with rows of three numbers: two rows, none, and one.
+fn rows() -> (Layout, Vec<u64>, usize) {
+    let tensor = TensorColumn { shape: vec![3], max_rows: Some(2), encoding: TensorEncoding::Raw, array: None };
+    let text = ColumnKind::Bytes(BytesColumn { max_bytes: 9 });
+    let columns = [("text", text, DType::U8), ("rows", ColumnKind::Tensor(tensor), DType::F32)];
+    let layout = Layout::new(&columns.map(|(name, kind, dtype)| Column::new(name, name, kind, dtype)), 3);
+    let mut slot = vec![0u64; layout.slot_bytes() / 8];
+    let numbers: Vec<u8> = (0..9).flat_map(|number| (number as f32).to_le_bytes()).collect();
+    let text = vec![b"a".as_slice(), b"bc", b""];
+    let arrays = vec![&numbers[..24], &[], &numbers[24..]];
+    let header = Header { entries: 3, ..Zeroable::zeroed() };
+    let used = layout.finish(bytemuck::cast_slice_mut(&mut slot), header, &[text, arrays]);
+    (layout, slot, used)
+}
+
+#[test]
+fn the_offsets_of_arrays_with_any_number_of_rows_count_rows() {
+    let (layout, slot, used) = rows();
+    let view = layout.read(&bytemuck::cast_slice(&slot)[..used]).unwrap();
+    let offsets: &[u64] = bytemuck::cast_slice(view.ragged_offset_bytes(1).unwrap());
+    assert_eq!(offsets, [0, 2, 2, 3]);
+    assert_eq!((view.values_shape(0), view.values_shape(1)), (vec![3], vec![3, 3]));
+    let numbers = |entry| bytemuck::cast_slice::<u8, f32>(view.sample_bytes(1, entry)).to_vec();
+    assert_eq!([numbers(0), numbers(1), numbers(2)], [vec![0., 1., 2., 3., 4., 5.], vec![], vec![6., 7., 8.]]);
+}
+
+#[test]
+fn rows_that_are_not_aligned_or_not_whole_are_refused_and_read_as_nothing() {
+    let (layout, slot, used) = rows();
+    let bytes = &bytemuck::cast_slice::<_, u8>(&slot)[..used];
+    let Place::Ragged { offsets, .. } = layout.columns()[1].place else { panic!("{layout:?}") };
+    let (place, length) = (layout.spans + 16, layout.spans + 24);
+    let is = read_u64(bytes, place);
+    let view = layout.read(bytes).unwrap();
+    for words in [
+        vec![(place, is + 4)],
+        vec![(length, 35)],
+        vec![(length, 30), (offsets + 24, 2)],
+        vec![(offsets + 8, 3), (offsets + 16, 3)],
+        vec![(offsets + 24, 4)],
+        vec![(offsets + 8, u64::MAX / 12 + 1)],
+    ] {
+        assert_eq!(error_with(&layout, bytes, &words), Some("rows".into()), "{words:?}");
+        // A peer that shares the memory may write this after the check.
+        let mut bad = slot.clone();
+        let bad: &mut [u8] = &mut bytemuck::cast_slice_mut(&mut bad)[..used];
+        words.iter().for_each(|(at, value)| write_u64(bad, *at, *value));
+        let view = BatchView::of_checked(&layout, bad, *view.header());
+        for entry in 0..3 {
+            let numbers: &[f32] = bytemuck::cast_slice(view.sample_bytes(1, entry));
+            assert!(numbers.len() <= 9, "{words:?}");
+        }
+    }
 }

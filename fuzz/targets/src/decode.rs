@@ -8,7 +8,7 @@ use spdl_core::{
     Fingerprint, SampleId,
     job::{DatasetFacts, JobFile},
 };
-use spdl_worker::decode::{Decoder, FieldTarget, PictureLimits, SampleKey};
+use spdl_worker::decode::{BadSampleCause, Decoder, FieldTarget, PictureLimits, SampleKey};
 
 use crate::{
     input::{FuzzInput, append_piece},
@@ -17,7 +17,7 @@ use crate::{
 
 const LIMITS: PictureLimits = PictureLimits { side_pixels: 1024, pixels: 1 << 18 };
 
-const COLUMNS: [&str; 8] = [
+const COLUMNS: [&str; 9] = [
     "decode = \"image\"\nops = [{ random_resized_crop = { size = 16 } }, { random_flip = {} }]",
     "decode = \"image\"\nops = [{ resize = { size = 20 } }, { center_crop = { size = [9, 31] } }]\ndtype = \"f16\"\n\
      layout = \"nchw\"\nnormalise = { mean = [0.5, 0.4, 0.3], std = [0.2, 0.2, 0.2] }",
@@ -27,6 +27,7 @@ const COLUMNS: [&str; 8] = [
     "decode = \"box_class\"",
     "decode = \"tensor\"\nshape = [2, 3]",
     "decode = \"tensor\"\nshape = [2, 3]\narray = \"second\"",
+    "decode = \"tensor\"\nshape = [3]\nmax_rows = 100",
 ];
 
 /// Decodes a record in which every field has the input's bytes, except the annotation, which has its own. Checks that a
@@ -63,13 +64,16 @@ fn decode(data: &[u8]) {
     let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1, blocks: 1 };
     let job = JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts)).expect("a valid job");
     let decoder = Decoder::new(&job, ["cat", "dog"]).expect("a valid job").with_limits(LIMITS);
-    let shape = job.columns[0].sample_shape().expect("a fixed column");
-    let sample_bytes = shape.iter().product::<u32>() as usize * job.columns[0].dtype.bytes();
+    let sample_bytes = usize::try_from(job.columns[0].max_bytes()).expect("a small sample");
+    let is_fixed = job.columns[0].sample_shape().is_some();
     let decode = |before: u8| {
-        let mut sample = vec![before; sample_bytes];
+        let (mut sample, mut value) = (vec![before; sample_bytes], Bytes::new());
         let fields = |name: &str| Some(if name == "xml" { annotation.clone() } else { field.clone() });
         let key = SampleKey { epoch: 1, id: SampleId(3), sample_in_record: 0 };
-        decoder.decode_sample(key, &fields, &mut [FieldTarget::Fixed(&mut sample)]).map(|()| sample)
+        let target = if is_fixed { FieldTarget::Fixed(&mut sample) } else { FieldTarget::Ragged(&mut value) };
+        decoder.decode_sample(key, &fields, &mut [target])?;
+        assert!(value.len() <= sample_bytes, "{} bytes where {sample_bytes} fit", value.len());
+        Ok::<_, BadSampleCause>(if is_fixed { sample } else { value.into() })
     };
     match (decode(0), decode(0xff)) {
         (Ok(first), Ok(second)) => assert!(first == second, "it decodes differently, or not all of it is written"),
@@ -126,5 +130,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     seeds.push(seed(6, "", include_bytes!("../../../worker/tests/data/tensor/fortran.npy")));
     seeds.push(seed(7, "", include_bytes!("../../../worker/tests/data/tensor/stored.npz")));
     seeds.push(seed(7, "", include_bytes!("../../../worker/tests/data/tensor/deflated.npz")));
+    seeds.push(seed(8, "", include_bytes!("../../../worker/tests/data/tensor/fortran.npy")));
+    seeds.push(seed(8, "", include_bytes!("../../../worker/tests/data/tensor/single.npz")));
     seeds
 }

@@ -1,8 +1,11 @@
 //! The region of a batch, as a client receives it from its home.
 
 use spdl_core::{
-    job::{BytesColumn, Column, ColumnKind, DType, ImageColumn, ImageLayout, ImageOp, IntColumn, Resize, Size},
-    layout::{BatchView, Header, Layout},
+    job::{
+        BytesColumn, Column, ColumnKind, DType, ImageColumn, ImageLayout, ImageOp, IntColumn, Resize, Size,
+        TensorColumn, TensorEncoding,
+    },
+    layout::{BatchView, ColumnLayout, Header, Layout, Place},
 };
 use spdl_wire::slab::Slab;
 
@@ -21,11 +24,14 @@ fn layout(kind: u8) -> Layout {
     let text = column("text", ColumnKind::Bytes(BytesColumn { max_bytes: 64 }), DType::U8);
     let more = column("more", ColumnKind::Bytes(BytesColumn { max_bytes: 9 }), DType::U8);
     let label = column("label", ColumnKind::Int(IntColumn), DType::I64);
-    match kind % 4 {
+    let rows = TensorColumn { shape: vec![3], max_rows: Some(2), encoding: TensorEncoding::Raw, array: None };
+    let rows = column("rows", ColumnKind::Tensor(rows), DType::U16);
+    match kind % 5 {
         0 => Layout::new(&[image, text, label, more], 3),
         1 => Layout::new(&[text], 1),
         2 => Layout::new(&[label], 2),
-        _ => Layout::new(&[more, text], 3),
+        3 => Layout::new(&[more, text], 3),
+        _ => Layout::new(&[rows, text], 3),
     }
 }
 
@@ -55,6 +61,8 @@ fn walk(view: &BatchView<'_>) {
     for (index, column) in view.layout().columns().iter().enumerate() {
         assert_eq!(view.column_index(&column.name), Some(index));
         let all = view.column_bytes(index).len();
+        let sides = view.values_shape(index).into_iter().product::<usize>();
+        assert_eq!(sides * column.dtype.bytes(), all, "column {index}");
         let each: usize = (0..view.len()).map(|entry| view.sample_bytes(index, entry).len()).sum();
         assert!(view.ragged_offset_bytes(index).is_none_or(|offsets| offsets.len() == 8 * (view.len() + 1)));
         // A ragged column of a corrupted region may assign a byte to several samples.
@@ -94,14 +102,17 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         let mut slot = slab.try_take(0).expect("it is free");
         let parts = layout.split(&mut slot, entries);
         parts.entries.iter_mut().zip(0..).for_each(|(entry, id)| (entry.id, entry.offset) = (id, 10 + id));
-        let is_ragged: Vec<bool> = parts.columns.iter().map(Option::is_none).collect();
-        let values = ["one", "", "three"].map(str::as_bytes);
-        let ragged: Vec<Vec<&[u8]>> =
-            is_ragged.into_iter().map(|ragged| if ragged { values[..entries].to_vec() } else { vec![] }).collect();
+        let (texts, rows) =
+            (["one", "", "three"].map(str::as_bytes), ["sixsix", "", "twelve bytes"].map(str::as_bytes));
+        let values = |column: &ColumnLayout| match column.place {
+            Place::Fixed { .. } => vec![],
+            Place::Ragged { row_bytes, .. } => (if row_bytes == 1 { texts } else { rows })[..entries].to_vec(),
+        };
+        let ragged: Vec<Vec<&[u8]>> = layout.columns().iter().map(values).collect();
         let mut header = Header { entries: entries as u32, world: 2, ..*parts.header };
         header.next_offset = 20;
         let used_bytes = layout.finish(&mut slot, header, &ragged);
         [&[kind], &slot[..used_bytes]].concat()
     };
-    (0..4).map(seed).collect()
+    (0..5).map(seed).collect()
 }

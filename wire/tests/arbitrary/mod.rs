@@ -51,8 +51,9 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
         vec(text(), 0..3).prop_map(|path| ColumnKind::Json(JsonColumn { path })),
         any::<u32>().prop_map(|max_bytes| ColumnKind::Bytes(BytesColumn { max_bytes })),
         Just(ColumnKind::BoxClass(BoxClassColumn)),
-        (vec(any::<u32>(), 0..4), encoding, option::of(text()))
-            .prop_map(|(shape, encoding, array)| { ColumnKind::Tensor(TensorColumn { shape, encoding, array }) }),
+        (vec(any::<u32>(), 0..4), option::of(any::<u32>()), encoding, option::of(text())).prop_map(
+            |(shape, max_rows, encoding, array)| ColumnKind::Tensor(TensorColumn { shape, max_rows, encoding, array })
+        ),
     ]
 }
 

@@ -1,9 +1,12 @@
-//! The kind `tensor`: the field holds an array; all samples have the same shape.
+//! The kind `tensor`: the field holds an array. All samples have the same shape, or differ in their first dimension.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Kind, KindKeys, SampleShape};
-use crate::job::{DType, KeyProblem, check::check_shape};
+use crate::job::{
+    DType, KeyProblem,
+    check::{MAX_SAMPLE_BYTES, check_shape},
+};
 
 /// How the field stores an array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,9 +24,12 @@ pub enum TensorEncoding {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TensorKeys {
-    /// For tensor: the shape of one sample; [] for a number.
+    /// For tensor: the shape of one sample; [] for a number. With `max_rows`, the shape of a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<Vec<u32>>,
+    /// For tensor whose samples differ in their first dimension: the most rows of one sample; one with more is a bad sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rows: Option<u32>,
     /// For tensor: how the field stores the array.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoding: Option<TensorEncoding>,
@@ -33,15 +39,18 @@ pub struct TensorKeys {
 }
 
 impl KindKeys for TensorKeys {
-    const NAMES: &'static [&'static str] = &["shape", "encoding", "array"];
+    const NAMES: &'static [&'static str] = &["shape", "max_rows", "encoding", "array"];
 }
 
-/// An array of one shape, as the field holds it.
+/// An array, as the field holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TensorColumn {
-    /// Shape of one sample; empty for a number.
+    /// Shape of one sample, or of a row if samples differ in their number of rows; empty for a number.
     pub shape: Vec<u32>,
+    /// The most rows of one sample, if samples differ in their number of rows. One with more is a bad sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rows: Option<u32>,
     /// How the field stores it.
     pub encoding: TensorEncoding,
     /// The array's name in a `.npz` file; `None` for the only one.
@@ -54,11 +63,11 @@ impl Kind for TensorColumn {
     type Keys = TensorKeys;
 
     fn read(keys: &TensorKeys) -> Result<Self, KeyProblem> {
-        let TensorKeys { shape, encoding, array } = keys.clone();
+        let TensorKeys { shape, max_rows, encoding, array } = keys.clone();
         let Some(shape) = shape else {
             return Err(("shape", "is missing; write the shape of one sample, such as [16, 768]".to_owned()));
         };
-        Ok(Self { shape, encoding: encoding.unwrap_or_default(), array })
+        Ok(Self { shape, max_rows, encoding: encoding.unwrap_or_default(), array })
     }
 
     fn dtypes(&self) -> &'static [DType] {
@@ -80,12 +89,23 @@ impl Kind for TensorColumn {
     }
 
     fn shape(&self) -> SampleShape {
-        SampleShape::Fixed(self.shape.clone())
+        let shape = self.shape.clone();
+        match self.max_rows {
+            None => SampleShape::Fixed(shape),
+            Some(max_rows) => SampleShape::Rows { row: shape, max_rows },
+        }
     }
 
     fn check(&self, dtype: DType) -> Result<(), KeyProblem> {
-        let Self { shape, encoding, array } = self;
+        let Self { shape, max_rows, encoding, array } = self;
         check_shape(shape, dtype).map_err(|problem| ("shape", problem))?;
+        if let Some(max_rows) = max_rows {
+            let bytes = self.shape().max_bytes(dtype);
+            if !(1..=u64::from(MAX_SAMPLE_BYTES)).contains(&bytes) {
+                let problem = format!("is {max_rows}, not 1 or more rows that make at most {MAX_SAMPLE_BYTES} bytes");
+                return Err(("max_rows", problem));
+            }
+        }
         if *encoding == TensorEncoding::Raw && array.is_some() {
             return Err(("array", "is only for encoding = \"numpy\"".to_owned()));
         }
@@ -120,8 +140,26 @@ mod tests {
     }
 
     #[test]
+    fn a_tensor_with_a_number_of_rows_is_ragged() {
+        let column = &job("shape = [3, 5]\nmax_rows = 7\ndtype = \"i16\"").unwrap().columns[0];
+        assert_eq!(column.shape(), SampleShape::Rows { row: vec![3, 5], max_rows: 7 });
+        assert_eq!((column.sample_shape(), column.max_bytes()), (None, 7 * 3 * 5 * 2));
+    }
+
+    #[test]
+    fn a_function_of_a_ragged_tensor_declares_the_shape_of_its_result() {
+        let ragged = "shape = []\nmax_rows = 7\ndtype = \"u8\"\ntransform = \"a:b\"\n";
+        let error = job(ragged).unwrap_err().to_string();
+        assert!(error.contains("`returns.shape` is missing; give the shape of the result"), "{error}");
+        let error = job(&format!("{ragged}returns = {{ max_bytes = 7 }}")).unwrap_err().to_string();
+        assert!(error.contains("`returns.max_bytes` is only for a bytes column"), "{error}");
+        let column = &job(&format!("{ragged}returns = {{ shape = [7] }}")).unwrap().columns[0];
+        assert_eq!(column.sample_shape(), Some(vec![7]));
+    }
+
+    #[test]
     fn every_key_of_a_tensor_is_in_the_fingerprint_and_survives_storage() {
-        let jobs = ["", "array = \"x\"", "encoding = \"raw\"", "dtype = \"u16\""].map(|more| {
+        let jobs = ["", "max_rows = 1", "max_rows = 2", "array = \"x\"", "encoding = \"raw\"", "dtype = \"u16\""].map(|more| {
             let job = job(&format!("shape = [2]\n{more}")).unwrap();
             let back: Job = serde_json::from_slice(&serde_json::to_vec(&job).unwrap()).unwrap();
             assert_eq!(back, job);
@@ -138,6 +176,10 @@ mod tests {
             ("shape = [0]", "`shape` is [0], not at most"),
             ("shape = [1, 1, 1, 1, 1, 1, 1, 1, 1]", "`shape` is [1, 1, 1, 1, 1, 1, 1, 1, 1], not at most 8 sides"),
             ("shape = [65536, 65536]", "`shape`"),
+            ("max_rows = 3", "`shape` is missing"),
+            ("shape = [4]\nmax_rows = 0", "`max_rows` is 0, not 1 or more rows"),
+            ("shape = [4]\nmax_rows = 67108865", "`max_rows` is 67108865, not 1 or more rows that make at most 1073741824 bytes"),
+            ("shape = [0]\nmax_rows = 1", "`shape` is [0]"),
             ("shape = [4]\narray = \"x\"\nencoding = \"raw\"", "`array` is only for encoding = \"numpy\""),
             ("shape = [4]\nencoding = \"zarr\"", "encoding cannot be `zarr`; it can be numpy, raw"),
             ("shape = [4]\nmax_bytes = 9", "`max_bytes` is only for decode = \"bytes\""),

@@ -1,6 +1,6 @@
-//! The kind `tensor`: writes the array that a field holds straight into its place. It reads what NumPy reads: all versions of
-//! the header, both byte orders, both orders of the elements. It refuses Python objects (pickle), and it allocates nothing
-//! for what a file claims.
+//! The kind `tensor`: writes the array that a field holds straight into its place, or makes the value of a ragged column of it.
+//! It reads what NumPy reads: all versions of the header, both byte orders, both orders of the elements. It refuses Python
+//! objects (pickle), and it allocates nothing for what a file claims.
 
 mod npy;
 mod npz;
@@ -9,12 +9,13 @@ mod tests;
 
 use std::io::{self, Read};
 
+use bytes::Bytes;
 use spdl_core::job::{DType, TensorColumn, TensorEncoding};
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget};
 use crate::decode::cause::{BadSampleProblem, quoted, reason};
 use npy::{Element, Header};
-use npz::ArrayFile;
+use npz::NpyFile;
 
 /// Number of bytes that are read at once of an array whose elements change their places; a multiple of every element's.
 const CHUNK_BYTES: usize = 8 << 10;
@@ -33,7 +34,11 @@ impl TensorDecoder {
 
 impl ColumnDecoder for TensorDecoder {
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
-        self.read(&sample.bytes, target.fixed()).map_err(|problem| BadSampleProblem::Undecodable {
+        let read = match self.column.max_rows {
+            None => self.read(&sample.bytes, target.fixed()),
+            Some(max_rows) => self.read_rows(&sample.bytes, max_rows).map(|value| *target.ragged() = value),
+        };
+        read.map_err(|problem| BadSampleProblem::Undecodable {
             field: sample.field.to_owned(),
             reason: reason(problem),
         })
@@ -41,49 +46,85 @@ impl ColumnDecoder for TensorDecoder {
 }
 
 impl TensorDecoder {
+    /// Reads an array of the column's shape.
     fn read(&self, bytes: &[u8], out: &mut [u8]) -> Result<(), String> {
-        match self.column.encoding {
-            TensorEncoding::Raw => self.read_raw(bytes, out),
-            TensorEncoding::Numpy => self.read_numpy(bytes, out),
-        }
-    }
-
-    fn read_raw(&self, bytes: &[u8], out: &mut [u8]) -> Result<(), String> {
-        if bytes.len() != out.len() {
-            let (actual, wanted, column) = (bytes.len(), out.len(), self.wanted());
-            return Err(format!("it is {actual} bytes, and the column wants {wanted}: {column}"));
-        }
-        out.copy_from_slice(bytes);
-        self.convert(false, out);
-        Ok(())
-    }
-
-    /// Reads a `.npy` or `.npz` file.
-    fn read_numpy(&self, mut bytes: &[u8], out: &mut [u8]) -> Result<(), String> {
-        let array = self.column.array.as_deref();
-        if !bytes.starts_with(npz::MAGIC) {
-            if let Some(array) = array {
-                return Err(format!("it is no .npz file, so it has no array `{}`", quoted(array.as_bytes())));
+        if self.column.encoding == TensorEncoding::Raw {
+            if bytes.len() != out.len() {
+                let (actual, wanted, column) = (bytes.len(), out.len(), self.wanted());
+                return Err(format!("it is {actual} bytes, and the column wants {wanted}: {column}"));
             }
-            return self.read_array(&mut bytes, out);
+            out.copy_from_slice(bytes);
+            self.convert(false, out);
+            return Ok(());
         }
-        match npz::find(bytes, array)? {
-            ArrayFile::Stored(mut bytes) => self.read_array(&mut bytes, out),
-            ArrayFile::Deflated(mut source) => self.read_array(&mut *source, out),
-        }
-    }
-
-    /// Reads a `.npy` file. As in NumPy, it may go on after the array.
-    fn read_array(&self, source: &mut impl Read, out: &mut [u8]) -> Result<(), String> {
-        let header = npy::read_header(source)?;
+        let mut file = self.open(bytes)?;
+        let header = npy::read_header(&mut file)?;
         let is_big_endian = self.check(&header)?;
-        let read = if header.is_fortran { self.read_transposed(source, out) } else { source.read_exact(out) };
-        read.map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => format!("it is cut off: {} takes {} bytes", self.wanted(), out.len()),
-            _ => error.to_string(),
-        })?;
+        let read = if header.is_fortran {
+            read_transposed(&mut file, &header.shape, self.dtype.bytes(), out)
+        } else {
+            file.read_exact(out)
+        };
+        read.map_err(|error| self.unreadable(&error, out.len()))?;
         self.convert(is_big_endian, out);
         Ok(())
+    }
+
+    /// Reads an array of at most `max_rows` rows.
+    fn read_rows(&self, bytes: &Bytes, max_rows: u32) -> Result<Bytes, String> {
+        let row_bytes = self.column.shape.iter().map(|side| *side as usize).product::<usize>() * self.dtype.bytes();
+        if self.column.encoding == TensorEncoding::Raw {
+            let actual = bytes.len();
+            if !actual.is_multiple_of(row_bytes) || actual / row_bytes > max_rows as usize {
+                let column = self.wanted();
+                return Err(format!("it is {actual} bytes, and the column wants {row_bytes} for each row: {column}"));
+            }
+            if self.dtype != DType::Bool {
+                return Ok(bytes.clone());
+            }
+            let mut value = bytes.to_vec();
+            self.convert(false, &mut value);
+            return Ok(value.into());
+        }
+        let mut file = self.open(bytes)?;
+        let header = npy::read_header(&mut file)?;
+        let is_big_endian = self.check(&header)?;
+        let rows = usize::try_from(header.shape[0]).expect("at most the column's rows, as checked");
+        let wanted = rows * row_bytes;
+        // It grows with what the file has, whatever the header claims.
+        let mut value = Vec::new();
+        let read = file.by_ref().take(wanted as u64).read_to_end(&mut value);
+        if read.map_err(|error| self.unreadable(&error, wanted))? < wanted {
+            return Err(self.unreadable(&io::ErrorKind::UnexpectedEof.into(), wanted));
+        }
+        if header.is_fortran {
+            let mut turned = vec![0; wanted];
+            read_transposed(&mut value.as_slice(), &header.shape, self.dtype.bytes(), &mut turned)
+                .map_err(|error| self.unreadable(&error, wanted))?;
+            value = turned;
+        }
+        self.convert(is_big_endian, &mut value);
+        Ok(value.into())
+    }
+
+    /// Finds the `.npy` file in a field, which may be a `.npz` file. As in NumPy, it may go on after the array.
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<NpyFile<'a>, String> {
+        let array = self.column.array.as_deref();
+        if bytes.starts_with(npz::MAGIC) {
+            return npz::find(bytes, array);
+        }
+        match array {
+            Some(array) => Err(format!("it is no .npz file, so it has no array `{}`", quoted(array.as_bytes()))),
+            None => Ok(NpyFile::Stored(bytes)),
+        }
+    }
+
+    /// Describes why `wanted` bytes of an array cannot be read.
+    fn unreadable(&self, error: &io::Error, wanted: usize) -> String {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => format!("it is cut off: {} takes {wanted} bytes", self.wanted()),
+            _ => error.to_string(),
+        }
     }
 
     /// Checks that the array has the column's type and shape. Returns whether its elements are big-endian.
@@ -100,7 +141,13 @@ impl TensorDecoder {
             }
             Element::Other(descr) => (descr.as_str(), false),
         };
-        let is_shape = shape.iter().copied().eq(self.column.shape.iter().map(|side| u64::from(*side)));
+        let row = match (self.column.max_rows, shape.split_first()) {
+            (None, _) => Some(shape.as_slice()),
+            (Some(max_rows), Some((rows, row))) if *rows <= max_rows.into() => Some(row),
+            (Some(_), _) => None,
+        };
+        let sides = self.column.shape.iter().map(|side| u64::from(*side));
+        let is_shape = row.is_some_and(|row| row.iter().copied().eq(sides));
         if name == self.dtype.name() && is_shape {
             return Ok(is_big_endian);
         }
@@ -109,38 +156,9 @@ impl TensorDecoder {
 
     /// Describes the arrays of the column.
     fn wanted(&self) -> String {
-        format!("{} {:?}", self.dtype.name(), self.column.shape)
-    }
-
-    /// Reads an array whose first index changes fastest, and writes each element to its place in row-major order.
-    fn read_transposed(&self, source: &mut impl Read, out: &mut [u8]) -> io::Result<()> {
-        let width = self.dtype.bytes();
-        let shape: Vec<usize> = self.column.shape.iter().map(|side| *side as usize).collect();
-        let mut strides = vec![width; shape.len()];
-        for axis in (1..shape.len()).rev() {
-            strides[axis - 1] = strides[axis] * shape[axis];
-        }
-        let (mut index, mut place) = (vec![0; shape.len()], 0);
-        let mut chunk = [0; CHUNK_BYTES];
-        let mut left = out.len();
-        while left > 0 {
-            let chunk = &mut chunk[..left.min(CHUNK_BYTES)];
-            source.read_exact(chunk)?;
-            left -= chunk.len();
-            for element in chunk.chunks_exact(width) {
-                out[place..place + width].copy_from_slice(element);
-                for axis in 0..shape.len() {
-                    index[axis] += 1;
-                    place += strides[axis];
-                    if index[axis] < shape[axis] {
-                        break;
-                    }
-                    place -= index[axis] * strides[axis];
-                    index[axis] = 0;
-                }
-            }
-        }
-        Ok(())
+        let rows = self.column.max_rows.map(|rows| format!("up to {rows}"));
+        let sides = rows.into_iter().chain(self.column.shape.iter().map(u32::to_string));
+        format!("{} [{}]", self.dtype.name(), sides.collect::<Vec<_>>().join(", "))
     }
 
     /// Converts elements to those of a column: little-endian, and of `bool` nothing but 0 and 1.
@@ -152,4 +170,35 @@ impl TensorDecoder {
             out.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
         }
     }
+}
+
+/// Reads an array whose first index changes fastest, and writes each element to its place in row-major order. `width` is the
+/// number of bytes of an element.
+fn read_transposed(source: &mut impl Read, shape: &[u64], width: usize, out: &mut [u8]) -> io::Result<()> {
+    let shape: Vec<usize> = shape.iter().map(|side| usize::try_from(*side).expect("a checked shape")).collect();
+    let mut strides = vec![width; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis];
+    }
+    let (mut index, mut place) = (vec![0; shape.len()], 0);
+    let mut chunk = [0; CHUNK_BYTES];
+    let mut left = out.len();
+    while left > 0 {
+        let chunk = &mut chunk[..left.min(CHUNK_BYTES)];
+        source.read_exact(chunk)?;
+        left -= chunk.len();
+        for element in chunk.chunks_exact(width) {
+            out[place..place + width].copy_from_slice(element);
+            for axis in 0..shape.len() {
+                index[axis] += 1;
+                place += strides[axis];
+                if index[axis] < shape[axis] {
+                    break;
+                }
+                place -= index[axis] * strides[axis];
+                index[axis] = 0;
+            }
+        }
+    }
+    Ok(())
 }

@@ -40,16 +40,25 @@ struct Entry<'a> {
     local: u64,
 }
 
-/// An array file in an archive.
-pub(super) enum ArrayFile<'a> {
-    /// It lies in the archive as it is.
+/// A `.npy` file, alone or in an archive.
+pub(super) enum NpyFile<'a> {
+    /// Its bytes as they are.
     Stored(&'a [u8]),
     /// It is compressed.
     Deflated(Box<Deflated<'a>>),
 }
 
+impl Read for NpyFile<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Stored(bytes) => bytes.read(out),
+            Self::Deflated(source) => source.read(out),
+        }
+    }
+}
+
 /// Returns the file of the array `name`, or that of the only array.
-pub(super) fn find<'a>(archive: &'a [u8], name: Option<&str>) -> Result<ArrayFile<'a>, String> {
+pub(super) fn find<'a>(archive: &'a [u8], name: Option<&str>) -> Result<NpyFile<'a>, String> {
     let entries = Directory::new(archive).ok_or("it is a zip archive that is cut off")?;
     let mut found = None;
     let mut count = 0;
@@ -76,7 +85,7 @@ pub(super) fn find<'a>(archive: &'a [u8], name: Option<&str>) -> Result<ArrayFil
 }
 
 impl<'a> Entry<'a> {
-    fn open(self, archive: &'a [u8]) -> Result<ArrayFile<'a>, String> {
+    fn open(self, archive: &'a [u8]) -> Result<NpyFile<'a>, String> {
         let name = quoted(self.name);
         if self.flags & IS_ENCRYPTED != 0 {
             return Err(format!("its file `{name}` is encrypted"));
@@ -93,10 +102,10 @@ impl<'a> Entry<'a> {
             STORED if self.bytes == self.stored_bytes => {
                 let mut crc = Crc::new();
                 crc.update(data);
-                if crc.sum() == self.crc32 { Ok(ArrayFile::Stored(data)) } else { Err(WRONG_CHECKSUM.to_owned()) }
+                if crc.sum() == self.crc32 { Ok(NpyFile::Stored(data)) } else { Err(WRONG_CHECKSUM.to_owned()) }
             }
             STORED => Err(format!("its file `{name}` has two sizes")),
-            DEFLATED => Ok(ArrayFile::Deflated(Box::new(Deflated {
+            DEFLATED => Ok(NpyFile::Deflated(Box::new(Deflated {
                 source: DeflateDecoder::new(data),
                 left: self.bytes,
                 crc: Crc::new(),

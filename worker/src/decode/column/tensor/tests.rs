@@ -11,7 +11,7 @@ fn file(name: &str) -> Vec<u8> {
 
 fn decoder(dtype: DType, shape: &[u32], array: Option<&str>) -> TensorDecoder {
     let (shape, array) = (shape.to_vec(), array.map(str::to_owned));
-    TensorDecoder::new(&TensorColumn { shape, encoding: TensorEncoding::Numpy, array }, dtype)
+    TensorDecoder::new(&TensorColumn { shape, max_rows: None, encoding: TensorEncoding::Numpy, array }, dtype)
 }
 
 fn decode(decoder: &TensorDecoder, bytes: &[u8]) -> Result<Vec<u8>, String> {
@@ -114,7 +114,7 @@ fn another_type_or_shape_is_refused_with_what_was_found_and_what_was_wanted() {
 
 #[test]
 fn raw_elements_have_exactly_the_columns_length() {
-    let column = TensorColumn { shape: vec![2, 3], encoding: TensorEncoding::Raw, array: None };
+    let column = TensorColumn { shape: vec![2, 3], max_rows: None, encoding: TensorEncoding::Raw, array: None };
     let raw = TensorDecoder::new(&column, DType::F32);
     assert_eq!(decode(&raw, &grid()).unwrap(), grid());
     let error = decode(&raw, &grid()[1..]).unwrap_err();
@@ -146,4 +146,59 @@ fn an_archive_that_unpacks_to_more_than_the_column_is_read_no_further_than_its_h
     assert!(bytes.len() < 20_000, "16 MiB in {} bytes", bytes.len());
     let error = decode(&decoder(DType::F32, &[2, 3], None), &bytes).unwrap_err();
     assert_eq!(error, "it holds f32 [4194304], and the column wants f32 [2, 3]");
+}
+
+/// Decodes an array of at most four rows of three.
+fn rows_of(dtype: DType, encoding: TensorEncoding, bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let column = TensorColumn { shape: vec![3], max_rows: Some(4), encoding, array: None };
+    TensorDecoder::new(&column, dtype).read_rows(&Bytes::copy_from_slice(bytes), 4).map(Vec::from)
+}
+
+#[test]
+fn samples_of_a_ragged_column_have_any_number_of_rows_up_to_the_columns() {
+    let numpy = |dtype, bytes: &[u8]| rows_of(dtype, TensorEncoding::Numpy, bytes);
+    for name in ["f4.npy", "big_endian.npy", "fortran.npy", "single.npz"] {
+        assert_eq!(numpy(DType::F32, &file(name)).unwrap(), grid(), "{name}");
+    }
+    assert_eq!(numpy(DType::Bool, &file("bool.npy")).unwrap(), [0, 1, 0, 1, 0, 1]);
+    let array = |rows: u64, elements: usize| {
+        let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({rows}, 3)}}");
+        let length = u16::try_from(text.len()).unwrap().to_le_bytes();
+        [npy::MAGIC, &[1, 0], &length, text.as_bytes(), &vec![7; elements]].concat()
+    };
+    for rows in [0, 1, 4] {
+        assert_eq!(numpy(DType::U8, &array(rows, 12)).unwrap(), vec![7; rows as usize * 3], "{rows} rows");
+    }
+    for (bytes, expected) in [
+        (array(5, 15), "it holds u8 [5, 3], and the column wants u8 [up to 4, 3]"),
+        (array(u64::MAX, 3), "it holds u8 [18446744073709551615, 3], and the column wants u8 [up to 4, 3]"),
+        (array(4, 11), "it is cut off: u8 [up to 4, 3] takes 12 bytes"),
+    ] {
+        assert_eq!(numpy(DType::U8, &bytes).unwrap_err(), expected);
+    }
+    let error = numpy(DType::F32, &file("scalar.npy")).unwrap_err();
+    assert_eq!(error, "it holds f32 [], and the column wants f32 [up to 4, 3]");
+}
+
+#[test]
+fn raw_rows_of_a_ragged_column_are_whole() {
+    let raw = |dtype, bytes: &[u8]| rows_of(dtype, TensorEncoding::Raw, bytes);
+    for rows in 0..=4 {
+        assert_eq!(raw(DType::F32, &vec![1; rows * 12]).unwrap(), vec![1; rows * 12]);
+    }
+    assert_eq!(raw(DType::Bool, &[0, 1, 2, 255, 0, 7]).unwrap(), [0, 1, 1, 1, 0, 1]);
+    for bytes in [11, 13, 60] {
+        let error = raw(DType::F32, &vec![1; bytes]).unwrap_err();
+        assert_eq!(error, format!("it is {bytes} bytes, and the column wants 12 for each row: f32 [up to 4, 3]"));
+    }
+}
+
+#[test]
+fn a_header_that_claims_a_gigabyte_allocates_what_the_file_has() {
+    let column = TensorColumn { shape: vec![], max_rows: Some(1 << 30), encoding: TensorEncoding::Numpy, array: None };
+    let text = "{'descr': '|u1', 'fortran_order': True, 'shape': (1073741824,)}";
+    let length = u16::try_from(text.len()).unwrap().to_le_bytes();
+    let bytes = [npy::MAGIC, &[1, 0], &length, text.as_bytes(), b"abc"].concat();
+    let error = TensorDecoder::new(&column, DType::U8).read_rows(&bytes.into(), 1 << 30).unwrap_err();
+    assert_eq!(error, "it is cut off: u8 [up to 1073741824] takes 1073741824 bytes");
 }
