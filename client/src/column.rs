@@ -7,7 +7,7 @@ use spdl_core::{
     layout::{BatchView, ColumnLayout, Place},
 };
 
-/// A type that the elements of a column can have. A column of `bool` has only [bytes](Column::bytes), 0 or 1: a byte of memory
+/// A type that the elements of a column can have. A column of `bool` has only [bytes](BatchColumn::bytes), 0 or 1: a byte of memory
 /// that is shared with another process is no `bool` of Rust's.
 pub trait Element: Pod + sealed::Sealed {
     /// The type's name in a job.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use spdl_jpeg::Deviation;
 
-use super::Picture;
+use super::OpenPicture;
 
 /// Name of the only deviation that is not specific to JPEGs.
 const BROKEN_EXIF: &str = "broken_exif";
@@ -39,7 +39,7 @@ impl PictureCounts {
         jpegs.chain([(BROKEN_EXIF, &self.broken_exif)]).map(|(name, count)| (name, count.load(Relaxed)))
     }
 
-    pub(crate) fn count(&self, picture: &Picture<'_>) {
+    pub(crate) fn count(&self, picture: &OpenPicture<'_>) {
         let counter = if picture.is_cropped() { &self.cropped } else { &self.whole };
         counter.fetch_add(1, Relaxed);
         for deviation in picture.deviations.iter() {

@@ -1,5 +1,5 @@
 //! Decodes pictures into the pixels that a plan needs. There are two steps, so that a crop is planned from the header
-//! before any pixel is decoded: [`open`] reads the header, [`Picture::render`] writes the planned pixels in place.
+//! before any pixel is decoded: [`open`] reads the header, [`OpenPicture::render`] writes the planned pixels in place.
 //!
 //! Most JPEGs are decoded by the crop decoder, which decodes no more than the plan needs. All other pictures are
 //! decoded as a whole by a library and then resampled; only a large PNG is resampled row by row and never held as a
@@ -48,7 +48,7 @@ impl Default for PictureLimits {
 }
 
 /// A picture whose header has been read and whose pixels have not been decoded.
-pub(crate) struct Picture<'b> {
+pub(crate) struct OpenPicture<'b> {
     /// Harmless deviations from the standard.
     deviations: Deviations,
     /// Whether the picture has EXIF that cannot be read.
@@ -102,7 +102,11 @@ impl PictureScratch {
 }
 
 /// Reads the header of a picture.
-pub(crate) fn open<'b>(bytes: &'b [u8], field: &str, limits: PictureLimits) -> Result<Picture<'b>, BadSampleProblem> {
+pub(crate) fn open<'b>(
+    bytes: &'b [u8],
+    field: &str,
+    limits: PictureLimits,
+) -> Result<OpenPicture<'b>, BadSampleProblem> {
     let outcome = guarded(|| {
         let (stored, upright, deviations, source) =
             if let Some((stored, upright, deviations, jpeg)) = crop::open(bytes, limits)? {
@@ -117,7 +121,7 @@ pub(crate) fn open<'b>(bytes: &'b [u8], field: &str, limits: PictureLimits) -> R
                 let (stored, upright, library) = library::open(bytes, limits)?;
                 (stored, upright, Deviations::NONE, PixelSource::Library(library))
             };
-        Ok(Picture {
+        Ok(OpenPicture {
             deviations,
             has_broken_exif: upright.has_broken_exif,
             stored,
@@ -159,7 +163,7 @@ fn checked_size(width: u32, height: u32, limits: PictureLimits) -> Result<[u32; 
     Ok([width, height])
 }
 
-impl Picture<'_> {
+impl OpenPicture<'_> {
     /// Returns the width and height of the upright picture.
     pub(crate) fn seen(&self) -> [u32; 2] {
         self.orientation.seen(self.stored)
@@ -268,7 +272,7 @@ fn nearest_of_float(value: f32) -> u8 {
     (value.clamp(0.0, 1.0) * 255.0).round() as u8
 }
 
-/// The error of [`Picture::render`].
+/// The error of [`OpenPicture::render`].
 #[derive(Debug)]
 pub(crate) struct RenderError(PictureFailure);
 
