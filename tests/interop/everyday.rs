@@ -32,7 +32,7 @@ fn pack_reports_what_it_found_and_what_it_left_out() {
     for part in [
         "3 samples in 3 records",
         "1 class: cat",
-        "fields: cls in all records, jpg in all records, png in all records, txt in 1 (2 lack it)",
+        "fields: cls in all records, jpg in all records, png in all records, txt in 1 (2 do not have it)",
         "left out: 1 `.csv` file: no picture has their stem (`cat/list.csv`)",
     ] {
         assert!(shown.contains(part), "`{part}` is not in:\n{shown}");

@@ -67,7 +67,7 @@ def test_a_field_that_every_sample_lacks_is_one_question_and_not_a_line_for_each
     job: MakeJob, lines: Callable[[str], list[str]]
 ) -> None:
     with spdl_cluster.local(job(LACKS)) as loader:
-        question = "every sample so far lacks `nofield`: is `from` of column `caption` right"
+        question = "no sample so far has `nofield`: check `from` of column `caption`"
         with pytest.raises(spdl_cluster.DataError, match=rf"has 11 bad samples of {PICTURES}, .*{question}"):
             loader.next()
     assert len(lines("bad sample")) <= 2
@@ -92,7 +92,7 @@ def test_a_rank_of_a_cluster_hears_that_samples_were_substituted(
     with cluster.connect(0, 1, job=name) as loader:
         assert loader.next() is not None
         assert loader.stats()["masked"] == 24
-        assert "24 are zero and flagged; `spdl-ctl status` says which" in lines("were bad")[0]
+        assert "24 are zero and flagged; `spdl-ctl status` lists them" in lines("were bad")[0]
 
 
 def test_lines_of_the_native_half_reach_logging_and_are_there_at_the_end_of_a_program(

@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_question_about_all_samples_is_the_reason_and_otherwise_the_first_are_named() {
-        let question = "every sample so far lacks `nofield`: is `from` of column `caption` right?";
+        let question = "no sample so far has `nofield`: check `from` of column `caption`";
         for (asked, expected) in [(true, question), (false, "the first: record `0000` of shard")] {
             let (mut ledger, job) = (BadLedger::default(), job(0.001));
             let kind = BadSampleKind::new("caption".into(), asked.then(|| question.to_owned()));

@@ -135,7 +135,7 @@ mod tests {
     fn a_field_that_every_sample_lacks_is_an_error_with_a_question() {
         let problem = BadSampleProblem::Missing { fields: "`nofield`".into() };
         let cause = BadSampleCause { column: "caption".into(), problem };
-        let question = "every sample so far lacks `nofield`: is `from` of column `caption` right?";
+        let question = "no sample so far has `nofield`: check `from` of column `caption`";
         let text = "column `caption`: record has no field `nofield`".to_owned();
         assert_eq!(cause.kind(false), BadSampleKind::new(text.clone(), Some(question.to_owned())));
         assert_eq!(cause.kind(true), BadSampleKind::new(text, None));

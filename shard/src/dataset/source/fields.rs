@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn a_choice_that_makes_no_sense_is_refused_with_its_part() {
         for (text, expected) in [
-            ("", "has ``, which is no SUFFIX"),
+            ("", "has ``, which is not SUFFIX"),
             ("jpg,,txt", "has ``"),
             ("jpg=a/b", "has `jpg=a/b`"),
             ("jpg,jpeg=x", "the suffix `jpg` twice"),
