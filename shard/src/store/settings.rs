@@ -165,8 +165,8 @@ mod tests {
         for (name, value, expected) in [
             ("AWS_ENDPOINT", "minio:9000", "without a scheme: write `https://minio:9000`"),
             ("AWS_ENDPOINT", "ftp://minio", "https or http"),
-            ("AWS_ENDPOINT_URL", "http://host:99999", "no URL"),
-            ("AWS_ENDPOINT_URL_S3", "http://a:b@", "no URL"),
+            ("AWS_ENDPOINT_URL", "http://host:99999", "not a URL"),
+            ("AWS_ENDPOINT_URL_S3", "http://a:b@", "not a URL"),
             ("AZURE_STORAGE_ENDPOINT", "foo:1", "without a scheme"),
             ("AWS_REGION", "us east", "`us east`"),
             ("AWS_SECRET_ACCESS_KEY", "sec\nret", "end of a line"),
