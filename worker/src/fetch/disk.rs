@@ -433,7 +433,7 @@ mod tests {
         let first = open(directory.path());
         let budget = DiskBudget { directory: directory.path().to_owned(), bytes: 250 };
         let error = DiskCache::open(&budget).unwrap_err().to_string();
-        assert!(error.contains(directory.path().to_str().unwrap()) && error.contains("another worker's"), "{error}");
+        assert!(error.contains(directory.path().to_str().unwrap()) && error.contains("another worker"), "{error}");
         drop(first);
         assert!(DiskCache::open(&budget).unwrap().is_some());
     }
