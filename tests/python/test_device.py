@@ -110,9 +110,9 @@ def test_a_device_has_many_names(run_program: RunProgram, device: str, settings:
         ("", {"DEVICE": "mps"}, "SettingError", "device `mps` is none; there are `cpu`, `cuda` and `cuda:N`", None),
         ("fail=cuDevicePrimaryCtxRetain@1:2", {}, "DeviceMemoryError", "CUDA_ERROR_OUT_OF_MEMORY", None),
         ("memory=300000", {}, "DeviceMemoryError", "bytes for a batch: ", "lower the number of device buffers"),
-        ("fail=cuMemcpyHtoDAsync_v2@3:719", {}, "DeviceError", "is lost: `cuMemcpyHtoDAsync`", "started again"),
-        ("lose_at_copy=2", {}, "DeviceError", "is lost", "started again"),
-        ("fail=cuStreamWaitEvent@2:1", {}, "DeviceError", "`cuStreamWaitEvent` says CUDA_ERROR_INVALID_VALUE", None),
+        ("fail=cuMemcpyHtoDAsync_v2@3:719", {}, "DeviceError", "is lost: `cuMemcpyHtoDAsync`", "start the process again"),
+        ("lose_at_copy=2", {}, "DeviceError", "is lost", "start the process again"),
+        ("fail=cuStreamWaitEvent@2:1", {}, "DeviceError", "`cuStreamWaitEvent` returned CUDA_ERROR_INVALID_VALUE", None),
     ],
 )
 def test_each_kind_of_failure_has_its_error_with_the_remedy(

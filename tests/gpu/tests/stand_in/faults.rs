@@ -45,7 +45,7 @@ stand_in_test!(a_device_that_is_lost_ends_the_loader_with_its_reason, "lose_at_c
     let DeviceError::Lost { device, code, .. } = &error else { panic!("{error}") };
     assert_eq!((device.as_str(), code.as_str()), ("cuda:0", "CUDA_ERROR_LAUNCH_FAILED"));
     assert!(error.to_string().contains("unspecified launch failure") && !error.is_retryable());
-    assert!(error.hint().is_some_and(|hint| hint.contains("started again")));
+    assert!(error.hint().is_some_and(|hint| hint.contains("start the process again")));
     assert!(count >= 3, "{count} batches came before the fifth copy");
     assert_eq!(report()["wrong"], serde_json::json!([]));
 });
