@@ -30,7 +30,7 @@ stand_in_test!(a_driver_without_devices_is_an_error, "devices=0", {
 
 stand_in_test!(the_error_for_a_driver_that_does_not_start_has_the_drivers_text, "fail=cuInit@1:803", {
     let error = Device::open("cuda:0").unwrap_err().to_string();
-    assert!(error.contains("`cuInit` says CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"), "{error}");
+    assert!(error.contains("`cuInit` returned CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"), "{error}");
 });
 
 #[test]

@@ -54,7 +54,7 @@ stand_in_test!(a_kernel_that_cannot_be_started_ends_the_loader, "fail=cuLaunchKe
     let options = DeviceOptions { normalise: cases().take(1).collect(), ..DeviceOptions::default() };
     let (count, error) = until_error(options);
     assert_eq!(count, 2);
-    assert!(error.to_string().contains("`cuLaunchKernel` says CUDA_ERROR_LAUNCH_FAILED"), "{error}");
+    assert!(error.to_string().contains("`cuLaunchKernel` returned CUDA_ERROR_LAUNCH_FAILED"), "{error}");
 });
 
 stand_in_test!(a_copy_that_cannot_be_started_ends_the_loader_and_gives_all_back, "fail=cuMemcpyHtoDAsync_v2@4:1", {
