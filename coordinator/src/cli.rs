@@ -3,12 +3,11 @@
 mod state;
 
 use std::{
-    io::Write,
     net::SocketAddr,
     path::{Path, PathBuf},
 };
 
-use tokio::signal::unix::{SignalKind, signal};
+use spdl_wire::process::{StopSignals, announce};
 
 use crate::{
     shell::{Authority, CoordinatorSettings, DatasetLimits, Server, StartError},
@@ -132,12 +131,10 @@ pub async fn run(args: CoordArgs) -> Result<(), StartError> {
     if let Some(CoordTask::State { action }) = args.task {
         return state::run(action).await;
     }
-    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
-    let (Ok(mut terminate), Ok(mut interrupt)) = signals else { panic!("no signal handler can be set: {signals:?}") };
+    let mut signals = StopSignals::listen().unwrap_or_else(|error| panic!("no signal handler can be set: {error}"));
     let server = tokio::select! {
         server = Server::start(args.settings()) => server?,
-        _ = terminate.recv() => return Ok(()),
-        _ = interrupt.recv() => return Ok(()),
+        _ = signals.next() => return Ok(()),
     };
     let state = match &args.state {
         StateLocation::Directory(path) => absolute(path),
@@ -148,18 +145,13 @@ pub async fn run(args: CoordArgs) -> Result<(), StartError> {
         "http": server.http().to_string(),
         "state": state,
     });
-    // The parent process may not read standard output; that is no reason to stop.
-    let mut stdout = std::io::stdout();
-    let _ = writeln!(stdout, "{ready}").and_then(|()| stdout.flush());
-    tokio::select! {
-        _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
-        _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
-    }
+    announce(ready);
+    let name = signals.next().await;
+    tracing::info!("{name}: stopping");
     tokio::select! {
         () = server.stop() => Ok(()),
         // Nothing is lost: everything that peers were promised is already durable.
-        _ = terminate.recv() => std::process::exit(1),
-        _ = interrupt.recv() => std::process::exit(1),
+        _ = signals.next() => std::process::exit(1),
     }
 }
 

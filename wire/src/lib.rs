@@ -16,6 +16,8 @@ pub mod local;
 pub mod log_limit;
 pub mod node;
 pub mod pending;
+#[cfg(feature = "process")]
+pub mod process;
 pub mod quic;
 pub mod rejections;
 pub mod slab;

@@ -28,12 +28,10 @@ mod tally;
 mod unpack;
 mod verify;
 
-use std::{
-    io::{self, IsTerminal, Write},
-    process::ExitCode,
-};
+use std::{io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
+use spdl_wire::process;
 
 pub(crate) use error::CtlError;
 
@@ -149,13 +147,8 @@ fn fail(error: &CtlError) -> ExitCode {
     if matches!(error, CtlError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {
         return output::BROKEN_PIPE.into();
     }
-    // Standard error may be closed too; then only the exit code reports the failure.
-    let mut stderr = io::stderr().lock();
-    let _ = writeln!(stderr, "error: {error}");
-    if let Some(hint) = error.hint() {
-        let _ = writeln!(stderr, "hint: {hint}");
-    }
-    interrupt::exit_code().map_or(ExitCode::FAILURE, ExitCode::from)
+    let code = process::fail(error, error.hint());
+    interrupt::exit_code().map_or(code, ExitCode::from)
 }
 
 impl CtlCommand {
@@ -196,16 +189,7 @@ impl CtlCommand {
 
 /// Sets up logging to standard error: warnings by default, more with `-v` or `SPDL_LOG`.
 pub(crate) fn trace(verbose: u8) {
-    let default = ["warn", "info", "debug"][usize::from(verbose.min(2))];
-    let filter = tracing_subscriber::EnvFilter::try_from_env("SPDL_LOG").unwrap_or_else(|_| default.into());
-    // No colours in files and pipes.
-    let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(colours)
-        .log_internal_errors(false)
-        .init();
+    process::log_to_stderr(["warn", "info", "debug"][usize::from(verbose.min(2))]);
 }
 
 /// Creates a runtime of two threads: enough for commands that do one thing at a time.

@@ -1,7 +1,7 @@
 //! The command line of `spdl-worker`, which `spdl-ctl worker` shares. Only this file reads the environment.
 
 use std::{
-    io::{self, Write},
+    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -15,11 +15,9 @@ use spdl_wire::{
     http::HttpListener,
     local::{Allow, private_folder},
     node::this_node,
+    process::{StopSignals, announce},
 };
-use tokio::{
-    net::TcpListener,
-    signal::unix::{SignalKind, signal},
-};
+use tokio::net::TcpListener;
 
 use crate::{
     budget::{Budget, DiskBudget, MIN_MEMORY_BYTES},
@@ -267,8 +265,7 @@ pub async fn run(args: WorkerArgs) -> Result<(), CliError> {
         let what = what.to_owned();
         move |source| CliError::Os { what, source }
     };
-    let mut terminate = signal(SignalKind::terminate()).map_err(os("handler of SIGTERM"))?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(os("handler of SIGINT"))?;
+    let mut signals = StopSignals::listen().map_err(os("handler of signals"))?;
     let name = args.name.clone().map_or_else(host_name, Ok).map_err(os("name of the host"))?;
     check_name(&name)?;
     StoreOptions::from_env().check().map_err(|error| CliError::Store(Box::new(error)))?;
@@ -282,8 +279,7 @@ pub async fn run(args: WorkerArgs) -> Result<(), CliError> {
     // Resolving the coordinator's name may take long.
     let worker = tokio::select! {
         worker = Worker::start(args.settings(socket, allow)?, resources) => Arc::new(worker?),
-        _ = terminate.recv() => return Ok(()),
-        _ = interrupt.recv() => return Ok(()),
+        _ = signals.next() => return Ok(()),
     };
     let (http, serving_http) = match args.http {
         Some(address) => {
@@ -294,10 +290,9 @@ pub async fn run(args: WorkerArgs) -> Result<(), CliError> {
         }
         None => (None, None),
     };
-    announce(&worker, http);
+    announce(ready(&worker, http));
     tokio::select! {
-        _ = terminate.recv() => tracing::info!("SIGTERM: leaving"),
-        _ = interrupt.recv() => tracing::info!("SIGINT: leaving"),
+        name = signals.next() => tracing::info!("{name}: leaving"),
         never = worker.resources().keep_pace() => match never {},
     }
     let leave = async {
@@ -309,22 +304,19 @@ pub async fn run(args: WorkerArgs) -> Result<(), CliError> {
     tokio::select! {
         () = leave => Ok(()),
         // A worker has no state to save.
-        _ = terminate.recv() => std::process::exit(1),
-        _ = interrupt.recv() => std::process::exit(1),
+        _ = signals.next() => std::process::exit(1),
     }
 }
 
-fn announce(worker: &Worker, http: Option<SocketAddr>) {
+/// Returns the line that reports the worker's name and addresses.
+fn ready(worker: &Worker, http: Option<SocketAddr>) -> serde_json::Value {
     let home = worker.home();
-    let ready = serde_json::json!({
+    serde_json::json!({
         "name": home.name,
         "quic": home.quic.to_string(),
         "socket": home.socket,
         "http": http.map(|address| address.to_string()),
-    });
-    // The parent process may not be reading, which is no reason to stop.
-    let mut stdout = io::stdout();
-    let _ = writeln!(stdout, "{ready}").and_then(|()| stdout.flush());
+    })
 }
 
 /// Checks a worker's name: it is part of the socket's path, and is shown in one line.

@@ -15,7 +15,7 @@ use spdl_core::{
 };
 use spdl_wire::slab::Slab;
 use tokio::sync::{mpsc, oneshot};
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use super::{
     FeedError, FeedEvent, Resources,
@@ -135,10 +135,10 @@ impl FeedDriver {
     async fn load_functions(&self) -> Result<Option<Arc<Lease>>, FeedError> {
         let Some(lease) = self.resources.transforms.lease(&self.session.job)?.map(Arc::new) else { return Ok(None) };
         let (done, loaded) = oneshot::channel();
-        let loading = lease.clone();
+        let (loading, span) = (lease.clone(), Span::current());
         self.resources.pool.spawn(move || {
             // The receiver is gone if the feed was dropped.
-            let _ = done.send(loading.load());
+            let _ = done.send(span.in_scope(|| loading.load()));
         });
         loaded.await.map_err(|_| FeedError::Panicked { job: self.session.job.name.clone() })??;
         Ok(Some(lease))

@@ -141,6 +141,7 @@ impl Lease {
     /// Imports all functions of the job, in one process. Blocks. Must run on a long-lived thread, because the processes
     /// end with the thread that started them.
     pub(crate) fn load(&self) -> Result<(), TransformError> {
+        tracing::debug!(functions = self.functions.len(), "importing the job's functions");
         let mut process = self.idle().map_or_else(|| PoolProcess::start(&self.settings), Ok)?;
         for function in &self.functions {
             process.load(function, &self.settings)?;

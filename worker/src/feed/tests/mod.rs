@@ -12,8 +12,9 @@ use spdl_shard::store::StoreLayer;
 
 use super::*;
 use crate::{
-    budget::MIN_MEMORY_BYTES,
+    budget::{Budget, MIN_MEMORY_BYTES},
     fetch::flaky::{FlakyStore, StoreFault},
+    transform::TransformSettings,
 };
 
 const PLENTY: u64 = 64 << 20;
@@ -297,4 +298,16 @@ async fn log_lines_carry_the_ids_of_session_rank_and_batch_and_what_was_fetched_
     assert!(has(&[&format!("{second}decode{{samples=")]), "{text}");
     assert!(has(&[&format!("{second}fetch{{shard=\"0.tar\" block=")]), "{text}");
     assert!(has(&[rank, "batch{batch=0:", "bad sample", "sample=7"]), "{text}");
+
+    // An import of functions, which happens before there is a batch, is the rank's.
+    let function = "[[column]]\nname = \"tokens\"\nfrom = \"txt\"\ndecode = \"bytes\"\ntransform = \"captions:tokens\"";
+    let fixture = FeedFixture::new(&[], &format!("epochs = 1\nglobal_batch = 12\n{function}"));
+    let session = Session { id: SessionId(4712), ..fixture.session(1) };
+    let transforms = Some(TransformSettings { python: "true".into(), ..TransformSettings::default() });
+    let budget = Budget { cores: 2.0, memory_bytes: PLENTY, disk: None };
+    let resources = Resources::with_access("test", budget, Access { transforms, ..Access::default() }).unwrap();
+    drain(&mut start(&resources, &session, 0, Position::START)).await.unwrap_err();
+    let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+    let line = text.lines().find(|line| line.contains("importing the job's functions")).expect("a line of the import");
+    assert!(line.contains("session{session=4712 job=\"train\"}:rank{rank=0}:"), "{line}");
 }

@@ -1,0 +1,69 @@
+//! What the programs of a cluster do alike: the log on standard error, signals to stop, the line that reports open ports,
+//! and exit codes.
+
+use std::{
+    fmt,
+    io::{self, IsTerminal, Write},
+    process::ExitCode,
+};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// Writes this process's log to standard error. `SPDL_LOG` chooses what is logged, or else `default`. There are no
+/// colours in files and pipes.
+///
+/// # Panics
+/// If this process has a log already.
+pub fn log_to_stderr(default: &str) {
+    let filter = EnvFilter::try_from_env("SPDL_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    // A log whose reader is gone, or a full disk, must not end the process.
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .log_internal_errors(false)
+        .init();
+}
+
+/// Prints on standard error why a program ends, and what the user can do about it. Returns its exit code.
+pub fn fail(error: impl fmt::Display, hint: Option<impl fmt::Display>) -> ExitCode {
+    // Standard error may be closed; then only the exit code reports the failure.
+    let mut stderr = io::stderr().lock();
+    let _ = writeln!(stderr, "error: {error}");
+    if let Some(hint) = hint {
+        let _ = writeln!(stderr, "hint: {hint}");
+    }
+    ExitCode::FAILURE
+}
+
+/// Prints `line` on standard output for the parent process. It may not read that, which is no reason to stop.
+pub fn announce(line: impl fmt::Display) {
+    let mut stdout = io::stdout();
+    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+}
+
+/// SIGTERM and SIGINT, which ask a server to stop.
+#[derive(Debug)]
+pub struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    /// Starts to handle the signals, which end the process no more.
+    ///
+    /// # Errors
+    /// If the system sets no handler.
+    pub fn listen() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Waits for the next signal and returns its name. Dropping the future loses no signal.
+    pub async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
