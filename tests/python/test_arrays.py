@@ -180,10 +180,10 @@ def test_replay_writes_each_array_of_a_ragged_column(array_job: MakeJob, job_fil
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (column("c", "f64.npy", "f32"), r"field `f64.npy` does not decode: it holds f64 \[3, 5\], and the column wants f32 \[3, 5\]"),
-        (column("c", "i8.npy", "i8", shape=[15]), r"it holds i8 \[3, 5\], and the column wants i8 \[15\]"),
-        (column("c", "raw", "f64", encoding="raw"), r"it is 30 bytes, and the column wants 120: f64 \[3, 5\]"),
-        (column("c", "rows.npy", "f32", shape=[2, 2], max_rows=1), r"it holds f32 \[[2-6], 2, 2\], and the column wants f32 \[up to 1, 2, 2\]"),
+        (column("c", "f64.npy", "f32"), r"field `f64.npy` does not decode: it holds f64 \[3, 5\], and the column expects f32 \[3, 5\]"),
+        (column("c", "i8.npy", "i8", shape=[15]), r"it holds i8 \[3, 5\], and the column expects i8 \[15\]"),
+        (column("c", "raw", "f64", encoding="raw"), r"it is 30 bytes, and the column expects 120: f64 \[3, 5\]"),
+        (column("c", "rows.npy", "f32", shape=[2, 2], max_rows=1), r"it holds f32 \[[2-6], 2, 2\], and the column expects f32 \[up to 1, 2, 2\]"),
         (column("c", "npz", "f32"), "it has 2 arrays: `left`, `right`; name one with `array`"),
     ],
     ids=["type", "shape", "length", "rows", "name"],

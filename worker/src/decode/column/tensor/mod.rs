@@ -14,7 +14,7 @@ use spdl_core::job::{DType, TensorColumn, TensorEncoding};
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget};
 use crate::decode::cause::{BadSampleProblem, quoted, reason};
-use npy::{Element, Header};
+use npy::{NpyElement, NpyHeader};
 use npz::NpyFile;
 
 /// Number of bytes that are read at once of an array whose elements change their places; a multiple of every element's.
@@ -50,8 +50,8 @@ impl TensorDecoder {
     fn read(&self, bytes: &[u8], out: &mut [u8]) -> Result<(), String> {
         if self.column.encoding == TensorEncoding::Raw {
             if bytes.len() != out.len() {
-                let (actual, wanted, column) = (bytes.len(), out.len(), self.wanted());
-                return Err(format!("it is {actual} bytes, and the column wants {wanted}: {column}"));
+                let (actual, wanted, column) = (bytes.len(), out.len(), self.expected());
+                return Err(format!("it is {actual} bytes, and the column expects {wanted}: {column}"));
             }
             out.copy_from_slice(bytes);
             self.convert(false, out);
@@ -76,8 +76,8 @@ impl TensorDecoder {
         if self.column.encoding == TensorEncoding::Raw {
             let actual = bytes.len();
             if !actual.is_multiple_of(row_bytes) || actual / row_bytes > max_rows as usize {
-                let column = self.wanted();
-                return Err(format!("it is {actual} bytes, and the column wants {row_bytes} for each row: {column}"));
+                let column = self.expected();
+                return Err(format!("it is {actual} bytes, and the column expects {row_bytes} for each row: {column}"));
             }
             if self.dtype != DType::Bool {
                 return Ok(bytes.clone());
@@ -122,24 +122,24 @@ impl TensorDecoder {
     /// Describes why `wanted` bytes of an array cannot be read.
     fn unreadable(&self, error: &io::Error, wanted: usize) -> String {
         match error.kind() {
-            io::ErrorKind::UnexpectedEof => format!("it is cut off: {} takes {wanted} bytes", self.wanted()),
+            io::ErrorKind::UnexpectedEof => format!("it is cut off: {} takes {wanted} bytes", self.expected()),
             _ => error.to_string(),
         }
     }
 
     /// Checks that the array has the column's type and shape. Returns whether its elements are big-endian.
-    fn check(&self, Header { element, shape, .. }: &Header) -> Result<bool, String> {
+    fn check(&self, NpyHeader { element, shape, .. }: &NpyHeader) -> Result<bool, String> {
         let (name, is_big_endian) = match element {
-            Element::Number { dtype, is_big_endian } => (dtype.name(), *is_big_endian),
-            Element::TwoBytes if self.dtype == DType::Bf16 => (DType::Bf16.name(), false),
-            Element::TwoBytes => ("elements of two bytes", false),
-            Element::Object => {
+            NpyElement::Number { dtype, is_big_endian } => (dtype.name(), *is_big_endian),
+            NpyElement::TwoBytes if self.dtype == DType::Bf16 => (DType::Bf16.name(), false),
+            NpyElement::TwoBytes => ("elements of two bytes", false),
+            NpyElement::Object => {
                 let wanted = self.dtype.name();
                 return Err(format!(
                     "it holds Python objects (pickle), which are never read; save an array of {wanted}"
                 ));
             }
-            Element::Other(descr) => (descr.as_str(), false),
+            NpyElement::Other(descr) => (descr.as_str(), false),
         };
         let row = match (self.column.max_rows, shape.split_first()) {
             (None, _) => Some(shape.as_slice()),
@@ -151,11 +151,11 @@ impl TensorDecoder {
         if name == self.dtype.name() && is_shape {
             return Ok(is_big_endian);
         }
-        Err(format!("it holds {name} {shape:?}, and the column wants {}", self.wanted()))
+        Err(format!("it holds {name} {shape:?}, and the column expects {}", self.expected()))
     }
 
     /// Describes the arrays of the column.
-    fn wanted(&self) -> String {
+    fn expected(&self) -> String {
         let rows = self.column.max_rows.map(|rows| format!("up to {rows}"));
         let sides = rows.into_iter().chain(self.column.shape.iter().map(u32::to_string));
         format!("{} [{}]", self.dtype.name(), sides.collect::<Vec<_>>().join(", "))

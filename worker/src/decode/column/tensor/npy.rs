@@ -22,8 +22,8 @@ const MAX_DIMENSIONS: usize = 64;
 
 /// The header of an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Header {
-    pub(super) element: Element,
+pub(super) struct NpyHeader {
+    pub(super) element: NpyElement,
     /// Whether the first index changes fastest.
     pub(super) is_fortran: bool,
     pub(super) shape: Vec<u64>,
@@ -31,7 +31,7 @@ pub(super) struct Header {
 
 /// The elements of an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Element {
+pub(super) enum NpyElement {
     /// Numbers of this type.
     Number { dtype: DType, is_big_endian: bool },
     /// Two bytes that are no number of NumPy's: the package `ml_dtypes` writes bf16 so.
@@ -43,7 +43,7 @@ pub(super) enum Element {
 }
 
 /// Reads the header; afterwards `source` is at the first element.
-pub(super) fn read_header(source: &mut impl Read) -> Result<Header, String> {
+pub(super) fn read_header(source: &mut impl Read) -> Result<NpyHeader, String> {
     let cut = |_| "it is cut off in its header".to_owned();
     let mut start = [0; 8];
     source.read_exact(&mut start).map_err(cut)?;
@@ -75,7 +75,7 @@ pub(super) fn read_header(source: &mut impl Read) -> Result<Header, String> {
     })
 }
 
-impl Element {
+impl NpyElement {
     /// Reads what NumPy calls `descr`.
     fn parse(descr: &str) -> Self {
         let (order, kind) = match descr.as_bytes() {
@@ -107,7 +107,7 @@ impl Element {
 struct Literal<'a>(&'a [u8]);
 
 impl<'a> Literal<'a> {
-    fn header(mut self) -> Option<Header> {
+    fn header(mut self) -> Option<NpyHeader> {
         let (mut element, mut is_fortran, mut shape) = (None, None, None);
         self.expect(b'{')?;
         while !self.take(b'}') {
@@ -126,7 +126,7 @@ impl<'a> Literal<'a> {
         }
         self.skip_space();
         let is_over = self.0.is_empty();
-        Some(Header { element: element?, is_fortran: is_fortran?, shape: shape? }).filter(|_| is_over)
+        Some(NpyHeader { element: element?, is_fortran: is_fortran?, shape: shape? }).filter(|_| is_over)
     }
 
     fn skip_space(&mut self) {
@@ -168,10 +168,10 @@ impl<'a> Literal<'a> {
     }
 
     /// Reads the type of the elements. A list is the type of a record; it is skipped.
-    fn element(&mut self) -> Option<Element> {
+    fn element(&mut self) -> Option<NpyElement> {
         self.skip_space();
         if self.0.first() != Some(&b'[') {
-            return self.string().map(Element::parse);
+            return self.string().map(NpyElement::parse);
         }
         let (mut depth, mut quote, mut at) = (0, None, 0);
         for byte in self.0 {
@@ -186,7 +186,7 @@ impl<'a> Literal<'a> {
             }
             if depth == 0 {
                 self.0 = &self.0[at..];
-                return Some(Element::Other("records of several fields".to_owned()));
+                return Some(NpyElement::Other("records of several fields".to_owned()));
             }
         }
         None
@@ -228,14 +228,14 @@ mod tests {
         bytes
     }
 
-    fn header(text: &str) -> Result<Header, String> {
+    fn header(text: &str) -> Result<NpyHeader, String> {
         read_header(&mut file(1, text).as_slice())
     }
 
     #[test]
     fn headers_of_all_versions_and_spellings_are_read() {
-        let number = |dtype, is_big_endian| Element::Number { dtype, is_big_endian };
-        let expected = Header { element: number(DType::F32, false), is_fortran: false, shape: vec![3, 4] };
+        let number = |dtype, is_big_endian| NpyElement::Number { dtype, is_big_endian };
+        let expected = NpyHeader { element: number(DType::F32, false), is_fortran: false, shape: vec![3, 4] };
         for version in 1..=3 {
             let bytes = file(version, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }          \n");
             assert_eq!(read_header(&mut bytes.as_slice()).unwrap(), expected, "version {version}");
@@ -244,23 +244,23 @@ mod tests {
             ("{\"shape\":(3L,4L),\"descr\":\"<f4\",\"fortran_order\":False}", expected.clone()),
             (
                 "{'descr': '>i2', 'fortran_order': True, 'shape': (7,), }",
-                Header { element: number(DType::I16, true), is_fortran: true, shape: vec![7] },
+                NpyHeader { element: number(DType::I16, true), is_fortran: true, shape: vec![7] },
             ),
             (
                 "{'descr': '|b1', 'fortran_order': False, 'shape': ()}",
-                Header { element: number(DType::Bool, false), is_fortran: false, shape: vec![] },
+                NpyHeader { element: number(DType::Bool, false), is_fortran: false, shape: vec![] },
             ),
             (
                 "{'descr': [('a', '<f4'), ('b]', '|S3', (2,))], 'fortran_order': False, 'shape': (1,)}",
-                Header {
-                    element: Element::Other("records of several fields".to_owned()),
+                NpyHeader {
+                    element: NpyElement::Other("records of several fields".to_owned()),
                     is_fortran: false,
                     shape: vec![1],
                 },
             ),
             (
                 "{'descr': '|O', 'fortran_order': False, 'shape': (1,)}",
-                Header { element: Element::Object, is_fortran: false, shape: vec![1] },
+                NpyHeader { element: NpyElement::Object, is_fortran: false, shape: vec![1] },
             ),
         ] {
             assert_eq!(header(text).unwrap(), expected, "{text}");

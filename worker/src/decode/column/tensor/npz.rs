@@ -30,7 +30,7 @@ const MAX_LISTED: usize = 8;
 
 /// An entry of the central directory.
 #[derive(Clone, Copy, Debug)]
-struct Entry<'a> {
+struct ZipEntry<'a> {
     name: &'a [u8],
     flags: u16,
     method: u16,
@@ -84,7 +84,7 @@ pub(super) fn find<'a>(archive: &'a [u8], name: Option<&str>) -> Result<NpyFile<
     }
 }
 
-impl<'a> Entry<'a> {
+impl<'a> ZipEntry<'a> {
     fn open(self, archive: &'a [u8]) -> Result<NpyFile<'a>, String> {
         let name = quoted(self.name);
         if self.flags & IS_ENCRYPTED != 0 {
@@ -163,7 +163,7 @@ impl<'a> Directory<'a> {
         archive.get(start..start.checked_add(bytes)?).map(Self)
     }
 
-    fn entry(&mut self) -> Option<Entry<'a>> {
+    fn entry(&mut self) -> Option<ZipEntry<'a>> {
         let entry = self.0;
         if !entry.starts_with(ENTRY) || entry.len() < ENTRY_BYTES {
             return None;
@@ -187,12 +187,12 @@ impl<'a> Directory<'a> {
         let stored_bytes = number(u32_at(entry, 20))?;
         let local = number(u32_at(entry, 42))?;
         let (flags, method, crc32) = (u16_at(entry, 8), u16_at(entry, 10), u32_at(entry, 16));
-        Some(Entry { name, flags, method, crc32, stored_bytes, bytes, local })
+        Some(ZipEntry { name, flags, method, crc32, stored_bytes, bytes, local })
     }
 }
 
 impl<'a> Iterator for Directory<'a> {
-    type Item = Option<Entry<'a>>;
+    type Item = Option<ZipEntry<'a>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {

@@ -88,7 +88,7 @@ fn arrays_of_an_npz_are_read_by_name() {
         let error = |array| decode(&decoder(DType::F32, &[2, 3], array), &file(name)).unwrap_err();
         assert_eq!(error(None), "it has 2 arrays: `first`, `second`; name one with `array`");
         assert_eq!(error(Some("third")), "it has no array `third`; it has `first`, `second`");
-        assert_eq!(error(Some("first")), "it holds i64 [2, 3], and the column wants f32 [2, 3]");
+        assert_eq!(error(Some("first")), "it holds i64 [2, 3], and the column expects f32 [2, 3]");
     }
     assert_eq!(decode(&decoder(DType::F32, &[2, 3], None), &file("single.npz")).unwrap(), grid());
     let error = decode(&decoder(DType::F32, &[2, 3], Some("x")), &file("f4.npy")).unwrap_err();
@@ -98,13 +98,13 @@ fn arrays_of_an_npz_are_read_by_name() {
 #[test]
 fn another_type_or_shape_is_refused_with_what_was_found_and_what_was_wanted() {
     for (name, dtype, shape, expected) in [
-        ("f8", DType::F32, [2, 3].as_slice(), "it holds f64 [2, 3], and the column wants f32 [2, 3]"),
-        ("f4", DType::F32, &[3, 2], "it holds f32 [2, 3], and the column wants f32 [3, 2]"),
-        ("f4", DType::F32, &[6], "it holds f32 [2, 3], and the column wants f32 [6]"),
-        ("f4", DType::F32, &[], "it holds f32 [2, 3], and the column wants f32 []"),
-        ("complex", DType::F32, &[2, 3], "it holds `<c8` [2, 3], and the column wants f32 [2, 3]"),
-        ("records", DType::F32, &[2], "it holds records of several fields [2], and the column wants f32 [2]"),
-        ("bf16", DType::F16, &[2, 3], "it holds elements of two bytes [2, 3], and the column wants f16 [2, 3]"),
+        ("f8", DType::F32, [2, 3].as_slice(), "it holds f64 [2, 3], and the column expects f32 [2, 3]"),
+        ("f4", DType::F32, &[3, 2], "it holds f32 [2, 3], and the column expects f32 [3, 2]"),
+        ("f4", DType::F32, &[6], "it holds f32 [2, 3], and the column expects f32 [6]"),
+        ("f4", DType::F32, &[], "it holds f32 [2, 3], and the column expects f32 []"),
+        ("complex", DType::F32, &[2, 3], "it holds `<c8` [2, 3], and the column expects f32 [2, 3]"),
+        ("records", DType::F32, &[2], "it holds records of several fields [2], and the column expects f32 [2]"),
+        ("bf16", DType::F16, &[2, 3], "it holds elements of two bytes [2, 3], and the column expects f16 [2, 3]"),
         ("objects", DType::F32, &[2], "it holds Python objects (pickle), which are never read; save an array of f32"),
     ] {
         let error = decode(&decoder(dtype, shape, None), &file(&format!("{name}.npy"))).unwrap_err();
@@ -118,7 +118,7 @@ fn raw_elements_have_exactly_the_columns_length() {
     let raw = TensorDecoder::new(&column, DType::F32);
     assert_eq!(decode(&raw, &grid()).unwrap(), grid());
     let error = decode(&raw, &grid()[1..]).unwrap_err();
-    assert_eq!(error, "it is 23 bytes, and the column wants 24: f32 [2, 3]");
+    assert_eq!(error, "it is 23 bytes, and the column expects 24: f32 [2, 3]");
     assert_eq!(decode(&TensorDecoder::new(&column, DType::Bool), &[0, 1, 2, 255, 0, 7]).unwrap(), [0, 1, 1, 1, 0, 1]);
 }
 
@@ -145,7 +145,7 @@ fn an_archive_that_unpacks_to_more_than_the_column_is_read_no_further_than_its_h
     let bytes = file("bomb.npz");
     assert!(bytes.len() < 20_000, "16 MiB in {} bytes", bytes.len());
     let error = decode(&decoder(DType::F32, &[2, 3], None), &bytes).unwrap_err();
-    assert_eq!(error, "it holds f32 [4194304], and the column wants f32 [2, 3]");
+    assert_eq!(error, "it holds f32 [4194304], and the column expects f32 [2, 3]");
 }
 
 /// Decodes an array of at most four rows of three.
@@ -170,14 +170,14 @@ fn samples_of_a_ragged_column_have_any_number_of_rows_up_to_the_columns() {
         assert_eq!(numpy(DType::U8, &array(rows, 12)).unwrap(), vec![7; rows as usize * 3], "{rows} rows");
     }
     for (bytes, expected) in [
-        (array(5, 15), "it holds u8 [5, 3], and the column wants u8 [up to 4, 3]"),
-        (array(u64::MAX, 3), "it holds u8 [18446744073709551615, 3], and the column wants u8 [up to 4, 3]"),
+        (array(5, 15), "it holds u8 [5, 3], and the column expects u8 [up to 4, 3]"),
+        (array(u64::MAX, 3), "it holds u8 [18446744073709551615, 3], and the column expects u8 [up to 4, 3]"),
         (array(4, 11), "it is cut off: u8 [up to 4, 3] takes 12 bytes"),
     ] {
         assert_eq!(numpy(DType::U8, &bytes).unwrap_err(), expected);
     }
     let error = numpy(DType::F32, &file("scalar.npy")).unwrap_err();
-    assert_eq!(error, "it holds f32 [], and the column wants f32 [up to 4, 3]");
+    assert_eq!(error, "it holds f32 [], and the column expects f32 [up to 4, 3]");
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn raw_rows_of_a_ragged_column_are_whole() {
     assert_eq!(raw(DType::Bool, &[0, 1, 2, 255, 0, 7]).unwrap(), [0, 1, 1, 1, 0, 1]);
     for bytes in [11, 13, 60] {
         let error = raw(DType::F32, &vec![1; bytes]).unwrap_err();
-        assert_eq!(error, format!("it is {bytes} bytes, and the column wants 12 for each row: f32 [up to 4, 3]"));
+        assert_eq!(error, format!("it is {bytes} bytes, and the column expects 12 for each row: f32 [up to 4, 3]"));
     }
 }
 
