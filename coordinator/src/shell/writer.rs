@@ -55,7 +55,10 @@ impl StateWriter {
                 if catch_unwind(AssertUnwindSafe(|| work.run(&inbox))).is_err() {
                     let text = "the thread that writes the state has panicked: restart this coordinator".to_owned();
                     tracing::error!("{text}");
-                    *panicked.lock() = Some(text);
+                    *panicked.lock() = Some(text.clone());
+                    for request in inbox {
+                        let _ = request.done.send(Err(text.clone()));
+                    }
                 }
                 drop::<mpsc::Sender<()>>(ends);
             })
@@ -67,11 +70,8 @@ impl StateWriter {
     pub(crate) fn write(&self, changes: Vec<Change>) -> Written {
         let (done, written) = oneshot::channel();
         let requests = self.requests.as_ref().expect("the writer runs until it is dropped");
-        if let Err(mpsc::SendError(WriteRequest { done, .. })) = requests.send(WriteRequest { changes, done }) {
-            // The thread has panicked and set the problem.
-            let _ =
-                done.send(Err(self.problem().unwrap_or_else(|| "the task that writes the state has ended".to_owned())));
-        }
+        // The thread receives until the writer is dropped, also after a panic of the store.
+        let _ = requests.send(WriteRequest { changes, done });
         written
     }
 
@@ -249,11 +249,9 @@ mod tests {
         }
         let writer = StateWriter::start(Box::new(Panics));
         assert!(writer.write(vec![put("a", None)]).blocking_recv().is_err());
-        while writer.problem().is_none() {
-            std::thread::yield_now();
-        }
         let error = writer.write(Vec::new()).blocking_recv().unwrap().unwrap_err();
         assert!(error.contains("has panicked"), "{error}");
+        assert_eq!(writer.problem(), Some(error));
     }
 
     #[test]
