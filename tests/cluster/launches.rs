@@ -130,7 +130,7 @@ fn a_rank_that_disagrees_with_its_session_gets_both_values_and_the_client_that_b
     assert!(first.line()["progress"].is_u64());
     let who = format!("process {} on ", first.pid());
     for (world, further, values) in
-        [("3", vec![], ["world is 3", "with 2"]), ("2", vec!["--from", "1"], ["start is 1:0", "with 0:0"])]
+        [("3", vec![], ["world 3", "with 2"]), ("2", vec!["--from", "1"], ["start 1:0", "with 0:0"])]
     {
         let mut second = cluster.pull("disagree", 1, world.parse().unwrap(), "node-0", &["--steps", "1"]);
         let second = run(second.args(further).env_remove("SPDL_LAUNCH_ID"));

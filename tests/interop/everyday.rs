@@ -108,7 +108,7 @@ fn a_pack_that_fails_leaves_no_folder_behind() {
     assert!(!path("a").exists());
 }
 
-/// A step of this example takes 600 MB, and one more is filled ahead.
+/// A step of this example takes 730 MB, and one more is filled ahead.
 #[test]
 fn the_imagenet_example_is_replayed_unchanged_and_in_parts_where_memory_is_short() {
     let python = python_with(&["numpy==2.4.6"]);
