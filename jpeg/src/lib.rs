@@ -14,7 +14,7 @@
 //! reported as a [`Deviation`]; [`sanitised`] rewrites such a picture to follow the standard, for other decoders.
 //!
 //! ```no_run
-//! use spdl_jpeg::{Axis, Jpeg, Limits, Request, Rgb, Scratch};
+//! use spdl_jpeg::{Axis, Jpeg, Limits, PictureRequest, Rgb, Scratch};
 //!
 //! let bytes = std::fs::read("cat.jpg").unwrap();
 //! let jpeg = Jpeg::open(&bytes, Limits::default()).unwrap();
@@ -23,7 +23,7 @@
 //! };
 //! let [width, height] = jpeg.size();
 //! let mut pixels = vec![0; 224 * 224 * 3];
-//! let request = Request { x: side(width), y: side(height), transposed: false };
+//! let request = PictureRequest { x: side(width), y: side(height), transposed: false };
 //! jpeg.render(&request, &mut Scratch::new(), &mut Rgb::new(&mut pixels, 224)).unwrap();
 //! ```
 

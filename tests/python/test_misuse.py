@@ -85,7 +85,7 @@ def test_a_batch_shows_names_and_shapes_and_no_pixels(job: MakeJob) -> None:
     raw = {"name": "raw", "from": "jpg", "decode": "bytes", "max_bytes": 400_000}
     with spdl_cluster.local(job(raw), tensors="torch") as loader:
         batch = next(iter(loader))
-        text = r"Batch\(24 samples at 0:0: image uint8\[24, 32, 32, 3\], label int64\[24\], raw Ragged\(24 samples, \d+ values\)\)"
+        text = r"Batch\(24 samples at 0:0: image uint8\[24, 32, 32, 3\], label int64\[24\], raw Ragged\(24 samples, \d+ rows\)\)"
         assert re.fullmatch(text, repr(batch)), repr(batch)
         moved = type(batch)({"label": batch["label"], "epoch": 3})
         assert repr(moved) == "Batch(label int64[24], epoch int)"
