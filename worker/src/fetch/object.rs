@@ -93,8 +93,7 @@ pub(crate) async fn read_all(reads: Vec<ObjectRead>, requests: &StoreClient) -> 
 }
 
 impl ShardObject {
-    /// Returns how the object differs from the one that was indexed apart from its bytes: the value in the manifest, and
-    /// the value in the store.
+    /// Returns the etag in the manifest and the etag in the store if they differ, as texts.
     pub(crate) fn difference(&self, requests: &StoreClient) -> Option<[String; 2]> {
         let etags = requests.other_etag(&self.dataset, &self.path)?;
         Some(etags.map(|etag| format!("etag {etag}")))

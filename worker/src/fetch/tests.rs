@@ -103,7 +103,7 @@ async fn what_was_prefetched_is_there_and_what_is_held_stays_within_the_budget()
     }
     assert_eq!(fixture.store.bytes(), 3 * BLOCK + 17 * BLOCK / 10);
     drop(holds);
-    assert!(fetcher.prefetch(fixture.block(9).key, || fixture.block(9)).is_some(), "what nobody holds makes room");
+    assert!(fetcher.prefetch(fixture.block(9).key, || fixture.block(9)).is_some(), "room of blocks that are not held");
 }
 
 #[tokio::test]
